@@ -1,0 +1,118 @@
+# Bare `make` prints help. `make demo` and `make test` set up all they need.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.stamp
+PYTEST := $(BIN)/python -m pytest
+
+# ONCE=1   make demo ends by itself          SHORT=1  the quick rows of a benchmark
+# DATA=DIR the folder of public traces       JOBS=N   spread pytest over N processes
+# ARGS=... passed on to pytest
+ONCE  ?=
+SHORT ?=
+DATA  ?= ../shared/data
+JOBS  ?=
+ARGS  ?=
+
+PYTEST_ARGS := $(if $(JOBS),-n $(JOBS)) $(ARGS)
+
+.PHONY: help
+help: ## print this list
+	@echo "roost: finds every VM its place, and says why."
+	@echo
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) \
+	  | awk -F ':.*## ' '{ printf "  make %-20s %s\n", $$1, $$2 }'
+
+.PHONY: setup
+setup: $(STAMP) ## create .venv with roost and its tools, pinned (quick the second time)
+	@echo "setup: $(VENV) is ready"
+
+$(STAMP): pyproject.toml constraints.txt
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "setup: roost needs Python 3.11 or newer. Maybe: make setup PYTHON=python3.12" >&2; exit 1; }
+	@echo "setup: creating $(VENV) with $$("$(PYTHON)" --version)"
+	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
+	@echo "setup: installing roost and its tools as pinned in constraints.txt (about a minute)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+.PHONY: demo
+demo: $(STAMP) ## place a workload on a generated fleet and explain one decision (ONCE=1: end by itself)
+	@$(if $(ONCE),ONCE=$(ONCE)) $(BIN)/roost demo
+
+.PHONY: test
+test: lint type layers pytest ## everything a change must pass: lint, types, layers, all tests
+
+.PHONY: pytest
+pytest: $(STAMP) ## the tests alone (JOBS=2 to spread them, ARGS='-k name' to choose)
+	$(PYTEST) $(PYTEST_ARGS)
+
+.PHONY: lint
+lint: $(STAMP) ## ruff: format and rules
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+.PHONY: fmt
+fmt: $(STAMP) ## rewrite the code in the house format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.PHONY: type
+type: $(STAMP) ## mypy, strict, on src
+	$(BIN)/mypy
+
+.PHONY: layers
+layers: $(STAMP) ## import-linter: who may import whom
+	$(BIN)/lint-imports
+
+.PHONY: check
+check: lint type layers ## lint, types, layers and goldens: the quick half of test
+	$(PYTEST) tests/scenario $(PYTEST_ARGS)
+
+.PHONY: goldens
+goldens: $(STAMP) ## rewrite tests/scenario/*.expect; read the diff before you commit it
+	$(PYTEST) tests/scenario --rewrite-goldens $(PYTEST_ARGS)
+
+.PHONY: bench-engine
+bench-engine: $(STAMP) ## speed and memory of the engine beside the plain compiled scan (SHORT=1: quick rows)
+	$(BIN)/python -m benchmarks.engine $(if $(SHORT),--short)
+
+.PHONY: bench-packing
+bench-packing: $(STAMP) ## packing quality on public traces (DATA=folder)
+	$(BIN)/python -m benchmarks.packing --data $(DATA)
+
+.PHONY: test-kernels-python
+test-kernels-python: $(STAMP) ## kernel tests with the compiler off
+	NUMBA_DISABLE_JIT=1 $(PYTEST) -m kernel $(PYTEST_ARGS)
+
+# Numba's cache does not know about bounds checks: without a folder of its own this run would
+# silently reuse kernels compiled without them.
+.PHONY: test-bounds
+test-bounds: $(STAMP) ## kernel tests with array bounds checked
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.cache/numba-bounds $(PYTEST) -m kernel $(PYTEST_ARGS)
+
+.PHONY: parts
+parts: ## install the Debian parts that tests use (as root)
+	@echo "parts: none needed yet"
+
+.PHONY: constraints
+constraints: ## pin the newest versions of everything into constraints.txt, from a fresh venv
+	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
+	  "$(PYTHON)" -m venv "$$tmp/venv"; \
+	  "$$tmp/venv/bin/python" -m pip install --quiet --disable-pip-version-check '.[dev]'; \
+	  { echo "# Every version that make setup installs. Rewrite with: make constraints"; \
+	    "$$tmp/venv/bin/python" -m pip freeze --exclude roost; } > "$$tmp/constraints.txt"; \
+	  cp "$$tmp/constraints.txt" constraints.txt
+	@echo "constraints: $$(grep -c == constraints.txt) versions pinned"
+
+.PHONY: clean
+clean: ## remove the venv, caches and build results
+	rm -rf $(VENV) .cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

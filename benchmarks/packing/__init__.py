@@ -1,0 +1,5 @@
+"""Packing benchmark: published placement protocols replayed, and roost's rule beside them.
+
+`huawei` and `openb` each hold one protocol as a compiled kernel, `slots` holds the formula both
+share, and `main` prints the table. Trace files are read from a data folder, never shipped.
+"""

@@ -1,0 +1,1 @@
+"""The composition root: settings read once, objects built, services started and stopped."""

@@ -1,0 +1,1 @@
+"""Errors and units: the words every layer shares, none of them about VMs."""

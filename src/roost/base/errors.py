@@ -1,0 +1,111 @@
+"""The exceptions of roost, named for what the caller does next.
+
+    RoostError
+    +-- InvalidRequest    change the request, then send it again   (exit 2, HTTP 4xx)
+    |   +-- InvalidStrategy      the strategy's name is unknown
+    |   +-- FleetFileError       a fleet file has a mistake at a line and column
+    +-- NotFound          it does not exist                        (exit 3, HTTP 404)
+    +-- Conflict          re-read, then retry                      (exit 4, HTTP 409)
+    +-- Unavailable       wait, then retry                         (exit 5, HTTP 503)
+    |   +-- FleetUnavailable     the fleet is not loaded, or was lost
+    +-- InvariantBroken   our bug: stop and report it              (exit 70, HTTP 500)
+
+"No host fits" is not here: it is an answer (`roost.model.flow.Rejection`), not an exception.
+Every class has a stable snake_case `code`; an instance adds a message that names the values, the
+values themselves as `details`, and at most one hint line that begins with "Maybe".
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+
+class RoostError(Exception):
+    """Something went wrong that the caller can act on."""
+
+    code: ClassVar[str] = "error"
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str | None = None, **details: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.details: Mapping[str, object] = details
+
+    def as_json(self) -> dict[str, object]:
+        """Return the one JSON shape of errors."""
+        return {
+            "error": {
+                "code": self.code,
+                "message": self.message,
+                "details": dict(self.details),
+                "hint": self.hint,
+            }
+        }
+
+
+class InvalidRequest(RoostError):
+    """The request itself is wrong; sending it again unchanged cannot help."""
+
+    code = "invalid_request"
+    exit_code = 2
+
+
+class InvalidStrategy(InvalidRequest):
+    """The strategy's name is unknown."""
+
+    code = "invalid_strategy"
+
+    def __init__(self, name: str, valid: Sequence[str]) -> None:
+        listed = ", ".join(valid)
+        super().__init__(
+            f"unknown strategy {name!r}; valid strategies are {listed}",
+            strategy=name,
+            valid=list(valid),
+        )
+
+
+class FleetFileError(InvalidRequest):
+    """A fleet file has a mistake; the message begins with file, line and column."""
+
+    code = "invalid_fleet_file"
+
+    def __init__(
+        self, message: str, *, file: str, line: int, column: int, hint: str | None = None
+    ) -> None:
+        super().__init__(
+            f"{file}:{line}:{column}: {message}", hint=hint, file=file, line=line, column=column
+        )
+
+
+class NotFound(RoostError):
+    """The named thing does not exist."""
+
+    code = "not_found"
+    exit_code = 3
+
+
+class Conflict(RoostError):
+    """The state has moved on, or the name is taken."""
+
+    code = "conflict"
+    exit_code = 4
+
+
+class Unavailable(RoostError):
+    """Not now; later may work."""
+
+    code = "unavailable"
+    exit_code = 5
+
+
+class FleetUnavailable(Unavailable):
+    """The fleet is not loaded, or was lost."""
+
+    code = "agent_service_unavailable"
+
+
+class InvariantBroken(RoostError):
+    """A bug in roost: an invariant does not hold any more."""
+
+    code = "invariant_broken"
+    exit_code = 70

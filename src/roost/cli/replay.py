@@ -1,0 +1,1 @@
+"""`roost replay`: take a recorded decision again and compare."""

@@ -1,0 +1,107 @@
+"""Amounts, misses and fixes in plain words, as a person reads them."""
+
+from collections.abc import Sequence
+
+from roost.base.units import format_bytes, format_cpu
+from roost.model.flow import Fix, FixKind, NearestMiss, Shortage
+from roost.model.reasons import Reason
+from roost.model.resources import BASE_RESOURCES, WHOLE_DEVICE, Demand, NumaMode
+from roost.placement.strategies import SCORE_ONE
+
+#: What a refused host lacks, by reason.
+REASONS = {
+    Reason.NOT_ONLINE: "not online",
+    Reason.NOT_OPEN: "cordoned, draining or in maintenance",
+    Reason.INVENTORY_UNKNOWN: "inventory unknown, so taken for full",
+    Reason.NOT_PINNED: "not one of the pinned hosts",
+    Reason.EXCLUDED: "excluded by the request",
+    Reason.LABELS: "labels do not match",
+    Reason.TAINT: "a taint is not tolerated",
+    Reason.ARCHITECTURE: "another architecture",
+    Reason.DRIVER: "another driver",
+    Reason.CAPABILITY: "a capability is missing",
+    Reason.ZONE: "another zone",
+    Reason.RACK: "another rack",
+    Reason.SITE: "another site",
+    Reason.PREDICATE: "the constraint is not satisfied",
+    Reason.AFFINITY: "away from its group",
+    Reason.ANTI_AFFINITY: "its group is there already",
+    Reason.SPREAD: "its group would be spread unevenly",
+    Reason.MAX_VMS: "as many VMs as it may have",
+    Reason.CPU: "not enough cpu",
+    Reason.MEMORY: "not enough memory",
+    Reason.DISK: "not enough disk",
+    Reason.EXTENDED: "not enough of an extended resource",
+    Reason.HELD: "the room is held by a reservation or a move",
+    Reason.DEVICE: "no suitable GPU is free",
+    Reason.NUMA: "no NUMA cell has room",
+}
+
+
+def amount(resource: str, number: int) -> str:
+    """Return an amount of a resource with its unit."""
+    if resource == "cpu":
+        return f"{format_cpu(number)} {'core' if number == 1000 else 'cores'}"
+    return format_bytes(number) if resource in BASE_RESOURCES else str(number)
+
+
+def score(value: int) -> str:
+    """Return a fixed-point score as a decimal number."""
+    return f"{value / SCORE_ONE:.4f}"
+
+
+def demand(asked: Demand) -> str:
+    """Return a demand in a few words."""
+    words = [amount("cpu", asked.cpu_milli), amount("memory", asked.memory_bytes)]
+    if asked.disk_bytes:
+        words.append(f"{amount('disk', asked.disk_bytes)} disk")
+    words += [f"{number} {name}" for name, number in asked.extended]
+    if asked.devices is not None:
+        models = " or ".join(asked.devices.models) or "GPU"
+        share = "" if asked.devices.milli == WHOLE_DEVICE else f" at {asked.devices.milli}/1000"
+        words.append(f"{asked.devices.count} x {models}{share}")
+    if asked.numa is not NumaMode.ANY:
+        words.append("in one NUMA cell" if asked.numa is NumaMode.ONE_CELL else "over two cells")
+    return ", ".join(words)
+
+
+def shortage(missing: Shortage) -> str:
+    """Return what is missing: "2 GiB of memory"."""
+    resource = missing.resource
+    unit = "" if resource == "cpu" else f" of {resource}"
+    return f"{amount(resource, missing.short)}{unit}"
+
+
+def shortages(missing: Sequence[Shortage]) -> str:
+    """Return all that is missing."""
+    return " and ".join(shortage(each) for each in missing)
+
+
+def have_and_need(missing: Shortage) -> str:
+    """Return what there is and what is asked: "memory 12 GiB of 16 GiB"."""
+    resource = missing.resource
+    return f"{resource} {amount(resource, missing.free)} of {amount(resource, missing.need)}"
+
+
+def hosts(count: int) -> str:
+    """Return a number of hosts."""
+    return f"{count} host{'' if count == 1 else 's'}"
+
+
+def nearest_miss(miss: NearestMiss) -> str:
+    """Return the nearest miss as a sentence."""
+    others = f" (and so on {hosts(miss.hosts)})" if miss.hosts > 1 else ""
+    return f"short by {shortages(miss.shortages)} on {miss.host}{others}"
+
+
+def fix(change: Fix) -> str:
+    """Return one change after which the VM fits."""
+    match change.kind:
+        case FixKind.UNCORDON:
+            return f"uncordon {change.host}"
+        case FixKind.LIFT_RULE:
+            return f"lift the rule {change.rule!r}; it then goes to {change.host}"
+        case FixKind.FREE:
+            return f"free {shortages(change.shortages)} on {change.host}"
+        case FixKind.BRING_ONLINE:
+            return f"bring {change.host} online"

@@ -1,0 +1,22 @@
+"""`roost strategies`: the strategies, with their formulas."""
+
+from roost.cli import tables
+from roost.cli.opening import chosen_output, settings
+from roost.cli.options import OutputOption, reports_errors
+from roost.cli.screen import Output, show, show_json
+from roost.placement.strategies import STRATEGIES
+
+
+@reports_errors
+def strategies(output: OutputOption = None) -> None:
+    """List the strategies and how each one chooses."""
+    form = chosen_output(output)
+    default = settings().scheduling_strategy
+    if form is Output.JSON:
+        listed = [
+            {"name": each.name, "summary": each.summary, "formula": each.formula}
+            for each in STRATEGIES.values()
+        ]
+        show_json({"default": default, "strategies": listed})
+    else:
+        show(tables.strategies(list(STRATEGIES.values()), default))

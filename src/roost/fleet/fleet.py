@@ -1,0 +1,377 @@
+"""The fleet: hosts, VMs, groups and holds, with apply, undo and snapshot.
+
+This is the one model of "what is where" that every decision reads. It keeps the books and nothing
+else: it places a VM where it is told to and does not ask whether that was wise (`check()` in
+check.py restates what must hold). A change is noted in two logs: `changes` for rows whose amounts
+moved, `attribute_changes` for rows whose labels, state or shape did.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from roost.base.errors import Conflict, InvalidRequest, NotFound
+from roost.fleet.changes import ChangeLog
+from roost.fleet.description import build, describe
+from roost.fleet.groups import Groups
+from roost.fleet.hosts import HostTable
+from roost.fleet.interning import Interned
+from roost.fleet.layout import Int32Array, Int64Array, charge, refresh_extras
+from roost.fleet.vms import VMTable
+from roost.model.constraints import NO_TERMS, Terms
+from roost.model.description import FleetDescription
+from roost.model.groups import GroupSpec
+from roost.model.hosts import Admin, Health, HostSpec
+from roost.model.resources import Demand
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Capacity that a reservation or a move keeps free on a host."""
+
+    row: int
+    demand: Demand
+
+
+class Fleet:
+    """Hosts and VMs as columns."""
+
+    def __init__(self) -> None:
+        self.hosts = HostTable()
+        self.vms = VMTable(len(self.hosts.resources))
+        self.groups = Groups()
+        self.terms: Interned[Terms] = Interned()
+        self.terms.number(NO_TERMS)
+        self.holds: dict[str, Hold] = {}
+        self.changes = ChangeLog()
+        self.attribute_changes = ChangeLog()
+        self.version = 0  # grows with every change; a snapshot keeps the number it was taken at
+        self._undo: list[Callable[[], None]] = []
+        self._marks = 0
+
+    # Reading
+
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self.hosts.present[: self.hosts.count]))
+
+    def row(self, name: str) -> int:
+        """Return the row of the host with this name."""
+        row = self.hosts.rows.get(name)
+        if row is None:
+            raise NotFound(f"no host {name!r}", host=name)
+        return row
+
+    def vm_number(self, name: str) -> int:
+        """Return the number of the VM with this name."""
+        number = self.vms.numbers.get(name)
+        if number is None:
+            raise NotFound(f"no VM {name!r}", vm=name)
+        return number
+
+    def present_rows(self) -> Int64Array:
+        """Return the rows of all registered hosts, in host-number order."""
+        return np.flatnonzero(self.hosts.present[: self.hosts.count])
+
+    def vector(self, demand: Demand) -> Int64Array:
+        """Return the demand's amounts in column order; an unknown resource adds a column."""
+        resources = self.hosts.resources
+        vector = np.zeros(len(resources), np.int64)
+        vector[0] = demand.cpu_milli
+        vector[1] = demand.memory_bytes
+        vector[2] = demand.disk_bytes
+        if demand.extended:
+            unknown = tuple(name for name, _ in demand.extended if resources.find(name) < 0)
+            if unknown:
+                self._ensure(0, 0, 0, unknown)
+                vector = np.concatenate([vector, np.zeros(len(unknown), np.int64)])
+            for name, amount in demand.extended:
+                vector[resources.find(name)] = amount
+        return vector
+
+    # Hosts
+
+    def register(self, spec: HostSpec) -> int:
+        """Add a host and return its number, which no other host will ever have."""
+        if spec.name in self.hosts.rows:
+            raise Conflict(f"host {spec.name!r} is already registered", host=spec.name)
+        hosts = self.hosts
+        row = hosts.count
+        extended = tuple(name for name, _ in spec.extended)
+        self._ensure(row + 1, len(spec.devices), len(spec.cells), extended)
+        hosts.count += 1
+        hosts.names.append(spec.name)
+        hosts.label_sets.append(())
+        hosts.rows[spec.name] = row
+        hosts.present[row] = True
+        hosts.write_spec(row, spec)
+        self._attributes_changed(row)
+        self._on_undo(lambda: self._forget(row))
+        return row
+
+    def _ensure(self, rows: int, devices: int, cells: int, resources: tuple[str, ...]) -> None:
+        self.hosts.ensure(rows, devices, cells, resources)
+        self.vms.ensure(0, len(self.hosts.resources))
+
+    def _forget(self, row: int) -> None:
+        name = self.hosts.names[row]
+        del self.hosts.rows[name]
+        self.hosts.present[row] = False
+        self.hosts.refresh_takes(row)
+        self._attributes_changed(row)
+
+    def update_host(self, spec: HostSpec) -> None:
+        """Replace what a host registered with; its VMs stay, even if they no longer fit."""
+        row = self.row(spec.name)
+        before = self.hosts.spec(row)
+        extended = tuple(name for name, _ in spec.extended)
+        self._ensure(0, len(spec.devices), len(spec.cells), extended)
+        moves = (before.zone, before.rack) != (spec.zone, spec.rack)
+        if moves:
+            self._regroup(row, -1)
+        self.hosts.write_spec(row, spec)
+        if moves:
+            self._regroup(row, 1)
+        self._attributes_changed(row)
+        self._on_undo(lambda: self.update_host(before))
+
+    def _regroup(self, row: int, amount: int) -> None:
+        for number in self.vms.on_host(row).tolist():
+            self._count_groups(int(self.vms.group_set[number]), row, amount)
+
+    def remove_host(self, name: str) -> None:
+        """Take an empty host out of the fleet."""
+        row = self.row(name)
+        if self.hosts.arrays.vm_count[row]:
+            raise Conflict(
+                f"host {name!r} still has {self.hosts.arrays.vm_count[row]} VMs", host=name
+            )
+        held = [hold for hold, where in self.holds.items() if where.row == row]
+        if held:
+            raise Conflict(f"host {name!r} still has holds {', '.join(held)}", host=name)
+        self._forget(row)
+        self._on_undo(lambda: self._remember(row, name))
+
+    def _remember(self, row: int, name: str) -> None:
+        self.hosts.rows[name] = row
+        self.hosts.present[row] = True
+        self.hosts.refresh_takes(row)
+        self._attributes_changed(row)
+
+    def set_health(self, name: str, health: Health) -> None:
+        """Record what is observed of a host's agent."""
+        row = self.row(name)
+        before = Health(self.hosts.health[row])
+        self.hosts.health[row] = health
+        self.hosts.refresh_takes(row)
+        self._attributes_changed(row)
+        self._on_undo(lambda: self.set_health(name, before))
+
+    def set_admin(self, name: str, admin: Admin) -> None:
+        """Record what an operator decided about a host."""
+        row = self.row(name)
+        before = Admin(self.hosts.admin[row])
+        self.hosts.admin[row] = admin
+        self.hosts.refresh_takes(row)
+        self._attributes_changed(row)
+        self._on_undo(lambda: self.set_admin(name, before))
+
+    def set_labels(self, name: str, labels: tuple[tuple[str, str], ...]) -> None:
+        """Replace a host's labels."""
+        row = self.row(name)
+        before = self.hosts.label_sets[row]
+        self.hosts.labels.replace(row, before, labels, self.hosts.row_capacity)
+        self.hosts.label_sets[row] = labels
+        self._attributes_changed(row)
+        self._on_undo(lambda: self.set_labels(name, before))
+
+    def set_used(self, name: str, amounts: Iterable[tuple[str, int]]) -> None:
+        """Record what was measured on a host; it informs, and never makes room."""
+        row = self.row(name)
+        for resource, amount in amounts:
+            column = self.hosts.resources.find(resource)
+            if column < 0 or amount < 0:
+                raise InvalidRequest(f"{resource!r} = {amount} cannot be measured on {name!r}")
+            self.hosts.used[row, column] = amount
+        self.version += 1
+
+    # VMs
+
+    def apply(
+        self,
+        name: str | None,
+        row: int,
+        demand: Int64Array,
+        terms: int = 0,
+        group_set: int = 0,
+        devices: int = 0,
+        cells: int = 0,
+    ) -> int:
+        """Put a VM on a host and return the VM's number."""
+        if name is not None and name in self.vms.numbers:
+            raise Conflict(f"VM {name!r} is already placed", vm=name)
+        number = self.vms.add(row, demand, terms, group_set, devices, cells)
+        if name is not None:
+            self.vms.name(number, name)
+        self._charge(number, 1)
+        self._on_undo(lambda: self.remove(number))
+        return number
+
+    def adopt(
+        self,
+        names: list[str] | None,
+        rows: Int32Array,
+        demand: Int64Array,
+        terms: Int32Array,
+        group_set: Int32Array,
+        devices: Int64Array,
+        cells: Int64Array,
+    ) -> int:
+        """Take over VMs whose amounts a kernel has already charged; return the first number."""
+        first = self.vms.add_many(rows, demand, terms, group_set, devices, cells)
+        if names is not None:
+            for offset, name in enumerate(names):
+                self.vms.name(first + offset, name)
+        self.changes.add_many(rows.astype(np.int64))
+        self.version += 1
+        count = len(rows)
+
+        def take_back() -> None:
+            for number in reversed(range(first, first + count)):
+                self.remove(number)
+
+        self._on_undo(take_back)
+        return first
+
+    def remove(self, number: int) -> None:
+        """Take a VM off its host."""
+        vms = self.vms
+        if not 0 <= number < vms.count or vms.host[number] < 0:
+            raise NotFound(f"no VM number {number}", vm=number)
+        self._charge(number, -1)
+        name = vms.names.get(number)
+        row = int(vms.host[number])
+        demand = vms.demand[number].copy()
+        rest = [int(c[number]) for c in (vms.terms, vms.group_set, vms.devices, vms.cells)]
+        vms.remove(number)
+        self._on_undo(lambda: self._put_back(name, row, demand, rest))
+
+    def _put_back(self, name: str | None, row: int, demand: Int64Array, rest: list[int]) -> None:
+        self.apply(name, row, demand, *rest)
+
+    def resize(self, number: int, demand: Int64Array) -> None:
+        """Change a VM's amounts in place; its devices and cells stay."""
+        before = self.vms.demand[number].copy()
+        self._charge(number, -1)
+        self.vms.demand[number] = demand
+        self._charge(number, 1)
+        self._on_undo(lambda: self.resize(number, before))
+
+    def _charge(self, number: int, sign: int) -> None:
+        vms = self.vms
+        row = int(vms.host[number])
+        arrays = self.hosts.arrays
+        terms = self.terms[int(vms.terms[number])]
+        devices, cells = int(vms.devices[number]), int(vms.cells[number])
+        if devices or cells:
+            milli = terms.devices.milli if terms.devices else 0
+            charge(arrays, row, vms.demand[number], milli, devices, cells, sign)
+            refresh_extras(arrays, row, arrays.committed.shape[1])
+        else:  # the same in three array operations
+            amount = vms.demand[number] if sign > 0 else -vms.demand[number]
+            width = len(amount)
+            arrays.committed[row] += amount
+            arrays.headroom[row, :width] -= amount
+            arrays.headroom[row, width] -= sign
+            arrays.vm_count[row] += sign
+        self._count_groups(int(vms.group_set[number]), row, sign)
+        self.changes.add(row)
+        self.version += 1
+
+    def _count_groups(self, group_set: int, row: int, amount: int) -> None:
+        for group in self.groups.set_members(group_set):
+            self.groups.add(group, self.hosts.arrays.domain[row], amount)
+
+    # Holds
+
+    def hold(self, name: str, host: str, demand: Demand) -> None:
+        """Keep capacity free on a host under a name."""
+        if name in self.holds:
+            raise Conflict(f"hold {name!r} exists", hold=name)
+        row = self.row(host)
+        self.holds[name] = Hold(row, demand)
+        self._held(row, self.vector(demand))
+        self._on_undo(lambda: self.release(name))
+
+    def release(self, name: str) -> None:
+        """Give held capacity back."""
+        hold = self.holds.pop(name, None)
+        if hold is None:
+            raise NotFound(f"no hold {name!r}", hold=name)
+        self._held(hold.row, -self.vector(hold.demand))
+        host = self.hosts.names[hold.row]
+        self._on_undo(lambda: self.hold(name, host, hold.demand))
+
+    def _held(self, row: int, amount: Int64Array) -> None:
+        self.hosts.held[row] += amount
+        self.hosts.refresh(row)
+        self.changes.add(row)
+        self.version += 1
+
+    # Undo and snapshot
+
+    def mark(self) -> int:
+        """Begin to remember how to undo; return the mark to undo to."""
+        self._marks += 1
+        return len(self._undo)
+
+    def undo(self, mark: int) -> None:
+        """Take back every change since the mark, the last first."""
+        taken, self._undo = self._undo[mark:], self._undo[:mark]
+        marks, self._marks = self._marks, 0
+        for take_back in reversed(taken):
+            take_back()
+        self._marks = marks - 1
+
+    def keep(self, mark: int) -> None:
+        """Let go of a mark and keep the changes made since."""
+        self._marks -= 1
+        if not self._marks:
+            del self._undo[mark:]
+
+    def _on_undo(self, take_back: Callable[[], None]) -> None:
+        if self._marks:
+            self._undo.append(take_back)
+
+    def _attributes_changed(self, row: int) -> None:
+        self.attribute_changes.add(row)
+        self.changes.add(row)
+        self.version += 1
+
+    def snapshot(self) -> "Fleet":
+        """Return an independent copy for a long question; its version says when it was taken."""
+        other = Fleet()
+        other.hosts = self.hosts.copy()
+        other.vms = self.vms.copy()
+        other.groups = self.groups.copy()
+        other.terms = self.terms.copy()
+        other.holds = dict(self.holds)
+        other.version = self.version
+        return other
+
+    # Whole fleets
+
+    @classmethod
+    def from_description(cls, description: FleetDescription) -> "Fleet":
+        """Build a fleet; hosts are numbered in the order of their names."""
+        fleet = cls()
+        build(fleet, description)
+        return fleet
+
+    def to_description(self) -> FleetDescription:
+        """Return the whole fleet as plain values."""
+        return describe(self)
+
+    def add_group(self, spec: GroupSpec) -> int:
+        """Make a group known and return its number."""
+        return self.groups.register(spec)

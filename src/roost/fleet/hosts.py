@@ -1,0 +1,263 @@
+"""The host columns: one row per host number, never reused, grown by doubling.
+
+| column | dtype, shape | unit and meaning |
+|---|---|---|
+| total, reserve, ratio | int64 [hosts, resources] | what is there; kept by the host; thousandths |
+| held | int64 [hosts, resources] | kept free by reservations and moves |
+| used | int64 [hosts, resources] | measured; -1 unknown |
+| max_vms | int64 [hosts] | most VMs, -1 no limit |
+| health, admin | int8 [hosts] | `Health`, `Admin` |
+| known | bool [hosts] | every total could be read |
+| present | bool [hosts] | registered and not removed |
+| site, architecture, driver | int32 [hosts] | numbers of interned words |
+| taint_set, capability_set | int32 [hosts] | numbers of interned sets |
+
+The columns that decisions also change are in `HostArrays` (layout.py).
+"""
+
+import numpy as np
+
+from roost.fleet.interning import Interned
+from roost.fleet.labels import Labels
+from roost.fleet.layout import (
+    EXTRA_COLUMNS,
+    SLOTS,
+    UNLIMITED,
+    HostArrays,
+    Int64Array,
+    refresh_extras,
+)
+from roost.model.hosts import Admin, Cell, Device, Health, HostSpec, Resource, Scope, Taint
+from roost.model.resources import BASE_RESOURCES, WHOLE_DEVICE
+
+_MATRICES = ("total", "reserve", "ratio", "held", "used")
+_WORDS = ("site", "architecture", "driver", "taint_set", "capability_set")
+
+
+class HostTable:
+    """Every host ever registered, as columns."""
+
+    def __init__(self, capacity: int = 16) -> None:
+        self.count = 0
+        self.resources: Interned[str] = Interned()
+        for name in BASE_RESOURCES:
+            self.resources.number(name)
+        self.names: list[str] = []
+        self.rows: dict[str, int] = {}
+        self.label_sets: list[tuple[tuple[str, str], ...]] = []
+        self.labels = Labels()
+        self.zones: Interned[str] = Interned()
+        self.racks: Interned[str] = Interned()
+        self.sites: Interned[str] = Interned()
+        self.architectures: Interned[str] = Interned()
+        self.drivers: Interned[str] = Interned()
+        self.taint_sets: Interned[tuple[Taint, ...]] = Interned()
+        self.capability_sets: Interned[tuple[str, ...]] = Interned()
+        self.device_models: Interned[str] = Interned()
+        self._allocate(capacity, len(self.resources), 0, 0)
+
+    def _allocate(self, capacity: int, resources: int, devices: int, cells: int) -> None:
+        self.total = np.zeros((capacity, resources), np.int64)
+        self.reserve = np.zeros((capacity, resources), np.int64)
+        self.ratio = np.full((capacity, resources), 1000, np.int64)
+        self.held = np.zeros((capacity, resources), np.int64)
+        self.used = np.full((capacity, resources), -1, np.int64)
+        self.max_vms = np.full(capacity, -1, np.int64)
+        self.health = np.zeros(capacity, np.int8)
+        self.admin = np.zeros(capacity, np.int8)
+        self.known = np.zeros(capacity, np.bool_)
+        self.present = np.zeros(capacity, np.bool_)
+        self.site = np.zeros(capacity, np.int32)
+        self.architecture = np.zeros(capacity, np.int32)
+        self.driver = np.zeros(capacity, np.int32)
+        self.taint_set = np.zeros(capacity, np.int32)
+        self.capability_set = np.zeros(capacity, np.int32)
+        self.arrays = HostArrays(
+            headroom=np.zeros((capacity, resources + EXTRA_COLUMNS), np.int64),
+            committed=np.zeros((capacity, resources), np.int64),
+            capacity=np.zeros((capacity, resources), np.int64),
+            vm_count=np.zeros(capacity, np.int64),
+            domain=np.full((capacity, len(Scope)), -1, np.int64),
+            device_free=np.full((capacity, devices), -1, np.int64),
+            device_info=np.zeros((capacity, devices, 3), np.int64),
+            cell_free=np.full((capacity, cells, 2), -1, np.int64),
+            cell_capacity=np.zeros((capacity, cells, 2), np.int64),
+            takes=np.zeros(capacity, np.bool_),
+        )
+
+    @property
+    def row_capacity(self) -> int:
+        """Return how many rows the columns have room for."""
+        return len(self.present)
+
+    def ensure(self, rows: int, devices: int, cells: int, resources: tuple[str, ...]) -> None:
+        """Make room for so many rows, devices, cells and named resources."""
+        for name in resources:
+            self.resources.number(name)
+        old = self.arrays
+        capacity = self.row_capacity
+        while capacity < rows:
+            capacity *= 2
+        width = len(self.resources)
+        devices = max(devices, old.device_free.shape[1])
+        cells = max(cells, old.cell_free.shape[1])
+        shape = (self.row_capacity, old.committed.shape[1], *self._widths())
+        if shape == (capacity, width, devices, cells):
+            return
+        columns = (
+            *_MATRICES,
+            *_WORDS,
+            *("max_vms", "health", "admin", "known", "present"),
+        )
+        before = {name: getattr(self, name) for name in columns}
+        self._allocate(capacity, width, devices, cells)
+        for name, column in before.items():
+            _paste(getattr(self, name), column)
+        for name, grown, column in zip(HostArrays._fields, self.arrays, old, strict=True):
+            if name != "headroom":
+                _paste(grown, column)
+        narrow = old.committed.shape[1]
+        _paste(self.arrays.headroom[:, :narrow], old.headroom[:, :narrow])
+        _paste(self.arrays.headroom[:, width:], old.headroom[:, narrow:])
+
+    def _widths(self) -> tuple[int, int]:
+        return self.arrays.device_free.shape[1], self.arrays.cell_free.shape[1]
+
+    def write_spec(self, row: int, spec: HostSpec) -> None:
+        """Write what a host registers with into its row; what is promised stays as it is."""
+        old_labels = self.label_sets[row]
+        self.labels.replace(row, old_labels, spec.labels, self.row_capacity)
+        self.label_sets[row] = spec.labels
+        named = dict(spec.resources())
+        arrays = self.arrays
+        for column, name in enumerate(self.resources.values):
+            resource = named.get(name, Resource(0))
+            self.total[row, column] = -1 if resource.total is None else resource.total
+            self.reserve[row, column] = resource.reserve
+            self.ratio[row, column] = resource.ratio_milli
+            arrays.capacity[row, column] = resource.capacity
+        self.max_vms[row] = -1 if spec.max_vms is None else spec.max_vms
+        self.health[row] = spec.health
+        self.admin[row] = spec.admin
+        self.known[row] = spec.known
+        self.site[row] = self.sites.number(spec.site)
+        self.architecture[row] = self.architectures.number(spec.architecture)
+        self.driver[row] = self.drivers.number(spec.driver)
+        self.taint_set[row] = self.taint_sets.number(spec.taints)
+        self.capability_set[row] = self.capability_sets.number(spec.capabilities)
+        arrays.domain[row, Scope.HOST] = row
+        arrays.domain[row, Scope.RACK] = self.racks.number(spec.rack) if spec.rack else -1
+        arrays.domain[row, Scope.ZONE] = self.zones.number(spec.zone) if spec.zone else -1
+        self._write_devices(row, spec.devices)
+        self._write_cells(row, spec.cells)
+        self.refresh(row)
+
+    def _write_devices(self, row: int, devices: tuple[Device, ...]) -> None:
+        free, info = self.arrays.device_free[row], self.arrays.device_info[row]
+        for position in range(len(free)):
+            was_there = free[position] >= 0
+            if position >= len(devices):
+                free[position] = -1
+                info[position] = 0
+                continue
+            device = devices[position]
+            if not was_there:
+                free[position] = WHOLE_DEVICE
+            info[position] = (
+                self.device_models.number(device.model),
+                device.memory_bytes,
+                device.shareable,
+            )
+
+    def _write_cells(self, row: int, cells: tuple[Cell, ...]) -> None:
+        free, capacity = self.arrays.cell_free[row], self.arrays.cell_capacity[row]
+        for position in range(len(free)):
+            new = (0, 0)
+            if position < len(cells):
+                new = (cells[position].cpu_milli, cells[position].memory_bytes)
+            taken = capacity[position] - np.maximum(free[position], 0)
+            capacity[position] = new
+            free[position] = capacity[position] - taken if position < len(cells) else -1
+
+    def refresh(self, row: int) -> None:
+        """Recompute every derived column of one host."""
+        arrays = self.arrays
+        width = len(self.resources)
+        arrays.headroom[row, :width] = (
+            arrays.capacity[row] - arrays.committed[row] - self.held[row]
+        )
+        limit = int(self.max_vms[row])
+        slots = UNLIMITED if limit < 0 else limit
+        arrays.headroom[row, width + SLOTS] = slots - arrays.vm_count[row]
+        refresh_extras(arrays, row, width)
+        self.refresh_takes(row)
+
+    def refresh_takes(self, row: int) -> None:
+        """Recompute whether the host takes new VMs."""
+        self.arrays.takes[row] = (
+            self.present[row]
+            and self.known[row]
+            and self.health[row] == Health.ONLINE
+            and self.admin[row] == Admin.OPEN
+        )
+
+    def spec(self, row: int) -> HostSpec:
+        """Return what the host registered with, read back from the columns."""
+        arrays = self.arrays
+        resources = {
+            name: Resource(
+                None if self.total[row, column] < 0 else int(self.total[row, column]),
+                int(self.reserve[row, column]),
+                int(self.ratio[row, column]),
+            )
+            for column, name in enumerate(self.resources.values)
+        }
+        rack, zone = int(arrays.domain[row, Scope.RACK]), int(arrays.domain[row, Scope.ZONE])
+        return HostSpec(
+            name=self.names[row],
+            cpu=resources["cpu"],
+            memory=resources["memory"],
+            disk=resources["disk"],
+            extended=tuple(
+                (name, resource)
+                for name, resource in resources.items()
+                if name not in BASE_RESOURCES and resource.total != 0
+            ),
+            zone=self.zones[zone] if zone >= 0 else "",
+            rack=self.racks[rack] if rack >= 0 else "",
+            site=self.sites[int(self.site[row])],
+            labels=self.label_sets[row],
+            taints=self.taint_sets[int(self.taint_set[row])],
+            architecture=self.architectures[int(self.architecture[row])],
+            driver=self.drivers[int(self.driver[row])],
+            capabilities=self.capability_sets[int(self.capability_set[row])],
+            devices=tuple(
+                Device(self.device_models[int(model)], int(memory), bool(shareable))
+                for free, (model, memory, shareable) in zip(
+                    arrays.device_free[row], arrays.device_info[row], strict=True
+                )
+                if free >= 0
+            ),
+            cells=tuple(
+                Cell(int(cpu), int(memory))
+                for cpu, memory in arrays.cell_capacity[row]
+                if cpu or memory
+            ),
+            max_vms=None if self.max_vms[row] < 0 else int(self.max_vms[row]),
+            health=Health(self.health[row]),
+            admin=Admin(self.admin[row]),
+        )
+
+    def copy(self) -> "HostTable":
+        """Return an independent copy."""
+        other = HostTable.__new__(HostTable)
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray | list | dict | Interned | Labels):
+                value = value.copy()
+            setattr(other, name, value)
+        other.arrays = HostArrays(*(array.copy() for array in self.arrays))
+        return other
+
+
+def _paste(into: Int64Array, old: Int64Array) -> None:
+    into[tuple(slice(0, length) for length in old.shape)] = old

@@ -1,0 +1,118 @@
+"""The columns that decisions read, as bundles of arrays, and the meaning of every column.
+
+`HostArrays` is handed whole to the placement kernels, so its fields are arrays and nothing else.
+
+| field | dtype, shape | unit and meaning |
+|---|---|---|
+| headroom | int64 [hosts, resources + 5] | what is left, by `Headroom`; the index prunes on it |
+| committed | int64 [hosts, resources] | promised to VMs |
+| capacity | int64 [hosts, resources] | (total - reserve) x overcommit |
+| vm_count | int64 [hosts] | VMs on the host |
+| domain | int64 [hosts, 3] | fault domain by `Scope`: the host itself, rack, zone; -1 unknown |
+| device_free | int64 [hosts, devices] | free thousandths of each device; -1 where there is none |
+| device_info | int64 [hosts, devices, 3] | model number, memory bytes, 1 if shareable |
+| cell_free | int64 [hosts, cells, 2] | free cpu and memory of each NUMA cell; -1 where none |
+| cell_capacity | int64 [hosts, cells, 2] | cpu and memory of each NUMA cell; 0 where none |
+| takes | bool [hosts] | present, known, online and open: takes new VMs |
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Int64Array = npt.NDArray[np.int64]
+Int32Array = npt.NDArray[np.int32]
+Int8Array = npt.NDArray[np.int8]
+BoolArray = npt.NDArray[np.bool_]
+
+#: Columns of `headroom` after the resources: offsets from the number of resources.
+SLOTS = 0  # VMs that max_vms still admits
+DEVICE_BEST = 1  # most free thousandths on one device
+DEVICE_TOTAL = 2  # free thousandths over all devices
+CELL_CPU = 3  # most free cpu in one NUMA cell
+CELL_MEMORY = 4  # most free memory in one NUMA cell
+EXTRA_COLUMNS = 5
+
+#: Headroom of a host that does not limit its number of VMs.
+UNLIMITED = 2**40
+
+#: Number of resources every host has: cpu, memory, disk.
+BASE = 3
+CPU, MEMORY, DISK = 0, 1, 2
+
+
+class HostArrays(NamedTuple):
+    """The host columns a decision reads and changes."""
+
+    headroom: Int64Array
+    committed: Int64Array
+    capacity: Int64Array
+    vm_count: Int64Array
+    domain: Int64Array
+    device_free: Int64Array
+    device_info: Int64Array
+    cell_free: Int64Array
+    cell_capacity: Int64Array
+    takes: BoolArray
+
+
+def refresh_extras(hosts: HostArrays, row: int, resources: int) -> None:
+    """Recompute the device and cell columns of one host's headroom."""
+    best = 0
+    total = 0
+    for device in range(hosts.device_free.shape[1]):
+        free = hosts.device_free[row, device]
+        if free > 0:
+            total += free
+            best = max(best, free)
+    hosts.headroom[row, resources + DEVICE_BEST] = best
+    hosts.headroom[row, resources + DEVICE_TOTAL] = total
+    cell_cpu = 0
+    cell_memory = 0
+    for cell in range(hosts.cell_free.shape[1]):
+        cell_cpu = max(cell_cpu, hosts.cell_free[row, cell, 0])
+        cell_memory = max(cell_memory, hosts.cell_free[row, cell, 1])
+    hosts.headroom[row, resources + CELL_CPU] = cell_cpu
+    hosts.headroom[row, resources + CELL_MEMORY] = cell_memory
+
+
+def charge(
+    hosts: HostArrays,
+    row: int,
+    demand: Int64Array,
+    milli: int,
+    devices: int,
+    cells: int,
+    sign: int,
+) -> None:
+    """Add (sign 1) or take away (sign -1) one VM's demand on one host.
+
+    `devices` and `cells` are bit masks of positions. Two cells share cpu and memory: the lower one
+    takes the larger half when the amount is odd. Compiled by the kernels as it stands, so it uses
+    nothing but arrays and integers.
+    """
+    resources = hosts.committed.shape[1]
+    for resource in range(resources):
+        amount = sign * demand[resource]
+        hosts.committed[row, resource] += amount
+        hosts.headroom[row, resource] -= amount
+    hosts.vm_count[row] += sign
+    hosts.headroom[row, resources + SLOTS] -= sign
+    if devices:
+        for device in range(hosts.device_free.shape[1]):
+            if devices >> device & 1:
+                hosts.device_free[row, device] -= sign * milli
+    if cells:
+        count = 0
+        for cell in range(hosts.cell_free.shape[1]):
+            count += cells >> cell & 1
+        seen = 0
+        for cell in range(hosts.cell_free.shape[1]):
+            if cells >> cell & 1:
+                for part in range(2):
+                    share = demand[part] // count
+                    if seen < demand[part] % count:
+                        share += 1
+                    hosts.cell_free[row, cell, part] -= sign * share
+                seen += 1

@@ -1,0 +1,123 @@
+"""The VM columns: one row per placed VM; rows of removed VMs are used again.
+
+| column | dtype, shape | unit and meaning |
+|---|---|---|
+| host | int32 [vms] | row of its host, -1 when the row is unused |
+| demand | int64 [vms, resources] | amounts |
+| terms | int32 [vms] | number of its interned `Terms` |
+| group_set | int32 [vms] | number of its interned set of groups |
+| devices, cells | int64 [vms] | bit masks of positions on the host |
+
+Names are kept only for VMs that have one: a simulated million needs none.
+"""
+
+import numpy as np
+
+from roost.fleet.layout import Int32Array, Int64Array
+
+
+class VMTable:
+    """Every placed VM, as columns."""
+
+    def __init__(self, resources: int, capacity: int = 16) -> None:
+        self.count = 0  # rows in use or free below this number
+        self.alive = 0
+        self.names: dict[int, str] = {}
+        self.numbers: dict[str, int] = {}
+        self._free: list[int] = []
+        self._allocate(capacity, resources)
+
+    def _allocate(self, capacity: int, resources: int) -> None:
+        self.host = np.full(capacity, -1, np.int32)
+        self.demand = np.zeros((capacity, resources), np.int64)
+        self.terms = np.zeros(capacity, np.int32)
+        self.group_set = np.zeros(capacity, np.int32)
+        self.devices = np.zeros(capacity, np.int64)
+        self.cells = np.zeros(capacity, np.int64)
+
+    def ensure(self, rows: int, resources: int) -> None:
+        """Make room for so many rows and resources."""
+        capacity, width = self.demand.shape
+        if rows <= capacity and resources == width:
+            return
+        while capacity < rows:
+            capacity += max(16, capacity // 2)
+        before = (self.host, self.demand, self.terms, self.group_set, self.devices, self.cells)
+        self._allocate(capacity, resources)
+        after = (self.host, self.demand, self.terms, self.group_set, self.devices, self.cells)
+        for new, old in zip(after, before, strict=True):
+            new[tuple(slice(0, length) for length in old.shape)] = old
+
+    def add(
+        self,
+        host: int,
+        demand: Int64Array,
+        terms: int,
+        group_set: int,
+        devices: int,
+        cells: int,
+    ) -> int:
+        """Fill a row and return its number."""
+        if self._free:
+            number = self._free.pop()
+        else:
+            number = self.count
+            self.ensure(number + 1, self.demand.shape[1])
+            self.count += 1
+        self.host[number] = host
+        self.demand[number] = demand
+        self.terms[number] = terms
+        self.group_set[number] = group_set
+        self.devices[number] = devices
+        self.cells[number] = cells
+        self.alive += 1
+        return number
+
+    def add_many(
+        self,
+        host: Int32Array,
+        demand: Int64Array,
+        terms: Int32Array,
+        group_set: Int32Array,
+        devices: Int64Array,
+        cells: Int64Array,
+    ) -> int:
+        """Append many rows and return the number of the first."""
+        first = self.count
+        end = first + len(host)
+        self.ensure(end, self.demand.shape[1])
+        self.host[first:end] = host
+        self.demand[first:end] = demand
+        self.terms[first:end] = terms
+        self.group_set[first:end] = group_set
+        self.devices[first:end] = devices
+        self.cells[first:end] = cells
+        self.count = end
+        self.alive += len(host)
+        return first
+
+    def remove(self, number: int) -> None:
+        """Give a row back."""
+        self.host[number] = -1
+        self._free.append(number)
+        self.alive -= 1
+        name = self.names.pop(number, None)
+        if name is not None:
+            del self.numbers[name]
+
+    def name(self, number: int, name: str) -> None:
+        """Give a VM its name."""
+        self.names[number] = name
+        self.numbers[name] = number
+
+    def on_host(self, row: int) -> Int64Array:
+        """Return the numbers of the VMs on one host."""
+        return np.flatnonzero(self.host[: self.count] == row)
+
+    def copy(self) -> "VMTable":
+        """Return an independent copy."""
+        other = VMTable.__new__(VMTable)
+        for name, value in vars(self).items():
+            copied = value.copy() if isinstance(value, np.ndarray | list | dict) else value
+            setattr(other, name, copied)
+        return other

@@ -1,0 +1,158 @@
+"""The arrows between the parts of roost, one type each.
+
+    PlaceRequest -> Placement | Rejection -> (Claim -> Order -> Report -> Profile -> Plan)
+
+Those in brackets belong to parts that come later.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from roost.base.errors import InvalidRequest
+from roost.model.constraints import NO_CONSTRAINTS, Constraints, Terms
+from roost.model.groups import GroupSpec
+from roost.model.reasons import Reason
+from roost.model.resources import Demand
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceRequest:
+    """One VM that wants a host.
+
+    `groups` names groups the fleet knows, or brings their rules along. `seed` feeds the `random`
+    strategy; None derives it from the name, so that a replay draws the same host.
+    """
+
+    name: str
+    demand: Demand
+    constraints: Constraints = NO_CONSTRAINTS
+    groups: tuple[GroupSpec | str, ...] = ()
+    strategy: str | None = None
+    seed: int | None = None
+    priority: int = 0
+    project: str = ""
+    terms: Terms = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise InvalidRequest("a VM needs a name")
+        terms = Terms(self.demand.devices, self.demand.numa, self.constraints)
+        object.__setattr__(self, "terms", terms)
+
+
+class ScoreTerm(NamedTuple):
+    """One addend of a score, in fixed point (see `roost.placement.strategies`)."""
+
+    name: str
+    value: int
+
+
+class RunnerUp(NamedTuple):
+    """A host that would have been next."""
+
+    host: str
+    score: int
+
+
+class Placement(NamedTuple):
+    """The engine's proposal: this host, these devices, these cells. Not durable yet.
+
+    `confidence` says how clearly the host won: the lead over the best runner-up as a share of one
+    whole score, from 0 (a tie, decided by host number) to 1 (no other host fits, or a lead of one
+    whole score or more).
+    """
+
+    vm: str
+    host: str
+    host_number: int
+    strategy: str
+    score: int
+    devices: tuple[int, ...] = ()
+    cells: tuple[int, ...] = ()
+    breakdown: tuple[ScoreTerm, ...] = ()
+    runners_up: tuple[RunnerUp, ...] = ()
+    confidence: float | None = None  # None: runners-up were not asked for
+    cursor: int = -1  # where round_robin goes on; the cursor that was passed in otherwise
+
+
+class RejectionCode(StrEnum):
+    """The stable error codes of a request that fits nowhere."""
+
+    NO_AVAILABLE_AGENTS = "no_available_agents"
+    INSUFFICIENT_RESOURCES = "insufficient_resources"
+    CONSTRAINTS_UNSATISFIED = "constraints_unsatisfied"
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """How much of one resource is missing."""
+
+    resource: str
+    need: int
+    free: int
+
+    @property
+    def short(self) -> int:
+        """Return the missing amount."""
+        return self.need - self.free
+
+
+@dataclass(frozen=True, slots=True)
+class NearestMiss:
+    """The hosts that come closest: everything fits but these amounts, on so many hosts."""
+
+    host: str
+    shortages: tuple[Shortage, ...]
+    hosts: int
+
+
+class FixKind(StrEnum):
+    """What a single change would touch, in the order in which fixes are preferred."""
+
+    UNCORDON = "uncordon"
+    LIFT_RULE = "lift_rule"
+    FREE = "free"
+    BRING_ONLINE = "bring_online"
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """One change after which the request fits; the engine has tried it on a snapshot."""
+
+    kind: FixKind
+    host: str  # where the VM would then go
+    rule: str = ""  # the lifted rule
+    shortages: tuple[Shortage, ...] = ()  # what to free on that host
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonCount:
+    """How many hosts a reason refused."""
+
+    reason: Reason
+    first: int  # hosts whose first failing filter this was; these add up to all hosts
+    total: int  # hosts on which it failed at all
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """The answer "no host fits", with the counts, the nearest miss and the smallest fix."""
+
+    vm: str
+    code: RejectionCode
+    message: str
+    strategy: str
+    hosts: int
+    reasons: tuple[ReasonCount, ...] = ()
+    nearest_miss: NearestMiss | None = None
+    fixes: tuple[Fix, ...] = ()
+    larger_than_any_host: tuple[Shortage, ...] = ()
+
+    @property
+    def smallest_fix(self) -> Fix | None:
+        """Return the first of the fixes, which is the smallest."""
+        return self.fixes[0] if self.fixes else None
+
+
+Answer = Placement | Rejection

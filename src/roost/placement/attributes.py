@@ -1,0 +1,88 @@
+"""The part of a request that depends only on what hosts registered with, as one column."""
+
+import numpy as np
+
+from roost.fleet.fleet import Fleet
+from roost.fleet.layout import BoolArray, Int64Array
+from roost.model.flow import PlaceRequest
+from roost.model.hosts import TaintEffect
+from roost.placement.filtering import IndexForm
+from roost.placement.filters import (
+    architecture,
+    capabilities,
+    driver,
+    excluded,
+    labels,
+    pinned,
+    predicate,
+    rack,
+    site,
+    taints,
+    zone,
+)
+from roost.placement.question import Question
+
+#: Filters whose conjunction a selector keeps as one mark per host.
+SELECTING = tuple(
+    module.FILTER
+    for module in (
+        labels,
+        taints,
+        architecture,
+        driver,
+        capabilities,
+        zone,
+        rack,
+        site,
+        predicate,
+    )
+)
+assert all(each.form is IndexForm.POOL for each in SELECTING)
+
+#: Filters that name hosts.
+NAMING = (pinned.FILTER, excluded.FILTER)
+
+
+def selected(question: Question, rows: Int64Array) -> BoolArray:
+    """Return which hosts satisfy every attribute rule but those that name hosts."""
+    passes = np.ones(len(rows), np.bool_)
+    for each in SELECTING:
+        if each.applies(question):
+            passes &= each.column(question, rows)
+    return passes
+
+
+def not_shunned(question: Question, rows: Int64Array) -> BoolArray:
+    """Return which hosts have no prefer-not taint that the VM does not tolerate."""
+    hosts = question.fleet.hosts
+    tolerations = question.terms.constraints.tolerations
+    verdicts = [
+        all(
+            any(toleration.covers(taint.key, taint.value) for toleration in tolerations)
+            for taint in taints
+            if taint.effect is TaintEffect.PREFER_NOT
+        )
+        for taints in hosts.taint_sets.values
+    ]
+    out: BoolArray = np.array(verdicts, np.bool_)[hosts.taint_set[rows]]
+    return out
+
+
+def eligible(question: Question, rows: Int64Array) -> BoolArray:
+    """Return which hosts take VMs and satisfy every attribute rule.
+
+    Their domains are the ones a spread rule compares.
+    """
+    passes = question.fleet.hosts.arrays.takes[rows] & selected(question, rows)
+    for each in NAMING:
+        if each.applies(question):
+            passes &= each.column(question, rows)
+    return passes
+
+
+def question(fleet: Fleet, request: PlaceRequest) -> Question:
+    """Translate a request into the fleet's numbers."""
+    demand = fleet.vector(request.demand)
+    group_set = fleet.groups.set_number(request.groups)
+    groups = fleet.groups.set_members(group_set)
+    return Question(fleet, demand, request.terms, groups, eligible)

@@ -1,0 +1,63 @@
+"""Many requests as columns: what a batch takes and gives back."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from roost.base.errors import InvalidRequest
+from roost.fleet.fleet import Fleet
+from roost.fleet.layout import Int32Array, Int64Array
+from roost.model.flow import PlaceRequest
+
+
+@dataclass(frozen=True, slots=True)
+class RequestColumns:
+    """K requests in the fleet's numbers; `terms` and `group_set` point into the fleet's tables."""
+
+    demand: Int64Array  # [K, resources]
+    terms: Int32Array
+    group_set: Int32Array
+    seed: Int64Array  # [K], or empty when no strategy draws
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.demand), len(self.terms), len(self.group_set)}
+        if len(lengths) != 1 or len(self.seed) not in (0, len(self.terms)):
+            raise InvalidRequest(f"request columns have different lengths: {sorted(lengths)}")
+        if (self.demand < 0).any():
+            raise InvalidRequest("a demand in the batch is negative")
+
+    def __len__(self) -> int:
+        return len(self.terms)
+
+    def part(self, start: int, end: int) -> "RequestColumns":
+        """Return the requests from start to end."""
+        seed = self.seed[start:end] if len(self.seed) else self.seed
+        return RequestColumns(
+            self.demand[start:end], self.terms[start:end], self.group_set[start:end], seed
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionColumns:
+    """K answers; row -1 means that no host fitted."""
+
+    row: Int32Array
+    score: Int64Array
+    devices: Int64Array
+    cells: Int64Array
+    first_vm: int  # number of the first VM placed; the placed ones follow in request order
+
+
+def columns_of(fleet: Fleet, requests: Sequence[PlaceRequest], seeds: list[int]) -> RequestColumns:
+    """Translate requests into the fleet's numbers."""
+    vectors = [fleet.vector(request.demand) for request in requests]
+    demand = np.zeros((len(requests), len(fleet.hosts.resources)), np.int64)
+    for index, vector in enumerate(vectors):
+        demand[index, : len(vector)] = vector
+    return RequestColumns(
+        demand,
+        np.array([fleet.terms.number(request.terms) for request in requests], np.int32),
+        np.array([fleet.groups.set_number(request.groups) for request in requests], np.int32),
+        np.array(seeds, np.int64),
+    )

@@ -1,0 +1,410 @@
+"""The one function that decides where a VM goes.
+
+`Engine` joins a fleet with what is derived from it for speed (rankings, selectors, compiled
+terms) and answers requests exactly as a scan of all hosts with all filters would. It belongs to
+the thread that owns the fleet; a long question asks an engine on `fleet.snapshot()`.
+
+    place          one request; nothing changes
+    commit         make a placement real
+    place_batch    K requests, with the meaning of place and commit K times
+    place_columns  the same for requests that are already columns
+    place_group    all of them or none (group.py)
+"""
+
+import hashlib
+from collections.abc import Sequence
+from itertools import groupby
+
+import numpy as np
+
+from roost.base.errors import Conflict, FleetUnavailable
+from roost.fleet.assign import positions
+from roost.fleet.fleet import Fleet
+from roost.fleet.layout import Int32Array, Int64Array
+from roost.model.flow import Answer, Placement, PlaceRequest, Rejection, RunnerUp, ScoreTerm
+from roost.placement.batching import DecisionColumns, RequestColumns, columns_of
+from roost.placement.kernels.decide import (
+    COMMIT,
+    DRY,
+    O_CELL_RULE,
+    O_COMMIT,
+    O_CURSOR,
+    O_MOST_GROUPS,
+    O_RUNNERS,
+    O_SCORE,
+    O_SEARCH,
+    OPTIONS,
+    UNTIL_REFUSAL,
+    Batch,
+    Decisions,
+    decide,
+    judge,
+)
+from roost.placement.kernels.fragments import MixArrays
+from roost.placement.kernels.keys import SCORE_ONE
+from roost.placement.kernels.scan import PART_PENALTY, PARTS
+from roost.placement.kernels.search import MOST
+from roost.placement.mix import Mix, mix_of
+from roost.placement.rankings import Rankings
+from roost.placement.selectors import Selectors
+from roost.placement.strategies import DEFAULT_STRATEGY, Strategy, strategy_named
+from roost.placement.tables import TermsTables
+
+_MOST_RUNNERS = 16
+_NO_MIX = MixArrays(np.zeros((0, 6), np.int64))
+_NO_SEED = np.zeros(0, np.int64)
+_NO_ROWS = np.zeros(0, np.int64)
+
+
+def seed_of(request: PlaceRequest) -> int:
+    """Return the request's seed; one without takes it from its name."""
+    if request.seed is not None:
+        return request.seed & (2**62 - 1)
+    digest = hashlib.blake2b(request.name.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 2
+
+
+class Engine:
+    """Decides for one fleet."""
+
+    def __init__(
+        self,
+        fleet: Fleet | None,
+        default_strategy: str = DEFAULT_STRATEGY,
+        mix: Mix | None = None,
+    ) -> None:
+        if fleet is None:
+            raise FleetUnavailable("the fleet is not loaded")
+        self.fleet = fleet
+        self.default_strategy = strategy_named(default_strategy).name
+        self.cursor = -1  # where round_robin goes on when no cursor is passed in
+        self.mix = mix
+        self._mix_arrays: MixArrays | None = None
+        self._rankings = Rankings(fleet)
+        self._selectors = Selectors(fleet, self._rankings)
+        self._terms = TermsTables(fleet, self._selectors)
+        # One decision reuses these, because allocating them anew would cost more than deciding.
+        self._options = np.zeros(OPTIONS, np.int64)
+        self._out = _answers(1)
+        self._terms_number = np.zeros(1, np.int32)
+        self._set_number = np.zeros(1, np.int32)
+        self._seed = np.zeros(1, np.int64)
+
+    def strategy_of(self, request: PlaceRequest) -> Strategy:
+        """Return the strategy a request asks for, or the default."""
+        return strategy_named(request.strategy or self.default_strategy)
+
+    # One request
+
+    def place(
+        self, request: PlaceRequest, *, runners_up: int = 2, cursor: int | None = None
+    ) -> Answer:
+        """Return where the VM should go, or why it can go nowhere; nothing changes.
+
+        Without runners-up the placement has no score breakdown and no confidence either: the
+        quickest answer to "where".
+        """
+        placement = self.find(request, runners_up=runners_up, cursor=cursor)
+        if placement is None:
+            return self.reject(request)
+        return placement
+
+    def find(
+        self, request: PlaceRequest, *, runners_up: int = 0, cursor: int | None = None
+    ) -> Placement | None:
+        """Return where the VM should go, or None; a refusal is not explained."""
+        strategy = self.strategy_of(request)
+        start = self.cursor if cursor is None else cursor
+        runners_up = min(runners_up, _MOST_RUNNERS)
+        demand = self._ready(request, strategy)
+        out = self._out
+        self._run(
+            demand,
+            self._terms_number,
+            self._set_number,
+            self._seed,
+            strategy,
+            out,
+            commit=DRY,
+            cursor=start,
+            runners_up=runners_up,
+        )
+        row = int(out.row[0])
+        if row < 0:
+            return None
+        score = int(out.score[0])
+        devices, cells = int(out.devices[0]), int(out.cells[0])
+        names = self.fleet.hosts.names
+        runners: tuple[RunnerUp, ...] = ()
+        if runners_up:
+            rows, scores = out.runner_row.tolist(), out.runner_score.tolist()
+            runners = tuple(
+                RunnerUp(names[rows[place]], scores[place])
+                for place in range(runners_up)
+                if rows[place] >= 0
+            )
+        return Placement(
+            request.name,
+            names[row],
+            row,
+            strategy.name,
+            score,
+            positions(devices) if devices else (),
+            positions(cells) if cells else (),
+            _breakdown(out.parts, strategy, score) if runners_up else (),
+            runners,
+            _confidence(score, runners) if runners_up else None,
+            row if strategy.turns else start,
+        )
+
+    def _ready(self, request: PlaceRequest, strategy: Strategy) -> Int64Array:
+        """Put a request into the arrays of one decision and return its demand."""
+        fleet = self.fleet
+        demand = fleet.vector(request.demand)
+        terms = fleet.terms.number(request.terms)
+        group_set = fleet.groups.set_number(request.groups) if request.groups else 0
+        self._terms.ready(terms, group_set)
+        self._terms_number[0] = terms
+        self._set_number[0] = group_set
+        if strategy.draws:
+            self._seed[0] = seed_of(request)
+        return demand.reshape(1, -1)
+
+    def commit(self, request: PlaceRequest, placement: Placement) -> int:
+        """Make a placement real and return the VM's number."""
+        fleet = self.fleet
+        number = fleet.apply(
+            request.name,
+            fleet.row(placement.host),
+            fleet.vector(request.demand),
+            fleet.terms.number(request.terms),
+            fleet.groups.set_number(request.groups),
+            sum(1 << position for position in placement.devices),
+            sum(1 << position for position in placement.cells),
+        )
+        if strategy_named(placement.strategy).turns:
+            self.cursor = placement.cursor
+        return number
+
+    def reject(self, request: PlaceRequest) -> Rejection:
+        """Say why no host fits."""
+        from roost.placement.rejecting import reject
+
+        return reject(self, request)
+
+    def scores(self, request: PlaceRequest) -> Int64Array:
+        """Return every host's score for a request, by row; NO_FIT where it does not fit."""
+        strategy = self.strategy_of(request)
+        demand = self._ready(request, strategy)
+        self._selectors.ensure_rows()
+        scores = np.zeros(self.fleet.hosts.count, np.int64)
+        batch = Batch(demand, self._terms_number, self._set_number, self._seed, _NO_ROWS)
+        judge(
+            self.fleet.hosts.arrays,
+            self._selectors.marks,
+            self.fleet.groups.arrays,
+            self._terms.tables,
+            batch,
+            strategy.score,
+            self._mix_for(strategy),
+            scores,
+        )
+        return scores
+
+    # Many requests
+
+    def place_batch(self, requests: Sequence[PlaceRequest]) -> list[Answer]:
+        """Place and commit each in turn; one that fits nowhere is answered and left out."""
+        self._check_batch(requests)
+        answers: list[Answer] = []
+        for strategy, run in groupby(requests, key=self.strategy_of):
+            rest = list(run)
+            while rest:
+                placements = self._place_until_refusal(rest, strategy)
+                answers += placements
+                rest = rest[len(placements) :]
+                if rest:  # explained against the fleet as the request saw it
+                    answers.append(self.reject(rest.pop(0)))
+        return answers
+
+    def _check_batch(self, requests: Sequence[PlaceRequest]) -> None:
+        """Refuse a broken batch before anything changes."""
+        seen: set[str] = set()
+        for request in requests:
+            if request.name in seen:
+                raise Conflict(f"VM {request.name!r} is in the batch twice", vm=request.name)
+            if request.name in self.fleet.vms.numbers:
+                raise Conflict(f"VM {request.name!r} is already placed", vm=request.name)
+            seen.add(request.name)
+            self.strategy_of(request)
+            self.fleet.groups.set_number(request.groups)
+
+    def _place_until_refusal(
+        self, requests: list[PlaceRequest], strategy: Strategy
+    ) -> list[Placement]:
+        seeds = [seed_of(request) for request in requests] if strategy.draws else []
+        columns = columns_of(self.fleet, requests, seeds)
+        cursor = self.cursor
+        out = self._place_all(columns, strategy, UNTIL_REFUSAL)
+        done = int(np.count_nonzero(out.row >= 0))
+        self._adopt(columns, out, strategy, [request.name for request in requests[:done]])
+        placements = []
+        for index, request in enumerate(requests[:done]):
+            row = int(out.row[index])
+            cursor = row if strategy.turns else cursor
+            placements.append(
+                Placement(
+                    vm=request.name,
+                    host=self.fleet.hosts.names[row],
+                    host_number=row,
+                    strategy=strategy.name,
+                    score=int(out.score[index]),
+                    devices=positions(int(out.devices[index])),
+                    cells=positions(int(out.cells[index])),
+                    cursor=cursor,
+                )
+            )
+        return placements
+
+    def place_columns(
+        self, columns: RequestColumns, strategy_name: str | None = None
+    ) -> DecisionColumns:
+        """Place and commit requests that are already columns; refused ones get row -1."""
+        strategy = strategy_named(strategy_name or self.default_strategy)
+        out = self._place_all(columns, strategy, COMMIT)
+        first = self._adopt(columns, out, strategy, None)
+        return DecisionColumns(out.row, out.score, out.devices, out.cells, first)
+
+    def _place_all(self, columns: RequestColumns, strategy: Strategy, commit: int) -> Decisions:
+        # Terms and group sets are small numbers: one key for both makes finding the pairs quick.
+        sets = len(self.fleet.groups.sets())
+        keys = np.unique(columns.terms.astype(np.int64) * sets + columns.group_set)
+        self._terms.ready_all({divmod(key, sets) for key in keys.tolist()})
+        out = _answers(len(columns))
+        self._run(
+            columns.demand,
+            columns.terms,
+            columns.group_set,
+            columns.seed,
+            strategy,
+            out,
+            commit=commit,
+            cursor=self.cursor,
+        )
+        return out
+
+    def _adopt(
+        self,
+        columns: RequestColumns,
+        out: Decisions,
+        strategy: Strategy,
+        names: list[str] | None,
+    ) -> int:
+        """Enter what the kernel has charged into the VM columns."""
+        placed = out.row >= 0
+        pick = slice(None) if placed.all() else np.flatnonzero(placed)
+        first = self.fleet.adopt(
+            names,
+            out.row[pick],
+            columns.demand[pick],
+            columns.terms[pick],
+            columns.group_set[pick],
+            out.devices[pick],
+            out.cells[pick],
+        )
+        self._rankings.is_current(strategy.key)
+        return first
+
+    # The kernel
+
+    def _run(
+        self,
+        demand: Int64Array,
+        terms: Int32Array,
+        group_set: Int32Array,
+        seed: Int64Array,
+        strategy: Strategy,
+        out: Decisions,
+        *,
+        commit: int,
+        cursor: int,
+        runners_up: int = 0,
+    ) -> None:
+        self._selectors.ensure_rows()
+        marks = self._selectors.marks
+        if commit:
+            memberships = int(np.count_nonzero(group_set)) * self._terms.most_groups
+            self.fleet.groups.reserve(3 * memberships)
+        ranking, changed = self._rankings.current(strategy.key, marks)
+        options = self._options
+        options[O_SEARCH] = strategy.search
+        options[O_SCORE] = strategy.score
+        options[O_CELL_RULE] = strategy.cell_rule
+        options[O_COMMIT] = commit
+        options[O_CURSOR] = cursor
+        options[O_RUNNERS] = runners_up
+        options[O_MOST_GROUPS] = self._terms.most_groups
+        decide(
+            self.fleet.hosts.arrays,
+            marks,
+            self.fleet.groups.arrays,
+            ranking,
+            self._terms.tables,
+            Batch(demand, terms, group_set, seed, changed),
+            out,
+            options,
+            self._mix_for(strategy),
+        )
+        if commit and strategy.turns:
+            self.cursor = int(options[O_CURSOR])
+
+    def _mix_for(self, strategy: Strategy) -> MixArrays:
+        if not strategy.needs_mix:
+            return _NO_MIX
+        if self._mix_arrays is None:
+            if self.mix is None:
+                self.mix = mix_of(self.fleet)
+            self._mix_arrays = self.mix.arrays(self.fleet)
+        return self._mix_arrays
+
+    def set_mix(self, mix: Mix | None) -> None:
+        """Replace the mix of typical requests; None takes it from the fleet's VMs anew."""
+        self.mix = mix
+        self._mix_arrays = None
+
+
+#: The score of a host that does not fit.
+NO_FIT = MOST
+
+
+def _answers(count: int) -> Decisions:
+    return Decisions(
+        row=np.full(count, -1, np.int32),
+        score=np.zeros(count, np.int64),
+        devices=np.zeros(count, np.int64),
+        cells=np.zeros(count, np.int64),
+        runner_row=np.full(_MOST_RUNNERS, -1, np.int64),
+        runner_score=np.zeros(_MOST_RUNNERS, np.int64),
+        parts=np.zeros(PARTS, np.int64),
+    )
+
+
+def _breakdown(parts: Int64Array, strategy: Strategy, score: int) -> tuple[ScoreTerm, ...]:
+    """Return the score's addends; what no part explains stands under the strategy's name."""
+    cpu, memory, disk, _ = values = parts.tolist()
+    penalty = values[PART_PENALTY]
+    terms = []
+    if cpu or memory or disk:
+        terms += [ScoreTerm("cpu", cpu), ScoreTerm("memory", memory), ScoreTerm("disk", disk)]
+    rest = score - penalty - cpu - memory - disk
+    if rest:
+        terms.append(ScoreTerm(strategy.name, rest))
+    if penalty:
+        terms.append(ScoreTerm("preferences", penalty))
+    return tuple(terms)
+
+
+def _confidence(score: int, runners: tuple[RunnerUp, ...]) -> float:
+    if not runners:
+        return 1.0
+    return max(0.0, min(1.0, (runners[0].score - score) / SCORE_ONE))

@@ -1,0 +1,29 @@
+"""What reservations and moves hold is not given away, even where nothing is promised yet."""
+
+import numpy as np
+
+from roost.fleet.layout import BoolArray, Int64Array
+from roost.model.reasons import Reason
+from roost.placement.filtering import Filter, IndexForm
+from roost.placement.question import Question
+
+
+def _column(question: Question, rows: Int64Array) -> BoolArray:
+    hosts = question.fleet.hosts
+    passes = np.ones(len(rows), np.bool_)
+    for column in np.flatnonzero(question.demand > 0).tolist():
+        promised = hosts.arrays.committed[rows, column] + question.demand[column]
+        capacity = hosts.arrays.capacity[rows, column]
+        # A host that is short without any hold is the resource filters' business.
+        short_by_holds = (promised <= capacity) & (promised + hosts.held[rows, column] > capacity)
+        passes &= ~short_by_holds
+    return passes
+
+
+FILTER = Filter(
+    Reason.HELD,
+    "enough is left beside what reservations and moves hold",
+    IndexForm.CAPACITY,
+    lambda question: bool(question.fleet.holds),
+    _column,
+)

@@ -1,0 +1,23 @@
+"""Enough memory is not promised yet: committed + demand <= capacity. An exact fit fits.
+
+What reservations and moves hold is left to the held filter, which can say so.
+"""
+
+from roost.fleet.layout import MEMORY, BoolArray, Int64Array
+from roost.model.reasons import Reason
+from roost.placement.filtering import Filter, IndexForm
+from roost.placement.question import Question
+
+
+def _column(question: Question, rows: Int64Array) -> BoolArray:
+    arrays = question.fleet.hosts.arrays
+    return arrays.committed[rows, MEMORY] + question.demand[MEMORY] <= arrays.capacity[rows, MEMORY]
+
+
+FILTER = Filter(
+    Reason.MEMORY,
+    "enough memory is not promised yet",
+    IndexForm.CAPACITY,
+    lambda question: bool(question.demand[MEMORY] > 0),
+    _column,
+)

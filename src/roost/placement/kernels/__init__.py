@@ -1,0 +1,15 @@
+"""The compiled loops: the only place where Numba appears.
+
+Arrays and integers in, caller-owned arrays filled, no exceptions: a kernel returns a code. Every
+kernel here has a plain-loop twin in tests/naive, and the whole package also runs with the
+compiler off (NUMBA_DISABLE_JIT=1).
+
+    fixed_point  ratios without overflow
+    keys         the score of a host that does not depend on the request
+    tally        group members per fault domain
+    fit          may this host take this VM, and at what penalty
+    ranking      hosts ordered by key, in blocks that know their largest headroom
+    search       the best host by walking a ranking
+    scan         the best host by looking at all of them
+    decide       K requests one after the other
+"""

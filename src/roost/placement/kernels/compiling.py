@@ -1,0 +1,97 @@
+"""The decorators that compile, and where compiled code is kept.
+
+Numba notices a change of the file a function is in, not of the functions it calls. The folder of
+compiled code is therefore named after a digest of all sources that take part: a changed line
+anywhere means a new folder and never a stale kernel. When no folder can be written the kernels
+compile anew in every process; that is slow and nothing worse.
+"""
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar, cast
+
+import numba
+from numba import njit
+
+from roost.fleet import assign, groups, layout
+
+F = TypeVar("F", bound=Callable[..., object])
+
+_HERE = Path(__file__).parent
+
+
+def _digest() -> str:
+    sources = sorted(_HERE.glob("*.py"))
+    sources += [Path(module.__file__ or "") for module in (assign, groups, layout)]
+    digest = hashlib.sha256(numba.__version__.encode())
+    for source in sources:
+        digest.update(source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def _candidates() -> Iterator[Path]:
+    if numba.config.CACHE_DIR:
+        yield Path(numba.config.CACHE_DIR)
+        return
+    yield _HERE / "__pycache__"
+    try:
+        yield Path.home() / ".cache" / "roost"
+    except RuntimeError:  # no home folder
+        return
+
+
+def _cache_folder() -> Path | None:
+    name = f"kernels-{_digest()}"
+    return next((f / name for f in _candidates() if _writable(f / name)), None)
+
+
+CACHE_FOLDER = _cache_folder()
+
+
+@contextmanager
+def _caching_in(folder: Path) -> Iterator[None]:
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(folder)
+    try:
+        yield
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+def kernel(function: F) -> F:
+    """Compile a function of arrays and integers for other kernels to call."""
+    # Python never calls it, so it needs no wrapper: that halves the time of the first compile.
+    return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+def entry_point(function: F) -> F:
+    """Compile a kernel that Python calls."""
+    return _compile(function, no_cfunc_wrapper=True)
+
+
+def _compile(function: F, **options: bool) -> F:
+    flags = {"nogil": True, "error_model": "numpy", **options}
+    if CACHE_FOLDER is not None:
+        try:
+            with _caching_in(CACHE_FOLDER):
+                return cast(F, njit(cache=True, **flags)(function))
+        except RuntimeError:  # the folder went away since it was tried
+            pass
+    return cast(F, njit(**flags)(function))
+
+
+def is_warm() -> bool:
+    """Say whether compiled code from an earlier run is there to be loaded."""
+    return CACHE_FOLDER is not None and any(CACHE_FOLDER.rglob("*.nbi"))

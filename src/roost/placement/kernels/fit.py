@@ -1,0 +1,130 @@
+"""May this host take this VM, with which devices and cells, and at what penalty.
+
+An `Ask` is one request made ready: what it needs in headroom, the compiled terms, its groups.
+`row_fits` is the whole rule; the block tests of search.py only ever skip what it would refuse.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from roost.fleet.assign import ANY, LOWEST, pick_cells, pick_devices
+from roost.fleet.groups import GroupArrays
+from roost.fleet.layout import CPU, MEMORY, HostArrays, Int64Array
+from roost.placement.kernels.compiling import kernel
+from roost.placement.kernels.tally import WEIGHT_ONE, groups_allow, groups_penalty
+
+#: Columns of a compiled terms row.
+(
+    T_WORD,  # word and bit of the selector in the marks, word -1: every host matches
+    T_BIT,
+    T_DEVICES,
+    T_MILLI,
+    T_DEVICE_MEMORY,
+    T_MODELS,
+    T_NUMA,
+    T_CANDIDATES,  # start and number of a sorted list of matching hosts, number -1: no such list
+    T_CANDIDATE_COUNT,
+    T_EXCLUDED,  # start and number of excluded hosts
+    T_EXCLUDED_COUNT,
+    T_WISHES,  # start and number of (word, bit, weight) preferences
+    T_WISH_COUNT,
+    T_COLUMNS,
+) = range(14)
+
+#: A need that every host meets: the VM asks for nothing of that column.
+NO_NEED = -(2**62)
+
+devices_for = kernel(pick_devices)
+cells_for = kernel(pick_cells)
+
+
+class Ask(NamedTuple):
+    """One request, ready to be compared with hosts."""
+
+    need: Int64Array  # least headroom, by column
+    demand: Int64Array  # amounts, by resource
+    terms: Int64Array  # compiled terms row
+    lists: Int64Array  # pool that the terms point into
+    groups: Int64Array  # numbers of the VM's groups
+    fewest: Int64Array  # smallest member count per group, for spread rules
+    skip: Int64Array  # hosts to leave out (runners-up, then -1)
+
+
+@kernel
+def marked(marks: Int64Array, row: int, word: int, bit: int) -> bool:
+    """Say whether a host has a selector's mark."""
+    return (marks[row, word] >> bit) & 1 == 1
+
+
+@kernel
+def in_sorted(values: Int64Array, start: int, count: int, wanted: int) -> bool:
+    """Say whether a sorted slice of `values` holds a number."""
+    low, high = start, start + count
+    while low < high:
+        middle = (low + high) // 2
+        if values[middle] < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low < start + count and values[low] == wanted
+
+
+@kernel
+def row_fits(
+    hosts: HostArrays, marks: Int64Array, groups: GroupArrays, ask: Ask, row: int
+) -> bool:
+    """Say whether the host passes every filter."""
+    for column in range(len(ask.need)):
+        if hosts.headroom[row, column] < ask.need[column]:
+            return False
+    terms = ask.terms
+    if terms[T_WORD] >= 0 and not marked(marks, row, terms[T_WORD], terms[T_BIT]):
+        return False
+    for position in range(len(ask.skip)):
+        if ask.skip[position] == row:
+            return False
+    if terms[T_EXCLUDED_COUNT] > 0 and in_sorted(
+        ask.lists, terms[T_EXCLUDED], terms[T_EXCLUDED_COUNT], row
+    ):
+        return False
+    if terms[T_DEVICES] > 0 and row_devices(hosts, ask, row) == 0:
+        return False
+    if terms[T_NUMA] != ANY and row_cells(hosts, ask, row, np.int64(LOWEST)) == 0:
+        return False
+    return len(ask.groups) == 0 or groups_allow(hosts, groups, ask.groups, ask.fewest, row)
+
+
+@kernel
+def row_devices(hosts: HostArrays, ask: Ask, row: int) -> int:
+    """Return the devices the VM would get on this host, as a bit mask."""
+    terms = ask.terms
+    if terms[T_DEVICES] == 0:
+        return 0
+    return devices_for(
+        hosts, row, terms[T_DEVICES], terms[T_MILLI], terms[T_DEVICE_MEMORY], terms[T_MODELS]
+    )
+
+
+@kernel
+def row_cells(hosts: HostArrays, ask: Ask, row: int, rule: int) -> int:
+    """Return the NUMA cells the VM would get on this host, as a bit mask."""
+    if ask.terms[T_NUMA] == ANY:
+        return 0
+    return cells_for(hosts, row, ask.demand[CPU], ask.demand[MEMORY], ask.terms[T_NUMA], rule)
+
+
+@kernel
+def row_penalty(
+    hosts: HostArrays, marks: Int64Array, groups: GroupArrays, ask: Ask, row: int
+) -> int:
+    """Return what preferences and soft groups charge this host, in score."""
+    total = 0
+    terms = ask.terms
+    for wish in range(terms[T_WISH_COUNT]):
+        at = terms[T_WISHES] + 3 * wish
+        if not marked(marks, row, ask.lists[at], ask.lists[at + 1]):
+            total += ask.lists[at + 2] * WEIGHT_ONE
+    if len(ask.groups) > 0:
+        total += groups_penalty(hosts, groups, ask.groups, ask.fewest, row)
+    return total

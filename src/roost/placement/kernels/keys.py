@@ -1,0 +1,68 @@
+"""Keys: the part of a host's score that does not depend on the request.
+
+For most strategies the request only adds the same amount to every host, so one order of the hosts
+by key serves all requests. SCORE_ONE is one whole score; lower is better everywhere.
+"""
+
+from roost.base.units import GIB, TIB
+from roost.fleet.layout import CPU, DISK, MEMORY, HostArrays
+from roost.placement.kernels.compiling import kernel
+from roost.placement.kernels.fixed_point import RATIO_ONE, ratio
+
+#: One whole score: weights are tenths of it (4 cpu + 4 memory + 2 disk).
+SCORE_ONE = 10 * RATIO_ONE
+
+#: The reference host that `best_fit` and its relatives measure free amounts against.
+REFERENCE_CPU = 64_000
+REFERENCE_MEMORY = 256 * GIB
+REFERENCE_DISK = 4 * TIB
+
+#: Which key a ranking is ordered by.
+KEY_POSITION, KEY_LOAD, KEY_FREE, KEY_FREE_DOWN, KEY_VMS = range(5)
+
+_PER_VM = SCORE_ONE // 100
+
+
+@kernel
+def load(hosts: HostArrays, row: int) -> int:
+    """Return 0.4 cpu + 0.4 memory + 0.2 disk of committed / capacity."""
+    return (
+        4 * ratio(hosts.committed[row, CPU], hosts.capacity[row, CPU])
+        + 4 * ratio(hosts.committed[row, MEMORY], hosts.capacity[row, MEMORY])
+        + 2 * ratio(hosts.committed[row, DISK], hosts.capacity[row, DISK])
+    )
+
+
+@kernel
+def against_reference(cpu: int, memory: int, disk: int) -> int:
+    """Return 0.4 cpu + 0.4 memory + 0.2 disk, each over the reference host."""
+    return (
+        4 * ratio(cpu, REFERENCE_CPU)
+        + 4 * ratio(memory, REFERENCE_MEMORY)
+        + 2 * ratio(disk, REFERENCE_DISK)
+    )
+
+
+@kernel
+def host_key(kind: int, hosts: HostArrays, row: int) -> int:
+    """Return the key of one host for a ranking of this kind."""
+    if kind == KEY_LOAD:
+        return load(hosts, row)
+    if kind == KEY_FREE or kind == KEY_FREE_DOWN:
+        free = against_reference(
+            hosts.headroom[row, CPU], hosts.headroom[row, MEMORY], hosts.headroom[row, DISK]
+        )
+        return free if kind == KEY_FREE else -free
+    if kind == KEY_VMS:
+        return hosts.vm_count[row] * _PER_VM
+    return 0
+
+
+@kernel
+def request_key(kind: int, cpu: int, memory: int, disk: int) -> int:
+    """Return what a request takes off the key of any host that takes it."""
+    if kind == KEY_FREE:
+        return against_reference(cpu, memory, disk)
+    if kind == KEY_FREE_DOWN:
+        return -against_reference(cpu, memory, disk)
+    return 0

@@ -1,0 +1,159 @@
+"""The strategies, in one literal table. Lower scores are better; ties go to the lower number.
+
+Scores are int64 in fixed point: SCORE_ONE (10 x 2^30) is one whole score. With u = committed /
+capacity, f = what stays free after the placement over the reference host (64 cores, 256 GiB,
+4 TiB), and every ratio rounded down to 2^-30, the formulas below are exact in every
+implementation. Preferences and soft groups add their penalties (docs/reference/strategies.md).
+"""
+
+from dataclasses import dataclass
+
+from roost.base.errors import InvalidStrategy
+from roost.fleet.assign import EMPTIEST, LOWEST, TIGHTEST
+from roost.placement.kernels.decide import BY_DRAW, BY_KEY, BY_NUMBER, BY_SCAN, BY_TURN
+from roost.placement.kernels.keys import (
+    KEY_FREE,
+    KEY_FREE_DOWN,
+    KEY_LOAD,
+    KEY_POSITION,
+    KEY_VMS,
+    SCORE_ONE,
+)
+from roost.placement.kernels.scan import SCORE_BALANCE, SCORE_DOT, SCORE_FRAGMENTS
+
+__all__ = ["DEFAULT_STRATEGY", "SCORE_ONE", "STRATEGIES", "Strategy", "strategy_named"]
+
+DEFAULT_STRATEGY = "least_loaded"
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """A preference among the hosts that fit."""
+
+    name: str
+    summary: str
+    formula: str
+    search: int  # how the host is looked for
+    key: int  # what the ranking it walks is ordered by
+    score: int  # what a full scan would compute
+    cell_rule: int  # which NUMA cell of the chosen host
+
+    @property
+    def turns(self) -> bool:
+        """Say whether the strategy moves a cursor."""
+        return self.search == BY_TURN
+
+    @property
+    def draws(self) -> bool:
+        """Say whether the strategy draws from the request's seed."""
+        return self.search == BY_DRAW
+
+    @property
+    def needs_mix(self) -> bool:
+        """Say whether the strategy looks at the mix of typical requests."""
+        return self.score == SCORE_FRAGMENTS
+
+
+STRATEGIES: dict[str, Strategy] = {
+    strategy.name: strategy
+    for strategy in (
+        Strategy(
+            "least_loaded",
+            "spread the load: the host with the lowest committed share",
+            "min 0.4 u(cpu) + 0.4 u(memory) + 0.2 u(disk), before the placement",
+            BY_KEY,
+            KEY_LOAD,
+            KEY_LOAD,
+            EMPTIEST,
+        ),
+        Strategy(
+            "best_fit",
+            "pack: the fullest and smallest host that still suffices",
+            "min 0.4 f(cpu) + 0.4 f(memory) + 0.2 f(disk), after the placement",
+            BY_KEY,
+            KEY_FREE,
+            KEY_FREE,
+            TIGHTEST,
+        ),
+        Strategy(
+            "round_robin",
+            "take turns: the next host that fits after the last one chosen",
+            "the first host number after the cursor, going round",
+            BY_TURN,
+            KEY_POSITION,
+            KEY_POSITION,
+            LOWEST,
+        ),
+        Strategy(
+            "random",
+            "any host that fits, uniformly, drawn from the request's seed",
+            "uniform over the hosts that fit",
+            BY_DRAW,
+            KEY_POSITION,
+            KEY_POSITION,
+            LOWEST,
+        ),
+        Strategy(
+            "fewest_vms",
+            "the host with the fewest VMs",
+            "min VMs / 100",
+            BY_KEY,
+            KEY_VMS,
+            KEY_VMS,
+            EMPTIEST,
+        ),
+        Strategy(
+            "first_fit",
+            "the first host that fits, in the order of registration",
+            "the lowest host number",
+            BY_NUMBER,
+            KEY_POSITION,
+            KEY_POSITION,
+            LOWEST,
+        ),
+        Strategy(
+            "worst_fit",
+            "the host with the most left after the placement",
+            "max 0.4 f(cpu) + 0.4 f(memory) + 0.2 f(disk), after the placement",
+            BY_KEY,
+            KEY_FREE_DOWN,
+            KEY_FREE_DOWN,
+            EMPTIEST,
+        ),
+        Strategy(
+            "balance_fit",
+            "even out NUMA cells: the host whose cells differ most, in its emptier cell",
+            "min 1 - 0.5 d(cpu) - 0.5 d(memory), d = largest - smallest free share of a cell",
+            BY_SCAN,
+            KEY_POSITION,
+            SCORE_BALANCE,
+            EMPTIEST,
+        ),
+        Strategy(
+            "dot_product",
+            "match directions: the host whose free amounts point the way of the demand",
+            "max 0.4 d f(cpu) + 0.4 d f(memory) + 0.2 d f(disk), d = demand over the reference",
+            BY_SCAN,
+            KEY_POSITION,
+            SCORE_DOT,
+            TIGHTEST,
+        ),
+        Strategy(
+            "fragmentation",
+            "keep what is left usable for the typical requests",
+            "min (fragments after - fragments before) / 1000",
+            BY_SCAN,
+            KEY_POSITION,
+            SCORE_FRAGMENTS,
+            TIGHTEST,
+        ),
+    )
+}
+
+
+def strategy_named(name: str) -> Strategy:
+    """Return the strategy of this name, or refuse with the list of valid ones."""
+    strategy = STRATEGIES.get(name)
+    if strategy is None:
+        raise InvalidStrategy(name, tuple(STRATEGIES))
+    return strategy

@@ -1,0 +1,265 @@
+"""Terms and group sets made ready for the kernels.
+
+A request's terms are compiled when they are first asked for: attribute rules become a selector's
+mark or a list of hosts, preferences become marks with weights, spread rules get the domains they
+compare. A row is compiled again when hosts' attributes changed since.
+"""
+
+from collections.abc import Hashable
+
+import numpy as np
+
+from roost.base.errors import InvalidRequest
+from roost.fleet.description import NUMA_NUMBERS, model_mask
+from roost.fleet.fleet import Fleet
+from roost.fleet.layout import Int64Array
+from roost.model.constraints import Constraints, Terms
+from roost.model.groups import GroupRule
+from roost.model.hosts import Scope, TaintEffect
+from roost.placement.attributes import eligible, not_shunned, selected
+from roost.placement.kernels.decide import Tables
+from roost.placement.kernels.fit import (
+    T_BIT,
+    T_CANDIDATE_COUNT,
+    T_CANDIDATES,
+    T_COLUMNS,
+    T_DEVICE_MEMORY,
+    T_DEVICES,
+    T_EXCLUDED,
+    T_EXCLUDED_COUNT,
+    T_MILLI,
+    T_MODELS,
+    T_NUMA,
+    T_WISH_COUNT,
+    T_WISHES,
+    T_WORD,
+)
+from roost.placement.question import Question
+from roost.placement.selectors import Selector, Selectors
+
+#: What a prefer-not taint charges, in hundredths of a score.
+PREFER_NOT_WEIGHT = 50
+
+_NEVER = -1
+_MOST_LISTED = 2**20
+
+
+class TermsTables:
+    """Compiled terms, lists, spread domains and group sets."""
+
+    def __init__(self, fleet: Fleet, selectors: Selectors) -> None:
+        self._fleet = fleet
+        self._selectors = selectors
+        self._compiled_at: list[int] = []  # head of the attribute log, by terms number
+        self._spread_at: list[int] = []
+        self._sets = 0
+        self._lists_used = 0
+        self._eligible_used = 0
+        self.most_groups = 1
+        self.tables = Tables(
+            terms=np.zeros((8, T_COLUMNS), np.int64),
+            lists=np.zeros(64, np.int64),
+            spread=np.zeros((8, len(Scope), 3), np.int64),
+            eligible=np.zeros(64, np.int64),
+            set_start=np.zeros(16, np.int64),
+            set_groups=np.zeros(16, np.int64),
+        )
+
+    def ready(self, number: int, group_set: int) -> None:
+        """Make terms and a group set usable by the kernels."""
+        if group_set >= self._sets:
+            self._add_sets()
+        if number >= len(self._compiled_at):
+            self._grow(number + 1)
+        head = self._fleet.attribute_changes.head
+        restless = self._depends_on_amounts(number)
+        if restless or self._compiled_at[number] != head:
+            self._compile(number)
+            self._compiled_at[number] = head
+        if group_set and self._spreads(group_set):
+            if restless or self._spread_at[number] != head:
+                self._compare_domains(number)
+                self._spread_at[number] = head
+
+    def ready_all(self, pairs: set[tuple[int, int]]) -> None:
+        """Make many pairs of terms and group set usable at the same time."""
+        for _ in range(3):  # starting again part way takes back what was ready before
+            generation = self._selectors.generation
+            for number, group_set in sorted(pairs):
+                self.ready(number, group_set)
+            if generation == self._selectors.generation:
+                return
+        raise InvalidRequest(f"too many different rules in one batch: {len(pairs)}")
+
+    def _depends_on_amounts(self, number: int) -> bool:
+        predicate = self._fleet.terms[number].constraints.predicate
+        return predicate is not None and not predicate.stable
+
+    def _grow(self, count: int) -> None:
+        missing = count - len(self._compiled_at)
+        self._compiled_at += [_NEVER] * missing
+        self._spread_at += [_NEVER] * missing
+        old = self.tables
+        if count > len(old.terms):
+            capacity = max(count, 2 * len(old.terms))
+            terms = np.zeros((capacity, T_COLUMNS), np.int64)
+            terms[: len(old.terms)] = old.terms
+            spread = np.zeros((capacity, len(Scope), 3), np.int64)
+            spread[: len(old.spread)] = old.spread
+            self.tables = old._replace(terms=terms, spread=spread)
+
+    def _add_sets(self) -> None:
+        sets = self._fleet.groups.sets()
+        start = self.tables.set_start
+        if len(sets) + 1 > len(start):
+            start = np.zeros(2 * len(sets) + 1, np.int64)
+            start[: len(self.tables.set_start)] = self.tables.set_start
+        groups = self.tables.set_groups
+        for number in range(self._sets, len(sets)):
+            end = int(start[number]) + len(sets[number])
+            if end > len(groups):
+                longer = np.zeros(2 * end, np.int64)
+                longer[: len(groups)] = groups
+                groups = longer
+            groups[start[number] : end] = sets[number]
+            start[number + 1] = end
+            self.most_groups = max(self.most_groups, len(sets[number]))
+        self._sets = len(sets)
+        self.tables = self.tables._replace(set_start=start, set_groups=groups)
+
+    def _compile(self, number: int) -> None:
+        if self._selectors.full() or self._lists_used > _MOST_LISTED:
+            self._start_again()
+        terms = self._fleet.terms[number]
+        row = self.tables.terms[number]
+        row[:] = 0
+        row[T_NUMA] = NUMA_NUMBERS[terms.numa]
+        if terms.devices is not None:
+            row[T_DEVICES] = terms.devices.count
+            row[T_MILLI] = terms.devices.milli
+            row[T_DEVICE_MEMORY] = terms.devices.memory_bytes
+            row[T_MODELS] = model_mask(self._fleet, terms.devices.models)
+        self._compile_rules(row, terms)
+        self._compile_wishes(row, terms)
+
+    def _question(self, terms: Terms) -> Question:
+        nothing = np.zeros(len(self._fleet.hosts.resources), np.int64)
+        return Question(self._fleet, nothing, terms, (), eligible)
+
+    def _compile_rules(self, row: Int64Array, terms: Terms) -> None:
+        constraints = terms.constraints
+        row[T_WORD], row[T_CANDIDATE_COUNT] = -1, -1
+        question = self._question(terms)
+        if constraints.pinned:
+            rows = self._named(constraints.pinned)
+            self._list(row, T_CANDIDATES, rows[selected(question, rows)])
+        elif self._selects(constraints):
+            selector = self._selector(terms, question)
+            if selector.bit >= 0:
+                row[T_WORD], row[T_BIT] = selector.word, selector.shift
+            else:
+                self._list(row, T_CANDIDATES, selector.rows)
+        if constraints.excluded:
+            self._list(row, T_EXCLUDED, self._named(constraints.excluded))
+        assert T_EXCLUDED_COUNT == T_EXCLUDED + 1
+
+    def _selects(self, constraints: Constraints) -> bool:
+        bare = Constraints(
+            pinned=constraints.pinned,
+            excluded=constraints.excluded,
+            preferences=constraints.preferences,
+        )
+        return constraints != bare or len(self._fleet.hosts.taint_sets) > 1
+
+    def _selector(self, terms: Terms, question: Question) -> Selector:
+        constraints = terms.constraints
+        key: Hashable = (
+            constraints.labels,
+            constraints.tolerations,
+            constraints.architecture,
+            constraints.driver,
+            constraints.capabilities,
+            constraints.zones,
+            constraints.racks,
+            constraints.sites,
+            constraints.predicate,
+        )
+        if constraints.predicate is not None and not constraints.predicate.stable:
+            self._selectors.evaluate_again(key)
+        return self._selectors.get(key, lambda rows: selected(question, rows), listed=True)
+
+    def _named(self, names: tuple[str, ...]) -> Int64Array:
+        known = self._fleet.hosts.rows
+        return np.array(sorted(known[name] for name in set(names) if name in known), np.int64)
+
+    def _compile_wishes(self, row: Int64Array, terms: Terms) -> None:
+        wishes: list[int] = []
+        labels = self._fleet.hosts.labels
+        for preference in terms.constraints.preferences:
+            term = preference.term
+            selector = self._selectors.get(
+                ("wish", term), lambda rows, term=term: labels.matches(term, rows), listed=False
+            )
+            wishes += [selector.word, selector.shift, preference.weight]
+        shunning = any(
+            taint.effect is TaintEffect.PREFER_NOT
+            for taints in self._fleet.hosts.taint_sets.values
+            for taint in taints
+        )
+        if shunning:
+            question = self._question(terms)
+            selector = self._selectors.get(
+                ("prefer-not", terms.constraints.tolerations),
+                lambda rows: not_shunned(question, rows),
+                listed=False,
+            )
+            wishes += [selector.word, selector.shift, PREFER_NOT_WEIGHT]
+        if wishes:
+            self._list(row, T_WISHES, np.array(wishes, np.int64))
+            row[T_WISH_COUNT] = len(wishes) // 3
+
+    def _list(self, row: Int64Array, column: int, values: Int64Array) -> None:
+        """Put values into the pool; the row gets their start and number."""
+        end = self._lists_used + len(values)
+        lists = self.tables.lists
+        if end > len(lists):
+            lists = np.zeros(2 * end, np.int64)
+            lists[: len(self.tables.lists)] = self.tables.lists
+            self.tables = self.tables._replace(lists=lists)
+        lists[self._lists_used : end] = values
+        row[column], row[column + 1] = self._lists_used, len(values)
+        self._lists_used = end
+
+    def _spreads(self, group_set: int) -> bool:
+        groups = self._fleet.groups
+        return any(
+            groups.specs[group].rule is GroupRule.SPREAD
+            for group in groups.set_members(group_set)
+        )
+
+    def _compare_domains(self, number: int) -> None:
+        """Count, per fault domain, the hosts that these terms may use."""
+        if self._eligible_used > _MOST_LISTED * 4:
+            self._start_again()
+            self._compile(number)
+        rows = self._fleet.present_rows()
+        rows = rows[eligible(self._question(self._fleet.terms[number]), rows)]
+        for scope in Scope:
+            domain = self._fleet.hosts.arrays.domain[rows, scope]
+            hosts = np.bincount(domain[domain >= 0])
+            end = self._eligible_used + len(hosts)
+            pool = self.tables.eligible
+            if end > len(pool):
+                pool = np.zeros(2 * end, np.int64)
+                pool[: len(self.tables.eligible)] = self.tables.eligible
+                self.tables = self.tables._replace(eligible=pool)
+            pool[self._eligible_used : end] = hosts
+            domains = np.count_nonzero(hosts)
+            self.tables.spread[number, scope] = (self._eligible_used, len(hosts), domains)
+            self._eligible_used = end
+
+    def _start_again(self) -> None:
+        self._selectors.clear()
+        self._lists_used = self._eligible_used = 0
+        self._compiled_at = [_NEVER] * len(self._compiled_at)
+        self._spread_at = [_NEVER] * len(self._spread_at)
