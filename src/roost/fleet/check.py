@@ -8,7 +8,15 @@ import numpy as np
 
 from roost.base.errors import InvariantBroken
 from roost.fleet.fleet import Fleet
-from roost.fleet.layout import EXTRA_COLUMNS, SLOTS, UNLIMITED, HostArrays, charge, refresh_extras
+from roost.fleet.layout import (
+    EXTRA_COLUMNS,
+    SLOTS,
+    UNLIMITED,
+    HostArrays,
+    charge,
+    refresh_extras,
+    refresh_ratios,
+)
 from roost.model.hosts import Admin, Health, Scope
 from roost.model.resources import WHOLE_DEVICE
 
@@ -47,11 +55,12 @@ def _check_columns(fleet: Fleet) -> None:
     for hold in fleet.holds.values():
         held[hold.row] += fleet.vector(hold.demand)
     _expect((held == hosts.held).all(), "held differs from the sum of the holds")
-    for row in range(count):
-        refresh_extras(fresh, row, width)
     fresh.headroom[:count, :width] = (
         arrays.capacity[:count] - fresh.committed[:count] - held[:count]
     )
+    for row in range(count):
+        refresh_extras(fresh, row, width)
+        refresh_ratios(fresh.headroom, row, width)
     for name, expected, actual in zip(HostArrays._fields, fresh, arrays, strict=True):
         differs = np.argwhere(expected[:count] != actual[:count])
         _expect(len(differs) == 0, f"column {name} is wrong at {differs[:3].tolist()}")

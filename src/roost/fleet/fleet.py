@@ -17,7 +17,7 @@ from roost.fleet.description import build, describe
 from roost.fleet.groups import Groups
 from roost.fleet.hosts import HostTable
 from roost.fleet.interning import Interned
-from roost.fleet.layout import Int32Array, Int64Array, charge, refresh_extras
+from roost.fleet.layout import Int32Array, Int64Array, charge, refresh_extras, refresh_ratio_columns
 from roost.fleet.vms import VMTable
 from roost.model.constraints import NO_TERMS, Terms
 from roost.model.description import FleetDescription
@@ -277,13 +277,14 @@ class Fleet:
             milli = terms.devices.milli if terms.devices else 0
             charge(arrays, row, vms.demand[number], milli, devices, cells, sign)
             refresh_extras(arrays, row, arrays.committed.shape[1])
-        else:  # the same in three array operations
+        else:  # the same in a few array operations
             amount = vms.demand[number] if sign > 0 else -vms.demand[number]
             width = len(amount)
             arrays.committed[row] += amount
             arrays.headroom[row, :width] -= amount
             arrays.headroom[row, width] -= sign
             arrays.vm_count[row] += sign
+        refresh_ratio_columns(arrays.headroom[row], arrays.committed.shape[1])
         self._count_groups(int(vms.group_set[number]), row, sign)
         self.changes.add(row)
         self.version += 1

@@ -26,6 +26,7 @@ from roost.fleet.layout import (
     HostArrays,
     Int64Array,
     refresh_extras,
+    refresh_ratios,
 )
 from roost.model.hosts import Admin, Cell, Device, Health, HostSpec, Resource, Scope, Taint
 from roost.model.resources import BASE_RESOURCES, WHOLE_DEVICE
@@ -189,6 +190,7 @@ class HostTable:
         limit = int(self.max_vms[row])
         slots = UNLIMITED if limit < 0 else limit
         arrays.headroom[row, width + SLOTS] = slots - arrays.vm_count[row]
+        refresh_ratios(arrays.headroom, row, width)
         refresh_extras(arrays, row, width)
         self.refresh_takes(row)
 

@@ -4,7 +4,7 @@
 
 | field | dtype, shape | unit and meaning |
 |---|---|---|
-| headroom | int64 [hosts, resources + 5] | what is left, by `Headroom`; the index prunes on it |
+| headroom | int64 [hosts, resources + 18] | what is left; the index prunes on it, see below |
 | committed | int64 [hosts, resources] | promised to VMs |
 | capacity | int64 [hosts, resources] | (total - reserve) x overcommit |
 | vm_count | int64 [hosts] | VMs on the host |
@@ -14,6 +14,11 @@
 | cell_free | int64 [hosts, cells, 2] | free cpu and memory of each NUMA cell; -1 where none |
 | cell_capacity | int64 [hosts, cells, 2] | cpu and memory of each NUMA cell; 0 where none |
 | takes | bool [hosts] | present, known, online and open: takes new VMs |
+
+After the resources, headroom has columns for VM slots, devices and NUMA cells, and then one for
+each of 13 steady ratios of memory to cpu: min(cpu x ratio, memory). A host that can take some cpu
+and some memory *together* shows it in the column of that ratio, while the largest free cpu and the
+largest free memory of a block of hosts may belong to two different hosts.
 """
 
 from typing import NamedTuple
@@ -32,7 +37,16 @@ DEVICE_BEST = 1  # most free thousandths on one device
 DEVICE_TOTAL = 2  # free thousandths over all devices
 CELL_CPU = 3  # most free cpu in one NUMA cell
 CELL_MEMORY = 4  # most free memory in one NUMA cell
-EXTRA_COLUMNS = 5
+RATIOS = 5  # first of the columns min(cpu x ratio, memory)
+
+#: Bytes of memory per millicore: from 0.5 to 32 GiB per core, each 1.41 times the one before.
+#: Python integers, because compiled code takes a tuple of them as constants.
+RATIO_BYTES = tuple(int(2**30 / 2 * 2 ** (step / 2) / 1000) for step in range(13))
+RATIO_COUNT = len(RATIO_BYTES)
+EXTRA_COLUMNS = RATIOS + RATIO_COUNT
+
+#: Cpu counted in the ratio columns; more would overflow, and no host comes near it.
+MOST_RATIO_CPU = 2**37
 
 #: Headroom of a host that does not limit its number of VMs.
 UNLIMITED = 2**40
@@ -55,6 +69,23 @@ class HostArrays(NamedTuple):
     cell_free: Int64Array
     cell_capacity: Int64Array
     takes: BoolArray
+
+
+def refresh_ratios(headroom: Int64Array, row: int, resources: int) -> None:
+    """Recompute the ratio columns of one host's headroom."""
+    cpu = min(headroom[row, CPU], MOST_RATIO_CPU)
+    memory = headroom[row, MEMORY]
+    for step in range(RATIO_COUNT):
+        headroom[row, resources + RATIOS + step] = min(cpu * RATIO_BYTES[step], memory)
+
+
+_RATIO_ROW = np.array(RATIO_BYTES, np.int64)
+
+
+def refresh_ratio_columns(headroom: Int64Array, resources: int) -> None:
+    """Do the same to one host's row in one array operation."""
+    cpu = min(int(headroom[CPU]), MOST_RATIO_CPU)
+    np.minimum(cpu * _RATIO_ROW, headroom[MEMORY], out=headroom[resources + RATIOS :])
 
 
 def refresh_extras(hosts: HostArrays, row: int, resources: int) -> None:

@@ -29,7 +29,7 @@ from roost.placement.kernels.decide import (
     O_CELL_RULE,
     O_COMMIT,
     O_CURSOR,
-    O_MOST_GROUPS,
+    O_NEXT,
     O_RUNNERS,
     O_SCORE,
     O_SEARCH,
@@ -37,11 +37,13 @@ from roost.placement.kernels.decide import (
     UNTIL_REFUSAL,
     Batch,
     Decisions,
+    Scratch,
     decide,
     judge,
 )
 from roost.placement.kernels.fragments import MixArrays
 from roost.placement.kernels.keys import SCORE_ONE
+from roost.placement.kernels.ranking import M_FREE_BLOCKS, rebuild
 from roost.placement.kernels.scan import PART_PENALTY, PARTS
 from roost.placement.kernels.search import MOST
 from roost.placement.mix import Mix, mix_of
@@ -86,6 +88,7 @@ class Engine:
         # One decision reuses these, because allocating them anew would cost more than deciding.
         self._options = np.zeros(OPTIONS, np.int64)
         self._out = _answers(1)
+        self._scratch: dict[int, Scratch] = {}
         self._terms_number = np.zeros(1, np.int32)
         self._set_number = np.zeros(1, np.int32)
         self._seed = np.zeros(1, np.int64)
@@ -207,6 +210,7 @@ class Engine:
             batch,
             strategy.score,
             self._mix_for(strategy),
+            self._scratch_for(0),
             scores,
         )
         return scores
@@ -343,20 +347,42 @@ class Engine:
         options[O_COMMIT] = commit
         options[O_CURSOR] = cursor
         options[O_RUNNERS] = runners_up
-        options[O_MOST_GROUPS] = self._terms.most_groups
-        decide(
-            self.fleet.hosts.arrays,
-            marks,
-            self.fleet.groups.arrays,
-            ranking,
-            self._terms.tables,
-            Batch(demand, terms, group_set, seed, changed),
-            out,
-            options,
-            self._mix_for(strategy),
-        )
+        options[O_NEXT] = 0
+        arrays, scratch = self.fleet.hosts.arrays, self._scratch_for(runners_up)
+        mix = self._mix_for(strategy)
+        while True:
+            answered = decide(
+                arrays,
+                marks,
+                self.fleet.groups.arrays,
+                ranking,
+                self._terms.tables,
+                Batch(demand, terms, group_set, seed, changed),
+                out,
+                options,
+                mix,
+                scratch,
+            )
+            if answered == len(terms) or ranking.meta[M_FREE_BLOCKS] > 1:
+                break
+            rebuild(ranking, arrays, marks)
+            options[O_NEXT] = answered
+            changed = _NO_ROWS
         if commit and strategy.turns:
             self.cursor = int(options[O_CURSOR])
+
+    def _scratch_for(self, runners_up: int) -> Scratch:
+        columns, groups = self.fleet.hosts.arrays.headroom.shape[1], self._terms.most_groups
+        scratch = self._scratch.get(runners_up)
+        if scratch is None or len(scratch.columns) != columns or len(scratch.fewest) != groups:
+            scratch = self._scratch[runners_up] = Scratch(
+                columns=np.zeros(columns, np.int64),
+                least=np.zeros(columns, np.int64),
+                counts=np.zeros(4, np.int64),
+                fewest=np.zeros(groups, np.int64),
+                skip=np.zeros(runners_up, np.int64),
+            )
+        return scratch
 
     def _mix_for(self, strategy: Strategy) -> MixArrays:
         if not strategy.needs_mix:

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from roost.fleet.groups import HARD, RULE, SCOPE, GroupArrays
+from roost.fleet.assign import ANY, ONE_CELL
+from roost.fleet.groups import EMPTY, HARD, RULE, SCOPE, GroupArrays
 from roost.fleet.layout import (
     CELL_CPU,
     CELL_MEMORY,
@@ -16,22 +17,31 @@ from roost.fleet.layout import (
     DEVICE_TOTAL,
     DISK,
     MEMORY,
+    MOST_RATIO_CPU,
+    RATIO_BYTES,
+    RATIO_COUNT,
+    RATIOS,
     SLOTS,
     HostArrays,
     Int32Array,
     Int64Array,
     charge,
     refresh_extras,
+    refresh_ratios,
 )
-from roost.fleet.assign import ANY, ONE_CELL
-from roost.placement.kernels.compiling import entry_point, kernel
+from roost.placement.kernels.compiling import entry_point, inlined, kernel
 from roost.placement.kernels.fit import (
-    NO_NEED,
+    A_ALL,
+    A_CHARGED,
+    A_EXACT,
+    A_RULES,
     T_CANDIDATE_COUNT,
     T_CANDIDATES,
     T_DEVICES,
+    T_EXCLUDED_COUNT,
     T_MILLI,
     T_NUMA,
+    T_WISH_COUNT,
     Ask,
     in_sorted,
     row_cells,
@@ -40,16 +50,21 @@ from roost.placement.kernels.fit import (
     row_penalty,
 )
 from roost.placement.kernels.keys import KEY_FREE, request_key
-from roost.placement.kernels.ranking import M_KIND, Ranking, refile, refile_rows
-from roost.placement.kernels.scan import PART_PENALTY, MixArrays, scan, scan_score, score_parts
+from roost.placement.kernels.ranking import M_FREE_BLOCKS, M_KIND, Ranking, refile
+from roost.placement.kernels.scan import (
+    PART_PENALTY,
+    MixArrays,
+    scan,
+    scan_score,
+    score_parts,
+    search_random,
+)
 from roost.placement.kernels.search import (
     MOST,
     NOWHERE,
-    search_after,
+    search,
     search_chain,
     search_listed,
-    search_random,
-    search_ranked,
 )
 from roost.placement.kernels.tally import AFFINITY, HOST_SCOPE, SPREAD, add_member, fewest_members
 
@@ -57,7 +72,7 @@ from roost.placement.kernels.tally import AFFINITY, HOST_SCOPE, SPREAD, add_memb
 BY_KEY, BY_NUMBER, BY_TURN, BY_DRAW, BY_SCAN = range(5)
 
 #: Columns of `options`.
-O_SEARCH, O_SCORE, O_CELL_RULE, O_COMMIT, O_CURSOR, O_RUNNERS, O_MOST_GROUPS = range(7)
+O_SEARCH, O_SCORE, O_CELL_RULE, O_COMMIT, O_CURSOR, O_RUNNERS, O_NEXT = range(7)
 OPTIONS = 7
 
 #: Values of O_COMMIT.
@@ -65,6 +80,7 @@ DRY, COMMIT, UNTIL_REFUSAL = range(3)
 
 charge_host = kernel(charge)
 refresh_host_extras = kernel(refresh_extras)
+refresh_host_ratios = inlined(refresh_ratios)
 
 
 class Tables(NamedTuple):
@@ -109,26 +125,52 @@ class Decisions(NamedTuple):
     parts: Int64Array
 
 
-@kernel
-def fill_need(need: Int64Array, demand: Int64Array, terms: Int64Array) -> None:
-    """Write the least headroom a request asks of every column; nothing asked, nothing checked."""
+class Scratch(NamedTuple):
+    """Working arrays of one call."""
+
+    columns: Int64Array
+    least: Int64Array
+    counts: Int64Array
+    fewest: Int64Array
+    skip: Int64Array
+
+
+@inlined
+def ask_for(scratch: Scratch, column: int, amount: int) -> None:
+    """Ask for some headroom in one column; nothing asked, nothing checked."""
+    if amount > 0:
+        at = scratch.counts[A_ALL]
+        scratch.columns[at] = column
+        scratch.least[at] = amount
+        scratch.counts[A_ALL] = at + 1
+
+
+@inlined
+def ask_for_room(scratch: Scratch, demand: Int64Array, terms: Int64Array) -> None:
+    """Write what a request needs of every headroom column."""
     resources = len(demand)
+    cpu, memory = demand[CPU], demand[MEMORY]
+    scratch.counts[:] = 0
     for resource in range(resources):
-        need[resource] = demand[resource] if demand[resource] > 0 else NO_NEED
-    need[resources + SLOTS] = 1
-    need[resources + DEVICE_BEST] = NO_NEED
-    need[resources + DEVICE_TOTAL] = NO_NEED
-    need[resources + CELL_CPU] = NO_NEED
-    need[resources + CELL_MEMORY] = NO_NEED
+        ask_for(scratch, resource, demand[resource])
+    ask_for(scratch, resources + SLOTS, np.int64(1))
     if terms[T_DEVICES] > 0:
-        need[resources + DEVICE_BEST] = terms[T_MILLI]
-        need[resources + DEVICE_TOTAL] = terms[T_MILLI] * terms[T_DEVICES]
+        ask_for(scratch, resources + DEVICE_BEST, terms[T_MILLI])
+        ask_for(scratch, resources + DEVICE_TOTAL, terms[T_MILLI] * terms[T_DEVICES])
     if terms[T_NUMA] == ONE_CELL:
-        need[resources + CELL_CPU] = demand[CPU]
-        need[resources + CELL_MEMORY] = demand[MEMORY]
+        ask_for(scratch, resources + CELL_CPU, cpu)
+        ask_for(scratch, resources + CELL_MEMORY, memory)
     elif terms[T_NUMA] != ANY:
-        need[resources + CELL_CPU] = demand[CPU] - demand[CPU] // 2
-        need[resources + CELL_MEMORY] = demand[MEMORY] - demand[MEMORY] // 2
+        ask_for(scratch, resources + CELL_CPU, cpu - cpu // 2)
+        ask_for(scratch, resources + CELL_MEMORY, memory - memory // 2)
+    scratch.counts[A_EXACT] = scratch.counts[A_ALL]
+    # The two steady ratios on either side of the request's own.
+    cpu = min(cpu, MOST_RATIO_CPU)
+    step = 0
+    while step < RATIO_COUNT - 1 and cpu * RATIO_BYTES[step + 1] <= memory:
+        step += 1
+    for each in range(step, min(step + 2, RATIO_COUNT)):
+        ask_for(scratch, resources + RATIOS + each, min(cpu * RATIO_BYTES[each], memory))
 
 
 @kernel
@@ -144,30 +186,45 @@ def fill_fewest(
             fewest[position] = fewest_members(groups, group, eligible, count)
 
 
-@kernel
+@inlined
 def ready_ask(
-    groups: GroupArrays,
-    tables: Tables,
-    batch: Batch,
-    index: int,
-    need: Int64Array,
-    fewest: Int64Array,
-    skip: Int64Array,
+    groups: GroupArrays, tables: Tables, batch: Batch, index: int, scratch: Scratch
 ) -> Ask:
-    """Make one request of a batch ready, in the given scratch arrays."""
-    terms = batch.terms[index]
+    """Make one request of a batch ready, in the scratch arrays."""
+    number = batch.terms[index]
+    terms = tables.terms[number]
     demand = batch.demand[index]
     group_set = batch.group_set[index]
     chosen = tables.set_groups[tables.set_start[group_set] : tables.set_start[group_set + 1]]
-    fill_need(need, demand, tables.terms[terms])
+    ask_for_room(scratch, demand, terms)
+    charged = terms[T_WISH_COUNT] > 0
     if len(chosen) > 0:
-        fill_fewest(fewest, groups, chosen, tables, terms)
+        fill_fewest(scratch.fewest, groups, chosen, tables, number)
+        for position in range(len(chosen)):
+            charged |= groups.info[chosen[position], HARD] == 0
+    ruled = (
+        len(scratch.skip) > 0
+        or terms[T_EXCLUDED_COUNT] > 0
+        or terms[T_DEVICES] > 0
+        or terms[T_NUMA] != ANY
+        or len(chosen) > 0
+    )
+    scratch.counts[A_RULES] = 1 if ruled else 0
+    scratch.counts[A_CHARGED] = 1 if charged else 0
     return Ask(
-        need, demand, tables.terms[terms], tables.lists, chosen, fewest[: len(chosen)], skip
+        scratch.columns,
+        scratch.least,
+        scratch.counts,
+        demand,
+        terms,
+        tables.lists,
+        chosen,
+        scratch.fewest[: len(chosen)],
+        scratch.skip,
     )
 
 
-@kernel
+@inlined
 def find(
     hosts: HostArrays,
     marks: Int64Array,
@@ -180,33 +237,50 @@ def find(
 ) -> tuple[int, int]:
     """Return the best host for one request and its total, by the way the strategy looks."""
     way = options[O_SEARCH]
-    cursor = options[O_CURSOR]
     if way == BY_SCAN:
-        return scan(hosts, marks, groups, ranking, ask, options[O_SCORE], mix)
-    if way != BY_DRAW:
-        if ask.terms[T_CANDIDATE_COUNT] >= 0:
-            return search_listed(hosts, marks, groups, ranking, ask, cursor, way == BY_TURN)
-        for position in range(len(ask.groups)):
-            group = ask.groups[position]
-            if (
-                groups.info[group, RULE] == AFFINITY
-                and groups.info[group, SCOPE] == HOST_SCOPE
-                and groups.info[group, HARD]
-                and groups.members[group] > 0
-            ):
-                head = groups.heads[group, HOST_SCOPE]
-                return search_chain(
-                    hosts, marks, groups, ranking, ask, head, cursor, way == BY_TURN
-                )
-    if way == BY_KEY:
-        kind = ranking.meta[M_KIND]
-        lowest = -MOST
-        if kind == KEY_FREE:  # a host that takes the VM has at least its amounts free
-            lowest = request_key(kind, ask.demand[CPU], ask.demand[MEMORY], ask.demand[DISK])
-        return search_ranked(hosts, marks, groups, ranking, ask, lowest)
+        return scan(hosts, marks, groups, ranking, ask, options[O_SCORE], seed, mix)
     if way == BY_DRAW:
-        return search_random(hosts, marks, groups, ranking, ask, seed)
-    return search_after(hosts, marks, groups, ranking, ask, cursor if way == BY_TURN else NOWHERE)
+        return search_random(hosts, marks, groups, ranking, ask, seed, mix)
+    if ask.terms[T_CANDIDATE_COUNT] >= 0:
+        return search_listed(hosts, marks, groups, ranking, ask, options[O_CURSOR], way == BY_TURN)
+    if len(ask.groups) > 0:
+        head = required_company(groups, ask.groups)
+        if head != EMPTY:
+            return search_chain(
+                hosts, marks, groups, ranking, ask, head, options[O_CURSOR], way == BY_TURN
+            )
+    from_key, from_row, last_row = np.int64(-MOST), np.int64(NOWHERE), np.int64(MOST)
+    kind = ranking.meta[M_KIND]
+    if kind == KEY_FREE:  # a host that takes the VM has at least its amounts free
+        from_key = request_key(kind, ask.demand[CPU], ask.demand[MEMORY], ask.demand[DISK])
+    if way == BY_TURN:  # first the hosts after the cursor, then the others
+        from_key, from_row = np.int64(0), options[O_CURSOR] + 1
+    best_row, best = np.int64(NOWHERE), np.int64(MOST)
+    for _ in range(2):
+        row, total = search(
+            hosts, marks, groups, ranking, ask, from_key, from_row, last_row
+        )
+        if row != NOWHERE and total < best:
+            best_row, best = row, total
+        if way != BY_TURN or best == 0:
+            break
+        from_row, last_row = np.int64(0), options[O_CURSOR]
+    return best_row, best
+
+
+@kernel
+def required_company(groups: GroupArrays, chosen: Int64Array) -> int:
+    """Return the chain of hosts that a hard host-affinity group already has members on."""
+    for position in range(len(chosen)):
+        group = chosen[position]
+        if (
+            groups.info[group, RULE] == AFFINITY
+            and groups.info[group, SCOPE] == HOST_SCOPE
+            and groups.info[group, HARD]
+            and groups.members[group] > 0
+        ):
+            return groups.heads[group, HOST_SCOPE]
+    return np.int64(EMPTY)
 
 
 @entry_point
@@ -220,17 +294,23 @@ def decide(
     out: Decisions,
     options: Int64Array,
     mix: MixArrays,
+    scratch: Scratch,
 ) -> int:
-    """Answer every request in order and return how many found a host."""
+    """Answer requests from options[O_NEXT] on; return the first that is not answered.
+
+    That one was refused (UNTIL_REFUSAL), or the ranking ran out of blocks before it: the caller
+    rebuilds the ranking and calls again.
+    """
     resources = batch.demand.shape[1]
-    need = np.empty(hosts.headroom.shape[1], np.int64)
-    fewest = np.zeros(options[O_MOST_GROUPS], np.int64)
-    skip = np.empty(options[O_RUNNERS], np.int64)
+    skip = scratch.skip
     kind = ranking.meta[M_KIND]
-    placed = 0
-    refile_rows(ranking, hosts, marks, batch.changed)
-    for index in range(len(batch.terms)):
-        ask = ready_ask(groups, tables, batch, index, need, fewest, skip)
+    for position in range(len(batch.changed)):
+        if not refile(ranking, hosts, marks, batch.changed[position]):
+            return options[O_NEXT]
+    for index in range(options[O_NEXT], len(batch.terms)):
+        if options[O_COMMIT] and ranking.meta[M_FREE_BLOCKS] <= 1:
+            return index
+        ask = ready_ask(groups, tables, batch, index, scratch)
         demand = ask.demand
         chosen = ask.groups
         seed = batch.seed[index] if len(batch.seed) > 0 else 0
@@ -251,9 +331,8 @@ def decide(
                 skip[place] = found
         if row == NOWHERE:
             if options[O_COMMIT] == UNTIL_REFUSAL:
-                break
+                return index
             continue
-        placed += 1
         devices = row_devices(hosts, ask, row)
         cells = row_cells(hosts, ask, row, options[O_CELL_RULE])
         out.devices[index] = devices
@@ -265,12 +344,13 @@ def decide(
             options[O_CURSOR] = row
         if options[O_COMMIT]:
             charge_host(hosts, row, demand, ask.terms[T_MILLI], devices, cells, 1)
+            refresh_host_ratios(hosts.headroom, row, resources)
             if devices or cells:
                 refresh_host_extras(hosts, row, resources)
             for position in range(len(chosen)):
                 add_member(groups, chosen[position], hosts.domain[row], 1)
             refile(ranking, hosts, marks, row)
-    return placed
+    return len(batch.terms)
 
 
 @entry_point
@@ -282,12 +362,11 @@ def judge(
     batch: Batch,
     score: int,
     mix: MixArrays,
+    scratch: Scratch,
     scores: Int64Array,
 ) -> None:
     """Score every host for the first request of a batch; MOST where it does not fit."""
-    need = np.empty(hosts.headroom.shape[1], np.int64)
-    fewest = np.zeros(len(tables.set_groups) + 1, np.int64)
-    ask = ready_ask(groups, tables, batch, 0, need, fewest, tables.lists[:0])
+    ask = ready_ask(groups, tables, batch, 0, scratch)
     demand = batch.demand[0]
     own = request_key(score, demand[CPU], demand[MEMORY], demand[DISK])
     for row in range(len(scores)):
@@ -296,5 +375,5 @@ def judge(
         if listed >= 0 and not in_sorted(ask.lists, ask.terms[T_CANDIDATES], listed, row):
             continue
         if hosts.takes[row] and row_fits(hosts, marks, groups, ask, row):
-            scores[row] = scan_score(score, hosts, ask, mix, row) - own
+            scores[row] = scan_score(score, hosts, ask, batch.seed[0], mix, row) - own
             scores[row] += row_penalty(hosts, marks, groups, ask, row)

@@ -11,7 +11,7 @@ import numpy as np
 from roost.fleet.assign import ANY, LOWEST, pick_cells, pick_devices
 from roost.fleet.groups import GroupArrays
 from roost.fleet.layout import CPU, MEMORY, HostArrays, Int64Array
-from roost.placement.kernels.compiling import kernel
+from roost.placement.kernels.compiling import inlined, kernel
 from roost.placement.kernels.tally import WEIGHT_ONE, groups_allow, groups_penalty
 
 #: Columns of a compiled terms row.
@@ -32,17 +32,23 @@ from roost.placement.kernels.tally import WEIGHT_ONE, groups_allow, groups_penal
     T_COLUMNS,
 ) = range(14)
 
-#: A need that every host meets: the VM asks for nothing of that column.
-NO_NEED = -(2**62)
+#: Entries of `Ask.counts`.
+A_EXACT, A_ALL, A_RULES, A_CHARGED = range(4)
 
 devices_for = kernel(pick_devices)
 cells_for = kernel(pick_cells)
 
 
 class Ask(NamedTuple):
-    """One request, ready to be compared with hosts."""
+    """One request, ready to be compared with hosts.
 
-    need: Int64Array  # least headroom, by column
+    A host has room if its headroom is at least `least[i]` in each of the first A_EXACT of the
+    `columns`; the ones after that follow from those and only sharpen the bounds of blocks.
+    """
+
+    columns: Int64Array
+    least: Int64Array
+    counts: Int64Array  # exact columns, all columns, has rules beside room and mark, has penalties
     demand: Int64Array  # amounts, by resource
     terms: Int64Array  # compiled terms row
     lists: Int64Array  # pool that the terms point into
@@ -51,10 +57,32 @@ class Ask(NamedTuple):
     skip: Int64Array  # hosts to leave out (runners-up, then -1)
 
 
-@kernel
+@inlined
 def marked(marks: Int64Array, row: int, word: int, bit: int) -> bool:
     """Say whether a host has a selector's mark."""
     return (marks[row, word] >> bit) & 1 == 1
+
+
+@inlined
+def has_room(headroom: Int64Array, ask: Ask, row: int) -> bool:
+    """Say whether a host has enough headroom in every column."""
+    for position in range(ask.counts[A_EXACT]):
+        if headroom[row, ask.columns[position]] < ask.least[position]:
+            return False
+    return True
+
+
+@inlined
+def row_fits(
+    hosts: HostArrays, marks: Int64Array, groups: GroupArrays, ask: Ask, row: int
+) -> bool:
+    """Say whether the host passes every filter."""
+    if not has_room(hosts.headroom, ask, row):
+        return False
+    word = ask.terms[T_WORD]
+    if word >= 0 and not marked(marks, row, word, ask.terms[T_BIT]):
+        return False
+    return ask.counts[A_RULES] == 0 or rules_allow(hosts, groups, ask, row)
 
 
 @kernel
@@ -71,16 +99,9 @@ def in_sorted(values: Int64Array, start: int, count: int, wanted: int) -> bool:
 
 
 @kernel
-def row_fits(
-    hosts: HostArrays, marks: Int64Array, groups: GroupArrays, ask: Ask, row: int
-) -> bool:
-    """Say whether the host passes every filter."""
-    for column in range(len(ask.need)):
-        if hosts.headroom[row, column] < ask.need[column]:
-            return False
+def rules_allow(hosts: HostArrays, groups: GroupArrays, ask: Ask, row: int) -> bool:
+    """Say whether a host with room and mark passes what only it can be asked."""
     terms = ask.terms
-    if terms[T_WORD] >= 0 and not marked(marks, row, terms[T_WORD], terms[T_BIT]):
-        return False
     for position in range(len(ask.skip)):
         if ask.skip[position] == row:
             return False

@@ -6,7 +6,7 @@ by key serves all requests. SCORE_ONE is one whole score; lower is better everyw
 
 from roost.base.units import GIB, TIB
 from roost.fleet.layout import CPU, DISK, MEMORY, HostArrays
-from roost.placement.kernels.compiling import kernel
+from roost.placement.kernels.compiling import inlined, kernel
 from roost.placement.kernels.fixed_point import RATIO_ONE, ratio
 
 #: One whole score: weights are tenths of it (4 cpu + 4 memory + 2 disk).
@@ -23,7 +23,7 @@ KEY_POSITION, KEY_LOAD, KEY_FREE, KEY_FREE_DOWN, KEY_VMS = range(5)
 _PER_VM = SCORE_ONE // 100
 
 
-@kernel
+@inlined
 def load(hosts: HostArrays, row: int) -> int:
     """Return 0.4 cpu + 0.4 memory + 0.2 disk of committed / capacity."""
     return (
@@ -33,7 +33,7 @@ def load(hosts: HostArrays, row: int) -> int:
     )
 
 
-@kernel
+@inlined
 def against_reference(cpu: int, memory: int, disk: int) -> int:
     """Return 0.4 cpu + 0.4 memory + 0.2 disk, each over the reference host."""
     return (
@@ -43,7 +43,7 @@ def against_reference(cpu: int, memory: int, disk: int) -> int:
     )
 
 
-@kernel
+@inlined
 def host_key(kind: int, hosts: HostArrays, row: int) -> int:
     """Return the key of one host for a ranking of this kind."""
     if kind == KEY_LOAD:

@@ -1,16 +1,18 @@
 """A ranking: all hosts that take VMs, ordered by key, kept in blocks that know their maxima.
 
-The hosts are first dealt into a few classes by the direction of what they have free (cpu-poor,
-memory-poor, disk-poor, balanced): inside a class a block's largest headroom is close to that of
-each of its hosts, so a block that could take a VM nearly always does. Each class is a sequence of
-blocks of up to WIDTH hosts in (key, host number) order; RUN consecutive blocks share a run
-maximum, so a search skips thousands of hosts at a time.
+The hosts are first dealt into classes by how much cpu and memory they have free together, in
+steps of two, and whether they are short of disk: the many full hosts of a busy fleet lie in
+classes that a request passes over at a glance. Each class is a sequence of blocks of up to WIDTH
+hosts in (key, host number) order; RUN consecutive blocks share a run, all runs of a class its top.
 
-Maxima are upper bounds: adding a host raises them at once, removing one leaves them (`stale`)
-until a search has found a block disappointing and looks again. Searches stay exact either way.
+Block, run and top know the largest headroom and the union of the marks below them. These are
+upper bounds: adding a host raises them at once, removing one leaves them (`stale`) until a search
+has found a block disappointing and looks again. Searches stay exact either way.
 
-    class 0:  [run: max, marks] -> block block block ...   (key, row) ascending
+    class 0:  top -> run run ... -> block block block ... -> (key, row) ascending
     class 1:  ...
+
+The arrays are few and wide because every array costs when a kernel is called.
 """
 
 from typing import NamedTuple
@@ -18,9 +20,8 @@ from typing import NamedTuple
 import numpy as np
 
 from roost.fleet.layout import CPU, DISK, MEMORY, HostArrays, Int64Array
-from roost.placement.kernels.compiling import entry_point, kernel
+from roost.placement.kernels.compiling import entry_point, inlined, kernel
 from roost.placement.kernels.keys import (
-    KEY_POSITION,
     REFERENCE_CPU,
     REFERENCE_DISK,
     REFERENCE_MEMORY,
@@ -29,335 +30,386 @@ from roost.placement.kernels.keys import (
 
 WIDTH = 64
 RUN = 32
-CLASSES = 15
+LEVELS = 12
+CLASSES = 2 * LEVELS
 ABSENT = -1
+LEAST = -(2**62)
 
-#: Columns of `Ranking.meta`.
-M_KIND, M_FREE_BLOCKS, M_HOSTS, M_REBUILDS = range(4)
+#: Columns of `Ranking.meta`; the number of blocks of each class follows.
+M_KIND, M_FREE_BLOCKS, M_HOSTS, M_REBUILDS, M_LENGTHS = range(5)
 
-#: Columns of `Ranking.block`.
-B_SIZE, B_STALE = range(2)
+#: Columns of `Ranking.place`.
+P_KEY, P_BLOCK, P_CLASS = range(3)
+
+#: Columns of `Ranking.entries`.
+E_KEY, E_ROW = range(2)
+
+#: First columns of `Ranking.bounds`; the bounds follow.
+B_SIZE, B_STALE, B_BOUNDS = range(3)
+
+#: The first run of a class holds its top.
+FIRST_RUN = 1
 
 
 class Ranking(NamedTuple):
-    """The arrays of one ranking.
+    """The arrays of one ranking; "bounds" are headroom columns followed by mark words.
 
-    | field | dtype, shape | meaning |
+    | field | int64, shape | meaning |
     |---|---|---|
-    | meta | int64 [4] | key kind, free blocks, hosts, rebuilds |
-    | row_key | int64 [hosts] | key under which the host is filed |
-    | row_block | int64 [hosts] | its block, or -1 |
-    | row_class | int64 [hosts] | its class |
-    | keys, rows | int64, int64 [blocks, WIDTH] | the entries of each block, ascending |
-    | block | int64 [blocks, 2] | entries, stale maxima |
-    | block_max, block_marks | int64 [blocks, columns / words] | bounds over the block |
-    | free_blocks | int64 [blocks] | stack of unused blocks |
-    | length | int64 [CLASSES] | blocks in each class |
-    | sequence | int64 [CLASSES, blocks] | the blocks of each class in order |
-    | run_max, run_marks | int64 [CLASSES, runs, columns / words] | bounds over RUN blocks |
+    | meta | [4 + CLASSES] | key kind, free blocks, hosts, rebuilds, blocks per class |
+    | place | [hosts, 3] | key it is filed under, block or -1, class |
+    | entries | [blocks, WIDTH, 2] | key and row of each entry, ascending |
+    | bounds | [blocks, 2 + bounds] | entries, stale, bounds over the block |
+    | sequence | [CLASSES + 1, blocks] | blocks of each class in order; last: unused blocks |
+    | runs | [CLASSES, 1 + runs, bounds] | bounds over the class and over each run |
     """
 
     meta: Int64Array
-    row_key: Int64Array
-    row_block: Int64Array
-    row_class: Int64Array
-    keys: Int64Array
-    rows: Int64Array
-    block: Int64Array
-    block_max: Int64Array
-    block_marks: Int64Array
-    free_blocks: Int64Array
-    length: Int64Array
+    place: Int64Array
+    entries: Int64Array
+    bounds: Int64Array
     sequence: Int64Array
-    run_max: Int64Array
-    run_marks: Int64Array
+    runs: Int64Array
 
 
 def allocate(kind: int, hosts: int, columns: int, words: int) -> Ranking:
     """Return an empty ranking with room for so many hosts."""
-    blocks = 4 * (hosts // WIDTH) + 4 * CLASSES
-    runs = blocks // RUN + 1
-    meta = np.zeros(4, np.int64)
+    blocks = 2 * (hosts // WIDTH) + 4 * CLASSES
+    place = np.zeros((hosts, 3), np.int64)
+    place[:, P_BLOCK] = ABSENT
+    meta = np.zeros(M_LENGTHS + CLASSES, np.int64)
     meta[M_KIND] = kind
     return Ranking(
         meta=meta,
-        row_key=np.zeros(hosts, np.int64),
-        row_block=np.full(hosts, ABSENT, np.int64),
-        row_class=np.zeros(hosts, np.int64),
-        keys=np.zeros((blocks, WIDTH), np.int64),
-        rows=np.zeros((blocks, WIDTH), np.int64),
-        block=np.zeros((blocks, 2), np.int64),
-        block_max=np.zeros((blocks, columns), np.int64),
-        block_marks=np.zeros((blocks, words), np.int64),
-        free_blocks=np.zeros(blocks, np.int64),
-        length=np.zeros(CLASSES, np.int64),
-        sequence=np.zeros((CLASSES, blocks), np.int64),
-        run_max=np.zeros((CLASSES, runs, columns), np.int64),
-        run_marks=np.zeros((CLASSES, runs, words), np.int64),
+        place=place,
+        entries=np.zeros((blocks, WIDTH, 2), np.int64),
+        bounds=np.zeros((blocks, B_BOUNDS + columns + words), np.int64),
+        sequence=np.zeros((CLASSES + 1, blocks), np.int64),
+        runs=np.full((CLASSES, FIRST_RUN + blocks // RUN + 1, columns + words), LEAST, np.int64),
     )
 
 
-@kernel
-def direction(hosts: HostArrays, row: int) -> int:
-    """Return the class of a host: which of cpu, memory and disk it is short of, and how much.
+@inlined
+def class_of(hosts: HostArrays, row: int) -> int:
+    """Return the class of a host: how much it has free, and whether its disk is the limit.
 
     Only speed depends on it, so floating point is good enough.
     """
-    cpu = hosts.headroom[row, CPU] / REFERENCE_CPU
-    memory = hosts.headroom[row, MEMORY] / REFERENCE_MEMORY
-    disk = hosts.headroom[row, DISK] / REFERENCE_DISK
-    if cpu * 4 < memory:
-        column = 0
-    elif cpu * 1.5 < memory:
-        column = 1
-    elif cpu <= memory * 1.5:
-        column = 2
-    elif cpu <= memory * 4:
-        column = 3
-    else:
-        column = 4
-    scarcer = min(cpu, memory)
-    if disk * 4 < scarcer:
-        return column
-    return column + 5 if disk < scarcer else column + 10
+    together = min(
+        hosts.headroom[row, CPU] / REFERENCE_CPU, hosts.headroom[row, MEMORY] / REFERENCE_MEMORY
+    )
+    level = 0
+    bound = 2.0 ** (3 - LEVELS)
+    while level < LEVELS - 1 and together >= bound:
+        bound *= 2.0
+        level += 1
+    if hosts.headroom[row, DISK] / REFERENCE_DISK * 8 < together:
+        return level + LEVELS
+    return level
 
 
-@kernel
+@inlined
 def seek(ranking: Ranking, which: int, key: int, row: int) -> int:
     """Return the position of the last block whose first entry is not after (key, row), or 0."""
-    low, high = 0, ranking.length[which]
+    low = 0
+    high = ranking.meta[M_LENGTHS + which]
     while low < high:
-        middle = (low + high) // 2
+        middle = (low + high) >> 1
         block = ranking.sequence[which, middle]
-        first = ranking.keys[block, 0]
-        if first < key or (first == key and ranking.rows[block, 0] <= row):
+        first = ranking.entries[block, 0, E_KEY]
+        if first < key or (first == key and ranking.entries[block, 0, E_ROW] <= row):
             low = middle + 1
         else:
             high = middle
     return max(0, low - 1)
 
 
-@kernel
-def tighten_block(ranking: Ranking, hosts: HostArrays, marks: Int64Array, block: int) -> None:
-    """Make one block's bounds exact."""
-    ranking.block_max[block, :] = -(2**62)
-    ranking.block_marks[block, :] = 0
-    for entry in range(ranking.block[block, B_SIZE]):
-        raise_block(ranking, hosts, marks, block, ranking.rows[block, entry])
-    ranking.block[block, B_STALE] = 0
+@inlined
+def find_in_block(ranking: Ranking, block: int, key: int, row: int) -> int:
+    """Return where (key, row) is in a block, or where it belongs."""
+    low = 0
+    high = ranking.bounds[block, B_SIZE]
+    while low < high:
+        middle = (low + high) >> 1
+        at = ranking.entries[block, middle, E_KEY]
+        if at < key or (at == key and ranking.entries[block, middle, E_ROW] < row):
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
-@kernel
+@inlined
 def raise_block(
-    ranking: Ranking, hosts: HostArrays, marks: Int64Array, block: int, row: int
+    ranking: Ranking, headroom: Int64Array, marks: Int64Array, block: int, row: int
 ) -> None:
     """Raise one block's bounds to cover a host."""
-    for column in range(ranking.block_max.shape[1]):
-        if hosts.headroom[row, column] > ranking.block_max[block, column]:
-            ranking.block_max[block, column] = hosts.headroom[row, column]
-    for word in range(ranking.block_marks.shape[1]):
-        ranking.block_marks[block, word] |= marks[row, word]
+    columns = headroom.shape[1]
+    for column in range(columns):
+        ranking.bounds[block, B_BOUNDS + column] = max(
+            ranking.bounds[block, B_BOUNDS + column], headroom[row, column]
+        )
+    for word in range(marks.shape[1]):
+        ranking.bounds[block, B_BOUNDS + columns + word] |= marks[row, word]
 
 
-@kernel
+@inlined
 def raise_run(
-    ranking: Ranking, hosts: HostArrays, marks: Int64Array, which: int, position: int, row: int
+    ranking: Ranking, headroom: Int64Array, marks: Int64Array, which: int, run: int, row: int
 ) -> None:
-    """Raise the bounds of the run at a position to cover a host."""
-    run = position // RUN
-    for column in range(ranking.run_max.shape[2]):
-        if hosts.headroom[row, column] > ranking.run_max[which, run, column]:
-            ranking.run_max[which, run, column] = hosts.headroom[row, column]
-    for word in range(ranking.run_marks.shape[2]):
-        ranking.run_marks[which, run, word] |= marks[row, word]
+    """Raise one run's bounds to cover a host."""
+    columns = headroom.shape[1]
+    for column in range(columns):
+        ranking.runs[which, run, column] = max(
+            ranking.runs[which, run, column], headroom[row, column]
+        )
+    for word in range(marks.shape[1]):
+        ranking.runs[which, run, columns + word] |= marks[row, word]
+
+
+@inlined
+def clear_bounds(ranking: Ranking, block: int, columns: int) -> None:
+    """Forget one block's bounds."""
+    ranking.bounds[block, B_BOUNDS : B_BOUNDS + columns] = LEAST
+    ranking.bounds[block, B_BOUNDS + columns :] = 0
 
 
 @kernel
-def tighten_run(ranking: Ranking, which: int, run: int) -> None:
+def tighten_block(
+    ranking: Ranking, headroom: Int64Array, marks: Int64Array, block: int
+) -> None:
+    """Make one block's bounds exact."""
+    clear_bounds(ranking, block, headroom.shape[1])
+    for entry in range(ranking.bounds[block, B_SIZE]):
+        raise_block(ranking, headroom, marks, block, ranking.entries[block, entry, E_ROW])
+    ranking.bounds[block, B_STALE] = 0
+
+
+@kernel
+def tighten_run(ranking: Ranking, which: int, run: int, columns: int) -> None:
     """Recompute one run's bounds from those of its blocks."""
-    ranking.run_max[which, run, :] = -(2**62)
-    ranking.run_marks[which, run, :] = 0
-    for position in range(run * RUN, min((run + 1) * RUN, ranking.length[which])):
+    width = ranking.runs.shape[2]
+    ranking.runs[which, run, :columns] = LEAST
+    ranking.runs[which, run, columns:] = 0
+    start = (run - FIRST_RUN) * RUN
+    for position in range(start, min(start + RUN, ranking.meta[M_LENGTHS + which])):
         block = ranking.sequence[which, position]
-        for column in range(ranking.run_max.shape[2]):
-            if ranking.block_max[block, column] > ranking.run_max[which, run, column]:
-                ranking.run_max[which, run, column] = ranking.block_max[block, column]
-        for word in range(ranking.run_marks.shape[2]):
-            ranking.run_marks[which, run, word] |= ranking.block_marks[block, word]
+        for column in range(columns):
+            ranking.runs[which, run, column] = max(
+                ranking.runs[which, run, column], ranking.bounds[block, B_BOUNDS + column]
+            )
+        for column in range(columns, width):
+            ranking.runs[which, run, column] |= ranking.bounds[block, B_BOUNDS + column]
 
 
 @kernel
-def tighten_runs_from(ranking: Ranking, which: int, position: int) -> None:
+def tighten_top(ranking: Ranking, which: int, columns: int) -> None:
+    """Recompute a class's bounds from those of its runs."""
+    ranking.runs[which, 0, :columns] = LEAST
+    ranking.runs[which, 0, columns:] = 0
+    for run in range(FIRST_RUN, FIRST_RUN + runs_in(ranking, which)):
+        for column in range(columns):
+            ranking.runs[which, 0, column] = max(
+                ranking.runs[which, 0, column], ranking.runs[which, run, column]
+            )
+        for column in range(columns, ranking.runs.shape[2]):
+            ranking.runs[which, 0, column] |= ranking.runs[which, run, column]
+
+
+@inlined
+def runs_in(ranking: Ranking, which: int) -> int:
+    """Return the number of runs of a class."""
+    return (ranking.meta[M_LENGTHS + which] + RUN - 1) // RUN
+
+
+@kernel
+def tighten_runs_from(ranking: Ranking, which: int, position: int, columns: int) -> None:
     """Recompute the bounds of every run from a position on, after blocks have shifted."""
-    for run in range(position // RUN, (ranking.length[which] + RUN - 1) // RUN):
-        tighten_run(ranking, which, run)
+    for run in range(FIRST_RUN + position // RUN, FIRST_RUN + runs_in(ranking, which)):
+        tighten_run(ranking, which, run, columns)
 
 
 @kernel
-def new_block(ranking: Ranking, which: int, position: int) -> int:
-    """Put an unused block into a class at a position; the caller fills it."""
+def new_block(ranking: Ranking, which: int, position: int, columns: int) -> int:
+    """Put an unused, empty block into a class at a position."""
     ranking.meta[M_FREE_BLOCKS] -= 1
-    block = ranking.free_blocks[ranking.meta[M_FREE_BLOCKS]]
-    for at in range(ranking.length[which], position, -1):
+    block = ranking.sequence[CLASSES, ranking.meta[M_FREE_BLOCKS]]
+    for at in range(ranking.meta[M_LENGTHS + which], position, -1):
         ranking.sequence[which, at] = ranking.sequence[which, at - 1]
     ranking.sequence[which, position] = block
-    ranking.length[which] += 1
-    ranking.block[block, B_SIZE] = 0
-    ranking.block[block, B_STALE] = 0
+    ranking.meta[M_LENGTHS + which] += 1
+    ranking.bounds[block, B_SIZE] = 0
+    ranking.bounds[block, B_STALE] = 0
+    clear_bounds(ranking, block, columns)
     return block
 
 
 @kernel
-def drop_block(ranking: Ranking, which: int, position: int) -> None:
+def drop_block(ranking: Ranking, which: int, position: int, columns: int) -> None:
     """Take an empty block out of its class."""
-    block = ranking.sequence[which, position]
-    for at in range(position, ranking.length[which] - 1):
-        ranking.sequence[which, at] = ranking.sequence[which, at + 1]
-    ranking.length[which] -= 1
-    ranking.free_blocks[ranking.meta[M_FREE_BLOCKS]] = block
+    ranking.sequence[CLASSES, ranking.meta[M_FREE_BLOCKS]] = ranking.sequence[which, position]
     ranking.meta[M_FREE_BLOCKS] += 1
+    ranking.meta[M_LENGTHS + which] -= 1
+    for at in range(position, ranking.meta[M_LENGTHS + which]):
+        ranking.sequence[which, at] = ranking.sequence[which, at + 1]
+    tighten_runs_from(ranking, which, position, columns)
+    if ranking.meta[M_LENGTHS + which] == 0:
+        tighten_top(ranking, which, columns)
 
 
 @kernel
 def split(
-    ranking: Ranking, hosts: HostArrays, marks: Int64Array, which: int, position: int
+    ranking: Ranking, headroom: Int64Array, marks: Int64Array, which: int, position: int
 ) -> None:
     """Move the upper half of a full block into a new one after it."""
     full = ranking.sequence[which, position]
-    fresh = new_block(ranking, which, position + 1)
+    fresh = new_block(ranking, which, position + 1, headroom.shape[1])
     half = WIDTH // 2
     for entry in range(half, WIDTH):
-        row = ranking.rows[full, entry]
-        ranking.keys[fresh, entry - half] = ranking.keys[full, entry]
-        ranking.rows[fresh, entry - half] = row
-        ranking.row_block[row] = fresh
-    ranking.block[full, B_SIZE] = half
-    ranking.block[fresh, B_SIZE] = WIDTH - half
-    tighten_block(ranking, hosts, marks, full)
-    tighten_block(ranking, hosts, marks, fresh)
-    tighten_runs_from(ranking, which, position)
+        ranking.entries[fresh, entry - half, E_KEY] = ranking.entries[full, entry, E_KEY]
+        ranking.entries[fresh, entry - half, E_ROW] = ranking.entries[full, entry, E_ROW]
+        ranking.place[ranking.entries[full, entry, E_ROW], P_BLOCK] = fresh
+    ranking.bounds[full, B_SIZE] = half
+    ranking.bounds[fresh, B_SIZE] = WIDTH - half
+    tighten_block(ranking, headroom, marks, full)
+    tighten_block(ranking, headroom, marks, fresh)
+    tighten_runs_from(ranking, which, position, headroom.shape[1])
 
 
-@kernel
-def insert(ranking: Ranking, hosts: HostArrays, marks: Int64Array, row: int) -> None:
+@inlined
+def insert(
+    ranking: Ranking,
+    headroom: Int64Array,
+    marks: Int64Array,
+    row: int,
+    key: int,
+    which: int,
+) -> None:
     """File a host that is not in the ranking."""
-    key = host_key(ranking.meta[M_KIND], hosts, row)
-    which = np.int64(0) if ranking.meta[M_KIND] == KEY_POSITION else direction(hosts, row)
-    if ranking.length[which] == 0:
-        new_block(ranking, which, np.int64(0))
-        block = ranking.sequence[which, 0]
-        ranking.block_max[block, :] = -(2**62)
-        ranking.block_marks[block, :] = 0
-        tighten_run(ranking, which, np.int64(0))
+    if ranking.meta[M_LENGTHS + which] == 0:
+        new_block(ranking, which, np.int64(0), headroom.shape[1])
+        tighten_run(ranking, which, np.int64(FIRST_RUN), headroom.shape[1])
     position = seek(ranking, which, key, row)
     block = ranking.sequence[which, position]
-    if ranking.block[block, B_SIZE] == WIDTH:
-        split(ranking, hosts, marks, which, position)
-        after = ranking.sequence[which, position + 1]
-        first = ranking.keys[after, 0]
-        if first < key or (first == key and ranking.rows[after, 0] < row):
-            position += 1
-            block = after
-    size = ranking.block[block, B_SIZE]
-    at = size
-    while at > 0 and (
-        ranking.keys[block, at - 1] > key
-        or (ranking.keys[block, at - 1] == key and ranking.rows[block, at - 1] > row)
-    ):
-        ranking.keys[block, at] = ranking.keys[block, at - 1]
-        ranking.rows[block, at] = ranking.rows[block, at - 1]
-        at -= 1
-    ranking.keys[block, at] = key
-    ranking.rows[block, at] = row
-    ranking.block[block, B_SIZE] = size + 1
-    ranking.row_key[row] = key
-    ranking.row_block[row] = block
-    ranking.row_class[row] = which
+    if ranking.bounds[block, B_SIZE] == WIDTH:
+        split(ranking, headroom, marks, which, position)
+        position = seek(ranking, which, key, row)
+        block = ranking.sequence[which, position]
+    at = find_in_block(ranking, block, key, row)
+    size = ranking.bounds[block, B_SIZE]
+    for entry in range(size, at, -1):
+        ranking.entries[block, entry, E_KEY] = ranking.entries[block, entry - 1, E_KEY]
+        ranking.entries[block, entry, E_ROW] = ranking.entries[block, entry - 1, E_ROW]
+    ranking.entries[block, at, E_KEY] = key
+    ranking.entries[block, at, E_ROW] = row
+    ranking.bounds[block, B_SIZE] = size + 1
+    ranking.place[row, P_KEY] = key
+    ranking.place[row, P_BLOCK] = block
+    ranking.place[row, P_CLASS] = which
     ranking.meta[M_HOSTS] += 1
-    raise_block(ranking, hosts, marks, block, row)
-    raise_run(ranking, hosts, marks, which, position, row)
+    raise_block(ranking, headroom, marks, block, row)
+    raise_run(ranking, headroom, marks, which, FIRST_RUN + position // RUN, row)
+    raise_run(ranking, headroom, marks, which, np.int64(0), row)
 
 
-@kernel
-def remove(ranking: Ranking, row: int) -> None:
+@inlined
+def remove(ranking: Ranking, row: int, columns: int) -> None:
     """Take a host out of the ranking if it is there."""
-    block = ranking.row_block[row]
+    block = ranking.place[row, P_BLOCK]
     if block == ABSENT:
         return
-    size = ranking.block[block, B_SIZE]
+    key = ranking.place[row, P_KEY]
+    size = ranking.bounds[block, B_SIZE]
     if size == 1:
-        which = ranking.row_class[row]
-        position = seek(ranking, which, ranking.row_key[row], row)
-        drop_block(ranking, which, position)
-        tighten_runs_from(ranking, which, position)
-    at = 0
-    while ranking.rows[block, at] != row:
-        at += 1
-    for entry in range(at, size - 1):
-        ranking.keys[block, entry] = ranking.keys[block, entry + 1]
-        ranking.rows[block, entry] = ranking.rows[block, entry + 1]
-    ranking.block[block, B_SIZE] = size - 1
-    ranking.block[block, B_STALE] = 1
-    ranking.row_block[row] = ABSENT
+        which = ranking.place[row, P_CLASS]
+        position = seek(ranking, which, key, row)
+        drop_block(ranking, which, position, columns)
+    for entry in range(find_in_block(ranking, block, key, row), size - 1):
+        ranking.entries[block, entry, E_KEY] = ranking.entries[block, entry + 1, E_KEY]
+        ranking.entries[block, entry, E_ROW] = ranking.entries[block, entry + 1, E_ROW]
+    ranking.bounds[block, B_SIZE] = size - 1
+    ranking.bounds[block, B_STALE] = 1
+    ranking.place[row, P_BLOCK] = ABSENT
     ranking.meta[M_HOSTS] -= 1
 
 
-@kernel
-def refile(ranking: Ranking, hosts: HostArrays, marks: Int64Array, row: int) -> None:
-    """Bring one host's place in the ranking up to date."""
-    remove(ranking, row)
+@inlined
+def refile(ranking: Ranking, hosts: HostArrays, marks: Int64Array, row: int) -> bool:
+    """Bring one host's place in the ranking up to date; False when there is no block left."""
+    key = host_key(ranking.meta[M_KIND], hosts, row)
+    which = class_of(hosts, row)
+    block = ranking.place[row, P_BLOCK]
+    if (
+        block != ABSENT
+        and hosts.takes[row]
+        and ranking.place[row, P_KEY] == key
+        and ranking.place[row, P_CLASS] == which
+    ):
+        # The place stays, as it nearly always does in a ranking by number. What has shrunk
+        # leaves the bounds stale; what has grown would need the run: file it anew.
+        grown = False
+        for column in range(hosts.headroom.shape[1]):
+            grown |= hosts.headroom[row, column] > ranking.bounds[block, B_BOUNDS + column]
+        for word in range(marks.shape[1]):
+            have = ranking.bounds[block, B_BOUNDS + hosts.headroom.shape[1] + word]
+            grown |= marks[row, word] & ~have != 0
+        if not grown:
+            ranking.bounds[block, B_STALE] = 1
+            return True
+    remove(ranking, row, hosts.headroom.shape[1])
     if not hosts.takes[row]:
-        return
-    if ranking.meta[M_FREE_BLOCKS] == 0:
-        rebuild(ranking, hosts, marks)  # files this host too
-        return
-    insert(ranking, hosts, marks, row)
-
-
-@kernel
-def refile_rows(
-    ranking: Ranking, hosts: HostArrays, marks: Int64Array, rows: Int64Array
-) -> None:
-    """Bring several hosts' places up to date."""
-    for position in range(len(rows)):
-        refile(ranking, hosts, marks, rows[position])
+        return True
+    if ranking.meta[M_FREE_BLOCKS] <= 1:
+        return False
+    insert(ranking, hosts.headroom, marks, row, key, which)
+    return True
 
 
 @entry_point
-def rebuild(ranking: Ranking, hosts: HostArrays, marks: Int64Array) -> None:
-    """File every host anew, blocks three quarters full."""
-    blocks = len(ranking.free_blocks)
+def write_keys(ranking: Ranking, hosts: HostArrays) -> None:
+    """Write every host's key, before they are sorted by it."""
+    for row in range(len(ranking.place)):
+        ranking.place[row, P_BLOCK] = ABSENT
+        ranking.place[row, P_KEY] = host_key(ranking.meta[M_KIND], hosts, row)
+
+
+@entry_point
+def file_in_order(
+    ranking: Ranking, hosts: HostArrays, marks: Int64Array, order: Int64Array
+) -> None:
+    """File every host anew, in ascending order of key and number, blocks three quarters full."""
+    blocks = ranking.sequence.shape[1]
+    columns = hosts.headroom.shape[1]
     for block in range(blocks):
-        ranking.free_blocks[block] = blocks - 1 - block
+        ranking.sequence[CLASSES, block] = blocks - 1 - block
     ranking.meta[M_FREE_BLOCKS] = blocks
     ranking.meta[M_HOSTS] = 0
     ranking.meta[M_REBUILDS] += 1
-    ranking.length[:] = 0
-    kind = ranking.meta[M_KIND]
-    for row in range(len(ranking.row_block)):
-        ranking.row_block[row] = ABSENT
-        ranking.row_key[row] = host_key(kind, hosts, row) if hosts.takes[row] else 0
-    order = np.argsort(ranking.row_key, kind="mergesort")
-    fill = WIDTH * 3 // 4
+    ranking.meta[M_LENGTHS:] = 0
     for index in range(len(order)):
         row = order[index]
-        if not hosts.takes[row]:
-            continue
-        which = np.int64(0) if kind == KEY_POSITION else direction(hosts, row)
-        last = ranking.length[which] - 1
-        if last < 0 or ranking.block[ranking.sequence[which, last], B_SIZE] >= fill:
+        which = class_of(hosts, row)
+        last = ranking.meta[M_LENGTHS + which] - 1
+        if last < 0 or ranking.bounds[ranking.sequence[which, last], B_SIZE] >= WIDTH * 3 // 4:
             last += 1
-            block = new_block(ranking, which, last)
-            ranking.block_max[block, :] = -(2**62)
-            ranking.block_marks[block, :] = 0
+            new_block(ranking, which, last, columns)
         block = ranking.sequence[which, last]
-        size = ranking.block[block, B_SIZE]
-        ranking.keys[block, size] = ranking.row_key[row]
-        ranking.rows[block, size] = row
-        ranking.block[block, B_SIZE] = size + 1
-        ranking.row_block[row] = block
-        ranking.row_class[row] = which
+        size = ranking.bounds[block, B_SIZE]
+        ranking.entries[block, size, E_KEY] = ranking.place[row, P_KEY]
+        ranking.entries[block, size, E_ROW] = row
+        ranking.bounds[block, B_SIZE] = size + 1
+        ranking.place[row, P_BLOCK] = block
+        ranking.place[row, P_CLASS] = which
         ranking.meta[M_HOSTS] += 1
-        raise_block(ranking, hosts, marks, block, row)
+        raise_block(ranking, hosts.headroom, marks, block, row)
     for which in range(CLASSES):
-        tighten_runs_from(ranking, which, np.int64(0))
+        tighten_runs_from(ranking, which, np.int64(0), columns)
+        tighten_top(ranking, which, columns)
+
+
+def rebuild(ranking: Ranking, hosts: HostArrays, marks: Int64Array) -> None:
+    """File every host that takes VMs anew."""
+    write_keys(ranking, hosts)
+    rows = np.flatnonzero(hosts.takes)
+    order = rows[np.argsort(ranking.place[rows, P_KEY], kind="stable")]
+    file_in_order(ranking, hosts, marks, order)

@@ -5,10 +5,13 @@ serves all requests. The walk still goes through a ranking, for its block bounds
 blocks with enough headroom are looked at.
 """
 
+import numpy as np
+
 from roost.fleet.groups import GroupArrays
 from roost.fleet.layout import BASE, CPU, DISK, MEMORY, HostArrays, Int64Array
-from roost.placement.kernels.compiling import entry_point, kernel
+from roost.placement.kernels.compiling import kernel
 from roost.placement.kernels.fit import (
+    A_CHARGED,
     T_CANDIDATE_COUNT,
     T_CANDIDATES,
     Ask,
@@ -28,12 +31,29 @@ from roost.placement.kernels.keys import (
     SCORE_ONE,
     host_key,
 )
-from roost.placement.kernels.ranking import B_SIZE, B_STALE, CLASSES, RUN, Ranking, tighten_block, tighten_run
-from roost.placement.kernels.search import MOST, NOWHERE, covers
+from roost.placement.kernels.ranking import (
+    ABSENT,
+    B_SIZE,
+    B_STALE,
+    CLASSES,
+    E_ROW,
+    FIRST_RUN,
+    M_LENGTHS,
+    P_BLOCK,
+    RUN,
+    Ranking,
+    tighten_block,
+    tighten_run,
+)
+from roost.placement.kernels.search import MOST, NOWHERE, block_covers, draw, run_covers
+from roost.placement.kernels.tally import WEIGHT_ONE
 
 #: Scores that need the request. The first five are the keys themselves: a scan by key is the
 #: plain baseline that searches are measured against.
-SCORE_BALANCE, SCORE_DOT, SCORE_FRAGMENTS = 5, 6, 7
+SCORE_BALANCE, SCORE_DOT, SCORE_FRAGMENTS, SCORE_DRAW = 5, 6, 7, 8
+
+#: Host numbers that `random` guesses before it looks at all hosts.
+GUESSES = 64
 
 #: Parts of a score: cpu, memory and disk by their columns, then penalties.
 PART_PENALTY = BASE
@@ -74,7 +94,9 @@ def alignment(hosts: HostArrays, demand: Int64Array, row: int) -> int:
 
 
 @kernel
-def scan_score(score: int, hosts: HostArrays, ask: Ask, mix: MixArrays, row: int) -> int:
+def scan_score(
+    score: int, hosts: HostArrays, ask: Ask, seed: int, mix: MixArrays, row: int
+) -> int:
     """Return one host's score for one request."""
     if score == SCORE_BALANCE:
         return SCORE_ONE - imbalance(hosts, row)
@@ -82,6 +104,8 @@ def scan_score(score: int, hosts: HostArrays, ask: Ask, mix: MixArrays, row: int
         return -alignment(hosts, ask.demand, row)
     if score == SCORE_FRAGMENTS:
         return fragment_change(hosts, ask, mix, row)
+    if score == SCORE_DRAW:
+        return draw(seed, GUESSES + row, WEIGHT_ONE)
     return host_key(score, hosts, row)
 
 
@@ -112,72 +136,73 @@ def scan(
     ranking: Ranking,
     ask: Ask,
     score: int,
+    seed: int,
     mix: MixArrays,
 ) -> tuple[int, int]:
     """Return the fitting host with the least (score + penalty, host number)."""
-    best_row, best = NOWHERE, MOST
+    best_row, best = np.int64(NOWHERE), np.int64(MOST)
+    marks_at = hosts.headroom.shape[1]
     listed = ask.terms[T_CANDIDATE_COUNT]
     for which in range(CLASSES):
-        length = ranking.length[which]
+        length = ranking.meta[M_LENGTHS + which]
+        if length == 0 or not run_covers(ranking, which, 0, ask, marks_at):
+            continue
         position = 0
-        loose = False
         while position < length:
-            if position % RUN == 0 and not covers(
-                ranking.run_max[which, position // RUN],
-                ranking.run_marks[which, position // RUN],
-                ask,
+            if position % RUN == 0 and not run_covers(
+                ranking, which, FIRST_RUN + position // RUN, ask, marks_at
             ):
                 position += RUN
                 continue
             block = ranking.sequence[which, position]
-            if covers(ranking.block_max[block], ranking.block_marks[block], ask):
-                found = False
-                for entry in range(ranking.block[block, B_SIZE]):
-                    row = ranking.rows[block, entry]
-                    if not row_fits(hosts, marks, groups, ask, row):
-                        continue
-                    found = True
-                    if listed >= 0 and not in_sorted(
-                        ask.lists, ask.terms[T_CANDIDATES], listed, row
-                    ):
-                        continue
-                    total = scan_score(score, hosts, ask, mix, row)
-                    total += row_penalty(hosts, marks, groups, ask, row)
-                    if total < best or (total == best and row < best_row):
-                        best, best_row = total, row
-                if not found and ranking.block[block, B_STALE]:
-                    tighten_block(ranking, hosts, marks, block)
-                    loose = True
             position += 1
-            if loose and (position % RUN == 0 or position == length):
-                tighten_run(ranking, which, (position - 1) // RUN)
-                loose = False
+            if not block_covers(ranking, block, ask, marks_at):
+                continue
+            fits = False
+            for entry in range(ranking.bounds[block, B_SIZE]):
+                row = ranking.entries[block, entry, E_ROW]
+                if not row_fits(hosts, marks, groups, ask, row):
+                    continue
+                fits = True
+                if listed >= 0 and not in_sorted(ask.lists, ask.terms[T_CANDIDATES], listed, row):
+                    continue
+                total = scan_score(score, hosts, ask, seed, mix, row)
+                if ask.counts[A_CHARGED]:
+                    total += row_penalty(hosts, marks, groups, ask, row)
+                if total < best or (total == best and row < best_row):
+                    best, best_row = total, row
+            if not fits and ranking.bounds[block, B_STALE]:
+                tighten_block(ranking, hosts.headroom, marks, block)
+                tighten_run(ranking, which, FIRST_RUN + (position - 1) // RUN, marks_at)
     return best_row, best
 
 
-@entry_point
-def plain_scan(
+@kernel
+def search_random(
     hosts: HostArrays,
     marks: Int64Array,
     groups: GroupArrays,
+    ranking: Ranking,
     ask: Ask,
-    score: int,
+    seed: int,
     mix: MixArrays,
-    count: int,
 ) -> tuple[int, int]:
-    """Return the same as `scan` and `search_ranked`, from every host without any index.
+    """Return a uniformly drawn host among the fitting ones of least penalty.
 
-    The baseline of the benchmarks and the referee of the tests.
+    Guess host numbers first, which is quick while many hosts fit; then give every host that fits
+    a draw of its own and take the lowest.
     """
-    best_row, best = NOWHERE, MOST
     listed = ask.terms[T_CANDIDATE_COUNT]
-    for row in range(count):
-        if not hosts.takes[row] or not row_fits(hosts, marks, groups, ask, row):
-            continue
-        if listed >= 0 and not in_sorted(ask.lists, ask.terms[T_CANDIDATES], listed, row):
-            continue
-        total = scan_score(score, hosts, ask, mix, row)
-        total += row_penalty(hosts, marks, groups, ask, row)
-        if total < best:
-            best, best_row = total, row
-    return best_row, best
+    if ask.counts[A_CHARGED] == 0:
+        for number in range(GUESSES):
+            row = draw(seed, number, len(ranking.place))
+            if ranking.place[row, P_BLOCK] == ABSENT:
+                continue
+            if listed >= 0 and not in_sorted(ask.lists, ask.terms[T_CANDIDATES], listed, row):
+                continue
+            if row_fits(hosts, marks, groups, ask, row):
+                return row, np.int64(0)
+    row, _ = scan(hosts, marks, groups, ranking, ask, np.int64(SCORE_DRAW), seed, mix)
+    if row == NOWHERE:
+        return row, np.int64(MOST)
+    return row, row_penalty(hosts, marks, groups, ask, row)

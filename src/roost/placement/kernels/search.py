@@ -1,16 +1,18 @@
 """The best host by walking a ranking, in exactly the order a full scan would prefer.
 
-Every search returns (row, total) with total = key + penalty, or row -1. Blocks and runs whose
-bounds cannot meet the need, lack the selector's mark, or begin behind the best host so far are
-skipped; what is left is asked `row_fits`.
+Every search returns (row, total) with total = key + penalty, or row -1. Classes, runs and blocks
+whose bounds cannot meet the need, lack the selector's mark, or begin behind the best host so far
+are skipped; what is left is asked `row_fits`.
 """
 
 import numpy as np
 
-from roost.fleet.groups import EMPTY, HARD, GroupArrays
+from roost.fleet.groups import EMPTY, GroupArrays
 from roost.fleet.layout import HostArrays, Int64Array
-from roost.placement.kernels.compiling import kernel
+from roost.placement.kernels.compiling import inlined, kernel
 from roost.placement.kernels.fit import (
+    A_ALL,
+    A_CHARGED,
     T_BIT,
     T_CANDIDATE_COUNT,
     T_CANDIDATES,
@@ -18,209 +20,143 @@ from roost.placement.kernels.fit import (
     T_WISHES,
     T_WORD,
     Ask,
-    in_sorted,
     row_fits,
     row_penalty,
 )
-from roost.placement.kernels.keys import host_key
+from roost.placement.kernels.keys import KEY_FREE, host_key
 from roost.placement.kernels.ranking import (
     ABSENT,
+    B_BOUNDS,
     B_SIZE,
     B_STALE,
     CLASSES,
+    E_KEY,
+    E_ROW,
+    FIRST_RUN,
     M_KIND,
+    M_LENGTHS,
+    P_BLOCK,
     RUN,
     Ranking,
     seek,
     tighten_block,
     tighten_run,
+    tighten_top,
 )
 from roost.placement.kernels.tally import WEIGHT_ONE
 
 NOWHERE = -1
 MOST = 2**62
 
-#: Draws before `random` gives up guessing and counts the hosts that fit.
-DRAWS = 64
 
-
-@kernel
-def has_penalties(groups: GroupArrays, ask: Ask) -> bool:
-    """Say whether any preference or soft group could charge a host."""
-    if ask.terms[T_WISH_COUNT] > 0:
-        return True
-    for position in range(len(ask.groups)):
-        if not groups.info[ask.groups[position], HARD]:
-            return True
-    return False
-
-
-@kernel
-def covers(bounds: Int64Array, marks: Int64Array, ask: Ask) -> bool:
-    """Say whether upper bounds leave room for the request."""
-    for column in range(len(ask.need)):
-        if bounds[column] < ask.need[column]:
+@inlined
+def run_covers(ranking: Ranking, which: int, run: int, ask: Ask, marks_at: int) -> bool:
+    """Say whether the bounds of a run, or of a class (run 0), leave room for the request."""
+    for position in range(ask.counts[A_ALL] - 1, -1, -1):
+        if ranking.runs[which, run, ask.columns[position]] < ask.least[position]:
             return False
     word = ask.terms[T_WORD]
-    return word < 0 or (marks[word] >> ask.terms[T_BIT]) & 1 == 1
+    return word < 0 or (ranking.runs[which, run, marks_at + word] >> ask.terms[T_BIT]) & 1 == 1
+
+
+@inlined
+def block_covers(ranking: Ranking, block: int, ask: Ask, marks_at: int) -> bool:
+    """Say whether the bounds of a block leave room for the request."""
+    for position in range(ask.counts[A_ALL] - 1, -1, -1):
+        if ranking.bounds[block, B_BOUNDS + ask.columns[position]] < ask.least[position]:
+            return False
+    word = ask.terms[T_WORD]
+    return (
+        word < 0
+        or (ranking.bounds[block, B_BOUNDS + marks_at + word] >> ask.terms[T_BIT]) & 1 == 1
+    )
 
 
 @kernel
-def least_penalty(marks: Int64Array, ask: Ask) -> int:
-    """Return what every host under these marks is charged at least."""
+def least_penalty(bounds: Int64Array, block: int, marks_at: int, ask: Ask) -> int:
+    """Return what every host of a block is charged at least."""
     total = 0
     for wish in range(ask.terms[T_WISH_COUNT]):
         at = ask.terms[T_WISHES] + 3 * wish
-        if (marks[ask.lists[at]] >> ask.lists[at + 1]) & 1 == 0:
+        word = bounds[block, B_BOUNDS + marks_at + ask.lists[at]]
+        if (word >> ask.lists[at + 1]) & 1 == 0:
             total += ask.lists[at + 2] * WEIGHT_ONE
     return total
 
 
-@kernel
-def search_ranked(
+@inlined
+def search(
     hosts: HostArrays,
     marks: Int64Array,
     groups: GroupArrays,
     ranking: Ranking,
     ask: Ask,
-    lowest: int,
+    from_key: int,
+    from_row: int,
+    last_row: int,
 ) -> tuple[int, int]:
     """Return the fitting host with the least (key + penalty, host number).
 
-    The caller knows that no fitting host has a key below `lowest`.
+    Hosts filed before (from_key, from_row) are left out, and so are those after `last_row`,
+    which only makes sense where the ranking is ordered by number.
     """
-    charged = has_penalties(groups, ask)
-    best_row = NOWHERE
-    best = MOST
-    for which in range(CLASSES):
-        length = ranking.length[which]
-        if length == 0:
+    marks_at = hosts.headroom.shape[1]
+    charged = ask.counts[A_CHARGED]
+    best_row = np.int64(NOWHERE)
+    best = np.int64(MOST)
+    for turn in range(CLASSES):
+        # Where the low keys are, so that the best is found early and the rest is passed over.
+        which = turn if ranking.meta[M_KIND] == KEY_FREE else CLASSES - 1 - turn
+        length = ranking.meta[M_LENGTHS + which]
+        if length == 0 or not run_covers(ranking, which, 0, ask, marks_at):
             continue
-        position = seek(ranking, which, lowest, NOWHERE)
-        loose = False
-        while position < length:
-            if position % RUN == 0 and not covers(
-                ranking.run_max[which, position // RUN],
-                ranking.run_marks[which, position // RUN],
-                ask,
+        position = seek(ranking, which, from_key, from_row)
+        disappointed = False
+        ahead = False
+        loose_run = False
+        while position < length and not ahead:
+            if position % RUN == 0 and not run_covers(
+                ranking, which, FIRST_RUN + position // RUN, ask, marks_at
             ):
                 position += RUN
                 continue
             block = ranking.sequence[which, position]
-            first = ranking.keys[block, 0]
-            if first > best or (first == best and ranking.rows[block, 0] > best_row):
+            first = ranking.entries[block, 0, E_KEY]
+            if first > best or (first == best and ranking.entries[block, 0, E_ROW] > best_row):
                 break
-            ahead = False
-            if covers(ranking.block_max[block], ranking.block_marks[block], ask) and (
-                not charged or first + least_penalty(ranking.block_marks[block], ask) <= best
+            if block_covers(ranking, block, ask, marks_at) and (
+                charged == 0
+                or first + least_penalty(ranking.bounds, block, marks_at, ask) <= best
             ):
-                found = False
-                for entry in range(ranking.block[block, B_SIZE]):
-                    key = ranking.keys[block, entry]
-                    row = ranking.rows[block, entry]
-                    if key > best or (key == best and row > best_row):
+                fits = False
+                for entry in range(ranking.bounds[block, B_SIZE]):
+                    key = ranking.entries[block, entry, E_KEY]
+                    row = ranking.entries[block, entry, E_ROW]
+                    if key > best or (key == best and row > best_row) or row > last_row:
                         ahead = True
                         break
                     if not row_fits(hosts, marks, groups, ask, row):
                         continue
-                    found = True
-                    if not charged:
+                    fits = True
+                    if key < from_key or (key == from_key and row < from_row):
+                        continue
+                    if charged == 0:
                         best, best_row = key, row
                         ahead = True
                         break
                     total = key + row_penalty(hosts, marks, groups, ask, row)
                     if total < best or (total == best and row < best_row):
                         best, best_row = total, row
-                if not found and not ahead and ranking.block[block, B_STALE]:
-                    tighten_block(ranking, hosts, marks, block)
-                    loose = True
-            if ahead:
-                break
+                if not fits and not ahead and ranking.bounds[block, B_STALE]:
+                    tighten_block(ranking, hosts.headroom, marks, block)
+                    loose_run = True
             position += 1
-            if loose and (position % RUN == 0 or position == length):
-                tighten_run(ranking, which, (position - 1) // RUN)
-                loose = False
-    return best_row, best
-
-
-@kernel
-def search_rows(
-    hosts: HostArrays,
-    marks: Int64Array,
-    groups: GroupArrays,
-    ranking: Ranking,
-    ask: Ask,
-    first_row: int,
-    last_row: int,
-) -> tuple[int, int]:
-    """Return the fitting host of least penalty, the lowest number first, within a range.
-
-    `ranking` is ordered by host number alone.
-    """
-    charged = has_penalties(groups, ask)
-    best_row = NOWHERE
-    best = MOST
-    length = ranking.length[0]
-    if length == 0:
-        return best_row, best
-    position = seek(ranking, 0, 0, first_row)
-    loose = False
-    while position < length:
-        if position % RUN == 0 and not covers(
-            ranking.run_max[0, position // RUN], ranking.run_marks[0, position // RUN], ask
-        ):
-            position += RUN
-            continue
-        block = ranking.sequence[0, position]
-        if ranking.rows[block, 0] > last_row:
-            break
-        if covers(ranking.block_max[block], ranking.block_marks[block], ask) and (
-            not charged or least_penalty(ranking.block_marks[block], ask) < best
-        ):
-            found = False
-            for entry in range(ranking.block[block, B_SIZE]):
-                row = ranking.rows[block, entry]
-                if row > last_row:
-                    break
-                if not row_fits(hosts, marks, groups, ask, row):
-                    continue
-                found = True
-                if row < first_row:
-                    continue
-                total = row_penalty(hosts, marks, groups, ask, row) if charged else 0
-                if total < best:
-                    best, best_row = total, row
-                    if total == 0:
-                        return best_row, best
-            if not found and ranking.rows[block, 0] >= first_row and ranking.block[block, B_STALE]:
-                tighten_block(ranking, hosts, marks, block)
-                loose = True
-        position += 1
-        if loose and (position % RUN == 0 or position == length):
-            tighten_run(ranking, 0, (position - 1) // RUN)
-            loose = False
-    return best_row, best
-
-
-@kernel
-def search_after(
-    hosts: HostArrays,
-    marks: Int64Array,
-    groups: GroupArrays,
-    ranking: Ranking,
-    ask: Ask,
-    cursor: int,
-) -> tuple[int, int]:
-    """Return the next fitting host after the cursor, going round; a lower penalty wins first."""
-    best_row, best = NOWHERE, MOST
-    first, last = cursor + 1, np.int64(MOST)
-    for _ in range(2):
-        row, total = search_rows(hosts, marks, groups, ranking, ask, first, last)
-        if row != NOWHERE and total < best:
-            best_row, best = row, total
-        if best == 0 or cursor < 0:
-            break
-        first, last = np.int64(0), cursor
+            if loose_run and (position % RUN == 0 or position >= length):
+                tighten_run(ranking, which, FIRST_RUN + (position - 1) // RUN, marks_at)
+                loose_run = False
+                disappointed = True
+        if disappointed and not ahead:
+            tighten_top(ranking, which, marks_at)
     return best_row, best
 
 
@@ -240,63 +176,7 @@ def draw(seed: int, number: int, count: int) -> int:
     return (mixed * count) >> 31
 
 
-@kernel
-def search_random(
-    hosts: HostArrays,
-    marks: Int64Array,
-    groups: GroupArrays,
-    ranking: Ranking,
-    ask: Ask,
-    seed: int,
-) -> tuple[int, int]:
-    """Return a uniformly drawn host among the fitting ones of least penalty.
-
-    Guess host numbers first, which is exact and quick while many hosts fit; then count.
-    """
-    numbers = len(ranking.row_block)
-    charged = has_penalties(groups, ask)
-    listed = ask.terms[T_CANDIDATE_COUNT]
-    if not charged:
-        for number in range(DRAWS):
-            row = draw(seed, number, numbers)
-            if ranking.row_block[row] == ABSENT:
-                continue
-            if listed >= 0 and not in_sorted(ask.lists, ask.terms[T_CANDIDATES], listed, row):
-                continue
-            if row_fits(hosts, marks, groups, ask, row):
-                return row, 0
-    fitting = 0
-    wanted = -1
-    best = MOST
-    for turn in range(2):
-        index = 0
-        for position in range(ranking.length[0]):
-            block = ranking.sequence[0, position]
-            if not covers(ranking.block_max[block], ranking.block_marks[block], ask):
-                continue
-            for entry in range(ranking.block[block, B_SIZE]):
-                row = ranking.rows[block, entry]
-                if listed >= 0 and not in_sorted(ask.lists, ask.terms[T_CANDIDATES], listed, row):
-                    continue
-                if not row_fits(hosts, marks, groups, ask, row):
-                    continue
-                total = row_penalty(hosts, marks, groups, ask, row) if charged else 0
-                if turn == 0:
-                    if total < best:
-                        best, fitting = total, 0
-                    if total == best:
-                        fitting += 1
-                elif total == best:
-                    if index == wanted:
-                        return row, best
-                    index += 1
-        if fitting == 0:
-            return NOWHERE, MOST
-        wanted = draw(seed, DRAWS, fitting)
-    return NOWHERE, MOST
-
-
-@kernel
+@inlined
 def better(total: int, row: int, best: int, best_row: int, cursor: int, turning: bool) -> bool:
     """Say whether a host beats the best so far: lower total, then lower number (or turn)."""
     if best_row == NOWHERE or total < best:
@@ -322,7 +202,7 @@ def search_listed(
     best_row, best = NOWHERE, MOST
     for position in range(ask.terms[T_CANDIDATE_COUNT]):
         row = ask.lists[ask.terms[T_CANDIDATES] + position]
-        if ranking.row_block[row] == ABSENT or not row_fits(hosts, marks, groups, ask, row):
+        if ranking.place[row, P_BLOCK] == ABSENT or not row_fits(hosts, marks, groups, ask, row):
             continue
         total = host_key(ranking.meta[M_KIND], hosts, row)
         total += row_penalty(hosts, marks, groups, ask, row)
@@ -349,7 +229,7 @@ def search_chain(
         row = groups.keys[at] & 0xFFFFFFFF
         occupied = groups.counts[at] > 0
         at = groups.chain[at]
-        if not occupied or ranking.row_block[row] == ABSENT:
+        if not occupied or ranking.place[row, P_BLOCK] == ABSENT:
             continue
         if not row_fits(hosts, marks, groups, ask, row):
             continue
