@@ -46,14 +46,13 @@ from roost.placement.kernels.keys import SCORE_ONE
 from roost.placement.kernels.ranking import M_FREE_BLOCKS, rebuild
 from roost.placement.kernels.scan import PART_PENALTY, PARTS
 from roost.placement.kernels.search import MOST
-from roost.placement.mix import Mix, mix_of
+from roost.placement.mix import NO_MIX, Mix, mix_of
 from roost.placement.rankings import Rankings
 from roost.placement.selectors import Selectors
 from roost.placement.strategies import DEFAULT_STRATEGY, Strategy, strategy_named
 from roost.placement.tables import TermsTables
 
 _MOST_RUNNERS = 16
-_NO_MIX = MixArrays(np.zeros((0, 6), np.int64))
 _NO_SEED = np.zeros(0, np.int64)
 _NO_ROWS = np.zeros(0, np.int64)
 
@@ -386,7 +385,7 @@ class Engine:
 
     def _mix_for(self, strategy: Strategy) -> MixArrays:
         if not strategy.needs_mix:
-            return _NO_MIX
+            return NO_MIX
         if self._mix_arrays is None:
             if self.mix is None:
                 self.mix = mix_of(self.fleet)

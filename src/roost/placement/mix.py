@@ -1,13 +1,26 @@
 """The mix of typical requests that the `fragmentation` strategy keeps room for."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
-from roost.fleet.description import model_mask
+from roost.fleet.description import NUMA_NUMBERS, model_mask
 from roost.fleet.fleet import Fleet
-from roost.model.resources import DeviceDemand
-from roost.placement.kernels.fragments import MIX_ONE, MixArrays
+from roost.model.resources import WHOLE_DEVICE, DeviceDemand, NumaMode
+from roost.placement.kernels.fragments import (
+    MIX_COLUMNS,
+    MIX_COUNT,
+    MIX_CPU,
+    MIX_MEMORY,
+    MIX_MILLI,
+    MIX_MODELS,
+    MIX_NUMA,
+    MIX_WEIGHT,
+    SLOT,
+    MixArrays,
+)
+from roost.placement.kernels.keys import REFERENCE_CPU, SCORE_ONE
 
 #: A mix covers this share of the VMs it is taken from, with at most so many kinds.
 _COVERED = 0.95
@@ -16,31 +29,44 @@ _MOST_KINDS = 128
 
 @dataclass(frozen=True, slots=True)
 class TypicalRequest:
-    """One kind of request and how often it comes."""
+    """One kind of request that the fleet should keep room for."""
 
     cpu_milli: int
     memory_bytes: int
-    devices: DeviceDemand | None
-    count: int
+    devices: DeviceDemand | None = None
+    numa: NumaMode = NumaMode.ANY
 
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Kinds of requests with their counts, the most frequent first."""
+    """The kinds of requests that typically come."""
 
     kinds: tuple[TypicalRequest, ...]
 
     def arrays(self, fleet: Fleet) -> MixArrays:
-        """Return the mix in the fleet's numbers, weights adding up to MIX_ONE at most."""
-        total = sum(kind.count for kind in self.kinds)
-        need = np.zeros((len(self.kinds), 6), np.int64)
-        for row, kind in zip(need, self.kinds, strict=True):
-            row[0], row[1] = kind.cpu_milli, kind.memory_bytes
+        """Return the mix in the fleet's numbers.
+
+        A kind weighs as much as it takes of the primary resource; in a mix with devices, kinds
+        without weigh nothing. One whole score is one device, or the cpu of the reference host,
+        lost to every kind.
+        """
+        with_devices = any(kind.devices for kind in self.kinds)
+        rows = np.zeros((len(self.kinds), MIX_COLUMNS), np.int64)
+        for row, kind in zip(rows, self.kinds, strict=True):
+            row[MIX_CPU], row[MIX_MEMORY] = kind.cpu_milli, kind.memory_bytes
+            row[MIX_NUMA] = NUMA_NUMBERS[kind.numa]
             if kind.devices is not None:
-                row[2], row[3] = kind.devices.count, kind.devices.milli
-                row[4] = model_mask(fleet, kind.devices.models)
-            row[5] = kind.count * MIX_ONE // total
-        return MixArrays(need)
+                row[MIX_COUNT], row[MIX_MILLI] = kind.devices.count, kind.devices.milli
+                row[MIX_MODELS] = model_mask(fleet, kind.devices.models)
+                row[MIX_WEIGHT] = kind.devices.count * kind.devices.milli
+            elif not with_devices:
+                row[MIX_WEIGHT] = kind.cpu_milli
+        whole = WHOLE_DEVICE if with_devices else REFERENCE_CPU
+        unit = max(1, SCORE_ONE // (SLOT * whole * max(1, len(rows))))
+        return MixArrays(rows, np.array([unit], np.int64))
+
+
+NO_MIX = MixArrays(np.zeros((0, MIX_COLUMNS), np.int64), np.ones(1, np.int64))
 
 
 def mix_of(fleet: Fleet) -> Mix:
@@ -49,17 +75,16 @@ def mix_of(fleet: Fleet) -> Mix:
     alive = np.flatnonzero(vms.host[: vms.count] >= 0)
     columns = np.column_stack([vms.demand[alive, 0], vms.demand[alive, 1], vms.terms[alive]])
     distinct, counts = np.unique(columns, axis=0, return_counts=True)
-    merged: dict[tuple[int, int, DeviceDemand | None], int] = {}
-    for (cpu, memory, terms), count in zip(distinct.tolist(), counts.tolist(), strict=True):
-        key = (cpu, memory, fleet.terms[terms].devices)
-        merged[key] = merged.get(key, 0) + count
-    kinds = [TypicalRequest(*key, count) for key, count in merged.items()]
-    kinds.sort(key=lambda kind: (-kind.count, kind.cpu_milli, kind.memory_bytes))
+    seen: Counter[TypicalRequest] = Counter()
+    for (cpu, memory, number), count in zip(distinct.tolist(), counts.tolist(), strict=True):
+        terms = fleet.terms[number]
+        seen[TypicalRequest(cpu, memory, terms.devices, terms.numa)] += count
+    kinds = sorted(seen, key=lambda kind: (-seen[kind], kind.cpu_milli, kind.memory_bytes))
     covered, wanted = 0, _COVERED * len(alive)
     picked = []
     for kind in kinds[:_MOST_KINDS]:
         if covered >= wanted:
             break
         picked.append(kind)
-        covered += kind.count
+        covered += seen[kind]
     return Mix(tuple(picked))

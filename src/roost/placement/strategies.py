@@ -123,7 +123,7 @@ STRATEGIES: dict[str, Strategy] = {
         Strategy(
             "balance_fit",
             "even out NUMA cells: the host whose cells differ most, in its emptier cell",
-            "min 1 - 0.5 d(cpu) - 0.5 d(memory), d = largest - smallest free share of a cell",
+            "min 1 - (largest - smallest free share of a cell) for VMs in one cell; first fit for others",
             BY_SCAN,
             KEY_POSITION,
             SCORE_BALANCE,
@@ -140,8 +140,8 @@ STRATEGIES: dict[str, Strategy] = {
         ),
         Strategy(
             "fragmentation",
-            "keep what is left usable for the typical requests",
-            "min (fragments after - fragments before) / 1000",
+            "keep what is left usable for the requests that typically come",
+            "min worth before - worth after, worth = sum over typical requests of size x slots left",
             BY_SCAN,
             KEY_POSITION,
             SCORE_FRAGMENTS,

@@ -49,10 +49,12 @@ from roost.placement.kernels.fit import (
     row_fits,
     row_penalty,
 )
+from roost.placement.kernels.fragments import thriftiest
 from roost.placement.kernels.keys import KEY_FREE, request_key
 from roost.placement.kernels.ranking import M_FREE_BLOCKS, M_KIND, Ranking, refile
 from roost.placement.kernels.scan import (
     PART_PENALTY,
+    SCORE_FRAGMENTS,
     MixArrays,
     scan,
     scan_score,
@@ -333,8 +335,11 @@ def decide(
             if options[O_COMMIT] == UNTIL_REFUSAL:
                 return index
             continue
-        devices = row_devices(hosts, ask, row)
-        cells = row_cells(hosts, ask, row, options[O_CELL_RULE])
+        if options[O_SCORE] == SCORE_FRAGMENTS:
+            devices, cells, _ = thriftiest(hosts, ask, mix, row)
+        else:
+            devices = row_devices(hosts, ask, row)
+            cells = row_cells(hosts, ask, row, options[O_CELL_RULE])
         out.devices[index] = devices
         out.cells[index] = cells
         if options[O_RUNNERS] > 0:

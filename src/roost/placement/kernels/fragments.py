@@ -1,84 +1,187 @@
-"""Fragmentation: how much of what is free on a host the typical requests cannot use.
+"""Fragmentation: what a placement takes away from the requests that typically come.
 
-For a mix of typical requests, a host's fragments are the device thousandths that are free on it
-but of no use to a request drawn from the mix. Placing a VM changes them; the strategy takes the
-host where they grow least (or shrink most).
+A host is worth, for each typical request t, the amount of the primary resource that requests like
+t could still get out of it: weight(t) x slots(host, t), in 1/1024 of a slot. A placement costs
+the worth it takes and the worth it strands; the strategy takes the host where that is least. The
+primary resource is the device share if the mix asks for devices at all, else cpu.
+
+    device mix   slots = min(whole slots by devices, cpu left / cpu(t), memory left / memory(t))
+    cpu mix      slots = min(whole slots by cpu, memory left / memory(t)), per NUMA cell if t asks
+
+How often a request comes does not count: rare large requests are the ones that need protection.
 """
 
 from typing import NamedTuple
 
-from roost.fleet.layout import CPU, MEMORY, HostArrays, Int64Array
+import numpy as np
+
+from roost.fleet.assign import ANY, LOWEST, ONE_CELL
+from roost.fleet.layout import CPU, MEMORY, MOST_RATIO_CPU, HostArrays, Int64Array
 from roost.model.resources import WHOLE_DEVICE
-from roost.placement.kernels.compiling import kernel
-from roost.placement.kernels.fit import T_MILLI, Ask, row_devices
-from roost.placement.kernels.keys import SCORE_ONE
+from roost.placement.kernels.compiling import inlined, kernel
+from roost.placement.kernels.fit import (
+    T_DEVICE_MEMORY,
+    T_DEVICES,
+    T_MILLI,
+    T_MODELS,
+    T_NUMA,
+    Ask,
+    row_cells,
+    row_devices,
+)
 
-#: Columns of `MixArrays.need`.
-MIX_CPU, MIX_MEMORY, MIX_COUNT, MIX_MILLI, MIX_MODELS, MIX_WEIGHT = range(6)
+#: Columns of `MixArrays.kinds`.
+MIX_CPU, MIX_MEMORY, MIX_COUNT, MIX_MILLI, MIX_MODELS, MIX_NUMA, MIX_WEIGHT, MIX_COLUMNS = range(8)
 
-#: The weights of a mix add up to this.
-MIX_ONE = 2**20
-
-#: One device thousandth of fragments with the weight 1, in score; one device is about one score.
-_PER_THOUSANDTH = SCORE_ONE // MIX_ONE // WHOLE_DEVICE
+#: Fractions of a slot.
+SLOT = 1024
 
 
 class MixArrays(NamedTuple):
-    """Typical requests: int64 [types, 6] of cpu, memory, devices, milli, models, weight."""
+    """Typical requests: int64 [kinds, MIX_COLUMNS], and [1] the score of one unit of worth."""
 
-    need: Int64Array
+    kinds: Int64Array
+    unit: Int64Array
+
+
+class Taken(NamedTuple):
+    """What a host is imagined to have given away already."""
+
+    cpu: int
+    memory: int
+    milli: int
+    devices: int  # bit mask
+    cells: int  # bit mask
+    halves: int  # 1 if the cells share the amounts
+
+
+@inlined
+def slots_by(free: int, need: int) -> int:
+    """Return free / need in 1/1024; a request that needs nothing is not limited."""
+    if need <= 0:
+        return MOST_RATIO_CPU
+    return max(0, free) * SLOT // need
 
 
 @kernel
-def fragments(
-    hosts: HostArrays, row: int, mix: MixArrays, cpu: int, memory: int, devices: int, milli: int
-) -> int:
-    """Return the weighted unusable device thousandths of a host.
+def device_slots(hosts: HostArrays, row: int, kind: Int64Array, taken: Taken) -> int:
+    """Return whole slots by devices: shares on each device, taken together by the count."""
+    shares = 0
+    for device in range(hosts.device_free.shape[1]):
+        free = hosts.device_free[row, device]
+        if free <= 0:
+            continue
+        if kind[MIX_MODELS] and not kind[MIX_MODELS] >> hosts.device_info[row, device, 0] & 1:
+            continue
+        if taken.devices >> device & 1:
+            free -= taken.milli
+        shares += free // kind[MIX_MILLI]
+    return shares // kind[MIX_COUNT]
 
-    The host is taken as if `cpu`, `memory` and `milli` of each of the `devices` were gone.
-    """
-    width = hosts.device_free.shape[1]
-    left_cpu = hosts.headroom[row, CPU] - cpu
-    left_memory = hosts.headroom[row, MEMORY] - memory
+
+@kernel
+def cell_slots(hosts: HostArrays, row: int, kind: Int64Array, taken: Taken) -> int:
+    """Return the slots of a request that asks for NUMA cells, by cpu and memory."""
+    single = kind[MIX_NUMA] == ONE_CELL
+    need_cpu = kind[MIX_CPU] if single else kind[MIX_CPU] // 2
+    need_memory = kind[MIX_MEMORY] if single else kind[MIX_MEMORY] // 2
     total = 0
-    for kind in range(len(mix.need)):
-        need = mix.need[kind]
-        idle = 0
-        useless = 0
-        usable = 0
-        for device in range(width):
-            free = hosts.device_free[row, device]
-            if free < 0:
-                continue
-            if devices >> device & 1:
-                free -= milli
-            idle += free
-            allowed = need[MIX_MODELS] == 0 or (
-                need[MIX_MODELS] >> hosts.device_info[row, device, 0] & 1
-            )
-            if need[MIX_COUNT] > 0 and allowed and free >= need[MIX_MILLI]:
-                usable += 1
-            else:
-                useless += free
-        hosted = (
-            need[MIX_COUNT] > 0
-            and usable >= need[MIX_COUNT]
-            and left_cpu >= need[MIX_CPU]
-            and left_memory >= need[MIX_MEMORY]
-        )
-        total += need[MIX_WEIGHT] * (useless if hosted else idle)
+    least_cpu, least_memory = np.int64(2**62), np.int64(2**62)
+    for cell in range(hosts.cell_free.shape[1]):
+        cpu, memory = hosts.cell_free[row, cell, 0], hosts.cell_free[row, cell, 1]
+        if cpu < 0:
+            continue
+        if taken.cells >> cell & 1:
+            cpu -= taken.cpu >> taken.halves
+            memory -= taken.memory >> taken.halves
+        if single:
+            whole = slots_by(cpu, need_cpu) // SLOT * SLOT
+            total += min(whole, slots_by(memory, need_memory))
+        least_cpu = min(least_cpu, cpu)
+        least_memory = min(least_memory, memory)
+    if single or least_cpu == 2**62:
+        return total
+    whole = slots_by(least_cpu, need_cpu) // SLOT * SLOT
+    return min(whole, slots_by(least_memory, need_memory))
+
+
+@kernel
+def worth(hosts: HostArrays, row: int, mix: MixArrays, taken: Taken) -> int:
+    """Return what the typical requests could still get out of a host."""
+    cpu = min(hosts.headroom[row, CPU], MOST_RATIO_CPU) - taken.cpu
+    memory = hosts.headroom[row, MEMORY] - taken.memory
+    total = 0
+    for number in range(len(mix.kinds)):
+        kind = mix.kinds[number]
+        if kind[MIX_WEIGHT] == 0:
+            continue
+        if kind[MIX_COUNT] > 0:
+            slots = device_slots(hosts, row, kind, taken) * SLOT
+            if slots > 0:
+                slots = min(slots, slots_by(cpu, kind[MIX_CPU]))
+                slots = min(slots, slots_by(memory, kind[MIX_MEMORY]))
+        elif kind[MIX_NUMA] != ANY:
+            slots = cell_slots(hosts, row, kind, taken)
+        else:
+            slots = slots_by(cpu, kind[MIX_CPU]) // SLOT * SLOT
+            slots = min(slots, slots_by(memory, kind[MIX_MEMORY]))
+        total += kind[MIX_WEIGHT] * slots
     return total
 
 
 @kernel
-def fragment_change(hosts: HostArrays, ask: Ask, mix: MixArrays, row: int) -> int:
-    """Return how the host's fragments change when it takes the VM, in score.
+def thriftiest(
+    hosts: HostArrays, ask: Ask, mix: MixArrays, row: int
+) -> tuple[int, int, int]:
+    """Return the devices and cells that leave a host worth most, and that worth.
 
-    A whole device (1000 thousandths) of fragments is one whole score.
+    Only a share of one device, or one cell, leaves a choice that matters.
     """
+    terms = ask.terms
+    cpu, memory = ask.demand[CPU], ask.demand[MEMORY]
     devices = row_devices(hosts, ask, row)
-    before = fragments(hosts, row, mix, 0, 0, 0, 0)
-    after = fragments(
-        hosts, row, mix, ask.demand[CPU], ask.demand[MEMORY], devices, ask.terms[T_MILLI]
-    )
-    return (after - before) * _PER_THOUSANDTH
+    cells = row_cells(hosts, ask, row, np.int64(LOWEST))
+    halves = 0 if terms[T_NUMA] == ONE_CELL or cells == 0 else 1
+    best = worth(hosts, row, mix, Taken(cpu, memory, terms[T_MILLI], devices, cells, halves))
+    if terms[T_DEVICES] == 1 and terms[T_MILLI] < WHOLE_DEVICE:
+        for device in range(hosts.device_free.shape[1]):
+            free = hosts.device_free[row, device]
+            model, memory_there, shareable = hosts.device_info[row, device]
+            if free < terms[T_MILLI] or memory_there < terms[T_DEVICE_MEMORY] or shareable == 0:
+                continue
+            if terms[T_MODELS] and not terms[T_MODELS] >> model & 1:
+                continue
+            mask = np.int64(1) << device
+            left = worth(hosts, row, mix, Taken(cpu, memory, terms[T_MILLI], mask, cells, halves))
+            # The tightest device came first, and the lowest of those that are equally tight.
+            if left > best:
+                best, devices = left, mask
+    if terms[T_NUMA] == ONE_CELL:
+        for cell in range(hosts.cell_free.shape[1]):
+            if hosts.cell_free[row, cell, 0] < cpu or hosts.cell_free[row, cell, 1] < memory:
+                continue
+            mask = np.int64(1) << cell
+            left = worth(hosts, row, mix, Taken(cpu, memory, terms[T_MILLI], devices, mask, 0))
+            if left > best:
+                best, cells = left, mask
+    return devices, cells, best
+
+
+@kernel
+def worth_lost(hosts: HostArrays, ask: Ask, mix: MixArrays, row: int) -> int:
+    """Return the worth that taking the VM costs a host, in score."""
+    _, _, left = thriftiest(hosts, ask, mix, row)
+    before = worth(hosts, row, mix, Taken(0, 0, 0, 0, 0, 0))
+    return (before - left) * mix.unit[0]
+
+
+@kernel
+def primary_left(hosts: HostArrays, mix: MixArrays, row: int) -> int:
+    """Return what a host has left of the primary resource; among equals, less is better."""
+    for number in range(len(mix.kinds)):
+        if mix.kinds[number, MIX_COUNT] > 0:
+            total = 0
+            for device in range(hosts.device_free.shape[1]):
+                total += max(0, hosts.device_free[row, device])
+            return total
+    return hosts.headroom[row, CPU]

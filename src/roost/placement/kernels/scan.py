@@ -7,20 +7,22 @@ blocks with enough headroom are looked at.
 
 import numpy as np
 
+from roost.fleet.assign import ONE_CELL
 from roost.fleet.groups import GroupArrays
 from roost.fleet.layout import BASE, CPU, DISK, MEMORY, HostArrays, Int64Array
-from roost.placement.kernels.compiling import kernel
+from roost.placement.kernels.compiling import inlined, kernel
 from roost.placement.kernels.fit import (
     A_CHARGED,
     T_CANDIDATE_COUNT,
     T_CANDIDATES,
+    T_NUMA,
     Ask,
     in_sorted,
     row_fits,
     row_penalty,
 )
 from roost.placement.kernels.fixed_point import RATIO_BITS, ratio
-from roost.placement.kernels.fragments import MixArrays, fragment_change
+from roost.placement.kernels.fragments import MixArrays, primary_left, worth_lost
 from roost.placement.kernels.keys import (
     KEY_FREE,
     KEY_FREE_DOWN,
@@ -62,20 +64,17 @@ PARTS = BASE + 1
 
 @kernel
 def imbalance(hosts: HostArrays, row: int) -> int:
-    """Return how unevenly a host's NUMA cells are free: cpu and memory, half of a score each."""
-    cells = hosts.cell_free.shape[1]
-    spread = 0
-    for part in range(2):
-        most = -1
-        least = MOST
-        for cell in range(cells):
-            if hosts.cell_capacity[row, cell, part] > 0:
-                free = ratio(hosts.cell_free[row, cell, part], hosts.cell_capacity[row, cell, part])
-                most = max(most, free)
-                least = min(least, free)
-        if most >= 0:
-            spread += 5 * (most - least)
-    return spread
+    """Return how unevenly a host's NUMA cells are free, by the scarcer of cpu and memory."""
+    most, least = -1, MOST
+    for cell in range(hosts.cell_free.shape[1]):
+        if hosts.cell_free[row, cell, 0] >= 0:
+            free = min(
+                ratio(hosts.cell_free[row, cell, 0], hosts.cell_capacity[row, cell, 0]),
+                ratio(hosts.cell_free[row, cell, 1], hosts.cell_capacity[row, cell, 1]),
+            )
+            most = max(most, free)
+            least = min(least, free)
+    return 10 * (most - least) if most >= 0 else 0
 
 
 @kernel
@@ -99,11 +98,12 @@ def scan_score(
 ) -> int:
     """Return one host's score for one request."""
     if score == SCORE_BALANCE:
-        return SCORE_ONE - imbalance(hosts, row)
+        uneven = imbalance(hosts, row) if ask.terms[T_NUMA] == ONE_CELL else 0
+        return SCORE_ONE - uneven
     if score == SCORE_DOT:
         return -alignment(hosts, ask.demand, row)
     if score == SCORE_FRAGMENTS:
-        return fragment_change(hosts, ask, mix, row)
+        return worth_lost(hosts, ask, mix, row)
     if score == SCORE_DRAW:
         return draw(seed, GUESSES + row, WEIGHT_ONE)
     return host_key(score, hosts, row)
@@ -126,6 +126,16 @@ def score_parts(
             left = ratio(hosts.headroom[row, resource], whole[resource])
             left -= ratio(demand[resource], whole[resource])
             parts[resource] = weight * (left if score == KEY_FREE else -left)
+
+
+@inlined
+def goes_before(score: int, hosts: HostArrays, mix: MixArrays, row: int, other: int) -> bool:
+    """Say which of two hosts of the same score goes first: the lower number, mostly."""
+    if score == SCORE_FRAGMENTS:
+        mine, theirs = primary_left(hosts, mix, row), primary_left(hosts, mix, other)
+        if mine != theirs:
+            return mine < theirs
+    return row < other
 
 
 @kernel
@@ -169,7 +179,9 @@ def scan(
                 total = scan_score(score, hosts, ask, seed, mix, row)
                 if ask.counts[A_CHARGED]:
                     total += row_penalty(hosts, marks, groups, ask, row)
-                if total < best or (total == best and row < best_row):
+                if total < best or (
+                    total == best and goes_before(score, hosts, mix, row, best_row)
+                ):
                     best, best_row = total, row
             if not fits and ranking.bounds[block, B_STALE]:
                 tighten_block(ranking, hosts.headroom, marks, block)
