@@ -35,8 +35,8 @@ STRATEGIES = ("least_loaded", "best_fit", "round_robin", "fragmentation")
 #: cores, GiB of memory, GiB of disk, and how common it is: many small VMs, a few large ones.
 FLAVORS = ((1, 2, 20, 30), (2, 4, 40, 30), (4, 8, 60, 20), (4, 16, 80, 10), (8, 32, 200, 8),
            (16, 64, 400, 2))  # fmt: skip
-#: The VM that will not fit: it wants more memory than any host of its zone has left.
-LARGE = Demand(12_000, 128 * GIB, 500 * GIB)
+#: The VM that will not fit: no open host of its zone has so many cores left, a cordoned one has.
+LARGE = Demand(24_000, 96 * GIB, 500 * GIB)
 TYPICAL = Demand(4000, 16 * GIB, 80 * GIB)
 
 INTRODUCTION = f"""\

@@ -1,5 +1,6 @@
 """`roost place`: where would this VM go? Changes nothing unless --save writes the outcome."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -17,9 +18,12 @@ from roost.cli.options import (
     takes_request,
 )
 from roost.cli.screen import Output, note, show, show_json
-from roost.model.flow import Answer, Placement
+from roost.model.flow import Answer, Placement, PlaceRequest
+from roost.placement.group import place_group
+from roost.placement.replay import record as record_decision
 from roost.wire import fleetfile
 from roost.wire.answers import answer_json
+from roost.wire.records import record_json
 
 #: Exit code when a VM finds no host: the answer is no, and nothing is broken.
 NO = 1
@@ -32,7 +36,7 @@ def place(
     fleet: FleetOption = None,
     vms: VMsOption = None,
     count: Annotated[
-        int, typer.Option(min=1, max=1_000_000, help="Place so many equal VMs, one by one.")
+        int, typer.Option(min=1, max=100_000, help="Place so many equal VMs, one by one.")
     ] = 1,
     all_or_nothing: Annotated[
         bool, typer.Option("--all-or-nothing", help="Place all of them or none.")
@@ -45,6 +49,9 @@ def place(
     ] = None,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the fleet with the VM placed.")
+    ] = None,
+    record: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a record for `roost replay`.")
     ] = None,
     output: OutputOption = None,
 ) -> None:
@@ -90,14 +97,14 @@ def _place_many(
     answers: list[Answer]
     how = "one by one"
     if all_or_nothing:
-        group = opened.engine.place_group(requests)
+        group = place_group(opened.engine, requests)
         answers = list(group.placements) if group.rejection is None else [group.rejection]
         how = group.how
         if group.rejection is None:
             for request, placement in zip(requests, group.placements, strict=True):
                 opened.engine.commit(request, placement)
     else:
-        answers = opened.engine.place_batch(requests)
+        answers = list(_one_by_one(opened, requests))
     placed = [answer for answer in answers if isinstance(answer, Placement)]
     if form is Output.JSON:
         show_json(
@@ -113,6 +120,17 @@ def _place_many(
         show(tables.many(answers, requests[0], count, how))
     if len(placed) < count:
         raise typer.Exit(NO)
+
+
+def _one_by_one(opened: Opened, requests: list[PlaceRequest]) -> Iterator[Answer]:
+    """Place equal requests in turn until one is refused: the rest would be refused alike."""
+    for request in requests:
+        found = opened.engine.find(request)
+        if found is None:
+            yield opened.engine.reject(request)
+            return
+        opened.engine.commit(request, found)
+        yield found
 
 
 def _save(opened: Opened, path: Path) -> None:

@@ -38,6 +38,10 @@ REASONS = {
 }
 
 
+#: What is counted in pieces, beside the extended resources, which go by their own names.
+_PIECES = {"devices": "GPU", "vms": "VM slot", "numa_cells": "NUMA cell"}
+
+
 def amount(resource: str, number: int) -> str:
     """Return an amount of a resource with its unit."""
     if resource == "cpu":
@@ -66,10 +70,12 @@ def demand(asked: Demand) -> str:
 
 
 def shortage(missing: Shortage) -> str:
-    """Return what is missing: "2 GiB of memory"."""
-    resource = missing.resource
-    unit = "" if resource == "cpu" else f" of {resource}"
-    return f"{amount(resource, missing.short)}{unit}"
+    """Return what is missing: "2 GiB of memory", "1 core", "3 GPUs"."""
+    resource, short = missing.resource, amount(missing.resource, missing.short)
+    if resource in BASE_RESOURCES:
+        return short if resource == "cpu" else f"{short} of {resource}"
+    plural = "s" if missing.short != 1 and resource in _PIECES else ""
+    return f"{short} {_PIECES.get(resource, resource)}{plural}"
 
 
 def shortages(missing: Sequence[Shortage]) -> str:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -11,7 +12,7 @@ from rich.text import Text
 from roost.cli import sentences
 from roost.model.flow import Answer, Placement, PlaceRequest, ReasonCount, Rejection
 from roost.placement.capacity import CapacityAnswer
-from roost.placement.explain import Explanation, Verdict
+from roost.placement.explain import Explanation, HostVerdict
 from roost.placement.strategies import Strategy
 
 #: Rows that a table of placements shows before it says how many more there are.
@@ -81,8 +82,7 @@ def rejection(found: Rejection, request: PlaceRequest) -> RenderableType:
             (found.vm, "bold"),
             (" fits on no host", "bold red"),
             f"  ({sentences.demand(request.demand)}; {found.code.value})",
-        ),
-        Text(found.message),
+        )
     ]
     if found.reasons:
         parts += [Text(""), reasons(found.reasons)]
@@ -95,7 +95,7 @@ def misses_and_fixes(found: Rejection) -> list[RenderableType]:
     parts: list[RenderableType] = []
     if found.larger_than_any_host:
         lacking = "; ".join(map(sentences.have_and_need, found.larger_than_any_host))
-        parts.append(_labelled("larger than any host", f"the most is {lacking}"))
+        parts.append(_labelled("too large", f"the largest host has {lacking}"))
     if found.nearest_miss is not None:
         parts.append(_labelled("nearest miss", sentences.nearest_miss(found.nearest_miss)))
     for number, change in enumerate(found.fixes):
@@ -105,7 +105,7 @@ def misses_and_fixes(found: Rejection) -> list[RenderableType]:
 
 
 def _labelled(label: str, text: str) -> Text:
-    return Text.assemble((f"{label + ':':<14}", "bold yellow"), text)
+    return Text.assemble((f"{label + ':':<13} ", "bold yellow"), text)
 
 
 def many(answers: Sequence[Answer], request: PlaceRequest, asked: int, how: str) -> RenderableType:
@@ -134,24 +134,25 @@ def many(answers: Sequence[Answer], request: PlaceRequest, asked: int, how: str)
 def explanation(found: Explanation, hosts: Sequence[str], most: int | None) -> RenderableType:
     """Return an explanation; `hosts` limits the verdicts to some, `most` their number."""
     parts: list[RenderableType] = []
-    if not hosts:
-        parts.append(answer(found.answer, found.request))
-        if isinstance(found.answer, Placement) and found.reasons:
-            parts += [Text(""), Text("the other hosts:", style="bold"), reasons(found.reasons)]
-        parts.append(Text(""))
-    verdicts = [each for each in found.verdicts if not hosts or each.host in hosts]
-    shown = verdicts if most is None or hosts else verdicts[:most]
     listed = table("host", "verdict", "score", "reasons", "has of needed", right=("score",))
-    for verdict in shown:
+    if hosts:
+        for host in hosts:
+            _add_verdict(listed, found.verdict(host))
+        return listed
+    parts.append(answer(found.answer, found.request))
+    if isinstance(found.answer, Placement):
+        parts.append(Text(f"\n{found.fitting} of {sentences.hosts(len(found))} fit"))
+        parts += [Text("the others:", style="bold"), reasons(found.reasons)] if found.reasons else []
+    for verdict in islice(found.verdicts(), most):
         _add_verdict(listed, verdict)
-    parts.append(listed)
-    if len(shown) < len(verdicts):
-        left = sentences.hosts(len(verdicts) - len(shown))
+    parts += [Text(""), listed]
+    if most is not None and most < len(found):
+        left = sentences.hosts(len(found) - most)
         parts.append(Text(f"... and {left} more; --all lists them", style="dim"))
     return Group(*parts)
 
 
-def _add_verdict(listed: Table, verdict: Verdict) -> None:
+def _add_verdict(listed: Table, verdict: HostVerdict) -> None:
     listed.add_row(
         Text(verdict.host),
         Text("fits", style="green") if verdict.fits else Text("no", style="red"),

@@ -126,18 +126,17 @@ class Fleet:
         before = self.hosts.spec(row)
         extended = tuple(name for name, _ in spec.extended)
         self._ensure(0, len(spec.devices), len(spec.cells), extended)
-        moves = (before.zone, before.rack) != (spec.zone, spec.rack)
-        if moves:
-            self._regroup(row, -1)
+        old = (before.zone, before.rack, before.devices, before.cells)
+        moves = old != (spec.zone, spec.rack, spec.devices, spec.cells)
+        # VMs are charged to domains, and by position to devices and cells: off, then on again.
+        numbers = self.vms.on_host(row).tolist() if moves else []
+        for number in numbers:
+            self._charge(number, -1)
         self.hosts.write_spec(row, spec)
-        if moves:
-            self._regroup(row, 1)
+        for number in numbers:
+            self._charge(number, 1)
         self._attributes_changed(row)
         self._on_undo(lambda: self.update_host(before))
-
-    def _regroup(self, row: int, amount: int) -> None:
-        for number in self.vms.on_host(row).tolist():
-            self._count_groups(int(self.vms.group_set[number]), row, amount)
 
     def remove_host(self, name: str) -> None:
         """Take an empty host out of the fleet."""
@@ -188,11 +187,12 @@ class Fleet:
     def set_used(self, name: str, amounts: Iterable[tuple[str, int]]) -> None:
         """Record what was measured on a host; it informs, and never makes room."""
         row = self.row(name)
-        for resource, amount in amounts:
-            column = self.hosts.resources.find(resource)
-            if column < 0 or amount < 0:
+        measured = dict(amounts)
+        for resource, amount in measured.items():
+            if self.hosts.resources.find(resource) < 0 or amount < 0:
                 raise InvalidRequest(f"{resource!r} = {amount} cannot be measured on {name!r}")
-            self.hosts.used[row, column] = amount
+        for resource, amount in measured.items():
+            self.hosts.used[row, self.hosts.resources.find(resource)] = amount
         self.version += 1
 
     # VMs
@@ -239,6 +239,7 @@ class Fleet:
         def take_back() -> None:
             for number in reversed(range(first, first + count)):
                 self.remove(number)
+            self.vms.forget_from(first)  # so that VMs put back after this get their old numbers
 
         self._on_undo(take_back)
         return first
@@ -261,6 +262,8 @@ class Fleet:
 
     def resize(self, number: int, demand: Int64Array) -> None:
         """Change a VM's amounts in place; its devices and cells stay."""
+        if not 0 <= number < self.vms.count or self.vms.host[number] < 0:
+            raise NotFound(f"no VM number {number}", vm=number)
         before = self.vms.demand[number].copy()
         self._charge(number, -1)
         self.vms.demand[number] = demand
@@ -285,11 +288,12 @@ class Fleet:
             arrays.headroom[row, width] -= sign
             arrays.vm_count[row] += sign
         refresh_ratio_columns(arrays.headroom[row], arrays.committed.shape[1])
-        self._count_groups(int(vms.group_set[number]), row, sign)
+        self.count_groups(int(vms.group_set[number]), row, sign)
         self.changes.add(row)
         self.version += 1
 
-    def _count_groups(self, group_set: int, row: int, amount: int) -> None:
+    def count_groups(self, group_set: int, row: int, amount: int) -> None:
+        """Change the member counts of a VM's groups in its host's fault domains."""
         for group in self.groups.set_members(group_set):
             self.groups.add(group, self.hosts.arrays.domain[row], amount)
 
@@ -312,6 +316,24 @@ class Fleet:
         self._held(hold.row, -self.vector(hold.demand))
         host = self.hosts.names[hold.row]
         self._on_undo(lambda: self.hold(name, host, hold.demand))
+
+    def pretend_free(self, row: int, amounts: dict[str, int]) -> None:
+        """Add headroom that is not there, to try what freeing it would do; undo it afterwards."""
+        vector = np.zeros(len(self.hosts.resources), np.int64)
+        for resource, amount in amounts.items():
+            column = self.hosts.resources.find(resource)
+            if column >= 0:
+                vector[column] = amount
+        limit = int(self.hosts.max_vms[row])
+        if limit >= 0:
+            self.hosts.max_vms[row] = limit + amounts.get("vms", 0)
+        self._held(row, -vector)
+
+        def take_back() -> None:
+            self.hosts.max_vms[row] = limit
+            self._held(row, vector)
+
+        self._on_undo(take_back)
 
     def _held(self, row: int, amount: Int64Array) -> None:
         self.hosts.held[row] += amount

@@ -53,6 +53,7 @@ class HostTable:
         self.architectures: Interned[str] = Interned()
         self.drivers: Interned[str] = Interned()
         self.taint_sets: Interned[tuple[Taint, ...]] = Interned()
+        self.taint_sets.number(())  # a second set therefore means that some host has taints
         self.capability_sets: Interned[tuple[str, ...]] = Interned()
         self.device_models: Interned[str] = Interned()
         self._allocate(capacity, len(self.resources), 0, 0)

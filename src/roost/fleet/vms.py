@@ -105,6 +105,17 @@ class VMTable:
         if name is not None:
             del self.numbers[name]
 
+    def forget_from(self, first: int) -> None:
+        """Take back `add_many`: the rows from `first` on, all just removed, were never there."""
+        del self._free[len(self._free) - (self.count - first) :]
+        self.count = first
+
+    def drop_last(self, count: int) -> None:
+        """Give back the last rows, which must be in use and have no names."""
+        self.host[self.count - count : self.count] = -1
+        self.count -= count
+        self.alive -= count
+
     def name(self, number: int, name: str) -> None:
         """Give a VM its name."""
         self.names[number] = name

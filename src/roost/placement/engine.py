@@ -8,7 +8,8 @@ the thread that owns the fleet; a long question asks an engine on `fleet.snapsho
     commit         make a placement real
     place_batch    K requests, with the meaning of place and commit K times
     place_columns  the same for requests that are already columns
-    place_group    all of them or none (group.py)
+
+All-or-nothing groups are in group.py, counting in capacity.py, explaining in explain.py.
 """
 
 import hashlib
@@ -38,8 +39,10 @@ from roost.placement.kernels.decide import (
     Batch,
     Decisions,
     Scratch,
+    copies_per_host,
     decide,
     judge,
+    take_back,
 )
 from roost.placement.kernels.fragments import MixArrays
 from roost.placement.kernels.keys import SCORE_ONE
@@ -48,6 +51,7 @@ from roost.placement.kernels.scan import PART_PENALTY, PARTS
 from roost.placement.kernels.search import MOST
 from roost.placement.mix import NO_MIX, Mix, mix_of
 from roost.placement.rankings import Rankings
+from roost.placement.rejecting import reject
 from roost.placement.selectors import Selectors
 from roost.placement.strategies import DEFAULT_STRATEGY, Strategy, strategy_named
 from roost.placement.tables import TermsTables
@@ -190,8 +194,6 @@ class Engine:
 
     def reject(self, request: PlaceRequest) -> Rejection:
         """Say why no host fits."""
-        from roost.placement.rejecting import reject
-
         return reject(self, request)
 
     def scores(self, request: PlaceRequest) -> Int64Array:
@@ -318,6 +320,82 @@ class Engine:
         self._rankings.is_current(strategy.key)
         return first
 
+    # Worlds of "what if" (capacity.py, surviving.py)
+
+    def fill_hosts(self, request: PlaceRequest) -> Int64Array:
+        """Fill every host with copies of a request without groups; return how many each took.
+
+        The VM columns do not learn of the copies, so this is for snapshots.
+        """
+        strategy = self.strategy_of(request)
+        demand = self._ready(request, strategy)
+        self._selectors.ensure_rows()
+        copies = np.zeros(self.fleet.hosts.count, np.int64)
+        copies_per_host(
+            self.fleet.hosts.arrays,
+            self._selectors.marks,
+            self.fleet.groups.arrays,
+            self._terms.tables,
+            Batch(demand, self._terms_number, self._set_number, self._seed, _NO_ROWS),
+            strategy.cell_rule,
+            self._scratch_for(0),
+            copies,
+        )
+        self.fleet.changes.add_many(np.flatnonzero(copies))
+        return copies
+
+    def survives(self, lost: Int64Array, numbers: Int64Array) -> bool:
+        """Say whether these VMs would find new hosts if these hosts went away; all is put back."""
+        fleet, vms = self.fleet, self.fleet.vms
+        strategy = strategy_named(self.default_strategy)
+        took = fleet.hosts.arrays.takes[lost].copy()
+        fleet.hosts.arrays.takes[lost] = False
+        fleet.changes.add_many(lost)
+        grouped = numbers[vms.group_set[numbers] > 0].tolist()
+        for number in grouped:
+            fleet.count_groups(int(vms.group_set[number]), int(vms.host[number]), -1)
+        cursor = self.cursor
+        columns = RequestColumns(
+            vms.demand[numbers], vms.terms[numbers], vms.group_set[numbers], _seeds(numbers, strategy)
+        )
+        out = self._place_all(columns, strategy, UNTIL_REFUSAL)
+        survived = bool((out.row >= 0).all())
+        self._take_back(columns, out, strategy)
+        self.cursor = cursor
+        for number in grouped:
+            fleet.count_groups(int(vms.group_set[number]), int(vms.host[number]), 1)
+        fleet.hosts.arrays.takes[lost] = took
+        fleet.changes.add_many(lost)
+        return survived
+
+    def withdraw_last(self, count: int, request: PlaceRequest) -> None:
+        """Take back the VMs that were placed last, for snapshots."""
+        vms = self.fleet.vms
+        numbers = np.arange(vms.count - count, vms.count)
+        columns = RequestColumns(
+            vms.demand[numbers], vms.terms[numbers], vms.group_set[numbers], _NO_SEED
+        )
+        out = _answers(count)
+        out.row[:] = vms.host[numbers]
+        out.devices[:] = vms.devices[numbers]
+        out.cells[:] = vms.cells[numbers]
+        strategy = self.strategy_of(request)
+        self._rankings.current(strategy.key, self._selectors.marks)
+        self._take_back(columns, out, strategy)
+        self.fleet.changes.add_many(out.row.astype(np.int64))
+        vms.drop_last(count)
+
+    def _take_back(self, columns: RequestColumns, out: Decisions, strategy: Strategy) -> None:
+        marks, arrays = self._selectors.marks, self.fleet.hosts.arrays
+        ranking, changed = self._rankings.current(strategy.key, marks)
+        self.fleet.changes.add_many(changed)  # still to be refiled
+        batch = Batch(columns.demand, columns.terms, columns.group_set, columns.seed, _NO_ROWS)
+        filed = take_back(
+            arrays, marks, self.fleet.groups.arrays, ranking, self._terms.tables, batch, out, 0
+        )
+        if not filed:
+            rebuild(ranking, arrays, marks)
+
     # The kernel
 
     def _run(
@@ -400,6 +478,10 @@ class Engine:
 
 #: The score of a host that does not fit.
 NO_FIT = MOST
+
+
+def _seeds(numbers: Int64Array, strategy: Strategy) -> Int64Array:
+    return numbers if strategy.draws else _NO_SEED
 
 
 def _answers(count: int) -> Decisions:

@@ -16,7 +16,7 @@ from roost.model.flow import (
     Shortage,
 )
 from roost.placement.capacity import CapacityAnswer
-from roost.placement.explain import Explanation, Verdict
+from roost.placement.explain import Explanation, HostVerdict
 
 JSON = dict[str, object]
 
@@ -100,15 +100,17 @@ def fix_json(fix: Fix) -> JSON:
 
 def explanation_json(explanation: Explanation, hosts: Collection[str] = ()) -> JSON:
     """Return an explanation as a dict, with the verdicts on some hosts or on all."""
-    verdicts = explanation.verdicts
+    verdicts = map(explanation.verdict, hosts) if hosts else explanation.verdicts()
     return {
         "answer": answer_json(explanation.answer),
+        "hosts": len(explanation),
+        "fitting": explanation.fitting,
         "reasons": [reason_json(count) for count in explanation.reasons],
-        "verdicts": [verdict_json(v) for v in verdicts if not hosts or v.host in hosts],
+        "verdicts": [verdict_json(verdict) for verdict in verdicts],
     }
 
 
-def verdict_json(verdict: Verdict) -> JSON:
+def verdict_json(verdict: HostVerdict) -> JSON:
     """Return what the filters said of one host."""
     return {
         "host": verdict.host,

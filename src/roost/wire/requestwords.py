@@ -12,6 +12,7 @@
 A request also knows strategy= seed= priority= project=.
 """
 
+import re
 from collections.abc import Iterable
 
 from roost.base.errors import InvalidRequest
@@ -41,7 +42,7 @@ from roost.wire.hostwords import (
     write_amount,
 )
 from roost.wire.settings import Settings, Vocabulary
-from roost.wire.words import Piece, choose, escape, literal
+from roost.wire.words import Piece, choose, cut, escape, literal
 
 _DEMAND = (*BASE_RESOURCES, "gpu", "gpu-share", "gpu-memory", "numa")
 _CONSTRAINT_LISTS = (
@@ -62,6 +63,7 @@ REQUEST_WORDS = Vocabulary(
     (EXTENDED,),
 )
 
+_INTEGER = re.compile(r"-?[0-9]{1,20}\Z")
 _NUMA = {mode.value: mode for mode in NumaMode}
 _OPERATORS = {operator.value: operator for operator in LabelOperator}
 _RULES = {rule.label: rule for rule in GroupRule}
@@ -92,15 +94,41 @@ def read_request(settings: Settings) -> PlaceRequest:
         constraints=read_constraints(settings),
         groups=tuple(groups),
         strategy=settings.text("strategy", "") or None,
-        seed=settings.convert("seed", parse_count, None),
+        seed=settings.convert("seed", _integer, None),
         priority=settings.convert("priority", _integer, 0),
         project=settings.text("project", ""),
     )
 
 
 def _integer(text: str, what: str) -> int:
-    sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text)
-    return sign * parse_count(digits, what)
+    # Not parse_count: a seed is no amount, so the largest amount is no bound for it.
+    if not _INTEGER.match(text):
+        raise InvalidRequest(f"{what} {text!r} is not a whole number", value=text)
+    return int(text)
+
+
+def write_request(request: PlaceRequest) -> str:
+    """Write a request as one line, its name first, from which `parse_line` makes it again."""
+    words = [escape(request.name), *write_demand(request.demand)]
+    words += write_constraints(request.constraints)
+    for group in request.groups:
+        if isinstance(group, str):
+            words.append(f"group={escape(group)}")
+        else:
+            words.append(f'group="{" ".join(write_group(group))}"')
+    words += [f"strategy={escape(request.strategy)}"] if request.strategy else []
+    words += [f"seed={request.seed}"] if request.seed is not None else []
+    words += [f"priority={request.priority}"] if request.priority else []
+    words += [f"project={escape(request.project)}"] if request.project else []
+    return " ".join(words)
+
+
+def parse_line(line: str) -> PlaceRequest:
+    """Return the request that `write_request` wrote."""
+    words = cut(line)
+    if not words:
+        raise InvalidRequest("a request needs a name")
+    return read_request(Settings.read(words[0], words[1:], REQUEST_WORDS))
 
 
 def read_demand(settings: Settings, what: str) -> Demand:

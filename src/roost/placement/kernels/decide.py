@@ -22,6 +22,7 @@ from roost.fleet.layout import (
     RATIO_COUNT,
     RATIOS,
     SLOTS,
+    UNLIMITED,
     HostArrays,
     Int32Array,
     Int64Array,
@@ -348,12 +349,12 @@ def decide(
         if options[O_SEARCH] == BY_TURN:
             options[O_CURSOR] = row
         if options[O_COMMIT]:
-            charge_host(hosts, row, demand, ask.terms[T_MILLI], devices, cells, 1)
+            charge_host(hosts, row, demand, ask.terms[T_MILLI], devices, cells, np.int64(1))
             refresh_host_ratios(hosts.headroom, row, resources)
             if devices or cells:
                 refresh_host_extras(hosts, row, resources)
             for position in range(len(chosen)):
-                add_member(groups, chosen[position], hosts.domain[row], 1)
+                add_member(groups, chosen[position], hosts.domain[row], np.int64(1))
             refile(ranking, hosts, marks, row)
     return len(batch.terms)
 
@@ -382,3 +383,82 @@ def judge(
         if hosts.takes[row] and row_fits(hosts, marks, groups, ask, row):
             scores[row] = scan_score(score, hosts, ask, batch.seed[0], mix, row) - own
             scores[row] += row_penalty(hosts, marks, groups, ask, row)
+
+
+@entry_point
+def take_back(
+    hosts: HostArrays,
+    marks: Int64Array,
+    groups: GroupArrays,
+    ranking: Ranking,
+    tables: Tables,
+    batch: Batch,
+    out: Decisions,
+    start: int,
+) -> bool:
+    """Undo the commits from `start` on, the last first; False asks the caller to rebuild."""
+    filed = True
+    resources = batch.demand.shape[1]
+    for index in range(len(batch.terms) - 1, start - 1, -1):
+        row = np.int64(out.row[index])
+        if row == NOWHERE:
+            continue
+        devices, cells = out.devices[index], out.cells[index]
+        milli = tables.terms[batch.terms[index], T_MILLI]
+        charge_host(hosts, row, batch.demand[index], milli, devices, cells, np.int64(-1))
+        refresh_host_ratios(hosts.headroom, row, resources)
+        if devices or cells:
+            refresh_host_extras(hosts, row, resources)
+        group_set = batch.group_set[index]
+        for at in range(tables.set_start[group_set], tables.set_start[group_set + 1]):
+            add_member(groups, tables.set_groups[at], hosts.domain[row], np.int64(-1))
+        if not refile(ranking, hosts, marks, row):
+            filed = False
+    return filed
+
+
+@entry_point
+def copies_per_host(
+    hosts: HostArrays,
+    marks: Int64Array,
+    groups: GroupArrays,
+    tables: Tables,
+    batch: Batch,
+    cell_rule: int,
+    scratch: Scratch,
+    copies: Int64Array,
+) -> None:
+    """Write how many copies of the first request each host takes, and fill the hosts with them.
+
+    For requests without groups: one host's copies then never matter to another host.
+    """
+    ask = ready_ask(groups, tables, batch, 0, scratch)
+    resources = batch.demand.shape[1]
+    listed = ask.terms[T_CANDIDATE_COUNT]
+    for row in range(len(copies)):
+        copies[row] = 0
+        if listed >= 0 and not in_sorted(ask.lists, ask.terms[T_CANDIDATES], listed, row):
+            continue
+        while hosts.takes[row] and row_fits(hosts, marks, groups, ask, row):
+            devices = row_devices(hosts, ask, row)
+            cells = row_cells(hosts, ask, row, cell_rule)
+            count = 1
+            if not devices and not cells:  # all that fit at once
+                count = UNLIMITED
+                for resource in range(resources):
+                    if ask.demand[resource] > 0:
+                        room = hosts.headroom[row, resource] // ask.demand[resource]
+                        count = min(count, room)
+                count = min(count, hosts.headroom[row, resources + SLOTS])
+            for _ in range(count if devices or cells else 0):
+                charge_host(hosts, row, ask.demand, ask.terms[T_MILLI], devices, cells, np.int64(1))
+            if not devices and not cells:
+                for resource in range(resources):
+                    amount = count * ask.demand[resource]
+                    hosts.committed[row, resource] += amount
+                    hosts.headroom[row, resource] -= amount
+                hosts.vm_count[row] += count
+                hosts.headroom[row, resources + SLOTS] -= count
+            refresh_host_ratios(hosts.headroom, row, resources)
+            refresh_host_extras(hosts, row, resources)
+            copies[row] += count

@@ -1,0 +1,105 @@
+"""How many more VMs of a demand fit, and how many while a loss could still be survived.
+
+The count is a promise: it is what the engine really places, one copy after the other, until the
+first refusal. Without groups one host's copies never matter to another host, so each host is
+filled by itself with the engine's own rules; with groups the engine places copy by copy.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from roost.fleet.layout import Int64Array
+from roost.model.flow import PlaceRequest, Rejection
+from roost.model.hosts import Scope
+from roost.placement.batching import RequestColumns
+from roost.placement.engine import Engine, seed_of
+from roost.placement.surviving import Rehearsal
+
+#: Copies placed at once by the engine when groups make it count them one by one.
+_CHUNK = 4096
+#: Nobody asks for more; a demand this small on a fleet this large is a mistake.
+MOST_COPIES = 100_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityAnswer:
+    """How many copies fit, and what stops the next one."""
+
+    count: int
+    strategy: str
+    survive: Scope | None = None
+    losses: int = 1
+    sampled: bool = False  # losses of two and more domains are tried on samples only
+    blocking: str = ""  # the loss that could not be restarted with one copy more
+    refused: Rejection | None = None  # why one more copy does not fit
+
+
+def capacity(
+    engine: Engine, request: PlaceRequest, survive: Scope | None = None, losses: int = 1
+) -> CapacityAnswer:
+    """Count the copies of a request that fit, on a snapshot: the fleet does not change."""
+    world = Engine(engine.fleet.snapshot(), engine.default_strategy, engine.mix)
+    world.cursor = engine.cursor
+    strategy = world.strategy_of(request).name
+    if survive is None:
+        count = _fill(world, request)
+        return CapacityAnswer(count, strategy, refused=world.reject(request))
+    start = world.cursor
+    copies = _count_one_by_one(world, request)
+    world.cursor = start
+    rehearsal = Rehearsal(
+        world, request, copies, lambda first, count: copies_of(world, request, first, count)
+    )
+    count, blocking = rehearsal.most_that_survive(survive, losses)
+    refused = None
+    if count == len(copies):
+        refused = world.reject(request)
+    return CapacityAnswer(count, strategy, survive, losses, losses > 1, blocking, refused)
+
+
+def _fill(world: Engine, request: PlaceRequest) -> int:
+    """Fill the world with copies and return their number."""
+    asks = request.demand.devices is not None or request.demand.numa.value != "any"
+    predicate = request.constraints.predicate
+    if (
+        request.groups
+        or (asks and world.strategy_of(request).needs_mix)
+        or (predicate is not None and not predicate.stable)
+    ):
+        return len(_count_one_by_one(world, request))
+    return int(world.fill_hosts(request).sum())
+
+
+def _count_one_by_one(world: Engine, request: PlaceRequest) -> Int64Array:
+    """Place copies until the first refusal and return the hosts they went to."""
+    rows: list[Int64Array] = []
+    total = 0
+    while total < MOST_COPIES:
+        columns = copies_of(world, request, total, _CHUNK)
+        placed = world.place_columns(columns, request.strategy).row
+        refused = np.flatnonzero(placed < 0)
+        end = int(refused[0]) if len(refused) else _CHUNK
+        rows.append(placed[:end].astype(np.int64))
+        total += end
+        if end < _CHUNK:
+            break
+    return np.concatenate(rows) if rows else np.zeros(0, np.int64)
+
+
+def copies_of(world: Engine, request: PlaceRequest, first: int, count: int) -> RequestColumns:
+    """Return copies of a request as columns; each draws from a seed of its own."""
+    fleet = world.fleet
+    vector = fleet.vector(request.demand)
+    terms = fleet.terms.number(request.terms)
+    group_set = fleet.groups.set_number(request.groups)
+    seeds = np.zeros(0, np.int64)
+    if world.strategy_of(request).draws:
+        names = (replace(request, name=f"{request.name}-{first + index}") for index in range(count))
+        seeds = np.array([seed_of(each) for each in names], np.int64)
+    return RequestColumns(
+        np.tile(vector, (count, 1)),
+        np.full(count, terms, np.int32),
+        np.full(count, group_set, np.int32),
+        seeds,
+    )

@@ -1,0 +1,229 @@
+"""Why no host fits: counts per reason, the nearest miss, and the smallest change that would do.
+
+Every fix has been tried: the change is made to the fleet, the engine is asked again, and the
+change is taken back.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from roost.base.units import format_bytes, format_cpu
+from roost.fleet.fleet import Fleet
+from roost.model.flow import (
+    Fix,
+    FixKind,
+    NearestMiss,
+    PlaceRequest,
+    ReasonCount,
+    Rejection,
+    RejectionCode,
+    Shortage,
+)
+from roost.model.hosts import Admin, Health
+from roost.model.reasons import RESOURCE_REASONS, Reason
+from roost.placement.attributes import question as ask
+from roost.placement.question import Question
+from roost.placement.relaxing import relaxations
+from roost.placement.verdicts import AMOUNTS, Verdicts, judge_hosts, nearest, shortages
+
+if TYPE_CHECKING:
+    from roost.placement.engine import Engine
+
+#: At most so many rules are tried one by one.
+_MOST_RULES = 32
+
+
+def reject(engine: "Engine", request: PlaceRequest) -> Rejection:
+    """Explain a refusal."""
+    verdicts = judge_hosts(ask(engine.fleet, request))
+    miss = _nearest_miss(verdicts)
+    larger = _larger_than_any_host(verdicts.question)
+    fixes = tuple(_fixes(engine, request, verdicts))
+    counts = verdicts.counts()
+    code = _code(verdicts)
+    return Rejection(
+        vm=request.name,
+        code=code,
+        message=_message(request, verdicts, counts, miss, larger, fixes),
+        strategy=engine.strategy_of(request).name,
+        hosts=len(verdicts.rows),
+        reasons=counts,
+        nearest_miss=miss,
+        fixes=fixes,
+        larger_than_any_host=larger,
+    )
+
+
+def _code(verdicts: Verdicts) -> RejectionCode:
+    health = verdicts.question.fleet.hosts.health[verdicts.rows]
+    if not (health == Health.ONLINE).any():
+        return RejectionCode.NO_AVAILABLE_AGENTS
+    if verdicts.passing_all_but(RESOURCE_REASONS).any():
+        return RejectionCode.INSUFFICIENT_RESOURCES
+    return RejectionCode.CONSTRAINTS_UNSATISFIED
+
+
+def _nearest_miss(verdicts: Verdicts) -> NearestMiss | None:
+    found = nearest(verdicts)
+    if found is None:
+        return None
+    row, hosts = found
+    question = verdicts.question
+    return NearestMiss(question.fleet.hosts.names[row], shortages(question, row), hosts)
+
+
+def _larger_than_any_host(question: Question) -> tuple[Shortage, ...]:
+    """Return what even the largest empty host lacks; empty if some host could take the VM."""
+    hosts = question.fleet.hosts
+    rows = question.fleet.present_rows()
+    if not len(rows):
+        return ()
+    capacity = hosts.arrays.capacity[rows][:, : len(question.demand)]
+    short = np.maximum(0, question.demand - capacity)
+    if not short.any(axis=1).all():
+        return ()
+    need = np.maximum(question.demand, 1)
+    best = int(np.argmin((short / need).sum(axis=1)))
+    return tuple(
+        Shortage(name, int(question.demand[column]), int(capacity[best, column]))
+        for column, name in enumerate(hosts.resources.values[: len(question.demand)])
+        if short[best, column]
+    )
+
+
+def _fixes(engine: "Engine", request: PlaceRequest, verdicts: Verdicts) -> Iterator[Fix]:
+    """Yield the fixes that work, the smallest first: see `FixKind` for the order."""
+    fleet = engine.fleet
+
+    def open_host(name: str) -> None:
+        fleet.set_admin(name, Admin.OPEN)
+
+    def bring_online(name: str) -> None:
+        fleet.set_health(name, Health.ONLINE)
+        fleet.set_admin(name, Admin.OPEN)
+
+    yield from _host_fix(engine, request, verdicts, {Reason.NOT_OPEN}, FixKind.UNCORDON, open_host)
+    for count, (rule, relaxed) in enumerate(relaxations(verdicts.question, request)):
+        if count == _MOST_RULES:
+            break
+        placement = engine.find(relaxed)
+        if placement is not None:
+            yield Fix(FixKind.LIFT_RULE, placement.host, rule=rule)
+    yield from _free_fix(engine, request, verdicts)
+    state = {Reason.NOT_ONLINE, Reason.NOT_OPEN}
+    yield from _host_fix(engine, request, verdicts, state, FixKind.BRING_ONLINE, bring_online)
+
+
+def _host_fix(
+    engine: "Engine",
+    request: PlaceRequest,
+    verdicts: Verdicts,
+    reasons: set[Reason],
+    kind: FixKind,
+    change: Callable[[str], None],
+) -> Iterator[Fix]:
+    """Yield the first host that fails for its state alone, if changing that state helps."""
+    only = verdicts.passing_all_but(frozenset(reasons))
+    if kind is FixKind.BRING_ONLINE:  # what uncordoning alone would cure is another fix
+        only &= ~verdicts.passing_all_but(frozenset({Reason.NOT_OPEN}))
+    for row in verdicts.rows[only][:1].tolist():
+        name = engine.fleet.hosts.names[row]
+        with _tried(engine.fleet):
+            change(name)
+            placement = engine.find(request)
+        if placement is not None:
+            yield Fix(kind, placement.host)
+
+
+def _free_fix(engine: "Engine", request: PlaceRequest, verdicts: Verdicts) -> Iterator[Fix]:
+    """Yield the host where freeing the smallest amount helps."""
+    candidates = np.flatnonzero(verdicts.passing_all_but(AMOUNTS))
+    if not len(candidates):
+        return
+    columns = [index for index, each in enumerate(verdicts.filters) if each.reason not in AMOUNTS]
+    narrowed = Verdicts(
+        verdicts.question,
+        verdicts.rows[candidates],
+        verdicts.filters,
+        verdicts.failed[:, candidates],
+    )
+    assert not narrowed.failed[columns].any()
+    found = nearest(narrowed)
+    if found is None:
+        return
+    row, _ = found
+    missing = shortages(verdicts.question, row)
+    capacity = engine.fleet.hosts.arrays.capacity[row]
+    if (verdicts.question.demand > capacity[: len(verdicts.question.demand)]).any():
+        return  # emptying the host would not be enough
+    with _tried(engine.fleet):
+        engine.fleet.pretend_free(row, {each.resource: each.short for each in missing})
+        placement = engine.find(request)
+    if placement is not None:
+        yield Fix(FixKind.FREE, placement.host, shortages=missing)
+
+
+@contextmanager
+def _tried(fleet: Fleet) -> Iterator[None]:
+    """Take back whatever is changed inside."""
+    version = fleet.version
+    mark = fleet.mark()
+    try:
+        yield
+    finally:
+        fleet.undo(mark)
+        fleet.version = version
+
+
+def amount_text(resource: str, amount: int) -> str:
+    """Return an amount as people read it."""
+    if resource in ("memory", "disk"):
+        return f"{format_bytes(amount)} of {resource}"
+    if resource == "cpu":
+        cores = format_cpu(amount)
+        return f"{cores} core{'' if cores == '1' else 's'}"
+    names = {"vms": "VM slot", "devices": "device", "numa_cells": "suitable NUMA cell"}
+    if resource in names:
+        return f"{amount} {names[resource]}{'' if amount == 1 else 's'}"
+    return f"{amount} of {resource}"
+
+
+def fix_text(fix: Fix) -> str:
+    """Return a fix as one sentence without its full stop."""
+    match fix.kind:
+        case FixKind.UNCORDON:
+            return f"open host {fix.host} again"
+        case FixKind.BRING_ONLINE:
+            return f"bring host {fix.host} back online"
+        case FixKind.LIFT_RULE:
+            return f"lift the rule {fix.rule!r} (it then goes to {fix.host})"
+    amounts = " and ".join(amount_text(each.resource, each.short) for each in fix.shortages)
+    return f"free {amounts} on {fix.host}"
+
+
+def _message(
+    request: PlaceRequest,
+    verdicts: Verdicts,
+    counts: tuple[ReasonCount, ...],
+    miss: NearestMiss | None,
+    larger: tuple[Shortage, ...],
+    fixes: tuple[Fix, ...],
+) -> str:
+    if not len(verdicts.rows):
+        return f"no host for VM {request.name!r}: the fleet has no hosts"
+    parts = []
+    if larger:
+        asked = " and ".join(amount_text(each.resource, each.need) for each in larger)
+        there = " and ".join(amount_text(each.resource, each.free) for each in larger)
+        parts.append(f"it is larger than any host: it asks for {asked}, the largest has {there}")
+    listed = ", ".join(f"{count.first} {count.reason.value}" for count in counts if count.first)
+    parts.append(f"{len(verdicts.rows)} hosts refused ({listed})")
+    if miss is not None and not larger:
+        short = " and ".join(amount_text(each.resource, each.short) for each in miss.shortages)
+        parts.append(f"nearest: short by {short} on {miss.hosts} hosts such as {miss.host}")
+    if fixes:
+        parts.append(f"smallest fix: {fix_text(fixes[0])}")
+    return f"no host for VM {request.name!r}: " + "; ".join(parts)

@@ -1,0 +1,140 @@
+"""How many copies fit while every single loss could still be restarted elsewhere.
+
+A loss is a host, rack or zone that goes away with all its VMs. It is survived if the engine finds
+a new host for each of them, the largest first, by its own strategy and each VM's own rules. The
+largest number of copies is found by bisection: with it every loss is survived, with one more some
+loss is not; both have been rehearsed.
+"""
+
+from collections.abc import Callable
+from itertools import combinations, islice
+from math import comb
+
+import numpy as np
+
+from roost.fleet.layout import CPU, DISK, MEMORY, Int64Array
+from roost.model.flow import PlaceRequest
+from roost.model.hosts import Scope
+from roost.placement.batching import RequestColumns
+from roost.placement.engine import Engine
+from roost.placement.kernels.keys import REFERENCE_CPU, REFERENCE_DISK, REFERENCE_MEMORY
+
+#: Losses of several domains at once are tried on so many samples.
+_SAMPLES = 64
+
+#: Makes copies of the request: (first, count) -> columns.
+Copies = Callable[[int, int], RequestColumns]
+
+
+class Rehearsal:
+    """A world with some copies placed, in which losses are tried out."""
+
+    def __init__(
+        self, world: Engine, request: PlaceRequest, placed: Int64Array, make_copies: Copies
+    ) -> None:
+        self._world = world
+        self._request = request
+        self._placed = placed  # the host of every copy, in the order of placing
+        self._make_copies = make_copies
+        self._cursor = world.cursor
+        self._present = len(placed)
+        self._suspects: list[tuple[int, ...]] = []  # losses that were not survived before
+
+    def most_that_survive(self, scope: Scope, losses: int) -> tuple[int, str]:
+        """Return the number of copies, and the loss that one more would not survive."""
+        total = len(self._placed)
+        blocking = self._not_survived(total, scope, losses)
+        if not blocking:
+            return total, ""
+        low, high = 0, total
+        if problem := self._not_survived(0, scope, losses):
+            return 0, problem
+        # Losing one of D domains usually costs about a D-th: look there first.
+        domains = max(2, len(self._domains(scope)))
+        guess, step = total - max(1, total * losses // domains), max(1, total // 64)
+        while high - low > 1:
+            probe = min(max(guess, low + 1), high - 1)
+            problem = self._not_survived(probe, scope, losses)
+            if problem:
+                high, blocking = probe, problem
+                guess = probe - step
+            else:
+                low = probe
+                guess = probe + step
+            step *= 2
+            if low < guess < high and step * 4 <= high - low:
+                continue
+            guess = (low + high) // 2
+        return low, blocking
+
+    def set_copies(self, count: int) -> None:
+        """Go to the world in which just the first `count` copies are placed."""
+        world = self._world
+        if count < self._present:
+            world.withdraw_last(self._present - count, self._request)
+        world.cursor = int(self._placed[min(count, self._present) - 1]) if count else self._cursor
+        if count > self._present:
+            columns = self._make_copies(self._present, count - self._present)
+            world.place_columns(columns, self._request.strategy)
+        self._present = count
+
+    def _domains(self, scope: Scope) -> Int64Array:
+        """Return the domains that hold VMs, the one with most cpu promised first."""
+        arrays = self._world.fleet.hosts.arrays
+        count = self._world.fleet.hosts.count
+        domain = arrays.domain[:count, scope]
+        busy = (arrays.vm_count[:count] > 0) & (domain >= 0)
+        load = np.bincount(domain[busy], weights=arrays.committed[:count, CPU][busy])
+        order = np.argsort(-load, kind="stable")
+        return order[load[order] > 0]
+
+    def _not_survived(self, copies: int, scope: Scope, losses: int) -> str:
+        """Return the names of domains whose loss would not be survived, or nothing."""
+        self.set_copies(copies)
+        fleet = self._world.fleet
+        domains = self._domains(scope).tolist()
+        rows_by_domain = _grouped(fleet.hosts.arrays.domain[: fleet.hosts.count, scope])
+        vms_by_host = _grouped(fleet.vms.host[: fleet.vms.count])
+        for lost in [*self._suspects, *_losses(domains, losses)]:
+            rows = np.concatenate([rows_by_domain.get(each, _NONE) for each in lost])
+            numbers = np.concatenate([_NONE, *(vms_by_host.get(r, _NONE) for r in rows.tolist())])
+            if len(numbers) and not self._world.survives(rows, self._largest_first(numbers)):
+                if lost not in self._suspects:
+                    self._suspects.insert(0, lost)
+                return ", ".join(self._name(scope, each) for each in lost)
+        return ""
+
+    def _largest_first(self, numbers: Int64Array) -> Int64Array:
+        demand = self._world.fleet.vms.demand[numbers]
+        size = (
+            0.4 * demand[:, CPU] / REFERENCE_CPU
+            + 0.4 * demand[:, MEMORY] / REFERENCE_MEMORY
+            + 0.2 * demand[:, DISK] / REFERENCE_DISK
+        )
+        return numbers[np.lexsort((numbers, -size))]
+
+    def _name(self, scope: Scope, domain: int) -> str:
+        hosts = self._world.fleet.hosts
+        names = {Scope.HOST: hosts.names, Scope.RACK: hosts.racks, Scope.ZONE: hosts.zones}
+        return f"{scope.label} {names[scope][domain]}"
+
+
+_NONE = np.zeros(0, np.int64)
+
+
+def _grouped(owner: Int64Array) -> dict[int, Int64Array]:
+    """Return the positions of every value that is not negative."""
+    order = np.argsort(owner, kind="stable")
+    values, starts = np.unique(owner[order], return_index=True)
+    parts = np.split(order, starts[1:])
+    return {int(v): part for v, part in zip(values, parts, strict=True) if v >= 0}
+
+
+def _losses(domains: list[int], losses: int) -> list[tuple[int, ...]]:
+    """Return the losses to try: every domain, or an even sample of the combinations."""
+    if losses == 1:
+        return [(domain,) for domain in domains]
+    if losses >= len(domains):
+        return [tuple(domains)] if domains else []
+    every = max(1, comb(len(domains), losses) // _SAMPLES)
+    return list(islice(combinations(domains, losses), 0, every * _SAMPLES, every))

@@ -1,0 +1,138 @@
+"""Every filter's verdict on every host, and the amounts that are missing."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from roost.fleet.layout import SLOTS, BoolArray, Int64Array
+from roost.model.flow import ReasonCount, Shortage
+from roost.model.reasons import RESOURCE_REASONS, Reason
+from roost.model.resources import NumaMode
+from roost.placement.filtering import Filter
+from roost.placement.question import Question
+from roost.placement.registry import FILTERS
+
+#: Reasons whose cause is an amount that can be freed.
+AMOUNTS = frozenset(
+    {Reason.MAX_VMS, Reason.CPU, Reason.MEMORY, Reason.DISK, Reason.EXTENDED, Reason.HELD}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """The filters that applied, and for each of them which hosts failed."""
+
+    question: Question
+    rows: Int64Array
+    filters: tuple[Filter, ...]
+    failed: BoolArray  # [filters, hosts]
+
+    def counts(self) -> tuple[ReasonCount, ...]:
+        """Return how many hosts each reason refused, in the order of the filters."""
+        if not self.filters or not len(self.rows):
+            return ()
+        refused = self.failed.any(axis=0)
+        first = np.bincount(self.failed.argmax(axis=0)[refused], minlength=len(self.filters))
+        total = np.count_nonzero(self.failed, axis=1)
+        return tuple(
+            ReasonCount(each.reason, int(first[index]), int(total[index]))
+            for index, each in enumerate(self.filters)
+            if total[index]
+        )
+
+    def passing_all_but(self, reasons: frozenset[Reason]) -> BoolArray:
+        """Return which hosts fail nothing beside these reasons."""
+        others = [index for index, each in enumerate(self.filters) if each.reason not in reasons]
+        out: BoolArray = ~self.failed[others].any(axis=0)
+        return out
+
+    def reasons(self, index: int) -> tuple[Reason, ...]:
+        """Return why the index-th host was refused."""
+        return tuple(
+            each.reason
+            for each, failed in zip(self.filters, self.failed[:, index].tolist(), strict=True)
+            if failed
+        )
+
+
+def judge_hosts(question: Question) -> Verdicts:
+    """Ask every filter about every registered host."""
+    rows = question.fleet.present_rows()
+    filters = tuple(each for each in FILTERS if each.applies(question))
+    failed = np.zeros((len(filters), len(rows)), np.bool_)
+    for index, each in enumerate(filters):
+        failed[index] = ~each.column(question, rows)
+    return Verdicts(question, rows, filters, failed)
+
+
+def amounts_short(question: Question, rows: Int64Array) -> Int64Array:
+    """Return [hosts, resources + 1] missing amounts; the last column is missing VM slots."""
+    hosts = question.fleet.hosts
+    width = len(question.demand)
+    need = np.append(question.demand, 1)
+    columns = [*range(width), len(hosts.resources) + SLOTS]
+    short = np.maximum(0, need - hosts.arrays.headroom[rows][:, columns])
+    return np.where(need > 0, short, 0)
+
+
+def shortages(question: Question, row: int) -> tuple[Shortage, ...]:
+    """Return what one host is missing, amounts first, then devices and NUMA cells."""
+    hosts = question.fleet.hosts
+    rows = np.array([row])
+    missing = []
+    short = amounts_short(question, rows)[0]
+    for column, name in enumerate(hosts.resources.values[: len(question.demand)]):
+        if short[column]:
+            need = int(question.demand[column])
+            missing.append(Shortage(name, need, need - int(short[column])))
+    if short[-1]:
+        missing.append(Shortage("vms", 1, 1 - int(short[-1])))
+    for each in FILTERS:
+        if not each.applies(question) or each.column(question, rows)[0]:
+            continue
+        if each.reason is Reason.DEVICE and question.terms.devices is not None:
+            missing.append(Shortage("devices", question.terms.devices.count, _devices(question, row)))
+        if each.reason is Reason.NUMA:
+            cells = 1 if question.terms.numa is NumaMode.ONE_CELL else 2
+            missing.append(Shortage("numa_cells", cells, 0))
+    return tuple(missing)
+
+
+def _devices(question: Question, row: int) -> int:
+    """Return how many devices of a host suit the demand."""
+    ask = question.terms.devices
+    assert ask is not None
+    arrays, models = question.fleet.hosts.arrays, question.fleet.hosts.device_models
+    wanted = {models.find(model) for model in ask.models}
+    return sum(
+        1
+        for free, (model, memory, shareable) in zip(
+            arrays.device_free[row].tolist(), arrays.device_info[row].tolist(), strict=True
+        )
+        if free >= ask.milli
+        and memory >= ask.memory_bytes
+        and (not wanted or model in wanted)
+        and (shareable or ask.milli == 1000)
+    )
+
+
+def nearest(verdicts: Verdicts) -> tuple[int, int] | None:
+    """Return the row that only amounts, devices or cells refuse and that misses least.
+
+    And how many hosts miss exactly the same. Distance is the sum of missing shares of the demand;
+    missing devices or cells count as one whole demand each.
+    """
+    candidates = np.flatnonzero(verdicts.passing_all_but(RESOURCE_REASONS))
+    if not len(candidates):
+        return None
+    question = verdicts.question
+    rows = verdicts.rows[candidates]
+    short = amounts_short(question, rows)
+    need = np.append(question.demand, 1)
+    distance = (short / np.maximum(need, 1)).sum(axis=1)
+    for index, each in enumerate(verdicts.filters):
+        if each.reason in (Reason.DEVICE, Reason.NUMA):
+            distance += verdicts.failed[index, candidates]
+    best = int(np.argmin(distance))  # the first, so the lowest host number among equals
+    same = (short == short[best]).all(axis=1) & (distance == distance[best])
+    return int(rows[best]), int(np.count_nonzero(same))
