@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from roost.base.units import MAX_AMOUNT
 from roost.model.constraints import Constraints, LabelOperator, LabelTerm, Preference, Toleration
 from roost.model.description import FleetDescription, HoldSpec, UsedSpec, VMSpec
+from roost.model.flow import PlaceRequest
 from roost.model.groups import GroupRule, GroupSpec
 from roost.model.hosts import (
     Admin,
@@ -24,6 +25,7 @@ from roost.model.hosts import (
 from roost.model.resources import Demand, DeviceDemand, NumaMode
 from roost.wire import words
 from roost.wire.fleetfile import dump, parse
+from roost.wire.requestwords import parse_line, write_request
 
 # Characters that mean something in a fleet file come up more often than by chance.
 ODD = st.text(st.sampled_from('ab1 ,=:#*?x[]-\\"\n\r\t\u00a0\u2028!.'), max_size=6)
@@ -161,6 +163,23 @@ def test_parse_gives_back_what_was_dumped(fleet: FleetDescription) -> None:
 @given(fleets())
 def test_dump_does_not_depend_on_the_order_of_the_hosts(fleet: FleetDescription) -> None:
     assert dump(replace(fleet, hosts=fleet.hosts[::-1])) == dump(fleet)
+
+
+@given(
+    st.builds(
+        PlaceRequest,
+        name=NAME,
+        demand=DEMAND,
+        constraints=CONSTRAINTS,
+        groups=tuples(st.one_of(NAME, GROUP)),
+        strategy=st.one_of(st.none(), NAME),
+        seed=st.one_of(st.none(), st.integers(0, 2**62)),
+        priority=st.integers(-100, 100),
+        project=TEXT,
+    )
+)
+def test_a_request_survives_being_written_as_a_line(asked: PlaceRequest) -> None:
+    assert parse_line(write_request(asked)) == asked
 
 
 def test_the_round_trip_catches_a_writer_that_forgets_to_escape(

@@ -36,7 +36,7 @@ STRATEGIES = ("least_loaded", "best_fit", "round_robin", "fragmentation")
 FLAVORS = ((1, 2, 20, 30), (2, 4, 40, 30), (4, 8, 60, 20), (4, 16, 80, 10), (8, 32, 200, 8),
            (16, 64, 400, 2))  # fmt: skip
 #: The VM that will not fit: no open host of its zone has so many cores left, a cordoned one has.
-LARGE = Demand(24_000, 96 * GIB, 500 * GIB)
+LARGE = Demand(28_000, 112 * GIB, 500 * GIB)
 TYPICAL = Demand(4000, 16 * GIB, 80 * GIB)
 
 INTRODUCTION = f"""\

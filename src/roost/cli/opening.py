@@ -4,20 +4,15 @@ import os
 import sys
 from dataclasses import dataclass
 
-from roost.app.kernels import warm
+from roost.app.kernels import ready
 from roost.app.settings import Settings, read_settings
 from roost.base.errors import FleetUnavailable
 from roost.cli.screen import Output, note
 from roost.fleet.fleet import Fleet
 from roost.model.description import FleetDescription
-from roost.model.flow import PlaceRequest
-from roost.model.resources import Demand
 from roost.placement.engine import Engine
 from roost.placement.strategies import STRATEGIES
 from roost.wire.files import load_fleet
-
-#: The first decision of a process loads the kernels; this one is asked only for that.
-_FIRST = PlaceRequest("first-decision", Demand(1, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,5 +56,5 @@ def build_engine(
     """Build an engine on a fleet and get its kernels ready."""
     fleet = Fleet.from_description(description)
     engine = Engine(fleet, strategy or read.scheduling_strategy)
-    warm(lambda: engine.find(_FIRST), note)
+    ready(engine, note)
     return Opened(engine, read)

@@ -1,5 +1,6 @@
 """`roost place`: where would this VM go? Changes nothing unless --save writes the outcome."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -17,13 +18,13 @@ from roost.cli.options import (
     reports_errors,
     takes_request,
 )
-from roost.cli.screen import Output, note, show, show_json
+from roost.cli.screen import Output, show, show_json, write
 from roost.model.flow import Answer, Placement, PlaceRequest
 from roost.placement.group import place_group
 from roost.placement.replay import record as record_decision
 from roost.wire import fleetfile
 from roost.wire.answers import answer_json
-from roost.wire.records import record_json
+from roost.wire.records import fleet_digest, record_json
 
 #: Exit code when a VM finds no host: the answer is no, and nothing is broken.
 NO = 1
@@ -59,67 +60,70 @@ def place(
     form = chosen_output(output)
     opened = open_engine(fleet, vms)
     if count > 1 or all_or_nothing:
-        _place_many(opened, words, count, all_or_nothing, form)
+        if record is not None or cursor is not None:
+            raise InvalidRequest("--record and --cursor speak of one VM, not of several")
+        placed = _place_many(opened, words.requests(count), all_or_nothing, form)
     else:
-        _place_one(opened, words, cursor, runners_up, form, commit=save is not None)
-    if save is not None:
-        _save(opened, save)
+        named = opened.settings.runners_up if runners_up is None else runners_up
+        opened.engine.cursor = opened.engine.cursor if cursor is None else cursor
+        placed = _place_one(opened, words.request(), named, record, form)
+    if save is not None and placed:
+        write(save, fleetfile.dump(opened.fleet.to_description()))
+    if placed < count:
+        raise typer.Exit(NO)
 
 
 def _place_one(
-    opened: Opened,
-    words: RequestWords,
-    cursor: int | None,
-    runners_up: int | None,
-    form: Output,
-    *,
-    commit: bool,
-) -> None:
-    request = words.request()
+    opened: Opened, request: PlaceRequest, runners_up: int, record: Path | None, form: Output
+) -> int:
+    """Place one VM and return how many were placed."""
     if request.name in opened.fleet.vms.numbers:
         raise Conflict(f"VM {request.name!r} is already placed", vm=request.name)
-    named = opened.settings.runners_up if runners_up is None else runners_up
-    answer = opened.engine.place(request, runners_up=named, cursor=cursor)
+    # Taken first: a request may bring groups along, which the fleet then knows.
+    digest = fleet_digest(opened.fleet) if record is not None else ""
+    decision = record_decision(opened.engine, request, runners_up=runners_up)
+    answer = decision.answer
     if form is Output.JSON:
         show_json(answer_json(answer))
     else:
         show(tables.answer(answer, request))
-    if not isinstance(answer, Placement):
-        raise typer.Exit(NO)
-    if commit:
+    if record is not None:
+        write(record, json.dumps(record_json(decision, digest, runners_up), indent=2) + "\n")
+    if isinstance(answer, Placement):
         opened.engine.commit(request, answer)
+        return 1
+    return 0
 
 
 def _place_many(
-    opened: Opened, words: RequestWords, count: int, all_or_nothing: bool, form: Output
-) -> None:
-    requests = words.requests(count)
+    opened: Opened, requests: list[PlaceRequest], all_or_nothing: bool, form: Output
+) -> int:
+    """Place several VMs and return how many were placed."""
     answers: list[Answer]
     how = "one by one"
     if all_or_nothing:
         group = place_group(opened.engine, requests)
-        answers = list(group.placements) if group.rejection is None else [group.rejection]
-        how = group.how
-        if group.rejection is None:
-            for request, placement in zip(requests, group.placements, strict=True):
-                opened.engine.commit(request, placement)
+        answers, how = [*group.placements], group.how
+        for request, placement in zip(requests, group.placements, strict=False):
+            opened.engine.commit(request, placement)
+        if group.rejection is not None:
+            answers.append(group.rejection)
     else:
         answers = list(_one_by_one(opened, requests))
-    placed = [answer for answer in answers if isinstance(answer, Placement)]
+    placed = sum(isinstance(answer, Placement) for answer in answers)
     if form is Output.JSON:
         show_json(
             {
                 "answer": "placements",
-                "asked": count,
-                "placed": len(placed),
+                "asked": len(requests),
+                "placed": placed,
                 "how": how,
                 "answers": [answer_json(answer) for answer in answers],
             }
         )
     else:
-        show(tables.many(answers, requests[0], count, how))
-    if len(placed) < count:
-        raise typer.Exit(NO)
+        show(tables.many(answers, requests[0], len(requests), how))
+    return placed
 
 
 def _one_by_one(opened: Opened, requests: list[PlaceRequest]) -> Iterator[Answer]:
@@ -131,11 +135,3 @@ def _one_by_one(opened: Opened, requests: list[PlaceRequest]) -> Iterator[Answer
             return
         opened.engine.commit(request, found)
         yield found
-
-
-def _save(opened: Opened, path: Path) -> None:
-    try:
-        path.write_text(fleetfile.dump(opened.fleet.to_description()))
-    except OSError as error:
-        raise InvalidRequest(f"cannot write {str(path)!r}: {error.strerror}") from error
-    note(f"wrote {path}")

@@ -1,1 +1,40 @@
-"""`roost replay`: take a recorded decision again and compare."""
+"""`roost replay`: take a recorded decision again; it must come out byte for byte."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from roost.cli import tables
+from roost.cli.opening import chosen_output, open_engine
+from roost.cli.options import FleetOption, OutputOption, VMsOption, reports_errors
+from roost.cli.screen import Output, show, show_json
+from roost.wire.answers import answer_json
+from roost.wire.records import load_record, replay_record
+from roost.wire.requestwords import parse_line
+
+
+@reports_errors
+def replay(
+    record: Annotated[
+        Path, typer.Argument(metavar="RECORD", help="File that `roost place --record` wrote.")
+    ],
+    fleet: FleetOption = None,
+    vms: VMsOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Take a recorded decision again and compare."""
+    form = chosen_output(output)
+    document = load_record(record)
+    opened = open_engine(fleet, vms)
+    answer, same = replay_record(document, opened.engine)
+    if form is Output.JSON:
+        show_json({"answer": "replay", "same": same, "decision": answer_json(answer)})
+    else:
+        verdict = Text("the same decision, byte for byte", style="bold green")
+        differs = Text("another decision than the recorded one", style="bold red")
+        request = parse_line(str(document["request"]))
+        show(verdict if same else differs, tables.answer(answer, request))
+    if not same:
+        raise typer.Exit(1)

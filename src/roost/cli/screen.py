@@ -1,13 +1,14 @@
-"""Where a command writes: answers to standard output, notes and errors to standard error."""
+"""Where a command writes: answers to standard output, notes and errors to standard error, files."""
 
 import json
 from collections.abc import Mapping
 from enum import StrEnum
+from pathlib import Path
 
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from roost.base.errors import RoostError
+from roost.base.errors import InvalidRequest, RoostError
 
 
 class Output(StrEnum):
@@ -36,6 +37,15 @@ def show(*renderables: RenderableType) -> None:
 def show_json(document: Mapping[str, object]) -> None:
     """Write one JSON document to standard output."""
     _console().out(json.dumps(document, indent=2, ensure_ascii=False), highlight=False)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file that was asked for, and say so."""
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise InvalidRequest(f"cannot write {str(path)!r}: {error.strerror}") from error
+    note(f"wrote {path}")
 
 
 def note(text: str) -> None:

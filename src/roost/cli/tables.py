@@ -142,7 +142,9 @@ def explanation(found: Explanation, hosts: Sequence[str], most: int | None) -> R
     parts.append(answer(found.answer, found.request))
     if isinstance(found.answer, Placement):
         parts.append(Text(f"\n{found.fitting} of {sentences.hosts(len(found))} fit"))
-        parts += [Text("the others:", style="bold"), reasons(found.reasons)] if found.reasons else []
+        parts += (
+            [Text("the others:", style="bold"), reasons(found.reasons)] if found.reasons else []
+        )
     for verdict in islice(found.verdicts(), most):
         _add_verdict(listed, verdict)
     parts += [Text(""), listed]

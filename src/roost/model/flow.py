@@ -10,10 +10,10 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from roost.base.errors import InvalidRequest
-from roost.model.constraints import NO_CONSTRAINTS, Constraints, Terms
+from roost.model.constraints import NO_CONSTRAINTS, NO_TERMS, Constraints, Terms
 from roost.model.groups import GroupSpec
 from roost.model.reasons import Reason
-from roost.model.resources import Demand
+from roost.model.resources import Demand, NumaMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,10 @@ class PlaceRequest:
     def __post_init__(self) -> None:
         if not self.name:
             raise InvalidRequest("a VM needs a name")
-        terms = Terms(self.demand.devices, self.demand.numa, self.constraints)
+        demand = self.demand
+        terms = NO_TERMS
+        if demand.devices or demand.numa is not NumaMode.ANY or self.constraints != NO_CONSTRAINTS:
+            terms = Terms(demand.devices, demand.numa, self.constraints)
         object.__setattr__(self, "terms", terms)
 
 

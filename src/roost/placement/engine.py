@@ -22,6 +22,7 @@ from roost.base.errors import Conflict, FleetUnavailable
 from roost.fleet.assign import positions
 from roost.fleet.fleet import Fleet
 from roost.fleet.layout import Int32Array, Int64Array
+from roost.model.constraints import NO_TERMS
 from roost.model.flow import Answer, Placement, PlaceRequest, Rejection, RunnerUp, ScoreTerm
 from roost.placement.batching import DecisionColumns, RequestColumns, columns_of
 from roost.placement.kernels.decide import (
@@ -44,6 +45,7 @@ from roost.placement.kernels.decide import (
     judge,
     take_back,
 )
+from roost.placement.kernels.directory import Bundles, Directory
 from roost.placement.kernels.fragments import MixArrays
 from roost.placement.kernels.keys import SCORE_ONE
 from roost.placement.kernels.ranking import M_FREE_BLOCKS, rebuild
@@ -95,6 +97,9 @@ class Engine:
         self._terms_number = np.zeros(1, np.int32)
         self._set_number = np.zeros(1, np.int32)
         self._seed = np.zeros(1, np.int64)
+        self._demand = np.zeros((1, len(fleet.hosts.resources)), np.int64)
+        self._changed = np.zeros(64, np.int64)
+        self._directories: dict[tuple[int, int, bool], Directory] = {}
 
     def strategy_of(self, request: PlaceRequest) -> Strategy:
         """Return the strategy a request asks for, or the default."""
@@ -122,24 +127,12 @@ class Engine:
         strategy = self.strategy_of(request)
         start = self.cursor if cursor is None else cursor
         runners_up = min(runners_up, _MOST_RUNNERS)
-        demand = self._ready(request, strategy)
-        out = self._out
-        self._run(
-            demand,
-            self._terms_number,
-            self._set_number,
-            self._seed,
-            strategy,
-            out,
-            commit=DRY,
-            cursor=start,
-            runners_up=runners_up,
-        )
-        row = int(out.row[0])
+        self._ready(request, strategy)
+        row = self._decide_one(strategy, start, runners_up)
         if row < 0:
             return None
-        score = int(out.score[0])
-        devices, cells = int(out.devices[0]), int(out.cells[0])
+        out = self._out
+        score, devices, cells = int(out.score[0]), int(out.devices[0]), int(out.cells[0])
         names = self.fleet.hosts.names
         runners: tuple[RunnerUp, ...] = ()
         if runners_up:
@@ -163,18 +156,64 @@ class Engine:
             row if strategy.turns else start,
         )
 
-    def _ready(self, request: PlaceRequest, strategy: Strategy) -> Int64Array:
-        """Put a request into the arrays of one decision and return its demand."""
-        fleet = self.fleet
-        demand = fleet.vector(request.demand)
-        terms = fleet.terms.number(request.terms)
+    def _ready(self, request: PlaceRequest, strategy: Strategy) -> None:
+        """Put a request into the arrays of one decision."""
+        fleet, demand = self.fleet, request.demand
+        if demand.extended:
+            vector = fleet.vector(demand)
+            if len(vector) != self._demand.shape[1]:
+                self._demand = np.zeros((1, len(vector)), np.int64)
+            self._demand[0] = vector
+        else:
+            if self._demand.shape[1] != len(fleet.hosts.resources):
+                self._demand = np.zeros((1, len(fleet.hosts.resources)), np.int64)
+            row = self._demand[0]
+            row[3:] = 0
+            row[0], row[1], row[2] = demand.cpu_milli, demand.memory_bytes, demand.disk_bytes
+        terms = fleet.terms.number(request.terms) if request.terms is not NO_TERMS else 0
         group_set = fleet.groups.set_number(request.groups) if request.groups else 0
         self._terms.ready(terms, group_set)
         self._terms_number[0] = terms
         self._set_number[0] = group_set
         if strategy.draws:
             self._seed[0] = seed_of(request)
-        return demand.reshape(1, -1)
+
+    def _decide_one(self, strategy: Strategy, cursor: int, runners_up: int) -> int:
+        """Decide the request in the arrays; return its row, the rest is in the answer arrays."""
+        self._selectors.ensure_rows()
+        marks, hosts = self._selectors.marks, self.fleet.hosts.arrays
+        ranking, changed = self._rankings.current(strategy.key, marks)
+        if len(changed) > len(self._changed):
+            self._changed = np.zeros(2 * len(changed), np.int64)
+        self._changed[: len(changed)] = changed
+        options = self._options_for(strategy, cursor, runners_up, DRY)
+        key = (strategy.key, runners_up, strategy.needs_mix)
+        tables, groups = self._terms.tables, self.fleet.groups.arrays
+        scratch, mix = self._scratch_for(runners_up), self._mix_for(strategy)
+        directory = self._directories.get(key)
+        if directory is None or not (
+            (at := directory.bundles).hosts is hosts
+            and at.marks is marks
+            and at.groups is groups
+            and at.ranking is ranking
+            and at.tables is tables
+            and at.mix is mix
+            and at.scratch is scratch
+            and at.batch.demand is self._demand
+            and at.batch.changed is self._changed
+        ):
+            batch = Batch(
+                self._demand, self._terms_number, self._set_number, self._seed, self._changed
+            )
+            directory = self._directories[key] = Directory(
+                Bundles(
+                    hosts, marks, groups, ranking, tables, batch, self._out, options, mix, scratch
+                )
+            )
+        if directory.decide(len(changed)) == 0:  # the ranking ran out of blocks
+            rebuild(ranking, hosts, marks)
+            directory.decide(0)
+        return int(self._out.row[0])
 
     def commit(self, request: PlaceRequest, placement: Placement) -> int:
         """Make a placement real and return the VM's number."""
@@ -199,10 +238,12 @@ class Engine:
     def scores(self, request: PlaceRequest) -> Int64Array:
         """Return every host's score for a request, by row; NO_FIT where it does not fit."""
         strategy = self.strategy_of(request)
-        demand = self._ready(request, strategy)
+        self._ready(request, strategy)
         self._selectors.ensure_rows()
         scores = np.zeros(self.fleet.hosts.count, np.int64)
-        batch = Batch(demand, self._terms_number, self._set_number, self._seed, _NO_ROWS)
+        batch = Batch(
+            self._demand, self._terms_number, self._set_number, self._seed, _NO_ROWS
+        )
         judge(
             self.fleet.hosts.arrays,
             self._selectors.marks,
@@ -328,7 +369,7 @@ class Engine:
         The VM columns do not learn of the copies, so this is for snapshots.
         """
         strategy = self.strategy_of(request)
-        demand = self._ready(request, strategy)
+        self._ready(request, strategy)
         self._selectors.ensure_rows()
         copies = np.zeros(self.fleet.hosts.count, np.int64)
         copies_per_host(
@@ -336,7 +377,7 @@ class Engine:
             self._selectors.marks,
             self.fleet.groups.arrays,
             self._terms.tables,
-            Batch(demand, self._terms_number, self._set_number, self._seed, _NO_ROWS),
+            Batch(self._demand, self._terms_number, self._set_number, self._seed, _NO_ROWS),
             strategy.cell_rule,
             self._scratch_for(0),
             copies,
@@ -409,7 +450,6 @@ class Engine:
         *,
         commit: int,
         cursor: int,
-        runners_up: int = 0,
     ) -> None:
         self._selectors.ensure_rows()
         marks = self._selectors.marks
@@ -417,15 +457,8 @@ class Engine:
             memberships = int(np.count_nonzero(group_set)) * self._terms.most_groups
             self.fleet.groups.reserve(3 * memberships)
         ranking, changed = self._rankings.current(strategy.key, marks)
-        options = self._options
-        options[O_SEARCH] = strategy.search
-        options[O_SCORE] = strategy.score
-        options[O_CELL_RULE] = strategy.cell_rule
-        options[O_COMMIT] = commit
-        options[O_CURSOR] = cursor
-        options[O_RUNNERS] = runners_up
-        options[O_NEXT] = 0
-        arrays, scratch = self.fleet.hosts.arrays, self._scratch_for(runners_up)
+        options = self._options_for(strategy, cursor, 0, commit)
+        arrays, scratch = self.fleet.hosts.arrays, self._scratch_for(0)
         mix = self._mix_for(strategy)
         while True:
             answered = decide(
@@ -447,6 +480,19 @@ class Engine:
             changed = _NO_ROWS
         if commit and strategy.turns:
             self.cursor = int(options[O_CURSOR])
+
+    def _options_for(
+        self, strategy: Strategy, cursor: int, runners_up: int, commit: int
+    ) -> Int64Array:
+        options = self._options
+        options[O_SEARCH] = strategy.search
+        options[O_SCORE] = strategy.score
+        options[O_CELL_RULE] = strategy.cell_rule
+        options[O_COMMIT] = commit
+        options[O_CURSOR] = cursor
+        options[O_RUNNERS] = runners_up
+        options[O_NEXT] = 0
+        return options
 
     def _scratch_for(self, runners_up: int) -> Scratch:
         columns, groups = self.fleet.hosts.arrays.headroom.shape[1], self._terms.most_groups

@@ -11,7 +11,8 @@ from pathlib import Path
 from roost.base.errors import Conflict, InvalidRequest
 from roost.fleet.fleet import Fleet
 from roost.model.flow import Answer
-from roost.placement.replay import DecisionRecord, replay
+from roost.placement.engine import Engine
+from roost.placement.replay import DecisionRecord
 from roost.wire.answers import answer_json
 from roost.wire.fleetfile import dump, read_text
 from roost.wire.requestwords import parse_line, write_request
@@ -29,12 +30,12 @@ def answer_bytes(answer: Answer) -> bytes:
     return json.dumps(answer_json(answer), sort_keys=True).encode()
 
 
-def record_json(decision: DecisionRecord, fleet: Fleet, runners_up: int) -> dict[str, object]:
-    """Return a decision that was just taken on this fleet as a document."""
+def record_json(decision: DecisionRecord, digest: str, runners_up: int) -> dict[str, object]:
+    """Return a decision as a document; `digest` is the fleet's before the decision."""
     return {
         "record": VERSION,
         "snapshot": decision.snapshot,
-        "fleet_sha256": fleet_digest(fleet),
+        "fleet_sha256": digest,
         "request": write_request(decision.request),
         "cursor": decision.cursor,
         "runners_up": runners_up,
@@ -57,25 +58,22 @@ def load_record(path: Path | str) -> dict[str, object]:
     return document
 
 
-def replay_record(document: dict[str, object], fleet: Fleet) -> tuple[Answer, bool]:
+def replay_record(document: dict[str, object], engine: Engine) -> tuple[Answer, bool]:
     """Take a recorded decision again; return the answer and whether it is the recorded one.
 
     A mix of typical requests is not in the document: it comes from the fleet, as it did then.
     """
-    digest = fleet_digest(fleet)
+    digest = fleet_digest(engine.fleet)
     if digest != document["fleet_sha256"]:
         raise Conflict(
             "the record belongs to another fleet, or this one has changed since",
             recorded=document["fleet_sha256"],
             fleet=digest,
         )
-    decision = DecisionRecord(
-        snapshot=fleet.version,
-        request=parse_line(str(document["request"])),
+    answer = engine.place(
+        parse_line(str(document["request"])),
+        runners_up=int(str(document["runners_up"])),
         cursor=int(str(document["cursor"])),
-        mix=None,
-        answer=None,  # type: ignore[arg-type]
     )
-    answer = replay(decision, fleet, runners_up=int(str(document["runners_up"])))
     recorded = json.dumps(document.get("answer"), sort_keys=True).encode()
     return answer, answer_bytes(answer) == recorded

@@ -37,3 +37,7 @@ def test_a_load_that_fails_takes_the_notice_back() -> None:
     with pytest.raises(RuntimeError):
         kernels.warm(fail, lambda text: None)
     assert threading.active_count() <= before + 1
+
+
+def test_compiling_everything_asks_every_kind_of_question() -> None:
+    kernels.compile_everything()

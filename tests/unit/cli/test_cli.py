@@ -222,6 +222,39 @@ def test_info_prints_the_scheduling_block(fleet: str) -> None:
     assert found["running_vms"] == 1
 
 
+def test_replay_gives_the_recorded_decision_byte_for_byte(fleet: str, tmp_path: Path) -> None:
+    record = str(tmp_path / "decision.json")
+    asked = ("--cpu", "2", "--memory", "4GiB", "--strategy", "random", "--label", "tier in gold")
+    placed = answer(
+        "place", "--fleet", fleet, *asked, "--group", "g spread zone", "--record", record
+    )
+    again = answer("replay", record, "--fleet", fleet)
+    assert again["same"] is True
+    assert again["decision"] == placed
+    assert "byte for byte" in roost("replay", record, "--fleet", fleet).stdout
+
+
+def test_replay_says_when_the_decision_differs(fleet: str, tmp_path: Path) -> None:
+    record = tmp_path / "decision.json"
+    size = ("--cpu", "2", "--memory", "4GiB")
+    answer("place", "--fleet", fleet, *size, "--record", str(record))
+    record.write_text(record.read_text().replace('"host": "a2"', '"host": "b1"'))
+    assert answer("replay", str(record), "--fleet", fleet, code=1)["same"] is False
+
+
+def test_replay_refuses_another_fleet_and_what_is_no_record(
+    fleet: str, full: str, tmp_path: Path
+) -> None:
+    record = tmp_path / "decision.json"
+    answer("place", "--fleet", fleet, "--cpu", "2", "--memory", "4GiB", "--record", str(record))
+    error = answer("replay", str(record), "--fleet", full, code=4)["error"]
+    assert "another fleet" in error["message"]
+    record.write_text("{}")
+    assert roost("replay", str(record), "--fleet", fleet).exit_code == 2
+    record.write_text("{")
+    assert roost("replay", str(record), "--fleet", fleet).exit_code == 2
+
+
 def test_strategies_are_listed_with_formula_and_default() -> None:
     result = roost("strategies", env={"SCHEDULING_STRATEGY": "best_fit"})
     assert "best_fit (default)" in result.stdout

@@ -89,6 +89,11 @@ def entry_point(function: F) -> F:
     return _compile(function, no_cfunc_wrapper=True)
 
 
+def view_maker(function: F) -> F:
+    """Compile a function that makes array views out of addresses, which needs the counting."""
+    return _compile(function, no_cfunc_wrapper=True, forceinline=True, _nrt=True)
+
+
 def _compile(function: F, **options: bool) -> F:
     # Counting references to the arrays of a bundle at every call costs more than the kernels'
     # own work (measured: three quarters of a decision), so kernels may not allocate.

@@ -1,0 +1,215 @@
+"""A fleet as three dictionaries: what is where, and nothing derived.
+
+Everything a rule asks about (committed, free, members of a group) is added up anew from the VMs.
+"""
+
+from dataclasses import dataclass, field
+
+from roost.model.constraints import NO_CONSTRAINTS, Constraints
+from roost.model.flow import PlaceRequest
+from roost.model.groups import GroupSpec
+from roost.model.hosts import HostSpec, Resource, Scope, TaintEffect
+from roost.model.resources import Demand, NumaMode
+
+WHOLE_DEVICE = 1000
+
+
+@dataclass(frozen=True)
+class VM:
+    """One VM and where it lies."""
+
+    name: str | None
+    host: int
+    demand: Demand
+    constraints: Constraints = NO_CONSTRAINTS
+    groups: tuple[str, ...] = ()
+    devices: tuple[int, ...] = ()
+    cells: tuple[int, ...] = ()
+
+
+@dataclass
+class Row:
+    """One host with its sums."""
+
+    number: int
+    spec: HostSpec
+    capacity: dict[str, int]
+    committed: dict[str, int] = field(default_factory=dict)
+    held: dict[str, int] = field(default_factory=dict)
+    vms: int = 0
+    device_free: list[int] = field(default_factory=list)
+    cell_free: list[list[int]] = field(default_factory=list)
+    lost: bool = False  # a VM has a device or a cell that the host no longer has
+
+    def free(self, resource: str) -> int:
+        """Return what is neither promised nor held."""
+        capacity = self.capacity.get(resource, 0)
+        return capacity - self.committed.get(resource, 0) - self.held.get(resource, 0)
+
+    def domain(self, scope: Scope) -> object:
+        """Return the host's fault domain, or None where it is unknown."""
+        known = {Scope.HOST: self.number, Scope.RACK: self.spec.rack, Scope.ZONE: self.spec.zone}
+        return None if known[scope] == "" else known[scope]
+
+
+@dataclass
+class Ask:
+    """A request beside the facts about its groups."""
+
+    request: PlaceRequest
+    groups: tuple[GroupSpec, ...]
+    members: dict[tuple[str, object], int]  # by group and fault domain of the group's scope
+    sizes: dict[str, int]  # by group, all members
+    fewest: dict[str, int] = field(default_factory=dict)  # by spread group
+
+
+def capacity_of(resource: Resource) -> int:
+    """Return (total - reserve) x ratio, rounded down; unknown is nothing."""
+    if resource.total is None:
+        return 0
+    return max(0, resource.total - resource.reserve) * resource.ratio_milli // 1000
+
+
+def shares(amount: int, cells: tuple[int, ...]) -> list[int]:
+    """Return what each cell gives: the lower one takes the larger half."""
+    if len(cells) == 1:
+        return [amount]
+    return [amount - amount // 2, amount // 2]
+
+
+def add(sums: dict[str, int], demand: Demand) -> None:
+    """Add a demand's amounts to sums by resource."""
+    for resource, amount in demand.amounts():
+        sums[resource] = sums.get(resource, 0) + amount
+
+
+class World:
+    """Hosts by number, VMs by number, holds and groups by name."""
+
+    def __init__(self) -> None:
+        self.hosts: dict[int, HostSpec] = {}
+        self.registered = 0  # host numbers given out, ever
+        self.vms: dict[int, VM] = {}
+        self.holds: dict[str, tuple[int, Demand]] = {}
+        self.groups: dict[str, GroupSpec] = {}
+        self.shunned = False  # some host, ever, had a prefer-not taint
+        self._rows: dict[int, Row] = {}  # sums that are still right, by host
+
+    def copy(self) -> "World":
+        """Return an independent copy."""
+        other = World()
+        other.restore(self)
+        return other
+
+    def restore(self, kept: "World") -> None:
+        """Go back to a copy; numbers that were given out stay given out."""
+        self.hosts, self.vms = dict(kept.hosts), dict(kept.vms)
+        self.holds, self.groups = dict(kept.holds), dict(kept.groups) | self.groups
+        self.registered = max(self.registered, kept.registered)
+        self.shunned |= kept.shunned
+        self._rows = {}
+
+    # Changes
+
+    def set_host(self, number: int, spec: HostSpec) -> None:
+        """Register a host or replace what it registered with."""
+        self.hosts[number] = spec
+        self.registered = max(self.registered, number + 1)
+        self.shunned |= any(taint.effect is TaintEffect.PREFER_NOT for taint in spec.taints)
+        self._rows.pop(number, None)
+
+    def remove_host(self, number: int) -> None:
+        """Take a host away."""
+        del self.hosts[number]
+        self._rows.pop(number, None)
+
+    def put(self, number: int, vm: VM) -> None:
+        """Put a VM on its host, or change the VM."""
+        self.vms[number] = vm
+        self._rows.pop(vm.host, None)
+
+    def remove(self, number: int) -> None:
+        """Take a VM off its host."""
+        self._rows.pop(self.vms.pop(number).host, None)
+
+    def hold(self, name: str, number: int, demand: Demand) -> None:
+        """Keep capacity free on a host."""
+        self.holds[name] = (number, demand)
+        self._rows.pop(number, None)
+
+    def release(self, name: str) -> None:
+        """Give held capacity back."""
+        self._rows.pop(self.holds.pop(name)[0], None)
+
+    # Questions
+
+    def number_of(self, name: str) -> int:
+        """Return the number of the host with this name."""
+        return next(number for number, spec in self.hosts.items() if spec.name == name)
+
+    def rows(self) -> list[Row]:
+        """Return every host with its sums, in host-number order."""
+        missing = set(self.hosts) - set(self._rows)
+        for number in missing:
+            self._rows[number] = _empty(number, self.hosts[number])
+        for vm in self.vms.values():
+            if vm.host in missing:
+                _charge(self._rows[vm.host], vm)
+        for number, demand in self.holds.values():
+            if number in missing:
+                add(self._rows[number].held, demand)
+        return [self._rows[number] for number in sorted(self.hosts)]
+
+    def over_capacity(self) -> bool:
+        """Say whether some host has promised more than it has."""
+        return any(
+            row.lost
+            or any(row.free(resource) < 0 for resource in (*row.committed, *row.held))
+            or any(part < 0 for cell in row.cell_free for part in cell)
+            for row in self.rows()
+        )
+
+    def ask(self, request: PlaceRequest) -> Ask:
+        """Return a request with the member counts of its groups."""
+        names = [group if isinstance(group, str) else group.name for group in request.groups]
+        groups = tuple(self.groups[name] for name in dict.fromkeys(names))
+        members: dict[tuple[str, object], int] = {}
+        sizes = {group.name: 0 for group in groups}
+        rows = {row.number: row for row in self.rows()} if groups else {}
+        for vm in self.vms.values() if groups else ():
+            for group in groups:
+                if group.name in vm.groups:
+                    key = (group.name, rows[vm.host].domain(group.scope))
+                    members[key] = members.get(key, 0) + 1
+                    sizes[group.name] += 1
+        return Ask(request, groups, members, sizes)
+
+
+def _empty(number: int, spec: HostSpec) -> Row:
+    return Row(
+        number,
+        spec,
+        {name: capacity_of(resource) for name, resource in spec.resources()},
+        device_free=[WHOLE_DEVICE for _ in spec.devices],
+        cell_free=[[cell.cpu_milli, cell.memory_bytes] for cell in spec.cells],
+    )
+
+
+def _charge(row: Row, vm: VM) -> None:
+    row.vms += 1
+    add(row.committed, vm.demand)
+    for device in vm.devices:
+        if device < len(row.device_free):
+            row.device_free[device] -= vm.demand.devices.milli
+        else:
+            row.lost = True
+    if vm.demand.numa is NumaMode.ANY:
+        return
+    cpu = shares(vm.demand.cpu_milli, vm.cells)
+    memory = shares(vm.demand.memory_bytes, vm.cells)
+    for position, cell in enumerate(sorted(vm.cells)):
+        if cell < len(row.cell_free):
+            row.cell_free[cell][0] -= cpu[position]
+            row.cell_free[cell][1] -= memory[position]
+        else:
+            row.lost = True

@@ -1,0 +1,113 @@
+"""Twins of the strategies' scores and of the penalties, in Python's big integers.
+
+Lower is better. `fragmentation` and `balance_fit` have no twin here yet.
+"""
+
+from collections.abc import Callable
+
+from roost.model.groups import GroupRule, GroupSpec
+from roost.model.hosts import TaintEffect
+from tests.naive.filters import members_beside, term_holds, tolerates
+from tests.naive.fleet import Ask, Row
+from tests.naive.numbers import REFERENCE, SCORE_ONE, WEIGHT_ONE, WEIGHTS, ratio
+
+#: A prefer-not taint charges half a score, however many there are.
+PREFER_NOT = 50
+
+#: A soft group charges for at most so many members.
+MOST_CHARGED = 16
+
+
+def least_loaded(row: Row, ask: Ask) -> int:
+    """0.4 cpu + 0.4 memory + 0.2 disk of committed / capacity before the placement."""
+    return sum(
+        weight * ratio(row.committed.get(name, 0), row.capacity.get(name, 0))
+        for name, weight in WEIGHTS.items()
+    )
+
+
+def best_fit(row: Row, ask: Ask) -> int:
+    """0.4 cpu + 0.4 memory + 0.2 disk of what stays free, each over the reference host."""
+    amounts = dict(ask.request.demand.amounts())
+    return sum(
+        weight * (ratio(row.free(name), REFERENCE[name]) - ratio(amounts[name], REFERENCE[name]))
+        for name, weight in WEIGHTS.items()
+    )
+
+
+def worst_fit(row: Row, ask: Ask) -> int:
+    """The most left first."""
+    return -best_fit(row, ask)
+
+
+def fewest_vms(row: Row, ask: Ask) -> int:
+    """A hundredth of a score per VM."""
+    return row.vms * (SCORE_ONE // 100)
+
+
+def by_number(row: Row, ask: Ask) -> int:
+    """Every host scores the same."""
+    return 0
+
+
+def dot_product(row: Row, ask: Ask) -> int:
+    """Demand times free amount, each over the reference; half of the fraction bits are dropped."""
+    amounts = dict(ask.request.demand.amounts())
+    total = sum(
+        weight
+        * ratio(amounts[name], REFERENCE[name])
+        * (ratio(row.free(name), REFERENCE[name]) // 2**15)
+        for name, weight in WEIGHTS.items()
+    )
+    return -(total // 2**15)
+
+
+SCORES: dict[str, Callable[[Row, Ask], int]] = {
+    "least_loaded": least_loaded,
+    "best_fit": best_fit,
+    "round_robin": by_number,
+    "random": by_number,
+    "fewest_vms": fewest_vms,
+    "first_fit": by_number,
+    "worst_fit": worst_fit,
+    "dot_product": dot_product,
+}
+
+
+def unmet_preferences(row: Row, ask: Ask) -> int:
+    """Return the weights of the preferences the host does not satisfy."""
+    labels = dict(row.spec.labels)
+    return sum(
+        preference.weight
+        for preference in ask.request.constraints.preferences
+        if not term_holds(preference.term, labels)
+    )
+
+
+def shunned(row: Row, ask: Ask) -> int:
+    """Return what the host's prefer-not taints charge."""
+    tolerations = ask.request.constraints.tolerations
+    disliked = any(
+        taint.effect is TaintEffect.PREFER_NOT and not tolerates(tolerations, taint)
+        for taint in row.spec.taints
+    )
+    return PREFER_NOT if disliked else 0
+
+
+def soft_group(row: Row, ask: Ask, group: GroupSpec) -> int:
+    """Return what one soft group charges."""
+    members = members_beside(row, ask, group)
+    if row.domain(group.scope) is None:
+        return group.weight
+    if group.rule is GroupRule.AFFINITY:
+        return group.weight if ask.sizes[group.name] > 0 and members == 0 else 0
+    if group.rule is GroupRule.ANTI_AFFINITY:
+        return group.weight * min(members, MOST_CHARGED)
+    return group.weight * min(max(0, members - ask.fewest[group.name]), MOST_CHARGED)
+
+
+def penalty(row: Row, ask: Ask) -> int:
+    """Return what preferences, prefer-not taints and soft groups charge the host."""
+    hundredths = unmet_preferences(row, ask) + shunned(row, ask)
+    hundredths += sum(soft_group(row, ask, group) for group in ask.groups if not group.hard)
+    return hundredths * WEIGHT_ONE
