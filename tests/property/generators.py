@@ -202,7 +202,7 @@ def request(climate: Climate, number: object, name: str | None = None) -> PlaceR
     """Return a request."""
     rng = stream(climate.seed, "request", number)
     groups: tuple[GroupSpec | str, ...] = ()
-    if climate.has("groups", rng, 0.7):
+    if climate.has("groups", rng, 0.5):
         groups = tuple(rng.sample(climate.groups, rng.choice((1, 1, 1, 2, 3))))
         groups = tuple(each if rng.random() < 0.5 else each.name for each in groups)
     return PlaceRequest(
@@ -225,10 +225,10 @@ def demand(climate: Climate, rng: Random) -> Demand:
     if rng.random() < 0.03:  # larger than most hosts
         cpu, memory = 10 * cpu, 10 * memory
     extended: tuple[tuple[str, int], ...] = ()
-    if climate.has("extended", rng, 0.5):
+    if climate.has("extended", rng, 0.3):
         extended = tuple((name, rng.randint(0, 3)) for name in EXTENDED if rng.random() < 0.6)
-    devices = device_demand(rng) if climate.has("devices", rng, 0.5) else None
-    numa = rng.choice(tuple(NumaMode)) if climate.has("cells", rng, 0.7) else NumaMode.ANY
+    devices = device_demand(rng) if climate.has("devices", rng, 0.35) else None
+    numa = rng.choice(tuple(NumaMode)) if climate.has("cells", rng, 0.5) else NumaMode.ANY
     return Demand(cpu, memory, disk, extended, devices, numa)
 
 
@@ -246,7 +246,7 @@ def device_demand(rng: Random) -> DeviceDemand:
 def constraints(climate: Climate, rng: Random) -> Constraints:
     """Return the rules and wishes of a request; most requests have few."""
     asked = Constraints()
-    if climate.has("labels", rng, 0.5):
+    if climate.has("labels", rng, 0.35):
         asked = replace(asked, labels=tuple(term(rng) for _ in range(rng.randint(1, 2))))
     if climate.has("taints", rng, 0.5):
         asked = replace(asked, tolerations=_tolerations(rng))
@@ -256,17 +256,17 @@ def constraints(climate: Climate, rng: Random) -> Constraints:
         asked = replace(asked, driver=rng.choice(("qemu", "xen")))
     if climate.has("hardware", rng, 0.2):
         asked = replace(asked, capabilities=tuple(rng.sample(("live", "nested"), 1)))
-    if climate.has("places", rng, 0.3):
+    if climate.has("places", rng, 0.2):
         asked = replace(asked, zones=tuple(rng.sample((*ZONES, "nowhere"), 2)))
     if climate.has("places", rng, 0.2):
         asked = replace(asked, racks=tuple(rng.sample((*RACKS, "nowhere"), 3)))
     if climate.has("places", rng, 0.2):
         asked = replace(asked, sites=(rng.choice((*SITES, "nowhere")),))
-    if climate.has("names", rng, 0.3):
+    if climate.has("names", rng, 0.15):
         asked = replace(asked, pinned=_host_names(rng, 8))
     if climate.has("names", rng, 0.5):
         asked = replace(asked, excluded=_host_names(rng, 5))
-    if climate.has("predicates", rng, 0.5):
+    if climate.has("predicates", rng, 0.35):
         asked = replace(asked, predicate=rng.choice(PREDICATES))
     if climate.has("preferences", rng, 0.6):
         wishes = tuple(Preference(term(rng), rng.randint(1, 100)) for _ in range(rng.randint(1, 3)))

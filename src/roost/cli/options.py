@@ -6,12 +6,14 @@ the two can never mean different things; `takes_request` adds them all to a comm
 
 import functools
 import inspect
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
+from roost.app.settings import variable
 from roost.base.errors import InvalidRequest, RoostError
 from roost.cli.screen import Output, show_error
 from roost.model.flow import PlaceRequest
@@ -167,7 +169,9 @@ def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(**values)
         except RoostError as error:
-            show_error(error, values.get("output") or Output.TABLE)
+            # Reading the settings may be what failed, so only the variable is looked at.
+            json_set = os.environ.get(variable("output")) == Output.JSON
+            show_error(error, values.get("output") or (Output.JSON if json_set else Output.TABLE))
             raise typer.Exit(error.exit_code) from None
 
     return wrapper

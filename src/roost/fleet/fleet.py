@@ -239,7 +239,7 @@ class Fleet:
         def take_back() -> None:
             for number in reversed(range(first, first + count)):
                 self.remove(number)
-            self.vms.forget_from(first)  # so that VMs put back after this get their old numbers
+            self.vms.forget_from(first)
 
         self._on_undo(take_back)
         return first
@@ -255,10 +255,12 @@ class Fleet:
         demand = vms.demand[number].copy()
         rest = [int(c[number]) for c in (vms.terms, vms.group_set, vms.devices, vms.cells)]
         vms.remove(number)
-        self._on_undo(lambda: self._put_back(name, row, demand, rest))
 
-    def _put_back(self, name: str | None, row: int, demand: Int64Array, rest: list[int]) -> None:
-        self.apply(name, row, demand, *rest)
+        def put_back() -> None:
+            vms.use_next(number)
+            self.apply(name, row, demand, *rest)
+
+        self._on_undo(put_back)
 
     def resize(self, number: int, demand: Int64Array) -> None:
         """Change a VM's amounts in place; its devices and cells stay."""

@@ -24,7 +24,7 @@ class VMTable:
         self.alive = 0
         self.names: dict[int, str] = {}
         self.numbers: dict[str, int] = {}
-        self._free: list[int] = []
+        self._free: dict[int, None] = {}  # rows to use again, the last freed first
         self._allocate(capacity, resources)
 
     def _allocate(self, capacity: int, resources: int) -> None:
@@ -59,7 +59,7 @@ class VMTable:
     ) -> int:
         """Fill a row and return its number."""
         if self._free:
-            number = self._free.pop()
+            number = self._free.popitem()[0]
         else:
             number = self.count
             self.ensure(number + 1, self.demand.shape[1])
@@ -99,15 +99,21 @@ class VMTable:
     def remove(self, number: int) -> None:
         """Give a row back."""
         self.host[number] = -1
-        self._free.append(number)
+        self._free[number] = None
         self.alive -= 1
         name = self.names.pop(number, None)
         if name is not None:
             del self.numbers[name]
 
+    def use_next(self, number: int) -> None:
+        """Let the next `add` fill this free row, so that a VM that comes back keeps its number."""
+        del self._free[number]
+        self._free[number] = None
+
     def forget_from(self, first: int) -> None:
-        """Take back `add_many`: the rows from `first` on, all just removed, were never there."""
-        del self._free[len(self._free) - (self.count - first) :]
+        """Take back `add_many`: the rows from `first` on, all free again, were never there."""
+        for number in range(first, self.count):
+            del self._free[number]
         self.count = first
 
     def drop_last(self, count: int) -> None:

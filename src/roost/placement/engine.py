@@ -48,6 +48,7 @@ from roost.placement.kernels.decide import (
 from roost.placement.kernels.directory import Bundles, Directory
 from roost.placement.kernels.fragments import MixArrays
 from roost.placement.kernels.keys import SCORE_ONE
+from roost.placement.kernels.losses import Losses, first_not_survived
 from roost.placement.kernels.ranking import M_FREE_BLOCKS, rebuild
 from roost.placement.kernels.scan import PART_PENALTY, PARTS
 from roost.placement.kernels.search import MOST
@@ -322,10 +323,7 @@ class Engine:
         return DecisionColumns(out.row, out.score, out.devices, out.cells, first)
 
     def _place_all(self, columns: RequestColumns, strategy: Strategy, commit: int) -> Decisions:
-        # Terms and group sets are small numbers: one key for both makes finding the pairs quick.
-        sets = len(self.fleet.groups.sets())
-        keys = np.unique(columns.terms.astype(np.int64) * sets + columns.group_set)
-        self._terms.ready_all({divmod(key, sets) for key in keys.tolist()})
+        self._ready_terms(columns.terms, columns.group_set)
         out = _answers(len(columns))
         self._run(
             columns.demand,
@@ -338,6 +336,12 @@ class Engine:
             cursor=self.cursor,
         )
         return out
+
+    def _ready_terms(self, terms: Int32Array, group_set: Int32Array) -> None:
+        # Terms and group sets are small numbers: one key for both makes finding the pairs quick.
+        sets = len(self.fleet.groups.sets())
+        keys = np.unique(terms.astype(np.int64) * sets + group_set)
+        self._terms.ready_all({divmod(key, sets) for key in keys.tolist()})
 
     def _adopt(
         self,
@@ -385,29 +389,40 @@ class Engine:
         self.fleet.changes.add_many(np.flatnonzero(copies))
         return copies
 
-    def survives(self, lost: Int64Array, numbers: Int64Array) -> bool:
-        """Say whether these VMs would find new hosts if these hosts went away; all is put back."""
-        fleet, vms = self.fleet, self.fleet.vms
+    def first_not_survived(self, losses: Losses) -> int:
+        """Return the first loss whose VMs would not all find new hosts, or the number of losses.
+
+        Everything is put back, so the fleet does not change; it is still one for snapshots.
+        """
         strategy = strategy_named(self.default_strategy)
-        took = fleet.hosts.arrays.takes[lost].copy()
-        fleet.hosts.arrays.takes[lost] = False
-        fleet.changes.add_many(lost)
-        grouped = numbers[vms.group_set[numbers] > 0].tolist()
-        for number in grouped:
-            fleet.count_groups(int(vms.group_set[number]), int(vms.host[number]), -1)
-        cursor = self.cursor
-        columns = RequestColumns(
-            vms.demand[numbers], vms.terms[numbers], vms.group_set[numbers], _seeds(numbers, strategy)
-        )
-        out = self._place_all(columns, strategy, UNTIL_REFUSAL)
-        survived = bool((out.row >= 0).all())
-        self._take_back(columns, out, strategy)
-        self.cursor = cursor
-        for number in grouped:
-            fleet.count_groups(int(vms.group_set[number]), int(vms.host[number]), 1)
-        fleet.hosts.arrays.takes[lost] = took
-        fleet.changes.add_many(lost)
-        return survived
+        self._ready_terms(losses.terms, losses.group_set)
+        self._selectors.ensure_rows()
+        marks, arrays = self._selectors.marks, self.fleet.hosts.arrays
+        ranking, changed = self._rankings.current(strategy.key, marks)
+        if len(changed):
+            rebuild(ranking, arrays, marks)
+        self.fleet.groups.reserve(3 * int(np.count_nonzero(losses.group_set)))
+        out = _answers(len(losses.terms), len(losses.hosts) + _MOST_RUNNERS)
+        options = self._options_for(strategy, self.cursor, 0, UNTIL_REFUSAL)
+        lost = 0
+        while True:
+            lost = first_not_survived(
+                arrays,
+                marks,
+                self.fleet.groups.arrays,
+                ranking,
+                self._terms.tables,
+                losses,
+                out,
+                options,
+                self._mix_for(strategy),
+                self._scratch_for(0),
+                lost,
+            )
+            if lost >= 0:
+                return lost
+            rebuild(ranking, arrays, marks)
+            lost = -1 - lost
 
     def withdraw_last(self, count: int, request: PlaceRequest) -> None:
         """Take back the VMs that were placed last, for snapshots."""
@@ -526,18 +541,14 @@ class Engine:
 NO_FIT = MOST
 
 
-def _seeds(numbers: Int64Array, strategy: Strategy) -> Int64Array:
-    return numbers if strategy.draws else _NO_SEED
-
-
-def _answers(count: int) -> Decisions:
+def _answers(count: int, runners: int = _MOST_RUNNERS) -> Decisions:
     return Decisions(
         row=np.full(count, -1, np.int32),
         score=np.zeros(count, np.int64),
         devices=np.zeros(count, np.int64),
         cells=np.zeros(count, np.int64),
-        runner_row=np.full(_MOST_RUNNERS, -1, np.int64),
-        runner_score=np.zeros(_MOST_RUNNERS, np.int64),
+        runner_row=np.full(runners, -1, np.int64),
+        runner_score=np.zeros(runners, np.int64),
         parts=np.zeros(PARTS, np.int64),
     )
 

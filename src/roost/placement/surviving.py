@@ -17,6 +17,7 @@ from roost.model.flow import PlaceRequest
 from roost.model.hosts import Scope
 from roost.placement.batching import RequestColumns
 from roost.placement.engine import Engine
+from roost.placement.kernels.losses import Losses
 from roost.placement.kernels.keys import REFERENCE_CPU, REFERENCE_DISK, REFERENCE_MEMORY
 
 #: Losses of several domains at once are tried on so many samples.
@@ -91,27 +92,52 @@ class Rehearsal:
     def _not_survived(self, copies: int, scope: Scope, losses: int) -> str:
         """Return the names of domains whose loss would not be survived, or nothing."""
         self.set_copies(copies)
-        fleet = self._world.fleet
         domains = self._domains(scope).tolist()
-        rows_by_domain = _grouped(fleet.hosts.arrays.domain[: fleet.hosts.count, scope])
-        vms_by_host = _grouped(fleet.vms.host[: fleet.vms.count])
-        for lost in [*self._suspects, *_losses(domains, losses)]:
-            rows = np.concatenate([rows_by_domain.get(each, _NONE) for each in lost])
-            numbers = np.concatenate([_NONE, *(vms_by_host.get(r, _NONE) for r in rows.tolist())])
-            if len(numbers) and not self._world.survives(rows, self._largest_first(numbers)):
-                if lost not in self._suspects:
-                    self._suspects.insert(0, lost)
-                return ", ".join(self._name(scope, each) for each in lost)
-        return ""
+        tried = [*self._suspects, *_losses(domains, losses)]
+        if not tried:
+            return ""
+        at = self._world.first_not_survived(self._losses_of(tried, scope))
+        if at == len(tried):
+            return ""
+        if tried[at] not in self._suspects:
+            self._suspects.insert(0, tried[at])
+        return ", ".join(self._name(scope, each) for each in tried[at])
 
-    def _largest_first(self, numbers: Int64Array) -> Int64Array:
-        demand = self._world.fleet.vms.demand[numbers]
+    def _losses_of(self, tried: list[tuple[int, ...]], scope: Scope) -> Losses:
+        """Return the losses as columns, the largest VM of each first."""
+        fleet, vms = self._world.fleet, self._world.fleet.vms
+        rows_in = _grouped(fleet.hosts.arrays.domain[: fleet.hosts.count, scope])
+        order = self._size_order()
+        vms_on = _grouped(vms.host[: vms.count], order)
+        hosts, numbers = [], []
+        for lost in tried:
+            rows = np.concatenate([rows_in.get(each, _NONE) for each in lost])
+            hosts.append(rows)
+            numbers.append(_merged([vms_on[row] for row in rows.tolist() if row in vms_on]))
+        picked = np.concatenate([_NONE, *numbers])
+        picked = order[picked]  # from the place in the order of sizes to the number of the VM
+        draws = self._world.strategy_of(self._request).draws
+        return Losses(
+            _starts(hosts),
+            np.concatenate([_NONE, *hosts]),
+            _starts(numbers),
+            vms.demand[picked],
+            vms.terms[picked],
+            vms.group_set[picked],
+            picked if draws else _NONE,
+            vms.host[picked].astype(np.int64),
+        )
+
+    def _size_order(self) -> Int64Array:
+        """Return all VM numbers, the largest VM first."""
+        vms = self._world.fleet.vms
+        demand = vms.demand[: vms.count]
         size = (
             0.4 * demand[:, CPU] / REFERENCE_CPU
             + 0.4 * demand[:, MEMORY] / REFERENCE_MEMORY
             + 0.2 * demand[:, DISK] / REFERENCE_DISK
         )
-        return numbers[np.lexsort((numbers, -size))]
+        return np.argsort(-size, kind="stable")
 
     def _name(self, scope: Scope, domain: int) -> str:
         hosts = self._world.fleet.hosts
@@ -122,12 +148,25 @@ class Rehearsal:
 _NONE = np.zeros(0, np.int64)
 
 
-def _grouped(owner: Int64Array) -> dict[int, Int64Array]:
-    """Return the positions of every value that is not negative."""
-    order = np.argsort(owner, kind="stable")
-    values, starts = np.unique(owner[order], return_index=True)
-    parts = np.split(order, starts[1:])
+def _grouped(owner: Int64Array, order: Int64Array | None = None) -> dict[int, Int64Array]:
+    """Return the positions of every owner that is not negative, in the given order if any.
+
+    With an order, a position is the place in that order.
+    """
+    ordered = owner if order is None else owner[order]
+    by_owner = np.argsort(ordered, kind="stable")
+    values, starts = np.unique(ordered[by_owner], return_index=True)
+    parts = np.split(by_owner, starts[1:])
     return {int(v): part for v, part in zip(values, parts, strict=True) if v >= 0}
+
+
+def _merged(places: list[Int64Array]) -> Int64Array:
+    """Return several ascending lists as one."""
+    return places[0] if len(places) == 1 else np.sort(np.concatenate([_NONE, *places]))
+
+
+def _starts(parts: list[Int64Array]) -> Int64Array:
+    return np.cumsum([0, *(len(part) for part in parts)])
 
 
 def _losses(domains: list[int], losses: int) -> list[tuple[int, ...]]:

@@ -310,6 +310,11 @@ def test_without_a_fleet_the_service_is_unavailable() -> None:
     assert error["code"] == "agent_service_unavailable"
 
 
+def test_json_set_in_the_environment_holds_for_errors_too() -> None:
+    result = roost("place", "--cpu", "1", "--memory", "1GiB", env={"ROOST_OUTPUT": "json"})
+    assert json.loads(result.stdout)["error"]["code"] == "agent_service_unavailable"
+
+
 def test_fleet_comes_from_the_environment(fleet: str) -> None:
     found = answer("place", "--cpu", "1", "--memory", "1GiB", env={"ROOST_FLEET": fleet})
     assert found["host"] == "a2"
