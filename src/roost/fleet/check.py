@@ -95,7 +95,7 @@ def _without_vms(fleet: Fleet) -> HostArrays:
         device_free=np.where(old.device_free >= 0, WHOLE_DEVICE, -1).astype(np.int64),
         device_info=old.device_info.copy(),
         cell_free=np.where(
-            (old.cell_capacity > 0).any(axis=2)[:, :, None], old.cell_capacity, -1
+            np.any(old.cell_capacity > 0, axis=2, keepdims=True), old.cell_capacity, -1
         ).astype(np.int64),
         cell_capacity=old.cell_capacity.copy(),
         takes=old.takes.copy(),
@@ -128,7 +128,9 @@ def _check_groups(fleet: Fleet) -> None:
 def _check_capacity(fleet: Fleet) -> None:
     arrays = fleet.hosts.arrays
     count = fleet.hosts.count
-    over = np.argwhere(arrays.committed[:count] + fleet.hosts.held[:count] > arrays.capacity[:count])
+    over = np.argwhere(
+        arrays.committed[:count] + fleet.hosts.held[:count] > arrays.capacity[:count]
+    )
     for row, resource in over[:1].tolist():
         raise InvariantBroken(
             f"host {fleet.hosts.names[row]!r} promised more "

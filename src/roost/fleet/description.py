@@ -84,7 +84,9 @@ def describe(fleet: "Fleet") -> FleetDescription:
             VMSpec(
                 name=fleet.vms.names.get(number, f"vm-{number}"),
                 host=hosts.names[row],
-                demand=Demand(*amounts[:3], extended, terms.devices, terms.numa),
+                demand=Demand(
+                    amounts[0], amounts[1], amounts[2], extended, terms.devices, terms.numa
+                ),
                 constraints=terms.constraints,
                 groups=tuple(fleet.groups.specs[group].name for group in groups),
                 devices=positions(int(fleet.vms.devices[number])),
@@ -96,8 +98,7 @@ def describe(fleet: "Fleet") -> FleetDescription:
         groups=tuple(fleet.groups.specs.values),
         vms=tuple(vms),
         holds=tuple(
-            HoldSpec(name, hosts.names[hold.row], hold.demand)
-            for name, hold in fleet.holds.items()
+            HoldSpec(name, hosts.names[hold.row], hold.demand) for name, hold in fleet.holds.items()
         ),
         used=tuple(
             UsedSpec(

@@ -126,10 +126,8 @@ class Fleet:
         before = self.hosts.spec(row)
         extended = tuple(name for name, _ in spec.extended)
         self._ensure(0, len(spec.devices), len(spec.cells), extended)
-        old = (before.zone, before.rack, before.devices, before.cells)
-        moves = old != (spec.zone, spec.rack, spec.devices, spec.cells)
         # VMs are charged to domains, and by position to devices and cells: off, then on again.
-        numbers = self.vms.on_host(row).tolist() if moves else []
+        numbers = self.vms.on_host(row).tolist()
         for number in numbers:
             self._charge(number, -1)
         self.hosts.write_spec(row, spec)

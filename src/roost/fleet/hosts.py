@@ -15,7 +15,10 @@
 The columns that decisions also change are in `HostArrays` (layout.py).
 """
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 from roost.fleet.interning import Interned
 from roost.fleet.labels import Labels
@@ -24,7 +27,7 @@ from roost.fleet.layout import (
     SLOTS,
     UNLIMITED,
     HostArrays,
-    Int64Array,
+    copied,
     refresh_extras,
     refresh_ratios,
 )
@@ -185,9 +188,7 @@ class HostTable:
         """Recompute every derived column of one host."""
         arrays = self.arrays
         width = len(self.resources)
-        arrays.headroom[row, :width] = (
-            arrays.capacity[row] - arrays.committed[row] - self.held[row]
-        )
+        arrays.headroom[row, :width] = arrays.capacity[row] - arrays.committed[row] - self.held[row]
         limit = int(self.max_vms[row])
         slots = UNLIMITED if limit < 0 else limit
         arrays.headroom[row, width + SLOTS] = slots - arrays.vm_count[row]
@@ -258,9 +259,9 @@ class HostTable:
             if isinstance(value, np.ndarray | list | dict | Interned | Labels):
                 value = value.copy()
             setattr(other, name, value)
-        other.arrays = HostArrays(*(array.copy() for array in self.arrays))
+        other.arrays = copied(self.arrays)
         return other
 
 
-def _paste(into: Int64Array, old: Int64Array) -> None:
+def _paste(into: npt.NDArray[Any], old: npt.NDArray[Any]) -> None:
     into[tuple(slice(0, length) for length in old.shape)] = old

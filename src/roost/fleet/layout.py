@@ -71,6 +71,11 @@ class HostArrays(NamedTuple):
     takes: BoolArray
 
 
+def copied(hosts: HostArrays) -> HostArrays:
+    """Return an independent copy of the host columns."""
+    return HostArrays._make(array.copy() for array in hosts)
+
+
 def refresh_ratios(headroom: Int64Array, row: int, resources: int) -> None:
     """Recompute the ratio columns of one host's headroom."""
     cpu = min(headroom[row, CPU], MOST_RATIO_CPU)

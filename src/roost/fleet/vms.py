@@ -11,7 +11,10 @@
 Names are kept only for VMs that have one: a simulated million needs none.
 """
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 from roost.fleet.layout import Int32Array, Int64Array
 
@@ -42,11 +45,11 @@ class VMTable:
             return
         while capacity < rows:
             capacity += max(16, capacity // 2)
-        before = (self.host, self.demand, self.terms, self.group_set, self.devices, self.cells)
+        names = ("host", "demand", "terms", "group_set", "devices", "cells")
+        before: list[npt.NDArray[Any]] = [getattr(self, name) for name in names]
         self._allocate(capacity, resources)
-        after = (self.host, self.demand, self.terms, self.group_set, self.devices, self.cells)
-        for new, old in zip(after, before, strict=True):
-            new[tuple(slice(0, length) for length in old.shape)] = old
+        for name, old in zip(names, before, strict=True):
+            getattr(self, name)[tuple(slice(0, length) for length in old.shape)] = old
 
     def add(
         self,

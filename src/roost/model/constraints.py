@@ -43,8 +43,7 @@ class LabelTerm:
     values: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.operator, LabelOperator):
-            object.__setattr__(self, "operator", label_operator(self.operator))
+        object.__setattr__(self, "operator", label_operator(self.operator))
         bare = self.operator in (LabelOperator.EXISTS, LabelOperator.ABSENT)
         if bare and self.values:
             raise InvalidRequest(f"label operator {self.operator.value!r} takes no value")

@@ -65,7 +65,7 @@ def _fill(world: Engine, request: PlaceRequest) -> int:
     if (
         request.groups
         or (asks and world.strategy_of(request).needs_mix)
-        or (predicate is not None and not predicate.stable)
+        or (predicate is not None and not predicate.stable)  # refused there
     ):
         return len(_count_one_by_one(world, request))
     return int(world.fill_hosts(request).sum())

@@ -242,9 +242,7 @@ class Engine:
         self._ready(request, strategy)
         self._selectors.ensure_rows()
         scores = np.zeros(self.fleet.hosts.count, np.int64)
-        batch = Batch(
-            self._demand, self._terms_number, self._set_number, self._seed, _NO_ROWS
-        )
+        batch = Batch(self._demand, self._terms_number, self._set_number, self._seed, _NO_ROWS)
         judge(
             self.fleet.hosts.arrays,
             self._selectors.marks,
@@ -264,7 +262,7 @@ class Engine:
         """Place and commit each in turn; one that fits nowhere is answered and left out."""
         self._check_batch(requests)
         answers: list[Answer] = []
-        for strategy, run in groupby(requests, key=self.strategy_of):
+        for (strategy, _), run in groupby(requests, key=self._batch_key):
             rest = list(run)
             while rest:
                 placements = self._place_until_refusal(rest, strategy)
@@ -273,6 +271,15 @@ class Engine:
                 if rest:  # explained against the fleet as the request saw it
                     answers.append(self.reject(rest.pop(0)))
         return answers
+
+    def _batch_key(self, request: PlaceRequest) -> tuple[Strategy, str]:
+        """Return what requests must share to be decided in one call of the kernel.
+
+        A predicate that depends on amounts is evaluated before the call, so it stands alone.
+        """
+        predicate = request.constraints.predicate
+        alone = predicate is not None and not predicate.stable
+        return self.strategy_of(request), request.name if alone else ""
 
     def _check_batch(self, requests: Sequence[PlaceRequest]) -> None:
         """Refuse a broken batch before anything changes."""
@@ -318,6 +325,7 @@ class Engine:
     ) -> DecisionColumns:
         """Place and commit requests that are already columns; refused ones get row -1."""
         strategy = strategy_named(strategy_name or self.default_strategy)
+        self._terms.refuse_restless(columns.terms)
         out = self._place_all(columns, strategy, COMMIT)
         first = self._adopt(columns, out, strategy, None)
         return DecisionColumns(out.row, out.score, out.devices, out.cells, first)

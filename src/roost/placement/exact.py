@@ -84,7 +84,7 @@ class _Program:
         return rows.tolist()
 
     def _seats_of(self, index: int, request: PlaceRequest) -> list[_Seat]:
-        seats = []
+        seats: list[_Seat] = []
         for row in self._candidates(request):
             for devices in self._device_choices(request, row):
                 for cells in self._cell_choices(request, row):
@@ -118,7 +118,9 @@ class _Program:
     def _cell_choices(self, request: PlaceRequest, row: int) -> list[tuple[int, ...]]:
         if request.demand.numa is NumaMode.ANY:
             return [()]
-        cells = [c for c, free in enumerate(self._fleet.hosts.arrays.cell_free[row]) if free[0] >= 0]
+        cells = [
+            c for c, free in enumerate(self._fleet.hosts.arrays.cell_free[row]) if free[0] >= 0
+        ]
         if request.demand.numa is NumaMode.ONE_CELL:
             return [(cell,) for cell in cells]
         return [(first, second) for first in cells for second in cells if first < second]

@@ -56,6 +56,8 @@ def place_group(engine: Engine, requests: Sequence[PlaceRequest]) -> GroupAnswer
 
     found, exhaustive = search(engine, requests)
     if found is None:
-        refused = replace(rejection, message=f"{rejection.message} (no way to place all {len(requests)})")
+        refused = replace(
+            rejection, message=f"{rejection.message} (no way to place all {len(requests)})"
+        )
         return GroupAnswer((), EXACT, refused, exhaustive)
     return GroupAnswer(found, EXACT)

@@ -220,10 +220,12 @@ def _message(
         there = " and ".join(amount_text(each.resource, each.free) for each in larger)
         parts.append(f"it is larger than any host: it asks for {asked}, the largest has {there}")
     listed = ", ".join(f"{count.first} {count.reason.value}" for count in counts if count.first)
-    parts.append(f"{len(verdicts.rows)} hosts refused ({listed})")
+    hosts = "1 host" if len(verdicts.rows) == 1 else f"{len(verdicts.rows)} hosts"
+    parts.append(f"{hosts} refused ({listed})")
     if miss is not None and not larger:
         short = " and ".join(amount_text(each.resource, each.short) for each in miss.shortages)
-        parts.append(f"nearest: short by {short} on {miss.hosts} hosts such as {miss.host}")
+        where = f"{miss.hosts} hosts such as {miss.host}" if miss.hosts > 1 else miss.host
+        parts.append(f"nearest: short by {short} on {where}")
     if fixes:
         parts.append(f"smallest fix: {fix_text(fixes[0])}")
     return f"no host for VM {request.name!r}: " + "; ".join(parts)

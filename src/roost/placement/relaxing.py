@@ -1,4 +1,4 @@
-"""A request with one rule lifted, for every rule it has: what a smallest fix is looked for among."""
+"""A request with one rule lifted, for every rule it has: where a smallest fix is looked for."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,7 +23,10 @@ def relaxations(question: Question, request: PlaceRequest) -> Iterator[tuple[str
             yield rule, replace(request, groups=rest)
     demand = request.demand
     if demand.numa is not NumaMode.ANY:
-        yield f"numa {demand.numa.value}", replace(request, demand=replace(demand, numa=NumaMode.ANY))
+        yield (
+            f"numa {demand.numa.value}",
+            replace(request, demand=replace(demand, numa=NumaMode.ANY)),
+        )
     if demand.devices is not None and demand.devices.models:
         models = ", ".join(demand.devices.models)
         devices = replace(demand.devices, models=())

@@ -123,7 +123,7 @@ STRATEGIES: dict[str, Strategy] = {
         Strategy(
             "balance_fit",
             "even out NUMA cells: the host whose cells differ most, in its emptier cell",
-            "min 1 - (largest - smallest free share of a cell) for VMs in one cell; first fit for others",
+            "min 1 - (largest - smallest free share of a cell); first fit unless in one cell",
             BY_SCAN,
             KEY_POSITION,
             SCORE_BALANCE,
@@ -141,7 +141,7 @@ STRATEGIES: dict[str, Strategy] = {
         Strategy(
             "fragmentation",
             "keep what is left usable for the requests that typically come",
-            "min worth before - worth after, worth = sum over typical requests of size x slots left",
+            "min worth lost, worth = sum over typical requests of size x slots left",
             BY_SCAN,
             KEY_POSITION,
             SCORE_FRAGMENTS,

@@ -17,8 +17,8 @@ from roost.model.flow import PlaceRequest
 from roost.model.hosts import Scope
 from roost.placement.batching import RequestColumns
 from roost.placement.engine import Engine
-from roost.placement.kernels.losses import Losses
 from roost.placement.kernels.keys import REFERENCE_CPU, REFERENCE_DISK, REFERENCE_MEMORY
+from roost.placement.kernels.losses import Losses
 
 #: Losses of several domains at once are tried on so many samples.
 _SAMPLES = 64
@@ -108,7 +108,7 @@ class Rehearsal:
         fleet, vms = self._world.fleet, self._world.fleet.vms
         rows_in = _grouped(fleet.hosts.arrays.domain[: fleet.hosts.count, scope])
         order = self._size_order()
-        vms_on = _grouped(vms.host[: vms.count], order)
+        vms_on = _grouped(vms.host[: vms.count].astype(np.int64), order)
         hosts, numbers = [], []
         for lost in tried:
             rows = np.concatenate([rows_in.get(each, _NONE) for each in lost])
@@ -141,7 +141,11 @@ class Rehearsal:
 
     def _name(self, scope: Scope, domain: int) -> str:
         hosts = self._world.fleet.hosts
-        names = {Scope.HOST: hosts.names, Scope.RACK: hosts.racks, Scope.ZONE: hosts.zones}
+        names = {
+            Scope.HOST: hosts.names,
+            Scope.RACK: hosts.racks.values,
+            Scope.ZONE: hosts.zones.values,
+        }
         return f"{scope.label} {names[scope][domain]}"
 
 

@@ -6,13 +6,14 @@ compare. A row is compiled again when hosts' attributes changed since.
 """
 
 from collections.abc import Hashable
+from functools import partial
 
 import numpy as np
 
 from roost.base.errors import InvalidRequest
 from roost.fleet.description import NUMA_NUMBERS, model_mask
 from roost.fleet.fleet import Fleet
-from roost.fleet.layout import Int64Array
+from roost.fleet.layout import Int32Array, Int64Array
 from roost.model.constraints import Constraints, Terms
 from roost.model.groups import GroupRule
 from roost.model.hosts import Scope, TaintEffect
@@ -76,10 +77,10 @@ class TermsTables:
         if restless or self._compiled_at[number] != head:
             self._compile(number)
             self._compiled_at[number] = head
-        if group_set and self._spreads(group_set):
-            if restless or self._spread_at[number] != head:
-                self._compare_domains(number)
-                self._spread_at[number] = head
+        behind = restless or self._spread_at[number] != head
+        if group_set and behind and self._spreads(group_set):
+            self._compare_domains(number)
+            self._spread_at[number] = head
 
     def ready_all(self, pairs: set[tuple[int, int]]) -> None:
         """Make many pairs of terms and group set usable at the same time."""
@@ -94,6 +95,12 @@ class TermsTables:
     def _depends_on_amounts(self, number: int) -> bool:
         predicate = self._fleet.terms[number].constraints.predicate
         return predicate is not None and not predicate.stable
+
+    def refuse_restless(self, numbers: Int32Array) -> None:
+        """Refuse terms whose predicate would have to be evaluated between two decisions."""
+        for number in np.unique(numbers).tolist():
+            if self._depends_on_amounts(number):
+                raise InvalidRequest("a predicate that depends on amounts cannot be in columns")
 
     def _grow(self, count: int) -> None:
         missing = count - len(self._compiled_at)
@@ -197,9 +204,8 @@ class TermsTables:
         labels = self._fleet.hosts.labels
         for preference in terms.constraints.preferences:
             term = preference.term
-            selector = self._selectors.get(
-                ("wish", term), lambda rows, term=term: labels.matches(term, rows), listed=False
-            )
+            column = partial(labels.matches, term)
+            selector = self._selectors.get(("wish", term), column, listed=False)
             wishes += [selector.word, selector.shift, preference.weight]
         shunning = any(
             taint.effect is TaintEffect.PREFER_NOT
@@ -233,8 +239,7 @@ class TermsTables:
     def _spreads(self, group_set: int) -> bool:
         groups = self._fleet.groups
         return any(
-            groups.specs[group].rule is GroupRule.SPREAD
-            for group in groups.set_members(group_set)
+            groups.specs[group].rule is GroupRule.SPREAD for group in groups.set_members(group_set)
         )
 
     def _compare_domains(self, number: int) -> None:

@@ -43,8 +43,8 @@ class Verdicts:
     def passing_all_but(self, reasons: frozenset[Reason]) -> BoolArray:
         """Return which hosts fail nothing beside these reasons."""
         others = [index for index, each in enumerate(self.filters) if each.reason not in reasons]
-        out: BoolArray = ~self.failed[others].any(axis=0)
-        return out
+        passing: BoolArray = ~np.any(self.failed[others], axis=0)
+        return passing
 
     def reasons(self, index: int) -> tuple[Reason, ...]:
         """Return why the index-th host was refused."""
@@ -91,14 +91,16 @@ def shortages(question: Question, row: int) -> tuple[Shortage, ...]:
         if not each.applies(question) or each.column(question, rows)[0]:
             continue
         if each.reason is Reason.DEVICE and question.terms.devices is not None:
-            missing.append(Shortage("devices", question.terms.devices.count, _devices(question, row)))
+            missing.append(
+                Shortage("devices", question.terms.devices.count, suitable_devices(question, row))
+            )
         if each.reason is Reason.NUMA:
             cells = 1 if question.terms.numa is NumaMode.ONE_CELL else 2
             missing.append(Shortage("numa_cells", cells, 0))
     return tuple(missing)
 
 
-def _devices(question: Question, row: int) -> int:
+def suitable_devices(question: Question, row: int) -> int:
     """Return how many devices of a host suit the demand."""
     ask = question.terms.devices
     assert ask is not None
@@ -119,8 +121,8 @@ def _devices(question: Question, row: int) -> int:
 def nearest(verdicts: Verdicts) -> tuple[int, int] | None:
     """Return the row that only amounts, devices or cells refuse and that misses least.
 
-    And how many hosts miss exactly the same. Distance is the sum of missing shares of the demand;
-    missing devices or cells count as one whole demand each.
+    And how many hosts miss exactly the same. Distance is the sum of missing shares of the demand,
+    missing devices as a share of their count; missing NUMA cells count as one whole demand.
     """
     candidates = np.flatnonzero(verdicts.passing_all_but(RESOURCE_REASONS))
     if not len(candidates):
@@ -131,8 +133,13 @@ def nearest(verdicts: Verdicts) -> tuple[int, int] | None:
     need = np.append(question.demand, 1)
     distance = (short / np.maximum(need, 1)).sum(axis=1)
     for index, each in enumerate(verdicts.filters):
-        if each.reason in (Reason.DEVICE, Reason.NUMA):
-            distance += verdicts.failed[index, candidates]
+        failed = verdicts.failed[index, candidates]
+        if each.reason is Reason.NUMA:
+            distance += failed
+        elif each.reason is Reason.DEVICE and question.terms.devices is not None:
+            count = question.terms.devices.count
+            for position in np.flatnonzero(failed).tolist():
+                distance[position] += 1 - suitable_devices(question, int(rows[position])) / count
     best = int(np.argmin(distance))  # the first, so the lowest host number among equals
     same = (short == short[best]).all(axis=1) & (distance == distance[best])
     return int(rows[best]), int(np.count_nonzero(same))

@@ -8,7 +8,8 @@ from roost.placement.question import Question
 
 
 def _column(question: Question, rows: Int64Array) -> BoolArray:
-    return question.fleet.hosts.admin[rows] == Admin.OPEN
+    passes: BoolArray = question.fleet.hosts.admin[rows] == Admin.OPEN
+    return passes
 
 
 FILTER = Filter(

@@ -9,7 +9,8 @@ from roost.placement.question import Question
 def _column(question: Question, rows: Int64Array) -> BoolArray:
     hosts = question.fleet.hosts
     wanted = hosts.architectures.find(question.terms.constraints.architecture or "")
-    return hosts.architecture[rows] == wanted
+    passes: BoolArray = hosts.architecture[rows] == wanted
+    return passes
 
 
 FILTER = Filter(

@@ -11,7 +11,9 @@ from roost.placement.question import Question
 
 def _column(question: Question, rows: Int64Array) -> BoolArray:
     arrays = question.fleet.hosts.arrays
-    return arrays.committed[rows, CPU] + question.demand[CPU] <= arrays.capacity[rows, CPU]
+    promised = arrays.committed[rows, CPU] + question.demand[CPU]
+    passes: BoolArray = promised <= arrays.capacity[rows, CPU]
+    return passes
 
 
 FILTER = Filter(

@@ -11,7 +11,9 @@ from roost.placement.question import Question
 
 def _column(question: Question, rows: Int64Array) -> BoolArray:
     arrays = question.fleet.hosts.arrays
-    return arrays.committed[rows, DISK] + question.demand[DISK] <= arrays.capacity[rows, DISK]
+    promised = arrays.committed[rows, DISK] + question.demand[DISK]
+    passes: BoolArray = promised <= arrays.capacity[rows, DISK]
+    return passes
 
 
 FILTER = Filter(

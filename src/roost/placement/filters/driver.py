@@ -9,7 +9,8 @@ from roost.placement.question import Question
 def _column(question: Question, rows: Int64Array) -> BoolArray:
     hosts = question.fleet.hosts
     wanted = hosts.drivers.find(question.terms.constraints.driver or "")
-    return hosts.driver[rows] == wanted
+    passes: BoolArray = hosts.driver[rows] == wanted
+    return passes
 
 
 FILTER = Filter(

@@ -8,7 +8,8 @@ from roost.placement.question import Question
 
 
 def _column(question: Question, rows: Int64Array) -> BoolArray:
-    return question.fleet.hosts.health[rows] == Health.ONLINE
+    passes: BoolArray = question.fleet.hosts.health[rows] == Health.ONLINE
+    return passes
 
 
 FILTER = Filter(

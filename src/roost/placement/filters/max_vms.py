@@ -8,7 +8,8 @@ from roost.placement.question import Question
 
 def _column(question: Question, rows: Int64Array) -> BoolArray:
     hosts = question.fleet.hosts
-    return hosts.arrays.headroom[rows, len(hosts.resources) + SLOTS] >= 1
+    passes: BoolArray = hosts.arrays.headroom[rows, len(hosts.resources) + SLOTS] >= 1
+    return passes
 
 
 FILTER = Filter(

@@ -11,7 +11,9 @@ from roost.placement.question import Question
 
 def _column(question: Question, rows: Int64Array) -> BoolArray:
     arrays = question.fleet.hosts.arrays
-    return arrays.committed[rows, MEMORY] + question.demand[MEMORY] <= arrays.capacity[rows, MEMORY]
+    promised = arrays.committed[rows, MEMORY] + question.demand[MEMORY]
+    passes: BoolArray = promised <= arrays.capacity[rows, MEMORY]
+    return passes
 
 
 FILTER = Filter(

@@ -13,8 +13,8 @@ def _column(question: Question, rows: Int64Array) -> BoolArray:
     free = question.fleet.hosts.arrays.cell_free[rows]
     cpu, memory = int(question.demand[CPU]), int(question.demand[MEMORY])
     if question.terms.numa is NumaMode.ONE_CELL:
-        out: BoolArray = ((free[:, :, 0] >= cpu) & (free[:, :, 1] >= memory)).any(axis=1)
-        return out
+        alone: BoolArray = np.any((free[:, :, 0] >= cpu) & (free[:, :, 1] >= memory), axis=1)
+        return alone
     larger = (free[:, :, 0] >= cpu - cpu // 2) & (free[:, :, 1] >= memory - memory // 2)
     smaller = (free[:, :, 0] >= cpu // 2) & (free[:, :, 1] >= memory // 2)
     passes = np.zeros(len(rows), np.bool_)

@@ -14,11 +14,15 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 import numba
+import numpy as np
 from numba import njit
 
 from roost.fleet import assign, groups, layout
 
 F = TypeVar("F", bound=Callable[..., object])
+
+#: Makes a constant an ordinary integer: Numba would compile a callee anew for each literal.
+int64 = cast(Callable[[int], int], np.int64)
 
 _HERE = Path(__file__).parent
 

@@ -5,8 +5,6 @@ The meaning of a batch is that of K single calls; the loop only saves the calls.
 
 from typing import NamedTuple
 
-import numpy as np
-
 from roost.fleet.assign import ANY, ONE_CELL
 from roost.fleet.groups import EMPTY, HARD, RULE, SCOPE, GroupArrays
 from roost.fleet.layout import (
@@ -30,7 +28,7 @@ from roost.fleet.layout import (
     refresh_extras,
     refresh_ratios,
 )
-from roost.placement.kernels.compiling import entry_point, inlined, kernel
+from roost.placement.kernels.compiling import entry_point, inlined, int64, kernel
 from roost.placement.kernels.fit import (
     A_ALL,
     A_CHARGED,
@@ -50,13 +48,12 @@ from roost.placement.kernels.fit import (
     row_fits,
     row_penalty,
 )
-from roost.placement.kernels.fragments import thriftiest
+from roost.placement.kernels.fragments import MixArrays, thriftiest
 from roost.placement.kernels.keys import KEY_FREE, request_key
 from roost.placement.kernels.ranking import M_FREE_BLOCKS, M_KIND, Ranking, refile
 from roost.placement.kernels.scan import (
     PART_PENALTY,
     SCORE_FRAGMENTS,
-    MixArrays,
     scan,
     scan_score,
     score_parts,
@@ -156,7 +153,7 @@ def ask_for_room(scratch: Scratch, demand: Int64Array, terms: Int64Array) -> Non
     scratch.counts[:] = 0
     for resource in range(resources):
         ask_for(scratch, resource, demand[resource])
-    ask_for(scratch, resources + SLOTS, np.int64(1))
+    ask_for(scratch, resources + SLOTS, int64(1))
     if terms[T_DEVICES] > 0:
         ask_for(scratch, resources + DEVICE_BEST, terms[T_MILLI])
         ask_for(scratch, resources + DEVICE_TOTAL, terms[T_MILLI] * terms[T_DEVICES])
@@ -252,22 +249,20 @@ def find(
             return search_chain(
                 hosts, marks, groups, ranking, ask, head, options[O_CURSOR], way == BY_TURN
             )
-    from_key, from_row, last_row = np.int64(-MOST), np.int64(NOWHERE), np.int64(MOST)
+    from_key, from_row, last_row = int64(-MOST), int64(NOWHERE), int64(MOST)
     kind = ranking.meta[M_KIND]
     if kind == KEY_FREE:  # a host that takes the VM has at least its amounts free
         from_key = request_key(kind, ask.demand[CPU], ask.demand[MEMORY], ask.demand[DISK])
     if way == BY_TURN:  # first the hosts after the cursor, then the others
-        from_key, from_row = np.int64(0), options[O_CURSOR] + 1
-    best_row, best = np.int64(NOWHERE), np.int64(MOST)
+        from_key, from_row = int64(0), options[O_CURSOR] + 1
+    best_row, best = int64(NOWHERE), int64(MOST)
     for _ in range(2):
-        row, total = search(
-            hosts, marks, groups, ranking, ask, from_key, from_row, last_row
-        )
+        row, total = search(hosts, marks, groups, ranking, ask, from_key, from_row, last_row)
         if row != NOWHERE and total < best:
             best_row, best = row, total
         if way != BY_TURN or best == 0:
             break
-        from_row, last_row = np.int64(0), options[O_CURSOR]
+        from_row, last_row = int64(0), options[O_CURSOR]
     return best_row, best
 
 
@@ -283,7 +278,7 @@ def required_company(groups: GroupArrays, chosen: Int64Array) -> int:
             and groups.members[group] > 0
         ):
             return groups.heads[group, HOST_SCOPE]
-    return np.int64(EMPTY)
+    return int64(EMPTY)
 
 
 @entry_point
@@ -317,7 +312,7 @@ def decide(
         demand = ask.demand
         chosen = ask.groups
         seed = batch.seed[index] if len(batch.seed) > 0 else 0
-        row = np.int64(NOWHERE)
+        row = int64(NOWHERE)
         own = request_key(kind, ask.demand[CPU], ask.demand[MEMORY], ask.demand[DISK])
         # First the winner, then whoever would have been next: the same search without those.
         skip[:] = NOWHERE
@@ -349,12 +344,12 @@ def decide(
         if options[O_SEARCH] == BY_TURN:
             options[O_CURSOR] = row
         if options[O_COMMIT]:
-            charge_host(hosts, row, demand, ask.terms[T_MILLI], devices, cells, np.int64(1))
+            charge_host(hosts, row, demand, ask.terms[T_MILLI], devices, cells, int64(1))
             refresh_host_ratios(hosts.headroom, row, resources)
             if devices or cells:
                 refresh_host_extras(hosts, row, resources)
             for position in range(len(chosen)):
-                add_member(groups, chosen[position], hosts.domain[row], np.int64(1))
+                add_member(groups, chosen[position], hosts.domain[row], int64(1))
             refile(ranking, hosts, marks, row)
     return len(batch.terms)
 
@@ -400,18 +395,18 @@ def take_back(
     filed = True
     resources = batch.demand.shape[1]
     for index in range(len(batch.terms) - 1, start - 1, -1):
-        row = np.int64(out.row[index])
+        row = int64(out.row[index])
         if row == NOWHERE:
             continue
         devices, cells = out.devices[index], out.cells[index]
         milli = tables.terms[batch.terms[index], T_MILLI]
-        charge_host(hosts, row, batch.demand[index], milli, devices, cells, np.int64(-1))
+        charge_host(hosts, row, batch.demand[index], milli, devices, cells, int64(-1))
         refresh_host_ratios(hosts.headroom, row, resources)
         if devices or cells:
             refresh_host_extras(hosts, row, resources)
         group_set = batch.group_set[index]
         for at in range(tables.set_start[group_set], tables.set_start[group_set + 1]):
-            add_member(groups, tables.set_groups[at], hosts.domain[row], np.int64(-1))
+            add_member(groups, tables.set_groups[at], hosts.domain[row], int64(-1))
         if not refile(ranking, hosts, marks, row):
             filed = False
     return filed
@@ -451,7 +446,7 @@ def copies_per_host(
                         count = min(count, room)
                 count = min(count, hosts.headroom[row, resources + SLOTS])
             for _ in range(count if devices or cells else 0):
-                charge_host(hosts, row, ask.demand, ask.terms[T_MILLI], devices, cells, np.int64(1))
+                charge_host(hosts, row, ask.demand, ask.terms[T_MILLI], devices, cells, int64(1))
             if not devices and not cells:
                 for resource in range(resources):
                     amount = count * ask.demand[resource]

@@ -6,12 +6,10 @@ An `Ask` is one request made ready: what it needs in headroom, the compiled term
 
 from typing import NamedTuple
 
-import numpy as np
-
 from roost.fleet.assign import ANY, LOWEST, pick_cells, pick_devices
 from roost.fleet.groups import GroupArrays
 from roost.fleet.layout import CPU, MEMORY, HostArrays, Int64Array
-from roost.placement.kernels.compiling import inlined, kernel
+from roost.placement.kernels.compiling import inlined, int64, kernel
 from roost.placement.kernels.tally import WEIGHT_ONE, groups_allow, groups_penalty
 
 #: Columns of a compiled terms row.
@@ -73,9 +71,7 @@ def has_room(headroom: Int64Array, ask: Ask, row: int) -> bool:
 
 
 @inlined
-def row_fits(
-    hosts: HostArrays, marks: Int64Array, groups: GroupArrays, ask: Ask, row: int
-) -> bool:
+def row_fits(hosts: HostArrays, marks: Int64Array, groups: GroupArrays, ask: Ask, row: int) -> bool:
     """Say whether the host passes every filter."""
     if not has_room(hosts.headroom, ask, row):
         return False
@@ -111,7 +107,7 @@ def rules_allow(hosts: HostArrays, groups: GroupArrays, ask: Ask, row: int) -> b
         return False
     if terms[T_DEVICES] > 0 and row_devices(hosts, ask, row) == 0:
         return False
-    if terms[T_NUMA] != ANY and row_cells(hosts, ask, row, np.int64(LOWEST)) == 0:
+    if terms[T_NUMA] != ANY and row_cells(hosts, ask, row, int64(LOWEST)) == 0:
         return False
     return len(ask.groups) == 0 or groups_allow(hosts, groups, ask.groups, ask.fewest, row)
 

@@ -13,12 +13,10 @@ How often a request comes does not count: rare large requests are the ones that 
 
 from typing import NamedTuple
 
-import numpy as np
-
 from roost.fleet.assign import ANY, LOWEST, ONE_CELL
 from roost.fleet.layout import CPU, MEMORY, MOST_RATIO_CPU, HostArrays, Int64Array
 from roost.model.resources import WHOLE_DEVICE
-from roost.placement.kernels.compiling import inlined, kernel
+from roost.placement.kernels.compiling import inlined, int64, kernel
 from roost.placement.kernels.fit import (
     T_DEVICE_MEMORY,
     T_DEVICES,
@@ -86,7 +84,7 @@ def cell_slots(hosts: HostArrays, row: int, kind: Int64Array, taken: Taken) -> i
     need_cpu = kind[MIX_CPU] if single else kind[MIX_CPU] // 2
     need_memory = kind[MIX_MEMORY] if single else kind[MIX_MEMORY] // 2
     total = 0
-    least_cpu, least_memory = np.int64(2**62), np.int64(2**62)
+    least_cpu, least_memory = int64(2**62), int64(2**62)
     for cell in range(hosts.cell_free.shape[1]):
         cpu, memory = hosts.cell_free[row, cell, 0], hosts.cell_free[row, cell, 1]
         if cpu < 0:
@@ -130,9 +128,7 @@ def worth(hosts: HostArrays, row: int, mix: MixArrays, taken: Taken) -> int:
 
 
 @kernel
-def thriftiest(
-    hosts: HostArrays, ask: Ask, mix: MixArrays, row: int
-) -> tuple[int, int, int]:
+def thriftiest(hosts: HostArrays, ask: Ask, mix: MixArrays, row: int) -> tuple[int, int, int]:
     """Return the devices and cells that leave a host worth most, and that worth.
 
     Only a share of one device, or one cell, leaves a choice that matters.
@@ -140,7 +136,7 @@ def thriftiest(
     terms = ask.terms
     cpu, memory = ask.demand[CPU], ask.demand[MEMORY]
     devices = row_devices(hosts, ask, row)
-    cells = row_cells(hosts, ask, row, np.int64(LOWEST))
+    cells = row_cells(hosts, ask, row, int64(LOWEST))
     halves = 0 if terms[T_NUMA] == ONE_CELL or cells == 0 else 1
     best = worth(hosts, row, mix, Taken(cpu, memory, terms[T_MILLI], devices, cells, halves))
     if terms[T_DEVICES] == 1 and terms[T_MILLI] < WHOLE_DEVICE:
@@ -151,7 +147,7 @@ def thriftiest(
                 continue
             if terms[T_MODELS] and not terms[T_MODELS] >> model & 1:
                 continue
-            mask = np.int64(1) << device
+            mask = int64(1) << device
             left = worth(hosts, row, mix, Taken(cpu, memory, terms[T_MILLI], mask, cells, halves))
             # The tightest device came first, and the lowest of those that are equally tight.
             if left > best:
@@ -160,7 +156,7 @@ def thriftiest(
         for cell in range(hosts.cell_free.shape[1]):
             if hosts.cell_free[row, cell, 0] < cpu or hosts.cell_free[row, cell, 1] < memory:
                 continue
-            mask = np.int64(1) << cell
+            mask = int64(1) << cell
             left = worth(hosts, row, mix, Taken(cpu, memory, terms[T_MILLI], devices, mask, 0))
             if left > best:
                 best, cells = left, mask

@@ -6,11 +6,9 @@ until the first refusal, and everything is put back.
 
 from typing import NamedTuple
 
-import numpy as np
-
 from roost.fleet.groups import GroupArrays
 from roost.fleet.layout import HostArrays, Int32Array, Int64Array
-from roost.placement.kernels.compiling import entry_point, kernel
+from roost.placement.kernels.compiling import entry_point, int64, kernel
 from roost.placement.kernels.decide import (
     O_CURSOR,
     O_NEXT,
@@ -92,7 +90,7 @@ def first_not_survived(
             out.runner_row[at] = hosts.takes[row]  # to be put back below
             hosts.takes[row] = False
             filed &= refile(ranking, hosts, marks, row)
-        count_members(hosts, groups, tables, losses, start, end, np.int64(-1))
+        count_members(hosts, groups, tables, losses, start, end, int64(-1))
         options[O_NEXT] = 0
         options[O_CURSOR] = cursor
         batch = Batch(
@@ -116,8 +114,8 @@ def first_not_survived(
             hosts, marks, groups, ranking, tables, batch, answers, options, mix, scratch
         )
         crowded = answered < end - start and ranking.meta[M_FREE_BLOCKS] <= 1
-        filed &= take_back(hosts, marks, groups, ranking, tables, batch, answers, np.int64(0))
-        count_members(hosts, groups, tables, losses, start, end, np.int64(1))
+        filed &= take_back(hosts, marks, groups, ranking, tables, batch, answers, int64(0))
+        count_members(hosts, groups, tables, losses, start, end, int64(1))
         for at in range(losses.host_start[loss], losses.host_start[loss + 1]):
             hosts.takes[losses.hosts[at]] = out.runner_row[at] != 0
             filed &= refile(ranking, hosts, marks, losses.hosts[at])

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from roost.fleet.layout import CPU, DISK, MEMORY, HostArrays, Int64Array
-from roost.placement.kernels.compiling import entry_point, inlined, kernel
+from roost.placement.kernels.compiling import entry_point, inlined, int64, kernel
 from roost.placement.kernels.keys import (
     REFERENCE_CPU,
     REFERENCE_DISK,
@@ -175,9 +175,7 @@ def clear_bounds(ranking: Ranking, block: int, columns: int) -> None:
 
 
 @kernel
-def tighten_block(
-    ranking: Ranking, headroom: Int64Array, marks: Int64Array, block: int
-) -> None:
+def tighten_block(ranking: Ranking, headroom: Int64Array, marks: Int64Array, block: int) -> None:
     """Make one block's bounds exact."""
     clear_bounds(ranking, block, headroom.shape[1])
     for entry in range(ranking.bounds[block, B_SIZE]):
@@ -287,8 +285,8 @@ def insert(
 ) -> None:
     """File a host that is not in the ranking."""
     if ranking.meta[M_LENGTHS + which] == 0:
-        new_block(ranking, which, np.int64(0), headroom.shape[1])
-        tighten_run(ranking, which, np.int64(FIRST_RUN), headroom.shape[1])
+        new_block(ranking, which, int64(0), headroom.shape[1])
+        tighten_run(ranking, which, int64(FIRST_RUN), headroom.shape[1])
     position = seek(ranking, which, key, row)
     block = ranking.sequence[which, position]
     if ranking.bounds[block, B_SIZE] == WIDTH:
@@ -309,7 +307,7 @@ def insert(
     ranking.meta[M_HOSTS] += 1
     raise_block(ranking, headroom, marks, block, row)
     raise_run(ranking, headroom, marks, which, FIRST_RUN + position // RUN, row)
-    raise_run(ranking, headroom, marks, which, np.int64(0), row)
+    raise_run(ranking, headroom, marks, which, int64(0), row)
 
 
 @inlined
@@ -403,7 +401,7 @@ def file_in_order(
         ranking.meta[M_HOSTS] += 1
         raise_block(ranking, hosts.headroom, marks, block, row)
     for which in range(CLASSES):
-        tighten_runs_from(ranking, which, np.int64(0), columns)
+        tighten_runs_from(ranking, which, int64(0), columns)
         tighten_top(ranking, which, columns)
 
 

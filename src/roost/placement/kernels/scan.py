@@ -5,12 +5,10 @@ serves all requests. The walk still goes through a ranking, for its block bounds
 blocks with enough headroom are looked at.
 """
 
-import numpy as np
-
 from roost.fleet.assign import ONE_CELL
 from roost.fleet.groups import GroupArrays
 from roost.fleet.layout import BASE, CPU, DISK, MEMORY, HostArrays, Int64Array
-from roost.placement.kernels.compiling import inlined, kernel
+from roost.placement.kernels.compiling import inlined, int64, kernel
 from roost.placement.kernels.fit import (
     A_CHARGED,
     T_CANDIDATE_COUNT,
@@ -93,9 +91,7 @@ def alignment(hosts: HostArrays, demand: Int64Array, row: int) -> int:
 
 
 @kernel
-def scan_score(
-    score: int, hosts: HostArrays, ask: Ask, seed: int, mix: MixArrays, row: int
-) -> int:
+def scan_score(score: int, hosts: HostArrays, ask: Ask, seed: int, mix: MixArrays, row: int) -> int:
     """Return one host's score for one request."""
     if score == SCORE_BALANCE:
         uneven = imbalance(hosts, row) if ask.terms[T_NUMA] == ONE_CELL else 0
@@ -150,7 +146,7 @@ def scan(
     mix: MixArrays,
 ) -> tuple[int, int]:
     """Return the fitting host with the least (score + penalty, host number)."""
-    best_row, best = np.int64(NOWHERE), np.int64(MOST)
+    best_row, best = int64(NOWHERE), int64(MOST)
     marks_at = hosts.headroom.shape[1]
     listed = ask.terms[T_CANDIDATE_COUNT]
     for which in range(CLASSES):
@@ -213,8 +209,8 @@ def search_random(
             if listed >= 0 and not in_sorted(ask.lists, ask.terms[T_CANDIDATES], listed, row):
                 continue
             if row_fits(hosts, marks, groups, ask, row):
-                return row, np.int64(0)
-    row, _ = scan(hosts, marks, groups, ranking, ask, np.int64(SCORE_DRAW), seed, mix)
+                return row, int64(0)
+    row, _ = scan(hosts, marks, groups, ranking, ask, int64(SCORE_DRAW), seed, mix)
     if row == NOWHERE:
-        return row, np.int64(MOST)
+        return row, int64(MOST)
     return row, row_penalty(hosts, marks, groups, ask, row)

@@ -5,11 +5,9 @@ whose bounds cannot meet the need, lack the selector's mark, or begin behind the
 are skipped; what is left is asked `row_fits`.
 """
 
-import numpy as np
-
 from roost.fleet.groups import EMPTY, GroupArrays
 from roost.fleet.layout import HostArrays, Int64Array
-from roost.placement.kernels.compiling import inlined, kernel
+from roost.placement.kernels.compiling import inlined, int64, kernel
 from roost.placement.kernels.fit import (
     A_ALL,
     A_CHARGED,
@@ -67,8 +65,7 @@ def block_covers(ranking: Ranking, block: int, ask: Ask, marks_at: int) -> bool:
             return False
     word = ask.terms[T_WORD]
     return (
-        word < 0
-        or (ranking.bounds[block, B_BOUNDS + marks_at + word] >> ask.terms[T_BIT]) & 1 == 1
+        word < 0 or (ranking.bounds[block, B_BOUNDS + marks_at + word] >> ask.terms[T_BIT]) & 1 == 1
     )
 
 
@@ -102,8 +99,8 @@ def search(
     """
     marks_at = hosts.headroom.shape[1]
     charged = ask.counts[A_CHARGED]
-    best_row = np.int64(NOWHERE)
-    best = np.int64(MOST)
+    best_row = int64(NOWHERE)
+    best = int64(MOST)
     for turn in range(CLASSES):
         # Where the low keys are, so that the best is found early and the rest is passed over.
         which = turn if ranking.meta[M_KIND] == KEY_FREE else CLASSES - 1 - turn
@@ -125,8 +122,7 @@ def search(
             if first > best or (first == best and ranking.entries[block, 0, E_ROW] > best_row):
                 break
             if block_covers(ranking, block, ask, marks_at) and (
-                charged == 0
-                or first + least_penalty(ranking.bounds, block, marks_at, ask) <= best
+                charged == 0 or first + least_penalty(ranking.bounds, block, marks_at, ask) <= best
             ):
                 fits = False
                 for entry in range(ranking.bounds[block, B_SIZE]):

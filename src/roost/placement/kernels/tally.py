@@ -82,9 +82,7 @@ def fewest_members(
 
 
 @kernel
-def group_allows(
-    hosts: HostArrays, groups: GroupArrays, group: int, fewest: int, row: int
-) -> bool:
+def group_allows(hosts: HostArrays, groups: GroupArrays, group: int, fewest: int, row: int) -> bool:
     """Say whether a hard group rule lets one more member onto this host.
 
     A host whose rack or zone is unknown cannot prove anything, so a hard rule refuses it.
@@ -105,9 +103,7 @@ def group_allows(
 
 
 @kernel
-def group_penalty(
-    hosts: HostArrays, groups: GroupArrays, group: int, fewest: int, row: int
-) -> int:
+def group_penalty(hosts: HostArrays, groups: GroupArrays, group: int, fewest: int, row: int) -> int:
     """Return what a soft group rule charges this host, in score."""
     scope = groups.info[group, SCOPE]
     domain = hosts.domain[row, scope]

@@ -1,0 +1,1 @@
+"""Benchmarks: what roost promises about speed, memory and packing, measured and judged."""

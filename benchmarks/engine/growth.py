@@ -1,0 +1,110 @@
+"""Rows: how the cost of a decision grows from few hosts to many, as a batch and as one call.
+
+Each strategy fills its own fleet to 60 % first, so it meets the fragments it makes itself.
+Strategies that must look at every host are compared with the plain scan instead.
+"""
+
+import statistics
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+from benchmarks.engine.checking import check_batch, check_finds
+from benchmarks.engine.fleets import (
+    CONTINUOUS,
+    FLAVORED,
+    MANY_POOLS,
+    NUMA,
+    OWN_POOLS,
+    Workload,
+    count_for,
+    empty_fleet,
+    requests_of,
+)
+from benchmarks.engine.measuring import Job, Sizes, timed
+from benchmarks.engine.plain_scan import PlainScan
+from benchmarks.results import Result, at_most
+from roost.fleet.fleet import Fleet
+from roost.placement.engine import Engine
+from roost.placement.mix import mix_of
+
+INDEXED = (
+    "least_loaded",
+    "best_fit",
+    "round_robin",
+    "random",
+    "fewest_vms",
+    "first_fit",
+    "worst_fit",
+)
+SCANNING = ("balance_fit", "dot_product", "fragmentation")
+WORKLOADS = (FLAVORED, CONTINUOUS, MANY_POOLS, OWN_POOLS)
+FILLED = 0.6
+_SAMPLE = 200
+_CALLS = 1000
+_GOAL, _AIM = 3.0, 2.0
+
+
+class Cost(NamedTuple):
+    """Seconds per decision on one fleet."""
+
+    batch_s: float
+    call_s: float
+    plain_s: float
+
+
+def jobs(sizes: Sizes) -> Iterator[Job]:
+    """Return one job per strategy and workload."""
+    for workload in WORKLOADS:
+        for strategy in INDEXED:
+            name = f"growth {strategy}, {workload.name}"
+            yield Job(name, partial(_growth, name, sizes, workload, strategy))
+    for strategy in SCANNING:
+        name = f"scanning {strategy}"
+        yield Job(name, partial(_scanning, name, sizes, strategy))
+
+
+def filled(hosts: int, workload: Workload, strategy: str, *, cells: bool = False) -> Fleet:
+    """Return a fleet that the strategy has filled to 60 %."""
+    fleet = empty_fleet(hosts, workload.pools, cells=cells).snapshot()
+    plain = Workload(workload.name, workload.continuous, cell_share=workload.cell_share)
+    count = count_for(fleet, plain, FILLED)
+    Engine(fleet).place_columns(plain.columns(fleet, count, seed=3), strategy)
+    return fleet
+
+
+def _growth(name: str, sizes: Sizes, workload: Workload, strategy: str) -> Iterator[Result]:
+    low = _cost(name, workload, strategy, sizes.few, trials=15)
+    high = _cost(name, workload, strategy, sizes.many, trials=2)
+    for how, before, after in (
+        ("batch", low.batch_s, high.batch_s),
+        ("one call", low.call_s, high.call_s),
+    ):
+        yield at_most(
+            f"{name}: {how}",
+            after / before,
+            "x",
+            sizes.goal(_GOAL),
+            sizes.goal(_AIM),
+            ratio=after / high.plain_s,
+            note=f"{before * 1e6:.2f} -> {after * 1e6:.2f} us",
+        )
+
+
+def _cost(name: str, workload: Workload, strategy: str, hosts: int, trials: int) -> Cost:
+    """Measure decisions, as many as there are hosts, on a fleet filled to 60 %."""
+    what = f"{name}, {hosts:,} hosts"
+    start = filled(hosts, workload, strategy)
+    spent, plain = [], []
+    for trial in range(trials):
+        engine = Engine(start.snapshot())
+        columns = workload.columns(engine.fleet, hosts + _SAMPLE, seed=4)
+        plain.append(check_batch(what, engine, strategy, columns.part(0, _SAMPLE)))
+        # Rules that only come later in the batch are compiled here, not while the clock runs.
+        rules = PlainRules(engine, strategy)
+        rules.warm(columns)
+        with timed() as span:
+            engine.place_columns(columns.part(_SAMPLE, len(columns)), strategy)
+        spent.append(span.cpu_s / hosts)
+    call_s = _call(what, engine, workload, strategy)
+    return Cost(statistics.median(spent), call_s, statistics.median(plain))
