@@ -62,8 +62,12 @@ def engine_on(*specs: HostSpec, strategy: str = "first_fit") -> Engine:
 
 
 def put(
-    fleet: Fleet, host_name: str, name: str = "tenant", cpu_milli: int = 1000,
-    memory_bytes: int = GIB, disk_bytes: int = 0,
+    fleet: Fleet,
+    host_name: str,
+    name: str = "tenant",
+    cpu_milli: int = 1000,
+    memory_bytes: int = GIB,
+    disk_bytes: int = 0,
 ) -> int:
     """Put a VM on a host by hand and return its number."""
     demand = fleet.vector(Demand(cpu_milli, memory_bytes, disk_bytes))

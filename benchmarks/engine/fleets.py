@@ -154,7 +154,19 @@ def anti_affinity_sets(fleet: Fleet, count: int, prefix: str) -> list[int]:
     return [fleet.groups.set_number((spec,)) for spec in specs]
 
 
-def requests_of(fleet: Fleet, columns: RequestColumns, prefix: str) -> list[PlaceRequest]:
+def pick(columns: RequestColumns, indices: Int64Array) -> RequestColumns:
+    """Return some of the requests."""
+    return RequestColumns(
+        columns.demand[indices],
+        columns.terms[indices],
+        columns.group_set[indices],
+        columns.seed[indices],
+    )
+
+
+def requests_of(
+    fleet: Fleet, columns: RequestColumns, prefix: str, strategy: str | None = None
+) -> list[PlaceRequest]:
     """Return the same requests as objects, for calls from Python."""
     requests = []
     for index in range(len(columns)):
@@ -167,6 +179,7 @@ def requests_of(fleet: Fleet, columns: RequestColumns, prefix: str) -> list[Plac
                 demand=Demand(cpu, memory, disk, numa=terms.numa),
                 constraints=terms.constraints,
                 groups=tuple(fleet.groups.specs[group] for group in members),
+                strategy=strategy,
                 seed=int(columns.seed[index]),
             )
         )

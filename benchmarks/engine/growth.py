@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
+
 from benchmarks.engine.checking import check_batch, check_finds
 from benchmarks.engine.fleets import (
     CONTINUOUS,
@@ -19,12 +21,14 @@ from benchmarks.engine.fleets import (
     Workload,
     count_for,
     empty_fleet,
+    pick,
     requests_of,
 )
 from benchmarks.engine.measuring import Job, Sizes, timed
 from benchmarks.engine.plain_scan import PlainScan
 from benchmarks.results import Result, at_most
 from roost.fleet.fleet import Fleet
+from roost.placement.batching import RequestColumns
 from roost.placement.engine import Engine
 from roost.placement.mix import mix_of
 
@@ -42,6 +46,7 @@ WORKLOADS = (FLAVORED, CONTINUOUS, MANY_POOLS, OWN_POOLS)
 FILLED = 0.6
 _SAMPLE = 200
 _CALLS = 1000
+_SCANNED = 100
 _GOAL, _AIM = 3.0, 2.0
 
 
@@ -95,16 +100,63 @@ def _cost(name: str, workload: Workload, strategy: str, hosts: int, trials: int)
     """Measure decisions, as many as there are hosts, on a fleet filled to 60 %."""
     what = f"{name}, {hosts:,} hosts"
     start = filled(hosts, workload, strategy)
-    spent, plain = [], []
-    for trial in range(trials):
+    batches, plains = [], []
+    for _ in range(trials):
         engine = Engine(start.snapshot())
         columns = workload.columns(engine.fleet, hosts + _SAMPLE, seed=4)
-        plain.append(check_batch(what, engine, strategy, columns.part(0, _SAMPLE)))
-        # Rules that only come later in the batch are compiled here, not while the clock runs.
-        rules = PlainRules(engine, strategy)
-        rules.warm(columns)
+        plains.append(check_batch(what, engine, strategy, columns.part(0, _SAMPLE)))
+        learn_rules(engine, columns)
         with timed() as span:
             engine.place_columns(columns.part(_SAMPLE, len(columns)), strategy)
-        spent.append(span.cpu_s / hosts)
-    call_s = _call(what, engine, workload, strategy)
-    return Cost(statistics.median(spent), call_s, statistics.median(plain))
+        batches.append(span.cpu_s / hosts)
+    call_s = call_cost(what, engine, workload, strategy)
+    return Cost(statistics.median(batches), call_s, statistics.median(plains))
+
+
+def learn_rules(engine: Engine, columns: RequestColumns) -> None:
+    """Ask once for every rule in the columns: the first time is a row of its own."""
+    _, first = np.unique(columns.terms, return_index=True)
+    for request in requests_of(engine.fleet, pick(columns, first), "rule"):
+        engine.find(request)
+
+
+def call_cost(what: str, engine: Engine, workload: Workload, strategy: str) -> float:
+    """Return the seconds of one decision through Python, nothing committed."""
+    columns = workload.columns(engine.fleet, _CALLS, seed=5)
+    requests = requests_of(engine.fleet, columns, "call", strategy)
+    live = PlainScan(engine.fleet, strategy)
+    check_finds(what, engine, live, requests[:_SAMPLE], columns.part(0, _SAMPLE))
+    learn_rules(engine, columns)
+    spent = []
+    for _ in range(3):
+        with timed() as span:
+            for request in requests:
+                engine.find(request)
+        spent.append(span.cpu_s / len(requests))
+    return statistics.median(spent)
+
+
+def _scanning(name: str, sizes: Sizes, strategy: str) -> Iterator[Result]:
+    cases = [(FLAVORED, sizes.many), (CONTINUOUS, sizes.many)]
+    if strategy == "balance_fit":
+        cases = [(FLAVORED, sizes.many), (NUMA, sizes.numa_hosts)]
+    decisions = _SCANNED if strategy != "fragmentation" else _SCANNED // 5
+    for workload, hosts in cases:
+        fleet = filled(hosts, workload, "least_loaded", cells=workload is NUMA)
+        mix = mix_of(fleet)
+        engine = Engine(fleet, mix=mix)
+        columns = workload.columns(fleet, 2 * decisions, seed=4)
+        first = columns.part(0, decisions)
+        what = f"{name}, {workload.name}, {hosts:,} hosts"
+        plain_s = check_batch(what, engine, strategy, first, mix=mix)
+        with timed() as span:
+            engine.place_columns(columns.part(decisions, 2 * decisions), strategy)
+        each = span.cpu_s / decisions
+        yield at_most(
+            f"{name}, {workload.name}: time over plain scan",
+            each / plain_s,
+            "x",
+            1.0,
+            ratio=each / plain_s,
+            note=f"{hosts:,} hosts, {each * 1e6:,.0f} us, scan {plain_s * 1e6:,.0f} us",
+        )

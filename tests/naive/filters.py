@@ -61,9 +61,7 @@ def term_holds(term: LabelTerm, labels: dict[str, str]) -> bool:
 
 def labels(row: Row, ask: Ask) -> bool:
     """Every label term holds."""
-    return all(
-        term_holds(term, dict(row.spec.labels)) for term in ask.request.constraints.labels
-    )
+    return all(term_holds(term, dict(row.spec.labels)) for term in ask.request.constraints.labels)
 
 
 def tolerates(tolerations: tuple[Toleration, ...], taint: Taint) -> bool:

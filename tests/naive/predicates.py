@@ -3,7 +3,7 @@
 import numpy as np
 
 from roost.fleet.fleet import Fleet
-from roost.fleet.layout import BoolArray, CPU
+from roost.fleet.layout import CPU, BoolArray
 from roost.model.constraints import Predicate
 from tests.naive.fleet import Row
 

@@ -25,7 +25,6 @@ from tests.naive.scores import SCORES, penalty
 from tests.property import generators
 from tests.property.generators import Climate
 
-
 #: Strategies that break ties, and pick devices and cells, by a rule without a twin.
 OWN_TIES = frozenset({"fragmentation"}) - SCORES.keys()
 
@@ -172,7 +171,7 @@ class Pair:
     ) -> naive.Choice:
         """Compare an answer whose ties, devices and cells are the strategy's own business."""
         assert placed.score == best.score, ("score", placed, best)
-        ask, rows = naive.candidates(self.world, request)
+        _, rows = naive.candidates(self.world, request)
         [row] = [row for row in rows if row.number == placed.host_number]
         demand = request.demand
         if demand.devices is not None:
@@ -264,6 +263,15 @@ class Pair:
         other.cursor = self.engine.cursor
         return other
 
+    def fork(self) -> "Pair":
+        """Return a pair on a snapshot that goes its own way from here."""
+        other = Pair(self.climate, 0)
+        other.engine = self.rehearsal()
+        other.fleet = other.engine.fleet
+        other.world = self.world.copy()
+        other.cursor = self.cursor
+        return other
+
     # Undo
 
     def mark(self) -> None:
@@ -327,12 +335,12 @@ def _positions(mask: int) -> tuple[int, ...]:
 # Random steps
 
 
-def step(pair: Pair, number: object) -> str:
-    """Take one random step on both sides and return its name."""
+def step(pair: Pair, number: object, without: frozenset[str] = frozenset()) -> None:
+    """Take one random step on both sides."""
     rng = generators.stream(pair.climate.seed, "step", number)
-    name = rng.choices(list(STEPS), [weight for weight, _ in STEPS.values()])[0]
+    names = [name for name in STEPS if name not in without]
+    name = rng.choices(names, [STEPS[name][0] for name in names])[0]
     STEPS[name][1](pair, number, rng)
-    return name
 
 
 def any_strategy(rng: Random) -> str:
@@ -467,6 +475,9 @@ def _snapshot(pair: Pair, number: object, rng: Random) -> None:
         other.fleet.set_labels(name, ())
     pair.compare_books()
 
+
+#: Steps that go back in time.
+TIMELY = frozenset({"mark", "undo", "keep"})
 
 STEPS = {
     "ask": (40, _ask),

@@ -41,7 +41,6 @@ from roost.placement.kernels.decide import (
     Decisions,
     Scratch,
     copies_per_host,
-    decide,
     judge,
     take_back,
 )
@@ -481,26 +480,35 @@ class Engine:
             self.fleet.groups.reserve(3 * memberships)
         ranking, changed = self._rankings.current(strategy.key, marks)
         options = self._options_for(strategy, cursor, 0, commit)
-        arrays, scratch = self.fleet.hosts.arrays, self._scratch_for(0)
-        mix = self._mix_for(strategy)
-        while True:
-            answered = decide(
-                arrays,
+        hosts = self.fleet.hosts.arrays
+        directory = Directory(
+            Bundles(
+                hosts,
                 marks,
                 self.fleet.groups.arrays,
                 ranking,
                 self._terms.tables,
-                Batch(demand, terms, group_set, seed, changed),
+                Batch(
+                    np.ascontiguousarray(demand),
+                    np.ascontiguousarray(terms),
+                    np.ascontiguousarray(group_set),
+                    np.ascontiguousarray(seed),
+                    changed,
+                ),
                 out,
                 options,
-                mix,
-                scratch,
+                self._mix_for(strategy),
+                self._scratch_for(0),
             )
+        )
+        to_refile = len(changed)
+        while True:
+            answered = directory.decide(to_refile)
             if answered == len(terms) or ranking.meta[M_FREE_BLOCKS] > 1:
                 break
-            rebuild(ranking, arrays, marks)
+            rebuild(ranking, hosts, marks)  # it ran out of blocks part way
             options[O_NEXT] = answered
-            changed = _NO_ROWS
+            to_refile = 0
         if commit and strategy.turns:
             self.cursor = int(options[O_CURSOR])
 

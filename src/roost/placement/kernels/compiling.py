@@ -88,6 +88,11 @@ def inlined(function: F) -> F:
     return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
 
 
+def spliced(function: F) -> F:
+    """Make a function part of its only caller, so that it is not compiled twice."""
+    return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, inline="always")
+
+
 def entry_point(function: F) -> F:
     """Compile a kernel that Python calls."""
     return _compile(function, no_cfunc_wrapper=True)
@@ -98,7 +103,7 @@ def view_maker(function: F) -> F:
     return _compile(function, no_cfunc_wrapper=True, forceinline=True, _nrt=True)
 
 
-def _compile(function: F, **options: bool) -> F:
+def _compile(function: F, **options: bool | str) -> F:
     # Counting references to the arrays of a bundle at every call costs more than the kernels'
     # own work (measured: three quarters of a decision), so kernels may not allocate.
     flags = {"nogil": True, "error_model": "numpy", "_nrt": False, **options}

@@ -28,7 +28,7 @@ from roost.fleet.layout import (
     refresh_extras,
     refresh_ratios,
 )
-from roost.placement.kernels.compiling import entry_point, inlined, int64, kernel
+from roost.placement.kernels.compiling import entry_point, inlined, int64, kernel, spliced
 from roost.placement.kernels.fit import (
     A_ALL,
     A_CHARGED,
@@ -186,7 +186,7 @@ def fill_fewest(
             fewest[position] = fewest_members(groups, group, eligible, count)
 
 
-@inlined
+@spliced
 def ready_ask(
     groups: GroupArrays, tables: Tables, batch: Batch, index: int, scratch: Scratch
 ) -> Ask:
@@ -224,7 +224,7 @@ def ready_ask(
     )
 
 
-@inlined
+@spliced
 def find(
     hosts: HostArrays,
     marks: Int64Array,
@@ -281,7 +281,7 @@ def required_company(groups: GroupArrays, chosen: Int64Array) -> int:
     return int64(EMPTY)
 
 
-@entry_point
+@spliced
 def decide(
     hosts: HostArrays,
     marks: Int64Array,

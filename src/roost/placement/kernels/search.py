@@ -7,7 +7,7 @@ are skipped; what is left is asked `row_fits`.
 
 from roost.fleet.groups import EMPTY, GroupArrays
 from roost.fleet.layout import HostArrays, Int64Array
-from roost.placement.kernels.compiling import inlined, int64, kernel
+from roost.placement.kernels.compiling import inlined, int64, kernel, spliced
 from roost.placement.kernels.fit import (
     A_ALL,
     A_CHARGED,
@@ -81,7 +81,7 @@ def least_penalty(bounds: Int64Array, block: int, marks_at: int, ask: Ask) -> in
     return total
 
 
-@inlined
+@spliced
 def search(
     hosts: HostArrays,
     marks: Int64Array,

@@ -1,0 +1,19 @@
+"""Hypothesis profiles: `ci` by default, `long` with HYPOTHESIS_PROFILE=long.
+
+`ci` draws the same examples in every run, so that a red build means a changed program. `long`
+runs ten times as many, other ones each time, and prints how to repeat a failure.
+"""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+settings.register_profile(
+    "ci", max_examples=100, derandomize=True, deadline=None, suppress_health_check=QUIET
+)
+settings.register_profile(
+    "long", max_examples=1000, print_blob=True, deadline=None, suppress_health_check=QUIET
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
