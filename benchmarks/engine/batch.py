@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from benchmarks.engine.checking import AnswersDiffer, check_batch
 from benchmarks.engine.fleets import CONTINUOUS, FLAVORED, Workload, empty_fleet
@@ -23,6 +24,7 @@ from roost.placement.engine import Engine
 STRATEGIES = ("least_loaded", "best_fit", "first_fit")
 BATCH_SEED = 2
 _SAMPLE = 300
+_RUNS = 2
 _GOAL_S, _AIM_S = 5.0, 3.0
 _GOAL_MIB, _AIM_MIB = 512.0, 256.0
 
@@ -39,9 +41,10 @@ def _batch(
     name: str, sizes: Sizes, workload: Workload, strategy: str, count: int
 ) -> Iterator[Result]:
     plain_s, expected = _in_pieces(name, sizes.many, workload, strategy, count)
-    report = _in_worker(sizes.many, workload, strategy, count)
-    if report["digest"] != expected:
+    reports = [_in_worker(sizes.many, workload, strategy, count) for _ in range(_RUNS)]
+    if any(each["digest"] != expected for each in reports):
         raise AnswersDiffer(f"{name}: one batch and the same requests in pieces differ")
+    report = min(reports, key=lambda each: each["cpu_s"])
     size = f"{sizes.many:,} hosts x {count:,} VMs"
     each = report["cpu_s"] / count
     yield at_most(
@@ -78,13 +81,13 @@ def _in_pieces(
     check_batch(f"{name}, first", engine, strategy, columns.part(0, _SAMPLE))
     engine.place_columns(columns.part(_SAMPLE, late), strategy)
     sample = columns.part(late, late + _SAMPLE)
-    plain_s = check_batch(f"{name}, late", engine, strategy, sample)
+    plain_s = check_batch(f"{name}, late", engine, strategy, sample).plain
     engine.place_columns(columns.part(late + _SAMPLE, count), strategy)
     placed = fleet.vms.host[: fleet.vms.count]
     return plain_s, hashlib.sha256(placed.astype("<i4").tobytes()).hexdigest()
 
 
-def _in_worker(hosts: int, workload: Workload, strategy: str, count: int) -> dict[str, float]:
+def _in_worker(hosts: int, workload: Workload, strategy: str, count: int) -> dict[str, Any]:
     """Place the batch in one call in a fresh process, which gets the fleet as a file."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "fleet.pickle"
@@ -97,5 +100,5 @@ def _in_worker(hosts: int, workload: Workload, strategy: str, count: int) -> dic
             check=True,
             text=True,
         )
-    report: dict[str, float] = json.loads(done.stdout)
+    report: dict[str, Any] = json.loads(done.stdout)
     return report

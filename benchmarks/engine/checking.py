@@ -5,6 +5,7 @@ baseline worth having.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,15 +17,15 @@ from roost.placement.engine import Engine
 from roost.placement.mix import Mix
 
 
+class Seconds(NamedTuple):
+    """CPU seconds per decision of the scan and of the engine, for the same requests."""
+
+    plain: float
+    engine: float
+
+
 class AnswersDiffer(Exception):
     """The engine's answer is not that of the full scan."""
-
-
-def plain_twin(engine: Engine, strategy: str, mix: Mix | None = None) -> PlainScan:
-    """Return a plain scan on a copy of the engine's fleet, with the same cursor."""
-    plain = PlainScan(engine.fleet.snapshot(), strategy, mix)
-    plain.cursor = engine.cursor
-    return plain
 
 
 def check_batch(
@@ -34,14 +35,15 @@ def check_batch(
     columns: RequestColumns,
     *,
     mix: Mix | None = None,
-    plain: PlainScan | None = None,
-) -> float:
-    """Let both place and commit these requests; return the scan's CPU seconds per decision."""
-    plain = plain or plain_twin(engine, strategy, mix)
+) -> Seconds:
+    """Let both place and commit these requests, and return what that took."""
+    plain = PlainScan(engine.fleet.snapshot(), strategy, mix)
+    plain.cursor = engine.cursor
     plain.ready(columns)
-    with timed() as span:
-        expected = plain.place(columns, commit=True)
-    answers = engine.place_columns(columns, strategy)
+    with timed() as plain_span:
+        expected = plain.answer(columns, commit=True)
+    with timed() as engine_span:
+        answers = engine.place_columns(columns, strategy)
     differ = np.flatnonzero((answers.row != expected.row) | (answers.score != expected.score))
     if len(differ):
         at = int(differ[0])
@@ -54,7 +56,7 @@ def check_batch(
     for name in ("committed", "vm_count", "cell_free"):
         if not np.array_equal(getattr(mine, name), getattr(theirs, name)):
             raise AnswersDiffer(f"{what}: the hosts' {name} differ after the same decisions")
-    return span.cpu_s / len(columns)
+    return Seconds(plain_span.cpu_s / len(columns), engine_span.cpu_s / len(columns))
 
 
 def check_finds(
@@ -81,5 +83,5 @@ def time_plain(plain: PlainScan, columns: RequestColumns) -> float:
     """Return the scan's CPU seconds per decision when nothing is committed."""
     plain.ready(columns)
     with timed() as span:
-        plain.place(columns, commit=False)
+        plain.answer(columns, commit=False)
     return span.cpu_s / len(columns)

@@ -35,9 +35,9 @@ PROFILES = tuple(
 )
 #: Cores and GiB of memory; a core comes with 10 GiB of disk.
 FLAVORS = (
-    ((1, 1), (1, 2), (1, 4), (2, 2), (2, 4), (2, 8))
-    + ((4, 8), (4, 16), (8, 16), (8, 32), (16, 32), (16, 64))
-)  # fmt: skip
+    *((1, 1), (1, 2), (1, 4), (2, 2), (2, 4), (2, 8)),
+    *((4, 8), (4, 16), (8, 16), (8, 32), (16, 32), (16, 64)),
+)
 LABEL_RULES = (("tier", "gold"), ("ssd", "true"), ("net", "fast"))
 GROUP_SIZE = 10
 #: Different pools that requests ask for when they ask for a pool at all.

@@ -13,9 +13,13 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.engine import batch, churn, decision, growth, questions, rules, startup
-from benchmarks.engine.checking import AnswersDiffer
+from benchmarks.engine.checking import AnswersDiffer, check_batch
+from benchmarks.engine.fleets import FLAVORED, empty_fleet, requests_of
 from benchmarks.engine.measuring import FULL, SHORT, Job, Sizes, say
 from benchmarks.results import Result, significant, table, write_json
+from roost.placement.engine import Engine
+from roost.placement.mix import mix_of
+from roost.placement.strategies import STRATEGIES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 OUTPUT = REPOSITORY / "build" / "bench" / "engine.json"
@@ -26,6 +30,17 @@ def chosen_jobs(sizes: Sizes, prefix: str) -> list[Job]:
     """Return the jobs that have rows whose names begin with the prefix."""
     jobs = [job for topic in TOPICS for job in topic.jobs(sizes)]
     return [job for job in jobs if job.name.startswith(prefix) or prefix.startswith(job.name)]
+
+
+def load_kernels() -> None:
+    """Compile the engine and the scan, or load them from the cache, before anything is timed."""
+    say("loading the kernels; the first time they are compiled, which takes a minute or two")
+    for strategy in STRATEGIES:
+        fleet = empty_fleet(16).snapshot()
+        columns = FLAVORED.columns(fleet, 20, seed=0)
+        engine = Engine(fleet, strategy)
+        check_batch("first decisions", engine, strategy, columns, mix=mix_of(fleet))
+        engine.find(requests_of(fleet, columns, "one")[0])
 
 
 def run(jobs: Sequence[Job], prefix: str) -> list[Result]:
@@ -53,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"bench-engine: no row begins with {options.only!r}", file=sys.stderr)
         return 2
     try:
+        load_kernels()
         results = run(jobs, options.only)
     except AnswersDiffer as problem:
         print(f"bench-engine: answers differ: {problem}", file=sys.stderr)

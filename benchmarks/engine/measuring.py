@@ -57,7 +57,6 @@ class Span:
 def timed() -> Iterator[Span]:
     """Measure a block, with the garbage collector out of the way as timeit does it."""
     span = Span()
-    gc.collect()
     gc.disable()
     wall, cpu = time.perf_counter(), time.process_time()
     try:

@@ -16,9 +16,11 @@ WEIGHTS = {"cpu": 4, "memory": 4, "disk": 2}
 
 
 def ratio(part: int, whole: int) -> int:
-    """Return floor(part x 2^30 / whole); nothing and less than nothing count 0."""
+    """Return floor(part x 2^30 / whole); nothing counts 0, 2^24 wholes and more as 2^24."""
     if part <= 0 or whole <= 0:
         return 0
+    if part >= 2**24 * whole:
+        return 2**24 * RATIO_ONE
     return part * RATIO_ONE // whole
 
 

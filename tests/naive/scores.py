@@ -1,12 +1,13 @@
 """Twins of the strategies' scores and of the penalties, in Python's big integers.
 
-Lower is better. `fragmentation` and `balance_fit` have no twin here yet.
+Lower is better. The twin of `fragmentation` is in worth.py.
 """
 
 from collections.abc import Callable
 
 from roost.model.groups import GroupRule, GroupSpec
 from roost.model.hosts import TaintEffect
+from roost.model.resources import NumaMode
 from tests.naive.filters import members_beside, term_holds, tolerates
 from tests.naive.fleet import Ask, Row
 from tests.naive.numbers import REFERENCE, SCORE_ONE, WEIGHT_ONE, WEIGHTS, ratio
@@ -51,15 +52,28 @@ def by_number(row: Row, ask: Ask) -> int:
 
 
 def dot_product(row: Row, ask: Ask) -> int:
-    """Demand times free amount, each over the reference; half of the fraction bits are dropped."""
+    """Demand times free amount, each over the reference and in 15 fraction bits, at most 1024."""
     amounts = dict(ask.request.demand.amounts())
-    total = sum(
-        weight
-        * ratio(amounts[name], REFERENCE[name])
-        * (ratio(row.free(name), REFERENCE[name]) // 2**15)
+
+    def half(amount: int, name: str) -> int:
+        return min(ratio(amount, REFERENCE[name]), 1024 * 2**30) // 2**15
+
+    return -sum(
+        weight * half(amounts[name], name) * half(row.free(name), name)
         for name, weight in WEIGHTS.items()
     )
-    return -(total // 2**15)
+
+
+def balance_fit(row: Row, ask: Ask) -> int:
+    """One score less how unevenly the cells are free; only a VM in one cell looks at them."""
+    shares = [
+        min(ratio(free[0], cell.cpu_milli), ratio(free[1], cell.memory_bytes))
+        for free, cell in zip(row.cell_free, row.spec.cells, strict=True)
+    ]
+    uneven = 0
+    if shares and ask.request.demand.numa is NumaMode.ONE_CELL:
+        uneven = max(shares) - min(shares)
+    return 10 * 2**30 - 10 * uneven
 
 
 SCORES: dict[str, Callable[[Row, Ask], int]] = {
@@ -71,6 +85,7 @@ SCORES: dict[str, Callable[[Row, Ask], int]] = {
     "first_fit": by_number,
     "worst_fit": worst_fit,
     "dot_product": dot_product,
+    "balance_fit": balance_fit,
 }
 
 

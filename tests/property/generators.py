@@ -99,7 +99,7 @@ def climate(seed: int, features: frozenset[str] | None = None) -> Climate:
             max_skew=rng.randint(1, 3),
             weight=rng.randint(1, 100),
         )
-        for number in range(6)
+        for number in range(3)
     )
     even = rng.random() < 0.5
     return Climate(seed, chosen if features is None else features, even, groups)
@@ -202,16 +202,23 @@ def request(climate: Climate, number: object, name: str | None = None) -> PlaceR
     """Return a request."""
     rng = stream(climate.seed, "request", number)
     groups: tuple[GroupSpec | str, ...] = ()
-    if climate.has("groups", rng, 0.5):
-        groups = tuple(rng.sample(climate.groups, rng.choice((1, 1, 1, 2, 3))))
+    if climate.has("groups", rng, 0.6):
+        groups = tuple(rng.sample(climate.groups, rng.choice((1, 1, 1, 1, 2, 3))))
         groups = tuple(each if rng.random() < 0.5 else each.name for each in groups)
     return PlaceRequest(
         name or f"vm-{climate.seed}-{number}",
         demand(climate, rng),
-        constraints(climate, rng),
+        constraints(climate, _again(climate, rng, "rules")),
         groups,
         seed=rng.choice((None, rng.getrandbits(64))),
     )
+
+
+def _again(climate: Climate, rng: Random, what: str) -> Random:
+    """Return, mostly, random numbers that other requests had too: rules are few, VMs are many."""
+    if rng.random() < 0.3:
+        return rng
+    return stream(climate.seed, what, rng.randrange(8))
 
 
 def demand(climate: Climate, rng: Random) -> Demand:
@@ -227,7 +234,9 @@ def demand(climate: Climate, rng: Random) -> Demand:
     extended: tuple[tuple[str, int], ...] = ()
     if climate.has("extended", rng, 0.3):
         extended = tuple((name, rng.randint(0, 3)) for name in EXTENDED if rng.random() < 0.6)
-    devices = device_demand(rng) if climate.has("devices", rng, 0.35) else None
+    devices = None
+    if climate.has("devices", rng, 0.35):
+        devices = device_demand(_again(climate, rng, "devices"))
     numa = rng.choice(tuple(NumaMode)) if climate.has("cells", rng, 0.5) else NumaMode.ANY
     return Demand(cpu, memory, disk, extended, devices, numa)
 

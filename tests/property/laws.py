@@ -4,7 +4,6 @@ The property tests state them with Hypothesis; test_broken_engines.py shows that
 notices an engine that is broken on purpose.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +13,8 @@ from hypothesis import strategies as st
 from roost.fleet.fleet import Fleet
 from roost.model.description import FleetDescription
 from roost.placement.attributes import question
-from roost.placement.engine import NO_FIT
+from roost.placement.batching import columns_of
+from roost.placement.engine import NO_FIT, Engine
 from roost.placement.registry import FILTERS
 from tests.naive.engine import CELL_RULES
 from tests.naive.filters import TWINS, count_fewest, fits
@@ -144,36 +144,31 @@ def filters_agree(seed: int, hosts: int, count: int = 3) -> None:
         assert (scores[numbers] != NO_FIT).tolist() == passing.tolist(), asked
 
 
-def search_equals_scores(seed: int, hosts: int, steps: int) -> None:
+def search_equals_scores(seed: int, hosts: int, steps: int) -> Engine:
     """On a large fleet the search finds what the scores of all hosts say is best.
 
     For fleets that are too large for the twin: the scores are compared with it on small ones.
     """
-    pair = Pair(generators.climate(seed), hosts)
+    climate = generators.climate(seed)
+    pair = Pair(climate, hosts)
+    engine, fleet = pair.engine, pair.fleet
+    kinds = [settled(generators.request(climate, number)) for number in range(50)]
     strategies = ("least_loaded", "best_fit", "worst_fit", "fewest_vms", "dot_product")
     for number in range(steps):
-        asked = generators.request(pair.climate, number)
-        asked = replace(asked, strategy=strategies[number % len(strategies)])
-        scores = pair.engine.scores(asked)
-        found = pair.engine.find(asked)
-        best = int(np.argmin(scores)) if len(scores) else 0
-        if not len(scores) or scores[best] == NO_FIT:
-            assert found is None, (asked, found)
-            continue
-        assert found is not None, (asked, best)
-        assert (found.host_number, found.score) == (best, scores[best]), (asked, found, best)
-        pair.engine.commit(asked, found)
-        if number % 7 == 0:
-            pair.fleet.set_labels(found.host, generators.labels(generators.stream(seed, number)))
-        if number % 97 == 0:
-            columns = [settled(each) for each in requests_named(pair, number, hosts)]
-            pair.engine.place_batch(columns)
-    rankings_are_sound(pair.engine)
-
-
-def requests_named(pair: Pair, number: int, count: int) -> list:
-    """Return requests with names of their own."""
-    return [generators.request(pair.climate, f"{number}-{index}") for index in range(count)]
+        strategy = strategies[number % len(strategies)]
+        asked = replace(kinds[number % len(kinds)], name=f"vm-{number}", strategy=strategy)
+        scores = engine.scores(asked)
+        best = int(np.argmin(scores))
+        expected = None if scores[best] == NO_FIT else (best, int(scores[best]))
+        found = engine.find(asked)
+        assert (found and (found.host_number, found.score)) == expected, (asked, found)
+        if found is not None:
+            engine.commit(asked, found)
+            fleet.set_labels(found.host, generators.labels(generators.stream(seed, number)))
+        if number % 50 == 0:
+            many = [replace(kinds[at % len(kinds)], seed=at) for at in range(hosts)]
+            engine.place_columns(columns_of(fleet, many, []), strategy)
+    return engine
 
 
 # What undo must bring back
@@ -221,6 +216,3 @@ def same_columns(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) ->
         assert (column == now).all(), (name, np.argwhere(column != now)[:3].tolist())
     assert not after["present"][len(before["present"]) :].any(), "a host stayed"
     assert len(after["vm"]) == len(before["vm"]), "a VM stayed"
-
-
-Law = Callable[..., None]

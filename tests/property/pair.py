@@ -409,7 +409,8 @@ def _resize(pair: Pair, number: object, rng: Random) -> None:
 def _hold(pair: Pair, number: object, rng: Random) -> None:
     if pair.world.hosts:
         demand = generators.demand(pair.climate, rng)
-        pair.hold(f"hold-{number}", _host(pair, rng), replace(demand, devices=None))
+        demand = replace(demand, devices=None, numa=NumaMode.ANY)
+        pair.hold(f"hold-{number}", _host(pair, rng), demand)
 
 
 def _release(pair: Pair, number: object, rng: Random) -> None:

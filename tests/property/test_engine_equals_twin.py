@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roost.placement.strategies import STRATEGIES
 from tests.naive.engine import CELL_RULES
+from tests.property.filing import rankings_are_sound
 from tests.property.laws import (
     SEEDS,
     batch_equals_singles,
@@ -72,4 +74,8 @@ def test_a_snapshot_and_its_fleet_go_their_own_ways(seed: int, hosts: int, steps
 @examples(2)
 @given(seed=SEEDS)
 def test_a_search_over_many_runs_of_blocks_finds_the_best_of_all_scores(seed: int) -> None:
-    search_equals_scores(seed, hosts=5000, steps=300)
+    rankings_are_sound(search_equals_scores(seed, hosts=5000, steps=200))
+
+
+def test_every_strategy_is_compared_with_the_twin() -> None:
+    assert set(CELL_RULES) == set(STRATEGIES)

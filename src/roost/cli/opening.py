@@ -4,7 +4,7 @@ import os
 import sys
 from dataclasses import dataclass
 
-from roost.app.kernels import ready
+from roost.app.kernels import announce_compiling
 from roost.app.settings import Settings, read_settings
 from roost.base.errors import FleetUnavailable
 from roost.cli.screen import Output, note
@@ -39,7 +39,7 @@ def chosen_output(output: Output | None) -> Output:
 
 
 def open_engine(fleet: str | None, vms: str | None = None) -> Opened:
-    """Load the fleet and the kernels."""
+    """Load the fleet."""
     read = settings()
     path = fleet if fleet is not None else read.fleet
     if path is None:
@@ -53,8 +53,8 @@ def open_engine(fleet: str | None, vms: str | None = None) -> Opened:
 def build_engine(
     description: FleetDescription, read: Settings, strategy: str | None = None
 ) -> Opened:
-    """Build an engine on a fleet and get its kernels ready."""
+    """Build an engine on a fleet; a first use of its kernels will be announced."""
     fleet = Fleet.from_description(description)
     engine = Engine(fleet, strategy or read.scheduling_strategy)
-    ready(engine, note)
+    announce_compiling(note)
     return Opened(engine, read)

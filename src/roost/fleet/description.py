@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from roost.base.errors import Conflict, InvalidRequest
+from roost.base.errors import Conflict
 from roost.fleet.assign import LOWEST, pick_cells, pick_devices, positions
 from roost.model.constraints import Terms
 from roost.model.description import FleetDescription, HoldSpec, UsedSpec, VMSpec
@@ -55,12 +55,10 @@ def place_as_described(fleet: "Fleet", vm: VMSpec) -> int:
 
 def model_mask(fleet: "Fleet", models: tuple[str, ...]) -> int:
     """Return the bit mask of these device models; one that no host has adds nothing."""
+    fleet.hosts.admit_models(models)
     mask = 0
     for model in models:
-        number = fleet.hosts.device_models.number(model)
-        if number > 62:
-            raise InvalidRequest(f"device model {model!r} is one too many: at most 63 are known")
-        mask |= 1 << number
+        mask |= 1 << fleet.hosts.device_models.number(model)
     return mask
 
 

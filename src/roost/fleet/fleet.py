@@ -23,7 +23,7 @@ from roost.model.constraints import NO_TERMS, Terms
 from roost.model.description import FleetDescription
 from roost.model.groups import GroupSpec
 from roost.model.hosts import Admin, Health, HostSpec
-from roost.model.resources import Demand
+from roost.model.resources import Demand, NumaMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,7 @@ class Fleet:
         if spec.name in self.hosts.rows:
             raise Conflict(f"host {spec.name!r} is already registered", host=spec.name)
         hosts = self.hosts
+        hosts.admit_models(device.model for device in spec.devices)
         row = hosts.count
         extended = tuple(name for name, _ in spec.extended)
         self._ensure(row + 1, len(spec.devices), len(spec.cells), extended)
@@ -123,6 +124,7 @@ class Fleet:
     def update_host(self, spec: HostSpec) -> None:
         """Replace what a host registered with; its VMs stay, even if they no longer fit."""
         row = self.row(spec.name)
+        self.hosts.admit_models(device.model for device in spec.devices)
         before = self.hosts.spec(row)
         extended = tuple(name for name, _ in spec.extended)
         self._ensure(0, len(spec.devices), len(spec.cells), extended)
@@ -253,12 +255,10 @@ class Fleet:
         demand = vms.demand[number].copy()
         rest = [int(c[number]) for c in (vms.terms, vms.group_set, vms.devices, vms.cells)]
         vms.remove(number)
+        self._on_undo(lambda: self._put_back(name, row, demand, rest))
 
-        def put_back() -> None:
-            vms.use_next(number)
-            self.apply(name, row, demand, *rest)
-
-        self._on_undo(put_back)
+    def _put_back(self, name: str | None, row: int, demand: Int64Array, rest: list[int]) -> None:
+        self.apply(name, row, demand, *rest)
 
     def resize(self, number: int, demand: Int64Array) -> None:
         """Change a VM's amounts in place; its devices and cells stay."""
@@ -303,6 +303,8 @@ class Fleet:
         """Keep capacity free on a host under a name."""
         if name in self.holds:
             raise Conflict(f"hold {name!r} exists", hold=name)
+        if demand.devices is not None or demand.numa is not NumaMode.ANY:
+            raise InvalidRequest(f"hold {name!r} can keep amounts, not devices or NUMA cells")
         row = self.row(host)
         self.holds[name] = Hold(row, demand)
         self._held(row, self.vector(demand))

@@ -15,11 +15,13 @@
 The columns that decisions also change are in `HostArrays` (layout.py).
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from roost.base.errors import InvalidRequest
 from roost.fleet.interning import Interned
 from roost.fleet.labels import Labels
 from roost.fleet.layout import (
@@ -33,6 +35,9 @@ from roost.fleet.layout import (
 )
 from roost.model.hosts import Admin, Cell, Device, Health, HostSpec, Resource, Scope, Taint
 from roost.model.resources import BASE_RESOURCES, WHOLE_DEVICE
+
+#: Different device models in one fleet: a request names them by the bits of one machine word.
+MOST_MODELS = 62
 
 _MATRICES = ("total", "reserve", "ratio", "held", "used")
 _WORDS = ("site", "architecture", "driver", "taint_set", "capability_set")
@@ -127,6 +132,15 @@ class HostTable:
 
     def _widths(self) -> tuple[int, int]:
         return self.arrays.device_free.shape[1], self.arrays.cell_free.shape[1]
+
+    def admit_models(self, models: Iterable[str]) -> None:
+        """Refuse device models beyond those that a bit mask can name."""
+        new = {model for model in models if self.device_models.find(model) < 0}
+        if len(self.device_models) + len(new) > MOST_MODELS:
+            raise InvalidRequest(
+                f"device models {', '.join(sorted(new))} are too many: at most {MOST_MODELS} "
+                f"different ones are supported"
+            )
 
     def write_spec(self, row: int, spec: HostSpec) -> None:
         """Write what a host registers with into its row; what is promised stays as it is."""

@@ -108,13 +108,12 @@ class VMTable:
         if name is not None:
             del self.numbers[name]
 
-    def use_next(self, number: int) -> None:
-        """Let the next `add` fill this free row, so that a VM that comes back keeps its number."""
-        del self._free[number]
-        self._free[number] = None
-
     def forget_from(self, first: int) -> None:
-        """Take back `add_many`: the rows from `first` on, all free again, were never there."""
+        """Take back `add_many`: the rows from `first` on, all free again, were never there.
+
+        Left among the free rows they would be used before older ones, and a VM that comes back
+        by an earlier undo would get another number than it had.
+        """
         for number in range(first, self.count):
             del self._free[number]
         self.count = first

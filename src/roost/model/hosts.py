@@ -6,6 +6,9 @@ from enum import IntEnum, StrEnum
 from roost.base.errors import InvalidRequest
 from roost.base.units import MAX_AMOUNT
 
+#: Devices, and NUMA cells, of one host: positions are bits of one machine word.
+MOST_PARTS = 62
+
 
 class Health(IntEnum):
     """What we observe of a host's agent."""
@@ -136,6 +139,11 @@ class HostSpec:
     def __post_init__(self) -> None:
         if not self.name:
             raise InvalidRequest("a host needs a name")
+        if max(len(self.devices), len(self.cells)) > MOST_PARTS:
+            raise InvalidRequest(
+                f"host {self.name!r} has {len(self.devices)} devices and {len(self.cells)} cells; "
+                f"at most {MOST_PARTS} of each are supported"
+            )
         if self.max_vms is not None and self.max_vms < 0:
             raise InvalidRequest(f"max_vms {self.max_vms} of host {self.name!r} is negative")
 

@@ -431,6 +431,23 @@ class Engine:
             rebuild(ranking, arrays, marks)
             lost = -1 - lost
 
+    def place_again(self, demand: Int64Array, terms: int, group_set: int, seed: int) -> bool:
+        """Place and commit a VM that is already in the fleet's numbers, by the default strategy."""
+        strategy = strategy_named(self.default_strategy)
+        self._terms.ready(terms, group_set)
+        if self._demand.shape[1] != len(demand):
+            self._demand = np.zeros((1, len(demand)), np.int64)
+        self._demand[0] = demand
+        self._terms_number[0], self._set_number[0], self._seed[0] = terms, group_set, seed
+        row = self._decide_one(strategy, self.cursor, 0)
+        if row < 0:
+            return False
+        devices, cells = int(self._out.devices[0]), int(self._out.cells[0])
+        self.fleet.apply(None, row, demand.copy(), terms, group_set, devices, cells)
+        if strategy.turns:
+            self.cursor = row
+        return True
+
     def withdraw_last(self, count: int, request: PlaceRequest) -> None:
         """Take back the VMs that were placed last, for snapshots."""
         vms = self.fleet.vms

@@ -12,13 +12,15 @@ from math import comb
 
 import numpy as np
 
-from roost.fleet.layout import CPU, DISK, MEMORY, Int64Array
+from roost.fleet.layout import CPU, DISK, MEMORY, BoolArray, Int64Array
 from roost.model.flow import PlaceRequest
-from roost.model.hosts import Scope
+from roost.model.groups import GroupRule
+from roost.model.hosts import Health, Scope
 from roost.placement.batching import RequestColumns
 from roost.placement.engine import Engine
 from roost.placement.kernels.keys import REFERENCE_CPU, REFERENCE_DISK, REFERENCE_MEMORY
 from roost.placement.kernels.losses import Losses
+from roost.placement.strategies import strategy_named
 
 #: Losses of several domains at once are tried on so many samples.
 _SAMPLES = 64
@@ -96,12 +98,65 @@ class Rehearsal:
         tried = [*self._suspects, *_losses(domains, losses)]
         if not tried:
             return ""
-        at = self._world.first_not_survived(self._losses_of(tried, scope))
+        losses_tried = self._losses_of(tried, scope)
+        at = self._first_not_survived(losses_tried)
         if at == len(tried):
             return ""
         if tried[at] not in self._suspects:
             self._suspects.insert(0, tried[at])
         return ", ".join(self._name(scope, each) for each in tried[at])
+
+    def _first_not_survived(self, losses: Losses) -> int:
+        """Return the first loss that is not survived, or the number of losses.
+
+        A loss that takes members of a spread group changes which domains count for it; such a
+        loss is played through with the engine, all others in one kernel.
+        """
+        spread = self._spread_sets()
+        count = len(losses.vm_start) - 1
+        first = 0
+        while first < count:
+            slow = first
+            while slow < count and not spread[losses.group_set[_span(losses.vm_start, slow)]].any():
+                slow += 1
+            if first < slow:
+                quick = self._world.first_not_survived(_part(losses, first, slow))
+                if quick < slow - first:
+                    return first + quick
+            if slow < count and not self._played_through(losses, slow):
+                return slow
+            first = slow + 1
+        return count
+
+    def _spread_sets(self) -> BoolArray:
+        """Return, by number, which group sets have a spread rule."""
+        groups = self._world.fleet.groups
+        return np.array(
+            [
+                any(groups.specs[group].rule is GroupRule.SPREAD for group in numbers)
+                for numbers in groups.sets()
+            ],
+            np.bool_,
+        )
+
+    def _played_through(self, losses: Losses, loss: int) -> bool:
+        """Say whether a loss is survived, by taking its hosts and VMs away for a while."""
+        world, fleet = self._world, self._world.fleet
+        cursor, mark = world.cursor, fleet.mark()
+        try:
+            for row in losses.hosts[_span(losses.host_start, loss)].tolist():
+                for number in fleet.vms.on_host(row).tolist():
+                    fleet.remove(number)
+                fleet.set_health(fleet.hosts.names[row], Health.OFFLINE)
+            return all(
+                world.place_again(
+                    losses.demand[vm], int(losses.terms[vm]), int(losses.group_set[vm]), vm
+                )
+                for vm in range(*_span(losses.vm_start, loss).indices(len(losses.terms)))
+            )
+        finally:
+            fleet.undo(mark)
+            world.cursor = cursor
 
     def _losses_of(self, tried: list[tuple[int, ...]], scope: Scope) -> Losses:
         """Return the losses as columns, the largest VM of each first."""
@@ -116,7 +171,7 @@ class Rehearsal:
             numbers.append(_merged([vms_on[row] for row in rows.tolist() if row in vms_on]))
         picked = np.concatenate([_NONE, *numbers])
         picked = order[picked]  # from the place in the order of sizes to the number of the VM
-        draws = self._world.strategy_of(self._request).draws
+        draws = strategy_named(self._world.default_strategy).draws
         return Losses(
             _starts(hosts),
             np.concatenate([_NONE, *hosts]),
@@ -157,6 +212,8 @@ def _grouped(owner: Int64Array, order: Int64Array | None = None) -> dict[int, In
 
     With an order, a position is the place in that order.
     """
+    if not len(owner):
+        return {}
     ordered = owner if order is None else owner[order]
     by_owner = np.argsort(ordered, kind="stable")
     values, starts = np.unique(ordered[by_owner], return_index=True)
@@ -171,6 +228,26 @@ def _merged(places: list[Int64Array]) -> Int64Array:
 
 def _starts(parts: list[Int64Array]) -> Int64Array:
     return np.cumsum([0, *(len(part) for part in parts)])
+
+
+def _span(starts: Int64Array, at: int) -> slice:
+    return slice(int(starts[at]), int(starts[at + 1]))
+
+
+def _part(losses: Losses, first: int, end: int) -> Losses:
+    """Return the losses from first to end."""
+    hosts = slice(int(losses.host_start[first]), int(losses.host_start[end]))
+    vms = slice(int(losses.vm_start[first]), int(losses.vm_start[end]))
+    return Losses(
+        losses.host_start[first : end + 1] - hosts.start,
+        losses.hosts[hosts],
+        losses.vm_start[first : end + 1] - vms.start,
+        losses.demand[vms],
+        losses.terms[vms],
+        losses.group_set[vms],
+        losses.seed[vms] if len(losses.seed) else losses.seed,
+        losses.vm_host[vms],
+    )
 
 
 def _losses(domains: list[int], losses: int) -> list[tuple[int, ...]]:

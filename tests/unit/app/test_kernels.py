@@ -1,43 +1,45 @@
 """A word to the user while kernels compile, and only then."""
 
-import threading
+import os
+import subprocess
+import sys
+from pathlib import Path
 
-import pytest
-
-from roost.app import kernels
-
-
-def test_a_quick_load_says_nothing() -> None:
-    said: list[str] = []
-    kernels.warm(lambda: None, said.append)
-    assert said == []
-
-
-def test_a_slow_load_says_that_it_compiles_while_it_runs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(kernels, "PATIENCE_S", 0.01)
-    said: list[str] = []
-    heard = threading.Event()
-
-    def say(text: str) -> None:
-        said.append(text)
-        heard.set()
-
-    kernels.warm(lambda: heard.wait(10), say)
-    assert len(said) == 1
-    assert said[0].startswith("compiling kernels (first run only, about ")
+_COMPILE_ONE = """
+import sys
+from roost.app.kernels import announce_compiling
+announce_compiling(lambda text: print(text, file=sys.stderr))
+from roost.placement.kernels.compiling import CACHE_FOLDER, entry_point
+@entry_point
+def double(number):
+    return 2 * number
+print(CACHE_FOLDER is not None, double(21), double(4))
+"""
 
 
-def test_a_load_that_fails_takes_the_notice_back() -> None:
-    def fail() -> None:
-        raise RuntimeError("no compiler")
+def run(script: str, cache: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
+    environment.pop("NUMBA_DISABLE_JIT", None)
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
 
-    before = threading.active_count()
-    with pytest.raises(RuntimeError):
-        kernels.warm(fail, lambda text: None)
-    assert threading.active_count() <= before + 1
+
+def test_a_first_compile_is_said_once(tmp_path: Path) -> None:
+    done = run(_COMPILE_ONE, tmp_path)
+    assert done.stderr.count("compiling kernels (first run only") == 1
 
 
-def test_compiling_everything_asks_every_kind_of_question() -> None:
-    kernels.compile_everything()
+def test_a_folder_that_can_be_written_keeps_the_kernels(tmp_path: Path) -> None:
+    assert run(_COMPILE_ONE, tmp_path).stdout.split() == ["True", "42", "8"]
+
+
+def test_a_missing_or_unwritable_folder_is_no_error(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    assert run(_COMPILE_ONE, blocked).stdout.split() == ["False", "42", "8"]

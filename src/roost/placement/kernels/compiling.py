@@ -16,6 +16,7 @@ from typing import TypeVar, cast
 import numba
 import numpy as np
 from numba import njit
+from numba.core.event import Event, Listener, register
 
 from roost.fleet import assign, groups, layout
 
@@ -116,6 +117,22 @@ def _compile(function: F, **options: bool | str) -> F:
     return cast(F, njit(**flags)(function))
 
 
-def is_warm() -> bool:
-    """Say whether compiled code from an earlier run is there to be loaded."""
-    return CACHE_FOLDER is not None and any(CACHE_FOLDER.rglob("*.nbi"))
+class _FirstCompile(Listener):  # type: ignore[misc]
+    """Tells once that something is being compiled; what is loaded from the folder is not."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self._tell: Callable[[], None] | None = tell
+
+    def on_start(self, event: Event) -> None:
+        """Tell, at the first event."""
+        tell, self._tell = self._tell, None
+        if tell is not None:
+            tell()
+
+    def on_end(self, event: Event) -> None:
+        """Do nothing: only the beginning is news."""
+
+
+def on_first_compile(tell: Callable[[], None]) -> None:
+    """Call `tell` once, when this process first compiles a kernel instead of loading it."""
+    register("numba:compile", _FirstCompile(tell))

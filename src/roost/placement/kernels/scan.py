@@ -19,7 +19,7 @@ from roost.placement.kernels.fit import (
     row_fits,
     row_penalty,
 )
-from roost.placement.kernels.fixed_point import RATIO_BITS, ratio
+from roost.placement.kernels.fixed_point import RATIO_BITS, RATIO_ONE, ratio
 from roost.placement.kernels.fragments import MixArrays, primary_left, worth_lost
 from roost.placement.kernels.keys import (
     KEY_FREE,
@@ -75,19 +75,20 @@ def imbalance(hosts: HostArrays, row: int) -> int:
     return 10 * (most - least) if most >= 0 else 0
 
 
+@inlined
+def half_bits(amount: int, reference: int) -> int:
+    """Return a ratio in 15 fraction bits, at most 1,024, so that products stay within 63 bits."""
+    return min(ratio(amount, reference), 1024 * RATIO_ONE) >> (RATIO_BITS // 2)
+
+
 @kernel
 def alignment(hosts: HostArrays, demand: Int64Array, row: int) -> int:
     """Return the dot product of demand and free amounts, each over the reference host."""
-    cpu = ratio(demand[CPU], REFERENCE_CPU) * (
-        ratio(hosts.headroom[row, CPU], REFERENCE_CPU) >> (RATIO_BITS // 2)
-    )
-    memory = ratio(demand[MEMORY], REFERENCE_MEMORY) * (
-        ratio(hosts.headroom[row, MEMORY], REFERENCE_MEMORY) >> (RATIO_BITS // 2)
-    )
-    disk = ratio(demand[DISK], REFERENCE_DISK) * (
-        ratio(hosts.headroom[row, DISK], REFERENCE_DISK) >> (RATIO_BITS // 2)
-    )
-    return (4 * cpu + 4 * memory + 2 * disk) >> (RATIO_BITS // 2)
+    free = hosts.headroom[row]
+    cpu = half_bits(demand[CPU], REFERENCE_CPU) * half_bits(free[CPU], REFERENCE_CPU)
+    memory = half_bits(demand[MEMORY], REFERENCE_MEMORY) * half_bits(free[MEMORY], REFERENCE_MEMORY)
+    disk = half_bits(demand[DISK], REFERENCE_DISK) * half_bits(free[DISK], REFERENCE_DISK)
+    return 4 * cpu + 4 * memory + 2 * disk
 
 
 @kernel

@@ -1,0 +1,576 @@
+"""Every law is shown to notice an engine that is broken on purpose.
+
+A property that was never seen red does not count. A mutant here breaks one thing, and a law must
+fail within a few seeds; the same seeds pass on the engine as it is.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from roost.base.errors import RoostError
+from roost.fleet import fleet as fleet_module
+from roost.fleet.assign import EMPTIEST
+from roost.fleet.changes import ChangeLog
+from roost.fleet.fleet import Fleet
+from roost.fleet.groups import Groups
+from roost.fleet.hosts import HostTable
+from roost.fleet.labels import Labels
+from roost.fleet.layout import CPU
+from roost.fleet.vms import VMTable
+from roost.model.constraints import LabelOperator, LabelTerm, Toleration
+from roost.model.reasons import Reason
+from roost.placement import engine as engine_module
+from roost.placement import rankings, selectors, tables
+from roost.placement.engine import Engine
+from roost.placement.filtering import Filter
+from roost.placement.filters import spread
+from roost.placement.kernels.keys import KEY_FREE
+from roost.placement.kernels.ranking import P_KEY, Ranking, file_in_order, write_keys
+from roost.placement.rankings import Rankings
+from roost.placement.registry import FILTERS
+from roost.placement.selectors import Selectors
+from roost.placement.strategies import STRATEGIES
+from roost.placement.tables import TermsTables
+from tests.property import laws
+from tests.property.laws import (
+    apply_then_undo_is_identity,
+    batch_equals_singles,
+    columns_equal_singles,
+    engine_equals_twin,
+    filters_agree,
+    long_lived_engine_equals_twin,
+    snapshot_stands_apart,
+)
+
+Patch = pytest.MonkeyPatch
+SEEDS = range(40)
+
+
+# The laws, each at a size at which one seed takes a few hundredths of a second
+
+
+def twin(seed: int) -> None:
+    """Hosts enough for selectors with a bit, not only with a list."""
+    engine_equals_twin(seed, 50)
+
+
+def changes(seed: int) -> None:
+    """Hosts enough for selectors with a bit, steps enough to change them."""
+    long_lived_engine_equals_twin(seed, 45, 60, every=10)
+
+
+def batches(seed: int) -> None:
+    """Batches of mixed strategies."""
+    batch_equals_singles(seed, 15, 25)
+
+
+def columns(seed: int) -> None:
+    """Columns, by the strategy that uses their seeds."""
+    columns_equal_singles(seed, 15, 15, "random")
+
+
+def filters(seed: int) -> None:
+    """A few requests on a small fleet."""
+    filters_agree(seed, 25)
+
+
+def filters_of_few(seed: int) -> None:
+    """Many requests on one or two hosts."""
+    filters_agree(seed, 1 + seed % 2, 10)
+
+
+def undo(seed: int) -> None:
+    """Small fleets meet more of their own VMs again."""
+    apply_then_undo_is_identity(seed, 8, 30)
+
+
+def snapshots(seed: int) -> None:
+    """Two ways from one snapshot."""
+    snapshot_stands_apart(seed, 10, 15)
+
+
+LAWS = (twin, changes, batches, columns, filters, filters_of_few, undo, snapshots)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One broken part and the law that must notice it."""
+
+    name: str
+    law: Callable[[int], None]
+    spoil: Callable[[Patch], None]
+
+
+MUTANTS: list[Mutant] = []
+
+
+def broken(law: Callable[[int], None]) -> Callable[[Callable[[Patch], None]], None]:
+    """Register a function that breaks something; its docstring says what."""
+
+    def register(spoil: Callable[[Patch], None]) -> None:
+        MUTANTS.append(Mutant(spoil.__doc__ or "", law, spoil))
+
+    return register
+
+
+def nothing(*_: object, **__: object) -> None:
+    """Stand in for a step that is forgotten."""
+
+
+def use_filter(patch: Patch, reason: Reason, **changes: object) -> None:
+    """Put a changed filter into the registry."""
+    changed = [replace(each, **changes) if each.reason is reason else each for each in FILTERS]
+    patch.setattr(laws, "FILTERS", tuple(changed))
+
+
+def the_filter(reason: Reason) -> Filter:
+    """Return one filter."""
+    return next(each for each in FILTERS if each.reason is reason)
+
+
+# Filters
+
+
+@broken(filters)
+def _(patch: Patch) -> None:
+    """an exact fit of cpu does not fit"""
+
+    def column(question, rows):
+        arrays = question.fleet.hosts.arrays
+        return arrays.committed[rows, CPU] + question.demand[CPU] < arrays.capacity[rows, CPU]
+
+    use_filter(patch, Reason.CPU, column=column)
+
+
+@broken(filters)
+def _(patch: Patch) -> None:
+    """the limit of VMs is off by one"""
+
+    def column(question, rows):
+        hosts = question.fleet.hosts
+        return hosts.arrays.headroom[rows, len(hosts.resources)] >= 0
+
+    use_filter(patch, Reason.MAX_VMS, column=column)
+
+
+@broken(filters)
+def _(patch: Patch) -> None:
+    """the last label term is forgotten"""
+    real = the_filter(Reason.LABELS)
+
+    def column(question, rows):
+        asked = question.terms.constraints
+        shorter = replace(asked, labels=asked.labels[:-1])
+        return real.column(
+            replace(question, terms=replace(question.terms, constraints=shorter)), rows
+        )
+
+    use_filter(patch, Reason.LABELS, column=column)
+
+
+@broken(filters)
+def _(patch: Patch) -> None:
+    """the held filter does not apply"""
+    use_filter(patch, Reason.HELD, applies=lambda question: False)
+
+
+@broken(filters)
+def _(patch: Patch) -> None:
+    """a host without the label does not satisfy not-in"""
+    real = LabelTerm.matches
+
+    def matches(self, labels):
+        if self.operator is LabelOperator.NOT_IN and self.key not in labels:
+            return False
+        return real(self, labels)
+
+    patch.setattr(LabelTerm, "matches", matches)
+
+
+@broken(filters)
+def _(patch: Patch) -> None:
+    """a toleration covers every value of its key"""
+    patch.setattr(Toleration, "covers", lambda self, key, _: self.key in ("", key))
+
+
+@broken(filters_of_few)
+def _(patch: Patch) -> None:
+    """the taint of a fleet with one set of taints is ignored"""
+    real = HostTable.__init__
+
+    def init(self, *rest):
+        real(self, *rest)
+        self.taint_sets = type(self.taint_sets)()
+
+    patch.setattr(HostTable, "__init__", init)
+
+
+@broken(filters)
+def _(patch: Patch) -> None:
+    """the spread filter thinks that the emptiest domain is always empty"""
+    patch.setattr(spread, "fewest_members", lambda question, group: 0)
+
+
+# What is derived from the fleet
+
+
+@broken(twin)
+def _(patch: Patch) -> None:
+    """spread rules compare domains whose hosts take no VMs"""
+    patch.setattr(tables, "eligible", tables.selected)
+
+
+@broken(changes)
+def _(patch: Patch) -> None:
+    """selectors forget to look at hosts whose attributes changed"""
+    patch.setattr(Selectors, "_update", nothing)
+
+
+@broken(changes)
+def _(patch: Patch) -> None:
+    """terms are compiled once and never again"""
+    real = TermsTables._compile
+
+    def compile_once(self, number):
+        seen = self.__dict__.setdefault("seen", set())
+        if number not in seen:
+            real(self, number)
+        seen.add(number)
+
+    patch.setattr(TermsTables, "_compile", compile_once)
+
+
+@broken(changes)
+def _(patch: Patch) -> None:
+    """an unstable predicate is kept like a stable one"""
+    patch.setattr(TermsTables, "_depends_on_amounts", lambda self, number: False)
+
+
+@broken(changes)
+def _(patch: Patch) -> None:
+    """rankings forget the hosts that changed"""
+    real = Rankings.current
+
+    def current(self, kind, marks):
+        return real(self, kind, marks)[0], np.zeros(0, np.int64)
+
+    patch.setattr(Rankings, "current", current)
+
+
+@broken(changes)
+def _(patch: Patch) -> None:
+    """the change log loses a row"""
+    real = ChangeLog.since
+
+    def since(self, seen):
+        rows = real(self, seen)
+        return rows if rows is None or len(rows) < 2 else rows[:-1]
+
+    patch.setattr(ChangeLog, "since", since)
+
+
+@broken(changes)
+def _(patch: Patch) -> None:
+    """a host that gained a mark does not raise the bounds above it"""
+    patch.setattr(Rankings, "mark_rows", nothing)
+
+
+@broken(changes)
+def _(patch: Patch) -> None:
+    """a new selector does not raise the bounds"""
+    patch.setattr(Rankings, "mark_all", nothing)
+
+
+@broken(changes)
+def _(patch: Patch) -> None:
+    """a batch by one strategy makes every ranking count as current"""
+
+    def is_current(self, kind):
+        for each in self._seen:
+            self._seen[each] = self._fleet.changes.head
+
+    patch.setattr(Rankings, "is_current", is_current)
+
+
+@broken(changes)
+def _(patch: Patch) -> None:
+    """new labels are not noted as a change of attributes"""
+    real = Fleet.set_labels
+
+    def set_labels(self, name, labels):
+        log, self.attribute_changes = self.attribute_changes, ChangeLog()
+        real(self, name, labels)
+        self.attribute_changes = log
+
+    patch.setattr(Fleet, "set_labels", set_labels)
+
+
+@broken(batches)
+def _(patch: Patch) -> None:
+    """terms that were ready are not made ready again when the selectors start again"""
+
+    def ready_all(self, pairs):
+        for number, group_set in sorted(pairs):
+            self.ready(number, group_set)
+
+    patch.setattr(TermsTables, "ready_all", ready_all)
+    patch.setattr(selectors, "_MOST_WORDS", 1)
+    patch.setattr(selectors, "_WORD_BITS", 8)
+
+
+# The books
+
+
+@broken(changes)
+def _(patch: Patch) -> None:
+    """groups do not count their members"""
+    patch.setattr(Fleet, "count_groups", nothing)
+
+
+@broken(changes)
+def _(patch: Patch) -> None:
+    """groups count their members in the wrong kind of domain"""
+    real = Groups.add
+    patch.setattr(
+        Groups, "add", lambda self, group, domains, by: real(self, group, domains[::-1], by)
+    )
+
+
+@broken(changes)
+def _(patch: Patch) -> None:
+    """a VM is not charged to its devices"""
+    real = fleet_module.charge
+    patch.setattr(
+        fleet_module,
+        "charge",
+        lambda arrays, row, demand, milli, _, cells, sign: real(
+            arrays, row, demand, milli, 0, cells, sign
+        ),
+    )
+
+
+@broken(changes)
+def _(patch: Patch) -> None:
+    """a VM is not charged to its NUMA cells"""
+    real = fleet_module.charge
+    patch.setattr(
+        fleet_module,
+        "charge",
+        lambda arrays, row, demand, milli, devices, _, sign: real(
+            arrays, row, demand, milli, devices, 0, sign
+        ),
+    )
+
+
+@broken(changes)
+def _(patch: Patch) -> None:
+    """what is held stays free"""
+
+    def held(self, row, amount):
+        self.hosts.held[row] += amount
+
+    patch.setattr(Fleet, "_held", held)
+
+
+@broken(changes)
+def _(patch: Patch) -> None:
+    """a charge leaves the ratio columns as they were"""
+    patch.setattr(fleet_module, "refresh_ratio_columns", nothing)
+
+
+# Strategies
+
+
+@broken(twin)
+def _(patch: Patch) -> None:
+    """worst fit walks the ranking of best fit"""
+    wrong = replace(STRATEGIES["worst_fit"], key=KEY_FREE)
+    patch.setitem(STRATEGIES, "worst_fit", wrong)
+
+
+@broken(twin)
+def _(patch: Patch) -> None:
+    """best fit takes the emptiest NUMA cell"""
+    wrong = replace(STRATEGIES["best_fit"], cell_rule=EMPTIEST)
+    patch.setitem(STRATEGIES, "best_fit", wrong)
+
+
+@broken(twin)
+def _(patch: Patch) -> None:
+    """ties go to the highest host number"""
+
+    def backwards(ranking: Ranking, hosts, marks) -> None:
+        write_keys(ranking, hosts)
+        rows = np.flatnonzero(hosts.takes)[::-1]
+        order = rows[np.argsort(ranking.place[rows, P_KEY], kind="stable")]
+        file_in_order(ranking, hosts, marks, order)
+
+    patch.setattr(rankings, "rebuild", backwards)
+
+
+@broken(twin)
+def _(patch: Patch) -> None:
+    """a runner-up is left out"""
+    real = Engine.find
+
+    def find(self, request, *, runners_up=0, cursor=None):
+        found = real(self, request, runners_up=runners_up, cursor=cursor)
+        return found and found._replace(runners_up=found.runners_up[1:])
+
+    patch.setattr(Engine, "find", find)
+
+
+@broken(twin)
+def _(patch: Patch) -> None:
+    """a prefer-not taint costs half as much"""
+    patch.setattr(tables, "PREFER_NOT_WEIGHT", 25)
+
+
+# Many requests
+
+
+@broken(batches)
+def _(patch: Patch) -> None:
+    """a batch begins its turn at the first host"""
+    real = Engine._place_until_refusal
+
+    def place(self, requests, strategy):
+        self.cursor = -1
+        return real(self, requests, strategy)
+
+    patch.setattr(Engine, "_place_until_refusal", place)
+
+
+@broken(batches)
+def _(patch: Patch) -> None:
+    """a batch ends at its first refusal"""
+    real = Engine._place_until_refusal
+
+    def place(self, requests, strategy):
+        placed = real(self, requests, strategy)
+        del requests[len(placed) + 1 :]
+        return placed
+
+    patch.setattr(Engine, "_place_until_refusal", place)
+
+
+@broken(batches)
+def _(patch: Patch) -> None:
+    """a batch gives each request the seed of another"""
+    real = engine_module.columns_of
+    patch.setattr(
+        engine_module,
+        "columns_of",
+        lambda fleet, requests, seeds: real(fleet, requests, seeds[::-1]),
+    )
+
+
+@broken(columns)
+def _(patch: Patch) -> None:
+    """what a batch of columns changed is not noted"""
+    real = Fleet.adopt
+
+    def adopt(self, names, rows, *rest):
+        log, self.changes = self.changes, ChangeLog()
+        first = real(self, names, rows[:0], *(each[:0] for each in rest))
+        self.changes = log
+        return first
+
+    patch.setattr(Fleet, "adopt", adopt)
+
+
+# Undo and snapshot
+
+
+@broken(undo)
+def _(patch: Patch) -> None:
+    """undo skips the last change"""
+    real = Fleet.undo
+
+    def skip(self, mark):
+        del self._undo[-1:]
+        real(self, mark)
+
+    patch.setattr(Fleet, "undo", skip)
+
+
+@broken(undo)
+def _(patch: Patch) -> None:
+    """undo takes changes back in the order in which they were made"""
+
+    def forwards(self, mark):
+        taken, self._undo = self._undo[mark:], self._undo[:mark]
+        marks, self._marks = self._marks, 0
+        for take_back in taken:
+            take_back()
+        self._marks = marks - 1
+
+    patch.setattr(Fleet, "undo", forwards)
+
+
+@broken(undo)
+def _(patch: Patch) -> None:
+    """a resize cannot be undone"""
+    real = Fleet.resize
+
+    def resize(self, number, demand):
+        marks, self._marks = self._marks, 0
+        real(self, number, demand)
+        self._marks = marks
+
+    patch.setattr(Fleet, "resize", resize)
+
+
+@broken(undo)
+def _(patch: Patch) -> None:
+    """rows of a batch that was undone are used before older ones"""
+    patch.setattr(VMTable, "forget_from", nothing)
+
+
+@broken(snapshots)
+def _(patch: Patch) -> None:
+    """a snapshot shares the group counts"""
+    patch.setattr(Groups, "copy", lambda self: self)
+
+
+@broken(snapshots)
+def _(patch: Patch) -> None:
+    """a snapshot shares the labels"""
+    patch.setattr(Labels, "copy", lambda self: self)
+
+
+@broken(snapshots)
+def _(patch: Patch) -> None:
+    """a snapshot shares what is held"""
+    real = HostTable.copy
+
+    def copy(self):
+        other = real(self)
+        other.held = self.held
+        return other
+
+    patch.setattr(HostTable, "copy", copy)
+
+
+# The tests
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_broken_engine_is_noticed(mutant: Mutant, monkeypatch: Patch) -> None:
+    mutant.spoil(monkeypatch)
+    with pytest.raises((AssertionError, RoostError, KeyError)):
+        for seed in SEEDS:
+            mutant.law(seed)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+def test_the_engine_as_it_is_passes_with_the_same_seeds(law: Callable[[int], None]) -> None:
+    for seed in list(SEEDS)[:10]:
+        law(seed)
+
+
+def test_every_law_has_a_mutant_that_it_notices() -> None:
+    assert {mutant.law for mutant in MUTANTS} == set(LAWS)

@@ -1,0 +1,161 @@
+"""The count of `capacity` is a promise: it is what the engine really places.
+
+And the count under a loss: every loss can be restarted, and with one copy more some loss cannot.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roost.base.errors import InvalidRequest
+from roost.model.flow import PlaceRequest
+from roost.model.hosts import Scope
+from roost.placement import capacity as counting
+from roost.placement.capacity import capacity
+from roost.placement.engine import Engine
+from tests.builders import engine_on, host, request
+from tests.property import generators
+from tests.property.laws import SEEDS, examples, grown
+
+MOST = 400
+
+
+def placed_one_by_one(engine: Engine, asked: PlaceRequest) -> int:
+    """Return how many copies the engine places by single calls, on a snapshot."""
+    world = Engine(engine.fleet.snapshot(), engine.default_strategy, engine.mix)
+    world.cursor = engine.cursor
+    for count in range(MOST):
+        copy = replace(asked, name=f"{asked.name}-{count}")
+        placement = world.find(copy)
+        if placement is None:
+            return count
+        world.commit(copy, placement)
+    return MOST
+
+
+def counts_what_is_placed(seed: int, hosts: int) -> None:
+    """Capacity equals what single calls place, for a request of any kind."""
+    pair = grown(seed, hosts, hosts)
+    asked = generators.request(pair.climate, "copy")
+    predicate = asked.constraints.predicate
+    if predicate is not None and not predicate.stable:
+        with pytest.raises(InvalidRequest):
+            capacity(pair.engine, asked)
+        return
+    expected = placed_one_by_one(pair.engine, asked)
+    if expected < MOST:
+        assert capacity(pair.engine, asked).count == expected
+
+
+@given(SEEDS, st.integers(1, 30))
+@examples(60)
+def test_capacity_is_what_single_calls_place(seed: int, hosts: int) -> None:
+    counts_what_is_placed(seed, hosts)
+
+
+def test_the_law_notices_a_count_that_is_one_too_high(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = counting._fill
+    monkeypatch.setattr(counting, "_fill", lambda world, asked: honest(world, asked) + 1)
+
+    def all_seeds() -> None:
+        for seed in range(20):
+            counts_what_is_placed(seed, 10)
+
+    with pytest.raises(AssertionError):
+        all_seeds()
+
+
+def survives(engine: Engine, scope: Scope) -> bool:
+    """Rehearse every loss with single calls only: remove, place the largest first, count."""
+    fleet = engine.fleet
+    for domain in np.unique(fleet.hosts.arrays.domain[: fleet.hosts.count, scope]).tolist():
+        if domain < 0:
+            continue
+        world = Engine(fleet.snapshot(), engine.default_strategy)
+        hosts, vms = world.fleet.hosts, world.fleet.vms
+        rows = np.flatnonzero(hosts.arrays.domain[: hosts.count, scope] == domain)
+        lost = np.flatnonzero(np.isin(vms.host[: vms.count], rows)).tolist()
+        lost.sort(key=lambda vm: -float(np.dot(vms.demand[vm, :3], _WEIGHTS)))
+        requests = [_as_request(world, vm) for vm in lost]
+        for vm in lost:
+            world.fleet.remove(vm)
+        hosts.arrays.takes[rows] = False
+        world.fleet.changes.add_many(rows)
+        for again in requests:
+            placement = world.find(again)
+            if placement is None:
+                return False
+            world.commit(again, placement)
+    return True
+
+
+_WEIGHTS = np.array([0.4 / 64_000, 0.4 / (256 * 2**30), 0.2 / (4 * 2**40)])
+
+
+def _as_request(world: Engine, vm: int) -> PlaceRequest:
+    fleet = world.fleet
+    amounts = fleet.vms.demand[vm].tolist()
+    groups = fleet.groups.set_members(int(fleet.vms.group_set[vm]))
+    specs = tuple(fleet.groups.specs[group] for group in groups)
+    return request(f"again-{vm}", *amounts[:3], groups=specs)
+
+
+@given(st.integers(2, 9), st.integers(0, 2**16), st.sampled_from(list(Scope)))
+@examples(25)
+def test_every_loss_survives_the_count_and_not_one_more(
+    hosts: int, seed: int, scope: Scope
+) -> None:
+    rng = np.random.default_rng(seed)
+    engine = engine_on(
+        *(
+            host(
+                f"h{number}",
+                int(rng.integers(4, 33)) * 1000,
+                zone=f"z{number % 3}",
+                rack=f"r{number // 2}",
+            )
+            for number in range(hosts)
+        ),
+        strategy="least_loaded",
+    )
+    for number in range(int(rng.integers(0, 2 * hosts))):
+        asked = request(
+            f"old-{number}", int(rng.integers(1, 9)) * 1000, int(rng.integers(1, 9)) << 30
+        )
+        placement = engine.find(asked)
+        if placement is not None:
+            engine.commit(asked, placement)
+    asked = request("copy", int(rng.integers(1, 6)) * 1000, int(rng.integers(1, 9)) << 30)
+    count = capacity(engine, asked, scope).count
+    held = []
+    world = Engine(engine.fleet.snapshot(), "least_loaded")
+    for number in range(count + 1):
+        held.append(survives(world, scope))
+        copy = replace(asked, name=f"copy-{number}")
+        placement = world.find(copy)
+        if placement is None:
+            break
+        world.commit(copy, placement)
+    if count == 0:
+        assert not held[0] or len(held) == 1 or not survives(world, scope)
+    else:
+        assert held[count]
+        placed_one_more = len(world.fleet.vms.numbers) - len(engine.fleet.vms.numbers) == count + 1
+        assert not placed_one_more or not survives(world, scope)
+
+
+def test_two_losses_are_sampled_and_say_so() -> None:
+    engine = engine_on(*(host(f"h{number}", zone="a") for number in range(6)))
+    answer = capacity(engine, request(cpu_milli=4000), Scope.HOST, losses=2)
+    assert answer.sampled
+    assert 0 < answer.count <= 16
+
+
+def test_the_fleet_is_left_as_it_was() -> None:
+    engine = engine_on(host("h1"), host("h2"))
+    before, version = engine.fleet.to_description(), engine.fleet.version
+    capacity(engine, request(), Scope.HOST)
+    assert (engine.fleet.to_description(), engine.fleet.version) == (before, version)
