@@ -6,6 +6,7 @@ runs ten times as many, other ones each time, and prints how to repeat a failure
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -17,3 +18,10 @@ settings.register_profile(
     "long", max_examples=1000, print_blob=True, deadline=None, suppress_health_check=QUIET
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the switch of `make goldens`."""
+    parser.addoption(
+        "--rewrite-goldens", action="store_true", help="rewrite tests/scenario/*.expect"
+    )

@@ -169,7 +169,7 @@ def score_of(
         return -alignment_here(hosts, ask.demand, row)
     if score == SCORE_FRAGMENTS:
         return worth_lost(hosts, ask, mix, row)
-    return keys[row]
+    return int64(keys[row])
 
 
 @kernel

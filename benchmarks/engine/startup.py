@@ -12,7 +12,7 @@ from benchmarks.engine.checking import AnswersDiffer
 from benchmarks.engine.measuring import Job, Sizes
 from benchmarks.results import Result, at_least, at_most
 
-_ROUNDS = 5
+_ROUNDS = 3
 _DECIDE = """
 from roost.fleet.fleet import Fleet
 from roost.model.flow import PlaceRequest

@@ -120,12 +120,11 @@ def _compile(function: F, **options: bool | str) -> F:
 class _FirstCompile(Listener):  # type: ignore[misc]
     """Tells once that something is being compiled; what is loaded from the folder is not."""
 
-    def __init__(self, tell: Callable[[], None]) -> None:
-        self._tell: Callable[[], None] | None = tell
+    tell: Callable[[], None] | None = None
 
     def on_start(self, event: Event) -> None:
         """Tell, at the first event."""
-        tell, self._tell = self._tell, None
+        tell, self.tell = self.tell, None
         if tell is not None:
             tell()
 
@@ -133,6 +132,10 @@ class _FirstCompile(Listener):  # type: ignore[misc]
         """Do nothing: only the beginning is news."""
 
 
+_listener = _FirstCompile()
+register("numba:compile", _listener)
+
+
 def on_first_compile(tell: Callable[[], None]) -> None:
-    """Call `tell` once, when this process first compiles a kernel instead of loading it."""
-    register("numba:compile", _FirstCompile(tell))
+    """Call `tell` once, when this process next compiles a kernel instead of loading it."""
+    _listener.tell = tell
