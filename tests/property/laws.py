@@ -73,7 +73,7 @@ def long_lived_engine_equals_twin(seed: int, hosts: int, steps: int, every: int 
 def batch_equals_singles(seed: int, hosts: int, count: int) -> None:
     """A batch means what its requests mean one after the other."""
     pair = grown(seed, hosts, 10)
-    asked = [settled(each) for each in requests(pair, count)]
+    asked = requests(pair, count)
     names = tuple(CELL_RULES)
     run = 1 + seed % 4  # the same strategy for so many requests in turn
     pair.place_batch(

@@ -366,10 +366,7 @@ def _place(pair: Pair, number: object, rng: Random) -> None:
 
 
 def settled(request: PlaceRequest) -> PlaceRequest:
-    """Return the request without a predicate that depends on amounts.
-
-    A batch evaluates those once and not before each decision: test_known_faults.py.
-    """
+    """Return the request without a predicate that depends on amounts, which columns cannot have."""
     predicate = request.constraints.predicate
     if predicate is None or predicate.stable:
         return request
@@ -379,7 +376,7 @@ def settled(request: PlaceRequest) -> PlaceRequest:
 def _place_batch(pair: Pair, number: object, rng: Random) -> None:
     strategies = [any_strategy(rng) for _ in range(2)]
     count = rng.randint(1, 12)
-    requests = [settled(_request(pair, f"{number}-{index}", rng)) for index in range(count)]
+    requests = [_request(pair, f"{number}-{index}", rng) for index in range(count)]
     pair.place_batch([replace(each, strategy=rng.choice(strategies)) for each in requests])
 
 
@@ -416,6 +413,13 @@ def _hold(pair: Pair, number: object, rng: Random) -> None:
 def _release(pair: Pair, number: object, rng: Random) -> None:
     if pair.world.holds:
         pair.release(rng.choice(sorted(pair.world.holds)))
+
+
+def _measure(pair: Pair, number: object, rng: Random) -> None:
+    """What is measured informs, and changes no answer."""
+    if pair.world.hosts:
+        name = pair.world.hosts[_host(pair, rng)].name
+        pair.fleet.set_used(name, [("cpu", rng.randint(0, 9999)), ("memory", rng.randint(0, 99))])
 
 
 def _register(pair: Pair, number: object, rng: Random) -> None:
@@ -490,6 +494,7 @@ STEPS = {
     "resize": (3, _resize),
     "hold": (2, _hold),
     "release": (1, _release),
+    "measure": (1, _measure),
     "register": (3, _register),
     "remove_host": (1, _remove_host),
     "state": (4, _state),

@@ -191,9 +191,16 @@ class Fleet:
         for resource, amount in measured.items():
             if self.hosts.resources.find(resource) < 0 or amount < 0:
                 raise InvalidRequest(f"{resource!r} = {amount} cannot be measured on {name!r}")
+        before = self.hosts.used[row].copy()
         for resource, amount in measured.items():
             self.hosts.used[row, self.hosts.resources.find(resource)] = amount
         self.version += 1
+
+        def take_back() -> None:
+            self.hosts.used[row, : len(before)] = before
+            self.version += 1
+
+        self._on_undo(take_back)
 
     # VMs
 

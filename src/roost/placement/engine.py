@@ -18,7 +18,7 @@ from itertools import groupby
 
 import numpy as np
 
-from roost.base.errors import Conflict, FleetUnavailable
+from roost.base.errors import Conflict, FleetUnavailable, InvalidRequest
 from roost.fleet.assign import positions
 from roost.fleet.fleet import Fleet
 from roost.fleet.layout import Int32Array, Int64Array
@@ -324,6 +324,11 @@ class Engine:
     ) -> DecisionColumns:
         """Place and commit requests that are already columns; refused ones get row -1."""
         strategy = strategy_named(strategy_name or self.default_strategy)
+        resources = len(self.fleet.hosts.resources)
+        if columns.demand.shape[1] != resources:
+            raise InvalidRequest(
+                f"the demand has {columns.demand.shape[1]} columns, the fleet {resources} resources"
+            )
         self._terms.refuse_restless(columns.terms)
         out = self._place_all(columns, strategy, COMMIT)
         first = self._adopt(columns, out, strategy, None)
@@ -506,10 +511,10 @@ class Engine:
                 ranking,
                 self._terms.tables,
                 Batch(
-                    np.ascontiguousarray(demand),
-                    np.ascontiguousarray(terms),
-                    np.ascontiguousarray(group_set),
-                    np.ascontiguousarray(seed),
+                    np.ascontiguousarray(demand, np.int64),
+                    np.ascontiguousarray(terms, np.int32),
+                    np.ascontiguousarray(group_set, np.int32),
+                    np.ascontiguousarray(seed, np.int64),
                     changed,
                 ),
                 out,
