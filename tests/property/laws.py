@@ -23,6 +23,7 @@ from tests.property.filing import rankings_are_sound
 from tests.property.pair import TIMELY, Pair, settled, step
 
 SEEDS = st.integers(0, 2**32 - 1)
+FOCI = st.sampled_from(["any", *generators.FOCI])  # "any" twice as often
 
 
 def examples(count: int) -> settings:
@@ -30,9 +31,9 @@ def examples(count: int) -> settings:
     return settings(max_examples=max(1, count * settings().max_examples // 100))
 
 
-def grown(seed: int, hosts: int, steps: int = 0) -> Pair:
+def grown(seed: int, hosts: int, steps: int = 0, focus: str = "any") -> Pair:
     """Return a pair on which VMs were placed, put by hand, moved about and held."""
-    pair = Pair(generators.climate(seed), hosts)
+    pair = Pair(generators.climate(seed, focus), hosts)
     for number in range(steps):
         step(pair, f"growing-{number}")
     while pair.marks:
@@ -49,17 +50,19 @@ def requests(pair: Pair, count: int, strategy: str | None = None) -> list:
 # Laws
 
 
-def engine_equals_twin(seed: int, hosts: int) -> None:
+def engine_equals_twin(seed: int, hosts: int, focus: str = "any") -> None:
     """A fresh engine gives the twin's answer for every strategy, runners-up included."""
-    pair = grown(seed, hosts, hosts)
+    pair = grown(seed, hosts, hosts, focus)
     for number, strategy in enumerate(CELL_RULES):
         asked = replace(generators.request(pair.climate, number), strategy=strategy)
         pair.ask(asked, runners_up=number % 5)
 
 
-def long_lived_engine_equals_twin(seed: int, hosts: int, steps: int, every: int = 1) -> None:
+def long_lived_engine_equals_twin(
+    seed: int, hosts: int, steps: int, focus: str = "any", every: int = 1
+) -> None:
     """One engine gives the twin's answers through any sequence of changes."""
-    pair = Pair(generators.climate(seed), hosts)
+    pair = Pair(generators.climate(seed, focus), hosts)
     for number in range(steps):
         step(pair, number)
         if number % every == 0:
@@ -70,9 +73,9 @@ def long_lived_engine_equals_twin(seed: int, hosts: int, steps: int, every: int 
         rankings_are_sound(pair.engine)
 
 
-def batch_equals_singles(seed: int, hosts: int, count: int) -> None:
+def batch_equals_singles(seed: int, hosts: int, count: int, focus: str = "any") -> None:
     """A batch means what its requests mean one after the other."""
-    pair = grown(seed, hosts, 10)
+    pair = grown(seed, hosts, 10, focus)
     asked = requests(pair, count)
     names = tuple(CELL_RULES)
     run = 1 + seed % 4  # the same strategy for so many requests in turn
@@ -85,16 +88,18 @@ def batch_equals_singles(seed: int, hosts: int, count: int) -> None:
     pair.check()
 
 
-def columns_equal_singles(seed: int, hosts: int, count: int, strategy: str) -> None:
+def columns_equal_singles(
+    seed: int, hosts: int, count: int, strategy: str, focus: str = "any"
+) -> None:
     """Requests as columns mean what they mean one after the other."""
-    pair = grown(seed, hosts, 10)
+    pair = grown(seed, hosts, 10, focus)
     pair.place_columns([settled(each) for each in requests(pair, count)], strategy)
     pair.check()
 
 
-def snapshot_stands_apart(seed: int, hosts: int, steps: int) -> None:
+def snapshot_stands_apart(seed: int, hosts: int, steps: int, focus: str = "any") -> None:
     """A snapshot answers as the fleet did when it was taken, whatever happens to either."""
-    pair = grown(seed, hosts, 10)
+    pair = grown(seed, hosts, 10, focus)
     kept = pair.fork()
     assert kept.fleet.to_description() == pair.fleet.to_description()
     for number in range(steps):
@@ -105,9 +110,9 @@ def snapshot_stands_apart(seed: int, hosts: int, steps: int) -> None:
     kept.check()
 
 
-def apply_then_undo_is_identity(seed: int, hosts: int, steps: int) -> None:
+def apply_then_undo_is_identity(seed: int, hosts: int, steps: int, focus: str = "any") -> None:
     """Undo takes back every change since the mark: the same description, the same columns."""
-    pair = grown(seed, hosts, 10)
+    pair = grown(seed, hosts, 10, focus)
     for asked in requests(pair, 3):
         pair.ask(asked)
     description, columns = _sorted(pair.fleet.to_description()), all_columns(pair.fleet)
@@ -122,9 +127,9 @@ def apply_then_undo_is_identity(seed: int, hosts: int, steps: int) -> None:
         pair.ask(asked)
 
 
-def filters_agree(seed: int, hosts: int, count: int = 3) -> None:
+def filters_agree(seed: int, hosts: int, count: int = 3, focus: str = "any") -> None:
     """Each filter's column is its twin's, and all of them together are what the engine judges."""
-    pair = grown(seed, hosts, hosts)
+    pair = grown(seed, hosts, 10 + 2 * hosts, focus)
     for asked in requests(pair, count):
         rows = pair.world.rows()
         ask = pair.world.ask(asked)

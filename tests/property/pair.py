@@ -172,7 +172,9 @@ class Pair:
         """Compare an answer whose ties, devices and cells are the strategy's own business."""
         assert placed.score == best.score, ("score", placed, best)
         _, rows = naive.candidates(self.world, request)
-        [row] = [row for row in rows if row.number == placed.host_number]
+        fitting = {row.number: row for row in rows}
+        assert placed.host_number in fitting, ("host", placed)
+        row = fitting[placed.host_number]
         demand = request.demand
         if demand.devices is not None:
             assert len(placed.devices) == demand.devices.count, placed
@@ -366,7 +368,7 @@ def _place(pair: Pair, number: object, rng: Random) -> None:
 
 
 def settled(request: PlaceRequest) -> PlaceRequest:
-    """Return the request without a predicate that depends on amounts, which columns cannot have."""
+    """Return the request without a predicate that depends on amounts: columns refuse those."""
     predicate = request.constraints.predicate
     if predicate is None or predicate.stable:
         return request

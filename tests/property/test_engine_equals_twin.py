@@ -8,6 +8,7 @@ from roost.placement.strategies import STRATEGIES
 from tests.naive.engine import CELL_RULES
 from tests.property.filing import rankings_are_sound
 from tests.property.laws import (
+    FOCI,
     SEEDS,
     batch_equals_singles,
     columns_equal_singles,
@@ -20,24 +21,28 @@ from tests.property.laws import (
 
 
 @examples(80)
-@given(seed=SEEDS, hosts=st.integers(1, 60))
-def test_a_fresh_engine_equals_the_twin_for_every_strategy(seed: int, hosts: int) -> None:
-    engine_equals_twin(seed, hosts)
+@given(seed=SEEDS, hosts=st.integers(1, 60), focus=FOCI)
+def test_a_fresh_engine_equals_the_twin_for_every_strategy(
+    seed: int, hosts: int, focus: str
+) -> None:
+    engine_equals_twin(seed, hosts, focus)
 
 
 @examples(80)
-@given(seed=SEEDS, hosts=st.integers(1, 30), steps=st.integers(1, 120))
+@given(seed=SEEDS, hosts=st.integers(1, 30), steps=st.integers(1, 120), focus=FOCI)
 def test_a_long_lived_engine_equals_the_twin_after_any_changes(
-    seed: int, hosts: int, steps: int
+    seed: int, hosts: int, steps: int, focus: str
 ) -> None:
-    long_lived_engine_equals_twin(seed, hosts, steps)
+    long_lived_engine_equals_twin(seed, hosts, steps, focus)
 
 
 @pytest.mark.slow
 @examples(6)
-@given(seed=SEEDS, hosts=st.integers(100, 400))
-def test_a_long_lived_engine_on_many_blocks_equals_the_twin(seed: int, hosts: int) -> None:
-    long_lived_engine_equals_twin(seed, hosts, steps=150, every=25)
+@given(seed=SEEDS, hosts=st.integers(100, 400), focus=FOCI)
+def test_a_long_lived_engine_on_many_blocks_equals_the_twin(
+    seed: int, hosts: int, focus: str
+) -> None:
+    long_lived_engine_equals_twin(seed, hosts, 150, focus, every=25)
 
 
 @pytest.mark.slow
@@ -46,9 +51,11 @@ def test_one_engine_equals_the_twin_through_thousands_of_applies_and_undos() -> 
 
 
 @examples(40)
-@given(seed=SEEDS, hosts=st.integers(1, 40), count=st.integers(1, 30))
-def test_a_batch_equals_its_requests_one_by_one(seed: int, hosts: int, count: int) -> None:
-    batch_equals_singles(seed, hosts, count)
+@given(seed=SEEDS, hosts=st.integers(1, 40), count=st.integers(1, 30), focus=FOCI)
+def test_a_batch_equals_its_requests_one_by_one(
+    seed: int, hosts: int, count: int, focus: str
+) -> None:
+    batch_equals_singles(seed, hosts, count, focus)
 
 
 @examples(40)
@@ -57,17 +64,20 @@ def test_a_batch_equals_its_requests_one_by_one(seed: int, hosts: int, count: in
     hosts=st.integers(1, 40),
     count=st.integers(1, 30),
     strategy=st.sampled_from(tuple(CELL_RULES)),
+    focus=FOCI,
 )
 def test_columns_equal_their_requests_one_by_one(
-    seed: int, hosts: int, count: int, strategy: str
+    seed: int, hosts: int, count: int, strategy: str, focus: str
 ) -> None:
-    columns_equal_singles(seed, hosts, count, strategy)
+    columns_equal_singles(seed, hosts, count, strategy, focus)
 
 
 @examples(30)
-@given(seed=SEEDS, hosts=st.integers(1, 30), steps=st.integers(1, 40))
-def test_a_snapshot_and_its_fleet_go_their_own_ways(seed: int, hosts: int, steps: int) -> None:
-    snapshot_stands_apart(seed, hosts, steps)
+@given(seed=SEEDS, hosts=st.integers(1, 30), steps=st.integers(1, 40), focus=FOCI)
+def test_a_snapshot_and_its_fleet_go_their_own_ways(
+    seed: int, hosts: int, steps: int, focus: str
+) -> None:
+    snapshot_stands_apart(seed, hosts, steps, focus)
 
 
 @pytest.mark.slow

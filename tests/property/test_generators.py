@@ -44,7 +44,7 @@ def test_about_half_of_the_requests_fit() -> None:
 def test_requests_use_every_operator_numa_mode_and_kind_of_group() -> None:
     operators, modes, rules = set(), set(), set()
     for seed in range(150):
-        climate = generators.climate(seed, frozenset(generators.FEATURES))
+        climate = generators.climate(seed, "all")
         for number in range(20):
             asked = generators.request(climate, number)
             operators |= {term.operator for term in asked.constraints.labels}
