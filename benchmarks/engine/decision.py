@@ -15,7 +15,7 @@ from roost.placement.mix import mix_of
 
 _GOAL_US = 20.0
 _SAMPLE = 100
-_ROUNDS = 5
+_ROUNDS = 15
 
 
 def jobs(sizes: Sizes) -> Iterator[Job]:

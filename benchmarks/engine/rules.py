@@ -20,7 +20,7 @@ from roost.placement.engine import Engine
 
 STRATEGIES = ("least_loaded", "best_fit")
 _GOAL_PER_S = 50_000.0
-_ROUNDS = 5
+_ROUNDS = 3
 
 
 class Case(NamedTuple):

@@ -40,14 +40,11 @@ from roost.placement.kernels.decide import (
     Batch,
     Decisions,
     Scratch,
-    copies_per_host,
     judge,
-    take_back,
 )
 from roost.placement.kernels.directory import Bundles, Directory
 from roost.placement.kernels.fragments import MixArrays
 from roost.placement.kernels.keys import SCORE_ONE
-from roost.placement.kernels.losses import Losses, first_not_survived
 from roost.placement.kernels.ranking import M_FREE_BLOCKS, rebuild
 from roost.placement.kernels.scan import PART_PENALTY, PARTS
 from roost.placement.kernels.search import MOST
@@ -58,7 +55,8 @@ from roost.placement.selectors import Selectors
 from roost.placement.strategies import DEFAULT_STRATEGY, Strategy, strategy_named
 from roost.placement.tables import TermsTables
 
-_MOST_RUNNERS = 16
+#: More runners-up than this are not looked for.
+MOST_RUNNERS = 16
 _NO_SEED = np.zeros(0, np.int64)
 _NO_ROWS = np.zeros(0, np.int64)
 
@@ -92,7 +90,7 @@ class Engine:
         self._terms = TermsTables(fleet, self._selectors)
         # One decision reuses these, because allocating them anew would cost more than deciding.
         self._options = np.zeros(OPTIONS, np.int64)
-        self._out = _answers(1)
+        self._out = new_answers(1)
         self._scratch: dict[int, Scratch] = {}
         self._terms_number = np.zeros(1, np.int32)
         self._set_number = np.zeros(1, np.int32)
@@ -126,7 +124,7 @@ class Engine:
         """Return where the VM should go, or None; a refusal is not explained."""
         strategy = self.strategy_of(request)
         start = self.cursor if cursor is None else cursor
-        runners_up = min(runners_up, _MOST_RUNNERS)
+        runners_up = min(runners_up, MOST_RUNNERS)
         self._ready(request, strategy)
         row = self._decide_one(strategy, start, runners_up)
         if row < 0:
@@ -336,7 +334,7 @@ class Engine:
 
     def _place_all(self, columns: RequestColumns, strategy: Strategy, commit: int) -> Decisions:
         self._ready_terms(columns.terms, columns.group_set)
-        out = _answers(len(columns))
+        out = new_answers(len(columns))
         self._run(
             columns.demand,
             columns.terms,
@@ -376,110 +374,6 @@ class Engine:
         )
         self._rankings.is_current(strategy.key)
         return first
-
-    # Worlds of "what if" (capacity.py, surviving.py)
-
-    def fill_hosts(self, request: PlaceRequest) -> Int64Array:
-        """Fill every host with copies of a request without groups; return how many each took.
-
-        The VM columns do not learn of the copies, so this is for snapshots.
-        """
-        strategy = self.strategy_of(request)
-        self._ready(request, strategy)
-        self._selectors.ensure_rows()
-        copies = np.zeros(self.fleet.hosts.count, np.int64)
-        copies_per_host(
-            self.fleet.hosts.arrays,
-            self._selectors.marks,
-            self.fleet.groups.arrays,
-            self._terms.tables,
-            Batch(self._demand, self._terms_number, self._set_number, self._seed, _NO_ROWS),
-            strategy.cell_rule,
-            self._scratch_for(0),
-            copies,
-        )
-        self.fleet.changes.add_many(np.flatnonzero(copies))
-        return copies
-
-    def first_not_survived(self, losses: Losses) -> int:
-        """Return the first loss whose VMs would not all find new hosts, or the number of losses.
-
-        Everything is put back, so the fleet does not change; it is still one for snapshots.
-        """
-        strategy = strategy_named(self.default_strategy)
-        self._ready_terms(losses.terms, losses.group_set)
-        self._selectors.ensure_rows()
-        marks, arrays = self._selectors.marks, self.fleet.hosts.arrays
-        ranking, changed = self._rankings.current(strategy.key, marks)
-        if len(changed):
-            rebuild(ranking, arrays, marks)
-        self.fleet.groups.reserve(3 * int(np.count_nonzero(losses.group_set)))
-        out = _answers(len(losses.terms), len(losses.hosts) + _MOST_RUNNERS)
-        options = self._options_for(strategy, self.cursor, 0, UNTIL_REFUSAL)
-        lost = 0
-        while True:
-            lost = first_not_survived(
-                arrays,
-                marks,
-                self.fleet.groups.arrays,
-                ranking,
-                self._terms.tables,
-                losses,
-                out,
-                options,
-                self._mix_for(strategy),
-                self._scratch_for(0),
-                lost,
-            )
-            if lost >= 0:
-                return lost
-            rebuild(ranking, arrays, marks)
-            lost = -1 - lost
-
-    def place_again(self, demand: Int64Array, terms: int, group_set: int, seed: int) -> bool:
-        """Place and commit a VM that is already in the fleet's numbers, by the default strategy."""
-        strategy = strategy_named(self.default_strategy)
-        self._terms.ready(terms, group_set)
-        if self._demand.shape[1] != len(demand):
-            self._demand = np.zeros((1, len(demand)), np.int64)
-        self._demand[0] = demand
-        self._terms_number[0], self._set_number[0], self._seed[0] = terms, group_set, seed
-        row = self._decide_one(strategy, self.cursor, 0)
-        if row < 0:
-            return False
-        devices, cells = int(self._out.devices[0]), int(self._out.cells[0])
-        self.fleet.apply(None, row, demand.copy(), terms, group_set, devices, cells)
-        if strategy.turns:
-            self.cursor = row
-        return True
-
-    def withdraw_last(self, count: int, request: PlaceRequest) -> None:
-        """Take back the VMs that were placed last, for snapshots."""
-        vms = self.fleet.vms
-        numbers = np.arange(vms.count - count, vms.count)
-        columns = RequestColumns(
-            vms.demand[numbers], vms.terms[numbers], vms.group_set[numbers], _NO_SEED
-        )
-        out = _answers(count)
-        out.row[:] = vms.host[numbers]
-        out.devices[:] = vms.devices[numbers]
-        out.cells[:] = vms.cells[numbers]
-        strategy = self.strategy_of(request)
-        self._rankings.current(strategy.key, self._selectors.marks)
-        self._take_back(columns, out, strategy)
-        self.fleet.changes.add_many(out.row.astype(np.int64))
-        vms.drop_last(count)
-
-    def _take_back(self, columns: RequestColumns, out: Decisions, strategy: Strategy) -> None:
-        marks, arrays = self._selectors.marks, self.fleet.hosts.arrays
-        ranking, changed = self._rankings.current(strategy.key, marks)
-        self.fleet.changes.add_many(changed)  # still to be refiled
-        batch = Batch(columns.demand, columns.terms, columns.group_set, columns.seed, _NO_ROWS)
-        filed = take_back(
-            arrays, marks, self.fleet.groups.arrays, ranking, self._terms.tables, batch, out, 0
-        )
-        if not filed:
-            rebuild(ranking, arrays, marks)
 
     # The kernel
 
@@ -579,7 +473,8 @@ class Engine:
 NO_FIT = MOST
 
 
-def _answers(count: int, runners: int = _MOST_RUNNERS) -> Decisions:
+def new_answers(count: int, runners: int = MOST_RUNNERS) -> Decisions:
+    """Return empty answers for so many requests."""
     return Decisions(
         row=np.full(count, -1, np.int32),
         score=np.zeros(count, np.int64),

@@ -17,10 +17,10 @@ from roost.model.flow import PlaceRequest
 from roost.model.groups import GroupRule
 from roost.model.hosts import Health, Scope
 from roost.placement.batching import RequestColumns
-from roost.placement.engine import Engine
 from roost.placement.kernels.keys import REFERENCE_CPU, REFERENCE_DISK, REFERENCE_MEMORY
 from roost.placement.kernels.losses import Losses
 from roost.placement.strategies import strategy_named
+from roost.placement.worlds import World
 
 #: Losses of several domains at once are tried on so many samples.
 _SAMPLES = 64
@@ -33,7 +33,7 @@ class Rehearsal:
     """A world with some copies placed, in which losses are tried out."""
 
     def __init__(
-        self, world: Engine, request: PlaceRequest, placed: Int64Array, make_copies: Copies
+        self, world: World, request: PlaceRequest, placed: Int64Array, make_copies: Copies
     ) -> None:
         self._world = world
         self._request = request

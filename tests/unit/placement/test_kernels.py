@@ -1,113 +1,302 @@
-"""Kernels against their twins; run with the compiler on, off, and with bounds checked."""
+"""Kernels against their plain twins.
 
+These tests also run with the compiler off and with bounds checks on. A kernel that only other
+kernels call has no Python wrapper, so it is tried twice: as the plain function it was written as,
+and called from a small compiled function.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
+from numba import njit
 
-from roost.base.units import GIB
+from roost.base.units import MAX_AMOUNT
+from roost.fleet.assign import EMPTIEST, LOWEST, TIGHTEST
 from roost.fleet.fleet import Fleet
-from roost.fleet.groups import EMPTY, find_entry
-from roost.model.hosts import HostSpec, Resource, Scope
-from roost.placement.capacity import capacity
-from roost.placement.engine import NO_FIT, Engine
-from roost.placement.kernels import fixed_point, search
-from roost.placement.kernels.fixed_point import RATIO_ONE
-from roost.placement.strategies import STRATEGIES
-from tests.builders import engine_on, host, request
-from tests.naive import numbers
+from roost.fleet.groups import EMPTY
+from roost.fleet.layout import charge, refresh_ratio_columns, refresh_ratios
+from roost.model.resources import NumaMode
+from roost.placement.kernels import fit, fixed_point, keys, ranking, scan, search, tally
+from roost.placement.kernels.ranking import allocate, rebuild
+from tests.naive import assign, numbers
+from tests.naive.engine import CELL_RULES
+from tests.naive.fleet import World
+from tests.property import generators
+from tests.property.filing import is_sound, rankings_are_sound
 from tests.property.laws import (
     batch_equals_singles,
-    engine_equals_twin,
+    filters_agree,
+    grown,
     long_lived_engine_equals_twin,
 )
+from tests.property.pair import step
 
 pytestmark = pytest.mark.kernel
 
+RULES = {"lowest": LOWEST, "tightest": TIGHTEST, "emptiest": EMPTIEST}
+MODES = tuple(NumaMode)
 
-def plain(kernel):
-    """Return a kernel as plain Python: inner kernels cannot be called from Python."""
+
+def plain(kernel: Callable) -> Callable:
+    """Return the function a kernel was written as."""
     return getattr(kernel, "py_func", kernel)
 
 
-@pytest.mark.parametrize(
-    ("part", "whole"),
-    [(0, 5), (-3, 5), (5, 0), (1, 3), (2**48, 2**48), (2**48 - 1, 2**48), (2**48, 1), (7, 2)],
-)
-def test_ratios_equal_exact_division(part: int, whole: int) -> None:
-    assert plain(fixed_point.ratio)(part, whole) == numbers.ratio(part, whole)
+@njit
+def compiled_ratio(part: int, whole: int) -> int:
+    return fixed_point.ratio(part, whole)
 
 
-def test_a_ratio_is_rounded_down() -> None:
-    assert plain(fixed_point.ratio)(2, 3) == 2 * RATIO_ONE // 3
+@njit
+def compiled_draw(seed: int, number: int, count: int) -> int:
+    return search.draw(seed, number, count)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2**31, 2**62 - 1])
-def test_draws_equal_their_twin_and_stay_in_range(seed: int) -> None:
-    drawn = [plain(search.draw)(seed, number, 10) for number in range(200)]
-    assert drawn == [numbers.draw(seed, number, 10) for number in range(200)]
-    assert set(drawn) == set(range(10))
+@njit
+def compiled_entry(table: np.ndarray, key: int) -> int:
+    return tally.entry_of(table, key)
 
 
-def test_a_hash_table_finds_every_key_it_was_given() -> None:
+@njit
+def compiled_in_sorted(values: np.ndarray, start: int, count: int, wanted: int) -> bool:
+    return fit.in_sorted(values, start, count, wanted)
+
+
+@njit
+def compiled_devices(hosts, row, count, milli, memory, models):
+    return fit.devices_for(hosts, row, count, milli, memory, models)
+
+
+@njit
+def compiled_cells(hosts, row, cpu, memory, mode, rule):
+    return fit.cells_for(hosts, row, cpu, memory, mode, rule)
+
+
+both = pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
+
+
+# Arithmetic
+
+
+def amounts(rng: Random) -> int:
+    """Return an amount of any magnitude, edges included."""
+    bits = rng.randint(0, 48)
+    return min(MAX_AMOUNT, max(-1, (1 << bits) + rng.choice((-1, 0, 1, rng.getrandbits(bits)))))
+
+
+@both
+def test_ratio_is_the_floor_of_the_exact_quotient(compiled: bool) -> None:
+    ratio = compiled_ratio if compiled else plain(fixed_point.ratio)
     rng = Random(1)
-    keys = np.full(256, EMPTY, np.int64)
-    wanted = {rng.randrange(50) << 32 | rng.randrange(10**5) for _ in range(120)}
-    for key in wanted:
-        keys[find_entry(keys, key)] = key
-    assert all(keys[find_entry(keys, key)] == key for key in wanted)
+    for _ in range(2000):
+        part, whole = amounts(rng), amounts(rng)
+        assert ratio(part, whole) == numbers.ratio(part, whole), (part, whole)
+
+
+@both
+@pytest.mark.parametrize("part", [0, -1, -MAX_AMOUNT, 1])
+@pytest.mark.parametrize("whole", [0, -1])
+def test_ratio_of_nothing_or_to_nothing_is_0(compiled: bool, part: int, whole: int) -> None:
+    ratio = compiled_ratio if compiled else plain(fixed_point.ratio)
+    assert ratio(part, whole) == 0
+
+
+def test_a_weighted_sum_of_the_largest_ratios_stays_below_no_fit() -> None:
+    most = numbers.ratio(MAX_AMOUNT, 1)
+    assert 10 * most + 300 * numbers.SCORE_ONE < search.MOST
+    assert keys.SCORE_ONE == numbers.SCORE_ONE
+
+
+@both
+def test_draw_equals_its_twin_and_stays_below_the_count(compiled: bool) -> None:
+    draw = compiled_draw if compiled else plain(search.draw)
+    rng = Random(2)
+    for _ in range(1000):
+        seed, number = rng.getrandbits(62), rng.getrandbits(20)
+        count = rng.choice((1, 2, 16, 1000, 2**31 - 1))
+        drawn = draw(seed, number, count)
+        assert drawn == numbers.draw(seed, number, count)
+        assert 0 <= drawn < count
+
+
+@both
+def test_a_group_entry_is_found_where_it_was_put(compiled: bool) -> None:
+    find = compiled_entry if compiled else tally.find_entry
+    rng = Random(3)
+    table = np.full(256, EMPTY, np.int64)
+    for _ in range(128):
+        key = rng.randrange(50) << 32 | rng.randrange(40)
+        at = find(table, key)
+        assert at == numbers.find_entry(table.tolist(), key)
+        table[at] = key
+    assert len(set(table.tolist())) == np.count_nonzero(table != EMPTY) + 1
+
+
+@both
+def test_in_sorted_finds_what_is_in_the_slice(compiled: bool) -> None:
+    found = compiled_in_sorted if compiled else plain(fit.in_sorted)
+    rng = Random(4)
+    for _ in range(200):
+        values = np.array(sorted(rng.sample(range(60), rng.randint(0, 20))), np.int64)
+        start = rng.randint(0, len(values))
+        count = rng.randint(0, len(values) - start)
+        wanted = rng.randrange(60)
+        assert found(values, start, count, wanted) == (wanted in values[start : start + count])
+
+
+# Devices and cells
+
+
+def machines(seed: int, count: int) -> tuple[Fleet, World]:
+    """Return hosts with devices and cells, some of them taken."""
+    climate = generators.climate(seed, "all")
+    fleet, world = Fleet(), World()
+    rng = Random(seed)
+    for index in range(count):
+        spec = generators.host(climate, index)
+        world.set_host(fleet.register(spec), spec)
+    arrays = fleet.hosts.arrays
+    for row in world.rows():
+        for at in range(len(row.device_free)):
+            row.device_free[at] = rng.choice((0, 250, 500, 667, 1000))
+            arrays.device_free[row.number, at] = row.device_free[at]
+        for at, cell in enumerate(row.cell_free):
+            row.cell_free[at] = [rng.randint(0, cell[0]), rng.randint(0, cell[1])]
+            arrays.cell_free[row.number, at] = row.cell_free[at]
+    return fleet, world
+
+
+def mask(positions: tuple[int, ...]) -> int:
+    """Return positions as a bit mask."""
+    return sum(2**at for at in positions)
+
+
+@both
+def test_the_devices_picked_are_the_tightest_that_suffice(compiled: bool) -> None:
+    pick = compiled_devices if compiled else plain(fit.devices_for)
+    picked = 0
+    for seed in range(20):
+        fleet, world = machines(seed, 12)
+        rng = Random(seed)
+        for row in world.rows():
+            ask = generators.device_demand(rng)
+            known = fleet.hosts.device_models
+            models = sum(1 << known.number(model) for model in set(ask.models))
+            found = pick(
+                fleet.hosts.arrays, row.number, ask.count, ask.milli, ask.memory_bytes, models
+            )
+            expected = assign.pick_devices(row.spec.devices, row.device_free, ask)
+            assert found == mask(expected), (row, ask)
+            picked += found > 0
+    assert picked > 20
+
+
+@both
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("mode", [NumaMode.ONE_CELL, NumaMode.SPLIT], ids=str)
+def test_the_cells_picked_are_those_the_rule_prefers(
+    compiled: bool, rule: str, mode: NumaMode
+) -> None:
+    pick = compiled_cells if compiled else plain(fit.cells_for)
+    picked = 0
+    for seed in range(10):
+        fleet, world = machines(seed, 12)
+        rng = Random(seed)
+        for row in world.rows():
+            asked = (rng.randint(1, 3000), rng.randint(1, 2**31))
+            found = pick(fleet.hosts.arrays, row.number, *asked, MODES.index(mode), RULES[rule])
+            expected = assign.pick_cells(row.spec.cells, row.cell_free, asked, mode, rule)
+            assert found == mask(expected), (row, asked)
+            picked += found > 0
+    assert picked > 20
+
+
+@pytest.mark.parametrize("cells", [(0,), (1, 3)])
+def test_charge_takes_each_amount_once_and_gives_it_back(cells: tuple[int, ...]) -> None:
+    fleet, world = machines(5, 20)
+    row = next(row for row in world.rows() if len(row.cell_free) == 4 and row.device_free)
+    arrays, at = fleet.hosts.arrays, row.number
+    before = [array.copy() for array in arrays]
+    demand = np.arange(1, 1 + len(fleet.hosts.resources)) * 7
+    charge(arrays, at, demand, 250, 0b1, mask(cells), 1)
+    assert (arrays.committed[at] - before[1][at]).tolist() == demand.tolist()
+    assert arrays.device_free[at, 0] == row.device_free[0] - 250
+    taken = before[7][at] - arrays.cell_free[at]
+    assert taken.sum(axis=0).tolist() == [7, 14]
+    assert taken[cells[0]].tolist() == ([7, 14] if len(cells) == 1 else [4, 7])
+    charge(arrays, at, demand, 250, 0b1, mask(cells), -1)
+    assert all((array == old).all() for array, old in zip(arrays, before, strict=True))
+
+
+def test_both_forms_of_the_ratio_columns_agree() -> None:
+    fleet, world = machines(6, 20)
+    headroom, width = fleet.hosts.arrays.headroom, len(fleet.hosts.resources)
+    for row in world.rows():
+        one, other = headroom.copy(), headroom.copy()
+        one[row.number, :2] = other[row.number, :2] = (-5000, 2**30 * row.number)
+        refresh_ratios(one, row.number, width)
+        refresh_ratio_columns(other[row.number], width)
+        assert (one == other).all()
+
+
+# Rankings
+
+
+@pytest.mark.parametrize("kind", range(5))
+@pytest.mark.parametrize("hosts", [0, 1, 70, 200])
+def test_a_new_ranking_files_every_host_that_takes_vms(kind: int, hosts: int) -> None:
+    climate = generators.climate(hosts + kind)
+    fleet = Fleet()
+    for index in range(hosts):
+        fleet.register(generators.host(climate, index))
+    arrays = fleet.hosts.arrays
+    marks = np.array([[Random(row).getrandbits(62)] for row in range(fleet.hosts.row_capacity)])
+    made = allocate(kind, fleet.hosts.row_capacity, arrays.headroom.shape[1], 1)
+    rebuild(made, arrays, marks)
+    is_sound(made, arrays, marks)
+    assert made.meta[ranking.M_FREE_BLOCKS] > 1
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_small_engines_equal_the_twin(seed: int) -> None:
-    engine_equals_twin(seed, 1 + 2 * seed)
+def test_rankings_stay_sound_through_any_changes(seed: int) -> None:
+    pair = grown(seed, 40)
+    engine, names = pair.engine, tuple(CELL_RULES)
+    for number in range(60):
+        step(pair, number)
+        asked = generators.request(pair.climate, number)
+        engine.find(replace(asked, strategy=names[number % len(names)]))
+        rankings_are_sound(engine)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_a_small_long_lived_engine_equals_the_twin(seed: int) -> None:
-    long_lived_engine_equals_twin(seed, 6, 25)
+# The whole engine, small enough for the compiler to be off
 
 
-def test_a_small_batch_equals_single_calls() -> None:
-    batch_equals_singles(3, 8, 12)
+@pytest.mark.parametrize("focus", generators.FOCI)
+def test_the_engine_equals_the_twin_with_or_without_the_compiler(focus: str) -> None:
+    for seed in range(3):
+        long_lived_engine_equals_twin(seed, hosts=8, steps=80, focus=focus, every=10)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_many_blocks_split_drop_and_stay_exact(strategy: str) -> None:
-    rng = Random(strategy)
-    fleet = Fleet()
-    for number in range(200):
-        cores = rng.choice((8, 16, 32, 64))
-        fleet.register(
-            HostSpec(
-                f"h{number:03}", Resource(cores * 1000), Resource(cores * 4 * GIB), Resource(2**40)
-            )
-        )
-    engine = Engine(fleet, strategy)
-    numbers_placed = []
-    for number in range(150):
-        asked = request(f"vm{number}", rng.randrange(250, 16_000), rng.randrange(1, 64) << 30)
-        found = engine.find(asked)
-        scores = engine.scores(asked)
-        assert (found is None) == bool((scores == NO_FIT).all())
-        if found is not None and strategy in (
-            "least_loaded",
-            "best_fit",
-            "worst_fit",
-            "fewest_vms",
-        ):
-            assert found.host_number == int(np.argmin(scores))
-        if found is not None:
-            numbers_placed.append(engine.commit(asked, found))
-        if numbers_placed and rng.random() < 0.3:
-            fleet.remove(numbers_placed.pop(rng.randrange(len(numbers_placed))))
+def test_a_batch_equals_single_calls_with_or_without_the_compiler() -> None:
+    for seed in range(10):
+        batch_equals_singles(seed, hosts=8, count=20)
 
 
-def test_losses_are_rehearsed_and_put_back() -> None:
-    engine = engine_on(
-        *(host(f"h{n}", 4000, zone="ab"[n % 2]) for n in range(4)), strategy="least_loaded"
-    )
-    before = engine.fleet.to_description()
-    assert capacity(engine, request(cpu_milli=1000), Scope.HOST).count == 12
-    assert capacity(engine, request(cpu_milli=1000), Scope.ZONE).count == 8
-    assert engine.fleet.to_description() == before
+def test_judging_all_hosts_equals_all_filters_with_or_without_the_compiler() -> None:
+    for seed in range(10):
+        filters_agree(seed, hosts=10)
+
+
+@pytest.mark.skipif(hasattr(fixed_point.ratio, "py_func"), reason="the sizes are compiled in")
+@pytest.mark.parametrize("focus", generators.FOCI)
+def test_blocks_of_four_hosts_in_runs_of_two_equal_the_twin(
+    focus: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranking, "WIDTH", 4)
+    for module in (ranking, scan, search):
+        monkeypatch.setattr(module, "RUN", 2)
+    for seed in range(3):
+        long_lived_engine_equals_twin(seed, hosts=60, steps=80, focus=focus, every=40)

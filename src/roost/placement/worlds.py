@@ -1,0 +1,138 @@
+"""Worlds of "what if": engines on snapshots, in which VMs are tried out and taken back.
+
+The questions of capacity.py and surviving.py are asked here. A world's own fleet changes, which is
+why it is never the fleet that a service runs on.
+"""
+
+import numpy as np
+
+from roost.fleet.layout import Int64Array
+from roost.model.flow import PlaceRequest
+from roost.placement.batching import RequestColumns
+from roost.placement.engine import MOST_RUNNERS, Engine, new_answers
+from roost.placement.kernels.decide import (
+    UNTIL_REFUSAL,
+    Batch,
+    Decisions,
+    copies_per_host,
+    take_back,
+)
+from roost.placement.kernels.losses import Losses, first_not_survived
+from roost.placement.kernels.ranking import rebuild
+from roost.placement.strategies import Strategy, strategy_named
+
+_NO_SEED = np.zeros(0, np.int64)
+_NO_ROWS = np.zeros(0, np.int64)
+
+
+class World(Engine):
+    """An engine on a snapshot of its own."""
+
+    @classmethod
+    def like(cls, engine: Engine) -> "World":
+        """Return a world that is as the engine's fleet is now."""
+        world = cls(engine.fleet.snapshot(), engine.default_strategy, engine.mix)
+        world.cursor = engine.cursor
+        return world
+
+    def fill_hosts(self, request: PlaceRequest) -> Int64Array:
+        """Fill every host with copies of a request without groups; return how many each took.
+
+        The VM columns do not learn of the copies, so this is for snapshots.
+        """
+        strategy = self.strategy_of(request)
+        self._ready(request, strategy)
+        self._selectors.ensure_rows()
+        copies = np.zeros(self.fleet.hosts.count, np.int64)
+        copies_per_host(
+            self.fleet.hosts.arrays,
+            self._selectors.marks,
+            self.fleet.groups.arrays,
+            self._terms.tables,
+            Batch(self._demand, self._terms_number, self._set_number, self._seed, _NO_ROWS),
+            strategy.cell_rule,
+            self._scratch_for(0),
+            copies,
+        )
+        self.fleet.changes.add_many(np.flatnonzero(copies))
+        return copies
+
+    def first_not_survived(self, losses: Losses) -> int:
+        """Return the first loss whose VMs would not all find new hosts, or the number of losses.
+
+        Everything is put back, so the fleet does not change; it is still one for snapshots.
+        """
+        strategy = strategy_named(self.default_strategy)
+        self._ready_terms(losses.terms, losses.group_set)
+        self._selectors.ensure_rows()
+        marks, arrays = self._selectors.marks, self.fleet.hosts.arrays
+        ranking, changed = self._rankings.current(strategy.key, marks)
+        if len(changed):
+            rebuild(ranking, arrays, marks)
+        self.fleet.groups.reserve(3 * int(np.count_nonzero(losses.group_set)))
+        out = new_answers(len(losses.terms), len(losses.hosts) + MOST_RUNNERS)
+        options = self._options_for(strategy, self.cursor, 0, UNTIL_REFUSAL)
+        lost = 0
+        while True:
+            lost = first_not_survived(
+                arrays,
+                marks,
+                self.fleet.groups.arrays,
+                ranking,
+                self._terms.tables,
+                losses,
+                out,
+                options,
+                self._mix_for(strategy),
+                self._scratch_for(0),
+                lost,
+            )
+            if lost >= 0:
+                return lost
+            rebuild(ranking, arrays, marks)
+            lost = -1 - lost
+
+    def place_again(self, demand: Int64Array, terms: int, group_set: int, seed: int) -> bool:
+        """Place and commit a VM that is already in the fleet's numbers, by the default strategy."""
+        strategy = strategy_named(self.default_strategy)
+        self._terms.ready(terms, group_set)
+        if self._demand.shape[1] != len(demand):
+            self._demand = np.zeros((1, len(demand)), np.int64)
+        self._demand[0] = demand
+        self._terms_number[0], self._set_number[0], self._seed[0] = terms, group_set, seed
+        row = self._decide_one(strategy, self.cursor, 0)
+        if row < 0:
+            return False
+        devices, cells = int(self._out.devices[0]), int(self._out.cells[0])
+        self.fleet.apply(None, row, demand.copy(), terms, group_set, devices, cells)
+        if strategy.turns:
+            self.cursor = row
+        return True
+
+    def withdraw_last(self, count: int, request: PlaceRequest) -> None:
+        """Take back the VMs that were placed last, for snapshots."""
+        vms = self.fleet.vms
+        numbers = np.arange(vms.count - count, vms.count)
+        columns = RequestColumns(
+            vms.demand[numbers], vms.terms[numbers], vms.group_set[numbers], _NO_SEED
+        )
+        out = new_answers(count)
+        out.row[:] = vms.host[numbers]
+        out.devices[:] = vms.devices[numbers]
+        out.cells[:] = vms.cells[numbers]
+        strategy = self.strategy_of(request)
+        self._rankings.current(strategy.key, self._selectors.marks)
+        self._take_back(columns, out, strategy)
+        self.fleet.changes.add_many(out.row.astype(np.int64))
+        vms.drop_last(count)
+
+    def _take_back(self, columns: RequestColumns, out: Decisions, strategy: Strategy) -> None:
+        marks, arrays = self._selectors.marks, self.fleet.hosts.arrays
+        ranking, changed = self._rankings.current(strategy.key, marks)
+        self.fleet.changes.add_many(changed)  # still to be refiled
+        batch = Batch(columns.demand, columns.terms, columns.group_set, columns.seed, _NO_ROWS)
+        filed = take_back(
+            arrays, marks, self.fleet.groups.arrays, ranking, self._terms.tables, batch, out, 0
+        )
+        if not filed:
+            rebuild(ranking, arrays, marks)
