@@ -46,7 +46,7 @@ def _decision(name: str, sizes: Sizes, strategy: str) -> Iterator[Result]:
     learn_rules(engine, columns)
     for runners, what in ((0, "where"), (2, "where, why and two runners-up")):
         best = float("inf")
-        for _ in range(_ROUNDS):
+        for _ in range(_ROUNDS if not scanning else 2):
             with timed() as span:
                 for request in requests:
                     engine.find(request, runners_up=runners)

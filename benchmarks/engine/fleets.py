@@ -108,7 +108,9 @@ class Workload:
         if self.cell_share:
             one_cell = fleet.terms.number(Terms(numa=NumaMode.ONE_CELL))
             _choose(rng, terms, kind >= 1 - self.cell_share, [one_cell])
-        return RequestColumns(demand, terms, groups, np.arange(count, dtype=np.int64))
+        # Like those that come from names: a request without a seed gets a digest of its name.
+        seeds = rng.integers(0, 2**62, count)
+        return RequestColumns(demand, terms, groups, seeds)
 
 
 FLAVORED = Workload("flavors")

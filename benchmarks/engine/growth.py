@@ -141,7 +141,7 @@ def _scanning(name: str, sizes: Sizes, strategy: str) -> Iterator[Result]:
     cases = [(FLAVORED, sizes.many), (CONTINUOUS, sizes.many)]
     if strategy == "balance_fit":
         cases = [(FLAVORED, sizes.many), (NUMA, sizes.numa_hosts)]
-    decisions = _SCANNED if strategy != "fragmentation" else _SCANNED // 5
+    decisions = _SCANNED if strategy != "fragmentation" else _SCANNED // 8
     for workload, hosts in cases:
         start = filled(hosts, workload, "least_loaded", cells=workload is NUMA)
         mix = mix_of(start)

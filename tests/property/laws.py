@@ -60,7 +60,7 @@ def engine_equals_twin(seed: int, hosts: int, focus: str = "any") -> None:
 
 def long_lived_engine_equals_twin(
     seed: int, hosts: int, steps: int, focus: str = "any", every: int = 1
-) -> None:
+) -> Engine:
     """One engine gives the twin's answers through any sequence of changes."""
     pair = Pair(generators.climate(seed, focus), hosts)
     for number in range(steps):
@@ -71,6 +71,7 @@ def long_lived_engine_equals_twin(
     for strategy in CELL_RULES:
         pair.ask(replace(generators.request(pair.climate, strategy), strategy=strategy))
         rankings_are_sound(pair.engine)
+    return pair.engine
 
 
 def batch_equals_singles(seed: int, hosts: int, count: int, focus: str = "any") -> None:

@@ -68,6 +68,17 @@ def batches(seed: int) -> None:
     batch_equals_singles(seed, 15, 25)
 
 
+def crowded_batches(seed: int) -> None:
+    """Batches that meet selectors which are nearly full, so that they start again part way."""
+    with Patch.context() as patch:
+        patch.setattr(selectors, "_WORD_BITS", 12)
+        patch.setattr(selectors, "_MOST_WORDS", 2)
+        pair = laws.grown(seed, 15, 0, "attributes")
+        asked = laws.requests(pair, 40)
+        for start in range(0, len(asked), 4):
+            pair.place_batch(asked[start : start + 4])
+
+
 def columns(seed: int) -> None:
     """Columns, by the strategy that uses their seeds."""
     columns_equal_singles(seed, 15, 15, "random")
@@ -93,7 +104,17 @@ def snapshots(seed: int) -> None:
     snapshot_stands_apart(seed, 10, 15)
 
 
-LAWS = (twin, changes, batches, columns, filters, filters_of_few, undo, snapshots)
+LAWS = (
+    twin,
+    changes,
+    batches,
+    crowded_batches,
+    columns,
+    filters,
+    filters_of_few,
+    undo,
+    snapshots,
+)
 
 
 @dataclass(frozen=True)
@@ -314,7 +335,7 @@ def _(patch: Patch) -> None:
     patch.setattr(Fleet, "set_labels", set_labels)
 
 
-@broken(batches)
+@broken(crowded_batches)
 def _(patch: Patch) -> None:
     """terms that were ready are not made ready again when the selectors start again"""
 
@@ -323,8 +344,6 @@ def _(patch: Patch) -> None:
             self.ready(number, group_set)
 
     patch.setattr(TermsTables, "ready_all", ready_all)
-    patch.setattr(selectors, "_MOST_WORDS", 1)
-    patch.setattr(selectors, "_WORD_BITS", 8)
 
 
 # The books

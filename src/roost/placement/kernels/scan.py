@@ -1,8 +1,7 @@
 """The best host by looking at every host that could take the VM.
 
 For strategies whose score depends on the request in more than a constant, no order of the hosts
-serves all requests. The walk still goes through a ranking, for its block bounds: only hosts in
-blocks with enough headroom are looked at.
+serves all requests.
 """
 
 from roost.fleet.assign import ONE_CELL
@@ -33,19 +32,13 @@ from roost.placement.kernels.keys import (
 )
 from roost.placement.kernels.ranking import (
     ABSENT,
-    B_SIZE,
-    B_STALE,
     CLASSES,
-    E_ROW,
-    FIRST_RUN,
     M_LENGTHS,
     P_BLOCK,
-    RUN,
+    P_CLASS,
     Ranking,
-    tighten_block,
-    tighten_run,
 )
-from roost.placement.kernels.search import MOST, NOWHERE, block_covers, draw, run_covers
+from roost.placement.kernels.search import MOST, NOWHERE, draw, run_covers
 from roost.placement.kernels.tally import WEIGHT_ONE
 
 #: Scores that need the request. The first five are the keys themselves: a scan by key is the
@@ -65,7 +58,8 @@ def imbalance(hosts: HostArrays, row: int) -> int:
     """Return how unevenly a host's NUMA cells are free, by the scarcer of cpu and memory."""
     most, least = -1, MOST
     for cell in range(hosts.cell_free.shape[1]):
-        if hosts.cell_free[row, cell, 0] >= 0:
+        # A cell that promised too much has less than nothing free; one that is not there, no room.
+        if hosts.cell_capacity[row, cell, 0] + hosts.cell_capacity[row, cell, 1] > 0:
             free = min(
                 ratio(hosts.cell_free[row, cell, 0], hosts.cell_capacity[row, cell, 0]),
                 ratio(hosts.cell_free[row, cell, 1], hosts.cell_capacity[row, cell, 1]),
@@ -146,43 +140,30 @@ def scan(
     seed: int,
     mix: MixArrays,
 ) -> tuple[int, int]:
-    """Return the fitting host with the least (score + penalty, host number)."""
+    """Return the fitting host with the least (score + penalty, host number).
+
+    In host-number order, which memory likes best; hosts of classes without enough headroom are
+    passed over by a look at the ranking.
+    """
     best_row, best = int64(NOWHERE), int64(MOST)
     marks_at = hosts.headroom.shape[1]
     listed = ask.terms[T_CANDIDATE_COUNT]
+    roomy = 0
     for which in range(CLASSES):
-        length = ranking.meta[M_LENGTHS + which]
-        if length == 0 or not run_covers(ranking, which, 0, ask, marks_at):
+        if ranking.meta[M_LENGTHS + which] > 0 and run_covers(ranking, which, 0, ask, marks_at):
+            roomy |= 1 << which
+    for row in range(len(ranking.place)):
+        if not roomy >> ranking.place[row, P_CLASS] & 1 or ranking.place[row, P_BLOCK] == ABSENT:
             continue
-        position = 0
-        while position < length:
-            if position % RUN == 0 and not run_covers(
-                ranking, which, FIRST_RUN + position // RUN, ask, marks_at
-            ):
-                position += RUN
-                continue
-            block = ranking.sequence[which, position]
-            position += 1
-            if not block_covers(ranking, block, ask, marks_at):
-                continue
-            fits = False
-            for entry in range(ranking.bounds[block, B_SIZE]):
-                row = ranking.entries[block, entry, E_ROW]
-                if not row_fits(hosts, marks, groups, ask, row):
-                    continue
-                fits = True
-                if listed >= 0 and not in_sorted(ask.lists, ask.terms[T_CANDIDATES], listed, row):
-                    continue
-                total = scan_score(score, hosts, ask, seed, mix, row)
-                if ask.counts[A_CHARGED]:
-                    total += row_penalty(hosts, marks, groups, ask, row)
-                if total < best or (
-                    total == best and goes_before(score, hosts, mix, row, best_row)
-                ):
-                    best, best_row = total, row
-            if not fits and ranking.bounds[block, B_STALE]:
-                tighten_block(ranking, hosts.headroom, marks, block)
-                tighten_run(ranking, which, FIRST_RUN + (position - 1) // RUN, marks_at)
+        if not row_fits(hosts, marks, groups, ask, row):
+            continue
+        if listed >= 0 and not in_sorted(ask.lists, ask.terms[T_CANDIDATES], listed, row):
+            continue
+        total = scan_score(score, hosts, ask, seed, mix, row)
+        if ask.counts[A_CHARGED]:
+            total += row_penalty(hosts, marks, groups, ask, row)
+        if total < best or (total == best and goes_before(score, hosts, mix, row, best_row)):
+            best, best_row = total, row
     return best_row, best
 
 
