@@ -14,8 +14,9 @@ from collections.abc import Callable
 import pytest
 
 from roost.fleet.groups import EMPTY
-from roost.placement.kernels import fit, ranking, scan, search, tally
+from roost.placement.kernels import fit, ranking, search, tally
 from roost.placement.kernels.ranking import B_BOUNDS, B_SIZE, B_STALE, E_ROW, M_LENGTHS
+from tests.property.filing import small_blocks
 from tests.property.laws import long_lived_engine_equals_twin
 
 SEEDS = range(12)
@@ -117,9 +118,7 @@ def caught(name: str) -> int | None:
     """Return the first seed with which the law fails on a mutant."""
     old, new, focus = MUTANTS.get(name, (search.draw, search.draw, "any"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranking, "WIDTH", 4)
-        for module in (ranking, scan, search):
-            patch.setattr(module, "RUN", 2)
+        small_blocks(patch)
         change_everywhere(patch, old, new)
         for seed in SEEDS:
             try:

@@ -19,13 +19,13 @@ from roost.fleet.fleet import Fleet
 from roost.fleet.groups import EMPTY
 from roost.fleet.layout import charge, refresh_ratio_columns, refresh_ratios
 from roost.model.resources import NumaMode
-from roost.placement.kernels import fit, fixed_point, keys, ranking, scan, search, tally
+from roost.placement.kernels import fit, fixed_point, keys, ranking, search, tally
 from roost.placement.kernels.ranking import allocate, rebuild
 from tests.naive import assign, numbers
 from tests.naive.engine import CELL_RULES
 from tests.naive.fleet import World
 from tests.property import generators
-from tests.property.filing import is_sound, rankings_are_sound
+from tests.property.filing import is_sound, rankings_are_sound, small_blocks
 from tests.property.laws import (
     batch_equals_singles,
     filters_agree,
@@ -295,8 +295,6 @@ def test_judging_all_hosts_equals_all_filters_with_or_without_the_compiler() -> 
 def test_blocks_of_four_hosts_in_runs_of_two_equal_the_twin(
     focus: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranking, "WIDTH", 4)
-    for module in (ranking, scan, search):
-        monkeypatch.setattr(module, "RUN", 2)
+    small_blocks(monkeypatch)
     for seed in range(3):
         long_lived_engine_equals_twin(seed, hosts=60, steps=80, focus=focus, every=40)

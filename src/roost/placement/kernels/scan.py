@@ -53,7 +53,7 @@ PART_PENALTY = BASE
 PARTS = BASE + 1
 
 
-@kernel
+@inlined
 def imbalance(hosts: HostArrays, row: int) -> int:
     """Return how unevenly a host's NUMA cells are free, by the scarcer of cpu and memory."""
     most, least = -1, MOST
@@ -75,7 +75,7 @@ def half_bits(amount: int, reference: int) -> int:
     return min(ratio(amount, reference), 1024 * RATIO_ONE) >> (RATIO_BITS // 2)
 
 
-@kernel
+@inlined
 def alignment(hosts: HostArrays, demand: Int64Array, row: int) -> int:
     """Return the dot product of demand and free amounts, each over the reference host."""
     free = hosts.headroom[row]
@@ -85,7 +85,7 @@ def alignment(hosts: HostArrays, demand: Int64Array, row: int) -> int:
     return 4 * cpu + 4 * memory + 2 * disk
 
 
-@kernel
+@inlined
 def scan_score(score: int, hosts: HostArrays, ask: Ask, seed: int, mix: MixArrays, row: int) -> int:
     """Return one host's score for one request."""
     if score == SCORE_BALANCE:
