@@ -27,7 +27,7 @@ CELL_RULES = {
 }
 
 #: Host numbers that `random` guesses before it gives every host a draw.
-GUESSES = 64
+GUESSES = 512
 
 Scorer = Callable[[Row, Ask], int]
 

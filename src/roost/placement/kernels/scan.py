@@ -45,8 +45,9 @@ from roost.placement.kernels.tally import WEIGHT_ONE
 #: plain baseline that searches are measured against.
 SCORE_BALANCE, SCORE_DOT, SCORE_FRAGMENTS, SCORE_DRAW = 5, 6, 7, 8
 
-#: Host numbers that `random` guesses before it looks at all hosts.
-GUESSES = 64
+#: Host numbers that `random` guesses before it looks at all hosts: a guess takes some ten
+#: nanoseconds, a look at 100,000 hosts a fifth of a millisecond.
+GUESSES = 512
 
 #: Parts of a score: cpu, memory and disk by their columns, then penalties.
 PART_PENALTY = BASE
@@ -168,6 +169,28 @@ def scan(
 
 
 @kernel
+def lowest_draw(
+    hosts: HostArrays,
+    marks: Int64Array,
+    groups: GroupArrays,
+    ranking: Ranking,
+    ask: Ask,
+    seed: int,
+) -> tuple[int, int]:
+    """Return the fitting candidate of least penalty with the lowest draw."""
+    best_row, best, best_penalty = int64(NOWHERE), int64(MOST), int64(MOST)
+    for position in range(ask.terms[T_CANDIDATE_COUNT]):
+        row = ask.lists[ask.terms[T_CANDIDATES] + position]
+        if ranking.place[row, P_BLOCK] == ABSENT or not row_fits(hosts, marks, groups, ask, row):
+            continue
+        penalty = row_penalty(hosts, marks, groups, ask, row)
+        total = draw(seed, GUESSES + row, WEIGHT_ONE) + penalty
+        if total < best:
+            best, best_row, best_penalty = total, row, penalty
+    return best_row, best_penalty
+
+
+@kernel
 def search_random(
     hosts: HostArrays,
     marks: Int64Array,
@@ -183,7 +206,7 @@ def search_random(
     a draw of its own and take the lowest.
     """
     listed = ask.terms[T_CANDIDATE_COUNT]
-    if ask.counts[A_CHARGED] == 0:
+    if ask.counts[A_CHARGED] == 0:  # whatever the rules, so that every implementation agrees
         for number in range(GUESSES):
             row = draw(seed, number, len(ranking.place))
             if ranking.place[row, P_BLOCK] == ABSENT:
@@ -192,6 +215,8 @@ def search_random(
                 continue
             if row_fits(hosts, marks, groups, ask, row):
                 return row, int64(0)
+    if listed >= 0:
+        return lowest_draw(hosts, marks, groups, ranking, ask, seed)
     row, _ = scan(hosts, marks, groups, ranking, ask, int64(SCORE_DRAW), seed, mix)
     if row == NOWHERE:
         return row, int64(MOST)
