@@ -9,6 +9,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["tests.databases"]
+
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 settings.register_profile(

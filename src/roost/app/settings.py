@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 CONFIG_VARIABLE = "ROOST_CONFIG"
 DEFAULT_STRATEGY = "least_loaded"
-OUTPUTS = ("table", "json")
+OUTPUTS = ("table", "json", "yaml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,13 @@ def variable(name: str) -> str:
     return "SCHEDULING_STRATEGY" if name == "scheduling_strategy" else f"ROOST_{name.upper()}"
 
 
-def read_settings(environment: Mapping[str, str], strategies: Sequence[str]) -> Settings:
-    """Read settings from the environment and the file it names; refuse what makes no sense."""
+def read_settings(
+    environment: Mapping[str, str], strategies: Sequence[str] | None = None
+) -> Settings:
+    """Read settings from the environment and the file it names; refuse what makes no sense.
+
+    Without `strategies` the strategy's name is not looked at: whoever uses it will.
+    """
     path = environment.get(CONFIG_VARIABLE)
     given: dict[str, tuple[object, str]] = {}  # value, and where it was set
     for name, value in (_read_file(Path(path)) if path else {}).items():
@@ -92,9 +97,9 @@ def _pick(
     return read(*given[name]) if name in given else default
 
 
-def _strategy(given: Mapping[str, tuple[object, str]], strategies: Sequence[str]) -> str:
+def _strategy(given: Mapping[str, tuple[object, str]], strategies: Sequence[str] | None) -> str:
     name = _pick(given, "scheduling_strategy", _text, DEFAULT_STRATEGY)
-    if name not in strategies:
+    if strategies is not None and name not in strategies:
         raise InvalidStrategy(name, strategies)
     return name
 
@@ -107,7 +112,9 @@ def _text(value: object, where: str) -> str:
 
 def _output(value: object, where: str) -> str:
     if value not in OUTPUTS:
-        raise InvalidRequest(f"{where} is {value!r}; it can be {' or '.join(OUTPUTS)}")
+        raise InvalidRequest(
+            f"{where} is {value!r}; it can be {', '.join(OUTPUTS[:-1])} or {OUTPUTS[-1]}"
+        )
     return str(value)
 
 

@@ -4,13 +4,20 @@
     +-- InvalidRequest    change the request, then send it again   (exit 2, HTTP 4xx)
     |   +-- InvalidStrategy      the strategy's name is unknown
     |   +-- FleetFileError       a fleet file has a mistake at a line and column
+    |   +-- TooLarge             the body is larger than accepted (HTTP 413)
+    |   +-- Unauthorized         no valid token came with it      (HTTP 401)
+    |   +-- Forbidden            the token's role does not allow it (HTTP 403)
+    |   +-- QuotaExceeded        the project's quota does not allow it (HTTP 403)
     +-- NotFound          it does not exist                        (exit 3, HTTP 404)
     +-- Conflict          re-read, then retry                      (exit 4, HTTP 409)
     +-- Unavailable       wait, then retry                         (exit 5, HTTP 503)
     |   +-- FleetUnavailable     the fleet is not loaded, or was lost
+    |   +-- PlacementContended   others took the room each time; nothing was kept
+    +-- NoFit             no host fits; carries the Rejection's own code (exit 6, HTTP 409 or 503)
     +-- InvariantBroken   our bug: stop and report it              (exit 70, HTTP 500)
 
-"No host fits" is not here: it is an answer (`roost.model.flow.Rejection`), not an exception.
+Inside roost "no host fits" is an answer (`roost.model.flow.Rejection`), not an exception; `NoFit`
+is how that answer leaves a create that was told to fail.
 Every class has a stable snake_case `code`; an instance adds a message that names the values, the
 values themselves as `details`, and at most one hint line that begins with "Maybe".
 """
@@ -77,6 +84,30 @@ class FleetFileError(InvalidRequest):
         )
 
 
+class TooLarge(InvalidRequest):
+    """The body is larger than accepted."""
+
+    code = "request_too_large"
+
+
+class Unauthorized(InvalidRequest):
+    """No valid token came with the request."""
+
+    code = "unauthorized"
+
+
+class Forbidden(InvalidRequest):
+    """The token's role does not allow this."""
+
+    code = "forbidden"
+
+
+class QuotaExceeded(InvalidRequest):
+    """The project's quota does not allow this."""
+
+    code = "quota_exceeded"
+
+
 class NotFound(RoostError):
     """The named thing does not exist."""
 
@@ -102,6 +133,23 @@ class FleetUnavailable(Unavailable):
     """The fleet is not loaded, or was lost."""
 
     code = "agent_service_unavailable"
+
+
+class PlacementContended(Unavailable):
+    """Other writers took the room each time it was tried; nothing was kept."""
+
+    code = "placement_contended"
+
+
+class NoFit(RoostError):
+    """No host fits; the code is the Rejection's own."""
+
+    code = "no_fit"  # of the class; every instance has its own
+    exit_code = 6
+
+    def __init__(self, code: str, message: str, rejection: Mapping[str, object]) -> None:
+        super().__init__(message, rejection=rejection)
+        self.code = code  # type: ignore[misc]
 
 
 class InvariantBroken(RoostError):

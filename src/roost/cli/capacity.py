@@ -5,20 +5,10 @@ from typing import Annotated
 
 import typer
 
-from roost.cli import tables
-from roost.cli.opening import chosen_output, open_engine
-from roost.cli.options import (
-    FleetOption,
-    OutputOption,
-    RequestWords,
-    VMsOption,
-    reports_errors,
-    takes_request,
-)
-from roost.cli.screen import Output, show, show_json
-from roost.model.hosts import Scope
-from roost.placement.capacity import capacity as count_capacity
-from roost.wire.answers import capacity_json
+from roost.cli.opening import fleet_file, open_engine
+from roost.cli.options import FleetOption, RequestWords, VMsOption, takes_request
+from roost.cli.place import refuse_file_options
+from roost.cli.session import Session, asks_server
 
 
 class Survive(StrEnum):
@@ -29,9 +19,10 @@ class Survive(StrEnum):
     ZONE = "zone"
 
 
-@reports_errors
+@asks_server
 @takes_request
 def capacity(
+    session: Session,
     words: RequestWords,
     fleet: FleetOption = None,
     vms: VMsOption = None,
@@ -42,15 +33,22 @@ def capacity(
     losses: Annotated[
         int, typer.Option(min=1, max=16, help="Losses at the same time; from 2 on it is sampled.")
     ] = 1,
-    output: OutputOption = None,
 ) -> None:
     """Count how many more such VMs the fleet takes."""
-    form = chosen_output(output)
-    opened = open_engine(fleet, vms)
+    lost = None if survive is None else survive.value
+    path = fleet_file(fleet)
+    if path is not None:
+        from roost.cli import onfile
+
+        onfile.capacity(open_engine(path, vms), words.request(), lost, losses, session.form)
+        return
+    refuse_file_options({"--vms": vms is not None})
+    from roost.cli import tables
+    from roost.cli.answers import read_capacity
+    from roost.cli.asking import vm_fields
+    from roost.wire.bodies import CapacityQuestion
+
     request = words.request()
-    scope = None if survive is None else Scope[survive.name]
-    answer = count_capacity(opened.engine, request, survive=scope, losses=losses)
-    if form is Output.JSON:
-        show_json(capacity_json(answer))
-    else:
-        show(tables.capacity(answer, request))
+    fields = vm_fields(request) | {"survive": lost, "losses": losses}
+    found = session.client.capacity(CapacityQuestion(**fields))
+    session.show(found, tables.capacity(read_capacity(found), request))

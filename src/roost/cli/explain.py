@@ -4,47 +4,103 @@ from typing import Annotated
 
 import typer
 
-from roost.cli import tables
-from roost.cli.opening import chosen_output, open_engine
-from roost.cli.options import (
-    FleetOption,
-    OutputOption,
-    RequestWords,
-    VMsOption,
-    reports_errors,
-    takes_request,
-)
-from roost.cli.screen import Output, show, show_json
-from roost.placement.explain import explain as explain_request
-from roost.wire.answers import explanation_json
+from roost.base.errors import InvalidRequest
+from roost.cli.completing import complete_hosts, complete_vms
+from roost.cli.opening import fleet_file, open_engine
+from roost.cli.options import FleetOption, RequestWords, VMsOption, takes_request
+from roost.cli.place import refuse_file_options
+from roost.cli.session import Session, asks_server
 
 #: Hosts that a table lists when nobody asked for all.
 SOME_HOSTS = 20
+#: Runners-up that a server is asked for when it explains a VM that does not exist.
+_RUNNERS_UP = 10
 
 
-@reports_errors
+@asks_server
 @takes_request
 def explain(
+    session: Session,
     words: RequestWords,
+    vm: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="VM",
+            help="A VM of the server, by name or id; else describe one with options.",
+            autocompletion=complete_vms,
+        ),
+    ] = None,
     fleet: FleetOption = None,
     vms: VMsOption = None,
     host: Annotated[
-        list[str] | None, typer.Option(metavar="HOST", help="Speak of this host only.")
+        list[str] | None,
+        typer.Option(
+            metavar="HOST", help="Speak of this host only.", autocompletion=complete_hosts
+        ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="List every host.")] = False,
-    output: OutputOption = None,
 ) -> None:
     """Say why a VM fits on some hosts or on none.
 
     Counts the reasons, lists the hosts, names the nearest miss and the smallest fix.
     """
-    form = chosen_output(output)
-    opened = open_engine(fleet, vms)
-    request = words.request()
-    rows = [opened.fleet.row(name) for name in host or []]
-    names = [opened.fleet.hosts.names[row] for row in rows]
-    explanation = explain_request(opened.engine, request)
-    if form is Output.JSON:
-        show_json(explanation_json(explanation, names))
+    most = None if everything else SOME_HOSTS
+    if vm is not None:
+        _explain_vm(session, vm, words, host or [], most, fleet)
         return
-    show(tables.explanation(explanation, names, None if everything else SOME_HOSTS))
+    path = fleet_file(fleet)
+    if path is not None:
+        from roost.cli import onfile
+
+        onfile.explain(open_engine(path, vms), words.request(), host or [], most, session.form)
+        return
+    refuse_file_options({"--vms": vms is not None, "--host without a VM": bool(host)})
+    _explain_request(session, words)
+
+
+def _explain_vm(
+    session: Session,
+    vm: str,
+    words: RequestWords,
+    hosts: list[str],
+    most: int | None,
+    fleet: str | None,
+) -> None:
+    others = [word for word, _ in words.words if word != "project"]
+    if others:
+        raise InvalidRequest(
+            f"VM {vm!r} exists and has its own amounts and rules; --{others[0]} describes another",
+            hint="Maybe leave the VM's name out.",
+        )
+    if fleet is not None:
+        raise InvalidRequest(
+            f"VM {vm!r} is looked for on a server, not in a fleet file",
+            hint="Maybe --cpu and --memory, which describe a VM to a fleet file.",
+        )
+    show_explanation(session, vm, dict(words.words).get("project"), hosts, most)
+
+
+def show_explanation(
+    session: Session, vm: str, project: str | None, hosts: list[str], most: int | None
+) -> None:
+    """Show what every host says to a VM of the server."""
+    from roost.cli import tables
+    from roost.cli.answers import read_explanation
+    from roost.cli.listings import asked_by
+
+    body = session.client.explain_vm(vm, hosts=hosts, project=project)
+    asked = asked_by(session.client.get_vm(vm, project=project))
+    found = read_explanation(body, asked)
+    session.show(body, tables.explanation(found, hosts, most))
+
+
+def _explain_request(session: Session, words: RequestWords) -> None:
+    """Explain a VM that does not exist: a dry run knows all but the single hosts' verdicts."""
+    from roost.cli import tables
+    from roost.cli.answers import read_answer
+    from roost.cli.asking import vm_fields
+    from roost.wire.bodies import DryRun
+
+    request = words.request()
+    found = session.client.dry_run(DryRun(**vm_fields(request), runners_up=_RUNNERS_UP))
+    session.show(found, tables.answer(read_answer(found), request))

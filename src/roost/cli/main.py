@@ -1,4 +1,4 @@
-"""The command `roost`: every command in one literal list, and errors to exit codes."""
+"""The command `roost`: every command in one literal table, and errors to exit codes."""
 
 import os
 import sys
@@ -9,27 +9,69 @@ import typer
 
 from roost import __version__
 from roost.base.errors import InvalidRequest
-from roost.cli.capacity import capacity
-from roost.cli.demo import demo
-from roost.cli.explain import explain
-from roost.cli.info import info
-from roost.cli.place import place
-from roost.cli.replay import replay
+from roost.cli.loading import Entry, lazy_group, new_app, stand_in
 from roost.cli.screen import Output, show, show_error
-from roost.cli.strategies import strategies
 
-COMMANDS = (place, explain, capacity, info, strategies, replay, demo)
+_THINGS = "What there is"
+_QUESTIONS = "Questions (of the server, or of a fleet file with --fleet)"
+_RUNNING = "Running roost"
 
-app = typer.Typer(
-    name="roost",
-    help="roost finds every VM its place, and says why.",
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+COMMANDS = (
+    Entry("vm", "roost.cli.vms:vm", _THINGS, "Create, see, change and delete VMs."),
+    Entry("host", "roost.cli.hosts:host", _THINGS, "See hosts, cordon, drain and label them."),
+    Entry("project", "roost.cli.projects:project", _THINGS, "Projects and their quotas."),
+    Entry("token", "roost.cli.tokens:token", _THINGS, "Tokens for people, programs and agents."),
+    Entry("events", "roost.cli.events:events", _THINGS, "Show what happened, and what happens."),
+    Entry(
+        "place",
+        "roost.cli.place:place",
+        _QUESTIONS,
+        "Find a host for a VM, or say why there is none.",
+    ),
+    Entry(
+        "explain",
+        "roost.cli.explain:explain",
+        _QUESTIONS,
+        "Say why a VM fits on some hosts or on none.",
+    ),
+    Entry(
+        "capacity",
+        "roost.cli.capacity:capacity",
+        _QUESTIONS,
+        "Count how many more such VMs the fleet takes.",
+    ),
+    Entry("info", "roost.cli.info:info", _QUESTIONS, "Show what the scheduler knows of one host."),
+    Entry(
+        "strategies",
+        "roost.cli.strategies:strategies",
+        _QUESTIONS,
+        "List the strategies and how each one chooses.",
+    ),
+    Entry(
+        "replay",
+        "roost.cli.replay:replay",
+        _QUESTIONS,
+        "Take a recorded decision again and compare.",
+    ),
+    Entry("serve", "roost.cli.serve:serve", _RUNNING, "Run the control plane."),
+    Entry("agent", "roost.cli.agent:agent", _RUNNING, "Run the agent of a host."),
+    Entry(
+        "doctor",
+        "roost.cli.doctor:doctor",
+        _RUNNING,
+        "Check that the server is well and that its database holds what it must.",
+    ),
+    Entry("demo", "roost.cli.demo:demo", _RUNNING, "Show it all on a generated fleet."),
 )
-for _command in COMMANDS:
-    app.command(_command.__name__)(_command)
+
+app = new_app(
+    "roost",
+    cls=lazy_group(COMMANDS),
+    help="roost finds every VM its place, and says why.",
+    add_completion=True,
+)
+for _entry in COMMANDS:
+    app.command(_entry.name, help=_entry.help, rich_help_panel=_entry.panel)(stand_in)
 
 
 def _print_version(asked: bool) -> None:
@@ -50,10 +92,13 @@ def _roost(
     """Take the options that stand before the command."""
 
 
-def wants_json(arguments: Sequence[str]) -> bool:
-    """Say whether JSON was asked for, even in a command line that cannot be read."""
-    joined = " ".join(arguments).replace("--output", "-o").replace("=", " ")
-    return any(form in f"{joined} " for form in ("-o json ", "-ojson "))
+def asked_output(arguments: Sequence[str]) -> Output:
+    """Return the output that was asked for, even in a command line that cannot be read."""
+    joined = " ".join(arguments).replace("--output", "-o").replace("=", " ") + " "
+    for form in (Output.JSON, Output.YAML):
+        if f"-o {form} " in joined or f"-o{form} " in joined:
+            return form
+    return Output.TABLE
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -63,10 +108,10 @@ def run(arguments: Sequence[str]) -> int:
         asked = list(arguments) or ["--help"]
         code = app(args=asked, prog_name="roost", standalone_mode=False)
     except typer.TyperException as error:
-        output = Output.JSON if wants_json(arguments) else Output.TABLE
-        show_error(
-            InvalidRequest(error.format_message(), hint="Maybe roost --help tells more."), output
-        )
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context is not None else "roost"
+        mistake = InvalidRequest(error.format_message(), hint=f"Maybe {command} --help tells more.")
+        show_error(mistake, asked_output(arguments))
         return error.exit_code
     except (typer.Abort, KeyboardInterrupt):
         return 130

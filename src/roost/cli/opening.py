@@ -3,57 +3,63 @@
 import os
 import sys
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from roost.app.kernels import announce_compiling
 from roost.app.settings import Settings, read_settings
-from roost.base.errors import FleetUnavailable
 from roost.cli.screen import Output, note
-from roost.fleet.fleet import Fleet
-from roost.model.description import FleetDescription
-from roost.placement.engine import Engine
-from roost.placement.strategies import STRATEGIES
-from roost.wire.files import load_fleet
+
+if TYPE_CHECKING:
+    from roost.fleet.fleet import Fleet
+    from roost.model.description import FleetDescription
+    from roost.placement.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
     """What a command works with."""
 
-    engine: Engine
+    engine: "Engine"
     settings: Settings
 
     @property
-    def fleet(self) -> Fleet:
+    def fleet(self) -> "Fleet":
         """Return the fleet that the engine decides on."""
         return self.engine.fleet
 
 
 def settings() -> Settings:
     """Read the settings of this process."""
+    from roost.placement.strategies import STRATEGIES
+
     return read_settings(os.environ, tuple(STRATEGIES))
 
 
 def chosen_output(output: Output | None) -> Output:
     """Return the output that was asked for, or else the one that is set."""
-    return output if output is not None else Output(settings().output)
+    return output if output is not None else Output(read_settings(os.environ).output)
 
 
-def open_engine(fleet: str | None, vms: str | None = None) -> Opened:
-    """Load the fleet."""
-    read = settings()
-    path = fleet if fleet is not None else read.fleet
-    if path is None:
-        raise FleetUnavailable(
-            "no fleet is loaded: server mode comes later, so pass --fleet FILE",
-            hint="Maybe --fleet examples/small.fleet?",
-        )
-    return build_engine(load_fleet(path, stdin=sys.stdin, vms=vms), read)
+def fleet_file(fleet: str | None) -> str | None:
+    """Return the fleet file that is meant; none means that the server is asked."""
+    return fleet if fleet is not None else read_settings(os.environ).fleet
+
+
+def open_engine(path: str, vms: str | None = None) -> Opened:
+    """Load the fleet from a file."""
+    from roost.wire.files import load_fleet
+
+    return build_engine(load_fleet(path, stdin=sys.stdin, vms=vms), settings())
 
 
 def build_engine(
-    description: FleetDescription, read: Settings, strategy: str | None = None
+    description: "FleetDescription", read: Settings, strategy: str | None = None
 ) -> Opened:
     """Build an engine on a fleet; a first use of its kernels will be announced."""
+    # The engine takes ten times as long to import as a question to the server takes.
+    from roost.app.kernels import announce_compiling
+    from roost.fleet.fleet import Fleet
+    from roost.placement.engine import Engine
+
     fleet = Fleet.from_description(description)
     engine = Engine(fleet, strategy or read.scheduling_strategy)
     announce_compiling(note)

@@ -6,18 +6,18 @@ the two can never mean different things; `takes_request` adds them all to a comm
 
 import functools
 import inspect
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from roost.app.settings import variable
-from roost.base.errors import InvalidRequest, RoostError
-from roost.cli.screen import Output, show_error
-from roost.model.flow import PlaceRequest
-from roost.wire.requestwords import parse_request
+from roost.base.errors import InvalidRequest
+from roost.cli.reporting import reports_errors as reports_errors
+from roost.cli.screen import Output
+
+if TYPE_CHECKING:
+    from roost.model.flow import PlaceRequest
 
 FleetOption = Annotated[
     str | None,
@@ -33,7 +33,7 @@ VMsOption = Annotated[
     typer.Option("--vms", metavar="FILE", help="CSV file of the VMs that run on a .csv fleet."),
 ]
 OutputOption = Annotated[
-    Output | None, typer.Option("--output", "-o", help="Answer as tables or as JSON.")
+    Output | None, typer.Option("--output", "-o", help="Answer as tables, JSON or YAML.")
 ]
 
 
@@ -100,11 +100,13 @@ class RequestWords:
     name: str
     words: tuple[tuple[str, str], ...]
 
-    def request(self, name: str | None = None) -> PlaceRequest:
+    def request(self, name: str | None = None) -> "PlaceRequest":
         """Return the request, or refuse what makes no sense."""
+        from roost.wire.requestwords import parse_request  # help needs none of it
+
         return parse_request(self.words, name or self.name)
 
-    def requests(self, count: int) -> list[PlaceRequest]:
+    def requests(self, count: int) -> "list[PlaceRequest]":
         """Return so many equal requests, numbered from one."""
         width = len(str(count))
         return [self.request(f"{self.name}-{n:0{width}}") for n in range(1, count + 1)]
@@ -115,7 +117,7 @@ def _collect(values: dict[str, Any]) -> RequestWords:
     name = "vm"
     words: list[tuple[str, str]] = []
     for option in REQUEST_OPTIONS:
-        value = values.pop(option.parameter)
+        value = values.pop(option.parameter, None)
         given = [] if value is None else value if option.many else [value]
         if option.word == "name":
             name = value or name
@@ -146,32 +148,32 @@ def _parameter(option: RequestOption) -> inspect.Parameter:
     )
 
 
-def takes_request(command: Callable[..., None]) -> Callable[..., None]:
+def takes_request(command: Callable[..., None], *, omit: Sequence[str] = ()) -> Callable[..., None]:
     """Give a command every request option, handed over as `words: RequestWords`."""
 
     @functools.wraps(command)
     def wrapper(**values: Any) -> None:
         command(words=_collect(values), **values)
 
+    options = [_parameter(option) for option in REQUEST_OPTIONS if option.word not in omit]
+    return with_parameters(wrapper, command, first=options, without="words")
+
+
+def with_parameters(
+    wrapper: Callable[..., None],
+    command: Callable[..., None],
+    *,
+    first: Sequence[inspect.Parameter] = (),
+    last: Sequence[inspect.Parameter] = (),
+    without: str,
+) -> Callable[..., None]:
+    """Give a wrapper the command's parameters, more of them, and not the one it fills itself."""
     own = inspect.signature(command, eval_str=True)
-    kept = [parameter for name, parameter in own.parameters.items() if name != "words"]
-    parameters = [*(_parameter(option) for option in REQUEST_OPTIONS), *kept]
+    kept = [parameter for name, parameter in own.parameters.items() if name != without]
+    # What must be typed comes before options, or Python has no such signature.
+    needed = [each for each in kept if each.default is inspect.Parameter.empty]
+    optional = [each for each in kept if each.default is not inspect.Parameter.empty]
+    parameters = [*needed, *first, *optional, *last]
     wrapper.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
     wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
-    return wrapper
-
-
-def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Turn an error of ours into its message and exit code, in the output that was asked for."""
-
-    @functools.wraps(command)
-    def wrapper(**values: Any) -> None:
-        try:
-            command(**values)
-        except RoostError as error:
-            # Reading the settings may be what failed, so only the variable is looked at.
-            json_set = os.environ.get(variable("output")) == Output.JSON
-            show_error(error, values.get("output") or (Output.JSON if json_set else Output.TABLE))
-            raise typer.Exit(error.exit_code) from None
-
     return wrapper

@@ -1,38 +1,24 @@
-"""`roost place`: where would this VM go? Changes nothing unless --save writes the outcome."""
+"""`roost place`: where would this VM go? Creates nothing; --save writes the outcome of a file."""
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from roost.base.errors import Conflict, InvalidRequest
-from roost.cli import tables
-from roost.cli.opening import Opened, chosen_output, open_engine
-from roost.cli.options import (
-    FleetOption,
-    OutputOption,
-    RequestWords,
-    VMsOption,
-    reports_errors,
-    takes_request,
-)
-from roost.cli.screen import Output, show, show_json, write
-from roost.model.flow import Answer, Placement, PlaceRequest
-from roost.placement.group import place_group
-from roost.placement.replay import record as record_decision
-from roost.wire import fleetfile
-from roost.wire.answers import answer_json
-from roost.wire.records import fleet_digest, record_json
+from roost.base.errors import InvalidRequest
+from roost.cli.opening import fleet_file, open_engine
+from roost.cli.options import FleetOption, RequestWords, VMsOption, takes_request
+from roost.cli.screen import Output, show, show_document
+from roost.cli.session import Session, asks_server, document
 
 #: Exit code when a VM finds no host: the answer is no, and nothing is broken.
 NO = 1
 
 
-@reports_errors
+@asks_server
 @takes_request
 def place(
+    session: Session,
     words: RequestWords,
     fleet: FleetOption = None,
     vms: VMsOption = None,
@@ -40,98 +26,69 @@ def place(
         int, typer.Option(min=1, max=100_000, help="Place so many equal VMs, one by one.")
     ] = 1,
     all_or_nothing: Annotated[
-        bool, typer.Option("--all-or-nothing", help="Place all of them or none.")
+        bool, typer.Option("--all-or-nothing", help="Place all of them or none (fleet file).")
     ] = False,
     cursor: Annotated[
-        int | None, typer.Option(help="Host number that round_robin goes on after.")
+        int | None, typer.Option(help="Host number that round_robin goes on after (fleet file).")
     ] = None,
     runners_up: Annotated[
         int | None, typer.Option(min=0, max=16, help="Name so many hosts that came next.")
     ] = None,
     save: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the fleet with the VM placed.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the fleet with the VM placed (fleet file)."),
     ] = None,
     record: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a record for `roost replay`.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a record for `roost replay` (fleet file)."),
     ] = None,
-    output: OutputOption = None,
 ) -> None:
     """Find a host for a VM, or say why there is none."""
-    form = chosen_output(output)
-    opened = open_engine(fleet, vms)
-    if count > 1 or all_or_nothing:
-        if record is not None or cursor is not None:
-            raise InvalidRequest("--record and --cursor speak of one VM, not of several")
-        placed = _place_many(opened, words.requests(count), all_or_nothing, form)
+    path = fleet_file(fleet)
+    if path is not None:
+        from roost.cli import onfile
+
+        how = onfile.Placing(count, all_or_nothing, cursor, runners_up, save, record)
+        placed = onfile.place(open_engine(path, vms), words, how, session.form)
     else:
-        named = opened.settings.runners_up if runners_up is None else runners_up
-        opened.engine.cursor = opened.engine.cursor if cursor is None else cursor
-        placed = _place_one(opened, words.request(), named, record, form)
-    if save is not None and placed:
-        write(save, fleetfile.dump(opened.fleet.to_description()))
+        only = {"--all-or-nothing": all_or_nothing, "--cursor": cursor is not None}
+        only |= {"--save": save is not None, "--record": record is not None}
+        refuse_file_options(only | {"--vms": vms is not None})
+        placed = _ask_server(session, words, count, runners_up)
     if placed < count:
         raise typer.Exit(NO)
 
 
-def _place_one(
-    opened: Opened, request: PlaceRequest, runners_up: int, record: Path | None, form: Output
-) -> int:
-    """Place one VM and return how many were placed."""
-    if request.name in opened.fleet.vms.numbers:
-        raise Conflict(f"VM {request.name!r} is already placed", vm=request.name)
-    # Taken first: a request may bring groups along, which the fleet then knows.
-    digest = fleet_digest(opened.fleet) if record is not None else ""
-    decision = record_decision(opened.engine, request, runners_up=runners_up)
-    answer = decision.answer
-    if form is Output.JSON:
-        show_json(answer_json(answer))
-    else:
-        show(tables.answer(answer, request))
-    if record is not None:
-        write(record, json.dumps(record_json(decision, digest, runners_up), indent=2) + "\n")
-    if isinstance(answer, Placement):
-        opened.engine.commit(request, answer)
-        return 1
-    return 0
+def refuse_file_options(given: dict[str, bool]) -> None:
+    """Refuse options that a server knows nothing of."""
+    for option, was_given in given.items():
+        if was_given:
+            raise InvalidRequest(
+                f"{option} works on a fleet file, and a server is asked",
+                hint="Maybe add --fleet FILE.",
+            )
 
 
-def _place_many(
-    opened: Opened, requests: list[PlaceRequest], all_or_nothing: bool, form: Output
-) -> int:
-    """Place several VMs and return how many were placed."""
-    answers: list[Answer]
-    how = "one by one"
-    if all_or_nothing:
-        group = place_group(opened.engine, requests)
-        answers, how = [*group.placements], group.how
-        for request, placement in zip(requests, group.placements, strict=False):
-            opened.engine.commit(request, placement)
-        if group.rejection is not None:
-            answers.append(group.rejection)
+def _ask_server(session: Session, words: RequestWords, count: int, runners_up: int | None) -> int:
+    """Ask for a dry run and return how many would be placed."""
+    from roost.cli import tables
+    from roost.cli.answers import read_answer
+    from roost.cli.asking import vm_fields
+    from roost.wire.bodies import CreateVM, DryRun, PlacementBody
+
+    request = words.request()
+    if count == 1:
+        named = 2 if runners_up is None else runners_up
+        found = session.client.dry_run(DryRun(**vm_fields(request), runners_up=named))
+        session.show(found, tables.answer(read_answer(found), request))
+        return int(isinstance(found, PlacementBody))
+    vms = [CreateVM(**vm_fields(each)) for each in words.requests(count)]
+    body = session.client.dry_run_batch(vms)
+    placed = sum(isinstance(each, PlacementBody) for each in body.answers)
+    if session.form is Output.TABLE:
+        answers = [read_answer(each) for each in body.answers]
+        show(tables.many(answers, request, count, "one by one"))
     else:
-        answers = list(_one_by_one(opened, requests))
-    placed = sum(isinstance(answer, Placement) for answer in answers)
-    if form is Output.JSON:
-        show_json(
-            {
-                "answer": "placements",
-                "asked": len(requests),
-                "placed": placed,
-                "how": how,
-                "answers": [answer_json(answer) for answer in answers],
-            }
-        )
-    else:
-        show(tables.many(answers, requests[0], len(requests), how))
+        show_document({"answer": "placements", "asked": count, "placed": placed,
+                       "how": "one by one", **document(body)}, session.form)  # fmt: skip
     return placed
-
-
-def _one_by_one(opened: Opened, requests: list[PlaceRequest]) -> Iterator[Answer]:
-    """Place equal requests in turn until one is refused: the rest would be refused alike."""
-    for request in requests:
-        found = opened.engine.find(request)
-        if found is None:
-            yield opened.engine.reject(request)
-            return
-        opened.engine.commit(request, found)
-        yield found

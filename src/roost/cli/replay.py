@@ -6,13 +6,10 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from roost.cli import tables
-from roost.cli.opening import chosen_output, open_engine
+from roost.base.errors import InvalidRequest
+from roost.cli.opening import chosen_output, fleet_file, open_engine
 from roost.cli.options import FleetOption, OutputOption, VMsOption, reports_errors
-from roost.cli.screen import Output, show, show_json
-from roost.wire.answers import answer_json
-from roost.wire.records import load_record, replay_record
-from roost.wire.requestwords import parse_line
+from roost.cli.screen import Output, show, show_document
 
 
 @reports_errors
@@ -25,12 +22,24 @@ def replay(
     output: OutputOption = None,
 ) -> None:
     """Take a recorded decision again and compare."""
+    from roost.cli import tables
+    from roost.wire.answers import answer_json
+    from roost.wire.records import load_record, replay_record
+    from roost.wire.requestwords import parse_line
+
     form = chosen_output(output)
     document = load_record(record)
-    opened = open_engine(fleet, vms)
+    path = fleet_file(fleet)
+    if path is None:
+        raise InvalidRequest(
+            "a record is replayed on the fleet file it was made on",
+            hint="Maybe --fleet examples/small.fleet?",
+        )
+    opened = open_engine(path, vms)
     answer, same = replay_record(document, opened.engine)
-    if form is Output.JSON:
-        show_json({"answer": "replay", "same": same, "decision": answer_json(answer)})
+    if form is not Output.TABLE:
+        found = {"answer": "replay", "same": same, "decision": answer_json(answer)}
+        show_document(found, form)
     else:
         verdict = Text("the same decision, byte for byte", style="bold green")
         differs = Text("another decision than the recorded one", style="bold red")

@@ -16,27 +16,50 @@ class Output(StrEnum):
 
     TABLE = "table"
     JSON = "json"
+    YAML = "yaml"
 
 
 #: Without a terminal rich would cut tables at 80 columns; a file or a pipe has no such edge.
 WIDE = 120
 
 
-def _console(*, stderr: bool = False) -> Console:
-    console = Console(stderr=stderr, highlight=False)
-    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=WIDE)
+def console(*, stderr: bool = False) -> Console:
+    """Return the console that a command writes to."""
+    made = Console(stderr=stderr, highlight=False)
+    return made if made.is_terminal else Console(stderr=stderr, highlight=False, width=WIDE)
 
 
 def show(*renderables: RenderableType) -> None:
     """Write tables and text to standard output."""
-    console = _console()
+    target = console()
     for renderable in renderables:
-        console.print(renderable)
+        target.print(renderable)
+
+
+def show_text(text: str) -> None:
+    """Write text to standard output as it is, without folding it."""
+    console().out(text, highlight=False)
 
 
 def show_json(document: Mapping[str, object]) -> None:
     """Write one JSON document to standard output."""
-    _console().out(json.dumps(document, indent=2, ensure_ascii=False), highlight=False)
+    show_text(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def show_document(document: Mapping[str, object], output: Output) -> None:
+    """Write one document to standard output, as JSON or YAML."""
+    if output is Output.YAML:
+        import yaml  # a tenth of the time of a short command, and seldom asked for
+
+        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True).rstrip("\n")
+        show_text(f"---\n{text}")
+    else:
+        show_json(document)
+
+
+def show_line(document: Mapping[str, object]) -> None:
+    """Write one document as one line of JSON, for a reader that takes them as they come."""
+    show_text(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
 
 
 def write(path: Path, text: str) -> None:
@@ -50,15 +73,17 @@ def write(path: Path, text: str) -> None:
 
 def note(text: str) -> None:
     """Write a line to standard error."""
-    _console(stderr=True).print(Text(text, style="dim"))
+    console(stderr=True).print(Text(text, style="dim"))
 
 
-def show_error(error: RoostError, output: Output) -> None:
-    """Write an error: the one JSON shape on standard output, or two lines on standard error."""
-    if output is Output.JSON:
-        show_json(error.as_json())
+def show_error(error: RoostError, output: Output, *more: RenderableType) -> None:
+    """Write an error: the one shape on standard output, or a few lines on standard error."""
+    if output is not Output.TABLE:
+        show_document(error.as_json(), output)
         return
-    console = _console(stderr=True)
-    console.print(Text.assemble(("error: ", "bold red"), error.message), soft_wrap=True)
+    target = console(stderr=True)
+    target.print(Text.assemble(("error: ", "bold red"), error.message), soft_wrap=True)
+    for renderable in more:
+        target.print(renderable)
     if error.hint:
-        console.print(Text(error.hint, style="yellow"), soft_wrap=True)
+        target.print(Text(error.hint, style="yellow"), soft_wrap=True)

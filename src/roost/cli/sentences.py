@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 
 from roost.base.units import format_bytes, format_cpu
-from roost.model.flow import Fix, FixKind, NearestMiss, Shortage
+from roost.model.flow import Fix, FixKind, NearestMiss, Placement, Shortage
 from roost.model.reasons import Reason
 from roost.model.resources import BASE_RESOURCES, WHOLE_DEVICE, Demand, NumaMode
-from roost.placement.strategies import SCORE_ONE
+
+#: One whole score, as `roost.placement.strategies` says; said again because importing that loads
+#: the engine. A test holds the two to each other.
+SCORE_ONE = 10 * 2**30
 
 #: What a refused host lacks, by reason.
 REASONS = {
@@ -52,6 +55,22 @@ def amount(resource: str, number: int) -> str:
 def score(value: int) -> str:
     """Return a fixed-point score as a decimal number."""
     return f"{value / SCORE_ONE:.4f}"
+
+
+def why(found: Placement) -> str:
+    """Return why a placement went where it did, as a sentence."""
+    if found.breakdown and len(found.breakdown) > 1:
+        terms = " + ".join(f"{score(term.value)} {term.name}" for term in found.breakdown)
+        said = f"{found.strategy} gave it the lowest score, {score(found.score)} = {terms}"
+    else:
+        said = f"{found.strategy} gave it the lowest score, {score(found.score)}"
+    if not found.runners_up:
+        return said
+    behind = [(each.host, each.score - found.score) for each in found.runners_up]
+    next_ones = [
+        f"{host} ({score(gap)} behind)" if gap else f"{host} (equal)" for host, gap in behind
+    ]
+    return f"{said}; next {'was' if len(behind) == 1 else 'were'} {' and '.join(next_ones)}"
 
 
 def demand(asked: Demand) -> str:

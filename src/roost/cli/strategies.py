@@ -1,22 +1,23 @@
 """`roost strategies`: the strategies, with their formulas."""
 
-from roost.cli import tables
 from roost.cli.opening import chosen_output, settings
 from roost.cli.options import OutputOption, reports_errors
-from roost.cli.screen import Output, show, show_json
-from roost.placement.strategies import STRATEGIES
+from roost.cli.screen import Output, show, show_document
 
 
 @reports_errors
 def strategies(output: OutputOption = None) -> None:
     """List the strategies and how each one chooses."""
+    from roost.cli import tables
+    from roost.placement.strategies import STRATEGIES
+
     form = chosen_output(output)
     default = settings().scheduling_strategy
-    if form is Output.JSON:
+    if form is not Output.TABLE:
         listed = [
             {"name": each.name, "summary": each.summary, "formula": each.formula}
             for each in STRATEGIES.values()
         ]
-        show_json({"default": default, "strategies": listed})
+        show_document({"default": default, "strategies": listed}, form)
     else:
         show(tables.strategies(list(STRATEGIES.values()), default))

@@ -1,8 +1,9 @@
 """Answers as tables and sentences for a terminal. Nothing is computed here."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import TYPE_CHECKING, Protocol
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -10,13 +11,63 @@ from rich.table import Table
 from rich.text import Text
 
 from roost.cli import sentences
-from roost.model.flow import Answer, Placement, PlaceRequest, ReasonCount, Rejection
-from roost.placement.capacity import CapacityAnswer
-from roost.placement.explain import Explanation, HostVerdict
-from roost.placement.strategies import Strategy
+from roost.model.flow import Answer, Placement, PlaceRequest, ReasonCount, Rejection, Shortage
+from roost.model.hosts import Scope
+from roost.model.reasons import Reason
+
+if TYPE_CHECKING:
+    from roost.placement.strategies import Strategy
 
 #: Rows that a table of placements shows before it says how many more there are.
 SOME_ROWS = 20
+
+
+class Verdict(Protocol):
+    """What one host says to a request, of the engine here or of a server."""
+
+    @property
+    def host(self) -> str: ...
+    @property
+    def fits(self) -> bool: ...
+    @property
+    def score(self) -> int | None: ...
+    @property
+    def reasons(self) -> Sequence[Reason]: ...
+    @property
+    def shortages(self) -> Sequence[Shortage]: ...
+
+
+class Explained(Protocol):
+    """An answer with every host's verdict."""
+
+    @property
+    def answer(self) -> Answer: ...
+    @property
+    def request(self) -> PlaceRequest: ...
+    @property
+    def reasons(self) -> Sequence[ReasonCount]: ...
+    @property
+    def fitting(self) -> int: ...
+    def __len__(self) -> int: ...
+    def verdicts(self) -> Iterator[Verdict]: ...
+    def verdict(self, host: str) -> Verdict: ...
+
+
+class Counted(Protocol):
+    """How many more fit."""
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def survive(self) -> Scope | None: ...
+    @property
+    def losses(self) -> int: ...
+    @property
+    def sampled(self) -> bool: ...
+    @property
+    def blocking(self) -> str: ...
+    @property
+    def refused(self) -> Rejection | None: ...
 
 
 def table(*columns: str, right: Sequence[str] = ()) -> Table:
@@ -84,10 +135,13 @@ def rejection(found: Rejection, request: PlaceRequest) -> RenderableType:
             f"  ({sentences.demand(request.demand)}; {found.code.value})",
         )
     ]
-    if found.reasons:
-        parts += [Text(""), reasons(found.reasons)]
-    parts += misses_and_fixes(found)
-    return Group(*parts)
+    return Group(*parts, *why_not(found))
+
+
+def why_not(found: Rejection) -> list[RenderableType]:
+    """Return the counts of a rejection, its nearest miss and the fixes."""
+    counts: list[RenderableType] = [Text(""), reasons(found.reasons)] if found.reasons else []
+    return [*counts, *misses_and_fixes(found)]
 
 
 def misses_and_fixes(found: Rejection) -> list[RenderableType]:
@@ -95,16 +149,17 @@ def misses_and_fixes(found: Rejection) -> list[RenderableType]:
     parts: list[RenderableType] = []
     if found.larger_than_any_host:
         lacking = "; ".join(map(sentences.have_and_need, found.larger_than_any_host))
-        parts.append(_labelled("too large", f"the largest host has {lacking}"))
+        parts.append(labelled("too large", f"the largest host has {lacking}"))
     if found.nearest_miss is not None:
-        parts.append(_labelled("nearest miss", sentences.nearest_miss(found.nearest_miss)))
+        parts.append(labelled("nearest miss", sentences.nearest_miss(found.nearest_miss)))
     for number, change in enumerate(found.fixes):
         label = "smallest fix" if number == 0 else "or"
-        parts.append(_labelled(label, sentences.fix(change)))
+        parts.append(labelled(label, sentences.fix(change)))
     return [Text(""), *parts] if parts else []
 
 
-def _labelled(label: str, text: str) -> Text:
+def labelled(label: str, text: str) -> Text:
+    """Return a line with its label."""
     return Text.assemble((f"{label + ':':<13} ", "bold yellow"), text)
 
 
@@ -131,7 +186,7 @@ def many(answers: Sequence[Answer], request: PlaceRequest, asked: int, how: str)
     return Group(*parts)
 
 
-def explanation(found: Explanation, hosts: Sequence[str], most: int | None) -> RenderableType:
+def explanation(found: Explained, hosts: Sequence[str], most: int | None) -> RenderableType:
     """Return an explanation; `hosts` limits the verdicts to some, `most` their number."""
     parts: list[RenderableType] = []
     listed = table("host", "verdict", "score", "reasons", "has of needed", right=("score",))
@@ -154,7 +209,7 @@ def explanation(found: Explanation, hosts: Sequence[str], most: int | None) -> R
     return Group(*parts)
 
 
-def _add_verdict(listed: Table, verdict: HostVerdict) -> None:
+def _add_verdict(listed: Table, verdict: Verdict) -> None:
     listed.add_row(
         Text(verdict.host),
         Text("fits", style="green") if verdict.fits else Text("no", style="red"),
@@ -164,7 +219,7 @@ def _add_verdict(listed: Table, verdict: HostVerdict) -> None:
     )
 
 
-def capacity(found: CapacityAnswer, request: PlaceRequest) -> RenderableType:
+def capacity(found: Counted, request: PlaceRequest) -> RenderableType:
     """Return how many more fit, and what stops the next one."""
     condition = ""
     if found.survive is not None:
@@ -180,14 +235,14 @@ def capacity(found: CapacityAnswer, request: PlaceRequest) -> RenderableType:
         )
     ]
     if found.blocking:
-        parts.append(_labelled("blocked by", found.blocking))
+        parts.append(labelled("blocked by", found.blocking))
     if found.refused is not None:
         parts += [Text(""), Text("why not one more:", style="bold")]
         parts += [reasons(found.refused.reasons), *misses_and_fixes(found.refused)]
     return Group(*parts)
 
 
-def strategies(listed: Sequence[Strategy], default: str) -> RenderableType:
+def strategies(listed: "Sequence[Strategy]", default: str) -> RenderableType:
     """Return the strategies with their formulas."""
     made = table("strategy", "chooses", "formula")
     for each in listed:

@@ -13,7 +13,7 @@ All-or-nothing groups are in group.py, counting in capacity.py, explaining in ex
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -255,8 +255,16 @@ class Engine:
 
     # Many requests
 
-    def place_batch(self, requests: Sequence[PlaceRequest]) -> list[Answer]:
-        """Place and commit each in turn; one that fits nowhere is answered and left out."""
+    def place_batch(
+        self,
+        requests: Sequence[PlaceRequest],
+        reject: Callable[[PlaceRequest], Rejection] | None = None,
+    ) -> list[Answer]:
+        """Place and commit each in turn; one that fits nowhere is answered and left out.
+
+        `reject` explains a refusal; who has explained the same before may answer from memory.
+        """
+        explain = reject or self.reject
         self._check_batch(requests)
         answers: list[Answer] = []
         for (strategy, _), run in groupby(requests, key=self._batch_key):
@@ -266,7 +274,7 @@ class Engine:
                 answers += placements
                 rest = rest[len(placements) :]
                 if rest:  # explained against the fleet as the request saw it
-                    answers.append(self.reject(rest.pop(0)))
+                    answers.append(explain(rest.pop(0)))
         return answers
 
     def _batch_key(self, request: PlaceRequest) -> tuple[Strategy, str]:

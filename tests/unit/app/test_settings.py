@@ -44,7 +44,7 @@ def test_environment_wins_over_the_file(tmp_path: Path) -> None:
     [
         ('scheduling_stratgy = "random"', "unknown setting 'scheduling_stratgy'"),
         ("scheduling_strategy = 3", "which is no text"),
-        ('output = "yaml"', "it can be table or json"),
+        ('output = "xml"', "it can be table, json or yaml"),
         ("runners_up = -1", "from 0 to 16"),
         ("runners_up = true", "from 0 to 16"),
         ("fleet =", "roost.toml"),

@@ -302,17 +302,20 @@ def test_a_missing_file_is_not_found() -> None:
     assert "/no/such.fleet" in error["error"]["message"]
 
 
-def test_without_a_fleet_the_service_is_unavailable() -> None:
-    result = roost("place", "--cpu", "1", "--memory", "1GiB")
+def test_without_a_fleet_a_server_is_asked() -> None:
+    env = {"ROOST_SERVER": "http://127.0.0.1:9"}
+    result = roost("place", "--cpu", "1", "--memory", "1GiB", env=env)
     assert result.exit_code == 5
-    assert "server mode comes later" in result.stderr
-    error = answer("place", "--cpu", "1", "--memory", "1GiB", code=5)["error"]
-    assert error["code"] == "agent_service_unavailable"
+    assert "no server answers at http://127.0.0.1:9" in result.stderr
+    assert "roost serve" in result.stderr
+    error = answer("place", "--cpu", "1", "--memory", "1GiB", code=5, env=env)["error"]
+    assert error["code"] == "unavailable"
 
 
 def test_json_set_in_the_environment_holds_for_errors_too() -> None:
-    result = roost("place", "--cpu", "1", "--memory", "1GiB", env={"ROOST_OUTPUT": "json"})
-    assert json.loads(result.stdout)["error"]["code"] == "agent_service_unavailable"
+    env = {"ROOST_OUTPUT": "json", "ROOST_SERVER": "http://127.0.0.1:9"}
+    result = roost("place", "--cpu", "1", "--memory", "1GiB", env=env)
+    assert json.loads(result.stdout)["error"]["code"] == "unavailable"
 
 
 def test_fleet_comes_from_the_environment(fleet: str) -> None:

@@ -1,0 +1,112 @@
+"""The agent's own books of capacity; they have the last word on what starts here.
+
+Capacity comes from the host's inventory: (total - reserve) x ratio. Committed is, per VM and
+resource, the larger of what the driver shows and what the agent has written down. Stopped VMs and
+incoming copies keep their share; of a VM that has moved away only the disk is left. What cannot
+be read is full.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from roost.agent.drivers.base import LocalVM
+from roost.wire.agentlink import AmountInfo, DesiredVM, Inventory
+
+Amounts = dict[str, int]
+
+_NOTHING: Amounts = {}
+
+
+class Shortfall(NamedTuple):
+    """One resource that does not suffice; `free` None means that it could not be read."""
+
+    resource: str
+    needed: int
+    free: int | None
+
+    def __str__(self) -> str:
+        free = "unknown" if self.free is None else self.free
+        return f"{self.resource}: needs {self.needed}, free {free}"
+
+
+def amounts_of(vm: DesiredVM | LocalVM) -> Amounts:
+    """Return what one VM takes."""
+    amounts = {
+        "cpu_milli": vm.cpu_milli,
+        "memory_bytes": vm.memory_bytes,
+        "disk_bytes": vm.disk_bytes,
+        **vm.extended,
+    }
+    if isinstance(vm, LocalVM) and vm.state == "moved":
+        return {"disk_bytes": vm.disk_bytes}
+    return amounts
+
+
+def larger(one: Mapping[str, int], other: Mapping[str, int]) -> Amounts:
+    """Return the larger of two vectors, resource by resource."""
+    return {
+        name: max(one.get(name, 0), other.get(name, 0))
+        for name in sorted(one.keys() | other.keys())
+    }
+
+
+def capacity_of(amount: AmountInfo) -> int | None:
+    """Return what may be committed, or None when nobody can tell."""
+    if amount.total is None:
+        return None
+    return max(0, amount.total - amount.reserve) * amount.ratio_milli // 1000
+
+
+class Books:
+    """What a host has, against what it has promised."""
+
+    def __init__(self, inventory: Inventory | None) -> None:
+        self._inventory = inventory
+        self._capacity: dict[str, int | None] = {}
+        if inventory is not None:
+            self._capacity = {
+                "cpu_milli": capacity_of(inventory.cpu_milli),
+                "memory_bytes": capacity_of(inventory.memory_bytes),
+                "disk_bytes": capacity_of(inventory.disk_bytes),
+                **{name: capacity_of(amount) for name, amount in inventory.extended.items()},
+            }
+
+    def shortfalls(
+        self, vm: DesiredVM, committed: Mapping[str, Mapping[str, int]]
+    ) -> list[Shortfall]:
+        """Return what keeps this VM out; `committed` names every VM here, itself included.
+
+        Only growth needs room: a VM that is here already keeps what it has.
+        """
+        has = committed.get(vm.id)
+        short = [
+            shortfall
+            for name, amount in amounts_of(vm).items()
+            if (shortfall := self._short(name, amount, has or _NOTHING, committed.values()))
+        ]
+        limit = self._inventory.max_vms if self._inventory else None
+        if has is None and limit is not None and len(committed) >= limit:
+            short.append(Shortfall("vms", 1, limit - len(committed)))
+        return short
+
+    def devices_taken(self, vm: DesiredVM, here: Iterable[LocalVM]) -> list[int]:
+        """Return the devices it asks for that others hold alone, or that do not exist."""
+        devices = self._inventory.devices if self._inventory else []
+        held = {number for other in here if other.id != vm.id for number in other.devices}
+        return [
+            number
+            for number in vm.devices
+            if not 0 <= number < len(devices) or (number in held and not devices[number].shareable)
+        ]
+
+    def _short(
+        self, name: str, amount: int, has: Mapping[str, int], committed: Iterable[Mapping[str, int]]
+    ) -> Shortfall | None:
+        growth = amount - has.get(name, 0)
+        if growth <= 0:
+            return None
+        capacity = self._capacity.get(name)
+        if capacity is None:
+            return Shortfall(name, growth, None)
+        free = capacity - sum(each.get(name, 0) for each in committed)
+        return Shortfall(name, growth, free) if growth > free else None

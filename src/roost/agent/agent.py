@@ -1,0 +1,160 @@
+"""The agent of one host, put together: clock, transport, driver, store and chance are handed in.
+
+Several agents live side by side in one process without knowing of each other; a simulation hands
+in a virtual clock and an in-memory transport and runs this very code.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import NoReturn
+
+from roost import __version__
+from roost.agent.budget import Budgets
+from roost.agent.drivers.base import Driver
+from roost.agent.fencing import GuardHandle, NoGuard
+from roost.agent.keeper import Keeper, KeeperSettings
+from roost.agent.lanes import BackOff
+from roost.agent.lease import Lease
+from roost.agent.link import Transport
+from roost.agent.registering import HostFacts, Registering
+from roost.agent.session import Session, SessionSettings
+from roost.agent.store import Store
+from roost.base.clock import Clock
+from roost.base.errors import InvalidRequest
+from roost.base.ids import IdSource
+from roost.wire.agentlink import TaintInfo
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """All that can be set about one agent."""
+
+    name: str
+    servers: tuple[str, ...]
+    zone: str = ""
+    rack: str = ""
+    site: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[TaintInfo, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    architecture: str = "x86_64"
+    max_vms: int | None = None
+    #: By resource (cpu_milli, memory_bytes, disk_bytes, ...): kept by the host; overcommit ratio.
+    reserve: Mapping[str, int] = field(default_factory=dict)
+    ratio_milli: Mapping[str, int] = field(default_factory=dict)
+    observe_s: float = 5.0  # how often the driver is asked what is here
+    sample_s: float = 15.0
+    report_within_s: float = 0.05
+    retry_first_s: float = 0.5  # of lost connections
+    retry_most_s: float = 15.0
+    stop_grace_s: float = 30.0
+    max_destroy: int | None = None
+    back_off: BackOff = field(default_factory=BackOff)
+    budgets: Budgets = field(default_factory=Budgets)
+
+
+class Agent:
+    """Runs one host until cancelled; its VMs run on."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        *,
+        clock: Clock,
+        transport: Transport,
+        driver: Driver,
+        store: Store,
+        random: Random,
+        ids: IdSource,
+        guard: GuardHandle | None = None,
+    ) -> None:
+        if not settings.servers:
+            raise InvalidRequest(f"the agent of {settings.name} has no server to connect to")
+        self.settings = settings
+        self._clock = clock
+        self._store = store
+        self._guard = guard or NoGuard()
+        self._lease = Lease()
+        self.keeper = Keeper(
+            KeeperSettings(
+                settings.stop_grace_s, settings.max_destroy, settings.back_off, settings.budgets
+            ),
+            driver=driver,
+            store=store,
+            lease=self._lease,
+            clock=clock,
+            random=random,
+        )
+        self.session = Session(
+            SessionSettings(
+                host=settings.name,
+                servers=settings.servers,
+                instance=ids.new("agent"),
+                version=__version__,
+                sample_s=settings.sample_s,
+                report_within_s=settings.report_within_s,
+                retry_first_s=settings.retry_first_s,
+                retry_most_s=settings.retry_most_s,
+            ),
+            transport=transport,
+            keeper=self.keeper,
+            registering=Registering(
+                _facts(settings), driver=driver, keeper=self.keeper, guard=self._guard
+            ),
+            lease=self._lease,
+            store=store,
+            clock=clock,
+            random=random,
+        )
+
+    async def run(self) -> NoReturn:
+        """Converge, report and renew the lease until cancelled."""
+        self._store.open()
+        try:
+            # A lease of an earlier life still holds: what runs may go on until it ends.
+            self._lease.deadline = self._store.lease()
+            self.keeper.open()
+            self._guard.ensure()
+            await self.keeper.observe()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._watch_lease())
+                group.create_task(self._observe())
+                group.create_task(self.keeper.save_lists())
+                group.create_task(self.session.run())
+        finally:
+            await self.keeper.close()
+            self._store.close()
+        raise AssertionError("unreachable: the tasks above end only by an exception")
+
+    async def _observe(self) -> None:
+        while True:
+            await self._clock.sleep(self.settings.observe_s)
+            self._guard.ensure()
+            await self.keeper.observe()
+
+    async def _watch_lease(self) -> None:
+        """Stop what may run elsewhere when the lease is over, and again until it is renewed."""
+        while True:
+            now = self._clock.monotonic()
+            if self._lease.deadline is not None and now < self._lease.deadline:
+                await self._clock.sleep(self._lease.deadline - now)
+            else:
+                self.keeper.fence()
+                await self._clock.sleep(1.0)
+
+
+def _facts(settings: AgentSettings) -> HostFacts:
+    return HostFacts(
+        settings.zone,
+        settings.rack,
+        settings.site,
+        settings.labels,
+        settings.taints,
+        settings.capabilities,
+        settings.architecture,
+        settings.max_vms,
+        settings.reserve,
+        settings.ratio_milli,
+    )

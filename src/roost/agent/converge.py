@@ -1,0 +1,190 @@
+"""The heart of the agent, pure: one VM's order, record and local copy -> the next step.
+
+`next_step` never looks anywhere and never remembers: each lane calls it with fresh facts after
+every step, until it says that nothing is left to do. So whatever was lost, repeated or late, the
+same facts give the same step.
+
+| order | local copy | step |
+|---|---|---|
+| none | any | none: it is held |
+| older than what was carried out | any | none |
+| tombstone | nothing / any | settle / destroy |
+| run | nothing, stopped, starting | start, or settle if it shall be stopped |
+| run | running | stop, restart, resize, protect, or settle |
+| run | ready | land |
+| run, newer than the move | moved | start: the move was taken back |
+| incoming | nothing, moved | prepare |
+| outgoing | running, stopped | send |
+| incoming while a copy is here, outgoing without one | | refuse |
+| any but tombstone | unknown | refuse, until the driver can tell |
+
+A VM with `restart: elsewhere` stops when the lease is over. To start it needs more: a list that
+came after the lease was renewed, for meanwhile it may have been started elsewhere.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Literal
+
+from roost.agent.admission import amounts_of
+from roost.agent.desired import DesiredList, Order
+from roost.agent.drivers.base import FENCED, LocalVM
+from roost.agent.store import Record
+from roost.wire.agentlink import DesiredVM, FailureClass, Tombstone
+
+Kind = Literal[
+    "start",
+    "stop",
+    "restart",
+    "resize",
+    "protect",
+    "destroy",
+    "prepare",
+    "send",
+    "land",
+    "settle",  # it is as ordered: write that down
+    "refuse",  # it cannot be done as things are
+    "wait",  # not before the lease is renewed
+]
+
+#: Steps after which other VMs may find room.
+FREEING: frozenset[Kind] = frozenset({"destroy", "send", "resize", "stop"})
+#: Steps that may take room, which the books must grant: a restart may bring a new size.
+TAKING: frozenset[Kind] = frozenset({"start", "restart", "resize", "prepare", "land"})
+
+
+class Leased(IntEnum):
+    """How sure the agent is that VMs which may run elsewhere are its own."""
+
+    OVER = 0  # they may run elsewhere
+    HELD = 1  # what runs may go on
+    CONFIRMED = 2  # and what the list says may start
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to do next for one VM. A refusal says why and of which class it is."""
+
+    kind: Kind
+    code: str = ""
+    message: str = ""
+    failure: FailureClass = "permanent"
+
+
+SETTLE = Step("settle")
+WAIT = Step("wait", "no_lease", "waits until the host's lease is renewed", "transient")
+
+
+def carried_out(record: Record | None, local: LocalVM | None) -> int:
+    """Return the newest generation that was acted upon; it never goes back."""
+    return max(record.generation if record else 0, local.generation if local else 0)
+
+
+def next_step(
+    order: Order | None, record: Record | None, local: LocalVM | None, leased: Leased
+) -> Step | None:
+    """Return the next step for one VM, None when nothing is left to do."""
+    if order is None or order.generation < carried_out(record, local):
+        return _unleased(local, leased)
+    if isinstance(order, Tombstone):
+        if local is not None:
+            return Step("destroy")
+        return None if record and record.gone and record.generation == order.generation else SETTLE
+    if record is not None and record.gone and order.generation <= record.generation:
+        return None
+    if local is not None and local.state == "unknown":
+        return Step("refuse", "vm_unreadable", "the driver cannot tell its state", "transient")
+    step = _PARTS[order.part](order, record, local)
+    if step is None and (record is None or _outdated(record, order)):
+        step = SETTLE
+    if order.restart == "elsewhere" and leased < Leased.CONFIRMED:
+        return _unleased(local, leased, order) or (WAIT if step and _executes(step) else step)
+    return _unleased(local, leased, order) or step
+
+
+def _unleased(local: LocalVM | None, leased: Leased, order: DesiredVM | None = None) -> Step | None:
+    """Stop what may run elsewhere once the lease is over, whatever the list says."""
+    if local is None or leased > Leased.OVER or local.state not in ("starting", "running"):
+        return None
+    policies = local.restart, order.restart if order is not None else "here"
+    return Step("stop", FENCED) if "elsewhere" in policies else None
+
+
+def _executes(step: Step) -> bool:
+    return step.kind in ("start", "restart", "land")
+
+
+def _run(order: DesiredVM, record: Record | None, local: LocalVM | None) -> Step | None:
+    running = order.power == "running"
+    if local is None:
+        return Step("start") if running else None
+    match local.state:
+        case "ready":
+            return Step("land")
+        case "moved":
+            if order.generation <= carried_out(record, local):
+                return None
+            return Step("start") if running else None
+        case "starting":
+            return Step("start" if running else "stop")
+        case "stopped" if running:
+            return Step("start")
+        case "running" if not running:
+            return Step("stop")
+        case "running" if _restart_asked(order, record, local):
+            return Step("restart")
+    if amounts_of(local) != amounts_of(order):
+        return Step("resize")
+    return Step("protect") if local.restart != order.restart else None
+
+
+def _incoming(order: DesiredVM, record: Record | None, local: LocalVM | None) -> Step | None:
+    if local is None or local.state == "moved":
+        return Step("prepare")
+    if local.state == "ready":
+        return None
+    return Step("refuse", "copy_here", f"a copy of it is here and {local.state}")
+
+
+def _outgoing(order: DesiredVM, record: Record | None, local: LocalVM | None) -> Step | None:
+    if local is None or local.state == "ready":
+        return Step("refuse", "not_here", "there is no copy of it here to send")
+    if local.state == "starting":
+        return Step("start")
+    return None if local.state == "moved" else Step("send")
+
+
+_PARTS = {"run": _run, "incoming": _incoming, "outgoing": _outgoing}
+
+
+def _restart_asked(order: DesiredVM, record: Record | None, local: LocalVM) -> bool:
+    """Return whether more restarts are asked for than were carried out.
+
+    Nobody knows of earlier ones: then the number is adopted, and nothing is restarted.
+    """
+    known = [record.restarts] if record else []
+    if local.restarts is not None:
+        known.append(local.restarts)
+    return bool(known) and order.restarts > max(known)
+
+
+def _outdated(record: Record, order: DesiredVM) -> bool:
+    return record.generation < order.generation or record.restarts < order.restarts
+
+
+def held_ids(desired: DesiredList, local: Mapping[str, LocalVM]) -> set[str]:
+    """Return the VMs that are here and on no list: kept, and reported."""
+    return local.keys() - desired.ids()
+
+
+def condemned(
+    desired: DesiredList, records: Mapping[str, Record], local: Mapping[str, LocalVM]
+) -> set[str]:
+    """Return the VMs that valid tombstones would destroy here."""
+    return {
+        vm_id
+        for vm_id in desired.tombstones.keys() & local.keys()
+        if isinstance(order := desired.order(vm_id), Tombstone)
+        and order.generation >= carried_out(records.get(vm_id), local[vm_id])
+    }

@@ -1,0 +1,1 @@
+"""How the agent speaks to a hypervisor: one port (`base`), one file per driver."""

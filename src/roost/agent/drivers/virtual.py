@@ -1,0 +1,266 @@
+"""The virtual driver: pretends to run VMs. Shipped, and marked `virtual` in every listing.
+
+Boot, stop and move times, load and faults are settable. Its VMs live in `VMFiles`, outside the
+agent, so an agent that is killed and started again adopts them. Where real VMs would run on
+processors, these only have a state; everything else about them is as real as the agent can see.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from dataclasses import replace as copy
+from random import Random
+
+from msgspec.structs import replace
+
+from roost.agent.drivers.base import EXECUTING, DriverError, Fences, LocalVM
+from roost.agent.drivers.vmfiles import Change, MemoryVMs, VMFiles
+from roost.base.clock import Clock
+from roost.base.units import GIB
+from roost.wire.agentlink import (
+    AmountInfo,
+    CellInfo,
+    DesiredVM,
+    DeviceInfo,
+    FailureClass,
+    Inventory,
+    SampleInfo,
+)
+
+
+@dataclass(slots=True)
+class Fault:
+    """Something that goes wrong on purpose: at a step, so many times or always."""
+
+    step: str  # start, stop, restart, resize, destroy, prepare_incoming, send, land, list, ...
+    times: int | None = None  # None: always
+    vm: str = ""  # only this VM, by id or name
+    failure: FailureClass = "transient"
+    code: str = "fault"
+    hang: bool = False  # never answer instead of failing
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualSettings:
+    """What a virtual host has and how its VMs behave. A total of None cannot be read."""
+
+    cpu_milli: int | None = 16_000
+    memory_bytes: int | None = 64 * GIB
+    disk_bytes: int | None = 1000 * GIB
+    extended: Mapping[str, int] = field(default_factory=dict)
+    devices: tuple[DeviceInfo, ...] = ()
+    cells: tuple[CellInfo, ...] = ()
+    boot_s: float = 0.5
+    stop_s: float = 0.2
+    move_s: float = 1.0
+    load: float = 0.3  # share of its cpu that a running VM uses, on average
+    memory_load: float = 0.6
+    faults: tuple[Fault, ...] = ()
+
+
+class NoFences:
+    """For hosts without a fence guard."""
+
+    def put(self, vm_id: str, recipe: dict[str, object]) -> None:
+        """Store nothing."""
+
+    def drop(self, vm_id: str) -> None:
+        """Remove nothing."""
+
+    def ids(self) -> tuple[str, ...]:
+        """Return nothing."""
+        return ()
+
+
+class VirtualDriver:
+    """A hypervisor that only keeps books. Implements `Driver`."""
+
+    name = "virtual"
+    virtual = True
+
+    def __init__(
+        self,
+        settings: VirtualSettings,
+        *,
+        clock: Clock,
+        random: Random,
+        vms: VMFiles | None = None,
+        fences: Fences | None = None,
+    ) -> None:
+        self.settings = settings
+        self.faults: list[Fault] = [copy(fault) for fault in settings.faults]
+        self._clock = clock
+        self._random = random
+        self._vms = vms or MemoryVMs()
+        self._fences = fences or NoFences()
+
+    async def inventory(self) -> Inventory:
+        """Return what the settings say."""
+        await self._meet("inventory")
+        settings = self.settings
+        return Inventory(
+            cpu_milli=AmountInfo(settings.cpu_milli),
+            memory_bytes=AmountInfo(settings.memory_bytes),
+            disk_bytes=AmountInfo(settings.disk_bytes),
+            extended={name: AmountInfo(total) for name, total in settings.extended.items()},
+            devices=list(settings.devices),
+            cells=list(settings.cells),
+            driver=self.name,
+            virtual=True,
+        )
+
+    async def list_vms(self) -> list[LocalVM] | None:
+        """Return every VM, or None under a fault of the step `list`."""
+        try:
+            await self._meet("list")
+        except DriverError:
+            return None
+        return await self._vms.all()
+
+    async def look(self, vm_id: str) -> LocalVM | None:
+        """Return one VM."""
+        await self._meet("look", vm_id)
+        return await self._vms.get(vm_id)
+
+    async def start(self, vm: DesiredVM) -> None:
+        """Boot it, which takes `boot_s`."""
+        await self._meet("start", vm.id, vm.name)
+        here = await self._vms.get(vm.id)
+        if here is not None and here.state == "running":
+            return
+        await self.protect(vm)
+        await self._vms.change(vm.id, lambda _: _as_ordered(vm, "starting"))
+        await self._boot(vm)
+
+    async def stop(self, vm_id: str, grace_s: float, reason: str = "") -> None:
+        """Stop it, which takes `stop_s`, or `grace_s` if that is shorter."""
+        await self._meet("stop", vm_id)
+        here = await self._vms.get(vm_id)
+        if here is None or here.state not in EXECUTING:
+            return
+        await self._clock.sleep(min(grace_s, self.settings.stop_s))
+
+        def stopped(vm: LocalVM | None) -> LocalVM | None:
+            return vm and replace(vm, state="stopped", reason=reason)
+
+        # The recipe stays: it does nothing to a VM that is stopped, and a start may be under way.
+        await self._vms.change(vm_id, stopped)
+
+    async def restart(self, vm: DesiredVM) -> None:
+        """Boot it anew."""
+        await self._meet("restart", vm.id, vm.name)
+        await self._vms.change(vm.id, _from(("running", "starting"), _as_ordered(vm, "starting")))
+        await self._boot(vm)
+
+    async def resize(self, vm: DesiredVM) -> None:
+        """Note the new amounts."""
+        await self._meet("resize", vm.id, vm.name)
+        await self._vms.change(
+            vm.id, lambda here: here and replace(_as_ordered(vm, here.state), reason=here.reason)
+        )
+
+    async def protect(self, vm: DesiredVM) -> None:
+        """Store the guard's recipe for a VM that may run elsewhere; else remove it."""
+        if vm.restart == "elsewhere":
+            self._fences.put(vm.id, self._vms.recipe(vm.id))
+        await self._vms.change(vm.id, lambda here: here and replace(here, restart=vm.restart))
+        if vm.restart == "here":
+            self._fences.drop(vm.id)
+
+    async def destroy(self, vm_id: str) -> None:
+        """Forget it."""
+        await self._meet("destroy", vm_id)
+        await self._vms.change(vm_id, lambda _: None)
+        self._fences.drop(vm_id)
+
+    async def prepare_incoming(self, vm: DesiredVM) -> None:
+        """Make an empty copy that waits."""
+        await self._meet("prepare_incoming", vm.id, vm.name)
+
+        def ready(here: LocalVM | None) -> LocalVM:
+            if here is not None and here.state not in ("ready", "moved"):
+                raise DriverError("permanent", "copy_here", f"{vm.id} is here and {here.state}")
+            return _as_ordered(vm, "ready")
+
+        await self._vms.change(vm.id, ready)
+
+    async def send(self, vm: DesiredVM) -> None:
+        """Let it leave, which takes `move_s`; it runs here until the last moment."""
+        await self._meet("send", vm.id, vm.name)
+        await self._clock.sleep(self.settings.move_s)
+        left = _from(("running", "stopped", "moved"), _as_ordered(vm, "moved"))
+        await self._vms.change(vm.id, left)
+        self._fences.drop(vm.id)
+
+    async def land(self, vm: DesiredVM) -> None:
+        """Turn the copy that waits into the VM."""
+        await self._meet("land", vm.id, vm.name)
+        here = await self._vms.get(vm.id)
+        if here is None or here.state != "ready":
+            raise DriverError("permanent", "not_ready", f"no incoming copy of {vm.id} waits here")
+        await self.protect(vm)
+        await self._vms.change(vm.id, _from(("ready",), _as_ordered(vm, vm.power)))
+
+    async def samples(self) -> list[SampleInfo]:
+        """Return readings that wander around the set load."""
+        await self._meet("samples")
+        settings, at_ms = self.settings, self._clock.wall_ms()
+        readings: list[SampleInfo] = []
+        for vm in await self._vms.all():
+            if vm.state != "running":
+                continue
+            cpu = min(1.0, settings.load * self._random.uniform(0.7, 1.3))
+            memory = min(1.0, settings.memory_load * self._random.uniform(0.95, 1.05))
+            used = int(vm.cpu_milli * cpu), int(vm.memory_bytes * memory)
+            readings.append(SampleInfo(vm.id, at_ms, *used, vm.disk_bytes // 2))
+        total = (
+            sum(each.cpu_milli for each in readings),
+            sum(each.memory_bytes for each in readings),
+            sum(each.disk_bytes for each in readings),
+        )
+        return [*readings, SampleInfo("", at_ms, *total)]
+
+    async def _boot(self, vm: DesiredVM) -> None:
+        await self._clock.sleep(self.settings.boot_s)
+        # The guard may have stopped it meanwhile: only what is still starting may run.
+        await self._vms.change(vm.id, _from(("starting",), _as_ordered(vm, "running")))
+
+    async def _meet(self, step: str, vm_id: str = "", name: str = "") -> None:
+        """Fail or hang if a fault waits at this step."""
+        for fault in self.faults:
+            if fault.step != step or fault.times == 0 or fault.vm not in ("", vm_id, name):
+                continue
+            if fault.times is not None:
+                fault.times -= 1
+            while fault.hang:
+                await self._clock.sleep(3600.0)
+            raise DriverError(fault.failure, fault.code, f"{step} fails on purpose")
+
+
+def _as_ordered(vm: DesiredVM, state: str) -> LocalVM:
+    return LocalVM(
+        id=vm.id,
+        name=vm.name,
+        state=state,  # type: ignore[arg-type]
+        cpu_milli=vm.cpu_milli,
+        memory_bytes=vm.memory_bytes,
+        disk_bytes=vm.disk_bytes,
+        extended=vm.extended,
+        devices=vm.devices,
+        generation=vm.generation,
+        restarts=vm.restarts,
+        restart=vm.restart,
+    )
+
+
+def _from(states: tuple[str, ...], after: LocalVM) -> Change:
+    """Return the change to `after` that is refused when the VM is in another state."""
+
+    def change(here: LocalVM | None) -> LocalVM:
+        if here is None or here.state not in states:
+            found = "gone" if here is None else here.state
+            raise DriverError(
+                "transient", "interrupted", f"{after.id} is {found}, not {' or '.join(states)}"
+            )
+        return after
+
+    return change

@@ -1,0 +1,168 @@
+"""One serial lane per VM, all lanes side by side, each backing off by the class of its failure.
+
+    idle --wake--> turning --done--> idle
+                      |  ^
+       failed(transient, capacity): wait, or a new order, or room appears
+                      |
+       failed(permanent) --> idle until a new order
+
+A lane takes one turn at a time. A turn that outlives its budget was cancelled; if the driver
+ignores even that, the lane of this VM stays closed until the call ends, so that two calls never
+work on one VM. No lane waits for another.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Literal
+
+from roost.base.clock import Clock
+from roost.wire.agentlink import FailureClass
+
+
+@dataclass(frozen=True, slots=True)
+class BackOff:
+    """How long a lane waits after a failure. Jitter keeps many hosts from retrying at once."""
+
+    first_s: float = 1.0
+    most_s: float = 300.0
+    capacity_s: float = 30.0
+
+    def delay(self, failure: FailureClass, attempt: int, random: Random) -> float | None:
+        """Return the seconds to wait after the attempt with this number; None: for a new order."""
+        if failure == "permanent":
+            return None
+        if failure == "capacity":
+            return self.capacity_s * random.uniform(0.8, 1.2)
+        # 2**30 seconds is far beyond any cap; a larger power would only overflow the float.
+        wait = min(self.most_s, self.first_s * 2.0 ** min(attempt, 30))
+        return wait * random.uniform(0.5, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a turn failed, and which order it tried to carry out."""
+
+    generation: int
+    failure: FailureClass
+    code: str
+    message: str
+
+
+#: A turn either did a step, found nothing to do, or failed.
+Turn = Literal["again", "done"] | Failure
+TakeTurn = Callable[[str], Awaitable[Turn]]
+
+
+@dataclass(slots=True)
+class _Lane:
+    task: "asyncio.Task[None] | None" = None
+    failure: Failure | None = None
+    attempts: int = 0
+    again: bool = False  # woken during a turn
+    urgent: bool = False  # woken during a turn by something that cuts a wait short
+    retry: "asyncio.Event | None" = None  # set to cut a wait short
+    order: object = None  # the order at the last wake
+
+
+class Lanes:
+    """The lanes of one host."""
+
+    def __init__(
+        self, take_turn: TakeTurn, *, clock: Clock, random: Random, back_off: BackOff
+    ) -> None:
+        self._take_turn = take_turn
+        self._clock = clock
+        self._random = random
+        self._back_off = back_off
+        self._lanes: dict[str, _Lane] = {}
+
+    def wake(self, vm_id: str, order: object, *, now: bool = False) -> None:
+        """Let a lane look again. A lane that backs off goes on only for another order, or `now`."""
+        lane = self._lanes.setdefault(vm_id, _Lane())
+        urgent, lane.order = now or order != lane.order, order
+        if lane.task is None:
+            if lane.failure is None or urgent:  # a permanent failure waits for another order
+                lane.task = asyncio.get_running_loop().create_task(self._run(vm_id, lane))
+        elif lane.retry is None:
+            lane.again, lane.urgent = True, lane.urgent or urgent
+        elif urgent:
+            lane.retry.set()
+
+    def room_appeared(self) -> None:
+        """Let lanes that wait for capacity try at once."""
+        for lane in self._lanes.values():
+            if lane.retry is not None and lane.failure and lane.failure.failure == "capacity":
+                lane.retry.set()
+
+    def retry_now(self, code: str) -> None:
+        """Let lanes that wait with this code try at once."""
+        for lane in self._lanes.values():
+            if lane.retry is not None and lane.failure and lane.failure.code == code:
+                lane.retry.set()
+
+    def failure(self, vm_id: str) -> Failure | None:
+        """Return why a VM is not as ordered, if a turn failed."""
+        lane = self._lanes.get(vm_id)
+        return lane.failure if lane else None
+
+    def is_idle(self, vm_id: str) -> bool:
+        """Return whether no turn is taken for this VM right now."""
+        lane = self._lanes.get(vm_id)
+        return lane is None or lane.task is None or lane.retry is not None
+
+    def is_quiet(self) -> bool:
+        """Return whether no lane takes a turn."""
+        return all(self.is_idle(vm_id) for vm_id in self._lanes)
+
+    async def close(self) -> None:
+        """End every lane where it stands, as a crash would."""
+        tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self, vm_id: str, lane: _Lane) -> None:
+        try:
+            while await self._one_turn(vm_id, lane):
+                pass
+        finally:
+            lane.task = None
+            if lane.failure is None and self._lanes.get(vm_id) is lane:
+                del self._lanes[vm_id]
+
+    async def _one_turn(self, vm_id: str, lane: _Lane) -> bool:
+        """Take a turn, wait if need be; return whether there is more to do."""
+        lane.again = lane.urgent = False
+        turn = await self._take_turn(vm_id)
+        if not isinstance(turn, Failure):
+            lane.failure, lane.attempts = None, 0
+            return turn == "again" or lane.again
+        if lane.failure is None or lane.failure.generation != turn.generation:
+            lane.attempts = 0
+        lane.failure = turn
+        delay = self._back_off.delay(turn.failure, lane.attempts, self._random)
+        lane.attempts += 1
+        if lane.urgent:
+            return True
+        if delay is None:
+            return False
+        lane.retry = asyncio.Event()
+        try:
+            await first_of(self._clock, delay, lane.retry)
+        finally:
+            lane.retry = None
+        return True
+
+
+async def first_of(clock: Clock, seconds: float, event: asyncio.Event) -> bool:
+    """Wait for an event, at most so long; return whether it came."""
+    loop = asyncio.get_running_loop()
+    waits = loop.create_task(event.wait()), loop.create_task(clock.sleep(seconds))
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waits:
+            each.cancel()
+    return event.is_set()

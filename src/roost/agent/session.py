@@ -1,0 +1,278 @@
+"""The agent's conversation with the control plane: one link at a time, to any of its servers.
+
+    hello -> welcome, then side by side: heartbeats (which renew the lease), reports of what
+    changed, samples, and whatever the control plane sends
+
+A lost link changes nothing about the VMs. After a gap in the lease the list on hand may be old:
+the control plane may have started VMs elsewhere and the news may still be under way. So the
+session asks for the whole list *after* the first renewal (a heartbeat with an empty digest), and
+only that list lets VMs with `restart: elsewhere` start.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from random import Random
+from typing import NoReturn
+
+import msgspec
+
+from roost.agent.keeper import Keeper
+from roost.agent.lanes import first_of
+from roost.agent.lease import Lease
+from roost.agent.link import Link, LinkLost, Transport
+from roost.agent.registering import Registering
+from roost.agent.store import Store
+from roost.base.clock import Clock
+from roost.wire.agentlink import (
+    PROTOCOL,
+    Delta,
+    Desired,
+    FromAgent,
+    Heartbeat,
+    HeldVM,
+    Hello,
+    Refused,
+    Renewed,
+    Report,
+    Samples,
+    SeenVM,
+    ToAgent,
+    Welcome,
+    decode_to_agent,
+    encode,
+)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """Who speaks, to whom, and how often."""
+
+    host: str
+    servers: tuple[str, ...]
+    instance: str
+    version: str
+    sample_s: float = 15.0
+    report_within_s: float = 0.05  # changes within this time go in one report
+    retry_first_s: float = 0.5
+    retry_most_s: float = 15.0
+
+
+class Session:
+    """Speaks for one host until it is cancelled."""
+
+    def __init__(
+        self,
+        settings: SessionSettings,
+        *,
+        transport: Transport,
+        keeper: Keeper,
+        registering: Registering,
+        lease: Lease,
+        store: Store,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        self.connected = asyncio.Event()
+        self._settings = settings
+        self._transport = transport
+        self._keeper = keeper
+        self._registering = registering
+        self._lease = lease
+        self._store = store
+        self._clock = clock
+        self._random = random
+        self._number = 0  # of the last heartbeat
+        self._welcome: Welcome | None = None
+        self._beat_now = asyncio.Event()
+        self._asked = False  # for a list that is newer than the lease's renewal
+        self._heard_at = 0.0
+        self._attempts = 0  # since the last welcome
+
+    async def run(self) -> NoReturn:
+        """Connect, speak, and connect again when the link is lost."""
+        while True:
+            for server in self._settings.servers:
+                try:
+                    await self._visit(server)
+                except* LinkLost as lost:
+                    log.info("%s: %s", self._settings.host, lost.exceptions[0])
+                except* Exception:
+                    log.exception("%s: the conversation failed", self._settings.host)
+                delay = self._settings.retry_first_s * 2.0 ** min(self._attempts, 20)
+                limited = min(self._settings.retry_most_s, delay)
+                await self._clock.sleep(limited * self._random.uniform(0.5, 1.0))
+                self._attempts += 1
+
+    async def _visit(self, server: str) -> None:
+        self._welcome = None
+        link = await self._transport.connect(server, self._store.credential() or "")
+        try:
+            self._heard_at = self._clock.monotonic()
+            self._asked = False
+            await self._send(link, await self._hello())
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._watch_silence(link))
+                welcome = await self._await_welcome(link)
+                self._welcome, self._attempts = welcome, 0
+                self.connected.set()
+                group.create_task(self._listen(link))
+                group.create_task(self._beat(link, welcome))
+                group.create_task(self._report(link, welcome))
+                group.create_task(self._sample(link))
+        finally:
+            self.connected.clear()
+            await link.close()
+
+    # What it sends
+
+    async def _hello(self) -> Hello:
+        keeper, settings = self._keeper, self._settings
+        return Hello(
+            protocol=PROTOCOL,
+            host=settings.host,
+            instance=settings.instance,
+            version=settings.version,
+            inventory=await self._registering.inventory(),
+            digest=keeper.digest,
+            vms=list(keeper.seen().values()),
+            held=keeper.held(),
+            guard_stop_s=self._registering.guard_stop_s(),
+        )
+
+    async def _beat(self, link: Link, welcome: Welcome) -> None:
+        while True:
+            self._beat_now.clear()
+            self._number += 1
+            # Noted before it is sent: the lease may only be counted too short.
+            now = self._clock.monotonic()
+            self._lease.sent(self._number, now)
+            self._asked = self._keeper.needs_confirming and self._lease.is_valid(now)
+            digest = "" if self._asked else self._keeper.digest
+            beat = Heartbeat(self._number, digest, self._registering.guard_stop_s())
+            await self._send(link, beat)
+            await first_of(self._clock, welcome.heartbeat_s, self._beat_now)
+
+    async def _report(self, link: Link, welcome: Welcome) -> None:
+        """Report everything at first and from time to time, and else what changed."""
+        keeper, clock = self._keeper, self._clock
+        sent: dict[str, SeenVM] = {}
+        held: list[HeldVM] = []
+        refused = 0
+        full_at = clock.monotonic()
+        while True:
+            keeper.changed.clear()
+            if keeper.known:
+                full = clock.monotonic() >= full_at or keeper.held() != held
+                seen, held = keeper.seen(), keeper.held()
+                if full:
+                    full_at = clock.monotonic() + welcome.full_list_s
+                news = [vm for vm_id, vm in seen.items() if full or sent.get(vm_id) != vm]
+                if full or news or keeper.refused_destroying != refused:
+                    refused = keeper.refused_destroying
+                    sent = seen
+                    await self._send(link, Report(news, held if full else [], full, refused))
+            wait = max(0.0, full_at - clock.monotonic()) if keeper.known else welcome.full_list_s
+            if await first_of(clock, wait, keeper.changed):
+                await clock.sleep(self._settings.report_within_s)
+
+    async def _sample(self, link: Link) -> None:
+        # Hosts that were started together do not send together.
+        await self._clock.sleep(self._random.uniform(0.0, self._settings.sample_s))
+        while True:
+            if samples := await self._keeper.samples():
+                await self._send(link, Samples(samples))
+            await self._clock.sleep(self._settings.sample_s)
+
+    async def _send(self, link: Link, message: FromAgent) -> None:
+        await link.send(encode(message))
+
+    # What it hears
+
+    async def _await_welcome(self, link: Link) -> Welcome:
+        message = await self._receive(link)
+        if isinstance(message, Welcome):
+            return message
+        if isinstance(message, Refused):
+            self._refused(message)
+        raise LinkLost(f"the server began with {type(message).__name__}, not with a welcome")
+
+    async def _listen(self, link: Link) -> None:
+        while True:
+            message = await self._receive(link)
+            match message:
+                case Desired():
+                    self._take_list(message)
+                case Delta():
+                    # A delta for another list: the next heartbeat's digest brings the whole list.
+                    if not self._keeper.take_delta(message) or self._wants_confirming():
+                        self._beat_now.set()
+                case Renewed():
+                    self._renewed(message.number)
+                case Welcome():
+                    self._welcome = message
+                case Refused():
+                    self._refused(message)
+
+    def _take_list(self, desired: Desired) -> None:
+        asked = self._asked
+        if not self._keeper.take_list(desired):
+            log.error("%s: a list did not match its digest; not applied", self._settings.host)
+            return
+        if asked and self._lease.is_valid(self._clock.monotonic()):
+            self._asked = False
+            self._keeper.confirm(True)
+        elif self._wants_confirming():
+            self._beat_now.set()
+
+    def _renewed(self, number: int) -> None:
+        assert self._welcome is not None
+        now = self._clock.monotonic()
+        gap = not self._lease.is_valid(now)
+        if not self._lease.renewed(number, self._welcome.lease_s):
+            return
+        self._save_lease()
+        if gap:
+            self._keeper.confirm(False)
+            if self._wants_confirming():
+                self._beat_now.set()
+
+    def _save_lease(self) -> None:
+        try:
+            self._store.save_lease(self._lease.deadline)
+        except OSError as error:
+            # The guard then stops VMs too early, which is safe.
+            log.error("%s: the lease could not be written: %s", self._settings.host, error)
+
+    def _wants_confirming(self) -> bool:
+        valid = self._lease.is_valid(self._clock.monotonic())
+        return valid and self._keeper.needs_confirming and not self._asked
+
+    def _refused(self, refused: Refused) -> NoReturn:
+        if refused.fenced:
+            self._lease.void()
+            self._save_lease()
+            self._keeper.fence()
+        raise LinkLost(f"refused: {refused.code}: {refused.message}")
+
+    async def _receive(self, link: Link) -> ToAgent:
+        data = await link.receive()
+        self._heard_at = self._clock.monotonic()
+        try:
+            return decode_to_agent(data)
+        except msgspec.DecodeError as error:
+            raise LinkLost(f"the server sent what nobody understands: {error}") from error
+
+    async def _watch_silence(self, link: Link) -> None:
+        """Leave a server that says nothing, while the lease still leaves time to find another."""
+        while True:
+            welcome = self._welcome
+            limit = max(2.5 * welcome.heartbeat_s, welcome.lease_s / 2) if welcome else 10.0
+            silence = self._clock.monotonic() - self._heard_at
+            if silence >= limit:
+                raise LinkLost(f"nothing heard for {silence:.0f} s")
+            if await self._registering.is_outdated():
+                raise LinkLost("the host has to be registered anew")
+            await self._clock.sleep(limit / 2)

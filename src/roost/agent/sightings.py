@@ -1,0 +1,82 @@
+"""What an agent says of one VM: pure, from the order, the record, the copy and the lane's state.
+
+`generation` is the one acted upon. While a step is under way, or after it failed, it is the
+order's, so that an old error never speaks about a new order; otherwise it is the newest carried
+out. A VM that still runs although something else failed is `running`, with the failure beside it.
+"""
+
+from roost.agent.converge import Step, carried_out
+from roost.agent.desired import Order
+from roost.agent.drivers.base import LocalState, LocalVM
+from roost.agent.lanes import Failure
+from roost.agent.store import Record
+from roost.wire.agentlink import HeldVM, Seen, SeenVM, Tombstone
+
+_SEEN: dict[LocalState, Seen] = {
+    "starting": "starting",
+    "running": "running",
+    "stopped": "stopped",
+    "ready": "ready",
+    "moved": "moved",
+    "unknown": "failed",
+}
+
+_UNDER_WAY: dict[str, Seen] = {
+    "start": "starting",
+    "restart": "starting",
+    "land": "starting",
+    "stop": "stopping",
+    "destroy": "stopping",
+}
+
+
+def sighting(
+    vm_id: str,
+    order: Order | None,
+    record: Record | None,
+    local: LocalVM | None,
+    doing: Step | None,
+    failure: Failure | None,
+) -> SeenVM | None:
+    """Return what is seen of one VM, None when there is nothing to say of it yet."""
+    done = carried_out(record, local)
+    restarts = max(record.restarts if record else 0, (local.restarts if local else 0) or 0)
+    if order is not None and doing is not None and doing.kind in _UNDER_WAY:
+        return SeenVM(vm_id, order.generation, _UNDER_WAY[doing.kind], restarts=restarts)
+    seen = _state(order, record, local)
+    if failure is not None and order is not None and failure.generation == order.generation:
+        if failure.code == "no_lease":
+            return SeenVM(vm_id, done, seen or "stopped", failure.code, failure.message)
+        if seen not in ("running", "ready", "moved"):
+            seen = "failed"
+        return SeenVM(
+            vm_id,
+            order.generation,
+            seen,
+            failure.code,
+            failure.message,
+            failure.failure,
+            restarts,
+        )
+    if seen is None:
+        return None
+    if local is not None and local.state == "unknown":
+        message = "the driver cannot tell its state"
+        return SeenVM(vm_id, done, "failed", "vm_unreadable", message, "transient", restarts)
+    code = local.reason if local is not None and seen == "stopped" else ""
+    return SeenVM(vm_id, done, seen, code, restarts=restarts)
+
+
+def held(vm: LocalVM) -> HeldVM:
+    """Return what is said of a VM that is here and on no list."""
+    return HeldVM(vm.id, vm.name, _SEEN[vm.state])
+
+
+def _state(order: Order | None, record: Record | None, local: LocalVM | None) -> Seen | None:
+    if local is not None:
+        return _SEEN[local.state]
+    if record is None:
+        return None
+    if record.gone:
+        return "absent" if isinstance(order, Tombstone) else None
+    return "stopped"

@@ -1,0 +1,219 @@
+"""What an agent must still know after it was killed: its list, per VM what it has done, its lease.
+
+    DIR/credential     0600
+    DIR/desired.json   the last list
+    DIR/records/*.json one per VM: generation and restarts carried out; kept after its destruction,
+                       so that an old list cannot bring it back
+    DIR/lease          the deadline, for the fence guard
+    DIR/agent.lock     one agent per folder
+
+A broken file is put aside and counts as unknown, never as empty: without a list nothing is
+changed, and a VM without a record is adopted as it is. `MemoryStore` is the same for simulations.
+"""
+
+import asyncio
+import fcntl
+import logging
+import os
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from roost.agent.files import file_name, put_aside, write_whole
+from roost.base.errors import Conflict
+from roost.wire.agentlink import Desired
+
+log = logging.getLogger(__name__)
+
+S = TypeVar("S")
+
+#: Records of destroyed VMs that are kept.
+MOST_GONE = 4096
+
+
+class Record(Struct, frozen=True, omit_defaults=True):
+    """What the agent has carried out for one VM."""
+
+    id: str
+    name: str = ""
+    generation: int = 0
+    restarts: int = 0
+    amounts: dict[str, int] = {}  # what it takes here
+    gone: bool = False  # destroyed, after a tombstone
+
+
+class LeaseFile(Struct, frozen=True):
+    """The lease as the guard reads it: seconds on the monotonic clock of this boot."""
+
+    deadline: float
+    boot: str
+
+
+class Store(Protocol):
+    """The agent's memory that outlives it."""
+
+    def open(self) -> None:
+        """Take hold of it; raises Conflict when another agent has."""
+
+    def close(self) -> None:
+        """Let go."""
+
+    def credential(self) -> str | None:
+        """Return the host's credential."""
+
+    def records(self) -> list[Record]:
+        """Return every record."""
+
+    def desired(self) -> Desired | None:
+        """Return the last list, None when there is none to trust."""
+
+    async def save_desired(self, desired: Desired) -> None:
+        """Keep a list."""
+
+    async def save_record(self, record: Record) -> None:
+        """Keep what was carried out for one VM."""
+
+    async def forget_record(self, vm_id: str) -> None:
+        """Drop the record of one VM."""
+
+    def lease(self) -> float | None:
+        """Return the deadline if it was written since the machine booted."""
+
+    def save_lease(self, deadline: float | None) -> None:
+        """Tell the guard until when the lease holds; None: it is over."""
+
+
+class MemoryStore:
+    """Everything in memory; hand the same one to the next agent to simulate a restart."""
+
+    def __init__(self, credential: str | None = None) -> None:
+        self._credential = credential
+        self._records: dict[str, Record] = {}
+        self._desired: Desired | None = None
+        self._lease: float | None = None
+
+    def open(self) -> None:
+        """Take hold of it."""
+
+    def close(self) -> None:
+        """Let go."""
+
+    def credential(self) -> str | None:
+        """Return the host's credential."""
+        return self._credential
+
+    def records(self) -> list[Record]:
+        """Return every record."""
+        return list(self._records.values())
+
+    def desired(self) -> Desired | None:
+        """Return the last list."""
+        return self._desired
+
+    async def save_desired(self, desired: Desired) -> None:
+        """Keep a list."""
+        self._desired = desired
+
+    async def save_record(self, record: Record) -> None:
+        """Keep a record."""
+        self._records[record.id] = record
+
+    async def forget_record(self, vm_id: str) -> None:
+        """Drop a record."""
+        self._records.pop(vm_id, None)
+
+    def lease(self) -> float | None:
+        """Return the deadline."""
+        return self._lease
+
+    def save_lease(self, deadline: float | None) -> None:
+        """Keep the deadline."""
+        self._lease = deadline
+
+
+class FolderStore:
+    """The same in a folder. Lists and records are written in threads; a slow disk stops nobody."""
+
+    def __init__(self, folder: Path, *, boot: str) -> None:
+        self.folder = folder
+        self._boot = boot
+        self._records = folder / "records"
+        self._lock: int | None = None
+
+    def open(self) -> None:
+        """Make the folder and lock it."""
+        self._records.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.folder / "agent.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            raise Conflict(
+                f"another agent works in {self.folder}",
+                hint="Maybe it is still running; one folder belongs to one agent.",
+            ) from error
+        self._lock = descriptor
+
+    def close(self) -> None:
+        """Let go of the lock."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def credential(self) -> str | None:
+        """Return the host's credential, None before it joined."""
+        try:
+            return (self.folder / "credential").read_text().strip() or None
+        except FileNotFoundError:
+            return None
+
+    def save_credential(self, credential: str) -> None:
+        """Keep the credential where nobody else reads it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_whole(self.folder / "credential", credential.encode(), mode=0o600)
+
+    def records(self) -> list[Record]:
+        """Return every record that can be read."""
+        paths = sorted(self._records.glob("*.json"))
+        return [record for path in paths if (record := _decode(path, Record)) is not None]
+
+    def desired(self) -> Desired | None:
+        """Return the last list, None when there is none to trust."""
+        return _decode(self.folder / "desired.json", Desired)
+
+    async def save_desired(self, desired: Desired) -> None:
+        """Keep a list."""
+        data = msgspec.json.encode(desired)
+        await asyncio.to_thread(write_whole, self.folder / "desired.json", data)
+
+    async def save_record(self, record: Record) -> None:
+        """Keep a record."""
+        path = self._records / file_name(record.id)
+        await asyncio.to_thread(write_whole, path, msgspec.json.encode(record))
+
+    async def forget_record(self, vm_id: str) -> None:
+        """Drop a record."""
+        path = self._records / file_name(vm_id)
+        await asyncio.to_thread(path.unlink, missing_ok=True)
+
+    def lease(self) -> float | None:
+        """Return the deadline if it was written since the machine booted."""
+        lease = _decode(self.folder / "lease", LeaseFile)
+        return lease.deadline if lease is not None and lease.boot == self._boot else None
+
+    def save_lease(self, deadline: float | None) -> None:
+        """Write the deadline. A power cut ends every VM, so it need not survive one."""
+        lease = LeaseFile(0.0 if deadline is None else deadline, self._boot)
+        write_whole(self.folder / "lease", msgspec.json.encode(lease), durable=False)
+
+
+def _decode(path: Path, kind: type[S]) -> S | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        log.error("%s is broken (%s); it is now %s", path, error, put_aside(path).name)
+        return None

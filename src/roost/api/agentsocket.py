@@ -1,0 +1,312 @@
+"""The server's end of the agents' WebSockets, as a plain asyncio protocol: no task per connection.
+
+    upgrade -> handshake (path, token) -> 101 -> session.received ... -> session.closed
+
+Ten thousand agents are connected and nearly always idle. So an open connection holds no parser:
+whole, unfragmented messages, which is what agents send, are unmasked right out of the chunk that
+arrived. For anything else (pings, closing, fragments, half a message) a `ServerProtocol` of
+websockets is made, fed, and let go when it is between two messages again.
+"""
+
+import asyncio
+import logging
+from struct import Struct
+from typing import Any, ClassVar, cast
+
+import msgspec
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Request, Response
+from websockets.protocol import State
+from websockets.server import ServerProtocol
+from websockets.utils import apply_mask
+
+from roost.api import guard
+from roost.api.answers import Answer
+from roost.api.errors import Malformed, answer
+from roost.api.ports import Plane, Principal, Session
+from roost.base.errors import NotFound, RoostError, Unavailable
+from roost.wire.agentlink import MOST_BYTES
+
+PATH = "/api/v1/agents/connect"
+AGENT: guard.Roles = frozenset({"agent"})
+
+#: Bytes that may wait for a peer before one more message drops it.
+MOST_WAITING_BYTES = 4 * 2**20
+#: Seconds that a peer may take none of them, or leave a closing unanswered.
+STALLED_S = 30.0
+CLOSING_S = 5.0
+
+# Text and binary frames that are whole: the first byte has FIN and the opcode, nothing else.
+_WHOLE_TEXT, _WHOLE_BINARY = 0x81, 0x82
+_MASKED = 0x80
+_short = Struct("!BB").pack
+_medium = Struct("!BBH").pack
+_long = Struct("!BBQ").pack
+
+# websockets logs every connection at INFO; ten thousand of them say nothing.
+_quiet = logging.getLogger("roost.api.agentsocket.wire")
+_quiet.setLevel(logging.ERROR)
+
+
+def agent_protocol(plane: Plane) -> type[asyncio.Protocol]:
+    """Return the class that uvicorn makes one of for each upgraded connection."""
+
+    class BoundAgentSocket(AgentSocket):
+        """An agent's connection to this control plane."""
+
+        __slots__ = ()
+
+    BoundAgentSocket.plane = plane
+    return BoundAgentSocket
+
+
+class AgentSocket(asyncio.Protocol):
+    """One agent's connection. It is the `link` of its session."""
+
+    __slots__ = (
+        "_checking",
+        "_connections",
+        "_fragments",
+        "_session",
+        "_timer",
+        "_wire",
+        "transport",
+    )
+
+    plane: ClassVar[Plane]
+
+    def __init__(self, config: Any, server_state: Any, app_state: Any) -> None:
+        self._connections: set[object] = server_state.connections
+        self.transport = cast(asyncio.Transport, None)
+        self._wire: ServerProtocol | None = _new_wire(State.CONNECTING)
+        self._fragments: list[bytes] | None = None
+        self._session: Session | None = None
+        self._checking: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    # What the session sees
+
+    @property
+    def peer(self) -> str:
+        """Return where the agent connects from."""
+        name = self.transport.get_extra_info("peername")
+        return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name or "")
+
+    def send(self, data: bytes) -> None:
+        """Send one message; a peer that leaves too many waiting is dropped."""
+        if self.transport.is_closing() or self._is_closing():
+            return
+        if self.transport.get_write_buffer_size() > MOST_WAITING_BYTES:
+            self.transport.abort()
+            return
+        size = len(data)
+        if size < 126:
+            head = _short(_WHOLE_TEXT, size)
+        elif size < 65536:
+            head = _medium(_WHOLE_TEXT, 126, size)
+        else:
+            head = _long(_WHOLE_TEXT, 127, size)
+        self.transport.write(head + data)
+
+    def close(self, code: int, reason: str) -> None:
+        """Begin to close; the peer gets a few seconds to agree."""
+        if self.transport.is_closing() or self._is_closing():
+            return
+        wire = self._wire = self._wire or _new_wire(State.OPEN)
+        # A reason has at most 123 bytes; cut in the middle of a character it would not be UTF-8.
+        wire.send_close(code, reason.encode()[:123].decode(errors="ignore"))
+        self._flush(wire)
+
+    def _is_closing(self) -> bool:
+        return self._wire is not None and self._wire.state is not State.OPEN
+
+    # What the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take over a connection that asked to be upgraded."""
+        self.transport = cast(asyncio.Transport, transport)
+        self._connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the session."""
+        self._connections.discard(self)
+        self._stop_timer()
+        if self._checking is not None:
+            self._checking.cancel()
+        session, self._session = self._session, None
+        if session is not None:
+            session.closed()
+
+    def eof_received(self) -> None:
+        """Let the transport close: a half-open agent is of no use."""
+
+    def pause_writing(self) -> None:
+        """Give a peer that does not read some time, then drop it."""
+        if self._timer is None:
+            self._abort_after(STALLED_S)
+
+    def resume_writing(self) -> None:
+        """Forgive."""
+        if not self._is_closing():
+            self._stop_timer()
+
+    def shutdown(self) -> None:
+        """Close because the server stops; agents come back by themselves."""
+        if self._session is not None:
+            self.close(1012, "the server stops")
+        self.transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what arrived: whole messages at once, the rest through the parser."""
+        if self._wire is None:
+            data = self._whole_messages(data)
+            if not data or self.transport.is_closing():
+                return
+            if self._wire is None:  # a message may have led to closing
+                self._wire = _new_wire(State.OPEN)
+        self._parse(self._wire, data)
+
+    def _whole_messages(self, data: bytes) -> bytes:
+        """Hand over all whole messages at the front; return what is left."""
+        start, end = 0, len(data)
+        while end - start >= 6 and self._wire is None:
+            first, second = data[start], data[start + 1]
+            if (first != _WHOLE_TEXT and first != _WHOLE_BINARY) or second < _MASKED:
+                break
+            size, at = second - _MASKED, start + 2
+            if size == 126:
+                size, at = int.from_bytes(data[at : at + 2], "big"), at + 2
+            elif size == 127:
+                break
+            body = at + 4
+            if body + size > end:
+                break
+            start = body + size
+            self._deliver(apply_mask(data[body:start], data[at:body]))
+            if self._session is None:
+                return b""
+        return data[start:] if start else data
+
+    def _parse(self, wire: ServerProtocol, data: bytes) -> None:
+        wire.receive_data(data)
+        for event in wire.events_received():
+            if isinstance(event, Request):
+                self._shake_hands(wire, event)
+            elif isinstance(event, Frame):
+                self._frame(event)
+        self._flush(wire)
+        if (
+            self._wire is wire
+            and wire.state is State.OPEN
+            and wire.current_size is None
+            and not wire.reader.buffer
+        ):
+            self._wire = None
+
+    def _frame(self, frame: Frame) -> None:
+        if frame.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT) or self._is_closing():
+            return
+        if self._fragments is None:
+            if frame.fin:
+                self._deliver(bytes(frame.data))
+            else:
+                self._fragments = [bytes(frame.data)]
+            return
+        self._fragments.append(bytes(frame.data))
+        if frame.fin:
+            whole, self._fragments = b"".join(self._fragments), None
+            self._deliver(whole)
+
+    def _deliver(self, message: bytes) -> None:
+        if self._session is None:
+            return
+        try:
+            self._session.received(message)
+        except msgspec.DecodeError as error:
+            self.close(1007, f"not a message: {error}")
+        except RoostError as error:
+            self.close(1008, error.message)
+
+    def _flush(self, wire: ServerProtocol) -> None:
+        for data in wire.data_to_send():
+            if data:
+                self.transport.write(data)
+            else:
+                self.transport.close()
+        if wire.close_expected() and not self.transport.is_closing():
+            self._abort_after(CLOSING_S)
+
+    def _abort_after(self, seconds: float) -> None:
+        self._stop_timer()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(seconds, self.transport.abort)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # The handshake
+
+    def _shake_hands(self, wire: ServerProtocol, request: Request) -> None:
+        try:
+            path = request.path.partition("?")[0]
+            if path != PATH:
+                raise NotFound(f"there is no WebSocket at {path}", path=path)
+            header = request.headers.get_all("Authorization")
+            token = guard.bearer(header[0].encode() if header else None)
+            who = self.plane.access.principal(token)
+        except RoostError as error:
+            _refuse(wire, answer(error))
+            return
+        if who is not None:
+            self._admit(wire, request, who)
+            return
+        # Not known without asking the ledger: the only moment at which a connection has a task.
+        self.transport.pause_reading()
+        self._checking = asyncio.ensure_future(self._check(wire, request, token))
+
+    async def _check(self, wire: ServerProtocol, request: Request, token: str) -> None:
+        try:
+            self._admit(wire, request, await self.plane.access.check(token))
+        except RoostError as error:
+            _refuse(wire, answer(error))
+        self._checking = None
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+            self._parse(wire, b"")
+
+    def _admit(self, wire: ServerProtocol, request: Request, who: Principal) -> None:
+        try:
+            guard.allow(AGENT, who)
+        except RoostError as error:
+            _refuse(wire, answer(error))
+            return
+        response = wire.accept(request)
+        if response.status_code != 101:
+            text = response.body.decode().partition("\n")[0]
+            _refuse(wire, answer(Malformed(text)), response)
+            return
+        wire.send_response(response)
+        self._flush(wire)
+        try:
+            self._session = self.plane.agents.connect(self, who)
+        except RoostError as error:
+            self.close(1013 if isinstance(error, Unavailable) else 1008, error.message)
+
+
+def _new_wire(state: State) -> ServerProtocol:
+    return ServerProtocol(state=state, max_size=MOST_BYTES, logger=_quiet)
+
+
+def _refuse(wire: ServerProtocol, refusal: Answer, base: Response | None = None) -> None:
+    """Answer the handshake with an error in the one shape."""
+    response = wire.reject(base.status_code if base else refusal.status, "")
+    del response.headers["Content-Type"]
+    del response.headers["Content-Length"]
+    for name, value in refusal.headers:
+        response.headers[name.decode()] = value.decode()
+    response.headers["Content-Length"] = str(len(refusal.body))
+    wire.send_response(
+        Response(response.status_code, response.reason_phrase, response.headers, refusal.body)
+    )

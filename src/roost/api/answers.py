@@ -1,0 +1,63 @@
+"""One finished HTTP response: a status, bytes and headers. It is its own ASGI application."""
+
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+Header = tuple[bytes, bytes]
+Scope = MutableMapping[str, Any]
+
+#: Encodes every body. What JSON does not know (in the details of an error) is written as text.
+encoder = msgspec.json.Encoder(enc_hook=str)
+
+JSON: Header = (b"content-type", b"application/json")
+
+
+class Receive(Protocol):
+    """Where an ASGI application reads from."""
+
+    async def __call__(self) -> Mapping[str, Any]: ...
+
+
+class Send(Protocol):
+    """Where an ASGI application writes to."""
+
+    async def __call__(self, message: Any, /) -> None: ...
+
+
+class Reply(Protocol):
+    """What a handler returns: an ASGI application that knows its status."""
+
+    @property
+    def status(self) -> int: ...
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+
+class Answer:
+    """What is sent back."""
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(self, status: int, body: bytes = b"", headers: Sequence[Header] = (JSON,)) -> None:
+        self.status = status
+        self.body = body
+        self.headers = headers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it. A 204 has neither a body nor its length."""
+        headers = list(self.headers)
+        if self.status != 204:
+            headers.append((b"content-length", b"%d" % len(self.body)))
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": self.body})
+
+
+def empty() -> Answer:
+    """Return the answer of a change that leaves nothing to show."""
+    return Answer(204, headers=())
+
+
+def body(status: int, reply: msgspec.Struct, *headers: Header) -> Answer:
+    """Return an answer with a struct as its body."""
+    return Answer(status, encoder.encode(reply), (JSON, *headers))

@@ -1,0 +1,152 @@
+"""The HTTP application, made from the table, a control plane and a clock.
+
+    uvicorn -> App -> fastlane                          POST /api/v1/vms, /api/v1/vms:batch
+                  \\-> Litestar (router) -> Endpoint     every other route
+            -> agentsocket                              WebSocket /api/v1/agents/connect
+
+Building starts nothing; `server` opens the socket.
+"""
+
+import asyncio
+from typing import Any
+
+from litestar import Litestar, Request, Response
+from litestar.enums import HttpMethod
+from litestar.exceptions import HTTPException
+from litestar.handlers import HTTPRouteHandler
+from litestar.types import ASGIApp
+
+from roost.api import routes
+from roost.api.answers import Answer, Receive, Scope, Send
+from roost.api.calls import Endpoint, Route, Site
+from roost.api.errors import Failures, answer
+from roost.api.fastlane import FastLane
+from roost.api.openapi import document
+from roost.api.ports import Meter, Plane
+from roost.base.clock import Clock
+from roost.base.errors import NotFound
+from roost.base.ids import IdSource
+
+#: Largest body that is read: a batch of 10,000 VMs with constraints fits.
+MAX_BODY_BYTES = 16 * 2**20
+
+
+class NoMeter:
+    """Counts nothing."""
+
+    def request(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Let a request pass."""
+
+
+class App:
+    """The ASGI application. `stopping` ends the streams; the server sets it."""
+
+    def __init__(self, site: Site, router: Litestar, lane: FastLane | None) -> None:
+        self.stopping = site.stopping
+        self._router: Any = router
+        self._lane = lane
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] == "http":
+            if _is_sloppy(scope):
+                nothing = NotFound(f"there is nothing at {scope['path']}", path=scope["path"])
+                await answer(nothing)(scope, receive, send)
+                return
+            if self._lane is not None and scope["method"] == "POST" and self._lane.takes(scope):
+                await self._lane(scope, receive, send)
+                return
+            if scope["method"] == "HEAD" and not scope["path"].startswith("/api/"):
+                scope = {**scope, "method": "GET"}  # the server leaves the body out by itself
+        await self._router(scope, receive, send)
+
+
+def _is_sloppy(scope: Scope) -> bool:
+    # The router would tidy such paths up, and then a VM with an empty name is the list of VMs.
+    path: str = scope["path"]
+    return (
+        "//" in path or path.endswith("/") or b"%2f" in scope["raw_path"].lower()
+    ) and path != "/"
+
+
+def build_app(
+    plane: Plane,
+    *,
+    clock: Clock,
+    ids: IdSource,
+    max_body_bytes: int = MAX_BODY_BYTES,
+    meter: Meter | None = None,
+    fast: bool = True,
+    table: tuple[Route, ...] = routes.ROUTES,
+) -> App:
+    """Make the application. Without `fast` every route takes the same road."""
+    routes.check(table)
+    failures = Failures(lambda: ids.new("failure"))
+    meter = meter or NoMeter()
+    site = Site(
+        plane=plane,
+        clock=clock,
+        stopping=asyncio.Event(),
+        document=document(table),
+        max_body_bytes=max_body_bytes,
+    )
+    endpoints = [Endpoint(route, site) for route in table]
+    router = _router(endpoints, failures, clock, meter)
+    return App(site, router, FastLane(site, failures, meter) if fast else None)
+
+
+def _router(endpoints: list[Endpoint], failures: Failures, clock: Clock, meter: Meter) -> Litestar:
+    def refused(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
+        answer = failures.routing(error, request.method, request.url.path)
+        headers = {name.decode(): value.decode() for name, value in answer.headers}
+        return Response(answer.body, status_code=answer.status, headers=headers)
+
+    handlers = [_handler(endpoint, failures, clock, meter) for endpoint in endpoints]
+    return Litestar(
+        # First the methods: later ones the router takes for a second answer to its own OPTIONS.
+        route_handlers=[*_options([endpoint.route for endpoint in endpoints]), *handlers],
+        exception_handlers={HTTPException: refused},
+        openapi_config=None,
+        logging_config=None,
+    )
+
+
+def _handler(
+    endpoint: Endpoint, failures: Failures, clock: Clock, meter: Meter
+) -> HTTPRouteHandler:
+    method, path = endpoint.route.method, endpoint.route.path
+
+    async def handle(request: Request[Any, Any, Any]) -> ASGIApp:
+        began = clock.monotonic()
+        scope: Any = request.scope
+        receive: Any = request.receive
+        reply: Any = await failures.catch(endpoint.run(scope, receive))
+        meter.request(method, path, reply.status, clock.monotonic() - began)
+        return reply  # type: ignore[no-any-return]
+
+    decorate = HTTPRouteHandler(
+        path.replace("}", ":str}"),
+        http_method=HttpMethod(method),
+        name=f"{method} {path}",
+        status_code=200,  # not used: replies know their own
+    )
+    return decorate(handle)
+
+
+def _options(table: list[Route]) -> list[HTTPRouteHandler]:
+    """Return the handlers that say which methods a path has; the router's own know but one."""
+    methods: dict[str, list[str]] = {}
+    for route in table:
+        methods.setdefault(route.path, ["OPTIONS"]).append(route.method)
+    return [_options_of(path, ", ".join(sorted(allowed))) for path, allowed in methods.items()]
+
+
+def _options_of(path: str, allow: str) -> HTTPRouteHandler:
+    async def handle() -> ASGIApp:
+        reply: Any = Answer(204, headers=((b"allow", allow.encode()),))
+        return reply  # type: ignore[no-any-return]
+
+    decorate = HTTPRouteHandler(
+        path.replace("}", ":str}"), http_method=HttpMethod.OPTIONS, status_code=200
+    )
+    return decorate(handle)

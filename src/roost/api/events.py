@@ -1,0 +1,29 @@
+"""Events over HTTP: a page of them, or a stream that goes on."""
+
+from roost.api.answers import Reply, body
+from roost.api.calls import Call
+from roost.api.errors import Malformed
+from roost.api.queries import ListEvents
+from roost.api.sse import EventStream
+
+MOST = 2**63 - 1
+
+
+async def list_events(call: Call[None, ListEvents]) -> Reply:
+    """Return events, or follow them when the caller accepts a stream."""
+    since = call.query.since
+    if b"text/event-stream" not in call.headers.get(b"accept", b""):
+        return body(200, await call.plane.events.page(since, call.query.limit, call.who))
+    since = max(since, _last_event_id(call.headers.get(b"last-event-id")))
+    return EventStream(
+        call.plane.events.follow(since, call.who), call.site.clock, call.site.stopping
+    )
+
+
+def _last_event_id(header: bytes | None) -> int:
+    """Return where a reader left off; it knows better than the address it first asked with."""
+    if not header:
+        return 0
+    if not header.isdigit() or int(header) > MOST:
+        raise Malformed("Last-Event-ID is not the sequence number of an event")
+    return int(header)

@@ -1,0 +1,176 @@
+"""Reading requests: bodies, queries, headers and names in paths, each refused with a clear error.
+
+What cannot be read at all is `Malformed` (400): broken JSON, a wrong query. What can be read and is
+not what the route takes is `InvalidRequest` (422).
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+import msgspec.inspect
+
+from roost.api.answers import Receive
+from roost.api.errors import Malformed
+from roost.base.errors import InvalidRequest, NotFound, TooLarge
+
+Query = TypeVar("Query")
+
+#: Names and ids in paths. What does not look like one cannot exist.
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+#: Visible ASCII, so that a key is the same in every log, ledger and header.
+KEY = r"^[!-~]{1,255}$"
+
+_name = re.compile(NAME.replace("$", r"\Z"))
+_key = re.compile(KEY.replace("$", r"\Z").encode())
+_PLACE = re.compile(r"^(?P<what>.*) - at `(?P<where>[^`]*)`$", re.DOTALL)
+
+
+class RequestDecoder:
+    """Decodes the bodies of one route."""
+
+    def __init__(self, kind: Any) -> None:
+        self._decode = msgspec.json.Decoder(kind).decode
+
+    def decode(self, raw: bytes) -> Any:
+        """Return the struct that the bytes mean."""
+        try:
+            decoded = self._decode(raw)
+        except msgspec.DecodeError as error:
+            raise refusal(raw, error) from None
+        if b"\\u0000" in raw:
+            refuse_nul(raw)
+        return decoded
+
+
+def refusal(raw: bytes, error: msgspec.DecodeError) -> InvalidRequest:
+    """Return the error for a body that was not understood."""
+    if not raw:
+        return Malformed("this needs a body, as JSON")
+    if not isinstance(error, msgspec.ValidationError) or not _is_json(raw):
+        return Malformed(f"the body is not JSON: {error}")
+    what, where = _place(error)
+    return InvalidRequest(f"the body is wrong at {where or '$'}: {what}", at=where or "$")
+
+
+def _place(error: msgspec.DecodeError) -> tuple[str, str]:
+    """Return what a decoder complains about, and where."""
+    match = _PLACE.match(str(error))
+    return (str(error), "") if match is None else (match["what"], match["where"])
+
+
+def _is_json(raw: bytes) -> bool:
+    # A wrong type may be noticed before the place where the JSON breaks off.
+    try:
+        msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
+def refuse_nul(raw: bytes) -> None:
+    """Refuse the character NUL, which no ledger can store in a text."""
+    if "\0" in _texts(msgspec.json.decode(raw)):
+        raise InvalidRequest("the body has the character NUL in a text")
+
+
+def _texts(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "".join(map(_texts, value))
+    if isinstance(value, dict):
+        return "".join(value) + "".join(map(_texts, value.values()))
+    return ""
+
+
+async def read_body(length: bytes | None, receive: Receive, most: int) -> bytes:
+    """Return the body, of at most so many bytes."""
+    if length is not None and length.isdigit() and int(length) > most:
+        raise _too_large(most)
+    message = await receive()
+    chunk: bytes = message.get("body", b"")
+    if not message.get("more_body"):
+        if len(chunk) > most:
+            raise _too_large(most)
+        return chunk
+    chunks, size = [chunk], len(chunk)
+    while message.get("more_body"):
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Malformed("the body broke off")
+        chunk = message.get("body", b"")
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > most:
+            raise _too_large(most)
+    return b"".join(chunks)
+
+
+def _too_large(most: int) -> TooLarge:
+    return TooLarge(f"the body is larger than {most} bytes", most_bytes=most)
+
+
+class QueryReader(Generic[Query]):
+    """Reads the query strings of one route into its struct; lists are repeated names."""
+
+    def __init__(self, kind: type[Query]) -> None:
+        self._kind = kind
+        self._lists = list_fields(kind)
+
+    def read(self, raw: bytes) -> Query:
+        """Return the struct that a query string means."""
+        try:
+            return msgspec.convert(self._values(raw), self._kind, strict=False)
+        except msgspec.ValidationError as error:
+            what, where = _place(error)
+            at = f" at {where.removeprefix('$.')}" if where else ""
+            raise Malformed(f"the query is wrong{at}: {what}") from None
+
+    def _values(self, raw: bytes) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        try:
+            pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict")
+        except ValueError:
+            raise Malformed("the query is not URL-encoded UTF-8") from None
+        for name, value in pairs:
+            if "\0" in value:
+                raise Malformed(f"the query has the character NUL in {name!r}")
+            if name in self._lists:
+                values.setdefault(name, []).append(value)
+            elif name in values:
+                raise Malformed(f"the query names {name!r} twice", parameter=name)
+            else:
+                values[name] = value
+        return values
+
+
+def list_fields(kind: Any) -> frozenset[str]:
+    """Return the parameters that may be repeated."""
+    info = msgspec.inspect.type_info(kind)
+    if not isinstance(info, msgspec.inspect.StructType):
+        return frozenset()
+    return frozenset(
+        field.encode_name
+        for field in info.fields
+        if isinstance(field.type, msgspec.inspect.ListType)
+    )
+
+
+def path_names(parameters: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the names in a path; raises NotFound for what can be no name."""
+    for kind, name in parameters.items():
+        if _name.match(name) is None:
+            raise NotFound(f"there is no {kind} {name!r}", **{kind: name})
+    return parameters
+
+
+def idempotency_key(header: bytes | None) -> str | None:
+    """Return the key of the header, if there is one."""
+    if header is None:
+        return None
+    if _key.match(header) is None:
+        raise Malformed("Idempotency-Key must be 1 to 255 visible ASCII characters")
+    return header.decode("ascii")

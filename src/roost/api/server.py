@@ -1,0 +1,102 @@
+"""The server around the application: uvicorn with uvloop and httptools, told to say and do no more.
+
+It binds its socket itself (an address in use is an error of roost, not an exit), tells streams to
+end before it waits for connections, and knows when it is up and under which address.
+"""
+
+import asyncio
+import socket
+from pathlib import Path
+
+import uvicorn
+
+from roost.api.agentsocket import agent_protocol
+from roost.api.app import App
+from roost.api.ports import Plane
+from roost.base.errors import Unavailable
+
+#: Seconds that requests under way get to finish at shutdown.
+GRACE_S = 10
+#: Connections that may wait to be accepted: agents come back all at once.
+BACKLOG = 4096
+
+
+class Server(uvicorn.Server):
+    """A server that can be waited for."""
+
+    def __init__(self, config: uvicorn.Config, app: App) -> None:
+        super().__init__(config)
+        self._app = app
+        self._up = asyncio.Event()
+        self.port = config.port
+
+    @property
+    def url(self) -> str:
+        """Return where it is reached; only right once it is up."""
+        host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
+        return f"{'https' if self.config.is_ssl else 'http'}://{host}:{self.port}"
+
+    async def wait_up(self) -> None:
+        """Wait until it accepts connections."""
+        await self._up.wait()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Open the socket and start to accept."""
+        sockets = sockets or [bind(self.config.host, self.config.port)]
+        self.port = sockets[0].getsockname()[1]
+        await super().startup(sockets=sockets)
+        self._up.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams, then everything else."""
+        self._app.stopping.set()
+        await super().shutdown(sockets=sockets)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket bound to an address; port 0 takes a free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        raise Unavailable(
+            f"cannot listen on {host}:{port}: {error.strerror or error}", host=host, port=port
+        ) from error
+    bound.setblocking(False)
+    return bound
+
+
+def build_server(
+    app: App,
+    plane: Plane,
+    host: str,
+    port: int,
+    *,
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
+    behind_proxy: bool = False,
+) -> Server:
+    """Make the server; `await server.serve()` runs it until `server.should_exit` is set."""
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        loop="uvloop",
+        http="httptools",
+        ws=agent_protocol(plane),
+        interface="asgi3",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=behind_proxy,
+        backlog=BACKLOG,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=GRACE_S,
+        ssl_certfile=tls_cert,
+        ssl_keyfile=tls_key,
+    )
+    return Server(config, app)

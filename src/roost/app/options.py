@@ -1,0 +1,69 @@
+"""What `roost serve` and `roost agent` were told on their command lines, as plain values.
+
+The command line fills these in and hands them to `app.serve` and `app.agents`; nothing is read
+from the environment here.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """How a control-plane process runs."""
+
+    listen: str = "127.0.0.1:7070"
+    data: Path = field(default_factory=lambda: Path.home() / ".local" / "share" / "roost")
+    database: str | None = None  # sqlite:///PATH or postgresql://...; None: roost.db in `data`
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    behind_proxy: bool = False  # a proxy in front of it keeps the connection private
+    log_format: str = "text"  # text or json
+    log_level: str = "info"  # debug, info, warning or error
+    context: Path | None = None  # where to write server and admin token for the command line
+    strategy: str = "least_loaded"  # of requests that name none
+    fence_command: str | None = None  # run with a silent host's name; exit code 0 is a proof
+    heartbeat_s: float = 5.0
+    lease_s: float = 60.0
+    suspect_s: float = 15.0
+    offline_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GPUs:
+    """So many GPUs of one model."""
+
+    model: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentOptions:
+    """What an agent says of its host, and how it finds a server.
+
+    With `count` above one the process runs so many virtual hosts, NAME-01 and so on. Amounts that
+    are None are read from the machine.
+    """
+
+    name: str
+    servers: tuple[str, ...]
+    join_token: str | None = None  # needed the first time only
+    data: Path
+    driver: str = "virtual"
+    zone: str = ""
+    rack: str = ""
+    site: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    cpu_milli: int | None = None
+    memory_bytes: int | None = None
+    disk_bytes: int | None = None
+    gpus: tuple[GPUs, ...] = ()
+    reserve_memory_bytes: int = 0
+    overcommit_cpu_milli: int = 1000  # thousandths: 1500 promises half as much again
+    count: int = 1
+    boot_s: float = 1.0  # of the virtual driver
+    fence_guard: bool = False
+    log_format: str = "text"
+    log_level: str = "info"
+    ca_file: str | None = None
+    token: str | None = None  # of the context: makes the join token when none is given

@@ -1,0 +1,232 @@
+"""`roost serve`: one control-plane process, composed from real parts.
+
+Clock, ids, store and sockets enter here and nowhere below. The server listens before the fleet is
+loaded, so that probes get an answer; requests are refused until it is.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import shlex
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvloop
+
+from roost.api.app import build_app
+from roost.api.server import Server, bind, build_server
+from roost.app.logs import set_up_logs
+from roost.app.options import ServeOptions
+from roost.app.warming import warm_up
+from roost.base.clock import RealClock
+from roost.base.errors import FleetUnavailable, InvalidRequest
+from roost.base.ids import IdSource
+from roost.control.liveness import Timers
+from roost.control.plane import Plane, PlaneSettings
+from roost.ledger.opening import open_store
+from roost.ledger.store import Store
+from roost.placement.kernels.compiling import on_first_compile
+
+log = logging.getLogger("roost.serve")
+
+
+@dataclass(slots=True)
+class Running:
+    """A control plane that serves."""
+
+    plane: Plane
+    server: Server
+    store: Store
+    admin_token: str | None  # when this start made it
+    _serving: asyncio.Task[None] = field(repr=False)
+
+    async def wait(self) -> None:
+        """Wait until the server has stopped."""
+        await self._serving
+
+    async def stop(self) -> None:
+        """Stop serving, then everything else, in the order that loses nothing."""
+        await self.plane.stop()
+        self.server.should_exit = True
+        await self._serving
+        await self.store.close()
+
+
+def run_server(options: ServeOptions) -> None:
+    """Serve until a signal says stop."""
+    set_up_logs(options.log_format, options.log_level)
+    with contextlib.suppress(KeyboardInterrupt):
+        uvloop.run(_serve(options))
+
+
+async def _serve(options: ServeOptions) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for sign in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(sign, stop.set)
+    running = await start(options)
+    log.info("roost listens on %s (docs at %s/api/v1/docs)", running.server.url, running.server.url)
+    waiting = asyncio.create_task(stop.wait())
+    serving = asyncio.create_task(running.wait())
+    await asyncio.wait((waiting, serving), return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    await running.stop()
+    await asyncio.gather(waiting, serving, return_exceptions=True)
+
+
+async def start(
+    options: ServeOptions, settings: PlaneSettings | None = None, *, warm: bool = True
+) -> Running:
+    """Open the ledger, listen, load the fleet and make the kernels ready."""
+    host, port = parse_listen(options)
+    clock = RealClock()
+    ids = IdSource(clock.wall_ms)
+    options.data.mkdir(parents=True, exist_ok=True)
+    database = options.database or f"sqlite:///{options.data / 'roost.db'}"
+    store = await open_store(database, clock, ids)
+    try:
+        plane = Plane(
+            store,
+            clock,
+            ids,
+            settings or plane_settings(options),
+            _fence_command(options.fence_command),
+        )
+        app = build_app(plane, clock=clock, ids=ids, meter=plane.telemetry)
+        server = build_server(
+            gate(app, plane),
+            plane,
+            host,
+            port,
+            tls_cert=options.tls_cert,
+            tls_key=options.tls_key,
+            behind_proxy=options.behind_proxy,
+        )
+        socket = bind(host, port)
+    except BaseException:
+        await store.close()
+        raise
+    serving = asyncio.create_task(server.serve(sockets=[socket]))
+    await server.wait_up()
+    token = await plane.access.ensure_admin()
+    if token is not None:
+        write_secret(options.data / "admin-token", token)
+    if options.context is not None:
+        write_context(options.context, server.url, options.data / "admin-token", options.tls_cert)
+    await plane.start(_warm if warm else None)
+    return Running(plane, server, store, token, serving)
+
+
+def plane_settings(options: ServeOptions) -> PlaneSettings:
+    """Return what the options say about the plane; shorter timers make everything quicker."""
+    timers = Timers(
+        heartbeat_s=options.heartbeat_s,
+        lease_s=options.lease_s,
+        suspect_s=options.suspect_s,
+        offline_s=options.offline_s,
+        flush_s=min(1.0, options.heartbeat_s / 5),
+        watch_s=min(2.0, options.suspect_s / 5),
+    )
+    return PlaneSettings(strategy=options.strategy, timers=timers)
+
+
+async def _warm() -> None:
+    on_first_compile(
+        lambda: log.info("compiling kernels (first run on this machine only, about a minute) ...")
+    )
+    await asyncio.to_thread(warm_up)
+
+
+def gate(app: Any, plane: Plane) -> Any:
+    """Refuse API requests until the plane is ready; probes and documents pass."""
+    from roost.api.errors import answer
+
+    class Gate:
+        """The application behind a door that opens once."""
+
+        stopping = app.stopping
+
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            if (
+                scope["type"] == "http"
+                and scope["path"].startswith("/api/v1/")
+                and plane.readiness().status != "ready"
+            ):
+                refusal = FleetUnavailable(f"not ready yet: {plane.readiness().detail}")
+                await answer(refusal)(scope, receive, send)
+                return
+            await app(scope, receive, send)
+
+    return Gate()
+
+
+def parse_listen(options: ServeOptions) -> tuple[str, int]:
+    """Return host and port; refuse to speak in the clear to other machines."""
+    host, _, port = options.listen.rpartition(":")
+    host = host.strip("[]")
+    if not port.isdigit() or not host or int(port) > 65535:
+        raise InvalidRequest(
+            f"cannot listen on {options.listen!r}", hint="Maybe 127.0.0.1:7070 or [::1]:7070."
+        )
+    if (options.tls_cert is None) != (options.tls_key is None):
+        raise InvalidRequest("--tls-cert and --tls-key go together")
+    for path in (options.tls_cert, options.tls_key):
+        if path is not None and not path.is_file():
+            raise InvalidRequest(f"no file {str(path)!r}")
+    if not (_is_loopback(host) or options.tls_cert or options.behind_proxy):
+        raise InvalidRequest(
+            f"{options.listen} can be reached by other machines, and tokens would travel in the "
+            "clear",
+            hint="Maybe give --tls-cert and --tls-key, or say --behind-proxy if one adds TLS.",
+        )
+    return host, int(port)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _fence_command(command: str | None) -> Callable[[str], Awaitable[bool]] | None:
+    if command is None:
+        return None
+    words = shlex.split(command)
+
+    async def run(host: str) -> bool:
+        """Run the command with the host's name; only exit code 0 is a proof."""
+        process = await asyncio.create_subprocess_exec(*words, host)
+        try:
+            return await asyncio.wait_for(process.wait(), 60) == 0
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            return False
+
+    return run
+
+
+def write_secret(path: Path, text: str) -> None:
+    """Write a file that only its owner can read."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    path.chmod(0o600)
+    path.write_text(text + "\n")
+
+
+def write_context(path: Path, server: str, token_file: Path, ca: Path | None) -> None:
+    """Write the file from which the command line knows server and token."""
+    if not token_file.is_file():
+        return
+    context = {"server": server, "token": token_file.read_text().strip()}
+    if ca is not None:
+        context["ca_file"] = str(ca)
+    write_secret(path, msgspec.json.encode(context).decode())

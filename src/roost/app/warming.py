@@ -1,0 +1,27 @@
+"""Make the kernels ready before the first request: compiled once per machine, loaded each time."""
+
+from dataclasses import replace
+
+from roost.base.units import GIB
+from roost.fleet.fleet import Fleet
+from roost.model.constraints import Constraints
+from roost.model.flow import PlaceRequest
+from roost.model.hosts import HostSpec, Resource
+from roost.model.resources import Demand
+from roost.placement.engine import Engine
+from roost.placement.strategies import STRATEGIES
+
+
+def warm_up() -> None:
+    """Decide something by every strategy on a fleet of two hosts; takes a minute the first time."""
+    fleet = Fleet()
+    for name in ("a", "b"):
+        whole = Resource(64 * GIB)
+        fleet.register(HostSpec(name, Resource(16_000), whole, whole, zone=name))
+    engine = Engine(fleet)
+    request = PlaceRequest("warm", Demand(1000, GIB, GIB))
+    for name in STRATEGIES:
+        engine.place(replace(request, strategy=name), runners_up=2)
+    engine.place_batch([replace(request, name=f"warm-{at}") for at in range(2)])
+    engine.place(PlaceRequest("zone", Demand(1000, GIB), Constraints(zones=("a",))))
+    engine.place(PlaceRequest("large", Demand(64_000, 512 * GIB)))

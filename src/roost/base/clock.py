@@ -1,0 +1,39 @@
+"""Time as a thing that is handed in: the wall, the monotonic clock and waiting.
+
+Everything above the pure packages takes a `Clock` from whoever composes it, so that a simulation
+can run the same code on virtual time. Durations are always measured on `monotonic`; `wall_ms` is
+only ever shown to people or stored beside a row, never compared between machines.
+"""
+
+import asyncio
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where time comes from."""
+
+    def wall_ms(self) -> int:
+        """Return milliseconds since 1970, UTC; may jump."""
+
+    def monotonic(self) -> float:
+        """Return seconds since some moment; never goes back."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+
+class RealClock:
+    """The clock of the machine."""
+
+    def wall_ms(self) -> int:
+        """Return milliseconds since 1970, UTC."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        """Return seconds on the machine's monotonic clock, which all its processes share."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)

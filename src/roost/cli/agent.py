@@ -1,0 +1,184 @@
+"""`roost agent`: options in, `roost.app.agents` runs."""
+
+import os
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from roost.app.options import AgentOptions, GPUs
+from roost.base.errors import InvalidRequest
+from roost.base.units import parse_bytes, parse_count, parse_cpu
+from roost.cli.asking import read_labels
+from roost.cli.options import reports_errors
+from roost.cli.serve import LogFormat, LogFormatOption, LogLevel, LogLevelOption
+
+T = TypeVar("T")
+
+_DATA = Path.home() / ".local" / "share" / "roost-agent"
+_HOST = "The host"
+_WHERE = "Where it is"
+_VIRTUAL = "The virtual driver"
+MOST_HOSTS = 100_000
+
+
+class Driver(StrEnum):
+    """How VMs are run."""
+
+    VIRTUAL = "virtual"
+
+
+@reports_errors
+def agent(
+    name: Annotated[str, typer.Option(metavar="NAME", help="Name of the host.")],
+    server: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL",
+            help="Address of a server, repeatable; else ROOST_SERVER, else the context file.",
+        ),
+    ] = None,
+    join_token: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKEN",
+            envvar="ROOST_JOIN_TOKEN",
+            help="One-time token of `roost token join`; needed the first time only.",
+        ),
+    ] = None,
+    data: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder of its credential and state.")
+    ] = _DATA,
+    driver: Annotated[Driver, typer.Option(help="How VMs are run.")] = Driver.VIRTUAL,
+    zone: Annotated[
+        str, typer.Option(metavar="ZONE", help="Zone of the host.", rich_help_panel=_WHERE)
+    ] = "",
+    rack: Annotated[
+        str, typer.Option(metavar="RACK", help="Rack of the host.", rich_help_panel=_WHERE)
+    ] = "",
+    site: Annotated[
+        str, typer.Option(metavar="SITE", help="Site of the host.", rich_help_panel=_WHERE)
+    ] = "",
+    label: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A label of the host.", rich_help_panel=_WHERE),
+    ] = None,
+    cpu: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CORES", help="Cores (default: the machine's).", rich_help_panel=_HOST
+        ),
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE", help="Memory (default: the machine's).", rich_help_panel=_HOST
+        ),
+    ] = None,
+    disk: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Disk (default: the machine's).", rich_help_panel=_HOST),
+    ] = None,
+    gpu: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODEL:COUNT", help="GPUs of the host.", rich_help_panel=_HOST),
+    ] = None,
+    reserve_memory: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE", help="Memory that VMs do not get.", rich_help_panel=_HOST
+        ),
+    ] = "0",
+    overcommit_cpu: Annotated[
+        str,
+        typer.Option(
+            metavar="RATIO", help="Cores promised for each core there is.", rich_help_panel=_HOST
+        ),
+    ] = "1",
+    fence_guard: Annotated[
+        bool,
+        typer.Option(
+            "--fence-guard",
+            help="Run a guard that stops VMs with restart=elsewhere when the lease ends.",
+            rich_help_panel=_HOST,
+        ),
+    ] = False,
+    count: Annotated[
+        int,
+        typer.Option(
+            min=1, max=MOST_HOSTS, metavar="N", help="So many virtual hosts, NAME-01 and so on.",
+            rich_help_panel=_VIRTUAL,
+        ),
+    ] = 1,
+    boot_s: Annotated[
+        float,
+        typer.Option(
+            min=0, metavar="SECONDS", help="How long a VM takes to start.",
+            rich_help_panel=_VIRTUAL,
+        ),
+    ] = 1.0,
+    log_format: LogFormatOption = LogFormat.TEXT,
+    log_level: LogLevelOption = LogLevel.INFO,
+) -> None:  # fmt: skip
+    """Run the agent of a host.
+
+    It joins with a one-time token, keeps the credential it gets, and then runs what the control
+    plane wants on this host.
+    """
+    from roost.client.context import read_context
+
+    context = read_context(os.environ, Path.cwd())
+    options = AgentOptions(
+        name=name,
+        servers=tuple(server or [context.server]),
+        join_token=join_token,
+        data=data,
+        driver=driver.value,
+        zone=zone,
+        rack=rack,
+        site=site,
+        labels=read_labels(label or [], "--label"),
+        cpu_milli=_amount(cpu, parse_cpu, "--cpu"),
+        memory_bytes=_amount(memory, parse_bytes, "--memory"),
+        disk_bytes=_amount(disk, parse_bytes, "--disk"),
+        gpus=tuple(read_gpus(text) for text in gpu or []),
+        reserve_memory_bytes=parse_bytes(reserve_memory, "--reserve-memory"),
+        overcommit_cpu_milli=read_ratio(overcommit_cpu),
+        count=count,
+        boot_s=boot_s,
+        fence_guard=fence_guard,
+        log_format=log_format.value,
+        log_level=log_level.value,
+        ca_file=context.ca_file,
+        token=context.token,
+    )
+    from roost.app.agents import run_agents
+
+    run_agents(options)
+
+
+def _amount(text: str | None, read: Callable[[str, str], T], option: str) -> T | None:
+    return None if text is None else read(text, option)
+
+
+def read_gpus(text: str) -> GPUs:
+    """Return the GPUs that MODEL:COUNT means."""
+    model, colon, number = text.rpartition(":")
+    if not colon or not model:
+        raise InvalidRequest(f"--gpu {text!r} is not MODEL:COUNT", hint=f"Maybe {text}:1?")
+    counted = parse_count(number, "--gpu count")
+    if not 1 <= counted <= 62:
+        raise InvalidRequest(f"--gpu {text!r}: a host has 1 to 62 GPUs")
+    return GPUs(model=model, count=counted)
+
+
+def read_ratio(text: str) -> int:
+    """Return the thousandths that a ratio such as "1.5" means."""
+    if text.endswith("m"):
+        raise InvalidRequest(f"--overcommit-cpu {text!r} takes no unit", hint="Maybe 1.5?")
+    ratio = parse_cpu(text, "--overcommit-cpu")
+    if not 100 <= ratio <= 100_000:
+        raise InvalidRequest(f"--overcommit-cpu {text!r} is not within 0.1 and 100")
+    return ratio

@@ -1,0 +1,58 @@
+"""Names for the shell to complete, asked from the server that the context names.
+
+A shell waits while it completes: a server that is away or slow gives no names, and no error.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from roost.base.errors import RoostError
+
+if TYPE_CHECKING:
+    from roost.client import Client
+
+_TIMEOUT_S = 1.0
+_MOST = 200
+
+
+def _names(ask: "Callable[[Client], list[str]]", incomplete: str) -> list[str]:
+    from roost.client import Client, Patience, read_context
+
+    try:
+        context = read_context(os.environ, Path.cwd())
+        with Client(
+            context.server,
+            context.token,
+            ca_file=context.ca_file,
+            timeout_s=_TIMEOUT_S,
+            patience=Patience(0.0, 0.0),
+        ) as client:
+            return [name for name in ask(client) if name.startswith(incomplete)]
+    except RoostError:
+        return []
+
+
+def complete_vms(incomplete: str) -> list[str]:
+    """Return the names of VMs that begin so."""
+    return _names(lambda client: [vm.name for vm in client.list_vms(limit=_MOST).vms], incomplete)
+
+
+def complete_hosts(incomplete: str) -> list[str]:
+    """Return the names of hosts that begin so."""
+    return _names(
+        lambda client: [host.name for host in client.list_hosts(limit=_MOST).hosts], incomplete
+    )
+
+
+def complete_projects(incomplete: str) -> list[str]:
+    """Return the names of projects that begin so."""
+    return _names(
+        lambda client: [each.name for each in client.list_projects().projects], incomplete
+    )
+
+
+def complete_strategies(incomplete: str) -> list[str]:
+    """Return the names of strategies that begin so."""
+    return _names(lambda client: [each.name for each in client.strategies().strategies], incomplete)

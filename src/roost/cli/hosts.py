@@ -1,0 +1,175 @@
+"""`roost host`: look at hosts, close and open them, empty them, label them, forget them."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from roost.base.errors import InvalidRequest
+from roost.cli.loading import new_group
+from roost.cli.nouns import HostArgument, TimeoutOption, WatchOption
+from roost.cli.screen import Output, show, show_document
+from roost.cli.session import Session, asks_server
+
+if TYPE_CHECKING:
+    from roost.client import AsyncClient
+    from roost.wire.bodies import HostBody, HostPage
+
+
+@asks_server
+def list_(
+    session: Session,
+    health: Annotated[
+        str | None, typer.Option(metavar="HEALTH", help="Only online, suspect or offline ones.")
+    ] = None,
+    admin: Annotated[
+        str | None,
+        typer.Option(metavar="STATE", help="Only open, cordoned, draining or maintenance ones."),
+    ] = None,
+    zone: Annotated[str | None, typer.Option(metavar="ZONE", help="Only of this zone.")] = None,
+    watch: WatchOption = False,
+) -> None:
+    """List hosts with what is committed on them."""
+    from roost.cli import listings
+    from roost.cli.following import look
+    from roost.wire.bodies import HostPage
+
+    async def fetch(client: "AsyncClient") -> "HostPage":
+        found = client.all_hosts(health=health, admin=admin, zone=zone)
+        return HostPage(hosts=[host async for host in found])
+
+    look(session, fetch, lambda page: listings.hosts(page.hosts), watch)
+
+
+@asks_server
+def show_(session: Session, host: HostArgument, watch: WatchOption = False) -> None:
+    """Show one host."""
+    from roost.cli import listings
+    from roost.cli.following import look
+
+    look(session, lambda client: client.get_host(host), listings.host, watch)
+
+
+@asks_server
+def info(session: Session, host: HostArgument) -> None:
+    """Show the lines that describe a host to the scheduler."""
+    found = session.client.scheduling_info(host)
+    session.show(found, found.text)
+
+
+@asks_server
+def cordon(session: Session, host: HostArgument) -> None:
+    """Place nothing new on a host."""
+    _changed(session, session.client.cordon_host(host))
+
+
+@asks_server
+def uncordon(session: Session, host: HostArgument) -> None:
+    """Open a host again."""
+    _changed(session, session.client.uncordon_host(host))
+
+
+def _changed(session: Session, host: "HostBody") -> None:
+    vms = f"{host.vms} VM{'' if host.vms == 1 else 's'}"
+    session.show(host, Text(f"{host.name} is {host.admin} and {host.health}, with {vms}"))
+
+
+@asks_server
+def drain(
+    session: Session,
+    host: HostArgument,
+    status: Annotated[
+        bool, typer.Option("--status", help="Only say how far a drain has come.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Stay until it is empty or stuck.")] = False,
+    timeout: TimeoutOption = 600.0,
+) -> None:
+    """Cordon a host and move its VMs away, one at a time."""
+    from roost.cli import listings
+    from roost.cli.waiting import wait_for_drain
+
+    found = session.client.get_drain(host) if status else session.client.drain_host(host)
+    if wait and found.state == "draining":
+        found = wait_for_drain(session, host, timeout)
+    session.show(found, listings.drain(found))
+    if found.state == "blocked":
+        raise typer.Exit(1)
+
+
+@asks_server
+def labels(
+    session: Session,
+    host: HostArgument,
+    label: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE|KEY-", help="Labels to set, or with a dash to take off."),
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Take off all labels that are not given.")
+    ] = False,
+) -> None:
+    """Show a host's labels, or change them."""
+    from roost.cli.asking import read_labels
+
+    changes = label or []
+    removed = [text[:-1] for text in changes if text.endswith("-") and "=" not in text]
+    added = read_labels([text for text in changes if text[:-1] not in removed], "label")
+    found = session.client.get_host(host)
+    if changes or replace:
+        wanted = {} if replace else dict(found.labels)
+        for key in removed:
+            if wanted.pop(key, None) is None:
+                raise InvalidRequest(f"host {host!r} has no label {key!r}", host=host)
+        found = session.client.set_labels(host, wanted | added)
+    if session.form is not Output.TABLE:
+        show_document({"host": found.name, "labels": found.labels}, session.form)
+        return
+    for key, value in found.labels.items():
+        show(Text(f"{key}={value}"))
+    if not found.labels:
+        show(Text(f"{host} has no labels", style="dim"))
+
+
+@asks_server
+def confirm_dead(
+    session: Session,
+    host: HostArgument,
+    reason: Annotated[
+        str,
+        typer.Option(metavar="TEXT", help="How you know that it is off; kept in the events."),
+    ],
+) -> None:
+    """Give your word that a host is off and stays off.
+
+    Its VMs with restart=elsewhere may then start on other hosts. If the host still runs them, each
+    of them runs twice: pull the plug first.
+    """
+    found = session.client.confirm_dead(host, reason)
+    _changed(session, found)
+
+
+@asks_server
+def delete(session: Session, host: HostArgument) -> None:
+    """Forget a host that has no VMs."""
+    session.client.delete_host(host)
+    if session.form is Output.TABLE:
+        show(Text(f"{host} is forgotten"))
+    else:
+        show_document({"deleted": host}, session.form)
+
+
+host = new_group(
+    "host",
+    "See hosts, cordon, drain and label them.",
+    {
+        "list": list_,
+        "show": show_,
+        "info": info,
+        "cordon": cordon,
+        "uncordon": uncordon,
+        "drain": drain,
+        "labels": labels,
+        "confirm-dead": confirm_dead,
+        "delete": delete,
+    },
+)

@@ -1,0 +1,315 @@
+"""`roost vm`: create VMs, look at them, change them, delete them."""
+
+import functools
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from roost.base.errors import InvalidRequest
+from roost.cli.completing import complete_hosts, complete_projects
+from roost.cli.explain import SOME_HOSTS, show_explanation
+from roost.cli.loading import new_group
+from roost.cli.nouns import ProjectOption, TimeoutOption, VMArgument, VMsArgument, WatchOption
+from roost.cli.options import RequestWords, takes_request
+from roost.cli.screen import Output, show, show_document
+from roost.cli.session import Session, asks_server, document
+
+if TYPE_CHECKING:
+    from roost.client import AsyncClient
+    from roost.wire.bodies import VMBody, VMPage
+
+
+class Restart(StrEnum):
+    """Where a VM may be started again when its host dies."""
+
+    HERE = "here"
+    ELSEWHERE = "elsewhere"
+
+
+_LIFE = "Its life"
+
+
+@asks_server
+@functools.partial(takes_request, omit=("name", "seed"))
+def create(
+    session: Session,
+    words: RequestWords,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new VM.")],
+    vm_label: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE", help="A label of the VM itself.", rich_help_panel="The VM"
+        ),
+    ] = None,
+    affinity: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RULE",
+            help="A rule about all VMs with a label ('app=web anti-affinity host').",
+            rich_help_panel="Where it may go",
+        ),
+    ] = None,
+    queue: Annotated[
+        bool,
+        typer.Option("--queue", help="Wait in line when no host fits yet.", rich_help_panel=_LIFE),
+    ] = False,
+    restart: Annotated[
+        Restart,
+        typer.Option(help="Where it starts again when its host dies.", rich_help_panel=_LIFE),
+    ] = Restart.HERE,
+    stopped: Annotated[
+        bool,
+        typer.Option(
+            "--stopped", help="Give it a place, but do not start it.", rich_help_panel=_LIFE
+        ),
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Stay until it runs.", rich_help_panel=_LIFE)
+    ] = False,
+    timeout: TimeoutOption = 120.0,
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="Idempotency key: the same key creates only once."),
+    ] = None,
+) -> None:
+    """Create a VM; says on which host it is, and why there."""
+    from roost.cli import listings
+    from roost.cli.asking import read_affinity, read_labels, vm_fields
+    from roost.cli.waiting import wait_for_vm
+    from roost.wire.bodies import CreateVM
+
+    fields: dict[str, Any] = vm_fields(words.request(name))
+    vm = CreateVM(
+        **fields,
+        labels=read_labels(vm_label or [], "--vm-label"),
+        affinity=[read_affinity(text) for text in affinity or []],
+        on_no_fit="queue" if queue else "fail",
+        restart="elsewhere" if restart is Restart.ELSEWHERE else "here",
+        start=not stopped,
+    )
+    made = session.client.create_vm(vm, key=key)
+    if not wait:
+        session.show(made, listings.created(made))
+        return
+    if session.form is Output.TABLE:
+        show(listings.created(made))
+    goal = "stopped" if stopped else "running"
+    last = wait_for_vm(session, made, goal, timeout)
+    session.show(last, Text(f"{last.name} is {last.state} on {last.host}", style="green"))
+
+
+@asks_server
+def list_(
+    session: Session,
+    project: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Only of this project.", autocompletion=complete_projects
+        ),
+    ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(metavar="HOST", help="Only on this host.", autocompletion=complete_hosts),
+    ] = None,
+    state: Annotated[
+        str | None, typer.Option(metavar="STATE", help="Only in this state (running, pending ...).")
+    ] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this name.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Only with this label.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="At most so many (default: all).")
+    ] = None,
+    watch: WatchOption = False,
+) -> None:
+    """List VMs."""
+    from roost.cli import listings
+    from roost.cli.asking import read_labels
+    from roost.cli.following import look
+    from roost.wire.bodies import VMPage
+
+    labels = read_labels(label or [], "--label")
+
+    async def fetch(client: "AsyncClient") -> "VMPage":
+        found: list[VMBody] = []
+        after: str | None = None
+        while True:
+            wanted = 1000 if limit is None else min(1000, limit - len(found))
+            page = await client.list_vms(
+                project=project, host=host, state=state, name=name, labels=labels,
+                limit=wanted, after=after,
+            )  # fmt: skip
+            found += page.vms
+            after = page.next
+            if after is None or len(found) == limit:
+                return VMPage(vms=found, next=after)
+
+    look(session, fetch, lambda page: listings.vms(page.vms, datetime.now(UTC)), watch)
+
+
+@asks_server
+def show_(
+    session: Session, vm: VMArgument, project: ProjectOption = None, watch: WatchOption = False
+) -> None:
+    """Show one VM: its state, its host, and why it is there or waits."""
+    from roost.cli import listings
+    from roost.cli.following import look
+
+    look(
+        session,
+        lambda client: client.get_vm(vm, project=project),
+        lambda body: listings.vm(body, datetime.now(UTC)),
+        watch,
+    )
+
+
+@asks_server
+def delete(session: Session, vm: VMsArgument, project: ProjectOption = None) -> None:
+    """Delete VMs."""
+    _each(session, vm, lambda name: session.client.delete_vm(name, project=project))
+
+
+@asks_server
+def start(session: Session, vm: VMsArgument, project: ProjectOption = None) -> None:
+    """Start VMs that are stopped."""
+    _each(session, vm, lambda name: session.client.start_vm(name, project=project))
+
+
+@asks_server
+def stop(session: Session, vm: VMsArgument, project: ProjectOption = None) -> None:
+    """Stop VMs; they keep their place."""
+    _each(session, vm, lambda name: session.client.stop_vm(name, project=project))
+
+
+@asks_server
+def restart(session: Session, vm: VMsArgument, project: ProjectOption = None) -> None:
+    """Stop VMs and start them again."""
+    _each(session, vm, lambda name: session.client.restart_vm(name, project=project))
+
+
+def _each(session: Session, names: list[str], act: Any) -> None:
+    """Do the same to each VM, and show what it is then."""
+    bodies: list[VMBody] = [act(name) for name in names]
+    if session.form is not Output.TABLE:
+        listed = [document(body) for body in bodies]
+        show_document(listed[0] if len(listed) == 1 else {"vms": listed}, session.form)
+        return
+    for body in bodies:
+        where = f" on {body.host}" if body.host else ""
+        show(Text(f"{body.name} is {body.state}{where} (wanted: {body.desired})"))
+
+
+@asks_server
+def resize(
+    session: Session,
+    vm: VMArgument,
+    cpu: Annotated[str | None, typer.Option(metavar="CORES", help="Cores or millicores.")] = None,
+    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Memory (8GiB).")] = None,
+    disk: Annotated[str | None, typer.Option(metavar="SIZE", help="Disk (40GiB).")] = None,
+    project: ProjectOption = None,
+) -> None:
+    """Give a VM other amounts; what is left out stays."""
+    from msgspec import UNSET
+
+    from roost.base.units import exact_cpu, parse_bytes, parse_cpu
+    from roost.cli import listings
+    from roost.wire.bodies import ResizeVM
+
+    if cpu is memory is disk is None:
+        raise InvalidRequest("resize to what?", hint="Maybe --cpu 4 or --memory 8GiB.")
+    amounts = ResizeVM(
+        cpu=UNSET if cpu is None else exact_cpu(parse_cpu(cpu)),
+        memory=UNSET if memory is None else parse_bytes(memory, "memory"),
+        disk=UNSET if disk is None else parse_bytes(disk, "disk"),
+    )
+    found = session.client.resize_vm(vm, amounts, project=project)
+    said = f"{found.name} has {listings.amounts(found.demand)} on {found.host or 'no host yet'}"
+    session.show(found, Text(said))
+
+
+@asks_server
+def migrate(
+    session: Session,
+    vm: VMArgument,
+    host: Annotated[
+        str | None,
+        typer.Option(metavar="HOST", help="Where to; else the strategy chooses.",
+                     autocompletion=complete_hosts),
+    ] = None,
+    project: ProjectOption = None,
+) -> None:  # fmt: skip
+    """Move a VM to another host."""
+    found = session.client.migrate_vm(vm, host=host, project=project)
+    move = found.migration
+    said = f"{found.name} moves from {move.source} to {move.target} ({move.phase})" if move else (
+        f"{found.name} is {found.state} on {found.host}"
+    )  # fmt: skip
+    session.show(found, Text(said))
+
+
+@asks_server
+def explain(
+    session: Session,
+    vm: VMArgument,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST", help="Speak of this host only.", autocompletion=complete_hosts
+        ),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="List every host.")] = False,
+    project: ProjectOption = None,
+) -> None:
+    """Say what every host says to a VM."""
+    show_explanation(session, vm, project, host or [], None if everything else SOME_HOSTS)
+
+
+@asks_server
+def batch(
+    session: Session,
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="VMs as JSON or YAML (a list, or {vms: [...]}), or as words, one VM a line; - is "
+            "standard input.",
+        ),
+    ],
+    atomic: Annotated[bool, typer.Option("--atomic", help="Create all of them or none.")] = False,
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="Idempotency key: the same key creates only once."),
+    ] = None,
+) -> None:
+    """Create many VMs at once."""
+    from roost.cli import listings
+    from roost.cli.batchfile import read_batch
+
+    asked = read_batch(file)
+    found = session.client.create_vms(asked.vms, atomic=atomic or asked.atomic, key=key)
+    session.show(found, listings.batch(found))
+    if found.failed:
+        raise typer.Exit(1)
+
+
+vm = new_group(
+    "vm",
+    "Create, see, change and delete VMs.",
+    {
+        "create": create,
+        "list": list_,
+        "show": show_,
+        "delete": delete,
+        "start": start,
+        "stop": stop,
+        "restart": restart,
+        "resize": resize,
+        "migrate": migrate,
+        "explain": explain,
+        "batch": batch,
+    },
+)

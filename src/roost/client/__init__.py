@@ -1,0 +1,16 @@
+"""The Python client of the HTTP API: `Client`, and `AsyncClient` with the same methods.
+
+    with Client("http://127.0.0.1:7070", token) as roost:
+        vm = roost.create_vm(CreateVM(name="web-1", demand=DemandBody(cpu=2, memory="4GiB")))
+
+`routes` describes every route once, as a `Call` that knows its path, body and reply;
+`conversation` says when a call may be sent again; the clients only carry bytes. Bodies are those of
+`roost.wire.bodies`, errors those of `roost.base.errors`. Nothing here loads NumPy or the engine.
+"""
+
+from roost.client.asynchronous import AsyncClient
+from roost.client.context import Context, read_context, write_context
+from roost.client.conversation import Patience
+from roost.client.synchronous import Client
+
+__all__ = ["AsyncClient", "Client", "Context", "Patience", "read_context", "write_context"]

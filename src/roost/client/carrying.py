@@ -1,0 +1,92 @@
+"""What both clients know of httpx: settings of the connection, and its failures as `Lost`."""
+
+import ipaddress
+import ssl
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from roost.base.errors import InvalidRequest
+from roost.client.conversation import Answered, Lost
+
+_CONNECT_S = 5.0
+
+#: Failures before the first byte went out: the server cannot have acted on the request.
+_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
+
+
+def checked_server(server: str) -> str:
+    """Return the address without a slash at its end, or refuse what is no address."""
+    hint = "Maybe http://127.0.0.1:7070?"
+    try:
+        parts = urlsplit(server)
+        port_given = parts.port is None or parts.port > 0
+    except ValueError as error:
+        raise InvalidRequest(f"server {server!r} is no address: {error}", hint=hint) from error
+    if parts.scheme not in ("http", "https") or not parts.hostname or not port_given:
+        raise InvalidRequest(f"server {server!r} is no address of a server", hint=hint)
+    if parts.query or parts.fragment:
+        raise InvalidRequest(f"server {server!r} has more than an address", hint=hint)
+    return server.rstrip("/")
+
+
+def checked_token(token: str | None) -> str | None:
+    """Return the token, or refuse one that no header can carry."""
+    if token is not None and not (token.isascii() and token.isprintable() and " " not in token):
+        raise InvalidRequest(
+            "the token has characters that no token has",
+            hint="Maybe it was copied with a line break or with quotes.",
+        )
+    return token or None
+
+
+def connection(server: str, timeout_s: float, ca_file: str | None) -> dict[str, Any]:
+    """Return the settings of httpx for this server."""
+    own = _is_loopback(urlsplit(server).hostname or "")
+    return {
+        "base_url": server,
+        "timeout": httpx.Timeout(timeout_s, connect=min(_CONNECT_S, timeout_s)),
+        # No proxy of the environment stands between a machine and itself.
+        "trust_env": not own,
+        "verify": _verification(server, ca_file),
+    }
+
+
+def _verification(server: str, ca_file: str | None) -> ssl.SSLContext | bool:
+    if not server.startswith("https:"):
+        return False  # not looked at, and not worth 20 ms of loading certificates
+    if ca_file is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidRequest(f"cannot read certificates from {ca_file!r}: {error}") from error
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def lost(error: httpx.TransportError) -> Lost:
+    """Return a failure of the connection in our own terms."""
+    if isinstance(error, httpx.UnsupportedProtocol | httpx.LocalProtocolError):
+        raise InvalidRequest(f"this cannot be sent: {error}") from error
+    if isinstance(error, httpx.TimeoutException):
+        problem = "no connection in time" if isinstance(error, _NOT_SENT) else "no answer in time"
+    else:
+        problem = str(error) or type(error).__name__
+    return Lost(_plain(problem), sent=not isinstance(error, _NOT_SENT))
+
+
+def _plain(problem: str) -> str:
+    """Return the problem without the number and brackets that the system puts before it."""
+    return "connection refused" if "Connection refused" in problem else problem.rstrip(".")
+
+
+def answered(response: httpx.Response, content: bytes) -> Answered:
+    """Return an answer in our own terms."""
+    return Answered(response.status_code, content, response.headers.get("retry-after"))

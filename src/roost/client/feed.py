@@ -1,0 +1,109 @@
+"""The stream of events without I/O: lines in, events out, and where to go on after a break.
+
+A connection may end at any time. The feed knows the last sequence it gave out and asks from there,
+and drops what it has given out already, so nothing is lost and nothing comes twice.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+import msgspec
+
+from roost.base.errors import InvariantBroken, RoostError
+from roost.client.calls import API
+from roost.client.conversation import Send, pause_s
+from roost.client.failures import error_of
+from roost.wire.bodies import EventBody
+
+_decoder = msgspec.json.Decoder(EventBody)
+
+#: Without a byte for so long (servers send comments in between) a connection counts as dead.
+SILENCE_S = 60.0
+
+
+class EventFeed:
+    """Where one reader of the events is."""
+
+    def __init__(
+        self,
+        since: int | None,
+        patience_s: float | None,
+        monotonic: Callable[[], float],
+        random: Random,
+    ) -> None:
+        self._last = since
+        self._patience_s = patience_s
+        self._monotonic = monotonic
+        self._random = random
+        self._data: list[str] = []
+        self._name = ""
+        self._retry_s = 0.0
+        self._attempt = 0
+        self._lost_at: float | None = None
+
+    def request(self, token: str | None) -> Send:
+        """Return what asks for the events after the last one."""
+        headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        query: tuple[tuple[str, str], ...] = ()
+        if self._last is not None:
+            query = (("since", str(self._last)),)
+            headers["Last-Event-ID"] = str(self._last)
+        return Send("GET", f"{API}/events", query, headers, None)
+
+    def connected(self) -> None:
+        """Take note that the server answers; half an event of the last connection is void."""
+        self._data.clear()
+        self._name = ""
+        self._attempt, self._lost_at = 0, None
+
+    def lost(self, error: RoostError) -> float:
+        """Return how long to wait before the next try, or raise the error when patience ends."""
+        now = self._monotonic()
+        self._lost_at = now if self._lost_at is None else self._lost_at
+        pause = max(self._retry_s, pause_s(self._attempt, self._random))
+        self._attempt += 1
+        waited = now - self._lost_at + pause
+        if self._patience_s is not None and waited > self._patience_s:
+            raise error
+        return pause
+
+    def take(self, line: str) -> EventBody | None:
+        """Take one line of the stream; return the event that it completes, if it is new."""
+        if line:
+            self._take_field(line)
+            return None
+        name, data = self._name, "\n".join(self._data)
+        self._name = ""
+        self._data.clear()
+        if not data:
+            return None
+        if name == "error":  # the server's last word on this connection
+            error, _ = error_of(503, data.encode())
+            raise error
+        event = _read(data)
+        if self._last is not None and event.seq <= self._last:
+            return None
+        self._last = event.seq
+        return event
+
+    def _take_field(self, line: str) -> None:
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "data":
+            self._data.append(value)
+        elif name == "event":
+            self._name = value
+        elif name == "retry" and value.isascii() and value.isdigit():
+            self._retry_s = int(value) / 1000
+
+
+def _read(data: str) -> EventBody:
+    try:
+        return _decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise InvariantBroken(
+            f"an event cannot be read: {error}",
+            hint="Maybe client and server are of different versions.",
+        ) from error

@@ -1,0 +1,307 @@
+"""Every route of the API, described once: one function each, which returns its `Call`.
+
+Both clients turn these functions into methods of the same name and arguments. A VM is named by id
+or by name; a name is looked up in `project`, by default the project "default".
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias, cast
+
+from roost.client.calls import API, Call, nothing, path, query, reads, text
+from roost.wire import bodies
+from roost.wire.bodies import CreateVM
+
+Answer: TypeAlias = bodies.PlacementBody | bodies.RejectionBody
+
+# msgspec reads a union as well as a struct; only the type checker has no word for that.
+_read_answer = reads(cast("type[Answer]", Answer))
+_read_vm = reads(bodies.VMBody)
+_read_host = reads(bodies.HostBody)
+_read_project = reads(bodies.ProjectBody)
+_read_token = reads(bodies.TokenBody)
+_read_drain = reads(bodies.DrainBody)
+_read_health = reads(bodies.HealthBody)
+
+# VMs
+
+
+def create_vm(vm: CreateVM, *, key: str | None = None) -> Call[bodies.VMBody]:
+    """Create a VM; a queued one comes back pending."""
+    return Call("POST", path("vms"), _read_vm, body=vm, creates=True, key=key)
+
+
+def create_vms(
+    vms: Sequence[CreateVM], *, atomic: bool = False, key: str | None = None
+) -> Call[bodies.BatchBody]:
+    """Create many VMs; each is answered by itself unless `atomic`, which keeps all or none."""
+    body = bodies.CreateVMs(vms=list(vms), atomic=atomic)
+    read = reads(bodies.BatchBody)
+    return Call("POST", f"{API}/vms:batch", read, body=body, creates=True, key=key)
+
+
+def list_vms(
+    *,
+    project: str | None = None,
+    host: str | None = None,
+    state: str | None = None,
+    name: str | None = None,
+    labels: Mapping[str, str] | None = None,
+    limit: int | None = None,
+    after: str | None = None,
+) -> Call[bodies.VMPage]:
+    """Return one page of VMs."""
+    label = [f"{key}={value}" for key, value in (labels or {}).items()]
+    asked = query(
+        project=project, host=host, state=state, name=name, label=label, limit=limit, after=after
+    )
+    return Call("GET", path("vms"), reads(bodies.VMPage), asked)
+
+
+def get_vm(vm: str, *, project: str | None = None) -> Call[bodies.VMBody]:
+    """Return a VM as it is now, with its placement."""
+    return Call("GET", path("vms", vm), _read_vm, query(project=project))
+
+
+def delete_vm(vm: str, *, project: str | None = None) -> Call[bodies.VMBody]:
+    """Delete a VM; it is gone when its host has stopped it."""
+    return Call("DELETE", path("vms", vm), _read_vm, query(project=project))
+
+
+def start_vm(vm: str, *, project: str | None = None) -> Call[bodies.VMBody]:
+    """Want a VM running."""
+    return Call("POST", path("vms", vm, "start"), _read_vm, query(project=project))
+
+
+def stop_vm(vm: str, *, project: str | None = None) -> Call[bodies.VMBody]:
+    """Want a VM stopped; it keeps its host and its claim."""
+    return Call("POST", path("vms", vm, "stop"), _read_vm, query(project=project))
+
+
+def restart_vm(vm: str, *, project: str | None = None) -> Call[bodies.VMBody]:
+    """Stop and start a VM once."""
+    asked = query(project=project)
+    return Call("POST", path("vms", vm, "restart"), _read_vm, asked, repeatable=False)
+
+
+def resize_vm(
+    vm: str, amounts: bodies.ResizeVM, *, project: str | None = None
+) -> Call[bodies.VMBody]:
+    """Give a VM other amounts, on the host where it is."""
+    return Call("POST", path("vms", vm, "resize"), _read_vm, query(project=project), amounts)
+
+
+def migrate_vm(
+    vm: str, *, host: str | None = None, project: str | None = None
+) -> Call[bodies.VMBody]:
+    """Move a VM to a named host, or to where its strategy sends it."""
+    return Call(
+        "POST",
+        path("vms", vm, "migrate"),
+        _read_vm,
+        query(project=project),
+        bodies.MigrateVM(host=host),
+        repeatable=False,  # where a strategy chooses, twice is two moves
+    )
+
+
+def explain_vm(
+    vm: str, *, hosts: Sequence[str] = (), project: str | None = None
+) -> Call[bodies.ExplanationBody]:
+    """Return every host's verdict on a VM, or the verdicts of some hosts."""
+    read = reads(bodies.ExplanationBody)
+    asked = query(project=project, host=list(hosts))
+    return Call("GET", path("vms", vm, "explain"), read, asked)
+
+
+# Hosts
+
+
+def list_hosts(
+    *,
+    health: str | None = None,
+    admin: str | None = None,
+    zone: str | None = None,
+    limit: int | None = None,
+    after: str | None = None,
+) -> Call[bodies.HostPage]:
+    """Return one page of hosts."""
+    asked = query(health=health, admin=admin, zone=zone, limit=limit, after=after)
+    return Call("GET", path("hosts"), reads(bodies.HostPage), asked)
+
+
+def get_host(host: str) -> Call[bodies.HostBody]:
+    """Return a host as it is now."""
+    return Call("GET", path("hosts", host), _read_host)
+
+
+def scheduling_info(host: str) -> Call[bodies.SchedulingInfo]:
+    """Return the lines that describe a host to an operator."""
+    return Call("GET", path("hosts", host, "scheduling-info"), reads(bodies.SchedulingInfo))
+
+
+def cordon_host(host: str) -> Call[bodies.HostBody]:
+    """Place nothing new on a host."""
+    return Call("POST", path("hosts", host, "cordon"), _read_host)
+
+
+def uncordon_host(host: str) -> Call[bodies.HostBody]:
+    """Open a host again, and end its drain."""
+    return Call("POST", path("hosts", host, "uncordon"), _read_host)
+
+
+def drain_host(host: str) -> Call[bodies.DrainBody]:
+    """Cordon a host and move its VMs away, one at a time."""
+    return Call("POST", path("hosts", host, "drain"), _read_drain)
+
+
+def get_drain(host: str) -> Call[bodies.DrainBody]:
+    """Return how far a drain has come."""
+    return Call("GET", path("hosts", host, "drain"), _read_drain)
+
+
+def set_labels(host: str, labels: Mapping[str, str]) -> Call[bodies.HostBody]:
+    """Replace a host's labels."""
+    body = bodies.SetLabels(labels=dict(labels))
+    return Call("PUT", path("hosts", host, "labels"), _read_host, body=body)
+
+
+def confirm_dead(host: str, reason: str) -> Call[bodies.HostBody]:
+    """Give an operator's word that a host is off and stays off."""
+    body = bodies.ConfirmDead(reason=reason)
+    return Call("POST", path("hosts", host, "confirm-dead"), _read_host, body=body)
+
+
+def delete_host(host: str) -> Call[None]:
+    """Forget a host that has no VMs."""
+    return Call("DELETE", path("hosts", host), nothing)
+
+
+# Questions
+
+
+def dry_run(vm: bodies.DryRun) -> Call[Answer]:
+    """Place a VM without creating it."""
+    return Call("POST", f"{API}/placements:dry-run", _read_answer, body=vm)
+
+
+def dry_run_batch(vms: Sequence[CreateVM]) -> Call[bodies.AnswersBody]:
+    """Place VMs one after the other without creating them."""
+    read = reads(bodies.AnswersBody)
+    body = bodies.DryRunBatch(vms=list(vms))
+    return Call("POST", f"{API}/placements:dry-run-batch", read, body=body)
+
+
+def capacity(question: bodies.CapacityQuestion) -> Call[bodies.CapacityBody]:
+    """Count how many more copies of a VM fit."""
+    return Call("POST", path("capacity"), reads(bodies.CapacityBody), body=question)
+
+
+def strategies() -> Call[bodies.StrategiesBody]:
+    """Return the strategies and which one is the default."""
+    return Call("GET", path("strategies"), reads(bodies.StrategiesBody))
+
+
+# Projects and tokens
+
+
+def list_projects() -> Call[bodies.ProjectPage]:
+    """Return all projects that the caller may see."""
+    return Call("GET", path("projects"), reads(bodies.ProjectPage))
+
+
+def get_project(name: str) -> Call[bodies.ProjectBody]:
+    """Return a project and what it uses."""
+    return Call("GET", path("projects", name), _read_project)
+
+
+def create_project(
+    name: str, quota: bodies.QuotaBody | None = None, *, key: str | None = None
+) -> Call[bodies.ProjectBody]:
+    """Create a project."""
+    body = bodies.CreateProject(name=name, quota=quota or bodies.QuotaBody())
+    return Call("POST", path("projects"), _read_project, body=body, creates=True, key=key)
+
+
+def set_quota(name: str, quota: bodies.QuotaBody) -> Call[bodies.ProjectBody]:
+    """Replace a project's quota."""
+    body = bodies.SetQuota(quota=quota)
+    return Call("PUT", path("projects", name, "quota"), _read_project, body=body)
+
+
+def delete_project(name: str) -> Call[None]:
+    """Delete a project that has no VMs."""
+    return Call("DELETE", path("projects", name), nothing)
+
+
+def list_tokens() -> Call[bodies.TokenPage]:
+    """Return all tokens, without their secrets."""
+    return Call("GET", path("tokens"), reads(bodies.TokenPage))
+
+
+def create_token(token: bodies.CreateToken, *, key: str | None = None) -> Call[bodies.TokenBody]:
+    """Make a token; only this answer has its secret."""
+    # A secret is not kept, so an answer that was lost cannot be had again: never sent twice.
+    return Call(
+        "POST", path("tokens"), _read_token, body=token, creates=True, repeatable=False, key=key
+    )
+
+
+def delete_token(token: str) -> Call[None]:
+    """Make a token worthless."""
+    return Call("DELETE", path("tokens", token), nothing)
+
+
+def create_join_token(
+    *, host: str | None = None, expires_in_s: int = 3600, key: str | None = None
+) -> Call[bodies.TokenBody]:
+    """Make a one-time token with which one agent joins."""
+    body = bodies.CreateJoinToken(host=host, expires_in_s=expires_in_s)
+    return Call(
+        "POST", path("join-tokens"), _read_token, body=body, creates=True, repeatable=False, key=key
+    )
+
+
+def join(host: str, join_token: str) -> Call[bodies.JoinedBody]:
+    """Turn a one-time token into the credential of a host's agent."""
+    body = bodies.JoinBody(host=host)
+    return Call(
+        "POST",
+        path("agents", "join"),
+        reads(bodies.JoinedBody),
+        body=body,
+        repeatable=False,  # the token is spent by the first try
+        bearer=join_token,
+    )
+
+
+# Events, health
+
+
+def list_events(*, since: int | None = None, limit: int | None = None) -> Call[bodies.EventPage]:
+    """Return one page of events."""
+    return Call("GET", path("events"), reads(bodies.EventPage), query(since=since, limit=limit))
+
+
+def doctor() -> Call[bodies.DoctorBody]:
+    """Verify the invariants of the live database."""
+    return Call("GET", path("doctor"), reads(bodies.DoctorBody))
+
+
+def health() -> Call[bodies.HealthBody]:
+    """Say whether the process lives."""
+    return Call("GET", "/healthz", _read_health, accepts=(503,))
+
+
+def readiness() -> Call[bodies.HealthBody]:
+    """Say whether the server is ready, and else what it waits for."""
+    return Call("GET", "/readyz", _read_health, accepts=(503,))
+
+
+def metrics() -> Call[str]:
+    """Return the metrics as Prometheus reads them."""
+    return Call("GET", "/metrics", text)
+
+
+def openapi() -> Call[dict[str, Any]]:
+    """Return the OpenAPI document."""
+    return Call("GET", path("openapi.json"), reads(cast("type[dict[str, Any]]", dict)))

@@ -1,0 +1,241 @@
+"""`Client`: the API for code that waits. Its methods are the functions of `routes`."""
+
+import functools
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from random import Random, SystemRandom
+from types import TracebackType
+from typing import Concatenate, ParamSpec, Self, TypeVar
+
+import httpx
+
+from roost.base.clock import Clock, RealClock
+from roost.base.errors import RoostError, Unavailable
+from roost.base.ids import IdSource
+from roost.client import routes
+from roost.client.calls import Call
+from roost.client.carrying import answered, checked_server, checked_token, connection, lost
+from roost.client.conversation import (
+    Answered,
+    Lost,
+    Manner,
+    Outcome,
+    Patience,
+    Send,
+    Wait,
+    unreachable,
+)
+from roost.client.failures import error_of
+from roost.client.feed import SILENCE_S, EventFeed
+from roost.wire.bodies import EventBody, HostBody, VMBody
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _method(make: Callable[P, Call[T]]) -> Callable[Concatenate["Client", P], T]:
+    """Return the method that makes a call and sends it."""
+
+    @functools.wraps(make)
+    def method(client: "Client", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return client.send(make(*args, **kwargs))
+
+    return method
+
+
+def _wait(seconds: float) -> None:
+    threading.Event().wait(seconds)
+
+
+class Client:
+    """The API of one server. Use it as a context manager, or close it."""
+
+    def __init__(
+        self,
+        server: str,
+        token: str | None = None,
+        *,
+        patience: Patience = Patience(),  # noqa: B008 (frozen)
+        timeout_s: float = 60.0,
+        ca_file: str | None = None,
+        transport: httpx.BaseTransport | None = None,
+        clock: Clock | None = None,
+        wait: Callable[[float], None] = _wait,
+        random: Random | None = None,
+    ) -> None:
+        self.server = checked_server(server)
+        clock = clock or RealClock()
+        random = random or SystemRandom()
+        ids = IdSource(clock.wall_ms, random)
+        self._manner = Manner(
+            self.server,
+            checked_token(token),
+            patience,
+            clock.monotonic,
+            random,
+            functools.partial(ids.new, "key"),
+        )
+        self._wait = wait
+        settings = connection(self.server, timeout_s, ca_file)
+        self._http = httpx.Client(transport=transport, **settings)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def send(self, call: Call[T]) -> T:
+        """Send a call and return what its answer says."""
+        talk = self._manner.converse(call)
+        outcome: Outcome = None
+        while True:
+            try:
+                step = talk.send(outcome)
+            except StopIteration as done:
+                answer: T = done.value
+                return answer
+            outcome = None
+            if isinstance(step, Wait):
+                self._wait(step.seconds)
+            else:
+                outcome = self._exchange(step)
+
+    def _exchange(self, send: Send) -> Answered | Lost:
+        try:
+            response = self._http.request(
+                send.method,
+                send.path,
+                params=httpx.QueryParams(send.query),
+                headers=send.headers,
+                content=send.content,
+            )
+        except httpx.TransportError as error:
+            return lost(error)
+        return answered(response, response.content)
+
+    def events(
+        self, since: int | None = None, *, patience_s: float | None = 60.0
+    ) -> Iterator[EventBody]:
+        """Yield the events after a sequence as they happen, over any number of connections.
+
+        Gives up when no connection was had for `patience_s` (None: never).
+        """
+        feed = EventFeed(since, patience_s, self._manner.monotonic, self._manner.random)
+        while True:
+            problem: RoostError = unreachable(self.server, Lost("the stream ended", sent=True))
+            try:
+                yield from self._events(feed)
+            except httpx.TransportError as error:
+                problem = unreachable(self.server, lost(error))
+            except Unavailable as error:
+                problem = error
+            self._wait(feed.lost(problem))
+
+    def _events(self, feed: EventFeed) -> Iterator[EventBody]:
+        """Yield the events of one connection."""
+        send = feed.request(self._manner.token)
+        with self._http.stream(
+            send.method,
+            send.path,
+            params=httpx.QueryParams(send.query),
+            headers=send.headers,
+            timeout=httpx.Timeout(SILENCE_S, connect=5.0),
+        ) as response:
+            if response.status_code != 200:
+                error, _ = error_of(response.status_code, response.read())
+                raise error
+            feed.connected()
+            for line in response.iter_lines():
+                event = feed.take(line)
+                if event is not None:
+                    yield event
+
+    def all_vms(
+        self,
+        *,
+        project: str | None = None,
+        host: str | None = None,
+        state: str | None = None,
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Iterator[VMBody]:
+        """Yield every VM, page by page."""
+        after: str | None = None
+        while True:
+            page = self.list_vms(
+                project=project,
+                host=host,
+                state=state,
+                name=name,
+                labels=labels,
+                limit=1000,
+                after=after,
+            )
+            yield from page.vms
+            after = page.next
+            if after is None:
+                return
+
+    def all_hosts(
+        self, *, health: str | None = None, admin: str | None = None, zone: str | None = None
+    ) -> Iterator[HostBody]:
+        """Yield every host, page by page."""
+        after: str | None = None
+        while True:
+            page = self.list_hosts(health=health, admin=admin, zone=zone, limit=1000, after=after)
+            yield from page.hosts
+            after = page.next
+            if after is None:
+                return
+
+    create_vm = _method(routes.create_vm)
+    create_vms = _method(routes.create_vms)
+    list_vms = _method(routes.list_vms)
+    get_vm = _method(routes.get_vm)
+    delete_vm = _method(routes.delete_vm)
+    start_vm = _method(routes.start_vm)
+    stop_vm = _method(routes.stop_vm)
+    restart_vm = _method(routes.restart_vm)
+    resize_vm = _method(routes.resize_vm)
+    migrate_vm = _method(routes.migrate_vm)
+    explain_vm = _method(routes.explain_vm)
+    list_hosts = _method(routes.list_hosts)
+    get_host = _method(routes.get_host)
+    scheduling_info = _method(routes.scheduling_info)
+    cordon_host = _method(routes.cordon_host)
+    uncordon_host = _method(routes.uncordon_host)
+    drain_host = _method(routes.drain_host)
+    get_drain = _method(routes.get_drain)
+    set_labels = _method(routes.set_labels)
+    confirm_dead = _method(routes.confirm_dead)
+    delete_host = _method(routes.delete_host)
+    dry_run = _method(routes.dry_run)
+    dry_run_batch = _method(routes.dry_run_batch)
+    capacity = _method(routes.capacity)
+    strategies = _method(routes.strategies)
+    list_projects = _method(routes.list_projects)
+    get_project = _method(routes.get_project)
+    create_project = _method(routes.create_project)
+    set_quota = _method(routes.set_quota)
+    delete_project = _method(routes.delete_project)
+    list_tokens = _method(routes.list_tokens)
+    create_token = _method(routes.create_token)
+    delete_token = _method(routes.delete_token)
+    create_join_token = _method(routes.create_join_token)
+    join = _method(routes.join)
+    list_events = _method(routes.list_events)
+    doctor = _method(routes.doctor)
+    health = _method(routes.health)
+    readiness = _method(routes.readiness)
+    metrics = _method(routes.metrics)
+    openapi = _method(routes.openapi)

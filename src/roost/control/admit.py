@@ -1,0 +1,551 @@
+"""Create VMs: place in memory, claim in the ledger, answer. The first step of every VM's life.
+
+    ask -> place on the roster -> claim with all others that wait -> kept: answer
+                 ^                        |
+                 +--- catch up, release <-+ stale (bounded, then placement_contended)
+
+Everything that arrives while a commit is under way shares the next one. A VM is charged to the
+roster when it is proposed, so two asks of one batch never see the same room.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import msgspec
+
+from roost.base.clock import Clock
+from roost.base.errors import (
+    Conflict,
+    Forbidden,
+    InvalidRequest,
+    NoFit,
+    NotFound,
+    PlacementContended,
+    QuotaExceeded,
+    RoostError,
+)
+from roost.base.ids import IdSource
+from roost.control.access import Principal
+from roost.control.finding import find_vm
+from roost.control.follower import Follower
+from roost.control.grouping import Grouping
+from roost.control.proposing import counters_of, selected_line
+from roost.control.roster import HostEntry, Roster, labels_text
+from roost.control.telemetry import Telemetry
+from roost.control.views import placement_body, placement_text, vm_body
+from roost.ledger.claims import KEPT, Outcome, Proposal, Verdict
+from roost.ledger.rows import ClaimRow, VMRow
+from roost.ledger.store import Store
+from roost.ledger.transaction import row_json
+from roost.model.flow import Placement, PlaceRequest, Rejection
+from roost.placement.group import place_group
+from roost.placement.strategies import strategy_named
+from roost.wire.answers import rejection_json
+from roost.wire.bodies import BatchBody, BatchItem, CreateVM, CreateVMs, VMBody
+from roost.wire.translate import constraints_of, demand_of
+
+log = logging.getLogger("roost.admit")
+
+#: Times that a VM is placed again before it is called contended.
+MOST_TRIES = 8
+#: Creates that share a commit.
+MOST_TOGETHER = 512
+_encode = msgspec.json.Encoder().encode
+
+
+class Created(NamedTuple):
+    """A VM that exists now, or that the same idempotency key made before."""
+
+    vm: VMBody
+    replayed: bool
+
+
+class CreatedMany(NamedTuple):
+    """What became of a batch."""
+
+    batch: BatchBody
+    replayed: bool
+
+
+@dataclass(slots=True)
+class Ask:
+    """One VM on its way: what was asked, where it would go, and who waits for the answer."""
+
+    body: CreateVM
+    actor: str
+    request: PlaceRequest
+    vm_id: str
+    groups: tuple[str, ...]
+    rules: int | None
+    key: tuple[str, str, str] | None
+    strategy: str
+    begun: float
+    tries: int = 0
+    placement: Placement | None = None
+    rejection: Rejection | None = None
+    charged: bool = False
+    entry: HostEntry | None = None  # of the placement, with the generations that it rests on
+    host_generation: int = 0
+    group_generations: tuple[tuple[str, int], ...] = ()
+    row: VMRow | None = None
+    error: RoostError | None = None
+    replay: str = ""  # the id of the VM that the key made before
+    done: asyncio.Future[None] | None = None
+    line: str = field(default="", repr=False)
+
+
+class Admit:
+    """Creates VMs for one process."""
+
+    def __init__(
+        self,
+        store: Store,
+        roster: Roster,
+        follower: Follower,
+        grouping: Grouping,
+        clock: Clock,
+        ids: IdSource,
+        telemetry: Telemetry,
+    ) -> None:
+        self._store, self._roster, self._follower = store, roster, follower
+        self._grouping, self._clock, self._ids, self._telemetry = grouping, clock, ids, telemetry
+        self._waiting: list[Ask] = []
+        self._committer: asyncio.Task[None] | None = None
+        self._placing = asyncio.Lock()  # one batch is between proposal and verdict at a time
+        self._refusals: dict[object, Rejection] = {}
+        self._refusals_version = -1
+
+    # Asking
+
+    async def create(
+        self, body: CreateVM, who: Principal, key: str | None, digest: bytes
+    ) -> Created:
+        """Create one VM."""
+        ask = await self._prepare(body, who, self._scoped(who, key, digest), self._ids.new("vm"))
+        ask.done = asyncio.get_running_loop().create_future()
+        self._waiting.append(ask)
+        if self._committer is None or self._committer.done():
+            self._committer = asyncio.create_task(self._commit_waiting())
+        await ask.done
+        self._telemetry.latency.observe(self._clock.monotonic() - ask.begun)
+        if ask.replay:
+            return Created(await self._replayed(ask), replayed=True)
+        if ask.error is not None:
+            raise ask.error
+        assert ask.row is not None
+        placement = placement_body(ask.placement) if ask.placement is not None else None
+        return Created(vm_body(ask.row, self._roster, placement, body), replayed=False)
+
+    async def create_many(
+        self, body: CreateVMs, who: Principal, key: str | None, digest: bytes
+    ) -> CreatedMany:
+        """Create many VMs, each by itself or all or none of them."""
+        names = {(vm.project, vm.name) for vm in body.vms}
+        if len(names) != len(body.vms):
+            raise InvalidRequest("a VM's name is in the batch twice")
+        ids = self._ids.many("vm", len(body.vms))
+        asks: list[Ask] = []
+        items: list[Ask | RoostError] = []
+        for index, (vm, vm_id) in enumerate(zip(body.vms, ids, strict=True)):
+            scoped = self._scoped(who, f"{key}#{index}" if key else None, digest)
+            try:
+                ask = await self._prepare(vm, who, scoped, vm_id)
+            except RoostError as error:
+                if body.atomic:
+                    raise
+                items.append(error)
+                continue
+            items.append(ask)
+            asks.append(ask)
+        if body.atomic:
+            await self._commit_atomic(asks)
+        else:
+            for start in range(0, len(asks), 2 * MOST_TOGETHER):
+                await self._commit(asks[start : start + 2 * MOST_TOGETHER], one_by_one=False)
+        return CreatedMany(await self._batch_body(body, items), _all_replayed(asks))
+
+    def _scoped(
+        self, who: Principal, key: str | None, digest: bytes
+    ) -> tuple[str, str, str] | None:
+        return None if key is None else (f"vm:{who.project or who.name}", key, digest.hex())
+
+    async def _prepare(
+        self, body: CreateVM, who: Principal, key: tuple[str, str, str] | None, vm_id: str
+    ) -> Ask:
+        """Turn a body into an ask; what is wrong with it is said here."""
+        if who.project is not None and body.project != who.project:
+            raise NotFound(f"no project {body.project!r}", project=body.project)
+        if who.role == "viewer":
+            raise Forbidden("a viewer cannot create VMs")
+        strategy = strategy_named(body.strategy or self._roster.engine.default_strategy)
+        groups: tuple[str, ...] = ()
+        if body.groups or body.affinity or body.labels:
+            groups = await self._grouping.groups_for(body, who.name)
+        return Ask(
+            body,
+            who.name,
+            PlaceRequest(
+                body.name,
+                demand_of(body.demand),
+                constraints_of(body.constraints),
+                groups,
+                strategy.name,
+                None,
+                body.priority,
+                body.project,
+            ),
+            vm_id,
+            groups,
+            self._roster.rules if body.labels else None,
+            key,
+            strategy.name,
+            self._clock.monotonic(),
+        )
+
+    # Committing
+
+    async def _commit_waiting(self) -> None:
+        """Commit what waits, again and again, until nothing does."""
+        while self._waiting:
+            batch, self._waiting = self._waiting[:MOST_TOGETHER], self._waiting[MOST_TOGETHER:]
+            try:
+                await self._commit(batch, one_by_one=True)
+            except RoostError as error:
+                for ask in batch:
+                    ask.error = error
+            except Exception as error:
+                for ask in batch:
+                    if ask.done is not None and not ask.done.done():
+                        ask.done.set_exception(error)
+                raise
+            for ask in batch:
+                if ask.done is not None and not ask.done.done():
+                    ask.done.set_result(None)
+
+    async def _commit(self, batch: list[Ask], *, one_by_one: bool) -> None:
+        """Place and claim until every ask has its answer."""
+        rest = batch
+        async with self._placing:
+            while rest:
+                await self._place(rest, one_by_one=one_by_one)
+                proposals = [self._propose(ask) for ask in rest if ask.error is None]
+                asks = [ask for ask in rest if ask.error is None]
+                if not asks:
+                    return
+                outcomes = await self._claim(asks, proposals, atomic=False)
+                rest = self._settle(asks, outcomes)
+                if rest:
+                    await self._follower.catch_up()
+
+    async def _claim(
+        self, asks: list[Ask], proposals: list[Proposal], *, atomic: bool
+    ) -> list[Outcome]:
+        try:
+            return await self._store.claim(
+                proposals, [ask.actor for ask in asks], self._follower.applied, atomic=atomic
+            )
+        except BaseException:
+            # Not kept, or not known: the ledger decides, and its events will charge what is kept.
+            for ask in asks:
+                self._release(ask)
+            raise
+
+    async def _place(self, asks: list[Ask], *, one_by_one: bool) -> None:
+        """Give every ask a placement or a rejection, and charge the roster."""
+        if one_by_one:
+            for ask in asks:
+                self._place_one(ask)
+        else:
+            self._place_all(asks)
+        refused = [ask for ask in asks if ask.rejection is not None]
+        if refused and self._store.shared and not all(ask.tries for ask in refused):
+            # Somebody else may have made room that this process has not heard of yet.
+            before = self._roster.room
+            await self._follower.catch_up()
+            if self._roster.room != before:
+                for ask in refused:
+                    self._place_one(ask)
+        for ask in asks:
+            if ask.rejection is None:
+                continue
+            if ask.body.on_no_fit == "fail":
+                ask.error = no_fit(ask.rejection)
+                self._telemetry.placed(ask.strategy, "refused")
+
+    def _place_one(self, ask: Ask) -> None:
+        roster = self._roster
+        ask.rejection = None
+        placement = roster.engine.find(ask.request, runners_up=2)
+        if placement is None:
+            ask.placement, ask.rejection = None, self._reject(ask.request)
+            return
+        ask.placement = placement
+        fleet = roster.fleet
+        request = ask.request
+        fleet.apply(
+            f"{ask.vm_id}:run",
+            placement.host_number,
+            fleet.vector(request.demand),
+            fleet.terms.number(request.terms),
+            fleet.groups.set_number(request.groups),
+            sum(1 << position for position in placement.devices),
+            sum(1 << position for position in placement.cells),
+        )
+        if strategy_named(placement.strategy).turns:
+            roster.engine.cursor = placement.cursor
+        ask.charged = True
+        self._note_generations(ask)
+        if log.isEnabledFor(logging.INFO):
+            ask.line = selected_line(fleet, placement.host_number, placement.host, request.name)
+
+    def _place_all(self, asks: list[Ask]) -> None:
+        """Place many at once; they are named by claim in the fleet, by name to their owners."""
+        requests = [replace(ask.request, name=f"{ask.vm_id}:run") for ask in asks]
+        names = {request.name: ask.request for request, ask in zip(requests, asks, strict=True)}
+        answers = self._roster.engine.place_batch(
+            requests, lambda request: self._reject(names[request.name])
+        )
+        for ask, answer in zip(asks, answers, strict=True):
+            if isinstance(answer, Rejection):
+                ask.placement, ask.rejection = None, answer
+            else:
+                ask.placement, ask.rejection = answer._replace(vm=ask.request.name), None
+                ask.charged = True
+                self._note_generations(ask)
+
+    def _note_generations(self, ask: Ask) -> None:
+        """Note what a placement rests on at once: an event that comes next may change it."""
+        assert ask.placement is not None
+        ask.entry = self._roster.by_fleet_row[ask.placement.host_number]
+        ask.host_generation = ask.entry.generation
+        ask.group_generations = self._group_generations(ask)
+
+    def _group_generations(self, ask: Ask) -> tuple[tuple[str, int], ...]:
+        return tuple((group, self._roster.groups[group].generation) for group in ask.groups)
+
+    def _reject(self, request: PlaceRequest) -> Rejection:
+        """Explain a refusal; the same question on an unchanged fleet has the same answer."""
+        engine = self._roster.engine
+        if self._refusals_version != engine.fleet.version:
+            self._refusals.clear()
+            self._refusals_version = engine.fleet.version
+        key = (request.demand, request.terms, request.groups, request.strategy)
+        found = self._refusals.get(key)
+        if found is None:
+            found = engine.reject(request)
+            # Explaining tries fixes on the fleet and takes them back, which counts as changes.
+            self._refusals_version = engine.fleet.version
+            self._refusals[key] = found
+        return replace(found, vm=request.name)
+
+    def _propose(self, ask: Ask) -> Proposal:
+        body, request = ask.body, ask.request
+        demand = request.demand
+        ask.row = VMRow(
+            id=ask.vm_id,
+            project=body.project,
+            name=body.name,
+            asked=row_json(body),
+            labels=labels_text(body.labels) if body.labels else "",
+            cpu_milli=demand.cpu_milli,
+            memory_bytes=demand.memory_bytes,
+            disk_bytes=demand.disk_bytes,
+            strategy=ask.strategy,
+            priority=body.priority,
+            on_no_fit=body.on_no_fit,
+            restart=body.restart,
+            desired="running" if body.start else "stopped",
+            generation=1,
+            created_ms=self._clock.wall_ms(),
+        )
+        if ask.placement is None:
+            assert ask.rejection is not None
+            ask.row.pending = row_json(rejection_json(ask.rejection))
+            groups = self._group_generations(ask)
+            return Proposal(ask.row, groups=groups, rules=ask.rules, key=ask.key)
+        entry = ask.entry
+        assert entry is not None
+        ask.row.host = entry.number
+        counters = counters_of(demand, ask.placement)
+        claim = ClaimRow(
+            id=f"{ask.vm_id}:run",
+            vm=ask.vm_id,
+            host=entry.number,
+            kind="run",
+            cpu_milli=demand.cpu_milli,
+            memory_bytes=demand.memory_bytes,
+            disk_bytes=demand.disk_bytes,
+            counters=row_json(dict(counters)) if counters else "",
+            devices=sum(1 << position for position in ask.placement.devices),
+            cells=sum(1 << position for position in ask.placement.cells),
+        )
+        return Proposal(
+            ask.row,
+            claim,
+            ask.host_generation,
+            counters,
+            ask.group_generations,
+            ask.rules,
+            placement_text(ask.placement),
+            ask.key,
+        )
+
+    def _settle(self, asks: list[Ask], outcomes: Sequence[Outcome]) -> list[Ask]:
+        """Take the verdicts over; return those that must be placed again."""
+        again = []
+        kept = 0
+        for ask, outcome in zip(asks, outcomes, strict=True):
+            if outcome is KEPT:
+                kept += 1
+                self._kept(ask)
+                continue
+            self._release(ask)
+            if outcome.verdict is Verdict.STALE:
+                self._telemetry.conflict(outcome.detail.partition(":")[0])
+                ask.tries += 1
+                ask.rules = self._roster.rules if ask.body.labels else None
+                if ask.tries < MOST_TRIES:
+                    again.append(ask)
+                    continue
+            ask.error = _error_of(ask, outcome)
+            if outcome.verdict is Verdict.REPLAYED:
+                ask.replay = outcome.detail
+            else:
+                self._telemetry.placed(ask.strategy, outcome.verdict.value)
+        if asks and asks[0].done is None:
+            log.info("Placed %d of %d VMs of a batch", kept, len(asks))
+        return again
+
+    def _kept(self, ask: Ask) -> None:
+        if ask.placement is None:
+            self._telemetry.placed(ask.strategy, "queued")
+            log.info("VM '%s' waits: %s", ask.body.name, ask.rejection and ask.rejection.message)
+            return
+        self._telemetry.placed(ask.strategy, "placed")
+        if ask.line:
+            log.info("Scheduling VM '%s' using %s strategy", ask.body.name, ask.strategy)
+            log.info(ask.line)
+        elif ask.done is None and log.isEnabledFor(logging.DEBUG):
+            log.debug("Scheduling VM '%s' using %s strategy", ask.body.name, ask.strategy)
+            host = ask.placement
+            line = selected_line(self._roster.fleet, host.host_number, host.host, ask.body.name)
+            log.debug(line)
+
+    def _release(self, ask: Ask) -> None:
+        if ask.charged:
+            self._roster.release(f"{ask.vm_id}:run")
+            ask.charged = False
+
+    async def _commit_atomic(self, asks: list[Ask]) -> None:
+        """Place all or none, with the exact search where greedy placing fails."""
+        requests = [replace(ask.request, name=f"{ask.vm_id}:run") for ask in asks]
+        async with self._placing:
+            for _ in range(MOST_TRIES):
+                answer = place_group(self._roster.engine, requests)
+                if answer.rejection is not None:
+                    refused = answer.rejection.vm
+                    named = next(ask for ask in asks if f"{ask.vm_id}:run" == refused)
+                    raise no_fit(replace(answer.rejection, vm=named.request.name))
+                for ask, placement in zip(asks, answer.placements, strict=True):
+                    self._roster.engine.commit(
+                        replace(ask.request, name=f"{ask.vm_id}:run"), placement
+                    )
+                    ask.placement = placement._replace(vm=ask.request.name)
+                    ask.charged = True
+                    self._note_generations(ask)
+                proposals = [self._propose(ask) for ask in asks]
+                outcomes = await self._claim(asks, proposals, atomic=True)
+                if all(outcome is KEPT for outcome in outcomes):
+                    self._settle(asks, outcomes)
+                    return
+                for ask, outcome in zip(asks, outcomes, strict=True):
+                    self._release(ask)
+                    if outcome is not KEPT and outcome.verdict is not Verdict.STALE:
+                        if outcome.verdict is Verdict.REPLAYED:
+                            ask.replay = outcome.detail
+                            continue
+                        raise _error_of(ask, outcome)
+                if all(ask.replay for ask in asks):
+                    return
+                await self._follower.catch_up()
+            raise PlacementContended("other writers took the room each time")
+
+    # Answers
+
+    async def _replayed(self, ask: Ask) -> VMBody:
+        vm = await find_vm(self._store, ask.replay)
+        if vm is None:
+            raise Conflict(
+                f"the idempotency key made VM {ask.replay!r}, which was deleted since",
+                vm=ask.replay,
+            )
+        return vm_body(vm, self._roster)
+
+    async def _batch_body(self, body: CreateVMs, items: list[Ask | RoostError]) -> BatchBody:
+        results = []
+        created = queued = 0
+        for vm, item in zip(body.vms, items, strict=True):
+            if isinstance(item, RoostError):
+                results.append(BatchItem(name=vm.name, error=error_json(item)))
+            elif item.replay:
+                found = await find_vm(self._store, item.replay)
+                host = self._roster.host_name(found.host) if found is not None else None
+                results.append(BatchItem(name=vm.name, id=item.replay, host=host))
+                created += 1
+            elif item.error is not None:
+                results.append(BatchItem(name=vm.name, error=error_json(item.error)))
+            elif item.placement is not None:
+                host = item.placement.host
+                results.append(BatchItem(name=vm.name, id=item.vm_id, host=host, state="starting"))
+                created += 1
+            else:
+                results.append(BatchItem(name=vm.name, id=item.vm_id, state="pending"))
+                queued += 1
+        failed = len(results) - created - queued
+        return BatchBody(results=results, created=created, queued=queued, failed=failed)
+
+
+def _all_replayed(asks: list[Ask]) -> bool:
+    return bool(asks) and all(ask.replay for ask in asks)
+
+
+def error_json(error: RoostError) -> dict[str, object]:
+    """Return what stands under `error` in the one shape of errors."""
+    shape = error.as_json()["error"]
+    assert isinstance(shape, dict)
+    return shape
+
+
+def no_fit(rejection: Rejection) -> NoFit:
+    """Return the error that a create which must not wait ends with."""
+    return NoFit(rejection.code.value, rejection.message, rejection_json(rejection))
+
+
+def _error_of(ask: Ask, outcome: Outcome) -> RoostError:
+    body = ask.body
+    match outcome.verdict:
+        case Verdict.NAME_TAKEN:
+            return Conflict(
+                f"project {body.project!r} has a VM named {body.name!r} already", vm=body.name
+            )
+        case Verdict.NO_PROJECT:
+            return NotFound(f"no project {body.project!r}", project=body.project)
+        case Verdict.QUOTA:
+            listed = ", ".join(outcome.quota) or "a limit"
+            return QuotaExceeded(
+                f"project {body.project!r} has no quota left for {body.name!r}: {listed}",
+                project=body.project,
+                limits=outcome.quota,
+            )
+        case Verdict.KEY_REUSED:
+            return Conflict(
+                "the idempotency key was used before with another body",
+                hint="Maybe use a new key.",
+            )
+    return PlacementContended(
+        f"other writers took the room for {body.name!r} each of {MOST_TRIES} times",
+        vm=body.name,
+    )

@@ -1,0 +1,73 @@
+"""The end of a VM: tombstones, and what is removed once an agent has said that it is gone."""
+
+from sqlalchemy import select
+
+from roost.control.charging import claims_of, forget_members, release
+from roost.ledger.rows import Changes, ClaimRow, VMRow
+from roost.ledger.tables import claims, projects, tombstones, vms
+from roost.ledger.transaction import Tx
+
+
+def order_grave(tx: Tx, vm: VMRow, host: int, changes: Changes) -> None:
+    """Tell a host to destroy its copy of a VM."""
+    row = {
+        "vm": vm.id,
+        "host": host,
+        "generation": vm.generation,
+        "project": vm.project,
+        "created_ms": tx.at_ms,
+    }
+    where = (tombstones.c.vm == vm.id, tombstones.c.host == host)
+    if tx.update(tombstones, *where, generation=vm.generation) is None:
+        tx.insert(tombstones, row)
+    changes.setdefault("tombstones", {})[f"{vm.id}|{host}"] = row
+
+
+def bury(tx: Tx, vm: VMRow, note: str = "") -> None:
+    """Remove a deleted VM: claims, membership, quota, tombstone of its host, row."""
+    changes: Changes = {"vms": {vm.id: None}, "claims": {}}
+    for claim in claims_of(tx, vm.id).values():
+        if claim.kind == "hold":
+            continue  # an earlier host still has to clean up
+        release(tx, claim)
+        changes["claims"][claim.id] = None
+    uncharge_project(tx, vm)
+    forget_members(tx, vm.id, changes)
+    graves = tx.rows(select(tombstones).where(tombstones.c.vm == vm.id))
+    for grave in graves:
+        if grave["host"] == vm.host:
+            where = (tombstones.c.vm == vm.id, tombstones.c.host == grave["host"])
+            tx.delete(tombstones, *where)
+            changes.setdefault("tombstones", {})[f"{vm.id}|{grave['host']}"] = None
+    tx.delete(vms, vms.c.id == vm.id)
+    tx.event("vm.deleted", f"vm/{vm.id}", changes, project=vm.project, note=note)
+
+
+def clear_tombstone(tx: Tx, vm_id: str, host: int) -> None:
+    """An old host has cleaned up: its tombstone and what was held there go."""
+    found = tx.row(select(tombstones).where(tombstones.c.vm == vm_id, tombstones.c.host == host))
+    if found is None:
+        return
+    changes: Changes = {"tombstones": {f"{vm_id}|{host}": None}}
+    held = select(claims).where(
+        claims.c.vm == vm_id, claims.c.host == host, claims.c.kind == "hold"
+    )
+    row = tx.row(held)
+    if row is not None:
+        release(tx, ClaimRow(**row))
+        changes["claims"] = {row["id"]: None}
+    tx.delete(tombstones, tombstones.c.vm == vm_id, tombstones.c.host == host)
+    tx.event("vm.cleaned", f"vm/{vm_id}", changes, project=found["project"])
+
+
+def uncharge_project(tx: Tx, vm: VMRow) -> None:
+    """Give a VM's quota back."""
+    p = projects.c
+    tx.update(
+        projects,
+        p.name == vm.project,
+        cpu_milli_used=p.cpu_milli_used - vm.cpu_milli,
+        memory_bytes_used=p.memory_bytes_used - vm.memory_bytes,
+        disk_bytes_used=p.disk_bytes_used - vm.disk_bytes,
+        vms_used=p.vms_used - 1,
+    )

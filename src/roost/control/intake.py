@@ -1,0 +1,200 @@
+"""Agents' reports into the ledger: what was seen, and what follows from it.
+
+Reports of many agents that come together share a transaction. A report counts only if its
+generation is not older than what was seen before, so one that was delayed or repeated changes
+nothing. What follows from a report:
+
+    absent                        a deleted VM is over: row, claims and tombstone go
+    moved    by a move's source   the VM belongs to the target now; the source is told to clean up
+    ready    by a move's target   the source may begin to send
+    running  by a move's target   the move is over
+    capacity refusal              a VM that never ran is placed elsewhere
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+
+from roost.base.clock import Clock
+from roost.base.errors import Unavailable
+from roost.control.burying import bury, clear_tombstone
+from roost.control.moving import abandon_move, begin_sending, finish_move, switch_over
+from roost.control.resizing import settle_resize
+from roost.ledger.rows import VMRow
+from roost.ledger.store import Store
+from roost.ledger.tables import hosts, samples, vms
+from roost.ledger.transaction import Tx, row_json
+from roost.wire.agentlink import HeldVM, SampleInfo, SeenVM
+
+log = logging.getLogger("roost.intake")
+
+_MOST_TOGETHER = 1000
+_RETRY_S = 1.0
+
+
+@dataclass(slots=True)
+class _Sighting:
+    host: int
+    seen: SeenVM
+
+
+class Intake:
+    """Takes reports and writes them down in batches."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self._sightings: list[_Sighting] = []
+        self._held: dict[int, str] = {}
+        self._samples: list[dict[str, Any]] = []
+        self._arrived = asyncio.Event()
+
+    def report(self, host: int, seen: list[SeenVM], held: list[HeldVM] | None) -> None:
+        """Take what a host's agent saw; it is written soon."""
+        self._sightings += [_Sighting(host, vm) for vm in seen]
+        if held is not None:
+            self._held[host] = row_json(held)
+        self._arrived.set()
+
+    def sample(self, host: int, readings: list[SampleInfo]) -> None:
+        """Take readings; they are written soon and kept for a while."""
+        self._samples += [
+            {
+                "host": host,
+                "vm": reading.vm,
+                "at_ms": reading.at_ms,
+                "cpu_milli": reading.cpu_milli,
+                "memory_bytes": reading.memory_bytes,
+                "disk_bytes": reading.disk_bytes,
+            }
+            for reading in readings
+        ]
+        self._arrived.set()
+
+    async def run(self) -> None:
+        """Write what arrives until cancelled."""
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            while self._sightings or self._held or self._samples:
+                sightings = self._sightings[:_MOST_TOGETHER]
+                held, self._held = self._held, {}
+                readings, self._samples = self._samples, []
+                del self._sightings[:_MOST_TOGETHER]
+                try:
+                    await self._store.write(
+                        lambda tx: _write(tx, sightings, held, readings),  # noqa: B023
+                        "agent",
+                    )
+                except Unavailable as error:
+                    # Nothing is lost: it is written when the database is back.
+                    log.warning("reports wait for the database: %s", error.message)
+                    self._sightings = sightings + self._sightings
+                    self._held = {**held, **self._held}
+                    self._samples = readings + self._samples
+                    del self._samples[:-100_000]
+                    await self._clock.sleep(_RETRY_S)
+
+
+def _write(
+    tx: Tx, sightings: list[_Sighting], held: dict[int, str], readings: list[dict[str, Any]]
+) -> None:
+    for host, seen in _latest(sightings).items():
+        _take(tx, host[0], seen)
+    for number, text in held.items():
+        found = tx.row(select(hosts).where(hosts.c.number == number))
+        if found is not None and found["held"] != text:
+            row = tx.update(hosts, hosts.c.number == number, held=text)
+            tx.event(
+                "host.held", f"host/{found['name']}", {"hosts": {str(number): row}},
+                note="VMs that are on no list",
+            )  # fmt: skip
+    if readings:
+        unique = {(r["host"], r["vm"], r["at_ms"]): r for r in readings}
+        known = select(samples.c.host, samples.c.vm, samples.c.at_ms).where(
+            samples.c.at_ms.in_({r["at_ms"] for r in readings})
+        )
+        for taken in tx.connection.execute(known):
+            unique.pop((taken.host, taken.vm, taken.at_ms), None)
+        if unique:
+            tx.connection.execute(samples.insert(), list(unique.values()))
+
+
+def _latest(sightings: list[_Sighting]) -> dict[tuple[int, str], SeenVM]:
+    """Return the last word on each VM of each host, in the order of VMs for the locks' sake."""
+    found: dict[tuple[int, str], SeenVM] = {}
+    for sighting in sightings:
+        key = (sighting.host, sighting.seen.id)
+        before = found.get(key)
+        if before is None or sighting.seen.generation >= before.generation:
+            found[key] = sighting.seen
+    return dict(sorted(found.items(), key=lambda item: (item[0][1], item[0][0])))
+
+
+def _take(tx: Tx, host: int, seen: SeenVM) -> None:
+    found = tx.row(select(vms).where(vms.c.id == seen.id).with_for_update())
+    if found is None:
+        if seen.seen == "absent":
+            clear_tombstone(tx, seen.id, host)
+        return
+    vm = VMRow(**found)
+    if seen.generation > vm.generation:
+        return  # nobody asked for that; the next list will say what is wanted
+    if host == vm.host:
+        _take_from_host(tx, vm, seen)
+    elif host == vm.target:
+        _take_from_target(tx, vm, seen)
+    elif seen.seen == "absent":
+        clear_tombstone(tx, seen.id, host)
+
+
+def _take_from_host(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
+    if seen.seen == "absent":
+        if vm.desired == "absent":
+            bury(tx, vm)
+        return
+    if seen.generation < vm.observed_generation:
+        return  # an older report, late
+    if seen.seen == "moved":
+        if vm.phase == "moving" and seen.generation == vm.generation:
+            switch_over(tx, vm)
+        return
+    problem = None
+    if seen.seen == "failed":
+        problem = row_json(
+            {"code": seen.code, "message": seen.message, "generation": seen.generation}
+        )
+    changed = (vm.observed, vm.observed_generation, vm.problem) != (
+        seen.seen,
+        seen.generation,
+        problem,
+    )
+    if not changed:
+        return
+    row = tx.update(
+        vms,
+        vms.c.id == vm.id,
+        observed=seen.seen,
+        observed_generation=seen.generation,
+        problem=problem,
+    )
+    assert row is not None
+    vm = VMRow(**row)
+    kind = f"vm.{seen.seen}"
+    tx.event(kind, f"vm/{vm.id}", {"vms": {vm.id: vm}}, project=vm.project, note=seen.message)
+    if seen.generation == vm.generation and seen.seen in ("running", "stopped"):
+        if vm.phase == "landing":
+            vm = finish_move(tx, vm)
+        if vm.generation > 1:  # a first generation was never resized
+            settle_resize(tx, vm)
+
+
+def _take_from_target(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
+    if seen.generation < vm.generation or vm.phase not in ("preparing", "moving"):
+        return
+    if seen.seen == "ready" and vm.phase == "preparing":
+        begin_sending(tx, vm)
+    elif seen.seen == "failed" and vm.phase == "preparing":
+        abandon_move(tx, vm, f"{seen.code}: {seen.message}")

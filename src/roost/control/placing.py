@@ -1,0 +1,188 @@
+"""Give a VM that exists a host: from the queue, after a loss, or as the target of a move.
+
+Same path as a create, one VM at a time: decide on the roster, claim in a transaction that compares
+again, and on a loss catch up and decide anew.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import msgspec
+
+from roost.base.errors import PlacementContended
+from roost.control.charging import advance_groups, charge, group_checks_hold
+from roost.control.follower import Follower
+from roost.control.proposing import counters_of
+from roost.control.roster import Roster, asked_of
+from roost.control.views import placement_text
+from roost.ledger.rows import Changes, ClaimRow, VMRow
+from roost.ledger.store import Store
+from roost.ledger.tables import decisions
+from roost.ledger.transaction import Tx, row_json
+from roost.model.flow import Placement, PlaceRequest, Rejection
+from roost.placement.strategies import strategy_named
+from roost.wire.translate import constraints_of, demand_of
+
+_MOST_TRIES = 8
+
+
+class Lost(Exception):
+    """Something that the placement depended on has moved on."""
+
+
+def request_of(vm: VMRow, roster: Roster) -> PlaceRequest:
+    """Return what a VM asks for now."""
+    asked = asked_of(vm)
+    demand = replace(
+        demand_of(asked.demand),
+        cpu_milli=vm.cpu_milli,
+        memory_bytes=vm.memory_bytes,
+        disk_bytes=vm.disk_bytes,
+    )
+    return PlaceRequest(
+        vm.name,
+        demand,
+        constraints_of(asked.constraints),
+        roster.groups_of.get(vm.id, ()),
+        vm.strategy,
+        None,
+        vm.priority,
+        vm.project,
+    )
+
+
+def find_host(
+    roster: Roster,
+    vm: VMRow,
+    *,
+    only: str | None = None,
+    never: tuple[str, ...] = (),
+    explain: bool = True,
+) -> Placement | Rejection | None:
+    """Decide where a VM would go if it were nowhere; nothing changes."""
+    request = request_of(vm, roster)
+    if only is not None or never:
+        constraints = request.constraints
+        if only is not None:
+            constraints = replace(constraints, pinned=(only,))
+        constraints = replace(constraints, excluded=(*constraints.excluded, *never))
+        request = replace(request, constraints=constraints)
+    fleet = roster.fleet
+    number = fleet.vms.numbers.get(f"{vm.id}:run")
+    if number is None:
+        return _decide(roster, request, explain=explain)
+    # Its own claim must not stand in its way: neither its amounts nor its place in its groups.
+    mark, version = fleet.mark(), fleet.version
+    fleet.remove(number)
+    try:
+        return _decide(roster, request, explain=explain)
+    finally:
+        fleet.undo(mark)
+        fleet.version = version
+
+
+def _decide(
+    roster: Roster, request: PlaceRequest, *, explain: bool
+) -> Placement | Rejection | None:
+    found = roster.engine.find(request, runners_up=2)
+    if found is not None or not explain:
+        return found
+    return roster.engine.reject(request)
+
+
+def claim_row(vm: VMRow, roster: Roster, placement: Placement, kind: str) -> ClaimRow:
+    """Return the claim that makes a placement durable."""
+    demand = request_of(vm, roster).demand
+    counters = counters_of(demand, placement)
+    return ClaimRow(
+        id=f"{vm.id}:{kind}",
+        vm=vm.id,
+        host=roster.by_fleet_row[placement.host_number].number,
+        kind=kind,
+        cpu_milli=vm.cpu_milli,
+        memory_bytes=vm.memory_bytes,
+        disk_bytes=vm.disk_bytes,
+        counters=row_json(dict(counters)) if counters else "",
+        devices=sum(1 << position for position in placement.devices),
+        cells=sum(1 << position for position in placement.cells),
+    )
+
+
+def take(tx: Tx, vm: VMRow, claim: ClaimRow, seen: "Seen", cause: str, changes: Changes) -> None:
+    """Charge a claim as it was decided, with its group checks and its decision record."""
+    if not charge(tx, claim, seen.host_generation):
+        raise Lost
+    if not group_checks_hold(tx, seen.groups):
+        raise Lost
+    advance_groups(tx, vm.id, changes)
+    changes.setdefault("claims", {})[claim.id] = claim
+    tx.insert(
+        decisions,
+        {
+            "vm": vm.id,
+            "snapshot": seen.snapshot,
+            "cause": cause,
+            "answer": placement_text(seen.placement),
+            "at_ms": tx.at_ms,
+        },
+    )
+
+
+class Seen(msgspec.Struct):
+    """What a decision depended on."""
+
+    placement: Placement
+    host_generation: int
+    groups: tuple[tuple[str, int], ...]
+    snapshot: int
+
+
+class Placing:
+    """Decides and claims for VMs that exist."""
+
+    def __init__(self, store: Store, roster: Roster, follower: Follower) -> None:
+        self._store, self._roster, self._follower = store, roster, follower
+
+    async def place(
+        self,
+        vm: VMRow,
+        commit: Callable[[Tx, Seen, ClaimRow], VMRow],
+        kind: str,
+        actor: str,
+        *,
+        only: str | None = None,
+        never: tuple[str, ...] = (),
+        explain: bool = True,
+    ) -> VMRow | Rejection | None:
+        """Decide, and let `commit` write it; decide anew when it raises `Lost`."""
+        for tried in range(_MOST_TRIES):
+            found = find_host(self._roster, vm, only=only, never=never, explain=explain)
+            if not isinstance(found, Placement):
+                if tried == 0 and self._store.shared:
+                    await self._follower.catch_up()
+                    continue
+                return found
+            seen = self._seen(vm, found)
+            claim = claim_row(vm, self._roster, found, kind)
+            try:
+                row = await self._store.write(
+                    lambda tx: commit(tx, seen, claim),  # noqa: B023
+                    actor,
+                )
+            except Lost:
+                await self._follower.catch_up()
+                continue
+            if strategy_named(found.strategy).turns:
+                self._roster.engine.cursor = found.cursor
+            return row
+        raise PlacementContended(f"other writers took the room for {vm.name!r} each time")
+
+    def _seen(self, vm: VMRow, placement: Placement) -> Seen:
+        entry = self._roster.by_fleet_row[placement.host_number]
+        groups = self._roster.groups_of.get(vm.id, ())
+        return Seen(
+            placement,
+            entry.generation,
+            tuple((group, self._roster.groups[group].generation) for group in groups),
+            self._follower.applied,
+        )

@@ -1,0 +1,190 @@
+"""The control plane of one process: every use case, built from what it was given, and its loops.
+
+Nothing here or below reads a clock, opens a socket or draws a number by itself: clock, ids, store
+and fence command are handed in by whoever composes the process.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from sqlalchemy import Connection
+
+from roost.base.clock import Clock
+from roost.base.errors import FleetUnavailable, RoostError
+from roost.base.ids import IdSource
+from roost.control.access import Access
+from roost.control.admit import Admit
+from roost.control.dispatch import Dispatch
+from roost.control.doctor import doctor
+from roost.control.draining import Drain
+from roost.control.eventlog import Broadcast, EventLog
+from roost.control.fleethosts import Hosts
+from roost.control.follower import Follower
+from roost.control.grouping import Grouping
+from roost.control.intake import Intake
+from roost.control.lifecycle import Lifecycle
+from roost.control.liveness import Evidence, Timers, Watcher
+from roost.control.moving import Moving
+from roost.control.placing import Placing
+from roost.control.projects import Projects
+from roost.control.questions import Questions
+from roost.control.queueing import Queue
+from roost.control.recover import FenceCommand, Recover
+from roost.control.roster import Roster
+from roost.control.sessions import Agents
+from roost.control.singleton import Singleton
+from roost.control.telemetry import Telemetry
+from roost.ledger.retention import RetentionSettings, purge
+from roost.ledger.store import Store
+from roost.wire.bodies import DoctorBody, HealthBody
+
+log = logging.getLogger("roost.plane")
+
+_PURGE_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlaneSettings:
+    """What an operator may set."""
+
+    strategy: str = "least_loaded"
+    timers: Timers = field(default_factory=Timers)
+    retention: RetentionSettings = field(default_factory=RetentionSettings)
+    patience_s: float = 600.0
+
+
+class Plane:
+    """All use cases over one store."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        ids: IdSource,
+        settings: PlaneSettings,
+        fence_command: FenceCommand | None = None,
+    ) -> None:
+        self._store, self._clock, self._settings = store, clock, settings
+        timers = settings.timers
+        self.telemetry = Telemetry()
+        self.roster = Roster(settings.strategy)
+        self.follower = Follower(store, clock)
+        self.access = Access(store, clock, ids)
+        grouping = Grouping(store, self.roster, self.follower)
+        self.admit = Admit(store, self.roster, self.follower, grouping, clock, ids, self.telemetry)
+        placing = Placing(store, self.roster, self.follower)
+        moving = Moving(store, self.roster, placing)
+        self.vms = Lifecycle(store, self.roster, moving)
+        self.dispatch = Dispatch(self.roster)
+        self.intake = Intake(store, clock)
+        self.evidence = Evidence(store)
+        self.agents = Agents(
+            store, self.roster, self.dispatch, self.intake, self.evidence, clock, timers
+        )
+        self.hosts = Hosts(store, self.roster, self.agents)
+        self.questions = Questions(self.roster, grouping)
+        self.projects = Projects(store)
+        self.events = EventLog(store)
+        self._keeper = Singleton(store, clock, "keeper", ids.new("plane"), length_s=15.0)
+        self._watcher = Watcher(store, self.roster, clock, timers, self._keeper)
+        self._recover = Recover(
+            store, self.roster, placing, self._watcher, timers, self._keeper, fence_command
+        )
+        self._queue = Queue(
+            store, self.roster, placing, clock, self._keeper, patience_s=settings.patience_s
+        )
+        self._drain = Drain(store, self.roster, moving, self._keeper)
+        self._status = "loading the fleet"
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # Beginning and end
+
+    async def start(self, warm_up: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Load the fleet, make the kernels ready and begin the loops."""
+        applied = await self._store.read(self._load)
+        self.follower.start(
+            applied, [self.roster, self.dispatch, self.access, Broadcast(self.events)]
+        )
+        self.telemetry.watch(self.roster, lambda: self.agents.online)
+        await self.follower.catch_up()
+        if warm_up is not None:
+            self._status = "compiling kernels"
+            await warm_up()
+        self._status = "ready"
+        self.agents.ready.set()
+        timers = self._settings.timers
+        self._tasks = [
+            asyncio.create_task(self.follower.run()),
+            asyncio.create_task(self.intake.run()),
+            asyncio.create_task(self._every(timers.flush_s, self._flush)),
+            asyncio.create_task(self._every(timers.watch_s, self._keep)),
+            asyncio.create_task(self._every(timers.full_list_s, self.agents.send_full_lists)),
+            asyncio.create_task(self._every(_PURGE_S, self._purge)),
+        ]
+
+    def _load(self, connection: Connection) -> int:
+        applied = self.roster.load(connection)
+        self.dispatch.load(connection)
+        return applied
+
+    async def stop(self) -> None:
+        """End the loops and the connections; the store is whoever's opened it."""
+        self._status = "stopping"
+        await self.agents.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        """Do something again and again; what goes wrong is logged and tried again."""
+        while True:
+            await self._clock.sleep(seconds)
+            try:
+                await work()
+            except RoostError as error:
+                log.warning("%s: %s", getattr(work, "__qualname__", "loop"), error.message)
+            except Exception:  # a service loop must outlive its mistakes
+                log.exception("%s failed", getattr(work, "__qualname__", "loop"))
+
+    async def _flush(self) -> None:
+        await self.evidence.flush()
+
+    async def _keep(self) -> None:
+        """Do what one process does for all: watch, recover, retry, drain."""
+        held = self._keeper.token is not None
+        if not await self._keeper.tick():
+            return
+        if not held:
+            self._watcher.forget()
+        await self._watcher.watch()
+        await self._recover.look()
+        await self._queue.look()
+        await self._drain.look()
+
+    async def _purge(self) -> None:
+        if self._keeper.token is not None:
+            now, keep = self._clock.wall_ms(), self._settings.retention
+            await self._store.write(lambda tx: purge(tx, now, keep))
+
+    # Answers about itself
+
+    async def doctor(self) -> DoctorBody:
+        """Check every invariant on the live database."""
+        return await doctor(self._store)
+
+    def readiness(self) -> HealthBody:
+        """Say whether requests can be served."""
+        if self._status == "ready":
+            return HealthBody(status="ready")
+        return HealthBody(status="starting", detail=self._status)
+
+    def metrics_text(self) -> bytes:
+        """Return the Prometheus exposition."""
+        return self.telemetry.text()
+
+    def require_ready(self) -> None:
+        """Refuse while the fleet is not loaded."""
+        if self._status != "ready":
+            raise FleetUnavailable(f"not ready: {self._status}")

@@ -1,0 +1,107 @@
+"""VMs that wait for room: tried again when some appears, the most urgent first.
+
+Urgency is priority plus one for every minute of waiting, so nobody waits for ever behind a stream
+of more important VMs; and once the first in line has waited for `patience_s`, nobody behind it is
+placed before it: room that appears is left to add up for it.
+"""
+
+import logging
+
+from roost.base.clock import Clock
+from roost.base.errors import Conflict, NotFound, Unavailable
+from roost.control.finding import relock
+from roost.control.placing import Placing, Seen, take
+from roost.control.roster import Roster
+from roost.control.singleton import Singleton
+from roost.ledger.rows import Changes, ClaimRow, VMRow
+from roost.ledger.store import Store
+from roost.ledger.tables import vms
+from roost.ledger.transaction import Tx, row_json
+from roost.model.flow import Rejection
+from roost.wire.answers import rejection_json
+
+log = logging.getLogger("roost.queue")
+
+#: Reasons that are brought up to date in one look, so that a long queue does not stop the process.
+_MOST_REASONS = 20
+
+
+class Queue:
+    """Tries waiting VMs again; runs where the lease is held."""
+
+    def __init__(
+        self,
+        store: Store,
+        roster: Roster,
+        placing: Placing,
+        clock: Clock,
+        singleton: Singleton,
+        *,
+        patience_s: float = 600.0,
+    ) -> None:
+        self._store, self._roster, self._placing = store, roster, placing
+        self._clock, self._singleton, self._patience_s = clock, singleton, patience_s
+        self._room = -1
+
+    async def look(self) -> None:
+        """Try all that wait, if room may have appeared since the last look."""
+        if not self._roster.waiting or self._room == self._roster.room:
+            return
+        self._room = self._roster.room
+        now = self._clock.wall_ms()
+        reasons = 0
+        for vm in sorted(self._roster.waiting.values(), key=lambda vm: self._urgency(vm, now)):
+            if vm.id not in self._roster.waiting:
+                continue
+            try:
+                placed, explained = await self._try(vm, explain=reasons < _MOST_REASONS)
+            except (Conflict, NotFound, Unavailable) as error:
+                log.info("VM %s still waits: %s", vm.name, error.message)
+                continue
+            reasons += explained
+            waited_s = (now - vm.created_ms) / 1000
+            if not placed and waited_s >= self._patience_s:
+                break
+
+    def _urgency(self, vm: VMRow, now_ms: int) -> tuple[float, int, str]:
+        """Return a key that sorts the most urgent first."""
+        minutes = max(0, now_ms - vm.created_ms) / 60_000
+        return -(vm.priority + minutes), vm.created_ms, vm.id
+
+    async def _try(self, vm: VMRow, *, explain: bool) -> tuple[bool, bool]:
+        def commit(tx: Tx, seen: Seen, claim: ClaimRow) -> VMRow:
+            self._singleton.check(tx)
+            now = relock(tx, vm.id)
+            if now.host is not None or now.generation != vm.generation:
+                raise Conflict(f"VM {vm.name!r} was changed meanwhile", vm=vm.id)
+            changes: Changes = {}
+            take(tx, vm, claim, seen, "retry", changes)
+            row = tx.update(
+                vms,
+                vms.c.id == vm.id,
+                host=claim.host,
+                pending=None,
+                generation=vms.c.generation + 1,
+            )
+            assert row is not None
+            changes["vms"] = {vm.id: row}
+            note = f"on {seen.placement.host}"
+            tx.event("vm.placed", f"vm/{vm.id}", changes, project=vm.project, note=note)
+            return VMRow(**row)
+
+        found = await self._placing.place(vm, commit, "run", "roost", explain=explain)
+        if isinstance(found, VMRow):
+            log.info("VM '%s' waits no more", vm.name)
+            return True, False
+        if isinstance(found, Rejection):
+            text = row_json(rejection_json(found))
+            if text != vm.pending:
+                await self._store.write(lambda tx: self._say_why(tx, vm, text))
+            return False, True
+        return False, False
+
+    def _say_why(self, tx: Tx, vm: VMRow, text: str) -> None:
+        self._singleton.check(tx)
+        row = tx.update(vms, vms.c.id == vm.id, vms.c.pending.is_not(None), pending=text)
+        if row is not None:
+            tx.event("vm.waits", f"vm/{vm.id}", {"vms": {vm.id: row}}, project=vm.project)

@@ -1,0 +1,203 @@
+"""After the loss of a host: proof that its VMs are stopped, then new homes for those that want one.
+
+A second copy of a VM starts only when the ledger records that the first is fenced:
+
+    lease      the host's guard stops such VMs when the lease ends; the lease, a margin and the
+               guard's own limit have passed since the watcher saw the last renewal
+    command    a configured fence command succeeded
+    operator   somebody said that the host is dead
+
+Fencing moves the host's epoch under the same condition that was watched (no renewal since), and a
+renewal quotes the epoch: either the renewal is in the ledger first and the host is not fenced, or
+the host is fenced first and the renewal is refused.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from sqlalchemy import select, update
+
+from roost.base.errors import Conflict, Unavailable
+from roost.control.burying import bury, order_grave
+from roost.control.charging import advance_groups, claims_of, release
+from roost.control.finding import relock
+from roost.control.liveness import Timers, Watcher
+from roost.control.placing import Placing, Seen, take
+from roost.control.registering import change_host, locked_host
+from roost.control.roster import HostEntry, Roster
+from roost.control.singleton import Singleton
+from roost.ledger.rows import Changes, ClaimRow, HostRow, VMRow
+from roost.ledger.store import Store
+from roost.ledger.tables import fences, host_liveness, vms
+from roost.ledger.transaction import Tx, row_json
+from roost.model.flow import Rejection
+from roost.wire.answers import rejection_json
+
+log = logging.getLogger("roost.recover")
+
+#: Runs the configured fence command for a host; True when it says that the host is off.
+FenceCommand = Callable[[str], Awaitable[bool]]
+
+
+class Recover:
+    """Fences silent hosts and restarts their VMs elsewhere; runs where the lease is held."""
+
+    def __init__(
+        self,
+        store: Store,
+        roster: Roster,
+        placing: Placing,
+        watcher: Watcher,
+        timers: Timers,
+        singleton: Singleton,
+        command: FenceCommand | None = None,
+    ) -> None:
+        self._store, self._roster, self._placing = store, roster, placing
+        self._watcher, self._timers, self._singleton = watcher, timers, singleton
+        self._command = command
+
+    async def look(self) -> None:
+        """Fence what can be fenced, and give a home to what may have one."""
+        for entry in list(self._roster.hosts.values()):
+            if entry.row.health != "offline":
+                continue
+            if entry.row.fenced is None:
+                await self._try_to_fence(entry)
+            if entry.row.fenced is not None:
+                await self._empty(entry)
+
+    async def _try_to_fence(self, entry: HostEntry) -> None:
+        silence = self._watcher.silences.get(entry.number)
+        if silence is None:
+            return
+        stop_s = entry.row.guard_stop_s
+        if stop_s is not None:
+            needed = self._timers.lease_s * self._timers.fence_margin + stop_s
+            if silence.silent_s >= needed:
+                proof = f"no renewal for {silence.silent_s:.1f} s of {needed:.1f} s needed"
+                await self._fence(entry, "lease", proof, silence.evidence)
+                return
+        if self._command is not None and await self._command(entry.name):
+            await self._fence(entry, "command", "the fence command succeeded", silence.evidence)
+
+    async def _fence(self, entry: HostEntry, method: str, proof: str, evidence: int) -> None:
+        def change(tx: Tx) -> None:
+            self._singleton.check(tx)
+            host = locked_host(tx, entry.name)
+            if host.fenced is None:
+                fence(tx, host, method, proof, evidence)
+
+        try:
+            await self._store.write(change)
+            log.warning("host %s is fenced by %s: %s", entry.name, method, proof)
+        except Conflict as error:
+            log.info("host %s is not fenced: %s", entry.name, error.message)
+
+    async def _empty(self, entry: HostEntry) -> None:
+        query = select(vms).where(vms.c.host == entry.number)
+
+        waiting = await self._store.read(
+            lambda connection: [VMRow(**row) for row in connection.execute(query).mappings()]
+        )
+        for vm in waiting:
+            if vm.desired == "absent":
+                await self._store.write(lambda tx: self._finish_delete(tx, vm.id, entry.number))  # noqa: B023
+            elif vm.restart == "elsewhere":
+                try:
+                    await self._restart(vm, entry)
+                except (Conflict, Unavailable) as error:
+                    log.warning("VM %s is not recovered yet: %s", vm.name, error.message)
+
+    def _finish_delete(self, tx: Tx, vm_id: str, host: int) -> None:
+        self._singleton.check(tx)
+        vm = relock(tx, vm_id)
+        if vm.host == host and vm.desired == "absent":
+            bury(tx, vm, "its host is fenced")
+
+    async def _restart(self, vm: VMRow, entry: HostEntry) -> None:
+        def commit(tx: Tx, seen: Seen, claim: ClaimRow) -> VMRow:
+            changes: Changes = {}
+            self._leave(tx, vm, entry, changes)
+            take(tx, vm, claim, seen, "recover", changes)
+            row = _rehome(tx, vm, host=claim.host, pending=None)
+            changes["vms"] = {vm.id: row}
+            note = f"from {entry.name} to {seen.placement.host}"
+            tx.event("vm.recovered", f"vm/{vm.id}", changes, project=vm.project, note=note)
+            return row
+
+        found = await self._placing.place(vm, commit, "run", "roost", never=(entry.name,))
+        if isinstance(found, Rejection):
+            await self._store.write(lambda tx: self._queue(tx, vm, entry, found))
+        else:
+            log.warning("VM %s is restarted elsewhere", vm.name)
+
+    def _leave(self, tx: Tx, vm: VMRow, entry: HostEntry, changes: Changes) -> None:
+        """Take a VM off a fenced host: claims go, and the host's copy is to be destroyed."""
+        self._singleton.check(tx)
+        now = relock(tx, vm.id)
+        host = locked_host(tx, entry.name)
+        if now.generation != vm.generation or now.host != entry.number or host.fenced is None:
+            raise Conflict(f"VM {vm.name!r} was changed meanwhile", vm=vm.id)
+        gone: dict[str, None] = {}
+        for claim in claims_of(tx, vm.id).values():
+            if claim.kind == "hold":
+                continue
+            release(tx, claim)
+            gone[claim.id] = None
+            if claim.kind == "migrate_in":
+                order_grave(tx, now, claim.host, changes)
+        changes["claims"] = gone
+        now.generation += 1
+        order_grave(tx, now, entry.number, changes)
+
+    def _queue(self, tx: Tx, vm: VMRow, entry: HostEntry, why: Rejection) -> None:
+        changes: Changes = {}
+        self._leave(tx, vm, entry, changes)
+        advance_groups(tx, vm.id, changes)
+        row = _rehome(tx, vm, host=None, pending=row_json(rejection_json(why)))
+        changes["vms"] = {vm.id: row}
+        tx.event("vm.queued", f"vm/{vm.id}", changes, project=vm.project, note=why.message)
+
+
+def _rehome(tx: Tx, vm: VMRow, **values: object) -> VMRow:
+    row = tx.update(
+        vms,
+        vms.c.id == vm.id,
+        generation=vms.c.generation + 1,
+        target=None,
+        phase="",
+        observed="",
+        observed_generation=0,
+        problem=None,
+        **values,
+    )
+    assert row is not None
+    return VMRow(**row)
+
+
+def fence(tx: Tx, host: HostRow, method: str, proof: str, evidence: int | None) -> HostRow:
+    """Record that a host is fenced, unless it was heard of since."""
+    where = [host_liveness.c.host == host.number]
+    if evidence is not None:
+        where.append(host_liveness.c.evidence == evidence)
+    statement = update(host_liveness).where(*where).values(epoch=host_liveness.c.epoch + 1)
+    epoch = tx.connection.execute(statement.returning(host_liveness.c.epoch)).scalar()
+    if epoch is None:
+        raise Conflict(f"host {host.name!r} was heard of since", host=host.name)
+    row = {
+        "host": host.number,
+        "epoch": int(epoch),
+        "method": method,
+        "proof": proof,
+        "at_ms": tx.at_ms,
+    }
+    tx.insert(fences, row)
+    return change_host(
+        tx,
+        host.number,
+        "host.fenced",
+        note=f"{method}: {proof}",
+        extra={"fences": {f"{host.number}|{epoch}": row}},
+        health="offline",
+        fenced=method,
+    )

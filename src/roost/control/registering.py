@@ -1,0 +1,169 @@
+"""Hosts enter the ledger: their shape, their amounts, and every later change of either.
+
+A host's generation grows whenever something that a filter looks at has changed; claims that were
+placed on the host as it was before then lose and are placed again.
+"""
+
+from typing import Any
+
+import msgspec
+from sqlalchemy import select, update
+
+from roost.base.errors import InvalidRequest, NotFound
+from roost.ledger.rows import Changes, HostRow
+from roost.ledger.tables import (
+    UNLIMITED,
+    counters,
+    host_amounts,
+    host_counters,
+    host_liveness,
+    hosts,
+)
+from roost.ledger.transaction import Tx, row_json
+from roost.model.hosts import HostSpec
+from roost.model.resources import WHOLE_DEVICE
+from roost.wire.agentlink import Hello, Inventory
+from roost.wire.translate import host_spec
+
+
+def register(tx: Tx, hello: Hello) -> HostRow:
+    """Enter a host, or what is different about it since it registered last."""
+    spec = host_spec(hello.host, hello.inventory)  # refuses what makes no sense
+    found = tx.row(select(hosts).where(hosts.c.name == hello.host).with_for_update())
+    inventory = inventory_text(hello.inventory)
+    if found is None:
+        return _enter(tx, hello, spec, inventory)
+    changed: dict[str, Any] = {
+        "inventory": inventory,
+        "health": "online",
+        "instance": hello.instance,
+        "version": hello.version,
+        "guard_stop_s": hello.guard_stop_s,
+        "fenced": None,
+        "held": row_json(hello.held),
+    }
+    if all(found[name] == value for name, value in changed.items()):
+        return HostRow(**found)
+    if found["inventory"] != inventory:
+        _set_capacity(tx, found["number"], spec)
+    return change_host(tx, found["number"], "host.registered", **changed)
+
+
+def _enter(tx: Tx, hello: Hello, spec: HostSpec, inventory: str) -> HostRow:
+    bump = update(counters).where(counters.c.name == "hosts")
+    bump = bump.values(value=counters.c.value + 1)
+    number = int(tx.connection.execute(bump.returning(counters.c.value)).scalar_one())
+    row = HostRow(
+        number=number,
+        name=hello.host,
+        inventory=inventory,
+        labels=None,
+        health="online",
+        admin="open",
+        instance=hello.instance,
+        version=hello.version,
+        guard_stop_s=hello.guard_stop_s,
+        fenced=None,
+        held=row_json(hello.held),
+        registered_ms=tx.at_ms,
+    )
+    tx.insert(hosts, msgspec.structs.asdict(row))
+    amounts = {
+        "host": number,
+        "generation": 1,
+        **capacity_columns(spec),
+        "cpu_milli_committed": 0,
+        "memory_bytes_committed": 0,
+        "disk_bytes_committed": 0,
+        "vms_committed": 0,
+    }
+    tx.insert(host_amounts, amounts)
+    tx.insert(host_liveness, {"host": number, "evidence": 1, "epoch": 0})
+    for counter, capacity in counter_capacities(spec).items():
+        tx.insert(
+            host_counters,
+            {"host": number, "counter": counter, "capacity": capacity, "committed": 0},
+        )
+    tx.event(
+        "host.registered",
+        f"host/{row.name}",
+        {"hosts": {str(number): row}, "host_amounts": {str(number): _public(amounts)}},
+    )
+    return row
+
+
+def _set_capacity(tx: Tx, number: int, spec: HostSpec) -> None:
+    tx.update(host_amounts, host_amounts.c.host == number, **capacity_columns(spec))
+    wanted = counter_capacities(spec)
+    known = tx.rows(select(host_counters).where(host_counters.c.host == number))
+    for row in known:
+        where = (host_counters.c.host == number, host_counters.c.counter == row["counter"])
+        # A counter that is gone keeps what was promised of it, and can promise nothing more.
+        tx.update(host_counters, *where, capacity=wanted.pop(row["counter"], 0))
+    for counter, capacity in wanted.items():
+        row = {"host": number, "counter": counter, "capacity": capacity, "committed": 0}
+        tx.insert(host_counters, row)
+
+
+def change_host(
+    tx: Tx, number: int, kind: str, *, note: str = "", extra: Changes | None = None,
+    **values: Any,
+) -> HostRow:  # fmt: skip
+    """Change a host's row; its generation moves with it."""
+    found = tx.update(hosts, hosts.c.number == number, **values)
+    if found is None:
+        raise NotFound(f"no host number {number}", host=number)
+    amounts = tx.update(
+        host_amounts, host_amounts.c.host == number, generation=host_amounts.c.generation + 1
+    )
+    assert amounts is not None
+    row = HostRow(**found)
+    changes: Changes = {"hosts": {str(number): row}, **(extra or {})}
+    changes["host_amounts"] = {str(number): _public(amounts)}
+    tx.event(kind, f"host/{row.name}", changes, note=note)
+    return row
+
+
+def locked_host(tx: Tx, name: str) -> HostRow:
+    """Return a host by name, locked until the transaction ends."""
+    found = tx.row(select(hosts).where(hosts.c.name == name).with_for_update())
+    if found is None:
+        raise NotFound(f"no host {name!r}", host=name)
+    return HostRow(**found)
+
+
+def _public(amounts: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in amounts.items()
+        if name == "generation" or name.endswith("_capacity")
+    }
+
+
+def inventory_text(inventory: Inventory) -> str:
+    """Write an inventory the same way each time, so that equal ones compare equal."""
+    return msgspec.json.encode(inventory, order="deterministic").decode()
+
+
+def capacity_columns(spec: HostSpec) -> dict[str, int]:
+    """Return what a host can promise; one of which something is unknown can promise nothing."""
+    limit = UNLIMITED if spec.max_vms is None else spec.max_vms
+    return {
+        "cpu_milli_capacity": spec.cpu.capacity,
+        "memory_bytes_capacity": spec.memory.capacity,
+        "disk_bytes_capacity": spec.disk.capacity,
+        "vms_capacity": limit,
+    }
+
+
+def counter_capacities(spec: HostSpec) -> dict[str, int]:
+    """Return the capacity of everything that not every host has."""
+    found = {f"x:{name}": resource.capacity for name, resource in spec.extended}
+    for at in range(len(spec.devices)):
+        found[f"device:{at:02d}"] = WHOLE_DEVICE
+    for at, cell in enumerate(spec.cells):
+        found[f"cell:{at:02d}:cpu"] = cell.cpu_milli
+        found[f"cell:{at:02d}:memory"] = cell.memory_bytes
+    if any(name.count(":") > 2 for name in found):
+        raise InvalidRequest(f"an extended resource of {spec.name!r} has a colon in its name")
+    return found

@@ -1,0 +1,297 @@
+"""The control plane's end of agents' connections.
+
+    hello      register what is new, welcome, and the whole list if its digest differs
+    heartbeat  evidence; the lease is renewed once the evidence is in the ledger
+    report     to the intake; samples likewise
+
+An agent can only speak for the host that its credential names. A host that was fenced is let back
+in only when it shows that nothing runs on it that may run elsewhere.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable
+from typing import Protocol
+
+import msgspec
+
+from roost.base.clock import Clock
+from roost.base.errors import RoostError
+from roost.control.access import Principal
+from roost.control.dispatch import Dispatch
+from roost.control.intake import Intake
+from roost.control.liveness import Evidence, Timers
+from roost.control.registering import inventory_text, register
+from roost.control.roster import Roster
+from roost.ledger.store import Store
+from roost.ledger.transaction import row_json
+from roost.wire.agentlink import (
+    PROTOCOL,
+    Desired,
+    Heartbeat,
+    Hello,
+    Refused,
+    Renewed,
+    Report,
+    Samples,
+    ToAgent,
+    Welcome,
+    decode_from_agent,
+    encode,
+)
+
+log = logging.getLogger("roost.agents")
+
+_GOING = frozenset({"starting", "running", "stopping"})
+
+
+class Link(Protocol):
+    """One connection, as the transport offers it."""
+
+    @property
+    def peer(self) -> str:
+        """Where it comes from."""
+
+    def send(self, data: bytes) -> None:
+        """Send without waiting."""
+
+    def close(self, code: int, reason: str) -> None:
+        """End the connection."""
+
+
+class Agents:
+    """All agents that are connected to this process."""
+
+    def __init__(
+        self,
+        store: Store,
+        roster: Roster,
+        dispatch: Dispatch,
+        intake: Intake,
+        evidence: Evidence,
+        clock: Clock,
+        timers: Timers,
+    ) -> None:
+        self.store, self.roster, self.dispatch, self.intake = store, roster, dispatch, intake
+        self.evidence, self.clock, self.timers = evidence, clock, timers
+        self.ready = asyncio.Event()  # the fleet is loaded; until then agents wait
+        self._sessions: dict[int, Session] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def connect(self, link: Link, principal: Principal) -> "Session":
+        """Take a new connection of the agent of one host."""
+        return Session(self, link, principal.host or "")
+
+    @property
+    def online(self) -> int:
+        """Return how many agents are connected."""
+        return len(self._sessions)
+
+    def is_connected(self, number: int) -> bool:
+        """Say whether a host's agent is connected to this process."""
+        return number in self._sessions
+
+    def attach(self, session: "Session", number: int) -> None:
+        """Let a session speak for its host; an older connection of the same host is closed."""
+        before = self._sessions.get(number)
+        if before is not None and before is not session:
+            before.link.close(1001, "replaced by a newer connection")
+        self._sessions[number] = session
+        self.dispatch.attach(number, session.send)
+
+    def detach(self, session: "Session", number: int) -> None:
+        """Forget a session, unless a newer one has taken its place."""
+        self.dispatch.detach(number, session.send)
+        if self._sessions.get(number) is session:
+            del self._sessions[number]
+
+    def spawn(self, work: Coroutine[object, object, None]) -> None:
+        """Run something of a session in the background."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def send_full_lists(self) -> None:
+        """Send every connected agent its whole list, unasked: the net under every delta."""
+        for number, session in list(self._sessions.items()):
+            await session.send_list(number)
+
+    async def close(self) -> None:
+        """End all connections."""
+        for session in list(self._sessions.values()):
+            session.link.close(1001, "the control plane stops")
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def sessions(self) -> Iterable["Session"]:
+        """Return all sessions."""
+        return self._sessions.values()
+
+
+class Session:
+    """One connection of one host's agent."""
+
+    def __init__(self, agents: Agents, link: Link, host: str) -> None:
+        self._agents = agents
+        self.link = link
+        self.host = host
+        self._number: int | None = None
+        self._epoch = 0
+        self._last_heartbeat = 0
+        self._listing = False
+        self._closed = False
+
+    def send(self, message: ToAgent) -> None:
+        """Send one message."""
+        if not self._closed:
+            self.link.send(encode(message))
+
+    def received(self, data: bytes) -> None:
+        """Take one message; what cannot be read ends the connection."""
+        try:
+            message = decode_from_agent(data)
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            self.send(Refused("invalid_request", str(error)))
+            self.link.close(1007, "a message that cannot be read")
+            return
+        if isinstance(message, Heartbeat):
+            self._heartbeat(message)
+        elif isinstance(message, Hello):
+            self._agents.spawn(self._hello(message))
+        elif self._number is None:
+            self.send(Refused("invalid_request", "say hello first"))
+        elif isinstance(message, Report):
+            self._agents.intake.report(self._number, message.vms, message.held)
+            if message.refused_destroying:
+                log.warning(
+                    "host %s refuses to destroy %d VMs at once",
+                    self.host,
+                    message.refused_destroying,
+                )
+        else:
+            self._samples(self._number, message)
+
+    def closed(self) -> None:
+        """Hear that the connection is gone. The host stays online until it is silent for long."""
+        self._closed = True
+        if self._number is not None:
+            self._agents.detach(self, self._number)
+
+    # Messages
+
+    async def _hello(self, hello: Hello) -> None:
+        try:
+            await self._register(hello)
+        except RoostError as error:
+            self.send(Refused(error.code, error.message))
+            self.link.close(1008, error.code)
+
+    async def _register(self, hello: Hello) -> None:
+        agents = self._agents
+        await agents.ready.wait()
+        if hello.host != self.host:
+            self.send(Refused("forbidden", f"this credential is for host {self.host!r}"))
+            self.link.close(1008, "another host's credential")
+            return
+        if hello.protocol != PROTOCOL:
+            self.send(Refused("invalid_request", f"protocol {hello.protocol}, not {PROTOCOL}"))
+            self.link.close(1008, "another protocol")
+            return
+        entry = agents.roster.entry(self.host)
+        if entry is not None and entry.row.fenced is not None:
+            astray = self._running_astray(hello, entry.number)
+            if astray:
+                message = f"fenced; {len(astray)} VMs may run elsewhere: {', '.join(astray[:5])}"
+                self.send(Refused("fenced", message, fenced=True))
+                return
+        if entry is None or not self._as_known(hello):
+            await agents.store.write(lambda tx: register(tx, hello), f"agent/{self.host}")
+            entry = agents.roster.entry(self.host)
+        if entry is None or self._closed:
+            return
+        self._number, self._epoch = entry.number, entry.epoch
+        agents.attach(self, entry.number)
+        timers = agents.timers
+        self.send(Welcome(entry.number, timers.heartbeat_s, timers.lease_s, timers.full_list_s))
+        agents.intake.report(entry.number, hello.vms, None)
+        if hello.digest != agents.dispatch.digest(entry.number):
+            await self.send_list(entry.number)
+
+    def _as_known(self, hello: Hello) -> bool:
+        """Say whether the ledger has all this already: a reconnect then writes nothing."""
+        entry = self._agents.roster.entry(self.host)
+        if entry is None:
+            return False
+        row = entry.row
+        return (
+            row.instance == hello.instance
+            and row.version == hello.version
+            and row.health == "online"
+            and row.fenced is None
+            and row.guard_stop_s == hello.guard_stop_s
+            and row.inventory == inventory_text(hello.inventory)
+            and row.held == row_json(hello.held)
+        )
+
+    def _running_astray(self, hello: Hello, number: int) -> list[str]:
+        """Return the VMs that run on a fenced host and are not on its list any more."""
+        listed = self._agents.dispatch.list_of(number).entries
+        going = [vm.id for vm in hello.vms if vm.seen in _GOING]
+        going += [vm.id for vm in hello.held if vm.seen in _GOING]
+        return [vm for vm in going if vm not in listed]
+
+    def _heartbeat(self, heartbeat: Heartbeat) -> None:
+        number = self._number
+        if number is None:
+            self.send(Refused("invalid_request", "say hello first"))
+            return
+        agents = self._agents
+        self._last_heartbeat = heartbeat.number
+        agents.evidence.heard(number, self._epoch, self._renew)
+        entry = agents.roster.hosts.get(number)
+        if entry is None or entry.row.guard_stop_s != heartbeat.guard_stop_s:
+            # The guard came or went, or the host was removed: it has to introduce itself again.
+            self.link.close(1012, "say hello again")
+            return
+        if heartbeat.digest != agents.dispatch.digest(number) and not self._listing:
+            agents.spawn(self.send_list(number))
+
+    def _renew(self, renewed: bool) -> None:
+        if renewed:
+            self.send(Renewed(self._last_heartbeat))
+        else:
+            self.send(Refused("fenced", "this host was fenced", fenced=True))
+            self.link.close(1008, "fenced")
+
+    async def send_list(self, number: int) -> None:
+        """Send the whole list, read from the ledger."""
+        if self._listing:
+            return
+        self._listing = True
+        dispatch = self._agents.dispatch
+        try:
+            rows, graves = await self._agents.store.read(
+                lambda connection: dispatch.whole_list(connection, number)
+            )
+            desired: Desired = dispatch.desired(number, rows, graves)
+        except RoostError as error:
+            log.warning("cannot read the list of host %s: %s", self.host, error.message)
+            return
+        finally:
+            self._listing = False
+        self.send(desired)
+
+    def _samples(self, number: int, message: Samples) -> None:
+        self._agents.intake.sample(number, message.samples)
+        entry = self._agents.roster.hosts.get(number)
+        for sample in message.samples:
+            if not sample.vm and entry is not None:
+                self._agents.roster.fleet.set_used(
+                    entry.name,
+                    (
+                        ("cpu", max(0, sample.cpu_milli)),
+                        ("memory", max(0, sample.memory_bytes)),
+                        ("disk", max(0, sample.disk_bytes)),
+                    ),
+                )

@@ -1,0 +1,233 @@
+"""The claim path: many creates in one transaction, each kept or turned away by itself.
+
+A proposal is a VM that the engine has placed in memory. The transaction compares every value that
+the placement depended on in the statement that takes it: amounts and quotas by value, host shape,
+group membership and label rules by generation. A proposal that lost is `STALE` and is placed anew
+by whoever made it; the others of the batch are kept. Rows are locked in one order everywhere: vms,
+hosts, host counters, projects, label rules, groups, and the event counter last.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from roost.ledger.rows import Changes, ClaimRow, Event, VMRow
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Verdict(Enum):
+    """What became of a proposal."""
+
+    KEPT = "kept"
+    STALE = "stale"  # a host, group or label rule has moved on: place it again
+    NAME_TAKEN = "name_taken"
+    NO_PROJECT = "no_project"
+    QUOTA = "quota"
+    REPLAYED = "replayed"  # the idempotency key was used for the same body
+    KEY_REUSED = "key_reused"  # ... for another body
+
+
+@dataclass(slots=True)
+class Proposal:
+    """One VM to create, with everything that its placement depended on."""
+
+    vm: VMRow
+    claim: ClaimRow | None = None  # None: it waits in the queue
+    host_generation: int = 0
+    counters: tuple[tuple[str, int], ...] = ()
+    groups: tuple[tuple[str, int], ...] = ()  # (id, the generation that was seen)
+    rules: int | None = None  # generation of the label rules; None: the VM has no labels
+    answer: str = ""  # of the decision, JSON; empty: not recorded
+    key: tuple[str, str, str] | None = None  # idempotency scope, key, digest of the body
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The verdict on a proposal, and what the caller needs to know beside it."""
+
+    verdict: Verdict
+    detail: str = ""  # the answer of a replay; what was stale
+    quota: dict[str, Any] = field(default_factory=dict)
+
+
+KEPT = Outcome(Verdict.KEPT)
+
+
+class NotAll(Exception):
+    """Some of a batch that must stand or fall together were turned away."""
+
+    def __init__(self, outcomes: list[Outcome]) -> None:
+        super().__init__("not all were kept")
+        self.outcomes = outcomes
+
+
+def refuse_some(outcomes: list[Outcome]) -> None:
+    """Leave the transaction unless every proposal was kept."""
+    if any(outcome is not KEPT for outcome in outcomes):
+        raise NotAll(outcomes)
+
+
+@dataclass(slots=True)
+class HostCharge:
+    """What a batch asks of one host together."""
+
+    generation: int
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    disk_bytes: int = 0
+    vms: int = 0
+    proposals: list[int] = field(default_factory=list)
+
+
+def charges(proposals: Sequence[Proposal], alive: Iterable[int]) -> dict[int, HostCharge]:
+    """Sum up what the proposals ask of each host, in ascending order of hosts."""
+    found: dict[int, HostCharge] = {}
+    for index in alive:
+        proposal = proposals[index]
+        claim = proposal.claim
+        if claim is None:
+            continue
+        charge = found.get(claim.host)
+        if charge is None:
+            charge = found[claim.host] = HostCharge(proposal.host_generation)
+        charge.cpu_milli += claim.cpu_milli
+        charge.memory_bytes += claim.memory_bytes
+        charge.disk_bytes += claim.disk_bytes
+        charge.vms += 1
+        charge.proposals.append(index)
+    return dict(sorted(found.items()))
+
+
+def quota_charges(proposals: Sequence[Proposal], alive: Iterable[int]) -> dict[str, list[int]]:
+    """Return the proposals of each project, in ascending order of projects."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for index in alive:
+        found[proposals[index].vm.project].append(index)
+    return dict(sorted(found.items()))
+
+
+def group_charges(proposals: Sequence[Proposal]) -> dict[str, list[int]]:
+    """Return who asks for a place in each group, turned away or not, in ascending order.
+
+    A VM that waits in the queue is a member already but is nowhere, so it depends on nothing.
+    """
+    found: dict[str, list[int]] = defaultdict(list)
+    for index, proposal in enumerate(proposals):
+        if proposal.groups and proposal.claim is not None:
+            for group, _ in proposal.groups:
+                found[group].append(index)
+    return dict(sorted(found.items()))
+
+
+def outpaced(
+    proposals: Sequence[Proposal],
+    alive: Iterable[int],
+    asking: dict[str, list[int]],
+    current: dict[str, int],
+    spread: Iterable[str],
+) -> list[int]:
+    """Return those of the living whose groups are not as they saw them.
+
+    In a hard spread group the places of later members rest on those of earlier ones in the same
+    batch: when one of them is turned away, the others must be placed again too.
+    """
+    living = set(alive)
+    fallen = [
+        index
+        for index in sorted(living)
+        if any(current.get(group) != seen for group, seen in proposals[index].groups)
+        and proposals[index].claim is not None
+    ]
+    living.difference_update(fallen)
+    watched = [asking[group] for group in spread if group in asking]
+    moved = True
+    while moved:
+        moved = False
+        for members in watched:
+            left = [index for index in members if index in living]
+            if left and len(left) < len(members):
+                living.difference_update(left)
+                fallen += left
+                moved = True
+    return fallen
+
+
+def reconsidered(proposals: Sequence[Proposal], outcomes: list[Outcome]) -> list[Outcome]:
+    """Make stale what was refused because of somebody in the same batch who then lost.
+
+    A name, or a key, that was taken only for a moment is no reason: whoever wanted it tries again.
+    """
+    if all(outcome is KEPT for outcome in outcomes):
+        return outcomes
+    both = list(zip((proposal.vm for proposal in proposals), outcomes, strict=True))
+    lost = {vm.id for vm, outcome in both if outcome is not KEPT}
+    passing = (Verdict.STALE, Verdict.QUOTA, Verdict.NO_PROJECT)
+    names = {(vm.project, vm.name) for vm, outcome in both if outcome.verdict in passing}
+    names -= {(vm.project, vm.name) for vm, outcome in both if outcome is KEPT}
+    found = []
+    for vm, outcome in both:
+        if outcome.verdict in (Verdict.REPLAYED, Verdict.KEY_REUSED) and outcome.detail in lost:
+            found.append(Outcome(Verdict.STALE, "idempotency key"))
+        elif outcome.verdict is Verdict.NAME_TAKEN and (vm.project, vm.name) in names:
+            found.append(Outcome(Verdict.STALE, "name"))
+        else:
+            found.append(outcome)
+    return found
+
+
+def created_events(
+    proposals: Sequence[Proposal],
+    outcomes: Sequence[Outcome],
+    generations: dict[str, int],
+    at_ms: int,
+    actors: Sequence[str],
+    tx: str,
+) -> list[Event]:
+    """Return one event for each VM that was kept."""
+    events = []
+    for proposal, outcome, actor in zip(proposals, outcomes, actors, strict=True):
+        if outcome is not KEPT:
+            continue
+        vm, claim = proposal.vm, proposal.claim
+        changes: Changes = {"vms": {vm.id: vm}}
+        if claim is not None:
+            changes["claims"] = {claim.id: claim}
+        if proposal.groups:
+            changes["members"] = {f"{group}|{vm.id}": {} for group, _ in proposal.groups}
+            changes["group_generations"] = {
+                group: generations[group] for group, _ in proposal.groups if group in generations
+            }
+        events.append(
+            Event(
+                seq=0,
+                at_ms=at_ms,
+                actor=actor,
+                kind="vm.created" if claim is not None else "vm.queued",
+                subject=f"vm/{vm.id}",
+                project=vm.project,
+                changes=_encode(changes).decode(),
+                note="",
+                tx=tx,
+            )
+        )
+    return events
+
+
+def quota_detail(row: dict[str, Any], vm: VMRow) -> dict[str, Any]:
+    """Name the limits that one more VM would pass."""
+    asked = {
+        "cpu_milli": vm.cpu_milli,
+        "memory_bytes": vm.memory_bytes,
+        "disk_bytes": vm.disk_bytes,
+        "vms": 1,
+    }
+    return {
+        name: {"quota": row[f"{name}_quota"], "used": row[f"{name}_used"], "asked": amount}
+        for name, amount in asked.items()
+        if row[f"{name}_quota"] is not None and row[f"{name}_used"] + amount > row[f"{name}_quota"]
+    }

@@ -1,0 +1,252 @@
+"""The law of the ledger: folding the events yields the rows.
+
+Every event carries the rows that it changed as they were afterwards, so the last word on each key
+is the row. `fold` does that in memory; `compare` does it on a live database and says where the two
+differ. It keeps one number per row instead of the row, and goes through the events once for every
+`MOST_ROWS` rows, so its memory is bounded however large the fleet.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, FromClause, Table, func, select, tuple_
+
+from roost.ledger.rows import Event
+from roost.ledger.tables import (
+    AMOUNTS,
+    claims,
+    fences,
+    groups,
+    host_amounts,
+    hosts,
+    members,
+    projects,
+    tokens,
+    tombstones,
+    vms,
+)
+from roost.ledger.tables import events as events_table
+
+PAGE = 1000
+#: Rows that one pass over the events keeps account of: some 40 MiB.
+MOST_ROWS = 200_000
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """One table that events speak of: its key columns, and which columns they show."""
+
+    table: Table
+    key: tuple[str, ...]
+    shown: tuple[str, ...]
+
+
+def _all(table: Table, *, without: tuple[str, ...] = ()) -> Folded:
+    key = tuple(column.name for column in table.primary_key)
+    return Folded(table, key, tuple(c.name for c in table.c if c.name not in without))
+
+
+FOLDED = {
+    "vms": _all(vms),
+    "claims": _all(claims),
+    "groups": _all(groups),
+    "members": Folded(members, ("group_id", "vm"), ()),
+    "projects": Folded(
+        projects, ("name",), ("name", *(f"{name}_quota" for name in (*AMOUNTS, "vms")))
+    ),
+    "hosts": _all(hosts),
+    "host_amounts": Folded(
+        host_amounts,
+        ("host",),
+        ("generation", *(f"{name}_capacity" for name in (*AMOUNTS, "vms"))),
+    ),
+    "tombstones": _all(tombstones),
+    "fences": _all(fences),
+    "tokens": _all(tokens, without=("hash",)),
+}
+
+#: What the first schema has put there before anything happened.
+_FIRST: dict[str, dict[str, Row]] = {
+    "projects": {
+        "default": {"name": "default", **{f"{name}_quota": None for name in (*AMOUNTS, "vms")}}
+    }
+}
+
+_decode: msgspec.json.Decoder[dict[str, dict[str, Any]]] = msgspec.json.Decoder(
+    dict[str, dict[str, Any] | Any]
+)
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+@dataclass(slots=True)
+class Fold:
+    """The rows that events lead to. `mine` says which keys this fold keeps account of."""
+
+    mine: Callable[[str, str], bool] = lambda table, key: True
+    keep: Callable[[Row], Any] = lambda row: row
+    tables: dict[str, dict[str, Any]] = field(init=False)
+    generations: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.tables = {name: {} for name in FOLDED}
+        for name, rows in _FIRST.items():
+            for key, row in rows.items():
+                self._put(name, key, row)
+
+    def apply(self, changes: str) -> None:
+        """Take over what one event says."""
+        for name, rows in _decode.decode(changes).items():
+            if name in FOLDED:
+                for key, row in rows.items():
+                    self._put(name, key, row)
+            elif name == "group_generations":
+                for group, generation in rows.items():
+                    self._move_group(group, generation)
+
+    def _put(self, name: str, key: str, row: Row | None) -> None:
+        if not self.mine(name, key):
+            return
+        if row is None:
+            self.tables[name].pop(key, None)
+        elif name == "groups":
+            # Kept whole: its generation is also changed by itself.
+            self.tables[name][key] = dict(row)
+        else:
+            self.tables[name][key] = self.keep(row)
+
+    def _move_group(self, group: str, generation: int) -> None:
+        row = self.tables["groups"].get(group)
+        if row is not None:
+            row["generation"] = generation
+
+    def kept(self, name: str, key: str) -> Any:
+        """Return what is kept of a row, or None."""
+        row = self.tables[name].get(key)
+        return self.keep(row) if row is not None and name == "groups" else row
+
+
+def fold(events: Iterable[Event]) -> Fold:
+    """Return the rows of every folded table after these events."""
+    folded = Fold()
+    for event in events:
+        folded.apply(event.changes)
+    return folded
+
+
+# What follows from the rows
+
+
+def host_committed(folded: Fold) -> dict[int, dict[str, int]]:
+    """Return the sums of claims on each host, with the number of claims as `vms`."""
+    found: dict[int, dict[str, int]] = defaultdict(lambda: dict.fromkeys((*AMOUNTS, "vms"), 0))
+    for key in folded.tables["host_amounts"]:
+        found[int(key)]  # a host without claims has promised nothing
+    for claim in folded.tables["claims"].values():
+        _add(found[claim["host"]], claim)
+    return dict(found)
+
+
+def counters_committed(folded: Fold) -> dict[tuple[int, str], int]:
+    """Return the sums of claims on each counter of each host."""
+    found: dict[tuple[int, str], int] = defaultdict(int)
+    for claim in folded.tables["claims"].values():
+        if claim["counters"]:
+            for counter, amount in msgspec.json.decode(claim["counters"]).items():
+                found[claim["host"], counter] += amount
+    return dict(found)
+
+
+def projects_used(folded: Fold) -> dict[str, dict[str, int]]:
+    """Return what the VMs of each project ask for together, with their number as `vms`."""
+    found = {name: dict.fromkeys((*AMOUNTS, "vms"), 0) for name in folded.tables["projects"]}
+    for vm in folded.tables["vms"].values():
+        _add(found.setdefault(vm["project"], dict.fromkeys((*AMOUNTS, "vms"), 0)), vm)
+    return found
+
+
+def _add(sums: dict[str, int], row: Row) -> None:
+    for name in AMOUNTS:
+        sums[name] += row[name]
+    sums["vms"] += 1
+
+
+# Comparing with a live database
+
+
+def pages(
+    connection: Connection,
+    columns: list[Any],
+    key: list[Any],
+    *where: ColumnElement[bool],
+    table: FromClause | None = None,
+) -> Iterator[list[Any]]:
+    """Yield the rows of a query page by page, in the order of its key."""
+    query = select(*columns).where(*where).order_by(*key).limit(PAGE)
+    if table is not None:
+        query = query.select_from(table)
+    found = list(connection.execute(query))
+    while found:
+        yield found
+        if len(found) < PAGE:
+            return
+        last = tuple(getattr(found[-1], column.name) for column in key)
+        found = list(connection.execute(query.where(tuple_(*key) > tuple_(*last))))
+
+
+def compare(connection: Connection, most: int = 20) -> tuple[int, list[str]]:
+    """Fold all events and compare with the rows; return the number of rows, and differences."""
+    total = sum(
+        connection.execute(select(func.count()).select_from(folded.table)).scalar_one()
+        for folded in FOLDED.values()
+    )
+    passes = total // MOST_ROWS + 1
+    differences: list[str] = []
+    for each in range(passes):
+        for difference in _compare_part(connection, each, passes):
+            differences.append(difference)
+            if len(differences) >= most:
+                return total, differences
+    return total, differences
+
+
+def _compare_part(connection: Connection, part: int, passes: int) -> Iterator[str]:
+    def mine(table: str, key: str) -> bool:
+        return passes == 1 or _number(f"{table}:{key}".encode()) % passes == part
+
+    folded = Fold(mine, lambda row: _number(_encode(row)))
+    columns = [events_table.c.seq, events_table.c.changes]
+    for page in pages(connection, columns, [events_table.c.seq]):
+        for event in page:
+            folded.apply(event.changes)
+    for name, description in FOLDED.items():
+        for key, row in _rows(connection, description):
+            if not mine(name, key):
+                continue
+            kept = folded.kept(name, key)
+            if kept is None:
+                yield f"{name} {key!r} is a row, but events do not lead to it"
+            elif kept != _number(_encode(row)):
+                yield f"{name} {key!r} is not the row that events lead to"
+            folded.tables[name].pop(key, None)
+        for key in folded.tables[name]:
+            yield f"events lead to {name} {key!r}, but there is no such row"
+
+
+def _rows(connection: Connection, folded: Folded) -> Iterator[tuple[str, Row]]:
+    names = dict.fromkeys((*folded.key, *folded.shown))  # a key may be shown too
+    columns = [folded.table.c[name] for name in names]
+    for page in pages(connection, columns, columns[: len(folded.key)]):
+        for found in page:
+            row = found._mapping
+            key = "|".join(str(row[name]) for name in folded.key)
+            yield key, {name: row[name] for name in folded.shown}
+
+
+def _number(data: bytes) -> int:
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big")

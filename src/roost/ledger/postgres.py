@@ -1,0 +1,253 @@
+"""The ledger in PostgreSQL: the same rows, many processes that write.
+
+Ordinary changes go through SQLAlchemy, claims through asyncpg. A deadlock or a serialisation
+failure is tried again. When the connection is lost during a commit, the truth is read again: the
+event counter's row is locked first, which waits until the lost transaction is over either way.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import asyncpg
+from sqlalchemy import Connection, make_url, select, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from roost.base.clock import Clock
+from roost.base.errors import RoostError
+from roost.base.ids import IdSource
+from roost.ledger.claims import NotAll, Outcome, Proposal, created_events, refuse_some
+from roost.ledger.migrate import upgrade
+from roost.ledger.postgresclaims import CHANNEL, PostgresClaims
+from roost.ledger.postgresclaims import append_events as append_events_directly
+from roost.ledger.rows import Event
+from roost.ledger.store import DatabaseUnavailable, InDoubt, Listener
+from roost.ledger.tables import counters, events
+from roost.ledger.transaction import Tx, append_events
+
+T = TypeVar("T")
+
+#: Deadlock detected; could not serialise.
+_AGAIN = frozenset({"40P01", "40001"})
+_MOST_TRIES = 20
+#: How long to look for the truth after a lost commit before saying that it is in doubt.
+_PATIENCE_S = 15.0
+_LOST = (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError, TimeoutError)
+
+
+class PostgresStore:
+    """A database that other processes share."""
+
+    shared = True
+
+    def __init__(self, engine: AsyncEngine, dsn: str, clock: Clock, ids: IdSource) -> None:
+        self.listener: Listener = lambda events: None
+        self.doorbell: Callable[[], None] = lambda: None
+        self._engine, self._dsn, self._clock, self._ids = engine, dsn, clock, ids
+        self._pool: Any = None
+        self._ears: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(cls, url: str, clock: Clock, ids: IdSource) -> "PostgresStore":
+        """Connect, bring the schema up to date and begin to listen."""
+        parsed = make_url(url)
+        dsn = parsed.set(drivername="postgresql").render_as_string(hide_password=False)
+        engine = create_async_engine(
+            parsed.set(drivername="postgresql+asyncpg"), pool_size=4, max_overflow=4,
+            pool_pre_ping=False,
+        )  # fmt: skip
+        store = cls(engine, dsn, clock, ids)
+        try:
+            async with engine.connect() as connection:
+                await connection.run_sync(upgrade)
+            store._pool = await asyncpg.create_pool(dsn, min_size=1, max_size=2)
+        except (DBAPIError, *_LOST) as error:
+            await engine.dispose()
+            raise _unavailable(error) from error
+        store._ears = asyncio.create_task(store._listen())
+        return store
+
+    async def read(self, question: Callable[[Connection], T]) -> T:
+        """Ask on a consistent view."""
+
+        async def ask(_name: str) -> T:
+            async with self._engine.connect() as connection:
+                await connection.execution_options(isolation_level="REPEATABLE READ")
+                return await connection.run_sync(question)
+
+        return await self._persist(ask)
+
+    async def write(self, change: Callable[[Tx], T], actor: str = "roost") -> T:
+        """Make one change."""
+
+        async def attempt(name: str) -> T:
+            recorded: list[Event] = []
+
+            def run(connection: Connection) -> T:
+                tx = Tx(connection, actor, self._clock.wall_ms(), name)
+                value = change(tx)
+                append_events(connection, tx.events)
+                if tx.events:
+                    connection.execute(text(f"NOTIFY {CHANNEL}"))
+                recorded.extend(tx.events)
+                return value
+
+            async with self._engine.connect() as connection:
+                value = await connection.run_sync(run)
+                try:
+                    await connection.commit()
+                except (DBAPIError, *_LOST) as error:
+                    if _state(error) in _AGAIN:
+                        raise
+                    await self._resolve(name, recorded, error)
+            self.listener(recorded)
+            return value
+
+        return await self._persist(attempt)
+
+    async def claim(
+        self,
+        proposals: Sequence[Proposal],
+        actors: Sequence[str],
+        snapshot: int,
+        *,
+        atomic: bool = False,
+    ) -> list[Outcome]:
+        """Commit a batch of creates."""
+
+        async def attempt(name: str) -> list[Outcome]:
+            at_ms = self._clock.wall_ms()
+            async with self._pool.acquire() as connection:
+                transaction = connection.transaction()
+                await transaction.start()
+                try:
+                    batch = PostgresClaims(connection, proposals, snapshot, at_ms)
+                    outcomes = await batch.commit()
+                    if atomic:
+                        refuse_some(outcomes)
+                    recorded = created_events(
+                        proposals, outcomes, batch.generations, at_ms, actors, name
+                    )
+                    await append_events_directly(connection, recorded)
+                except BaseException:
+                    if not connection.is_closed():
+                        await transaction.rollback()
+                    raise
+                try:
+                    await transaction.commit()
+                except (asyncpg.PostgresError, *_LOST) as error:
+                    # Also what the server itself says: it may be told to end just after the commit.
+                    if _state(error) in _AGAIN:
+                        raise
+                    await self._resolve(name, recorded, error)
+            self.listener(recorded)
+            return outcomes
+
+        try:
+            return await self._persist(attempt)
+        except NotAll as refused:
+            return refused.outcomes
+
+    async def _persist(self, attempt: Callable[[str], Awaitable[T]]) -> T:
+        """Try again after deadlocks, and while the database is away, within bounds."""
+        give_up = self._clock.monotonic() + _PATIENCE_S / 3
+        for tried in range(_MOST_TRIES):
+            try:
+                return await attempt(self._ids.new("tx"))
+            except RoostError:
+                raise
+            except (DBAPIError, asyncpg.PostgresError, *_LOST) as error:
+                again = _state(error) in _AGAIN
+                lost = _is_lost(error) and self._clock.monotonic() < give_up
+                if not again and not lost:
+                    raise _unavailable(error) from error
+                await self._clock.sleep(0.01 * 2 ** min(tried, 6))
+        raise DatabaseUnavailable("the database was too contended")
+
+    async def _resolve(self, name: str, recorded: list[Event], cause: BaseException) -> None:
+        """Find out whether a transaction was committed; raise when it was not."""
+        give_up = self._clock.monotonic() + _PATIENCE_S
+
+        def find(connection: Connection) -> list[tuple[int]]:
+            counter = select(counters.c.value).where(counters.c.name == "events")
+            connection.execute(counter.with_for_update())
+            found = connection.execute(
+                select(events.c.seq).where(events.c.tx == name).order_by(events.c.seq)
+            )
+            return [tuple(row) for row in found]
+
+        while recorded:
+            try:
+                async with self._engine.connect() as connection:
+                    found = await connection.run_sync(find)
+            except (DBAPIError, *_LOST) as error:
+                if self._clock.monotonic() >= give_up:
+                    raise InDoubt(
+                        "the database went away during a commit; what became of it is not known",
+                        hint="Maybe ask again with the same idempotency key.",
+                    ) from error
+                await self._clock.sleep(0.2)
+                continue
+            if not found:
+                break
+            for event, (seq,) in zip(recorded, found, strict=True):
+                event.seq = seq
+            return
+        raise DatabaseUnavailable(f"the database did not take the change: {cause}") from cause
+
+    async def _listen(self) -> None:
+        """Keep one connection that hears the doorbell; events missed meanwhile are read anyway."""
+        while True:
+            try:
+                connection = await asyncpg.connect(self._dsn)
+                try:
+                    await self._hear(connection)
+                finally:
+                    if not connection.is_closed():
+                        await connection.close(timeout=2)
+            except (asyncpg.PostgresError, *_LOST):
+                pass
+            await self._clock.sleep(0.5)
+
+    async def _hear(self, connection: Any) -> None:
+        gone = asyncio.Event()
+        connection.add_termination_listener(lambda _: gone.set())
+        await connection.add_listener(CHANNEL, lambda *_: self.doorbell())
+        self.doorbell()  # something may have happened before we listened
+        await gone.wait()
+
+    async def close(self) -> None:
+        """Let go of the database."""
+        if self._ears is not None:
+            self._ears.cancel()
+            await asyncio.gather(self._ears, return_exceptions=True)
+        if self._pool is not None:
+            await self._pool.close()
+        await self._engine.dispose()
+
+
+def _state(error: BaseException) -> str | None:
+    cause = getattr(error, "orig", None) or error
+    state = getattr(cause, "sqlstate", None)
+    return state if isinstance(state, str) else None
+
+
+def _is_lost(error: BaseException) -> bool:
+    if isinstance(error, DBAPIError) and error.connection_invalidated:
+        return True
+    state = _state(error) or ""
+    # 08: connection; 57P: the server shuts down or is starting.
+    if state.startswith(("08", "57P")):
+        return True
+    cause: BaseException | None = getattr(error, "orig", None) or error
+    while cause is not None:
+        if isinstance(cause, _LOST):
+            return True
+        cause = cause.__cause__
+    return False
+
+
+def _unavailable(error: BaseException) -> DatabaseUnavailable:
+    cause = getattr(error, "orig", None) or error
+    return DatabaseUnavailable(f"the database cannot be used: {cause}")

@@ -1,0 +1,113 @@
+"""The rows that pass between ledger and control, as structs: fields are columns, in table order."""
+
+from typing import Any
+
+from msgspec import Struct
+
+#: {table: {key: row or None}}: what an event says is different now. A key of two columns is
+#: written "a|b".
+Changes = dict[str, dict[str, Any]]
+
+
+class VMRow(Struct, kw_only=True):
+    """One VM."""
+
+    id: str
+    project: str
+    name: str
+    asked: str
+    labels: str
+    cpu_milli: int
+    memory_bytes: int
+    disk_bytes: int
+    strategy: str
+    priority: int
+    on_no_fit: str
+    restart: str
+    desired: str
+    generation: int
+    restarts: int = 0
+    host: int | None = None
+    target: int | None = None
+    phase: str = ""
+    observed: str = ""
+    observed_generation: int = 0
+    problem: str | None = None
+    pending: str | None = None
+    created_ms: int
+
+
+class ClaimRow(Struct, kw_only=True):
+    """Capacity promised to one VM on one host."""
+
+    id: str
+    vm: str
+    host: int
+    kind: str
+    cpu_milli: int
+    memory_bytes: int
+    disk_bytes: int
+    counters: str = ""
+    devices: int = 0
+    cells: int = 0
+
+
+class GroupRow(Struct, kw_only=True):
+    """A group and its rule."""
+
+    id: str
+    project: str
+    name: str
+    rule: str
+    scope: str
+    hard: bool
+    max_skew: int
+    weight: int
+    selector: str = ""
+    generation: int = 0
+
+
+class HostRow(Struct, kw_only=True):
+    """One host as it registered, and what was decided about it."""
+
+    number: int
+    name: str
+    inventory: str
+    labels: str | None
+    health: str
+    admin: str
+    instance: str
+    version: str
+    guard_stop_s: float | None
+    fenced: str | None
+    held: str
+    registered_ms: int
+
+
+class AmountsRow(Struct, kw_only=True):
+    """What a host can promise and has promised."""
+
+    host: int
+    generation: int
+    cpu_milli_capacity: int
+    memory_bytes_capacity: int
+    disk_bytes_capacity: int
+    vms_capacity: int
+    cpu_milli_committed: int
+    memory_bytes_committed: int
+    disk_bytes_committed: int
+    vms_committed: int
+
+
+class Event(Struct, kw_only=True):
+    """One change, as it is stored. `changes` is JSON text."""
+
+    seq: int
+    at_ms: int
+    actor: str
+    kind: str
+    subject: str
+    project: str | None
+    changes: str
+    note: str
+    tx: str

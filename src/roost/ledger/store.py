@@ -1,0 +1,61 @@
+"""The port between control and a database; sqlite.py and postgres.py implement it.
+
+    read    a question, on a consistent view
+    write   a change (see transaction.py), alone or together with others in one commit
+    claim   many creates at once (see claims.py)
+
+Committed events go to `listener` in the order of their sequence as far as this process committed
+them; `doorbell` is rung when another process did. After an ambiguous commit the store reads the
+truth again before it answers; when it cannot, it says `InDoubt`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from sqlalchemy import Connection
+
+from roost.base.errors import Unavailable
+from roost.ledger.claims import Outcome, Proposal
+from roost.ledger.rows import Event
+from roost.ledger.transaction import Tx
+
+T = TypeVar("T")
+
+Listener = Callable[[list[Event]], None]
+
+
+class DatabaseUnavailable(Unavailable):
+    """The database did not take the change; nothing of it is kept."""
+
+    code = "unavailable"
+
+
+class InDoubt(DatabaseUnavailable):
+    """The database went away during a commit and cannot be asked yet what became of it."""
+
+
+class Store(Protocol):
+    """A database."""
+
+    listener: Listener
+    doorbell: Callable[[], None]
+    shared: bool  # other processes may write to it
+
+    async def read(self, question: Callable[[Connection], T]) -> T:
+        """Ask; nothing changes."""
+
+    async def write(self, change: Callable[[Tx], T], actor: str = "roost") -> T:
+        """Make one change and return what the function returned."""
+
+    async def claim(
+        self,
+        proposals: Sequence[Proposal],
+        actors: Sequence[str],
+        snapshot: int,
+        *,
+        atomic: bool = False,
+    ) -> list[Outcome]:
+        """Commit a batch of creates and return the verdict on each; `atomic` keeps all or none."""
+
+    async def close(self) -> None:
+        """Finish what was begun and let go of the database."""

@@ -1,0 +1,273 @@
+"""Every table of the ledger.
+
+| table | what it holds | from events |
+|---|---|---|
+| vms, claims, groups, members, projects, hosts, tombstones, fences, tokens | the truth | folded |
+| host_amounts, host_counters | capacity and the sums of claims | derived |
+| host_liveness | how often a host was heard of, and how often fenced | no |
+| idempotency, decisions, samples | answers, reasons, readings; for a while | no |
+| leases, counters, events | who may act alone; sequences; what happened | no |
+
+Amounts that every host has are columns of `host_amounts`, one narrow row per host because every
+create updates it; anything else that can run out (extended resources, device shares, NUMA cells)
+is a row of `host_counters`. Both are only ever changed relatively and compared in the same
+statement. Times are wall-clock milliseconds for people to read; nothing is decided by them.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+metadata = MetaData()
+
+#: Stands for "no limit" where a value must be there to compare with.
+UNLIMITED = 2**62
+
+#: The amounts that are columns of host_amounts and of projects.
+AMOUNTS = ("cpu_milli", "memory_bytes", "disk_bytes")
+
+
+def _table(name: str, *columns: Column[object] | UniqueConstraint | Index) -> Table:
+    # Keys are text that grows with time, so the table itself is the index.
+    return Table(name, metadata, *columns, sqlite_with_rowid=False)
+
+
+def _text(name: str, *, nullable: bool = False, key: bool = False) -> Column[object]:
+    return Column(name, Text, nullable=nullable, primary_key=key)
+
+
+def _number(name: str, *, nullable: bool = False, key: bool = False) -> Column[object]:
+    return Column(name, BigInteger, nullable=nullable, primary_key=key, autoincrement=False)
+
+
+vms = _table(
+    "vms",
+    _text("id", key=True),
+    _text("project"),
+    _text("name"),
+    _text("asked"),  # the CreateVM that made it, as JSON
+    _text("labels"),  # "\nkey=value\n..." or empty: found by LIKE
+    _number("cpu_milli"),
+    _number("memory_bytes"),
+    _number("disk_bytes"),
+    _text("strategy"),
+    _number("priority"),
+    _text("on_no_fit"),
+    _text("restart"),
+    _text("desired"),  # running, stopped, absent
+    _number("generation"),
+    _number("restarts"),
+    _number("host", nullable=True),
+    _number("target", nullable=True),  # where it is moving to
+    _text("phase"),  # of the move: preparing, moving, landing; else empty
+    _text("observed"),  # what its agent saw last; empty before
+    _number("observed_generation"),
+    _text("problem", nullable=True),  # JSON
+    _text("pending", nullable=True),  # the last rejection, JSON
+    _number("created_ms"),
+    UniqueConstraint("project", "name", name="vms_name"),
+)
+Index("vms_host", vms.c.host)
+Index(
+    "vms_target",
+    vms.c.target,
+    sqlite_where=vms.c.target.is_not(None),
+    postgresql_where=vms.c.target.is_not(None),
+)
+Index(
+    "vms_waiting",
+    vms.c.priority,
+    sqlite_where=vms.c.pending.is_not(None),
+    postgresql_where=vms.c.pending.is_not(None),
+)
+
+claims = _table(
+    "claims",
+    _text("id", key=True),  # VM:KIND
+    _text("vm"),
+    _number("host"),
+    _text("kind"),  # run, migrate_in, hold
+    _number("cpu_milli"),
+    _number("memory_bytes"),
+    _number("disk_bytes"),
+    _text("counters"),  # JSON {counter: amount} of host_counters, or empty
+    _number("devices"),  # bit masks of positions on the host
+    _number("cells"),
+)
+Index("claims_host", claims.c.host)
+
+groups = _table(
+    "groups",
+    _text("id", key=True),  # PROJECT/NAME; implicit ones PROJECT/~RULE...
+    _text("project"),
+    _text("name"),
+    _text("rule"),
+    _text("scope"),
+    Column("hard", Boolean, nullable=False),
+    _number("max_skew"),
+    _number("weight"),
+    _text("selector"),  # JSON of the labels that make a VM a member, or empty
+    _number("generation"),  # grows with every change of membership or of members' hosts
+)
+
+members = _table(
+    "members",
+    _text("group_id", key=True),
+    _text("vm", key=True),
+)
+Index("members_vm", members.c.vm)
+
+projects = _table(
+    "projects",
+    _text("name", key=True),
+    _number("cpu_milli_quota", nullable=True),
+    _number("memory_bytes_quota", nullable=True),
+    _number("disk_bytes_quota", nullable=True),
+    _number("vms_quota", nullable=True),
+    _number("cpu_milli_used"),
+    _number("memory_bytes_used"),
+    _number("disk_bytes_used"),
+    _number("vms_used"),
+)
+
+hosts = _table(
+    "hosts",
+    _number("number", key=True),
+    _text("name"),
+    _text("inventory"),  # agentlink.Inventory as JSON
+    _text("labels", nullable=True),  # set by an operator, JSON; else those of the inventory
+    _text("health"),
+    _text("admin"),
+    _text("instance"),  # of the agent that registered last
+    _text("version"),
+    Column("guard_stop_s", Float, nullable=True),
+    _text("fenced", nullable=True),  # how, while it is
+    _text("held"),  # JSON list of VMs it runs that are on no list
+    _number("registered_ms"),
+    UniqueConstraint("name", name="hosts_name"),
+)
+
+host_amounts = _table(
+    "host_amounts",
+    _number("host", key=True),
+    _number("generation"),  # grows when what filters look at changes: shape, labels, state
+    _number("cpu_milli_capacity"),
+    _number("memory_bytes_capacity"),
+    _number("disk_bytes_capacity"),
+    _number("vms_capacity"),
+    _number("cpu_milli_committed"),
+    _number("memory_bytes_committed"),
+    _number("disk_bytes_committed"),
+    _number("vms_committed"),
+)
+
+host_counters = _table(
+    "host_counters",
+    _number("host", key=True),
+    _text("counter", key=True),  # x:NAME, device:POSITION, cell:POSITION:cpu or :memory
+    _number("capacity"),
+    _number("committed"),
+)
+
+host_liveness = _table(
+    "host_liveness",
+    _number("host", key=True),
+    _number("evidence"),  # grows with every flush of heartbeats
+    _number("epoch"),  # grows when the host is fenced; renewals quote it
+)
+
+fences = _table(
+    "fences",
+    _number("host", key=True),
+    _number("epoch", key=True),
+    _text("method"),  # lease, command, operator
+    _text("proof"),
+    _number("at_ms"),
+)
+
+tombstones = _table(
+    "tombstones",
+    _text("vm", key=True),
+    _number("host", key=True),
+    _number("generation"),
+    _text("project"),
+    _number("created_ms"),
+)
+Index("tombstones_host", tombstones.c.host)
+
+tokens = _table(
+    "tokens",
+    _text("id", key=True),
+    _text("kind"),  # api, join, agent
+    _text("name"),
+    _text("role"),
+    _text("project", nullable=True),
+    _text("host", nullable=True),
+    _text("hash"),
+    _number("created_ms"),
+    _number("expires_ms", nullable=True),
+)
+
+idempotency = _table(
+    "idempotency",
+    _text("scope", key=True),
+    _text("key", key=True),
+    _text("digest"),
+    _text("answer"),  # the VM's id, or a batch's answer as JSON
+    _number("created_ms"),
+)
+Index("idempotency_age", idempotency.c.created_ms)
+
+decisions = _table(
+    "decisions",
+    _text("vm", key=True),
+    _number("snapshot", key=True),  # the sequence that the deciding columns had reached
+    _text("cause"),  # create, retry, migrate, recover, resize
+    _text("answer"),  # JSON
+    _number("at_ms"),
+)
+Index("decisions_age", decisions.c.at_ms)
+
+samples = _table(
+    "samples",
+    _number("host", key=True),
+    _text("vm", key=True),
+    _number("at_ms", key=True),
+    _number("cpu_milli"),
+    _number("memory_bytes"),
+    _number("disk_bytes"),
+)
+Index("samples_age", samples.c.at_ms)
+
+leases = _table(
+    "leases",
+    _text("name", key=True),
+    _text("holder"),
+    _number("token"),  # grows with every change of holder; the holder's commits quote it
+    _number("renewals"),
+)
+
+counters = _table("counters", _text("name", key=True), _number("value"))
+
+events = Table(
+    "events",
+    metadata,
+    Column("seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    _number("at_ms"),
+    _text("actor"),
+    _text("kind"),
+    _text("subject"),
+    _text("project", nullable=True),
+    _text("changes"),  # JSON {table: {key: row or null}}
+    _text("note"),
+    _text("tx"),  # the transaction, to find it again after an ambiguous commit
+)

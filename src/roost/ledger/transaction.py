@@ -1,0 +1,111 @@
+"""One transaction: a connection, and the events that will stand beside its rows.
+
+A change is written as a function of a `Tx`; it must be repeatable, because a store may have to run
+it again after a deadlock. Its events get their sequence from one counter row in the transaction's
+last statement: whoever sees a sequence sees every smaller one, so a reader that resumes by sequence
+misses nothing and finds no gap.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Table, delete, insert, update
+from sqlalchemy.sql.elements import ColumnElement
+
+from roost.ledger.rows import Changes, Event
+from roost.ledger.tables import counters
+from roost.ledger.tables import events as events_table
+
+_json = msgspec.json.Encoder()
+
+
+def row_json(row: object) -> str:
+    """Write a row or any other plain value as JSON text."""
+    return _json.encode(row).decode()
+
+
+class Tx:
+    """What a change works on."""
+
+    def __init__(self, connection: Connection, actor: str, at_ms: int, name: str) -> None:
+        self.connection = connection
+        self.actor = actor
+        self.at_ms = at_ms
+        self.name = name
+        self.events: list[Event] = []  # their sequence is still 0
+
+    def event(
+        self,
+        kind: str,
+        subject: str,
+        changes: Changes,
+        *,
+        project: str | None = None,
+        note: str = "",
+        actor: str | None = None,
+    ) -> None:
+        """Say what this transaction changes; every change of a folded table must be said."""
+        self.events.append(
+            Event(
+                seq=0,
+                at_ms=self.at_ms,
+                actor=actor or self.actor,
+                kind=kind,
+                subject=subject,
+                project=project,
+                changes=row_json(changes),
+                note=note,
+                tx=self.name,
+            )
+        )
+
+    # Statements that every change is made of
+
+    def rows(self, statement: Any) -> list[dict[str, Any]]:
+        """Return all rows of a query as dicts."""
+        return [dict(row) for row in self.connection.execute(statement).mappings()]
+
+    def row(self, statement: Any) -> dict[str, Any] | None:
+        """Return the first row of a query, or None."""
+        found = self.connection.execute(statement).mappings().first()
+        return dict(found) if found is not None else None
+
+    def insert(self, table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Insert a row and return it."""
+        self.connection.execute(insert(table), [dict(row)])
+        return dict(row)
+
+    def update(
+        self, table: Table, *where: ColumnElement[bool], **values: Any
+    ) -> dict[str, Any] | None:
+        """Update at most one row and return it as it is then, or None when none matched."""
+        statement = update(table).where(*where).values(**values).returning(*table.c)
+        found = self.connection.execute(statement).mappings().first()
+        return dict(found) if found is not None else None
+
+    def delete(self, table: Table, *where: ColumnElement[bool]) -> int:
+        """Delete rows and return how many."""
+        return self.connection.execute(delete(table).where(*where)).rowcount
+
+
+def append_events(connection: Connection, events: Iterable[Event]) -> None:
+    """Number the events and insert them: the last statement of a transaction."""
+    waiting = list(events)
+    if not waiting:
+        return
+    statement = (
+        update(counters)
+        .where(counters.c.name == "events")
+        .values(value=counters.c.value + len(waiting))
+        .returning(counters.c.value)
+    )
+    last = int(connection.execute(statement).scalar_one())
+    number_events(waiting, last)
+    connection.execute(insert(events_table), [msgspec.structs.asdict(event) for event in waiting])
+
+
+def number_events(events: list[Event], last: int) -> None:
+    """Give events the sequences that end with `last`."""
+    for offset, event in enumerate(reversed(events)):
+        event.seq = last - offset

@@ -1,0 +1,277 @@
+"""The messages between an agent and the control plane, over one WebSocket, as JSON.
+
+    agent -> control   hello, heartbeat, report, samples
+    control -> agent   welcome, desired, delta, renewed, refused
+
+The agent converges on its whole desired list. `digest` sums the list up: equal digests mean equal
+lists, so an unchanged list is never sent again except in full every `full_list_s`. What is missing
+from a list is held and reported; only a tombstone destroys. A lease renewal is counted by the agent
+from when it *sent* the heartbeat whose number `renewed` returns.
+"""
+
+from hashlib import blake2b
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+PROTOCOL = 1
+
+#: Largest message that either side accepts.
+MOST_BYTES = 16 * 2**20
+
+Power = Literal["running", "stopped"]
+#: run: this host runs it. incoming: get ready to receive it. outgoing: send it to `peer`.
+Part = Literal["run", "incoming", "outgoing"]
+#: What an agent sees. `ready`: an incoming copy waits. `moved`: the outgoing copy has left and does
+#: not run here any more. `absent`: destroyed, after a tombstone.
+Seen = Literal["starting", "running", "stopping", "stopped", "ready", "moved", "absent", "failed"]
+#: transient: retried with back-off. permanent: not before a new generation. capacity: the agent's
+#: own books say no; retried when room appears.
+FailureClass = Literal["transient", "permanent", "capacity"]
+
+
+class DeviceInfo(Struct, omit_defaults=True):
+    """One GPU or other device."""
+
+    model: str
+    memory_bytes: int = 0
+    shareable: bool = True
+
+
+class CellInfo(Struct):
+    """One NUMA cell."""
+
+    cpu_milli: int
+    memory_bytes: int
+
+
+class AmountInfo(Struct, omit_defaults=True):
+    """One resource: `total` None means that it could not be read, and unknown is full."""
+
+    total: int | None
+    reserve: int = 0
+    ratio_milli: int = 1000
+
+
+class TaintInfo(Struct, omit_defaults=True):
+    """A mark that keeps away VMs without a matching toleration."""
+
+    key: str
+    value: str = ""
+    effect: str = "no-place"
+
+
+class Inventory(Struct, omit_defaults=True):
+    """All that a host registers with."""
+
+    cpu_milli: AmountInfo
+    memory_bytes: AmountInfo
+    disk_bytes: AmountInfo
+    extended: dict[str, AmountInfo] = {}
+    zone: str = ""
+    rack: str = ""
+    site: str = ""
+    labels: dict[str, str] = {}
+    taints: list[TaintInfo] = []
+    architecture: str = "x86_64"
+    driver: str = "virtual"
+    virtual: bool = False
+    capabilities: list[str] = []
+    devices: list[DeviceInfo] = []
+    cells: list[CellInfo] = []
+    max_vms: int | None = None
+
+
+class DesiredVM(Struct, omit_defaults=True):
+    """What one VM should be on this host. Every change of it has a higher generation."""
+
+    id: str
+    name: str
+    project: str
+    generation: int
+    power: Power
+    cpu_milli: int
+    memory_bytes: int
+    disk_bytes: int
+    part: Part = "run"
+    peer: str = ""  # the other host of a move
+    restarts: int = 0  # how often a restart was asked for; the agent acts when it grows
+    restart: Literal["here", "elsewhere"] = "here"
+    extended: dict[str, int] = {}
+    devices: list[int] = []
+    cells: list[int] = []
+    labels: dict[str, str] = {}
+
+
+class Tombstone(Struct):
+    """The order to destroy one VM on this host."""
+
+    id: str
+    generation: int
+
+
+class SeenVM(Struct, omit_defaults=True):
+    """What an agent sees of one VM, and the generation it has acted upon."""
+
+    id: str
+    generation: int
+    seen: Seen
+    code: str = ""
+    message: str = ""
+    failure: FailureClass | None = None
+    restarts: int = 0
+
+
+class HeldVM(Struct, omit_defaults=True):
+    """A VM that runs here and is on no list: kept, and reported."""
+
+    id: str
+    name: str = ""
+    seen: Seen = "running"
+    reason: str = "not on the list"
+
+
+# Agent to control plane
+
+
+class Hello(Struct, tag="hello", omit_defaults=True):
+    """First message. `instance` is new with every start of the agent."""
+
+    protocol: int
+    host: str
+    instance: str
+    version: str
+    inventory: Inventory
+    digest: str = ""  # of the desired list it has on disk
+    vms: list[SeenVM] = []
+    held: list[HeldVM] = []
+    guard_stop_s: float | None = None  # a fence guard runs and needs at most so long to stop VMs
+
+
+class Heartbeat(Struct, tag="heartbeat", omit_defaults=True):
+    """I live. Asks for the lease to be renewed; `number` grows by one."""
+
+    number: int
+    digest: str = ""
+    guard_stop_s: float | None = None
+
+
+class Report(Struct, tag="report", omit_defaults=True):
+    """What changed, or with `full` everything; then a VM that is not named is not here."""
+
+    vms: list[SeenVM] = []
+    held: list[HeldVM] = []
+    full: bool = False
+    refused_destroying: int = 0  # tombstones that the guard against mass destruction holds back
+
+
+class SampleInfo(Struct, omit_defaults=True):
+    """One reading of one VM, or of the host when `vm` is empty."""
+
+    vm: str
+    at_ms: int
+    cpu_milli: int
+    memory_bytes: int
+    disk_bytes: int = 0
+
+
+class Samples(Struct, tag="samples"):
+    """Readings since the last message."""
+
+    samples: list[SampleInfo]
+
+
+FromAgent = Hello | Heartbeat | Report | Samples
+
+
+# Control plane to agent
+
+
+class Welcome(Struct, tag="welcome"):
+    """The host is registered under this number."""
+
+    number: int
+    heartbeat_s: float
+    lease_s: float
+    full_list_s: float
+
+
+class Desired(Struct, tag="desired", omit_defaults=True):
+    """The whole list."""
+
+    digest: str
+    vms: list[DesiredVM] = []
+    tombstones: list[Tombstone] = []
+
+
+class Delta(Struct, tag="delta", omit_defaults=True):
+    """What changed since the list with digest `base`; with another base the agent asks anew.
+
+    `dropped` left the list without a tombstone (it went elsewhere): held until one comes. `buried`
+    are VMs whose tombstones are done with and leave the list.
+    """
+
+    base: str
+    digest: str
+    vms: list[DesiredVM] = []
+    tombstones: list[Tombstone] = []
+    dropped: list[str] = []
+    buried: list[str] = []
+
+
+class Renewed(Struct, tag="renewed"):
+    """The lease is renewed as of when heartbeat `number` was sent; it is in the ledger."""
+
+    number: int
+
+
+class Refused(Struct, tag="refused", omit_defaults=True):
+    """Not accepted. `fenced`: VMs of this host may run elsewhere now, so stop those that could."""
+
+    code: str
+    message: str
+    fenced: bool = False
+
+
+ToAgent = Welcome | Desired | Delta | Renewed | Refused
+
+_encoder = msgspec.json.Encoder()
+_from_agent: msgspec.json.Decoder[FromAgent] = msgspec.json.Decoder(FromAgent)
+_to_agent: msgspec.json.Decoder[ToAgent] = msgspec.json.Decoder(ToAgent)
+
+
+def encode(message: FromAgent | ToAgent) -> bytes:
+    """Return the bytes of a message."""
+    return _encoder.encode(message)
+
+
+def decode_from_agent(data: bytes | str) -> FromAgent:
+    """Read what an agent sent; raises msgspec.ValidationError or DecodeError."""
+    return _from_agent.decode(data)
+
+
+def decode_to_agent(data: bytes | str) -> ToAgent:
+    """Read what the control plane sent."""
+    return _to_agent.decode(data)
+
+
+def entry_hash(vm_id: str, generation: int, tombstone: bool = False) -> int:
+    """Return the contribution of one entry to the digest of a list."""
+    text = f"{'-' if tombstone else '+'}{vm_id}:{generation}"
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+def digest_text(value: int) -> str:
+    """Write a digest: the exclusive or of its entries' hashes."""
+    return f"{value:016x}"
+
+
+def list_digest(desired: Desired) -> str:
+    """Return the digest of a whole list from scratch."""
+    value = 0
+    for vm in desired.vms:
+        value ^= entry_hash(vm.id, vm.generation)
+    for tombstone in desired.tombstones:
+        value ^= entry_hash(tombstone.id, tombstone.generation, tombstone=True)
+    return digest_text(value)

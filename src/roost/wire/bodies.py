@@ -1,0 +1,607 @@
+"""The bodies of the HTTP API: what `/api/v1` takes and gives, one struct each.
+
+Both sides use them: the server decodes requests into them and documents itself by them, the client
+decodes answers. Requests refuse unknown fields; answers may grow. Sizes may be typed ("8GiB") or
+bytes; cpu may be cores (2, 0.5) or millicores ("250m"). Fields of an answer carry their unit.
+"""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+ProjectName = Name
+Amount = Annotated[int, Meta(ge=0, le=2**48)]
+Size = Annotated[int, Meta(ge=0, le=2**48)] | Annotated[str, Meta(max_length=32)]
+Cores = (
+    Annotated[int, Meta(ge=0, le=2**38)]
+    | Annotated[float, Meta(ge=0, le=2**38)]
+    | Annotated[str, Meta(max_length=32)]
+)
+Text = Annotated[str, Meta(max_length=253)]
+Words = Annotated[list[Text], Meta(max_length=256)]
+Labels = dict[Annotated[str, Meta(min_length=1, max_length=253)], Text]
+Priority = Annotated[int, Meta(ge=-1_000_000, le=1_000_000)]
+Weight = Annotated[int, Meta(ge=1, le=100)]
+
+#: VMs in one POST /vms:batch.
+MOST_IN_BATCH = 10_000
+
+Restart = Literal["here", "elsewhere"]
+OnNoFit = Literal["fail", "queue"]
+Role = Literal["viewer", "operator", "admin", "member"]
+
+
+class Request(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """A body that a caller sends."""
+
+
+class Reply(Struct, kw_only=True):
+    """A body that the server sends."""
+
+
+# Asking for a VM
+
+
+class DeviceBody(Request):
+    """GPUs or the like: `count` devices with `share_milli` thousandths free on each."""
+
+    count: Annotated[int, Meta(ge=1, le=62)] = 1
+    share_milli: Annotated[int, Meta(ge=1, le=1000)] = 1000
+    models: Words = []
+    memory: Size = 0
+
+
+class DemandBody(Request):
+    """The amounts one VM asks for."""
+
+    cpu: Cores
+    memory: Size
+    disk: Size = 0
+    gpu: Annotated[int, Meta(ge=0, le=62)] | DeviceBody = 0
+    extended: dict[Annotated[str, Meta(min_length=1, max_length=63)], Amount] = {}
+    numa: Literal["any", "one", "split"] = "any"
+
+
+class LabelTermBody(Request):
+    """One condition on a host's labels."""
+
+    key: Annotated[str, Meta(min_length=1, max_length=253)]
+    operator: Literal["in", "not-in", "exists", "absent", "gt", "lt"] = "exists"
+    values: Words = []
+
+
+class PreferenceBody(LabelTermBody):
+    """A wish: a host without it pays `weight` hundredths of score."""
+
+    weight: Weight = 50
+
+
+class TolerationBody(Request):
+    """A taint that does no harm; an empty key tolerates every taint, no value means any value."""
+
+    key: Text = ""
+    value: Text | None = None
+
+
+class ConstraintsBody(Request):
+    """What a VM asks of its host besides amounts."""
+
+    labels: Annotated[list[LabelTermBody], Meta(max_length=64)] = []
+    tolerations: Annotated[list[TolerationBody], Meta(max_length=64)] = []
+    architecture: Text | None = None
+    driver: Text | None = None
+    capabilities: Words = []
+    zones: Words = []
+    racks: Words = []
+    sites: Words = []
+    hosts: Words = []  # one of these
+    not_hosts: Words = []  # none of these
+    preferences: Annotated[list[PreferenceBody], Meta(max_length=64)] = []
+
+
+class GroupBody(Request):
+    """A group with its rule. The rule belongs to the group: the first to name it defines it."""
+
+    name: Name
+    rule: Literal["affinity", "anti-affinity", "spread"]
+    scope: Literal["host", "rack", "zone"] = "host"
+    hard: bool = True
+    max_skew: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
+    weight: Weight = 50
+
+
+class AffinityBody(Request):
+    """A rule about every VM of the project that has these labels, this one included."""
+
+    selector: Annotated[Labels, Meta(min_length=1)]
+    rule: Literal["affinity", "anti-affinity", "spread"]
+    scope: Literal["host", "rack", "zone"] = "host"
+    hard: bool = True
+    max_skew: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
+    weight: Weight = 50
+
+
+class CreateVM(Request):
+    """A VM to create. `on_no_fit: queue` accepts a VM that fits nowhere yet and keeps trying."""
+
+    name: Name
+    demand: DemandBody
+    project: ProjectName = "default"
+    strategy: Annotated[str, Meta(max_length=64)] | None = None
+    constraints: ConstraintsBody | None = None
+    groups: Annotated[list[Name | GroupBody], Meta(max_length=32)] = []
+    affinity: Annotated[list[AffinityBody], Meta(max_length=32)] = []
+    labels: Labels = {}
+    priority: Priority = 0
+    on_no_fit: OnNoFit = "fail"
+    restart: Restart = "here"
+    start: bool = True
+
+
+class CreateVMs(Request):
+    """Many VMs; each is answered by itself unless `atomic`, which keeps all or none."""
+
+    vms: Annotated[list[CreateVM], Meta(min_length=1, max_length=MOST_IN_BATCH)]
+    atomic: bool = False
+
+
+class DryRun(CreateVM):
+    """A VM to place without creating it."""
+
+    runners_up: Annotated[int, Meta(ge=0, le=16)] = 2
+
+
+class DryRunBatch(Request):
+    """VMs to place one after the other on a copy of the fleet."""
+
+    vms: Annotated[list[CreateVM], Meta(min_length=1, max_length=MOST_IN_BATCH)]
+
+
+class CapacityQuestion(CreateVM):
+    """How many more copies of this VM fit, also after the loss of a host, rack or zone."""
+
+    survive: Literal["host", "rack", "zone"] | None = None
+    losses: Annotated[int, Meta(ge=1, le=3)] = 1
+
+
+# Answers about VMs
+
+
+class ScoreTermBody(Reply):
+    """One addend of a score."""
+
+    name: str
+    value: int
+
+
+class RunnerUpBody(Reply):
+    """A host that would have been next."""
+
+    host: str
+    score: int
+
+
+class PlacementBody(Reply, tag="placement", tag_field="answer"):
+    """Where a VM goes, and why."""
+
+    vm: str
+    host: str
+    host_number: int
+    strategy: str
+    score: int
+    devices: list[int] = []
+    cells: list[int] = []
+    breakdown: list[ScoreTermBody] = []
+    runners_up: list[RunnerUpBody] = []
+    confidence: float | None = None
+    cursor: int = -1
+
+
+class ReasonBody(Reply):
+    """How many hosts a reason refused: as the first failing filter, and at all."""
+
+    reason: str
+    first: int
+    total: int
+
+
+class RejectionBody(Reply, tag="rejection", tag_field="answer"):
+    """Why a VM fits nowhere: counts, nearest miss and fixes, the smallest first."""
+
+    vm: str
+    code: str
+    message: str
+    strategy: str
+    hosts: int
+    reasons: list[ReasonBody] = []
+    nearest_miss: dict[str, Any] | None = None
+    fixes: list[dict[str, Any]] = []
+    larger_than_any_host: list[dict[str, Any]] = []
+
+
+class VerdictBody(Reply):
+    """What the filters say of one host."""
+
+    host: str
+    fits: bool
+    score: int | None
+    reasons: list[str]
+    shortages: list[dict[str, Any]]
+
+
+class ExplanationBody(Reply):
+    """Every host's verdict on a VM, and the answer that follows from them."""
+
+    answer: PlacementBody | RejectionBody
+    hosts: int
+    fitting: int
+    reasons: list[ReasonBody]
+    verdicts: list[VerdictBody]
+
+
+class CapacityBody(Reply):
+    """How many more copies fit, and what stops the next one."""
+
+    answer: str
+    count: int
+    survive: str | None
+    losses: int
+    sampled: bool
+    blocking: str
+    refused: RejectionBody | None
+
+
+class AmountsBody(Reply):
+    """The amounts of a VM in whole numbers."""
+
+    cpu_milli: int
+    memory_bytes: int
+    disk_bytes: int
+    gpu: int = 0
+    extended: dict[str, int] = {}
+
+
+class MigrationBody(Reply):
+    """A move under way. phase: preparing, moving, landing."""
+
+    source: str
+    target: str
+    phase: str
+
+
+class ProblemBody(Reply):
+    """What went wrong on the host, for which generation."""
+
+    code: str
+    message: str
+    generation: int
+
+
+class VMBody(Reply):
+    """A VM as it is now.
+
+    state: pending, starting, running, stopping, stopped, migrating, failed, unknown (its host is
+    not heard of), deleting. `virtual` marks a VM that a driver only pretends to run.
+    """
+
+    id: str
+    name: str
+    project: str
+    state: str
+    desired: str
+    observed: str
+    host: str | None
+    hypervisor_id: str | None  # the same as host, under the name that other systems use
+    virtual: bool
+    demand: AmountsBody
+    strategy: str
+    priority: int
+    restart: str
+    on_no_fit: str
+    labels: dict[str, str]
+    groups: list[str]
+    generation: int
+    observed_generation: int
+    created_at: str
+    pending: RejectionBody | None = None  # why it waits, as of the last try
+    problem: ProblemBody | None = None
+    migration: MigrationBody | None = None
+    placement: PlacementBody | None = None  # of GET one VM and of create
+    constraints: dict[str, Any] = {}
+
+
+class VMPage(Reply):
+    """Some VMs; `next` continues the list when there are more."""
+
+    vms: list[VMBody]
+    next: str | None = None
+
+
+class BatchItem(Reply):
+    """What became of one VM of a batch: an id and host, or the error it would have had alone."""
+
+    name: str
+    id: str | None = None
+    host: str | None = None
+    state: str | None = None
+    error: dict[str, Any] | None = None
+
+
+class BatchBody(Reply):
+    """What became of each VM, in the order of the request."""
+
+    results: list[BatchItem]
+    created: int
+    queued: int
+    failed: int
+
+
+class AnswersBody(Reply):
+    """One answer for each VM of a dry run."""
+
+    answers: list[PlacementBody | RejectionBody]
+
+
+# Changing a VM
+
+
+class ResizeVM(Request):
+    """New amounts; what is left out stays."""
+
+    cpu: Cores | UnsetType = UNSET
+    memory: Size | UnsetType = UNSET
+    disk: Size | UnsetType = UNSET
+
+
+class MigrateVM(Request):
+    """Move a VM: to a named host, or to where the strategy sends it."""
+
+    host: Name | None = None
+
+
+# Hosts
+
+
+class HostAmounts(Reply):
+    """One resource of a host; `used` is measured and may be unknown."""
+
+    capacity: int
+    committed: int
+    used: int | None = None
+
+
+class HostBody(Reply):
+    """A host as it is now. `virtual`: its driver only pretends to run VMs."""
+
+    name: str
+    number: int
+    health: str
+    admin: str
+    driver: str
+    virtual: bool
+    zone: str
+    rack: str
+    site: str
+    architecture: str
+    labels: dict[str, str]
+    taints: list[dict[str, str]]
+    cpu_milli: HostAmounts
+    memory_bytes: HostAmounts
+    disk_bytes: HostAmounts
+    extended: dict[str, HostAmounts]
+    devices: list[dict[str, Any]]
+    cells: list[dict[str, Any]]
+    vms: int
+    max_vms: int | None
+    generation: int
+    connected: bool  # its agent is connected to the process that answers
+    guard: bool  # it registered a running fence guard
+    fenced: str | None  # how it was fenced, while it is
+    held: list[dict[str, Any]] = []  # VMs it runs that are not on its list
+
+
+class HostPage(Reply):
+    """Hosts in the order of their numbers."""
+
+    hosts: list[HostBody]
+    next: str | None = None
+
+
+class SchedulingInfo(Reply):
+    """The six lines that describe a host to an operator."""
+
+    host: str
+    text: str
+
+
+class SetLabels(Request):
+    """A host's labels, all of them."""
+
+    labels: Labels
+
+
+class ConfirmDead(Request):
+    """An operator's word that a host is off and stays off; `reason` goes into the events."""
+
+    reason: Annotated[str, Meta(min_length=1, max_length=1000)]
+
+
+class DrainBody(Reply):
+    """How far a drain has come."""
+
+    host: str
+    state: str  # draining, blocked, empty
+    left: int
+    moving: str | None = None
+    blocked: list[dict[str, Any]] = []  # VMs that fit nowhere else, each with its rejection
+
+
+# Projects, tokens
+
+
+class QuotaBody(Request):
+    """Limits of a project; null means none."""
+
+    cpu: Cores | None = None
+    memory: Size | None = None
+    disk: Size | None = None
+    vms: Amount | None = None
+
+
+class CreateProject(Request):
+    """A project with its quota."""
+
+    name: ProjectName
+    quota: QuotaBody = field(default_factory=QuotaBody)
+
+
+class SetQuota(Request):
+    """A project's quota, all of it."""
+
+    quota: QuotaBody
+
+
+class LimitBody(Reply):
+    """One limit and how much of it is in use."""
+
+    used: int
+    quota: int | None
+
+
+class ProjectBody(Reply):
+    """A project and what it uses."""
+
+    name: str
+    cpu_milli: LimitBody
+    memory_bytes: LimitBody
+    disk_bytes: LimitBody
+    vms: LimitBody
+
+
+class ProjectPage(Reply):
+    """All projects that the caller may see."""
+
+    projects: list[ProjectBody]
+
+
+class CreateToken(Request):
+    """A token. Members need a project and see only that."""
+
+    name: Name
+    role: Role = "viewer"
+    project: ProjectName | None = None
+    expires_in_s: Annotated[int, Meta(ge=1, le=10 * 365 * 86400)] | None = None
+
+
+class CreateJoinToken(Request):
+    """A one-time token with which one agent joins; it may be bound to a host's name."""
+
+    host: Name | None = None
+    expires_in_s: Annotated[int, Meta(ge=1, le=30 * 86400)] = 3600
+
+
+class TokenBody(Reply):
+    """A token; the secret is shown once, when it is made."""
+
+    id: str
+    name: str
+    role: str
+    project: str | None
+    created_at: str
+    expires_at: str | None
+    secret: str | None = None
+
+
+class TokenPage(Reply):
+    """All tokens, without their secrets."""
+
+    tokens: list[TokenBody]
+
+
+class JoinBody(Request):
+    """An agent's first word: who it is. The one-time token comes as the bearer token."""
+
+    host: Name
+
+
+class JoinedBody(Reply):
+    """The credential of one host's agent."""
+
+    host: str
+    credential: str
+
+
+# Events, health
+
+
+class EventBody(Reply):
+    """One change: who did what to whom, and what is different now."""
+
+    seq: int
+    at: str
+    actor: str
+    kind: str
+    subject: str  # vm/ID, host/NAME, project/NAME, token/ID
+    project: str | None
+    changes: dict[str, Any]
+    note: str = ""
+
+
+class EventPage(Reply):
+    """Events in order; `next` is the sequence to ask from to go on."""
+
+    events: list[EventBody]
+    next: int
+
+
+class FindingBody(Reply):
+    """One broken invariant."""
+
+    check: str
+    message: str
+
+
+class DoctorBody(Reply):
+    """What the checks of a live database found. A note is worth knowing, but nothing is broken."""
+
+    ok: bool
+    checked: dict[str, int]
+    findings: list[FindingBody]
+    notes: list[FindingBody] = []
+
+
+class HealthBody(Reply):
+    """Whether the process lives, or is ready and what it waits for."""
+
+    status: str
+    detail: str = ""
+
+
+class StrategyBody(Reply):
+    """A strategy by name."""
+
+    name: str
+    summary: str
+
+
+class StrategiesBody(Reply):
+    """All strategies, and which one is used when a request names none."""
+
+    default: str
+    strategies: list[StrategyBody]
+
+
+class ErrorDetail(Reply):
+    """What went wrong, in one shape for every error."""
+
+    code: str
+    message: str
+    details: dict[str, Any] = {}
+    hint: str | None = None
+
+
+class ErrorBody(Reply):
+    """The one shape of errors."""
+
+    error: ErrorDetail

@@ -1,0 +1,64 @@
+"""A real server on loopback around a fake control plane, and how to ask it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+
+from roost.api.app import build_app
+from roost.api.server import Server, build_server
+from roost.base.clock import RealClock
+from roost.base.ids import IdSource
+from tests.api.fakeplane import FakePlane, token
+
+TIMEOUT_S = 10
+
+
+class Count:
+    """A meter that remembers."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, str, int]] = []
+
+    def request(self, method: str, route: str, status: int, seconds: float) -> None:
+        assert seconds >= 0
+        self.requests.append((method, route, status))
+
+
+class Running:
+    """A server that runs, and its plane."""
+
+    def __init__(self, plane: FakePlane, server: Server, client: httpx.AsyncClient) -> None:
+        self.plane = plane
+        self.server = server
+        self.client = client
+
+    async def ask(
+        self, method: str, path: str, role: str | None = "admin", **options: Any
+    ) -> httpx.Response:
+        """Send one request with the token of a role."""
+        headers = dict(options.pop("headers", {}))
+        if role is not None:
+            headers.setdefault("Authorization", f"Bearer {token(role)}")
+        return await self.client.request(method, path, headers=headers, **options)
+
+
+@asynccontextmanager
+async def serving(plane: FakePlane | None = None, **options: Any) -> AsyncIterator[Running]:
+    """Run a server for the length of the block."""
+    plane = plane or FakePlane()
+    clock = options.pop("clock", None) or RealClock()
+    app = build_app(plane, clock=clock, ids=IdSource(clock.wall_ms), **options)
+    server = build_server(app, plane, "127.0.0.1", 0)
+    task = asyncio.ensure_future(server._serve())
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            await server.wait_up()
+        async with httpx.AsyncClient(base_url=server.url, timeout=TIMEOUT_S) as client:
+            yield Running(plane, server, client)
+    finally:
+        server.should_exit = True
+        async with asyncio.timeout(TIMEOUT_S):
+            await task

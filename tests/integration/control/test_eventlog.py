@@ -1,0 +1,214 @@
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing
+
+import pytest
+
+from roost.base.clock import RealClock
+from roost.base.ids import IdSource
+from roost.control import eventlog
+from roost.control.access import Access, Principal
+from roost.control.eventlog import EventLog
+from roost.control.follower import Follower
+from roost.ledger.store import Store
+from roost.ledger.transaction import Tx
+from roost.wire.bodies import CreateJoinToken, CreateToken, EventBody, JoinBody
+from tests.databases import opened
+
+ROOT = Principal("root", "admin")
+VIEWER = Principal("vic", "viewer")
+MEMBER = Principal("ann", "member", "lab")
+
+
+class Place:
+    """One process: a store, its follower, and the events that it shows."""
+
+    def __init__(self, store: Store) -> None:
+        self.store, self.log = store, EventLog(store)
+        self.follower = Follower(store, RealClock())
+        self.follower.start(0, [self.log.keeper])
+
+    async def say(self, *projects: str | None) -> None:
+        """Make one event for each project."""
+
+        def change(tx: Tx) -> None:
+            for project in projects:
+                tx.event("test.said", "vm/vm-1", {}, project=project)
+
+        await self.store.write(change, "ann")
+
+
+def run(url: str, test: Callable[[Place], Awaitable[None]]) -> None:
+    async def both() -> None:
+        async with opened(url) as store:
+            place = Place(store)
+            following = asyncio.create_task(place.follower.run())
+            try:
+                await test(place)
+            finally:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
+
+    asyncio.run(both())
+
+
+async def take(source: AsyncIterator[EventBody], count: int) -> list[EventBody]:
+    return [await asyncio.wait_for(anext(source), 20) for _ in range(count)]
+
+
+def test_pages_go_on_where_the_last_one_ended(database_url: str) -> None:
+    async def test(place: Place) -> None:
+        await place.say(*["lab"] * 25)
+        since, seen = 0, []
+        for _ in range(4):
+            page = await place.log.page(since, 10, ROOT)
+            seen += [event.seq for event in page.events]
+            since = page.next
+        assert seen == list(range(1, 26))
+        assert (await place.log.page(25, 10, ROOT)).next == 25
+        assert (await place.log.page(1000, 10, ROOT)).next == 1000
+
+    run(database_url, test)
+
+
+def test_an_event_says_who_did_what_and_when(database_url: str) -> None:
+    async def test(place: Place) -> None:
+        await place.say("lab")
+        (event,) = (await place.log.page(0, 10, ROOT)).events
+        assert (event.actor, event.kind, event.subject, event.project) == (
+            "ann", "test.said", "vm/vm-1", "lab",
+        )  # fmt: skip
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", event.at)
+
+    run(database_url, test)
+
+
+def test_members_see_their_projects_events_and_get_past_the_others(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eventlog, "WINDOW", 7)
+
+    async def test(place: Place) -> None:
+        await place.say(*["other"] * 50, "lab", *[None] * 20, "lab", "other")
+        page = await place.log.page(0, 10, MEMBER)
+        assert ([event.seq for event in page.events], page.next) == ([51, 72], 73)
+        page = await place.log.page(0, 1, MEMBER)
+        assert ([event.seq for event in page.events], page.next) == ([51], 51)
+        async with aclosing(place.log.follow(0, MEMBER)) as source:
+            assert [event.seq for event in await take(source, 2)] == [51, 72]
+            await place.say("other", "lab")
+            assert [event.seq for event in await take(source, 1)] == [75]
+
+    run(database_url, test)
+
+
+def test_tokens_are_shown_to_admins_alone(database_url: str) -> None:
+    async def test(place: Place) -> None:
+        clock = RealClock()
+        access = Access(place.store, clock, IdSource(clock.wall_ms))
+        await access.create_token(CreateToken(name="ci"), ROOT)
+        joining = await access.create_join_token(CreateJoinToken(), ROOT)
+        assert joining.secret is not None
+        await access.join(JoinBody(host="h1"), joining.secret)
+        everything = (await place.log.page(0, 10, ROOT)).events
+        assert [event.kind for event in everything] == [
+            "token.created", "token.created", "agent.joined",
+        ]  # fmt: skip
+        assert len(everything[2].changes["tokens"]) == 2
+        assert all("hash" not in str(event.changes) for event in everything)
+        (seen,) = (await place.log.page(0, 10, VIEWER)).events
+        assert (seen.subject, seen.changes) == ("host/h1", {})
+        async with aclosing(place.log.follow(0, VIEWER)) as source:
+            assert (await take(source, 1))[0].kind == "agent.joined"
+            await access.create_token(CreateToken(name="ci"), ROOT)
+            await place.say(None)
+            assert (await take(source, 1))[0].kind == "test.said"
+
+    run(database_url, test)
+
+
+def test_a_follower_reads_what_was_and_then_what_happens(database_url: str) -> None:
+    async def test(place: Place) -> None:
+        await place.say(*["lab"] * 5)
+        async with aclosing(place.log.follow(2, ROOT)) as source:
+            assert [event.seq for event in await take(source, 3)] == [3, 4, 5]
+            for seq in range(6, 10):
+                await place.say("lab")
+                assert [event.seq for event in await take(source, 1)] == [seq]
+            assert len(place.log._readers) == 1
+        assert not place.log._readers
+
+    run(database_url, test)
+
+
+def test_a_slow_follower_goes_back_to_pages_and_loses_nothing(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eventlog, "MOST_BUFFERED", 10)
+    monkeypatch.setattr(eventlog, "PAGE", 7)
+
+    async def test(place: Place) -> None:
+        async with aclosing(place.log.follow(0, ROOT)) as source:
+            await place.say("lab")
+            seen = [event.seq for event in await take(source, 1)]
+            for _ in range(20):
+                await place.say(*["lab"] * 5)
+                (reader,) = place.log._readers
+                assert len(reader.buffer) <= 10
+            seen += [event.seq for event in await take(source, 50)]
+            await place.say(*["lab"] * 3)
+            seen += [event.seq for event in await take(source, 53)]
+            assert seen == list(range(1, 105))
+
+    run(database_url, test)
+
+
+def test_a_gap_in_what_is_heard_is_filled_from_the_ledger(database_url: str) -> None:
+    async def test(place: Place) -> None:
+        heard = []
+        place.store.listener = heard.extend
+        async with aclosing(place.log.follow(0, ROOT)) as source:
+            await place.say("lab")
+            await take(source, 1)
+            await place.say(*["lab"] * 4)
+            await asyncio.sleep(0)
+            waiting = asyncio.ensure_future(take(source, 4))
+            await asyncio.sleep(0)
+            place.log.apply([heard[-1]])  # the fifth; two to four were never heard
+            assert [event.seq for event in await waiting] == [2, 3, 4, 5]
+
+    run(database_url, test)
+
+
+def test_a_follower_misses_nothing_of_many_writers(database_url: str) -> None:
+    """Two processes write; readers that begin anywhere see every sequence once, in order."""
+
+    async def race() -> None:
+        async with AsyncExitStack() as stack:
+            count = 2 if database_url.startswith("postgresql") else 1
+            places = [
+                Place(await stack.enter_async_context(opened(database_url))) for _ in range(count)
+            ]
+            following = [asyncio.create_task(place.follower.run()) for place in places]
+
+            async def write(place: Place) -> None:
+                for turn in range(40):
+                    await place.say(*["lab"] * (1 + turn % 3))
+
+            total = 4 * sum(1 + turn % 3 for turn in range(40))
+
+            async def read(place: Place, since: int) -> list[int]:
+                async with aclosing(place.log.follow(since, ROOT)) as source:
+                    return [event.seq for event in await take(source, total - since)]
+
+            readers = [read(places[n % count], 7 * n) for n in range(6)]
+            writers = [write(places[n % count]) for n in range(4)]
+            seen, _ = await asyncio.gather(asyncio.gather(*readers), asyncio.gather(*writers))
+            for n, sequences in enumerate(seen):
+                assert sequences == list(range(7 * n + 1, total + 1))
+            for task in following:
+                task.cancel()
+            await asyncio.gather(*following, return_exceptions=True)
+
+    asyncio.run(race())

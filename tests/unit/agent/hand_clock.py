@@ -1,0 +1,54 @@
+"""A clock that a test moves by hand; everything that waits wakes in the right order."""
+
+import asyncio
+import heapq
+
+#: Turns of the event loop after which everything that can go on has gone on.
+SETTLING_TURNS = 40
+
+
+class HandClock:
+    """Implements `Clock`. Time stands still unless the test moves it."""
+
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
+        self._order = 0
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+
+    def wall_ms(self) -> int:
+        return int(self.now * 1000)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._order += 1
+        heapq.heappush(self._sleepers, (self.now + max(0.0, seconds), self._order, future))
+        await future
+
+    async def settle(self) -> None:
+        """Let everything that does not wait for time go on until it does."""
+        for _ in range(SETTLING_TURNS):
+            await asyncio.sleep(0)
+            if self._wake():
+                await self.settle()
+
+    async def pass_by(self, seconds: float) -> None:
+        """Let time pass, one sleeper after the other."""
+        end = self.now + seconds
+        await self.settle()
+        while self._sleepers and self._sleepers[0][0] <= end:
+            self.now = max(self.now, self._sleepers[0][0])
+            self._wake()
+            await self.settle()
+        self.now = end
+
+    def _wake(self) -> bool:
+        woken = False
+        while self._sleepers and self._sleepers[0][0] <= self.now:
+            future = heapq.heappop(self._sleepers)[2]
+            if not future.done():
+                future.set_result(None)
+                woken = True
+        return woken

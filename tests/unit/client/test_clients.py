@@ -1,0 +1,309 @@
+"""Both clients against a real HTTP server: requests as sent, answers as read, errors as raised."""
+
+import asyncio
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+import pytest
+
+from roost.base import errors
+from roost.client import AsyncClient, Client, Patience, routes
+from roost.client.calls import Call
+from roost.wire import bodies as b
+from tests.unit.client.bodies import event, host, placement, rejection, vm
+from tests.unit.client.canned import CannedServer, Reply, error
+
+WEB = b.CreateVM(name="web-1", demand=b.DemandBody(cpu=2, memory="4GiB"))
+
+
+@pytest.fixture
+def server() -> Iterator[CannedServer]:
+    with CannedServer() as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: CannedServer) -> Iterator[Client]:
+    with Client(server.url, "roost_1_secret", wait=lambda _: None) as made:
+        yield made
+
+
+def test_create_sends_token_key_and_body(server: CannedServer, client: Client) -> None:
+    server.on("POST", "/api/v1/vms", Reply(201, vm(placement=placement())))
+    made = client.create_vm(WEB)
+    assert made.placement is not None
+    assert (made.host, made.placement.runners_up[0].host) == ("h1", "h2")
+    [seen] = server.requests
+    assert seen.headers["authorization"] == "Bearer roost_1_secret"
+    assert len(seen.headers["idempotency-key"]) > 20
+    assert msgspec.json.decode(seen.body, type=b.CreateVM) == WEB
+
+
+def test_names_and_filters_are_quoted(server: CannedServer, client: Client) -> None:
+    server.on("GET", "/api/v1/vms/a%2Fb%20c", vm())
+    server.on("GET", "/api/v1/vms", b.VMPage(vms=[vm()]))
+    client.get_vm("a/b c", project="x&y")
+    client.list_vms(labels={"app": "web", "tier": "a=b"}, state="running", limit=5)
+    assert server.requests[0].query == [("project", "x&y")]
+    assert server.requests[1].query == [
+        ("state", "running"), ("label", "app=web"), ("label", "tier=a=b"), ("limit", "5"),
+    ]  # fmt: skip
+
+
+def test_an_empty_name_is_refused_before_anything_is_sent(
+    server: CannedServer, client: Client
+) -> None:
+    with pytest.raises(errors.InvalidRequest):
+        client.delete_vm("")
+    assert server.requests == []
+
+
+def test_all_vms_follows_the_pages(server: CannedServer, client: Client) -> None:
+    first = b.VMPage(vms=[vm("a"), vm("b")], next="b")
+    server.on("GET", "/api/v1/vms", first, b.VMPage(vms=[vm("c")]))
+    assert [each.name for each in client.all_vms(host="h1")] == ["a", "b", "c"]
+    assert ("after", "b") in server.requests[1].query
+    server.on(
+        "GET", "/api/v1/hosts", b.HostPage(hosts=[host("h1")], next="h1"), b.HostPage(hosts=[])
+    )
+    assert [each.name for each in client.all_hosts()] == ["h1"]
+
+
+def test_a_dry_run_is_read_as_what_it_is(server: CannedServer, client: Client) -> None:
+    server.on("POST", "/api/v1/placements:dry-run", placement(), rejection())
+    asked = b.DryRun(name="web-1", demand=WEB.demand)
+    assert isinstance(client.dry_run(asked), b.PlacementBody)
+    assert isinstance(client.dry_run(asked), b.RejectionBody)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind", "exit_code"),
+    [
+        (422, "invalid_request", errors.InvalidRequest, 2),
+        (422, "invalid_strategy", errors.InvalidStrategy, 2),
+        (413, "request_too_large", errors.TooLarge, 2),
+        (401, "unauthorized", errors.Unauthorized, 2),
+        (403, "forbidden", errors.Forbidden, 2),
+        (403, "quota_exceeded", errors.QuotaExceeded, 2),
+        (404, "not_found", errors.NotFound, 3),
+        (409, "conflict", errors.Conflict, 4),
+        (409, "constraints_unsatisfied", errors.NoFit, 6),
+        (503, "no_available_agents", errors.NoFit, 6),
+        (500, "invariant_broken", errors.InvariantBroken, 70),
+        (418, "of_the_future", errors.InvalidRequest, 2),
+    ],
+)
+def test_errors_come_back_as_their_family(
+    server: CannedServer,
+    client: Client,
+    status: int,
+    code: str,
+    kind: type[errors.RoostError],
+    exit_code: int,
+) -> None:
+    more: dict[str, Any] = {"details": {"message": "m", "valid": [1]}, "hint": "Maybe not."}
+    server.on("POST", "/api/v1/vms", error(status, code, "it is so", **more))
+    with pytest.raises(kind) as caught:
+        client.create_vm(WEB)
+    found = caught.value
+    assert (found.code, found.message, found.hint) == (code, "it is so", "Maybe not.")
+    assert found.details == {"message": "m", "valid": [1]}
+    assert found.exit_code == exit_code
+    assert str(found) == "it is so"
+
+
+def test_what_is_no_error_of_ours_goes_by_its_status(server: CannedServer, client: Client) -> None:
+    server.on("GET", "/api/v1/vms", Reply(403, b"<h1>no</h1>"))
+    with pytest.raises(errors.Forbidden, match="403 Forbidden"):
+        client.list_vms()
+
+
+def test_a_dropped_create_is_sent_again_with_its_key(server: CannedServer, client: Client) -> None:
+    server.on("POST", "/api/v1/vms", Reply(drop=True), Reply(200, vm()))
+    assert client.create_vm(WEB).name == "web-1"
+    first, second = server.requests
+    assert first.headers["idempotency-key"] == second.headers["idempotency-key"]
+    assert first.body == second.body
+
+
+def test_a_server_that_is_away_is_named() -> None:
+    says = pytest.raises(errors.Unavailable, match=r"127\.0\.0\.1:9: connection refused")
+    with Client("http://127.0.0.1:9", patience=Patience(0, 0)) as client, says:
+        client.list_vms()
+
+
+@pytest.mark.parametrize("address", ["", "127.0.0.1:7070", "ftp://x", "http://", "http://h:99999"])
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(errors.InvalidRequest, match="server"):
+        Client(address)
+
+
+def test_a_token_with_a_line_break_is_refused() -> None:
+    with pytest.raises(errors.InvalidRequest, match="token"):
+        Client("http://127.0.0.1:9", "roost_1_x\n")
+
+
+def chunks(*events: b.EventBody, end: str = "") -> list[str]:
+    lines = [
+        f"id: {e.seq}\nevent: {e.kind}\ndata: {msgspec.json.encode(e).decode()}\n\n" for e in events
+    ]
+    return [": hello\n\n", *lines, end]
+
+
+def test_events_go_on_where_a_connection_broke(server: CannedServer, client: Client) -> None:
+    half = 'id: 4\ndata: {"seq": 4, "at'
+    server.on(
+        "GET",
+        "/api/v1/events",
+        Reply(stream=chunks(event(2), event(3), end=half)),
+        Reply(drop=True),
+        error(503, "unavailable", "restarting"),
+        Reply(stream=chunks(event(3), event(4), event(5))),
+    )
+    events = client.events(since=1)
+    assert [next(events).seq for _ in range(4)] == [2, 3, 4, 5]
+    asked = server.asked("GET", "/api/v1/events")
+    assert [dict(each.query)["since"] for each in asked] == ["1", "3", "3", "3"]
+    assert [each.headers["last-event-id"] for each in asked] == ["1", "3", "3", "3"]
+    assert asked[0].headers["accept"] == "text/event-stream"
+
+
+def test_events_end_when_the_token_is_refused(server: CannedServer, client: Client) -> None:
+    server.on("GET", "/api/v1/events", error(401, "unauthorized", "who are you?"))
+    with pytest.raises(errors.Unauthorized):
+        next(client.events())
+
+
+def test_an_error_within_the_stream_is_the_servers_last_word(
+    server: CannedServer, client: Client
+) -> None:
+    def saying(code: str) -> Reply:
+        detail = {"error": {"code": code, "message": "so", "details": {}, "hint": None}}
+        text = msgspec.json.encode(detail).decode()
+        return Reply(stream=chunks(event(1), end=f"event: error\ndata: {text}\n\n"))
+
+    server.on("GET", "/api/v1/events", saying("unavailable"), saying("forbidden"))
+    events = client.events()
+    assert next(events).seq == 1
+    with pytest.raises(errors.Forbidden, match="so"):
+        next(events)
+    assert len(server.requests) == 2
+
+
+def test_events_give_up_when_no_connection_comes_back(server: CannedServer) -> None:
+    server.on("GET", "/api/v1/events", Reply(stream=chunks(event(1))), Reply(drop=True))
+    with Client(server.url) as client:
+        events = client.events(patience_s=0.5)
+        assert next(events).seq == 1
+        with pytest.raises(errors.Unavailable):
+            next(events)
+
+
+def test_the_async_client_does_the_same(server: CannedServer) -> None:
+    server.on("POST", "/api/v1/vms", Reply(drop=True), Reply(201, vm()))
+    server.on("GET", "/api/v1/vms", b.VMPage(vms=[vm("a")], next="a"), b.VMPage(vms=[vm("b")]))
+    server.on("GET", "/api/v1/hosts", b.HostPage(hosts=[host()]))
+    server.on(
+        "GET", "/api/v1/events", Reply(stream=chunks(event(1))), Reply(stream=chunks(event(2)))
+    )
+    server.on("GET", "/api/v1/vms/gone", error(404, "not_found", "no VM 'gone'"))
+
+    async def talk() -> None:
+        async with AsyncClient(server.url, "t") as client:
+            assert (await client.create_vm(WEB)).name == "web-1"
+            assert [each.name async for each in client.all_vms()] == ["a", "b"]
+            assert [each.name async for each in client.all_hosts()] == ["h1"]
+            async with aclosing(client.events(0)) as events:
+                assert [(await anext(events)).seq for _ in range(2)] == [1, 2]
+            with pytest.raises(errors.NotFound, match="gone"):
+                await client.get_vm("gone")
+
+    asyncio.run(asyncio.wait_for(talk(), 20))
+
+
+def _routes() -> list[str]:
+    return [
+        name
+        for name, function in inspect.getmembers(routes, inspect.isfunction)
+        if function.__module__ == routes.__name__ and not name.startswith("_")
+    ]
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_every_route_is_a_method_with_the_same_arguments(kind: type) -> None:
+    assert len(_routes()) >= 38
+    for name in _routes():
+        route, method = getattr(routes, name), getattr(kind, name)
+        assert inspect.signature(method) == inspect.signature(route)
+        assert method.__doc__ == route.__doc__
+
+
+#: method and path of every route that the API has, beside the agents' own connection.
+SAID = """
+POST /api/v1/vms · POST /api/v1/vms:batch · GET /api/v1/vms · GET /api/v1/vms/x
+DELETE /api/v1/vms/x · POST /api/v1/vms/x/start · POST /api/v1/vms/x/stop
+POST /api/v1/vms/x/restart · POST /api/v1/vms/x/resize · POST /api/v1/vms/x/migrate
+GET /api/v1/vms/x/explain · GET /api/v1/hosts · GET /api/v1/hosts/x
+GET /api/v1/hosts/x/scheduling-info · POST /api/v1/hosts/x/cordon · POST /api/v1/hosts/x/uncordon
+POST /api/v1/hosts/x/drain · GET /api/v1/hosts/x/drain · PUT /api/v1/hosts/x/labels
+POST /api/v1/hosts/x/confirm-dead · DELETE /api/v1/hosts/x · POST /api/v1/placements:dry-run
+POST /api/v1/placements:dry-run-batch · POST /api/v1/capacity · GET /api/v1/strategies
+GET /api/v1/projects · POST /api/v1/projects · GET /api/v1/projects/x · PUT /api/v1/projects/x/quota
+DELETE /api/v1/projects/x · GET /api/v1/tokens · POST /api/v1/tokens · DELETE /api/v1/tokens/x
+POST /api/v1/join-tokens · POST /api/v1/agents/join · GET /api/v1/events · GET /api/v1/doctor
+GET /healthz · GET /readyz · GET /metrics · GET /api/v1/openapi.json
+"""
+ARGUMENTS: dict[str, Any] = {
+    "vm": "x", "host": "x", "name": "x", "token": "x", "join_token": "t", "reason": "off",
+    "labels": {}, "vms": [WEB], "amounts": b.ResizeVM(cpu=1), "quota": b.QuotaBody(),
+    "question": b.CapacityQuestion(name="x", demand=WEB.demand),
+}  # fmt: skip
+
+
+def _call(name: str) -> Call[Any]:
+    route = getattr(routes, name)
+    given = dict(ARGUMENTS)
+    given["vm"] = {"create_vm": WEB, "dry_run": b.DryRun(name="x", demand=WEB.demand)}.get(
+        name, "x"
+    )
+    given["token"] = b.CreateToken(name="x") if name == "create_token" else "x"
+    needed = [
+        parameter.name
+        for parameter in inspect.signature(route).parameters.values()
+        if parameter.default is parameter.empty
+    ]
+    made: Call[Any] = route(**{each: given[each] for each in needed})
+    return made
+
+
+def test_the_routes_are_those_of_the_api() -> None:
+    calls = [_call(name) for name in _routes()]
+    said = {each.strip() for line in SAID.strip().splitlines() for each in line.split("·")}
+    assert {f"{call.method} {call.path}" for call in calls} == said
+
+
+def test_every_create_is_one() -> None:
+    creates = {name for name in _routes() if _call(name).creates}
+    assert creates == {
+        "create_vm",
+        "create_vms",
+        "create_project",
+        "create_token",
+        "create_join_token",
+    }
+
+
+def test_importing_the_client_loads_no_engine() -> None:
+    program = (
+        "import sys, roost.client\n"
+        "print([m for m in ('numpy', 'numba', 'ortools') if m in sys.modules])"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert found.stdout.strip() == "[]"
