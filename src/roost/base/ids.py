@@ -4,11 +4,13 @@ The random part comes from a generator that is handed in, so that a simulation m
 again. An id sorts by creation (to the millisecond), which keeps new rows together in an index.
 """
 
+import os
 import secrets
 from collections.abc import Callable
-from random import Random, SystemRandom
+from random import Random
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: nobody misreads it
+_PAIRS = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
 _TIME_CHARS, _RANDOM_CHARS = 9, 11
 
 
@@ -17,7 +19,7 @@ class IdSource:
 
     def __init__(self, wall_ms: Callable[[], int], random: Random | None = None) -> None:
         self._wall_ms = wall_ms
-        self._random = random or SystemRandom()
+        self._random = random or _Pool()
 
     def new(self, kind: str) -> str:
         """Return a new id of a kind."""
@@ -33,14 +35,30 @@ class IdSource:
 
     def secret(self) -> str:
         """Return 40 characters that nobody guesses."""
-        if isinstance(self._random, SystemRandom):
+        if isinstance(self._random, _Pool):
             return secrets.token_hex(20)
         return f"{self._random.getrandbits(160):040x}"
 
 
 def _base32(number: int, length: int) -> str:
-    digits = []
-    for _ in range(length):
-        digits.append(_ALPHABET[number & 31])
-        number >>= 5
-    return "".join(reversed(digits))
+    """Write a number in so many digits, two at a time."""
+    pairs = [_PAIRS[number >> shift & 1023] for shift in range((length - 1) // 2 * 10, -1, -10)]
+    return "".join(pairs)[-length:]
+
+
+class _Pool(Random):
+    """The machine's randomness, asked for in large pieces: a call for each id costs more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bytes = b""
+        self._at = 0
+
+    def getrandbits(self, k: int, /) -> int:
+        """Return so many random bits."""
+        count = (k + 7) // 8
+        if self._at + count > len(self._bytes):
+            self._bytes, self._at = os.urandom(4096), 0
+        self._at += count
+        piece = self._bytes[self._at - count : self._at]
+        return int.from_bytes(piece, "big") >> (8 * count - k)

@@ -7,6 +7,7 @@ guessing: a factor of eight in a VM's memory is not a detail.
 
 import re
 from decimal import Decimal
+from functools import lru_cache
 
 from roost.base.errors import InvalidRequest
 
@@ -47,6 +48,7 @@ def _whole(amount: Decimal, text: str, what: str) -> int:
     return int(amount)
 
 
+@lru_cache(maxsize=4096)  # a service reads the same few sizes again and again
 def parse_bytes(text: str, what: str = "size") -> int:
     """Return the bytes that a text such as "8GiB" or "500 GB" means."""
     number, unit = _split(text, what)
@@ -61,6 +63,7 @@ def parse_bytes(text: str, what: str = "size") -> int:
     return _whole(number * _BYTE_UNITS[unit], text, what)
 
 
+@lru_cache(maxsize=4096)
 def parse_cpu(text: str, what: str = "cpu") -> int:
     """Return millicores: "4" is four cores, "250m" a quarter of one."""
     number, unit = _split(text, what)

@@ -18,9 +18,8 @@ def order_grave(tx: Tx, vm: VMRow, host: int, changes: Changes) -> None:
         "created_ms": tx.at_ms,
     }
     where = (tombstones.c.vm == vm.id, tombstones.c.host == host)
-    if tx.update(tombstones, *where, generation=vm.generation) is None:
-        tx.insert(tombstones, row)
-    changes.setdefault("tombstones", {})[f"{vm.id}|{host}"] = row
+    known = tx.update(tombstones, *where, generation=vm.generation)
+    changes.setdefault("tombstones", {})[f"{vm.id}|{host}"] = known or tx.insert(tombstones, row)
 
 
 def bury(tx: Tx, vm: VMRow, note: str = "") -> None:

@@ -70,7 +70,7 @@ class Follower:
 
     def _apply(self, event: Event) -> None:
         self.applied = event.seq
-        changes = decode_changes(event.changes)
+        changes = Changes(**event.rows) if event.rows else decode_changes(event.changes)
         for keeper in self._keepers:
             keeper.follow(event, changes)
 

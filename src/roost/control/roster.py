@@ -207,6 +207,8 @@ class Roster:
         if changes.members:
             self._apply_members(changes.members)
         for claim_id, claim in changes.claims.items():
+            if event.rows is not None and claim_id in self.fleet.vms.numbers:
+                continue  # this process proposed it, and charged it then
             if claim is None:
                 self.release(claim_id)
             else:
@@ -317,7 +319,7 @@ class Roster:
             vector = self._vector(claim)
             same_host = int(self.fleet.vms.host[number]) == entry.fleet_row
             if same_host and (self.fleet.vms.demand[number] == vector).all():
-                return  # this process made it, and charged it when it was proposed
+                return
             if same_host:
                 self.fleet.resize(number, vector)
                 self.room += 1

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 
 import msgspec
 
@@ -35,8 +36,12 @@ _SETTLED = {"running": ("running",), "stopped": ("stopped",)}
 
 def timestamp(ms: int) -> str:
     """Write wall-clock milliseconds for people."""
-    moment = datetime.fromtimestamp(ms / 1000, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
+    return f"{_second(ms // 1000)}.{ms % 1000:03d}Z"
+
+
+@lru_cache(maxsize=1024)
+def _second(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 def placement_body(placement: Placement) -> PlacementBody:

@@ -213,6 +213,7 @@ def created_events(
                 changes=_encode(changes).decode(),
                 note="",
                 tx=tx,
+                rows=changes,
             )
         )
     return events

@@ -117,7 +117,7 @@ async def append_events(connection: Any, events: list[Event]) -> None:
     """Number and insert events: the last statement of a transaction."""
     if not events:
         return
-    columns = list(zip(*(astuple(event)[1:] for event in events), strict=True))
+    columns = list(zip(*(event.columns()[1:] for event in events), strict=True))
     last = await connection.fetchval(_APPEND_EVENTS, len(events), *map(list, columns))
     number_events(events, last)
 

@@ -111,3 +111,18 @@ class Event(Struct, kw_only=True):
     changes: str
     note: str
     tx: str
+    rows: Any = None  # the same changes as structs, where this process made them; not stored
+
+    def columns(self) -> tuple[Any, ...]:
+        """Return the values of its columns, in table order."""
+        return (
+            self.seq,
+            self.at_ms,
+            self.actor,
+            self.kind,
+            self.subject,
+            self.project,
+            self.changes,
+            self.note,
+            self.tx,
+        )

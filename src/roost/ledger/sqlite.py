@@ -27,10 +27,14 @@ from roost.ledger.claims import NotAll, Outcome, Proposal, created_events, refus
 from roost.ledger.migrate import upgrade
 from roost.ledger.rows import Event
 from roost.ledger.sqliteclaims import SqliteClaims
+from roost.ledger.sqliterows import insert_rows
 from roost.ledger.store import DatabaseUnavailable, Listener
-from roost.ledger.transaction import Tx, append_events
+from roost.ledger.tables import events as events_table
+from roost.ledger.transaction import Tx, number_events
 
 T = TypeVar("T")
+
+_EVENT = tuple(events_table.c.keys())
 
 #: Changes that share a commit; more wait for the next, so that no caller waits for too many others.
 MOST_TOGETHER = 512
@@ -177,7 +181,7 @@ class SqliteStore:
                 for job in jobs:
                     tx = Tx(connection, job.actor, self._clock.wall_ms(), name)
                     results.append(self._run_one(raw, job, tx, events))
-                append_events(connection, events)
+                _append_events(raw, events)
             except BaseException:
                 if raw.in_transaction:
                     raw.execute("ROLLBACK")
@@ -264,6 +268,19 @@ def _engine(path: Path, full: bool) -> Engine:
         connection.execute("PRAGMA busy_timeout = 30000")
 
     return engine
+
+
+def _append_events(raw: sqlite3.Connection, events: list[Event]) -> None:
+    """Number and insert events: the last statements of a transaction."""
+    if not events:
+        return
+    cursor = raw.cursor()
+    cursor.execute(
+        "UPDATE counters SET value = value + ? WHERE name = 'events' RETURNING value",
+        (len(events),),
+    )
+    number_events(events, cursor.fetchone()[0])
+    insert_rows(cursor, "events", _EVENT, [event.columns() for event in events])
 
 
 def _raw(connection: Connection) -> sqlite3.Connection:

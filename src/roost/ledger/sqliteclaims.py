@@ -1,12 +1,12 @@
 """The claim path on SQLite, written against sqlite3 itself.
 
-Runs in the writer's transaction. The common case, in which nobody loses, is a handful of
-`executemany` calls; only when a count is not what it should be are proposals looked at one by one.
+Runs in the writer's transaction. The common case, in which nobody loses, is one statement per
+table. When a count is not what it should be, all of it is taken back and the proposals are gone
+through step by step, so that each loser is found and only the losers lose.
 """
 
 import sqlite3
 from collections.abc import Sequence
-from typing import Any
 
 from msgspec.structs import astuple
 
@@ -23,22 +23,14 @@ from roost.ledger.claims import (
     quota_detail,
     reconsidered,
 )
-from roost.ledger.tables import claims, decisions, vms
+from roost.ledger.sqliterows import insert_rows, update_rows
+from roost.ledger.tables import claims, decisions, idempotency, vms
 
-
-def _insert(table: Any, *, ignore: bool = False) -> str:
-    names = [column.name for column in table.c]
-    verb = "INSERT OR IGNORE" if ignore else "INSERT"
-    return f"{verb} INTO {table.name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
-
-
-_INSERT_VM = _insert(vms, ignore=True)
-_INSERT_CLAIM = _insert(claims)
-_INSERT_DECISION = _insert(decisions)
-_INSERT_KEY = (
-    "INSERT OR IGNORE INTO idempotency (scope, key, digest, answer, created_ms) "
-    "VALUES (?, ?, ?, ?, ?)"
-)
+_VM = tuple(vms.c.keys())
+_CLAIM = tuple(claims.c.keys())
+_DECISION = tuple(decisions.c.keys())
+_KEY = tuple(idempotency.c.keys())
+_MEMBER = ("group_id", "vm")
 _CHARGE_HOST = """
 UPDATE host_amounts SET
   cpu_milli_committed = cpu_milli_committed + ?1,
@@ -50,6 +42,19 @@ WHERE host = ?5 AND generation = ?6
   AND memory_bytes_committed + ?2 <= memory_bytes_capacity
   AND disk_bytes_committed + ?3 <= disk_bytes_capacity
   AND vms_committed + ?4 <= vms_capacity
+"""
+_CHARGE_HOSTS = """
+UPDATE host_amounts SET
+  cpu_milli_committed = cpu_milli_committed + u.column3,
+  memory_bytes_committed = memory_bytes_committed + u.column4,
+  disk_bytes_committed = disk_bytes_committed + u.column5,
+  vms_committed = vms_committed + u.column6
+FROM @VALUES AS u
+WHERE host = u.column1 AND generation = u.column2
+  AND cpu_milli_committed + u.column3 <= cpu_milli_capacity
+  AND memory_bytes_committed + u.column4 <= memory_bytes_capacity
+  AND disk_bytes_committed + u.column5 <= disk_bytes_capacity
+  AND vms_committed + u.column6 <= vms_capacity
 """
 _UNCHARGE_HOST = """
 UPDATE host_amounts SET
@@ -100,6 +105,46 @@ class SqliteClaims:
 
     def commit(self) -> list[Outcome]:
         """Keep what can be kept and return a verdict on each."""
+        self.cursor.execute("SAVEPOINT together")
+        if self._keep_all():
+            self.cursor.execute("RELEASE together")
+            return self.outcomes
+        self.cursor.execute("ROLLBACK TO together")
+        self.cursor.execute("RELEASE together")
+        return self._keep_each()
+
+    def _keep_all(self) -> bool:
+        """Keep everybody in a few statements; False as soon as somebody would lose."""
+        proposals = self.proposals
+        keys = [(*p.key, p.vm.id, self.at_ms) for p in proposals if p.key is not None]
+        if insert_rows(self.cursor, "idempotency", _KEY, keys, ignore=True) != len(keys):
+            return False
+        rows = [astuple(p.vm) for p in proposals]
+        if insert_rows(self.cursor, "vms", _VM, rows, ignore=True) != len(rows):
+            return False
+        everybody = range(len(proposals))
+        hosts = [
+            (host, c.generation, c.cpu_milli, c.memory_bytes, c.disk_bytes, c.vms)
+            for host, c in charges(proposals, everybody).items()
+        ]
+        if update_rows(self.cursor, _CHARGE_HOSTS, hosts) != len(hosts):
+            return False
+        self._charge_counters()
+        if len(self._alive()) != len(proposals):
+            return False
+        for project, asking in quota_charges(proposals, everybody).items():
+            if not self._charge_project(project, asking):
+                return False
+        self._advance_groups()
+        if len(self._alive()) != len(proposals):
+            return False
+        self._insert_rest()
+        return True
+
+    def _keep_each(self) -> list[Outcome]:
+        """Go through it step by step and turn away whoever loses."""
+        self.outcomes = [KEPT] * len(self.proposals)
+        self.generations.clear()
         self._use_keys()
         self._insert_vms()
         self._charge_hosts()
@@ -148,8 +193,8 @@ class SqliteClaims:
         keyed = [(i, p.key, p.vm.id) for i, p in enumerate(self.proposals) if p.key is not None]
         if not keyed:
             return
-        self.cursor.executemany(_INSERT_KEY, [(*key, vm_id, self.at_ms) for _, key, vm_id in keyed])
-        if self.cursor.rowcount == len(keyed):
+        rows = [(*key, vm_id, self.at_ms) for _, key, vm_id in keyed]
+        if insert_rows(self.cursor, "idempotency", _KEY, rows, ignore=True) == len(keyed):
             return
         for index, (scope, key, digest), vm_id in keyed:
             found = self.cursor.execute(
@@ -162,8 +207,8 @@ class SqliteClaims:
 
     def _insert_vms(self) -> None:
         alive = self._alive()
-        self.cursor.executemany(_INSERT_VM, [astuple(self.proposals[i].vm) for i in alive])
-        if self.cursor.rowcount == len(alive):
+        rows = [astuple(self.proposals[i].vm) for i in alive]
+        if insert_rows(self.cursor, "vms", _VM, rows, ignore=True) == len(alive):
             return
         for index in alive:
             vm = self.proposals[index].vm
@@ -275,14 +320,11 @@ class SqliteClaims:
 
     def _insert_rest(self) -> None:
         kept = [self.proposals[index] for index in self._alive()]
-        self.cursor.executemany(
-            _INSERT_CLAIM, [astuple(p.claim) for p in kept if p.claim is not None]
-        )
-        self.cursor.executemany(
-            "INSERT INTO members (group_id, vm) VALUES (?, ?)",
-            [(group, p.vm.id) for p in kept for group, _ in p.groups],
-        )
-        self.cursor.executemany(
-            _INSERT_DECISION,
-            [(p.vm.id, self.snapshot, "create", p.answer, self.at_ms) for p in kept if p.answer],
-        )
+        taken = [astuple(p.claim) for p in kept if p.claim is not None]
+        insert_rows(self.cursor, "claims", _CLAIM, taken)
+        joined = [(group, p.vm.id) for p in kept for group, _ in p.groups]
+        insert_rows(self.cursor, "members", _MEMBER, joined)
+        decided = [
+            (p.vm.id, self.snapshot, "create", p.answer, self.at_ms) for p in kept if p.answer
+        ]
+        insert_rows(self.cursor, "decisions", _DECISION, decided)

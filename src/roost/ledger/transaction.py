@@ -102,7 +102,9 @@ def append_events(connection: Connection, events: Iterable[Event]) -> None:
     )
     last = int(connection.execute(statement).scalar_one())
     number_events(waiting, last)
-    connection.execute(insert(events_table), [msgspec.structs.asdict(event) for event in waiting])
+    names = events_table.c.keys()
+    rows = [dict(zip(names, event.columns(), strict=True)) for event in waiting]
+    connection.execute(insert(events_table), rows)
 
 
 def number_events(events: list[Event], last: int) -> None:
