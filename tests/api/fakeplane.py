@@ -13,6 +13,7 @@ import msgspec
 from roost.api.ports import Link
 from roost.base.errors import (
     Conflict,
+    FleetUnavailable,
     Forbidden,
     InvalidRequest,
     InvalidStrategy,
@@ -465,7 +466,9 @@ class FakeProjects:
             raise NotFound(f"there is no project {name}", project=name)
         return self.projects[name]
 
-    async def create(self, body: b.CreateProject, who: Principal) -> b.ProjectBody:
+    async def create(
+        self, body: b.CreateProject, who: Principal, key: str | None = None
+    ) -> b.ProjectBody:
         if body.name in self.projects:
             raise Conflict(f"the project {body.name} exists")
         self.projects[body.name] = msgspec.structs.replace(self.projects["p1"], name=body.name)
@@ -571,6 +574,10 @@ class FakePlane:
 
     def readiness(self) -> b.HealthBody:
         return b.HealthBody(status=self.status)
+
+    def require_ready(self) -> None:
+        if self.status != "ready":
+            raise FleetUnavailable(f"not ready: {self.status}")
 
     def metrics_text(self) -> bytes:
         return b"# HELP up 1\n"

@@ -206,6 +206,10 @@ class Keeper:
             return False
         return any(vm.restart == "elsewhere" for vm in self._desired.vms.values())
 
+    def is_fenced(self) -> bool:
+        """Return whether it is known that nothing executes here that may run elsewhere."""
+        return self.known and not self._movable()
+
     def is_quiet(self) -> bool:
         """Return whether nothing is under way."""
         return self._lanes.is_quiet()
@@ -345,8 +349,10 @@ class Keeper:
             budget = getattr(self._settings.budgets, step.kind)
             call = self._call(step, vm_id, order)
             await self._calls.within(budget, f"{step.kind} of {vm_id}", call, vm_id)
-        finally:
+        except Exception:  # not when the agent itself ends: then nobody waits for a driver
             await self._look_after(vm_id)
+            raise
+        await self._look_after(vm_id)
         if step.kind in FREEING:
             self._lanes.room_appeared()
         return "again"

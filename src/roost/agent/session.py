@@ -159,21 +159,19 @@ class Session:
         """Report everything at first and from time to time, and else what changed."""
         keeper, clock = self._keeper, self._clock
         sent: dict[str, SeenVM] = {}
-        held: list[HeldVM] = []
-        refused = 0
+        sent_rest: tuple[list[HeldVM], int] = [], 0  # what is held and refused goes in every report
         full_at = clock.monotonic()
         while True:
             keeper.changed.clear()
             if keeper.known:
-                full = clock.monotonic() >= full_at or keeper.held() != held
-                seen, held = keeper.seen(), keeper.held()
+                full = clock.monotonic() >= full_at
                 if full:
                     full_at = clock.monotonic() + welcome.full_list_s
+                seen, rest = keeper.seen(), (keeper.held(), keeper.refused_destroying)
                 news = [vm for vm_id, vm in seen.items() if full or sent.get(vm_id) != vm]
-                if full or news or keeper.refused_destroying != refused:
-                    refused = keeper.refused_destroying
-                    sent = seen
-                    await self._send(link, Report(news, held if full else [], full, refused))
+                if full or news or rest != sent_rest:
+                    sent, sent_rest = seen, rest
+                    await self._send(link, Report(news, rest[0], full, rest[1]))
             wait = max(0.0, full_at - clock.monotonic()) if keeper.known else welcome.full_list_s
             if await first_of(clock, wait, keeper.changed):
                 await clock.sleep(self._settings.report_within_s)
@@ -231,6 +229,10 @@ class Session:
         assert self._welcome is not None
         now = self._clock.monotonic()
         gap = not self._lease.is_valid(now)
+        if gap and not self._keeper.is_fenced():
+            # Counted again only once everything has stopped that may have been started elsewhere.
+            self._keeper.fence()
+            return
         if not self._lease.renewed(number, self._welcome.lease_s):
             return
         self._save_lease()

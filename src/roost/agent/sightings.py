@@ -1,6 +1,6 @@
 """What an agent says of one VM: pure, from the order, the record, the copy and the lane's state.
 
-`generation` is the one acted upon. While a step is under way, or after it failed, it is the
+`generation` is the newest that was carried out. While a step is under way, or after it failed, it is the
 order's, so that an old error never speaks about a new order; otherwise it is the newest carried
 out. A VM that still runs although something else failed is `running`, with the failure beside it.
 """
@@ -47,17 +47,10 @@ def sighting(
     if failure is not None and order is not None and failure.generation == order.generation:
         if failure.code == "no_lease":
             return SeenVM(vm_id, done, seen or "stopped", failure.code, failure.message)
-        if seen not in ("running", "ready", "moved"):
-            seen = "failed"
-        return SeenVM(
-            vm_id,
-            order.generation,
-            seen,
-            failure.code,
-            failure.message,
-            failure.failure,
-            restarts,
-        )
+        told = failure.code, failure.message, failure.failure, restarts
+        if seen == "running":
+            return SeenVM(vm_id, done, seen, *told)
+        return SeenVM(vm_id, order.generation, "failed", *told)
     if seen is None:
         return None
     if local is not None and local.state == "unknown":

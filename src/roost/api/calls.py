@@ -1,6 +1,6 @@
 """One request of a route: who asks, what with, and what is answered.
 
-    scope -> token -> role -> path, query, headers -> body -> handler -> Answer
+    scope -> ready? -> token -> role -> path, query, headers -> body -> handler -> Answer
 
 Every step refuses with an error of roost. The body is read only after the caller is known, and
 decoded by one decoder per route.
@@ -102,6 +102,7 @@ class Endpoint:
         who: Principal = NOBODY
         token = ""
         if route.roles != guard.ANYONE:
+            plane.require_ready()
             token = guard.bearer(headers.get(b"authorization"))
         if self._asks_who:
             who = await guard.principal(plane.access, token)

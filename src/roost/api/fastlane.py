@@ -26,6 +26,7 @@ class FastLane:
     def __init__(self, site: Site, failures: Failures, meter: Meter) -> None:
         self._site = site
         self._access = site.plane.access
+        self._require_ready = site.plane.require_ready
         self._failures = failures
         self._meter = meter
         self._monotonic = site.clock.monotonic
@@ -52,6 +53,7 @@ class FastLane:
         await reply(scope, receive, send)
 
     async def _run(self, lane: "_Lane", scope: Scope, receive: Receive) -> Answer:
+        self._require_ready()
         authorization = length = key_header = None
         for name, value in scope["headers"]:
             if name == b"authorization":

@@ -206,9 +206,9 @@ def _error(status: int, codes: Sequence[str], schemas: _Schemas) -> Json:
 
 def error_statuses(route: Route) -> dict[int, list[str]]:
     """Return the statuses with which a route refuses, and the codes behind each."""
-    codes = ["unavailable", *route.errors] if route.roles != guard.ANYONE else [*route.errors]
+    codes = [*route.errors]
     if route.roles != guard.ANYONE:
-        codes += ["unauthorized"]
+        codes += ["unauthorized", "unavailable", "agent_service_unavailable"]
         if route.roles != guard.JOINING:
             codes += ["forbidden"]
     if "{" in route.path:

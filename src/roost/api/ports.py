@@ -123,7 +123,9 @@ class Projects(Protocol):
 
     async def list(self, who: Who) -> b.ProjectPage: ...
     async def get(self, name: str, who: Who) -> b.ProjectBody: ...
-    async def create(self, body: b.CreateProject, who: Who) -> b.ProjectBody: ...
+    async def create(
+        self, body: b.CreateProject, who: Who, key: str | None
+    ) -> b.ProjectBody: ...
     async def set_quota(self, name: str, body: b.SetQuota, who: Who) -> b.ProjectBody: ...
     async def delete(self, name: str, who: Who) -> None: ...
 
@@ -191,6 +193,9 @@ class Plane(Protocol):
 
     def readiness(self) -> b.HealthBody:
         """Say whether requests can be served; status "ready" means yes."""
+
+    def require_ready(self) -> None:
+        """Raise FleetUnavailable while requests cannot be served."""
 
     def metrics_text(self) -> bytes:
         """Return what Prometheus scrapes."""

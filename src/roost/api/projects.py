@@ -17,7 +17,7 @@ async def get(call: Call[None, None]) -> Answer:
 
 async def create(call: Call[CreateProject, None]) -> Answer:
     """Create a project."""
-    return body(201, await call.plane.projects.create(call.body, call.who))
+    return body(201, await call.plane.projects.create(call.body, call.who, call.key))
 
 
 async def set_quota(call: Call[SetQuota, None]) -> Answer:

@@ -6,7 +6,7 @@ not what the route takes is `InvalidRequest` (422).
 
 import re
 from collections.abc import Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_args
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -15,15 +15,16 @@ import msgspec.inspect
 from roost.api.answers import Receive
 from roost.api.errors import Malformed
 from roost.base.errors import InvalidRequest, NotFound, TooLarge
+from roost.wire.bodies import Name
 
 Query = TypeVar("Query")
 
 #: Names and ids in paths. What does not look like one cannot exist.
-NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+NAME: str = get_args(Name)[1].pattern
 #: Visible ASCII, so that a key is the same in every log, ledger and header.
 KEY = r"^[!-~]{1,255}$"
 
-_name = re.compile(NAME.replace("$", r"\Z"))
+_name = re.compile(NAME)
 _key = re.compile(KEY.replace("$", r"\Z").encode())
 _PLACE = re.compile(r"^(?P<what>.*) - at `(?P<where>[^`]*)`$", re.DOTALL)
 
@@ -152,11 +153,13 @@ def list_fields(kind: Any) -> frozenset[str]:
     info = msgspec.inspect.type_info(kind)
     if not isinstance(info, msgspec.inspect.StructType):
         return frozenset()
-    return frozenset(
-        field.encode_name
-        for field in info.fields
-        if isinstance(field.type, msgspec.inspect.ListType)
-    )
+    return frozenset(field.encode_name for field in info.fields if _is_list(field.type))
+
+
+def _is_list(kind: msgspec.inspect.Type) -> bool:
+    if isinstance(kind, msgspec.inspect.Metadata):  # a description around it
+        return _is_list(kind.type)
+    return isinstance(kind, msgspec.inspect.ListType)
 
 
 def path_names(parameters: Mapping[str, Any]) -> Mapping[str, str]:

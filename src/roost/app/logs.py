@@ -33,28 +33,29 @@ class _Stamped(logging.Formatter):
 
 
 class TextFormatter(_Stamped):
-    """time [LEVEL] message."""
+    """time [LEVEL] message, for each line of a message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return one line, and the trace of an error below it."""
-        line = f"{self.stamp(record.created)} [{record.levelname}] {record.getMessage()}"
-        return line + "\n" + _trace(record) if record.exc_info else line
+        """Return the lines, and the trace of an error below them."""
+        head = f"{self.stamp(record.created)} [{record.levelname}] "
+        text = head + record.getMessage().replace("\n", f"\n{head}")
+        return text + "\n" + _trace(record) if record.exc_info else text
 
 
 class JSONFormatter(_Stamped):
-    """One JSON object."""
+    """One JSON object for each line of a message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return one line."""
+        """Return the objects, one a line."""
         entry = {
             "time": self.stamp(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
         }
         if record.exc_info:
             entry["trace"] = _trace(record)
-        return _encode(entry).decode()
+        lines = record.getMessage().split("\n")
+        return "\n".join(_encode({**entry, "message": line}).decode() for line in lines)
 
 
 def _trace(record: logging.LogRecord) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roost.cli.screen import Output, show, show_document, show_line
+from roost.cli.screen import Output, console, show_document, show_line
 from roost.cli.session import Session, asks_server, document
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _show_event(session: Session, event: "EventBody") -> None:
     if session.form is Output.TABLE:
         from roost.cli import listings
 
-        show(listings.event(event))
+        console().print(listings.event(event), soft_wrap=True)
     elif session.form is Output.YAML:
         show_document(document(event), session.form)
     else:

@@ -315,15 +315,24 @@ def tokens(listed: Sequence[bodies.TokenBody]) -> RenderableType:
 
 
 def event(body: bodies.EventBody) -> Text:
-    """Return one event as one line."""
-    changes = " ".join(f"{key}={_short(value)}" for key, value in body.changes.items())
+    """Return one event as one line; the rows it changed are for -o json."""
+    flat = [f"{key}={value}" for key, value in body.changes.items() if _is_word(value)]
+    said = [name] if (name := _name_of(body)) else []
+    said += flat
+    said += [body.note] if body.note else []
     return Text.assemble(
-        (f"{body.seq:>7}  ", "dim"), (f"{body.at}  ", "dim"), (f"{body.kind:<18} ", "bold"),
-        (f"{body.subject}  ", "cyan"), changes, (f"  {body.note}" if body.note else ""),
-        (f"  by {body.actor}", "dim"),
+        (f"{body.seq:>7}  {body.at}  ", "dim"), (f"{body.kind:<18} ", "bold"),
+        (f"{body.subject}  ", "cyan"), "  ".join(said), (f"  by {body.actor}", "dim"),
     )  # fmt: skip
 
 
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _is_word(value: object) -> bool:
+    return isinstance(value, str | int | float) and len(str(value)) <= 60
+
+
+def _name_of(body: bodies.EventBody) -> str:
+    """Return the name of the VM that an event is about, if the event has its row."""
+    kind, _, key = body.subject.partition("/")
+    rows = body.changes.get("vms")
+    row = rows.get(key) if kind == "vm" and isinstance(rows, dict) else None
+    return str(row.get("name", "")) if isinstance(row, dict) else ""

@@ -64,13 +64,12 @@ def why(found: Placement) -> str:
         said = f"{found.strategy} gave it the lowest score, {score(found.score)} = {terms}"
     else:
         said = f"{found.strategy} gave it the lowest score, {score(found.score)}"
-    if not found.runners_up:
-        return said
-    behind = [(each.host, each.score - found.score) for each in found.runners_up]
-    next_ones = [
-        f"{host} ({score(gap)} behind)" if gap else f"{host} (equal)" for host, gap in behind
-    ]
-    return f"{said}; next {'was' if len(behind) == 1 else 'were'} {' and '.join(next_ones)}"
+    gaps = [(each.host, each.score - found.score) for each in found.runners_up]
+    equal = " and ".join(host for host, gap in gaps if not gap)
+    behind = " and ".join(f"{host} ({score(gap)} behind)" for host, gap in gaps if gap)
+    if equal:
+        said += f", as {equal} would have, and ties go to the lower host number"
+    return f"{said}; next came {behind}" if behind else said
 
 
 def demand(asked: Demand) -> str:

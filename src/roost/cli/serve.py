@@ -1,16 +1,19 @@
 """`roost serve`: options in, `roost.app.serve` runs."""
 
+import os
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from roost.app.options import ServeOptions
 from roost.base.errors import InvalidRequest
+from roost.cli.opening import settings
 from roost.cli.options import reports_errors
 
 _DATA = Path.home() / ".local" / "share" / "roost"
+_TIMERS = "Timers, in seconds"
 
 
 class LogFormat(StrEnum):
@@ -32,6 +35,10 @@ class LogLevel(StrEnum):
 DataOption = Annotated[Path, typer.Option(metavar="DIR", help="Folder of what it keeps.")]
 LogFormatOption = Annotated[LogFormat, typer.Option(help="How log lines look.")]
 LogLevelOption = Annotated[LogLevel, typer.Option(help="Which log lines are written.")]
+
+
+def _timer(about: str) -> Any:
+    return typer.Option(min=0.05, metavar="S", help=about, rich_help_panel=_TIMERS)
 
 
 @reports_errors
@@ -56,8 +63,33 @@ def serve(
     behind_proxy: Annotated[
         bool, typer.Option("--behind-proxy", help="A proxy in front of it speaks TLS.")
     ] = False,
+    context: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Context file to write for commands on this machine (default: where they look).",
+        ),
+    ] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Strategy of VMs that name none; else SCHEDULING_STRATEGY, else least_loaded.",
+        ),
+    ] = None,
+    fence_command: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND",
+            help="Run with a silent host's name; exit code 0 proves that the host is off.",
+        ),
+    ] = None,
     log_format: LogFormatOption = LogFormat.TEXT,
     log_level: LogLevelOption = LogLevel.INFO,
+    heartbeat_s: Annotated[float, _timer("How often agents are heard.")] = 5.0,
+    suspect_s: Annotated[float, _timer("Silence after which a host is suspect.")] = 15.0,
+    offline_s: Annotated[float, _timer("Silence after which a host is offline.")] = 60.0,
+    lease_s: Annotated[float, _timer("How long a host may run VMs unheard, with a guard.")] = 60.0,
 ) -> None:
     """Run the control plane.
 
@@ -69,7 +101,18 @@ def serve(
             ("--tls-key", "--tls-cert") if tls_cert is None else ("--tls-cert", "--tls-key")
         )
         raise InvalidRequest(f"{given} needs {other} beside it", hint=f"Maybe add {other} FILE.")
+    if not heartbeat_s < suspect_s <= offline_s:
+        raise InvalidRequest(
+            f"heartbeat {heartbeat_s:g} s, suspect {suspect_s:g} s and offline {offline_s:g} s are "
+            "not in this order",
+            hint="Maybe --heartbeat-s 5 --suspect-s 15 --offline-s 60.",
+        )
+    if strategy is not None:
+        from roost.placement.strategies import strategy_named
+
+        strategy_named(strategy)
     from roost.app.serve import run_server
+    from roost.client.context import context_target
 
     run_server(
         ServeOptions(
@@ -81,5 +124,12 @@ def serve(
             behind_proxy=behind_proxy,
             log_format=log_format.value,
             log_level=log_level.value,
+            context=context or context_target(os.environ, Path.cwd()),
+            strategy=strategy or settings().scheduling_strategy,
+            fence_command=fence_command,
+            heartbeat_s=heartbeat_s,
+            suspect_s=suspect_s,
+            offline_s=offline_s,
+            lease_s=lease_s,
         )
     )

@@ -77,14 +77,20 @@ def lost(error: httpx.TransportError) -> Lost:
         raise InvalidRequest(f"this cannot be sent: {error}") from error
     if isinstance(error, httpx.TimeoutException):
         problem = "no connection in time" if isinstance(error, _NOT_SENT) else "no answer in time"
+    elif _was_refused(error):
+        problem = "connection refused"
     else:
-        problem = str(error) or type(error).__name__
-    return Lost(_plain(problem), sent=not isinstance(error, _NOT_SENT))
+        problem = (str(error) or type(error).__name__).rstrip(".")
+    return Lost(problem, sent=not isinstance(error, _NOT_SENT))
 
 
-def _plain(problem: str) -> str:
-    """Return the problem without the number and brackets that the system puts before it."""
-    return "connection refused" if "Connection refused" in problem else problem.rstrip(".")
+def _was_refused(error: BaseException | None) -> bool:
+    """Say whether a refusal is at the bottom of it: asyncio words that otherwise than sockets."""
+    while error is not None:
+        if isinstance(error, ConnectionRefusedError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def answered(response: httpx.Response, content: bytes) -> Answered:

@@ -41,6 +41,15 @@ def context_file(environment: Mapping[str, str], folder: Path) -> Path | None:
     return next((path for path in found if path.is_file()), None)
 
 
+def context_target(environment: Mapping[str, str], folder: Path) -> Path:
+    """Return where a new context is written: where it would be looked for first."""
+    if named := environment.get(CONTEXT):
+        return Path(named)
+    found = context_file(environment, folder)
+    home = Path(environment.get("HOME") or folder)
+    return found if found is not None else home / _IN_HOME
+
+
 def read_context(
     environment: Mapping[str, str],
     folder: Path,

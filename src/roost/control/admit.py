@@ -4,8 +4,9 @@
                  ^                        |
                  +--- catch up, release <-+ stale (bounded, then placement_contended)
 
-Everything that arrives while a commit is under way shares the next one. A VM is charged to the
-roster when it is proposed, so two asks of one batch never see the same room.
+Everything that arrives while two commits are under way shares the next one. A VM is charged to the
+roster when it is proposed, so two asks never see the same room. VMs of groups depend on where the
+others are, so they wait until nothing is under way.
 """
 
 import asyncio
@@ -13,8 +14,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
-
-import msgspec
 
 from roost.base.clock import Clock
 from roost.base.errors import (
@@ -53,7 +52,8 @@ log = logging.getLogger("roost.admit")
 MOST_TRIES = 8
 #: Creates that share a commit.
 MOST_TOGETHER = 512
-_encode = msgspec.json.Encoder().encode
+#: Several lines in one record: those of a commit are written together.
+LINES = "%s"
 
 
 class Created(NamedTuple):
@@ -114,7 +114,10 @@ class Admit:
         self._grouping, self._clock, self._ids, self._telemetry = grouping, clock, ids, telemetry
         self._waiting: list[Ask] = []
         self._committer: asyncio.Task[None] | None = None
-        self._placing = asyncio.Lock()  # one batch is between proposal and verdict at a time
+        self._placing = asyncio.Lock()
+        self._under_way = 0  # commits whose verdicts are not known yet
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._refusals: dict[object, Rejection] = {}
         self._refusals_version = -1
 
@@ -208,37 +211,63 @@ class Admit:
     # Committing
 
     async def _commit_waiting(self) -> None:
-        """Commit what waits, again and again, until nothing does."""
+        """Commit what waits, two batches at a time, until nothing waits."""
+        running: set[asyncio.Task[None]] = set()
         while self._waiting:
             batch, self._waiting = self._waiting[:MOST_TOGETHER], self._waiting[MOST_TOGETHER:]
-            try:
-                await self._commit(batch, one_by_one=True)
-            except RoostError as error:
-                for ask in batch:
-                    ask.error = error
-            except Exception as error:
-                for ask in batch:
-                    if ask.done is not None and not ask.done.done():
-                        ask.done.set_exception(error)
-                raise
+            running.add(asyncio.create_task(self._answer(batch)))
+            if len(running) > 1:
+                _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            else:
+                await asyncio.sleep(0)  # let the batch be placed before more is taken
+        # What is still running answers by itself; a new ask starts this again.
+
+    async def _answer(self, batch: list[Ask]) -> None:
+        """Commit a batch of single asks and tell those who wait."""
+        try:
+            await self._commit(batch, one_by_one=True)
+        except RoostError as error:
+            for ask in batch:
+                ask.error = ask.error or error
+        except BaseException as error:
             for ask in batch:
                 if ask.done is not None and not ask.done.done():
-                    ask.done.set_result(None)
+                    ask.done.set_exception(error)
+            raise
+        for ask in batch:
+            if ask.done is not None and not ask.done.done():
+                ask.done.set_result(None)
 
     async def _commit(self, batch: list[Ask], *, one_by_one: bool) -> None:
         """Place and claim until every ask has its answer."""
         rest = batch
-        async with self._placing:
-            while rest:
+        while rest:
+            alone = any(ask.groups or ask.rules is not None for ask in rest)
+            async with self._placing:
+                if alone:
+                    await self._idle.wait()
                 await self._place(rest, one_by_one=one_by_one)
-                proposals = [self._propose(ask) for ask in rest if ask.error is None]
                 asks = [ask for ask in rest if ask.error is None]
                 if not asks:
                     return
+                proposals = [self._propose(ask) for ask in asks]
+                self._begin()
+                if alone:
+                    outcomes = await self._claim(asks, proposals, atomic=False)
+            if not alone:
                 outcomes = await self._claim(asks, proposals, atomic=False)
-                rest = self._settle(asks, outcomes)
-                if rest:
-                    await self._follower.catch_up()
+            rest = self._settle(asks, outcomes)
+            if rest:
+                await self._follower.catch_up()
+
+    def _begin(self) -> None:
+        self._under_way += 1
+        self._idle.clear()
+
+    def _end(self) -> None:
+        self._under_way -= 1
+        if not self._under_way:
+            self._idle.set()
 
     async def _claim(
         self, asks: list[Ask], proposals: list[Proposal], *, atomic: bool
@@ -252,6 +281,8 @@ class Admit:
             for ask in asks:
                 self._release(ask)
             raise
+        finally:
+            self._end()
 
     async def _place(self, asks: list[Ask], *, one_by_one: bool) -> None:
         """Give every ask a placement or a rejection, and charge the roster."""
@@ -396,11 +427,13 @@ class Admit:
     def _settle(self, asks: list[Ask], outcomes: Sequence[Outcome]) -> list[Ask]:
         """Take the verdicts over; return those that must be placed again."""
         again = []
-        kept = 0
+        counted: dict[tuple[str, str], int] = {}
+        kept: list[Ask] = []
         for ask, outcome in zip(asks, outcomes, strict=True):
             if outcome is KEPT:
-                kept += 1
-                self._kept(ask)
+                kept.append(ask)
+                result = "placed" if ask.placement is not None else "queued"
+                counted[ask.strategy, result] = counted.get((ask.strategy, result), 0) + 1
                 continue
             self._release(ask)
             if outcome.verdict is Verdict.STALE:
@@ -415,24 +448,35 @@ class Admit:
                 ask.replay = outcome.detail
             else:
                 self._telemetry.placed(ask.strategy, outcome.verdict.value)
-        if asks and asks[0].done is None:
-            log.info("Placed %d of %d VMs of a batch", kept, len(asks))
+        for (strategy, result), count in counted.items():
+            self._telemetry.placed(strategy, result, count)
+        if kept and log.isEnabledFor(logging.INFO):
+            self._tell(kept, len(asks))
         return again
 
-    def _kept(self, ask: Ask) -> None:
-        if ask.placement is None:
-            self._telemetry.placed(ask.strategy, "queued")
-            log.info("VM '%s' waits: %s", ask.body.name, ask.rejection and ask.rejection.message)
+    def _tell(self, kept: list[Ask], asked: int) -> None:
+        """Log what was kept: two lines for a VM that was asked for alone, one for a batch."""
+        single = kept[0].done is not None
+        lines = []
+        for ask in kept:
+            if ask.placement is None:
+                why = ask.rejection.message if ask.rejection is not None else ""
+                lines.append(f"VM '{ask.body.name}' waits: {why}")
+                continue
+            lines.append(f"Scheduling VM '{ask.body.name}' using {ask.strategy} strategy")
+            if ask.line:
+                lines.append(ask.line)
+            else:
+                at, host = ask.placement.host_number, ask.placement.host
+                lines.append(selected_line(self._roster.fleet, at, host, ask.body.name))
+            if not single and not log.isEnabledFor(logging.DEBUG):
+                break  # the lines of a batch are only for those who debug
+        if single:
+            log.info(LINES, "\n".join(lines))
             return
-        self._telemetry.placed(ask.strategy, "placed")
-        if ask.line:
-            log.info("Scheduling VM '%s' using %s strategy", ask.body.name, ask.strategy)
-            log.info(ask.line)
-        elif ask.done is None and log.isEnabledFor(logging.DEBUG):
-            log.debug("Scheduling VM '%s' using %s strategy", ask.body.name, ask.strategy)
-            host = ask.placement
-            line = selected_line(self._roster.fleet, host.host_number, host.host, ask.body.name)
-            log.debug(line)
+        log.info("Placed %d of %d VMs of a batch", len(kept), asked)
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug(LINES, "\n".join(lines))
 
     def _release(self, ask: Ask) -> None:
         if ask.charged:
@@ -443,6 +487,7 @@ class Admit:
         """Place all or none, with the exact search where greedy placing fails."""
         requests = [replace(ask.request, name=f"{ask.vm_id}:run") for ask in asks]
         async with self._placing:
+            await self._idle.wait()
             for _ in range(MOST_TRIES):
                 answer = place_group(self._roster.engine, requests)
                 if answer.rejection is not None:
@@ -457,6 +502,7 @@ class Admit:
                     ask.charged = True
                     self._note_generations(ask)
                 proposals = [self._propose(ask) for ask in asks]
+                self._begin()
                 outcomes = await self._claim(asks, proposals, atomic=True)
                 if all(outcome is KEPT for outcome in outcomes):
                     self._settle(asks, outcomes)

@@ -1,9 +1,10 @@
 """What the control plane counts, in Prometheus naming; nothing is decided by it."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from roost.control.roster import Roster
@@ -15,6 +16,34 @@ _RESOURCES = (("cpu", CPU, "cores", 1000), ("memory", MEMORY, "bytes", 1),
               ("disk", DISK, "bytes", 1))  # fmt: skip
 
 
+class Times(Collector):
+    """Durations in buckets, by labels. One list of numbers each: it is touched by every request."""
+
+    def __init__(self, name: str, text: str, labels: tuple[str, ...]) -> None:
+        self._name, self._text, self._labels = name, text, labels
+        self._cells: dict[tuple[str, ...], list[float]] = {}
+
+    def observe(self, seconds: float, *labels: str) -> None:
+        """Count one duration."""
+        cells = self._cells.get(labels)
+        if cells is None:
+            cells = self._cells[labels] = [0.0] * (len(_BUCKETS) + 2)
+        cells[bisect_left(_BUCKETS, seconds)] += 1
+        cells[-1] += seconds
+
+    def collect(self) -> Iterator[Metric]:
+        """Return what was counted so far."""
+        family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
+        for labels, cells in self._cells.items():
+            total = 0.0
+            buckets = []
+            for edge, count in zip((*_BUCKETS, "+Inf"), cells, strict=False):
+                total += count
+                buckets.append((str(edge), total))
+            family.add_metric(labels, buckets, sum_value=cells[-1])
+        yield family
+
+
 class Telemetry:
     """Counters of one process."""
 
@@ -24,10 +53,9 @@ class Telemetry:
             "roost_placements", "VMs asked for, by what became of them.",
             ["strategy", "outcome"], registry=self.registry,
         )  # fmt: skip
-        self.latency = Histogram(
-            "roost_placement_duration_seconds", "From a create's arrival to its commit.",
-            buckets=_BUCKETS, registry=self.registry,
-        )  # fmt: skip
+        self.latency = Times(
+            "roost_placement_duration_seconds", "From a create's arrival to its commit.", ()
+        )
         self._conflicts = Counter(
             "roost_claim_conflicts", "Claims that lost to another writer, by what had moved on.",
             ["what"], registry=self.registry,
@@ -36,12 +64,12 @@ class Telemetry:
             "roost_http_requests", "HTTP requests answered.",
             ["method", "route", "status"], registry=self.registry,
         )  # fmt: skip
-        self._seconds = Histogram(
-            "roost_http_request_duration_seconds", "Time to answer.",
-            ["method", "route"], buckets=_BUCKETS, registry=self.registry,
-        )  # fmt: skip
+        self._seconds = Times(
+            "roost_http_request_duration_seconds", "Time to answer.", ("method", "route")
+        )
+        for times in (self.latency, self._seconds):
+            self.registry.register(times)
         self._children: dict[tuple[str, ...], Counter] = {}
-        self._timed: dict[tuple[str, str], Histogram] = {}
 
     def placed(self, strategy: str, outcome: str, count: int = 1) -> None:
         """Count VMs by outcome: placed, queued, refused, contended, quota, conflict."""
@@ -54,13 +82,7 @@ class Telemetry:
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count an HTTP request."""
         self._child(self._requests, method, route, str(status)).inc()
-        self._observe(method, route).observe(seconds)
-
-    def _observe(self, method: str, route: str) -> Histogram:
-        found = self._timed.get((method, route))
-        if found is None:
-            found = self._timed[method, route] = self._seconds.labels(method, route)
-        return found
+        self._seconds.observe(seconds, method, route)
 
     def _child(self, counter: Counter, *labels: str) -> Counter:
         # Looking a child up by its labels costs more than counting.

@@ -72,6 +72,10 @@ def refuse_some(outcomes: list[Outcome]) -> None:
         raise NotAll(outcomes)
 
 
+#: No host ever has it.
+NO_GENERATION = -1
+
+
 @dataclass(slots=True)
 class HostCharge:
     """What a batch asks of one host together."""
@@ -95,6 +99,8 @@ def charges(proposals: Sequence[Proposal], alive: Iterable[int]) -> dict[int, Ho
         charge = found.get(claim.host)
         if charge is None:
             charge = found[claim.host] = HostCharge(proposal.host_generation)
+        elif charge.generation != proposal.host_generation:
+            charge.generation = NO_GENERATION  # they saw different hosts: one after the other
         charge.cpu_milli += claim.cpu_milli
         charge.memory_bytes += claim.memory_bytes
         charge.disk_bytes += claim.disk_bytes

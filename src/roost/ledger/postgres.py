@@ -33,7 +33,13 @@ _AGAIN = frozenset({"40P01", "40001"})
 _MOST_TRIES = 20
 #: How long to look for the truth after a lost commit before saying that it is in doubt.
 _PATIENCE_S = 15.0
-_LOST = (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError, TimeoutError)
+_LOST = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # what asyncpg makes of a backend that ends between two answers
+)
 
 
 class PostgresStore:
@@ -118,7 +124,8 @@ class PostgresStore:
 
         async def attempt(name: str) -> list[Outcome]:
             at_ms = self._clock.wall_ms()
-            async with self._pool.acquire() as connection:
+            connection = await self._pool.acquire()
+            try:
                 transaction = connection.transaction()
                 await transaction.start()
                 try:
@@ -141,6 +148,8 @@ class PostgresStore:
                     if _state(error) in _AGAIN:
                         raise
                     await self._resolve(name, recorded, error)
+            finally:
+                await self._release(connection)
             self.listener(recorded)
             return outcomes
 
@@ -148,6 +157,13 @@ class PostgresStore:
             return await self._persist(attempt)
         except NotAll as refused:
             return refused.outcomes
+
+    async def _release(self, connection: Any) -> None:
+        """Give a connection back; that it is lost meanwhile changes nothing about the commit."""
+        try:
+            await self._pool.release(connection)
+        except (asyncpg.PostgresError, *_LOST):
+            connection.terminate()
 
     async def _persist(self, attempt: Callable[[str], Awaitable[T]]) -> T:
         """Try again after deadlocks, and while the database is away, within bounds."""

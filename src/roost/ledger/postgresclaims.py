@@ -237,9 +237,10 @@ class PostgresClaims:
             if host in charged:
                 continue
             for index in charge.proposals:  # together they do not fit: one after the other
-                claim = self.proposals[index].claim
+                proposal = self.proposals[index]
+                claim = proposal.claim
                 assert claim is not None
-                alone = (host, charge.generation, claim.cpu_milli, claim.memory_bytes,
+                alone = (host, proposal.host_generation, claim.cpu_milli, claim.memory_bytes,
                          claim.disk_bytes, 1)  # fmt: skip
                 if not await self._charge([alone]):
                     await self._turn_away(index, Outcome(Verdict.STALE, "host"))

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+# "$" alone would also match before a line break at the end.
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$(?!\n)")]
 ProjectName = Name
 Amount = Annotated[int, Meta(ge=0, le=2**48)]
 Size = Annotated[int, Meta(ge=0, le=2**48)] | Annotated[str, Meta(max_length=32)]

@@ -1,5 +1,7 @@
 """Bodies and messages to the nouns of the model: the border where text becomes amounts."""
 
+from functools import lru_cache
+
 from roost.base.errors import InvalidRequest
 from roost.base.units import parse_bytes, parse_cpu
 from roost.model.constraints import (
@@ -57,8 +59,15 @@ def size(value: int | str, what: str) -> int:
     return value if isinstance(value, int) else parse_bytes(value, what)
 
 
+@lru_cache(maxsize=8192)  # fleets are made of a few sizes, and a demand never changes
+def _plain_demand(cpu: int | float | str, memory: int | str, disk: int | str) -> Demand:
+    return Demand(cores(cpu), size(memory, "memory"), size(disk, "disk"))
+
+
 def demand_of(body: DemandBody) -> Demand:
     """Return the demand that a body describes."""
+    if not body.gpu and not body.extended and body.numa == "any":
+        return _plain_demand(body.cpu, body.memory, body.disk)
     devices = None
     if isinstance(body.gpu, DeviceBody):
         gpu = body.gpu

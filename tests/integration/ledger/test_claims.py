@@ -18,6 +18,7 @@ from roost.ledger.tables import (
     members,
     vms,
 )
+from roost.ledger.transaction import Tx
 from tests.databases import opened
 from tests.integration.ledger.records import GIB, add_group, add_host, add_project, proposal
 
@@ -212,6 +213,24 @@ def test_each_proposal_is_held_to_the_generation_that_it_saw_itself(database_url
             proposal("vm-3", 1, groups=[("default/g", 0)]),  # did not see vm-1 there
         ]
         assert await verdicts(store, asked) == [KEPT, STALE]
+
+    run(database_url, test)
+
+
+def test_each_proposal_is_held_to_the_host_that_it_saw_itself(database_url: str) -> None:
+    async def test(store: Store) -> None:
+        bump = update(host_amounts).where(host_amounts.c.host == 1).values(generation=2)
+
+        def change(tx: Tx) -> None:
+            tx.connection.execute(bump)
+            row = tx.row(select(host_amounts).where(host_amounts.c.host == 1))
+            assert row is not None
+            shown = {n: v for n, v in row.items() if n == "generation" or n.endswith("capacity")}
+            tx.event("host.changed", "host/h1", {"host_amounts": {"1": shown}})
+
+        await store.write(change)
+        asked = [proposal(f"vm-{n}", 1, generation=1 + n % 2) for n in range(4)]
+        assert await verdicts(store, asked) == [STALE, KEPT, STALE, KEPT]
 
     run(database_url, test)
 

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from roost.cli import sentences
 from roost.cli.agent import read_gpus, read_ratio
 from roost.cli.main import COMMANDS, app, run
+from roost.model.flow import Placement, RunnerUp
 from roost.placement.strategies import SCORE_ONE
 from roost.wire import bodies as b
 from tests.unit.client.bodies import host, vm
@@ -136,6 +137,8 @@ def test_completion_without_a_server_offers_nothing_and_says_nothing() -> None:
     [
         (("serve", "--tls-cert", "c.pem"), "Maybe add --tls-key FILE."),
         (("serve", "--log-format", "xml"), "xml"),
+        (("serve", "--strategy", "fastest"), "least_loaded"),
+        (("serve", "--offline-s", "1"), "Maybe --heartbeat-s 5"),
         (("agent",), "--name"),
         (("agent", "--name", "h", "--gpu", "A100"), "Maybe A100:1?"),
         (("agent", "--name", "h", "--gpu", "A100:0"), "1 to 62"),
@@ -168,3 +171,18 @@ def test_the_wrapper_runs_from_any_folder(tmp_path: Path) -> None:
             capture_output=True, text=True, check=True, timeout=60, cwd=tmp_path,
         )  # fmt: skip
         assert found.stdout.startswith("roost ")
+
+
+def test_why_says_when_the_host_number_decided() -> None:
+    tie = Placement(
+        "web-1",
+        "h1",
+        0,
+        "least_loaded",
+        0,
+        runners_up=(RunnerUp("h2", 0), RunnerUp("h3", SCORE_ONE)),
+    )
+    assert sentences.why(tie) == (
+        "least_loaded gave it the lowest score, 0.0000, as h2 would have, and ties go to the lower "
+        "host number; next came h3 (1.0000 behind)"
+    )

@@ -56,7 +56,7 @@ def test_create_says_the_host_and_why(server: CannedServer) -> None:
     told = " ".join(told.split())
     assert (
         "why h1: least_loaded gave it the lowest score, 0.5000 = 0.2500 cpu + 0.2500 memory; "
-        "next was h2 (0.2500 behind)"
+        "next came h2 (0.2500 behind)"
     ) in told
 
 
@@ -445,6 +445,16 @@ def test_events_are_the_last_ones_or_all_since(server: CannedServer) -> None:
         json.loads(line) for line in said("events", "--since", "118", "-o", "json").splitlines()
     ]
     assert [each["seq"] for each in found] == [119, 120]
+
+
+def test_an_event_names_its_vm(server: CannedServer) -> None:
+    changes = {"vms": {"vm-1": {"name": "web-1", "asked": "{}"}}, "reason": "asked"}
+    told = event(1, subject="vm/vm-1", changes=changes, note="for now", kind="vm.stopping")
+    server.on(
+        "GET", "/api/v1/events", b.EventPage(events=[told], next=1), b.EventPage(events=[], next=1)
+    )
+    line = said("events", "--since", "0").strip()
+    assert line.endswith("vm/vm-1  web-1  reason=asked  for now  by token/tok-1")
 
 
 def test_events_follow_the_stream(server: CannedServer) -> None:

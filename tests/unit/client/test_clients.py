@@ -137,6 +137,15 @@ def test_a_server_that_is_away_is_named() -> None:
         client.list_vms()
 
 
+def test_both_clients_word_a_refusal_alike() -> None:
+    async def ask() -> None:
+        async with AsyncClient("http://127.0.0.1:9", patience=Patience(0, 0)) as client:
+            await client.list_vms()
+
+    with pytest.raises(errors.Unavailable, match=r"127\.0\.0\.1:9: connection refused"):
+        asyncio.run(ask())
+
+
 @pytest.mark.parametrize("address", ["", "127.0.0.1:7070", "ftp://x", "http://", "http://h:99999"])
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(errors.InvalidRequest, match="server"):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import InvalidRequest, NotFound
-from roost.client.context import Context, read_context, write_context
+from roost.client.context import Context, context_target, read_context, write_context
 
 HERE = Context(server="http://10.0.0.1:7070", token="roost_1_here")
 
@@ -71,3 +71,16 @@ def test_a_broken_file_is_named(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(InvalidRequest, match=r"context\.json"):
         read_context({"ROOST_CONTEXT": str(path)}, tmp_path)
+
+
+def test_a_new_context_goes_where_it_will_be_found(tmp_path: Path) -> None:
+    environment = {"HOME": str(tmp_path / "home")}
+    folder = tmp_path / "work"
+    folder.mkdir()
+    target = context_target(environment, folder)
+    write_context(target, HERE)
+    assert read_context(environment, folder) == HERE
+    write_context(folder / ".roost" / "context.json", HERE)
+    assert context_target(environment, folder) == folder / ".roost" / "context.json"
+    named = {"ROOST_CONTEXT": "/somewhere/else.json"}
+    assert context_target(named, folder) == Path("/somewhere/else.json")

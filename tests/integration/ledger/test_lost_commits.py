@@ -1,0 +1,195 @@
+"""The database goes away at any moment: what callers are told is what is in the rows."""
+
+import asyncio
+import signal
+from contextlib import AsyncExitStack
+from random import Random
+
+import asyncpg
+import pytest
+from sqlalchemy import select
+
+from roost.ledger.claims import Verdict
+from roost.ledger.rows import Event
+from roost.ledger.store import DatabaseUnavailable, InDoubt
+from roost.ledger.tables import projects
+from roost.ledger.transaction import Tx
+from tests.databases import opened, running_postgres
+from tests.integration.ledger.cutting import cutting_proxy
+from tests.integration.ledger.records import add_host, add_project, proposal
+from tests.integration.ledger.storm import prepare, read_along, storm, verify
+
+
+def test_a_claim_whose_commit_is_not_answered_is_kept_once(postgres_url: str) -> None:
+    async def run() -> None:
+        when = {"how": "pass"}
+        async with (
+            cutting_proxy(postgres_url, lambda n: when.pop("how", "pass")) as (url, cutter),
+            opened(url) as store,
+        ):
+            await store.write(lambda tx: add_host(tx, 1))
+            heard: list[Event] = []
+            store.listener = heard.extend
+            when["how"] = "after"
+            asked = [proposal(f"vm-{n}", 1, key=("s", f"k{n}", "d")) for n in range(3)]
+            outcomes = await store.claim(asked, ["test"] * 3, 0)
+            assert cutter.cut == ["after"]
+            assert [outcome.verdict for outcome in outcomes] == [Verdict.KEPT] * 3
+            assert [event.seq for event in heard] == [2, 3, 4]
+
+    asyncio.run(run())
+
+
+def test_a_claim_whose_commit_never_arrives_is_not_kept(postgres_url: str) -> None:
+    async def run() -> None:
+        when = {"how": "pass"}
+        async with (
+            cutting_proxy(postgres_url, lambda n: when.pop("how", "pass")) as (url, cutter),
+            opened(url) as store,
+        ):
+            await store.write(lambda tx: add_host(tx, 1))
+            when["how"] = "before"
+            asked = [proposal("vm-1", 1, key=("s", "k", "d"))]
+            with pytest.raises(DatabaseUnavailable) as caught:
+                await store.claim(asked, ["test"], 0)
+            assert not isinstance(caught.value, InDoubt)
+            assert cutter.cut == ["before"]
+            outcomes = await store.claim(asked, ["test"], 0)
+            assert outcomes[0].verdict is Verdict.KEPT
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("how", ["before", "after"])
+def test_an_ordinary_write_is_told_the_truth_too(postgres_url: str, how: str) -> None:
+    async def run() -> None:
+        when: dict[str, str] = {}
+        async with (
+            cutting_proxy(postgres_url, lambda n: when.pop("how", "pass")) as (url, cutter),
+            opened(url) as store,
+        ):
+            when["how"] = how
+            told = True
+            try:
+                await store.write(lambda tx: add_project(tx, "lab"))
+            except DatabaseUnavailable:
+                told = False
+            assert cutter.cut == [how]
+            there = await store.read(lambda c: list(c.execute(select(projects.c.name)).scalars()))
+            assert ("lab" in there) == told == (how == "after")
+
+    asyncio.run(run())
+
+
+def test_commits_cut_at_random_never_make_a_verdict_a_lie(postgres_url: str) -> None:
+    async def run() -> None:
+        random = Random(5)
+
+        def when(_: int) -> str:
+            return random.choices(["pass", "before", "after"], [6, 1, 1])[0]
+
+        async with AsyncExitStack() as stack:
+            plain = await stack.enter_async_context(opened(postgres_url))
+            await plain.write(prepare)
+            url, cutter = await stack.enter_async_context(cutting_proxy(postgres_url, when))
+            # Their opening commits too, and must get through.
+            stores = [await stack.enter_async_context(opened(postgres_url)) for _ in range(1)]
+            for _ in range(40):
+                try:
+                    stores.append(await stack.enter_async_context(opened(url)))
+                except DatabaseUnavailable:
+                    continue
+                if len(stores) == 3:
+                    break
+            truth = await storm(stores, clients=6, turns=12, deletes=True)
+            assert {"before", "after"} <= set(cutter.cut)
+            assert truth.kept
+            assert await verify(plain, truth) == []
+
+    asyncio.run(run())
+
+
+def test_backends_ended_at_random_never_make_a_verdict_a_lie(postgres_url: str) -> None:
+    """pg_terminate_backend hits whatever a connection is doing, also its COMMIT."""
+
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            stores = [await stack.enter_async_context(opened(postgres_url)) for _ in range(2)]
+            await stores[0].write(prepare)
+            over = asyncio.Event()
+            reading = asyncio.create_task(read_along(stores[1], over))
+            killing = asyncio.create_task(_end_backends(postgres_url, over))
+            truth = await storm(stores, clients=6, turns=20, deletes=True)
+            over.set()
+            assert await killing > 10
+            assert await asyncio.wait_for(reading, 60) == []
+            assert truth.kept
+            assert await verify(stores[0], truth) == []
+
+    asyncio.run(run())
+
+
+async def _end_backends(url: str, over: asyncio.Event) -> int:
+    killer, ended = await asyncpg.connect(url), 0
+    try:
+        while not over.is_set():
+            ended += await killer.fetchval(
+                "SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid() "
+                "AND state <> 'idle' ORDER BY random() LIMIT 1) AS one"
+            )
+            await asyncio.sleep(0.002)  # the storm goes on meanwhile
+    finally:
+        await killer.close()
+    return ended
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["restart", "crash"])
+def test_a_server_that_restarts_under_load_loses_nothing_it_promised(how: signal.Signals) -> None:
+    with running_postgres(fsync="on") as server:
+        url = server.new_database()
+
+        async def restart() -> None:
+            await asyncio.to_thread(server.stop, how)
+            assert await asyncio.to_thread(server.start)
+
+        async def run() -> None:
+            async with AsyncExitStack() as stack:
+                stores = [await stack.enter_async_context(opened(url)) for _ in range(2)]
+                await stores[0].write(prepare)
+                running = asyncio.create_task(storm(stores, clients=6, turns=60, deletes=True))
+                begun = asyncio.Event()
+
+                def heard(events: list[Event]) -> None:
+                    begun.set()
+
+                stores[0].listener = heard
+                for _ in range(2):
+                    begun.clear()
+                    await asyncio.wait_for(begun.wait(), 30)
+                    await restart()
+                truth = await asyncio.wait_for(running, 120)
+                assert truth.kept
+                assert await verify(stores[0], truth) == []
+
+        asyncio.run(run())
+
+
+def test_a_change_that_raises_leaves_nothing_and_hurts_nobody_else(database_url: str) -> None:
+    async def run() -> None:
+        async with opened(database_url) as store:
+
+            def broken(tx: Tx) -> None:
+                add_project(tx, "broken")
+                raise ValueError("no")
+
+            many = [store.write(lambda tx, n=n: add_project(tx, f"p{n}")) for n in range(10)]
+            many.insert(5, store.write(broken))
+            answers = await asyncio.gather(*many, return_exceptions=True)
+            assert sum(isinstance(answer, ValueError) for answer in answers) == 1
+            there = await store.read(lambda c: list(c.execute(select(projects.c.name)).scalars()))
+            assert len(there) == 11
+            assert "broken" not in there
+
+    asyncio.run(run())
