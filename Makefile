@@ -14,12 +14,13 @@ PYTEST := $(BIN)/python -m pytest
 
 # ONCE=1   make demo ends by itself          SHORT=1  the quick rows of a benchmark
 # DATA=DIR the folder of public traces       JOBS=N   spread pytest over N processes
-# ARGS=... passed on to pytest
+# ARGS=... passed on to pytest               PG=1     benchmark PostgreSQL too, or fail without it
 ONCE  ?=
 SHORT ?=
 DATA  ?= ../shared/data
 JOBS  ?=
 ARGS  ?=
+PG    ?=
 
 PYTEST_ARGS := $(if $(JOBS),-n $(JOBS)) $(ARGS)
 
@@ -83,6 +84,10 @@ goldens: $(STAMP) ## rewrite tests/scenario/*.expect; read the diff before you c
 .PHONY: bench-engine
 bench-engine: $(STAMP) ## speed and memory of the engine beside the plain compiled scan (SHORT=1: quick rows)
 	$(BIN)/python -m benchmarks.engine $(if $(SHORT),--short)
+
+.PHONY: bench-api
+bench-api: $(STAMP) ## durable creates, agents and starts of a real server (SHORT=1: quick rows, PG=1: PostgreSQL too)
+	$(BIN)/python -m benchmarks.api $(if $(SHORT),--short) $(if $(PG),--postgres yes)
 
 .PHONY: bench-packing
 bench-packing: $(STAMP) ## packing quality on public traces (DATA=folder)

@@ -48,13 +48,15 @@ def at_least(
     value: float,
     unit: str,
     goal: float | None,
+    aim: float | None = None,
     *,
     ratio: float | None = None,
     note: str = "",
 ) -> Result:
     """Build a row whose value should reach its goal."""
     met = None if goal is None else value >= goal
-    return Result(row, value, unit, goal, None, met, None, ratio, note)
+    aim_met = None if aim is None else value >= aim
+    return Result(row, value, unit, goal, aim, met, aim_met, ratio, note)
 
 
 def significant(value: float | None) -> str:
@@ -77,10 +79,12 @@ def verdict(result: Result) -> str:
 
 
 def table(title: str, results: Sequence[Result]) -> Table:
-    """Lay the rows out for a terminal."""
+    """Lay the rows out for a terminal; ratios are shown where there are any."""
     laid_out = Table(title=title, title_justify="left", pad_edge=False)
     laid_out.add_column("row", overflow="fold")
-    for column in ("value", "unit", "x plain scan", "goal", "aim"):
+    with_ratios = any(result.ratio is not None for result in results)
+    ratio = ("x plain scan",) if with_ratios else ()
+    for column in ("value", "unit", *ratio, "goal", "aim"):
         laid_out.add_column(column, justify="left" if column == "unit" else "right", no_wrap=True)
     laid_out.add_column("met", no_wrap=True)
     laid_out.add_column("note", overflow="fold")
@@ -89,7 +93,7 @@ def table(title: str, results: Sequence[Result]) -> Table:
             result.row,
             significant(result.value),
             result.unit,
-            significant(result.ratio),
+            *((significant(result.ratio),) if with_ratios else ()),
             significant(result.goal),
             significant(result.aim),
             verdict(result),

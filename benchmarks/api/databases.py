@@ -5,6 +5,8 @@ that grew by itself holds for these.
 """
 
 import asyncio
+import os
+import pwd
 import shutil
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -58,8 +60,10 @@ class Databases:
 
 
 def has_postgres() -> bool:
-    """Say whether this machine has PostgreSQL's programs."""
-    return programs() is not None and shutil.which("setpriv") is not None
+    """Say whether this machine has PostgreSQL's programs, and a user to run them as."""
+    if programs() is None or shutil.which("setpriv") is None:
+        return False
+    return os.geteuid() != 0 or any(user.pw_name == "postgres" for user in pwd.getpwall())
 
 
 @contextmanager
@@ -119,7 +123,9 @@ def seed_vms(url: str, number_of_vms: int, number_of_hosts: int) -> None:
             for number, vm_id in zip(numbers, ids.many("vm", len(numbers)), strict=True):
                 host = number % number_of_hosts + 1
                 vm, claim = placed_rows(vm_id, number, host, clock.wall_ms())
-                proposals.append(Proposal(vm, claim, host_generation=1, answer=_answer(vm.name, host)))
+                proposals.append(
+                    Proposal(vm, claim, host_generation=1, answer=_answer(vm.name, host))
+                )
             outcomes = await store.claim(proposals, ["bench"] * len(proposals), 0)
             assert all(outcome is KEPT for outcome in outcomes), outcomes
 
@@ -155,9 +161,7 @@ def seed_credentials(url: str, number_of_hosts: int) -> list[str]:
                 "expires_ms": None,
             }
             tx.insert(tokens, rows[token_id])
-            tx.event(
-                "agent.joined", f"host/{host}", {"tokens": {token_id: public(rows[token_id])}}
-            )
+            tx.event("agent.joined", f"host/{host}", {"tokens": {token_id: public(rows[token_id])}})
 
     with_store(url, lambda store: store.write(enter))
     return [f"roost_{token_id}_{secret}" for token_id, secret in made]

@@ -6,10 +6,8 @@ Told by a JSON object on the command line, it reports with one on standard outpu
 """
 
 import asyncio
-import json
 import sys
 import time
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 import msgspec
@@ -21,8 +19,7 @@ from benchmarks.api.workload import create_body, vm_name
 _END_OF_HEAD = b"\r\n\r\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Orders:
+class Orders(msgspec.Struct, frozen=True):
     """What to ask, of whom."""
 
     port: int
@@ -34,8 +31,7 @@ class Orders:
     batch: int  # VMs in each request; 0 asks for one VM by the route for one
 
 
-@dataclass(slots=True)
-class Report:
+class Report(msgspec.Struct):
     """How it went."""
 
     wall_s: float
@@ -45,7 +41,7 @@ class Report:
     p99_s: float
     longest_s: float
     created: int  # VMs in all, those of the warm-up too
-    problems: list[str] = field(default_factory=list)
+    problems: list[str] = []
 
 
 class Phase:
@@ -212,7 +208,7 @@ async def _perform(phase: Phase, connections: list[Connection]) -> None:
 
 def main(text: str) -> None:
     """Do as told and print the report."""
-    report = uvloop.run(run(Orders(**json.loads(text))))
+    report = uvloop.run(run(msgspec.json.decode(text, type=Orders)))
     print(msgspec.json.encode(report).decode())
 
 

@@ -21,6 +21,7 @@ class Sizes:
     batch_vms: int
     agents: int
     agents_watched_s: float
+    timers: tuple[float, float, float]  # heartbeat, suspect and offline, in seconds
     start_hosts: int
     start_vms: int
     syncs: int
@@ -39,6 +40,7 @@ FULL = Sizes(
     batch_vms=1_000,
     agents=10_000,
     agents_watched_s=30.0,
+    timers=(5.0, 15.0, 60.0),
     start_hosts=10_000,
     start_vms=100_000,
     syncs=1_000,
@@ -51,7 +53,8 @@ SHORT = Sizes(
     batches=12,
     batch_vms=250,
     agents=500,
-    agents_watched_s=5.0,
+    agents_watched_s=4.0,
+    timers=(1.0, 3.0, 6.0),
     start_hosts=500,
     start_vms=5_000,
     syncs=200,

@@ -54,11 +54,7 @@ def placed_rows(vm_id: str, number: int, host: int, at_ms: int) -> tuple[VMRow, 
     """Return the rows of a VM that is on a host and was never heard of."""
     cores, memory = FLAVORS[number % len(FLAVORS)]
     name = vm_name(number)
-    amounts = {
-        "cpu_milli": cores * 1000,
-        "memory_bytes": memory * GIB,
-        "disk_bytes": cores * 10 * GIB,
-    }
+    cpu_milli, memory_bytes, disk_bytes = cores * 1000, memory * GIB, cores * 10 * GIB
     asked = (
         f'{{"name":"{name}","demand":{{"cpu":{cores},"memory":"{memory}GiB",'
         f'"disk":"{cores * 10}GiB"}}}}'
@@ -69,7 +65,9 @@ def placed_rows(vm_id: str, number: int, host: int, at_ms: int) -> tuple[VMRow, 
         name=name,
         asked=asked,
         labels="",
-        **amounts,
+        cpu_milli=cpu_milli,
+        memory_bytes=memory_bytes,
+        disk_bytes=disk_bytes,
         strategy="least_loaded",
         priority=0,
         on_no_fit="fail",
@@ -79,4 +77,13 @@ def placed_rows(vm_id: str, number: int, host: int, at_ms: int) -> tuple[VMRow, 
         host=host,
         created_ms=at_ms,
     )
-    return vm, ClaimRow(id=f"{vm_id}:run", vm=vm_id, host=host, kind="run", **amounts)
+    claim = ClaimRow(
+        id=f"{vm_id}:run",
+        vm=vm_id,
+        host=host,
+        kind="run",
+        cpu_milli=cpu_milli,
+        memory_bytes=memory_bytes,
+        disk_bytes=disk_bytes,
+    )
+    return vm, claim

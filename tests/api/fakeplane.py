@@ -195,7 +195,9 @@ class FakeAdmit:
             raise NotFound(f"there is no project {body.project}")
         if body.strategy is not None and body.strategy not in STRATEGIES:
             raise InvalidStrategy(body.strategy, STRATEGIES)
-        if any(vm.name == body.name and vm.project == body.project for vm in self.store.vms.values()):
+        if any(
+            vm.name == body.name and vm.project == body.project for vm in self.store.vms.values()
+        ):
             raise Conflict(f"the VM {body.name} exists", name=body.name)
         demand = demand_of(body.demand)
         if demand.memory_bytes > 2**40 and body.on_no_fit == "fail":

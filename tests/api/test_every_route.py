@@ -128,7 +128,9 @@ def test_broken_json_is_refused(site: Site, route: Route, raw: bytes) -> None:
     refusal(response, 400, "invalid_request")
 
 
-@pytest.mark.parametrize("raw", [b"[]", b"null", b"7", b'"x"', b'{"vms": 1, "name": [], "host": 1}'])
+@pytest.mark.parametrize(
+    "raw", [b"[]", b"null", b"7", b'"x"', b'{"vms": 1, "name": [], "host": 1}']
+)
 @pytest.mark.parametrize("route", named(BODIED))
 def test_wrong_types_are_refused(site: Site, route: Route, raw: bytes) -> None:
     response = site.ask(route.method, where(route), headers=tokens_of(route), content=raw)
@@ -173,7 +175,9 @@ def test_a_wrong_method_is_refused_with_those_that_exist(site: Site, route: Rout
     assert set(response.headers["allow"].split(", ")) == allowed
 
 
-@pytest.mark.parametrize("query", ["surprise=1", "project=a&project=b", "limit=many", "project=%ff"])
+@pytest.mark.parametrize(
+    "query", ["surprise=1", "project=a&project=b", "limit=many", "project=%ff"]
+)
 @pytest.mark.parametrize("route", named(QUERIED))
 def test_a_wrong_query_is_refused(site: Site, route: Route, query: str) -> None:
     address = f"{where(route)}?{query}"

@@ -27,6 +27,9 @@ from roost.base.ids import IdSource
 from roost.wire.agentlink import TaintInfo
 
 
+_GUARD_STARTS_S = 3.0
+
+
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
     """All that can be set about one agent."""
@@ -116,7 +119,7 @@ class Agent:
             # A lease of an earlier life still holds: what runs may go on until it ends.
             self._lease.deadline = self._store.lease()
             self.keeper.open()
-            self._guard.ensure()
+            await self._await_guard()
             await self.keeper.observe()
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._watch_lease())
@@ -127,6 +130,13 @@ class Agent:
             await self.keeper.close()
             self._store.close()
         raise AssertionError("unreachable: the tasks above end only by an exception")
+
+    async def _await_guard(self) -> None:
+        """Give a guard that starts a moment, so that the host is registered with it at once."""
+        waited_s = 0.0
+        while self._guard.ensure() and waited_s < _GUARD_STARTS_S:
+            await self._clock.sleep(0.1)
+            waited_s += 0.1
 
     async def _observe(self) -> None:
         while True:

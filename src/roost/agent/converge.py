@@ -15,7 +15,8 @@ same facts give the same step.
 | run, newer than the move | moved | start: the move was taken back |
 | incoming | nothing, moved | prepare |
 | outgoing | running, stopped | send |
-| incoming while a copy is here, outgoing without one | | refuse |
+| outgoing | nothing, and it never was here | settle |
+| incoming while a copy is here, outgoing when it is lost | | refuse |
 | any but tombstone | unknown | refuse, until the driver can tell |
 
 A VM with `restart: elsewhere` stops when the lease is over. To start it needs more: a list that
@@ -48,6 +49,8 @@ Kind = Literal[
     "wait",  # not before the lease is renewed
 ]
 
+#: Steps after which a VM executes.
+EXECUTING_STEPS: frozenset[Kind] = frozenset({"start", "restart", "land"})
 #: Steps after which other VMs may find room.
 FREEING: frozenset[Kind] = frozenset({"destroy", "send", "resize", "stop"})
 #: Steps that may take room, which the books must grant: a restart may bring a new size.
@@ -99,7 +102,9 @@ def next_step(
     if step is None and (record is None or _outdated(record, order)):
         step = SETTLE
     if order.restart == "elsewhere" and leased < Leased.CONFIRMED:
-        return _unleased(local, leased, order) or (WAIT if step and _executes(step) else step)
+        return _unleased(local, leased, order) or (
+            WAIT if step and step.kind in EXECUTING_STEPS else step
+        )
     return _unleased(local, leased, order) or step
 
 
@@ -109,10 +114,6 @@ def _unleased(local: LocalVM | None, leased: Leased, order: DesiredVM | None = N
         return None
     policies = local.restart, order.restart if order is not None else "here"
     return Step("stop", FENCED) if "elsewhere" in policies else None
-
-
-def _executes(step: Step) -> bool:
-    return step.kind in ("start", "restart", "land")
 
 
 def _run(order: DesiredVM, record: Record | None, local: LocalVM | None) -> Step | None:
@@ -148,6 +149,8 @@ def _incoming(order: DesiredVM, record: Record | None, local: LocalVM | None) ->
 
 
 def _outgoing(order: DesiredVM, record: Record | None, local: LocalVM | None) -> Step | None:
+    if local is None and not (record and record.amounts):
+        return None  # it never was here: nothing to send, and nothing that could execute
     if local is None or local.state == "ready":
         return Step("refuse", "not_here", "there is no copy of it here to send")
     if local.state == "starting":

@@ -18,7 +18,7 @@ from roost.agent.files import file_name, id_of, write_whole
 from roost.base.clock import Clock
 
 #: A guard whose last sign of life is older than this is not counted on.
-ALIVE_S = 3.0
+ALIVE_S = 5.0
 
 
 class FolderFences:
@@ -45,8 +45,8 @@ class FolderFences:
 class GuardHandle(Protocol):
     """What the agent knows of its fence guard."""
 
-    def ensure(self) -> None:
-        """Start one unless one is alive."""
+    def ensure(self) -> bool:
+        """Start one unless one is alive; return whether one has yet to give a sign of life."""
 
     def stop_s(self) -> float | None:
         """Return how long it needs at most to stop VMs, None while none is alive."""
@@ -55,8 +55,9 @@ class GuardHandle(Protocol):
 class NoGuard:
     """A host without a fence guard: its VMs are never restarted elsewhere by the lease alone."""
 
-    def ensure(self) -> None:
+    def ensure(self) -> bool:
         """Start nothing."""
+        return False
 
     def stop_s(self) -> float | None:
         """Return None."""
@@ -82,12 +83,12 @@ class ProcessGuard:
         self._watchdog = watchdog
         self._process: subprocess.Popen[bytes] | None = None
 
-    def ensure(self) -> None:
+    def ensure(self) -> bool:
         """Start a guard unless one is alive; if two start, the second finds the lock and leaves."""
         if not self._start or self.is_alive():
-            return
+            return False
         if self._process is not None and self._process.poll() is None:
-            return  # started just now
+            return True  # started just now
         command = [sys.executable, "-m", guard.__name__, str(self._folder)]
         if self._watchdog:
             command += ["--watchdog", self._watchdog]
@@ -98,6 +99,7 @@ class ProcessGuard:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+        return True
 
     def is_alive(self) -> bool:
         """Return whether a guard has given a sign of life just now."""

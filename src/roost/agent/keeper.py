@@ -17,6 +17,7 @@ from roost.agent import sightings
 from roost.agent.admission import Amounts, Books, amounts_of, larger
 from roost.agent.budget import Budgets, Calls, Stuck
 from roost.agent.converge import (
+    EXECUTING_STEPS,
     FREEING,
     TAKING,
     Leased,
@@ -299,13 +300,17 @@ class Keeper:
 
     def _movable(self) -> set[str]:
         """Return the VMs that may execute here and may run elsewhere."""
-        ids = {vm.id for vm in self._local.values() if vm.restart == "elsewhere"}
-        for vm_id in self._doing:
+        ids = {
+            vm.id
+            for vm in self._local.values()
+            if vm.restart == "elsewhere" and vm.state in ("starting", "running")
+        }
+        for vm_id, step in self._doing.items():
             order = self._order(vm_id)
-            if isinstance(order, DesiredVM) and order.restart == "elsewhere":
-                ids.add(vm_id)
-        executing = {vm.id for vm in self._local.values() if vm.state in ("starting", "running")}
-        return ids & (executing | self._doing.keys())
+            if step.kind in EXECUTING_STEPS and isinstance(order, DesiredVM):
+                if order.restart == "elsewhere":
+                    ids.add(vm_id)
+        return ids
 
     # Acting
 
@@ -379,8 +384,8 @@ class Keeper:
         if isinstance(order, Tombstone):
             record = Record(vm_id, generation=order.generation, gone=True)
         elif order is not None:
-            local = self._local.get(vm_id)
-            amounts = amounts_of(local) if local else {}
+            local, before = self._local.get(vm_id), self._records.get(vm_id)
+            amounts = amounts_of(local) if local else before.amounts if before else {}
             record = Record(vm_id, order.name, order.generation, order.restarts, amounts)
         else:
             return

@@ -55,8 +55,9 @@ class MemoryGuard:
         self._poll_s = poll_s
         self._alive = False
 
-    def ensure(self) -> None:
+    def ensure(self) -> bool:
         """Start nothing: whoever simulates the host runs it."""
+        return False
 
     def stop_s(self) -> float | None:
         """Return how long it needs at most to stop VMs, None while it does not run."""

@@ -1,8 +1,8 @@
 """What an agent says of one VM: pure, from the order, the record, the copy and the lane's state.
 
-`generation` is the newest that was carried out. While a step is under way, or after it failed, it is the
-order's, so that an old error never speaks about a new order; otherwise it is the newest carried
-out. A VM that still runs although something else failed is `running`, with the failure beside it.
+`generation` is the newest that was carried out. While a step is under way, or after a VM failed, it
+is the order's, so that an old error never speaks about a new order. A VM that still runs although
+something else failed is `running` at what was carried out, with the failure beside it.
 """
 
 from roost.agent.converge import Step, carried_out
@@ -10,7 +10,7 @@ from roost.agent.desired import Order
 from roost.agent.drivers.base import LocalState, LocalVM
 from roost.agent.lanes import Failure
 from roost.agent.store import Record
-from roost.wire.agentlink import HeldVM, Seen, SeenVM, Tombstone
+from roost.wire.agentlink import DesiredVM, HeldVM, Seen, SeenVM, Tombstone
 
 _SEEN: dict[LocalState, Seen] = {
     "starting": "starting",
@@ -72,4 +72,6 @@ def _state(order: Order | None, record: Record | None, local: LocalVM | None) ->
         return None
     if record.gone:
         return "absent" if isinstance(order, Tombstone) else None
+    if isinstance(order, DesiredVM) and order.part == "outgoing":
+        return "moved" if record.generation >= order.generation else None
     return "stopped"

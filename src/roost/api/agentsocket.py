@@ -3,9 +3,9 @@
     upgrade -> handshake (path, token) -> 101 -> session.received ... -> session.closed
 
 Ten thousand agents are connected and nearly always idle. So an open connection holds no parser:
-whole, unfragmented messages, which is what agents send, are unmasked right out of the chunk that
-arrived. For anything else (pings, closing, fragments, half a message) a `ServerProtocol` of
-websockets is made, fed, and let go when it is between two messages again.
+messages in one frame, which is what agents send, are unmasked right out of the chunk that arrived.
+For any other frame (pings, closing, fragments) a `ServerProtocol` of websockets is made, fed, and
+let go when no message is under way.
 """
 
 import asyncio
@@ -36,8 +36,9 @@ MOST_WAITING_BYTES = 4 * 2**20
 STALLED_S = 30.0
 CLOSING_S = 5.0
 
-# Text and binary frames that are whole: the first byte has FIN and the opcode, nothing else.
-_WHOLE_TEXT, _WHOLE_BINARY = 0x81, 0x82
+# First byte of a text or binary message in one frame: FIN and the opcode, nothing else.
+_WHOLE_TEXT = 0x81
+_WHOLE = (_WHOLE_TEXT, 0x82)
 _MASKED = 0x80
 _short = Struct("!BB").pack
 _medium = Struct("!BBH").pack
@@ -67,6 +68,8 @@ class AgentSocket(asyncio.Protocol):
         "_checking",
         "_connections",
         "_fragments",
+        "_needed",
+        "_part",
         "_session",
         "_timer",
         "_wire",
@@ -79,7 +82,9 @@ class AgentSocket(asyncio.Protocol):
         self._connections: set[object] = server_state.connections
         self.transport = cast(asyncio.Transport, None)
         self._wire: ServerProtocol | None = _new_wire(State.CONNECTING)
-        self._fragments: list[bytes] | None = None
+        self._part: bytearray | None = None  # of a frame
+        self._needed = 0
+        self._fragments: list[bytes] | None = None  # of a message
         self._session: Session | None = None
         self._checking: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -157,35 +162,29 @@ class AgentSocket(asyncio.Protocol):
         self.transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """Take what arrived: whole messages at once, the rest through the parser."""
-        if self._wire is None:
-            data = self._whole_messages(data)
-            if not data or self.transport.is_closing():
+        """Take what arrived, frame by frame; what is not a whole frame yet waits for the rest."""
+        if self._wire is not None and self._wire.state is State.CONNECTING:
+            self._parse(self._wire, data)
+            return
+        if self._part is not None:
+            self._part += data
+            if len(self._part) < self._needed:
                 return
-            if self._wire is None:  # a message may have led to closing
-                self._wire = _new_wire(State.OPEN)
-        self._parse(self._wire, data)
-
-    def _whole_messages(self, data: bytes) -> bytes:
-        """Hand over all whole messages at the front; return what is left."""
+            data, self._part = bytes(self._part), None
         start, end = 0, len(data)
-        while end - start >= 6 and self._wire is None:
-            first, second = data[start], data[start + 1]
-            if (first != _WHOLE_TEXT and first != _WHOLE_BINARY) or second < _MASKED:
-                break
-            size, at = second - _MASKED, start + 2
-            if size == 126:
-                size, at = int.from_bytes(data[at : at + 2], "big"), at + 2
-            elif size == 127:
-                break
-            body = at + 4
-            if body + size > end:
-                break
-            start = body + size
-            self._deliver(apply_mask(data[body:start], data[at:body]))
-            if self._session is None:
-                return b""
-        return data[start:] if start else data
+        while start < end and not self.transport.is_closing():
+            stop, body = _frame_end(data, start)
+            if stop > end:
+                self._part, self._needed = bytearray(data[start:]), stop - start
+                return
+            if stop < 0:
+                stop = end  # no frame at all: the parser says so to the peer
+            if body and self._wire is None and data[start] in _WHOLE:
+                self._deliver(apply_mask(data[body:stop], data[body - 4 : body]))
+            else:
+                self._wire = self._wire or _new_wire(State.OPEN)
+                self._parse(self._wire, data[start:stop])
+            start = stop
 
     def _parse(self, wire: ServerProtocol, data: bytes) -> None:
         wire.receive_data(data)
@@ -195,12 +194,8 @@ class AgentSocket(asyncio.Protocol):
             elif isinstance(event, Frame):
                 self._frame(event)
         self._flush(wire)
-        if (
-            self._wire is wire
-            and wire.state is State.OPEN
-            and wire.current_size is None
-            and not wire.reader.buffer
-        ):
+        # It was given whole frames only, so it is between two of them.
+        if wire.state is State.OPEN and wire.current_size is None:
             self._wire = None
 
     def _frame(self, frame: Frame) -> None:
@@ -293,6 +288,27 @@ class AgentSocket(asyncio.Protocol):
             self._session = self.plane.agents.connect(self, who)
         except RoostError as error:
             self.close(1013 if isinstance(error, Unavailable) else 1008, error.message)
+
+
+def _frame_end(data: bytes, start: int) -> tuple[int, int]:
+    """Return where a frame ends (or how far one must read to know) and where its payload begins.
+
+    The end is -1 for what an agent may not send: unmasked, or too large.
+    """
+    if len(data) < start + 2:
+        return start + 2, 0
+    second = data[start + 1]
+    if second < _MASKED:
+        return -1, 0
+    size, body = second - _MASKED, start + 6
+    if size > 125:
+        body += 2 if size == 126 else 8
+        if len(data) < body:
+            return body, 0
+        size = int.from_bytes(data[start + 2 : body - 4], "big")
+        if size > MOST_BYTES:
+            return -1, 0
+    return body + size, body
 
 
 def _new_wire(state: State) -> ServerProtocol:

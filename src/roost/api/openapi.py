@@ -54,6 +54,8 @@ def describe(table: Sequence[Route]) -> Json:
             "title": "roost",
             "version": __version__,
             "summary": "A VM scheduler that finds every VM its place and says why.",
+            "description": "Agents keep one WebSocket to /api/v1/agents/connect, with their "
+            "credential as the bearer token; the messages are those of roost.wire.agentlink.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
@@ -167,6 +169,8 @@ def _responses(route: Route, schemas: _Schemas) -> Json:
     responses: dict[str, Json] = {}
     for status in route.statuses:
         response: Json = {"description": _MEANING.get(status, "Not ready yet.")}
+        if status == 200 and 201 in route.statuses:
+            response["description"] = "An earlier request with the same key made it."
         if status != 204:
             response["content"] = {_media(route): {"schema": schemas.of(route.reply)}}
         if status == 200 and route.streams:

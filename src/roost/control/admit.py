@@ -28,7 +28,7 @@ from roost.base.errors import (
 )
 from roost.base.ids import IdSource
 from roost.control.access import Principal
-from roost.control.finding import find_vm
+from roost.control.finding import find_keys, find_vm
 from roost.control.follower import Follower
 from roost.control.grouping import Grouping
 from roost.control.proposing import counters_of, selected_line
@@ -91,10 +91,16 @@ class Ask:
     host_generation: int = 0
     group_generations: tuple[tuple[str, int], ...] = ()
     row: VMRow | None = None
+    kept: bool = False
     error: RoostError | None = None
     replay: str = ""  # the id of the VM that the key made before
     done: asyncio.Future[None] | None = None
     line: str = field(default="", repr=False)
+
+    @property
+    def refused(self) -> bool:
+        """Say whether it fits nowhere and must not wait."""
+        return self.rejection is not None and self.body.on_no_fit == "fail"
 
 
 class Admit:
@@ -228,7 +234,8 @@ class Admit:
             await self._commit(batch, one_by_one=True)
         except RoostError as error:
             for ask in batch:
-                ask.error = ask.error or error
+                if not ask.kept:  # whoever is in the ledger is, whatever happened afterwards
+                    ask.error = ask.error or error
         except BaseException as error:
             for ask in batch:
                 if ask.done is not None and not ask.done.done():
@@ -247,18 +254,67 @@ class Admit:
                 if alone:
                     await self._idle.wait()
                 await self._place(rest, one_by_one=one_by_one)
-                asks = [ask for ask in rest if ask.error is None]
-                if not asks:
-                    return
+                asks = [ask for ask in rest if not ask.refused]
+                refused, room = [ask for ask in rest if ask.refused], self._roster.room
                 proposals = [self._propose(ask) for ask in asks]
-                self._begin()
-                if alone:
-                    outcomes = await self._claim(asks, proposals, atomic=False)
-            if not alone:
+                outcomes: list[Outcome] = []
+                if asks:
+                    self._begin()
+                    if alone:
+                        outcomes = await self._claim(asks, proposals, atomic=False)
+            if asks and not alone:
                 outcomes = await self._claim(asks, proposals, atomic=False)
             rest = self._settle(asks, outcomes)
+            if refused:
+                rest += await self._refuse(refused, room)
             if rest:
                 await self._follower.catch_up()
+                for ask in rest:
+                    self._refresh(ask)
+
+    async def _refuse(self, refused: list[Ask], room: int) -> list[Ask]:
+        """Answer those that fit nowhere; return those for whom somebody else has lost meanwhile.
+
+        What is under way counts as placed, but may lose: only then is it known that nothing fits.
+        A key that was used before has its answer, whether there is room by now or not.
+        """
+        async with self._placing:
+            await self._idle.wait()
+        again: list[Ask] = []
+        if self._roster.room != room:
+            again = [ask for ask in refused if ask.tries + 1 < MOST_TRIES]
+            for ask in again:
+                ask.tries += 1
+        finally_refused = [ask for ask in refused if ask not in again]
+        await self._find_keys(finally_refused)
+        for ask in finally_refused:
+            if ask.error is None and not ask.replay:
+                assert ask.rejection is not None
+                ask.error = no_fit(ask.rejection)
+                self._telemetry.placed(ask.strategy, "refused")
+        return again
+
+    async def _find_keys(self, asks: list[Ask]) -> None:
+        """Give asks whose key was used before the answer that they had then."""
+        keyed = [(ask, ask.key) for ask in asks if ask.key is not None]
+        if not keyed:
+            return
+        known = await find_keys(self._store, [(key[0], key[1]) for _, key in keyed])
+        for ask, (scope, name, digest) in keyed:
+            if (found := known.get((scope, name))) is None:
+                continue
+            if found[0] == digest:
+                ask.replay = found[1]
+            else:
+                ask.error = _error_of(ask, Outcome(Verdict.KEY_REUSED))
+
+    def _refresh(self, ask: Ask) -> None:
+        """Take over label rules that came meanwhile: the VM is in their groups as well."""
+        if ask.body.labels:
+            ask.rules = self._roster.rules
+            matching = self._roster.matching_groups(ask.body.project, ask.body.labels)
+            ask.groups = tuple(sorted({*ask.groups, *matching}))
+            ask.request = replace(ask.request, groups=ask.groups)
 
     def _begin(self) -> None:
         self._under_way += 1
@@ -295,16 +351,15 @@ class Admit:
         if refused and self._store.shared and not all(ask.tries for ask in refused):
             # Somebody else may have made room that this process has not heard of yet.
             before = self._roster.room
-            await self._follower.catch_up()
+            try:
+                await self._follower.catch_up()
+            except BaseException:
+                for ask in asks:
+                    self._release(ask)
+                raise
             if self._roster.room != before:
                 for ask in refused:
                     self._place_one(ask)
-        for ask in asks:
-            if ask.rejection is None:
-                continue
-            if ask.body.on_no_fit == "fail":
-                ask.error = no_fit(ask.rejection)
-                self._telemetry.placed(ask.strategy, "refused")
 
     def _place_one(self, ask: Ask) -> None:
         roster = self._roster
@@ -432,6 +487,7 @@ class Admit:
         for ask, outcome in zip(asks, outcomes, strict=True):
             if outcome is KEPT:
                 kept.append(ask)
+                ask.kept = True
                 result = "placed" if ask.placement is not None else "queued"
                 counted[ask.strategy, result] = counted.get((ask.strategy, result), 0) + 1
                 continue
@@ -439,7 +495,6 @@ class Admit:
             if outcome.verdict is Verdict.STALE:
                 self._telemetry.conflict(outcome.detail.partition(":")[0])
                 ask.tries += 1
-                ask.rules = self._roster.rules if ask.body.labels else None
                 if ask.tries < MOST_TRIES:
                     again.append(ask)
                     continue
@@ -485,12 +540,15 @@ class Admit:
 
     async def _commit_atomic(self, asks: list[Ask]) -> None:
         """Place all or none, with the exact search where greedy placing fails."""
-        requests = [replace(ask.request, name=f"{ask.vm_id}:run") for ask in asks]
         async with self._placing:
             await self._idle.wait()
             for _ in range(MOST_TRIES):
+                requests = [replace(ask.request, name=f"{ask.vm_id}:run") for ask in asks]
                 answer = place_group(self._roster.engine, requests)
                 if answer.rejection is not None:
+                    await self._find_keys(asks)
+                    if _all_replayed(asks):
+                        return
                     refused = answer.rejection.vm
                     named = next(ask for ask in asks if f"{ask.vm_id}:run" == refused)
                     raise no_fit(replace(answer.rejection, vm=named.request.name))
@@ -507,16 +565,19 @@ class Admit:
                 if all(outcome is KEPT for outcome in outcomes):
                     self._settle(asks, outcomes)
                     return
-                for ask, outcome in zip(asks, outcomes, strict=True):
+                for ask in asks:
                     self._release(ask)
+                for ask, outcome in zip(asks, outcomes, strict=True):
                     if outcome is not KEPT and outcome.verdict is not Verdict.STALE:
                         if outcome.verdict is Verdict.REPLAYED:
                             ask.replay = outcome.detail
                             continue
                         raise _error_of(ask, outcome)
-                if all(ask.replay for ask in asks):
+                if _all_replayed(asks):
                     return
                 await self._follower.catch_up()
+                for ask in asks:
+                    self._refresh(ask)
             raise PlacementContended("other writers took the room each time")
 
     # Answers

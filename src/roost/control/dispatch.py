@@ -82,7 +82,7 @@ class Dispatch:
         self._listed.clear()
         columns = (vms.c.id, vms.c.generation, vms.c.host, vms.c.target, vms.c.phase, vms.c.desired)
         query = select(*columns).where(vms.c.host.is_not(None), vms.c.desired != "absent")
-        for vm, generation, host, target, phase, _ in connection.execute(query):
+        for vm, generation, host, target, phase, _ in connection.execute(query).all():
             moving = phase in ("preparing", "moving") and target is not None
             where = (host, target) if moving else (host,)
             self._listed[vm] = where

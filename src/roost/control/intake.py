@@ -79,23 +79,31 @@ class Intake:
             await self._arrived.wait()
             self._arrived.clear()
             while self._sightings or self._held or self._samples:
-                sightings = self._sightings[:_MOST_TOGETHER]
-                held, self._held = self._held, {}
-                readings, self._samples = self._samples, []
-                del self._sightings[:_MOST_TOGETHER]
                 try:
-                    await self._store.write(
-                        lambda tx: _write(tx, sightings, held, readings),  # noqa: B023
-                        "agent",
-                    )
+                    await self.flush()
                 except Unavailable as error:
-                    # Nothing is lost: it is written when the database is back.
                     log.warning("reports wait for the database: %s", error.message)
-                    self._sightings = sightings + self._sightings
-                    self._held = {**held, **self._held}
-                    self._samples = readings + self._samples
-                    del self._samples[:-100_000]
                     await self._clock.sleep(_RETRY_S)
+                except Exception:  # a service loop must outlive its mistakes
+                    log.exception("reports were not written; agents repeat them in full")
+
+    async def flush(self) -> None:
+        """Write what has arrived, one batch of it; what cannot be written waits."""
+        sightings = self._sightings[:_MOST_TOGETHER]
+        held, self._held = self._held, {}
+        readings, self._samples = self._samples, []
+        del self._sightings[:_MOST_TOGETHER]
+        if not (sightings or held or readings):
+            return
+        try:
+            await self._store.write(lambda tx: _write(tx, sightings, held, readings), "agent")
+        except Unavailable:
+            # Nothing is lost: it is written when the database is back.
+            self._sightings = sightings + self._sightings
+            self._held = {**held, **self._held}
+            self._samples = readings + self._samples
+            del self._samples[:-100_000]
+            raise
 
 
 def _write(

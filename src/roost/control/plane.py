@@ -87,7 +87,9 @@ class Plane:
         self.questions = Questions(self.roster, grouping)
         self.projects = Projects(store)
         self.events = EventLog(store)
-        self._keeper = Singleton(store, clock, "keeper", ids.new("plane"), length_s=15.0)
+        self._keeper = Singleton(
+            store, clock, "keeper", ids.new("plane"), length_s=timers.keeper_s
+        )
         self._watcher = Watcher(store, self.roster, clock, timers, self._keeper)
         self._recover = Recover(
             store, self.roster, placing, self._watcher, timers, self._keeper, fence_command
@@ -103,6 +105,19 @@ class Plane:
 
     async def start(self, warm_up: Callable[[], Awaitable[None]] | None = None) -> None:
         """Load the fleet, make the kernels ready and begin the loops."""
+        await self.load(warm_up)
+        timers = self._settings.timers
+        self._tasks = [
+            asyncio.create_task(self.follower.run()),
+            asyncio.create_task(self.intake.run()),
+            asyncio.create_task(self._every(timers.flush_s, self.flush)),
+            asyncio.create_task(self._every(timers.watch_s, self.keep)),
+            asyncio.create_task(self._every(timers.full_list_s, self.agents.send_full_lists)),
+            asyncio.create_task(self._every(_PURGE_S, self._purge)),
+        ]
+
+    async def load(self, warm_up: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Load the fleet and follow the events from there; nothing runs by itself yet."""
         applied = await self._store.read(self._load)
         self.follower.start(
             applied, [self.roster, self.dispatch, self.access, Broadcast(self.events)]
@@ -114,15 +129,6 @@ class Plane:
             await warm_up()
         self._status = "ready"
         self.agents.ready.set()
-        timers = self._settings.timers
-        self._tasks = [
-            asyncio.create_task(self.follower.run()),
-            asyncio.create_task(self.intake.run()),
-            asyncio.create_task(self._every(timers.flush_s, self._flush)),
-            asyncio.create_task(self._every(timers.watch_s, self._keep)),
-            asyncio.create_task(self._every(timers.full_list_s, self.agents.send_full_lists)),
-            asyncio.create_task(self._every(_PURGE_S, self._purge)),
-        ]
 
     def _load(self, connection: Connection) -> int:
         applied = self.roster.load(connection)
@@ -148,10 +154,11 @@ class Plane:
             except Exception:  # a service loop must outlive its mistakes
                 log.exception("%s failed", getattr(work, "__qualname__", "loop"))
 
-    async def _flush(self) -> None:
+    async def flush(self) -> None:
+        """Write down who was heard of since."""
         await self.evidence.flush()
 
-    async def _keep(self) -> None:
+    async def keep(self) -> None:
         """Do what one process does for all: watch, recover, retry, drain."""
         held = self._keeper.token is not None
         if not await self._keeper.tick():

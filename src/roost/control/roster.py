@@ -142,7 +142,7 @@ class Roster:
         for found in connection.execute(select(groups)):
             self._put_group(GroupRow(**found._mapping))
         of: dict[str, list[str]] = defaultdict(list)
-        for group, vm in connection.execute(select(members.c.group_id, members.c.vm)):
+        for group, vm in connection.execute(select(members.c.group_id, members.c.vm)).all():
             of[vm].append(group)
         self.groups_of = {vm: tuple(sorted(found)) for vm, found in of.items()}
         self._load_claims(connection)
@@ -157,7 +157,7 @@ class Roster:
         names: list[str] = []
         rows: list[int] = []
         demand: list[tuple[int, int, int]] = []
-        for found in connection.execute(query):
+        for found in connection.execute(query).all():
             (claim_id, vm, host, kind, cpu, memory, disk, counted, devices, cells, asked) = found
             asked = asked or ""  # what a deleted VM left to clean up is held without its VM
             special = counted or vm in self.groups_of or any(word in asked for word in _SPECIAL)

@@ -11,6 +11,7 @@ in only when it shows that nothing runs on it that may run elsewhere.
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -116,6 +117,11 @@ class Agents:
         for number, session in list(self._sessions.items()):
             await session.send_list(number)
 
+    async def settle(self) -> None:
+        """Wait until what sessions have begun in the background is done."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
     async def close(self) -> None:
         """End all connections."""
         for session in list(self._sessions.values()):
@@ -138,7 +144,6 @@ class Session:
         self.host = host
         self._number: int | None = None
         self._epoch = 0
-        self._last_heartbeat = 0
         self._listing = False
         self._closed = False
 
@@ -247,8 +252,10 @@ class Session:
             self.send(Refused("invalid_request", "say hello first"))
             return
         agents = self._agents
-        self._last_heartbeat = heartbeat.number
-        agents.evidence.heard(number, self._epoch, self._renew)
+        # The renewal names the heartbeat that was written down: one that came meanwhile is not in
+        # the ledger yet, and nobody who counts from there would know how long its lease is.
+        renew = partial(self._renew, heartbeat.number)
+        agents.evidence.heard(number, self._epoch, renew)
         entry = agents.roster.hosts.get(number)
         if entry is None or entry.row.guard_stop_s != heartbeat.guard_stop_s:
             # The guard came or went, or the host was removed: it has to introduce itself again.
@@ -257,9 +264,9 @@ class Session:
         if heartbeat.digest != agents.dispatch.digest(number) and not self._listing:
             agents.spawn(self.send_list(number))
 
-    def _renew(self, renewed: bool) -> None:
+    def _renew(self, heartbeat: int, renewed: bool) -> None:
         if renewed:
-            self.send(Renewed(self._last_heartbeat))
+            self.send(Renewed(heartbeat))
         else:
             self.send(Refused("fenced", "this host was fenced", fenced=True))
             self.link.close(1008, "fenced")

@@ -262,10 +262,9 @@ class Fleet:
         arrays = self.hosts.arrays
         np.add.at(arrays.committed, rows, demand)
         np.add.at(arrays.vm_count, rows, 1)
-        touched = np.unique(rows)
-        for row in touched.tolist():
-            self.hosts.refresh(row)
-        self.changes.add_many(touched.astype(np.int64))
+        touched = np.unique(rows).astype(np.int64)
+        self.hosts.refresh_amounts(touched)
+        self.changes.add_many(touched)
         self.version += 1
 
         def take_back() -> None:

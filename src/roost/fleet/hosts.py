@@ -25,13 +25,19 @@ from roost.base.errors import InvalidRequest
 from roost.fleet.interning import Interned
 from roost.fleet.labels import Labels
 from roost.fleet.layout import (
+    CPU,
     EXTRA_COLUMNS,
+    MEMORY,
+    MOST_RATIO_CPU,
+    RATIO_BYTES,
+    RATIOS,
     SLOTS,
     UNLIMITED,
     HostArrays,
+    Int64Array,
     copied,
     refresh_extras,
-    refresh_ratios,
+    refresh_ratio_columns,
 )
 from roost.model.hosts import Admin, Cell, Device, Health, HostSpec, Resource, Scope, Taint
 from roost.model.resources import BASE_RESOURCES, WHOLE_DEVICE
@@ -41,6 +47,9 @@ MOST_MODELS = 62
 
 _MATRICES = ("total", "reserve", "ratio", "held", "used")
 _WORDS = ("site", "architecture", "driver", "taint_set", "capability_set")
+
+#: Members of an enumeration are slow to look up, and every change of a host asks for these.
+_ONLINE, _OPEN = int(Health.ONLINE), int(Admin.OPEN)
 
 
 class HostTable:
@@ -206,17 +215,31 @@ class HostTable:
         limit = int(self.max_vms[row])
         slots = UNLIMITED if limit < 0 else limit
         arrays.headroom[row, width + SLOTS] = slots - arrays.vm_count[row]
-        refresh_ratios(arrays.headroom, row, width)
+        refresh_ratio_columns(arrays.headroom[row], width)
         refresh_extras(arrays, row, width)
         self.refresh_takes(row)
+
+    def refresh_amounts(self, rows: Int64Array) -> None:
+        """Recompute what amounts alone decide, of many hosts at once."""
+        arrays = self.arrays
+        width = len(self.resources)
+        headroom = arrays.headroom
+        headroom[rows, :width] = arrays.capacity[rows] - arrays.committed[rows] - self.held[rows]
+        limits = self.max_vms[rows]
+        slots = np.where(limits < 0, UNLIMITED, limits)
+        headroom[rows, width + SLOTS] = slots - arrays.vm_count[rows]
+        cpu = np.minimum(headroom[rows, CPU], MOST_RATIO_CPU)
+        ratios = cpu[:, np.newaxis] * np.array(RATIO_BYTES, np.int64)
+        memory = headroom[rows, MEMORY][:, np.newaxis]
+        headroom[rows, width + RATIOS :] = np.minimum(ratios, memory)
 
     def refresh_takes(self, row: int) -> None:
         """Recompute whether the host takes new VMs."""
         self.arrays.takes[row] = (
             self.present[row]
             and self.known[row]
-            and self.health[row] == Health.ONLINE
-            and self.admin[row] == Admin.OPEN
+            and self.health[row] == _ONLINE
+            and self.admin[row] == _OPEN
         )
 
     def spec(self, row: int) -> HostSpec:

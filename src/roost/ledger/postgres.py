@@ -7,6 +7,7 @@ event counter's row is locked first, which waits until the lost transaction is o
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import asyncpg
@@ -160,10 +161,8 @@ class PostgresStore:
 
     async def _release(self, connection: Any) -> None:
         """Give a connection back; that it is lost meanwhile changes nothing about the commit."""
-        try:
+        with suppress(asyncpg.PostgresError, *_LOST):  # the pool has ended it then
             await self._pool.release(connection)
-        except (asyncpg.PostgresError, *_LOST):
-            connection.terminate()
 
     async def _persist(self, attempt: Callable[[str], Awaitable[T]]) -> T:
         """Try again after deadlocks, and while the database is away, within bounds."""

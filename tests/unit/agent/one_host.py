@@ -151,7 +151,8 @@ class Orders:
             new.digest,
             [each for each in new.vms if old_vms.get(each.id) != each],
             [each for each in new.tombstones if old_tombstones.get(each.id) != each],
-            [vm_id for vm_id in (*old_vms, *old_tombstones) if vm_id not in named],
+            [vm_id for vm_id in old_vms if vm_id not in named],
+            [vm_id for vm_id in old_tombstones if vm_id not in named],
         )
 
 

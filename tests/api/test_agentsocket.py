@@ -1,0 +1,345 @@
+"""The agents' WebSocket: real connections, whole and broken frames, bad peers, shutdown."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import websockets
+from websockets.asyncio.client import ClientConnection, connect
+
+from roost.api import agentsocket
+from roost.base.errors import FleetUnavailable, NotFound
+from roost.wire.agentlink import MOST_BYTES
+from tests.api.fakeplane import FakeSession, token
+from tests.api.serving import TIMEOUT_S, Running, serving
+
+HANDSHAKE = (
+    "GET /api/v1/agents/connect HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n"
+    "Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    f"Sec-WebSocket-Version: 13\r\nAuthorization: Bearer {token('agent')}\r\n\r\n"
+).encode()
+
+
+def address(running: Running) -> str:
+    """Return where agents connect."""
+    return running.server.url.replace("http", "ws") + agentsocket.PATH
+
+
+@asynccontextmanager
+async def agent(running: Running, role: str = "agent") -> AsyncIterator[ClientConnection]:
+    """Connect as an agent."""
+    headers = {"Authorization": f"Bearer {token(role)}"}
+    async with connect(
+        address(running), additional_headers=headers, max_size=None, open_timeout=TIMEOUT_S
+    ) as connection:
+        yield connection
+
+
+async def session_of(running: Running) -> FakeSession:
+    """Return the session of the only connection."""
+    await until(lambda: len(running.plane.agents.sessions) == 1)
+    return running.plane.agents.sessions[0]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that follows soon."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def gone(session: FakeSession) -> None:
+    """Wait until the session has heard that its connection is gone."""
+    async with asyncio.timeout(TIMEOUT_S):
+        await session.gone.wait()
+
+
+def frame(payload: bytes, first: int = 0x81) -> bytes:
+    """Return a masked frame of a short payload."""
+    mask = os.urandom(4)
+    masked = bytes(byte ^ mask[at % 4] for at, byte in enumerate(payload))
+    size = len(payload)
+    head = bytes([first, 0x80 | size]) if size < 126 else bytes([first, 0xFE]) + size.to_bytes(2)
+    return head + mask + masked
+
+
+@asynccontextmanager
+async def raw(
+    running: Running,
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Connect without a library in between."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", running.server.port)
+    try:
+        writer.write(HANDSHAKE)
+        async with asyncio.timeout(TIMEOUT_S):
+            answer = await reader.readuntil(b"\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 101 ")
+        yield reader, writer
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("size", [0, 1, 125, 126, 65_535, 65_536, 1_000_000])
+def test_messages_of_every_length_come_back(size: int) -> None:
+    async def run() -> None:
+        async with serving() as running, agent(running) as connection:
+            message = b"m" * size
+            await connection.send(message)
+            await connection.send(message.decode())
+            for _ in range(2):
+                assert await connection.recv(decode=False) == b"got " + message
+
+    asyncio.run(run())
+
+
+def test_an_idle_connection_holds_no_parser() -> None:
+    async def run() -> None:
+        async with serving() as running, agent(running) as connection:
+            session = await session_of(running)
+            for message in ("short", "m" * 200_000, ["in ", "three ", "parts"]):
+                await connection.send(message)
+                await connection.recv()
+            await (await connection.ping())
+            assert isinstance(session.link, agentsocket.AgentSocket)
+            assert session.link._wire is None
+            assert session.link._fragments is None
+            assert session.messages[2] == b"in three parts"
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("cut", [1, 2, 5, 6, 7, 20, 139, 140, 141, 150])
+def test_messages_arrive_whole_however_the_bytes_are_cut(cut: int) -> None:
+    stream = (
+        frame(b"one")
+        + frame(b"t" * 130)
+        + frame(b"frag", first=0x01)
+        + frame(b"", first=0x89)
+        + frame(b"ment", first=0x80)
+        + frame(b"bin", first=0x82)
+    )
+
+    async def run() -> None:
+        async with serving() as running, raw(running) as (reader, writer):
+            session = await session_of(running)
+            for at in range(0, len(stream), cut):
+                writer.write(stream[at : at + cut])
+                await writer.drain()
+                await asyncio.sleep(0)
+            async with asyncio.timeout(TIMEOUT_S):
+                await reader.readuntil(b"got bin")
+            assert session.messages == [b"one", b"t" * 130, b"fragment", b"bin"]
+
+    asyncio.run(run())
+
+
+def test_a_token_that_must_be_looked_up_is_let_in() -> None:
+    async def run() -> None:
+        async with serving() as running, agent(running, "slowagent") as connection:
+            await connection.send("hello")
+            assert await connection.recv() == "got hello"
+            session = await session_of(running)
+            assert session.principal.host == "h2"
+            assert session.link.peer.startswith("127.0.0.1:")
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("path", "header", "status", "code"),
+    [
+        ("", None, 401, "unauthorized"),
+        ("", "Basic x", 401, "unauthorized"),
+        ("", "Bearer nobody", 401, "unauthorized"),
+        ("", f"Bearer {token('admin')}", 403, "forbidden"),
+        ("", f"Bearer {token('member')}", 403, "forbidden"),
+        ("/x", f"Bearer {token('agent')}", 404, "not_found"),
+    ],
+)
+def test_the_handshake_refuses(path: str, header: str | None, status: int, code: str) -> None:
+    async def run() -> None:
+        async with serving() as running:
+            headers = {} if header is None else {"Authorization": header}
+            with pytest.raises(websockets.InvalidStatus) as caught:
+                await connect(address(running) + path, additional_headers=headers)
+            response = caught.value.response
+            assert response.status_code == status
+            assert code in bytes(response.body or b"").decode()
+            assert response.headers["Content-Type"] == "application/json"
+            assert running.plane.agents.sessions == []
+            await until(lambda: not running.server.server_state.connections)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [(b"Sec-WebSocket-Version: 13\r\n", b"400"), (b"Sec-WebSocket-Key: dGhl", b"400")],
+)
+def test_a_handshake_without_its_headers_is_refused(line: bytes, status: bytes) -> None:
+    async def run() -> None:
+        async with serving() as running:
+            reader, writer = await asyncio.open_connection("127.0.0.1", running.server.port)
+            writer.write(HANDSHAKE.replace(line, b"X: x\r\nY: " if b"Key" in line else b""))
+            async with asyncio.timeout(TIMEOUT_S):
+                answer = await reader.read()
+            assert answer.startswith(b"HTTP/1.1 " + status)
+            assert b'"code":"invalid_request"' in answer
+            writer.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"), [(NotFound("no such host"), 1008), (FleetUnavailable("wait"), 1013)]
+)
+def test_a_plane_that_does_not_want_the_agent_closes(failure: Exception, code: int) -> None:
+    async def run() -> None:
+        async with serving() as running:
+            running.plane.agents.failure = failure
+            async with agent(running) as connection:
+                await connection.wait_closed()
+                assert connection.close_code == code
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("message", "code"), [("close", 1000), ("broken", 1007), ("refuse", 1008)])
+def test_the_session_can_close_and_hears_of_it_once(message: str, code: int) -> None:
+    async def run() -> None:
+        async with serving() as running, agent(running) as connection:
+            await connection.send(message)
+            await connection.wait_closed()
+            assert connection.close_code == code
+            await gone(await session_of(running))
+
+    asyncio.run(run())
+
+
+def test_an_agent_that_says_goodbye_is_answered() -> None:
+    async def run() -> None:
+        async with serving() as running:
+            async with agent(running) as connection:
+                session = await session_of(running)
+                await connection.close(1001, "going away")
+            assert connection.close_code == 1001
+            await gone(session)
+            session.link.send(b"too late")  # harmless
+            session.link.close(1000, "too late")
+
+    asyncio.run(run())
+
+
+def test_an_agent_that_vanishes_is_noticed() -> None:
+    async def run() -> None:
+        async with serving() as running:
+            async with raw(running) as (_, writer):
+                session = await session_of(running)
+                writer.transport.abort()
+                await gone(session)
+            await until(lambda: not running.server.server_state.connections)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"\x81\x05hello", 1002),  # not masked
+        (frame(b"x", first=0xC1), 1002),  # an extension nobody agreed on
+        (frame(b"x", first=0x80), 1002),  # goes on with nothing
+        (frame(b"x", first=0x83), 1002),  # no such opcode
+        (b"\x81\xff" + (MOST_BYTES + 1).to_bytes(8) + b"mask", 1009),
+    ],
+    ids=["unmasked", "extension", "continuation", "opcode", "too large"],
+)
+def test_broken_frames_end_the_connection(data: bytes, code: int) -> None:
+    async def run() -> None:
+        async with serving() as running, raw(running) as (reader, writer):
+            session = await session_of(running)
+            writer.write(data)
+            async with asyncio.timeout(TIMEOUT_S):
+                answer = await reader.read()
+            assert answer[:1] == b"\x88"
+            assert int.from_bytes(answer[2:4]) == code
+            await gone(session)
+
+    asyncio.run(run())
+
+
+def test_a_fragmented_message_may_not_exceed_the_limit_either(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(agentsocket, "MOST_BYTES", 200)
+
+    async def run() -> None:
+        async with serving() as running, raw(running) as (reader, writer):
+            writer.write(frame(b"x" * 100, first=0x01) + frame(b"x" * 101, first=0x80))
+            async with asyncio.timeout(TIMEOUT_S):
+                answer = await reader.read()
+            assert int.from_bytes(answer[2:4]) == 1009
+
+    asyncio.run(run())
+
+
+def test_a_peer_that_does_not_read_is_dropped() -> None:
+    async def run() -> None:
+        async with serving() as running, raw(running) as (_, writer):
+            session = await session_of(running)
+            writer.transport.pause_reading()
+            writer.write(frame(b"flood64"))
+            await gone(session)
+
+    asyncio.run(run())
+
+
+def test_a_peer_that_reads_nothing_for_long_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agentsocket, "STALLED_S", 0.2)
+    monkeypatch.setattr(agentsocket, "MOST_WAITING_BYTES", 2**30)
+
+    async def run() -> None:
+        async with serving() as running, raw(running) as (_, writer):
+            session = await session_of(running)
+            writer.transport.pause_reading()
+            writer.write(frame(b"flood32"))
+            await gone(session)
+
+    asyncio.run(run())
+
+
+def test_a_peer_that_ignores_the_closing_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agentsocket, "CLOSING_S", 0.2)
+
+    async def run() -> None:
+        async with serving() as running, raw(running) as (_, writer):
+            session = await session_of(running)
+            writer.write(frame(b"close"))
+            await gone(session)
+
+    asyncio.run(run())
+
+
+def test_all_agents_are_told_when_the_server_stops() -> None:
+    async def run() -> None:
+        async with serving() as running:
+            async with agent(running) as one, agent(running) as other:
+                await until(lambda: len(running.plane.agents.sessions) == 2)
+                running.server.should_exit = True
+                async with asyncio.timeout(TIMEOUT_S):
+                    await one.wait_closed()
+                    await other.wait_closed()
+                assert (one.close_code, other.close_code) == (1012, 1012)
+            for session in running.plane.agents.sessions:
+                await gone(session)
+
+    asyncio.run(run())
+
+
+def test_a_plain_request_to_the_socket_s_path_is_not_found() -> None:
+    async def run() -> None:
+        async with serving() as running:
+            assert (await running.ask("GET", agentsocket.PATH)).status_code == 404
+
+    asyncio.run(run())

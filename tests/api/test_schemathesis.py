@@ -1,0 +1,60 @@
+"""Schemathesis over the OpenAPI document: no undocumented status, no body that is not as described.
+
+By default the server is one of our own around the fake control plane. ROOST_SERVER and ROOST_TOKEN
+(an admin's) point it at another one; it creates, changes and deletes things there.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.api.conftest import Site
+from tests.api.fakeplane import token
+
+#: 422 to data that the schema allows: amounts are text with a unit, strategies have names, and so
+#: on. 503 is documented wherever a VM may find no room. A join needs a join token, which no admin's
+#: token is; and a project's name may be one that exists.
+CONFIG = """
+[checks.not_a_server_error]
+expected-statuses = ["2xx", "4xx", "503"]
+[checks.positive_data_acceptance]
+expected-statuses = ["2xx", "401", "403", "404", "409", "422", "503"]
+"""
+#: Seconds until it is ended, and half of them until it stops drawing examples.
+MOST_S = 60
+
+
+class Target(NamedTuple):
+    """A server to try."""
+
+    url: str
+    token: str
+
+
+@pytest.fixture
+def target(site: Site) -> Target:
+    """Return the server to try."""
+    if "ROOST_SERVER" in os.environ:
+        return Target(os.environ["ROOST_SERVER"], os.environ["ROOST_TOKEN"])
+    return Target(site.url, token("admin"))
+
+
+@pytest.mark.slow
+def test_the_server_does_what_its_document_says(target: Target, tmp_path: Path) -> None:
+    config = tmp_path / "schemathesis.toml"
+    config.write_text(CONFIG)
+    command = [
+        *(sys.executable, "-m", "schemathesis.cli", "--config-file", str(config)),
+        *("run", f"{target.url}/api/v1/openapi.json"),
+        *("--header", f"Authorization: Bearer {target.token}"),
+        *("--phases", "examples,coverage,fuzzing", "--max-examples", "20", "--seed", "1"),
+        *("--suppress-health-check", "all", "--generation-database", "none"),
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=MOST_S, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr

@@ -1,0 +1,145 @@
+"""Reading requests without a server."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from roost.api.errors import Malformed, status_of
+from roost.api.queries import ExplainVM, ListEvents, ListVMs
+from roost.api.reading import (
+    QueryReader,
+    RequestDecoder,
+    idempotency_key,
+    path_names,
+    read_body,
+)
+from roost.base.errors import InvalidRequest, NotFound, TooLarge
+from roost.wire.bodies import CreateVM, ResizeVM
+
+
+class Body(Struct, forbid_unknown_fields=True):
+    """A body for these tests."""
+
+    text: str = ""
+    numbers: list[int] = []
+
+
+@pytest.mark.parametrize(
+    ("raw", "status", "words"),
+    [
+        (b"", 400, "needs a body"),
+        (b"{", 400, "not JSON"),
+        (b'{"text": 1', 400, "not JSON"),
+        (b"\xff", 400, "not JSON"),
+        (b"[" * 100_000, 400, "not JSON"),
+        (b'{"text": 1}', 422, "at $.text: Expected `str`, got `int`"),
+        (b'{"numbers": [1, "2"]}', 422, "at $.numbers[1]"),
+        (b'{"other": 1}', 422, "`other`"),
+        (b'{"text": "a\\u0000b"}', 422, "NUL"),
+    ],
+)
+def test_a_wrong_body_is_refused(raw: bytes, status: int, words: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        RequestDecoder(Body).decode(raw)
+    assert status_of(caught.value) == status
+    assert words in caught.value.message
+
+
+def test_an_escaped_backslash_is_not_the_character_nul() -> None:
+    assert RequestDecoder(Body).decode(b'{"text": "\\\\u0000"}').text == "\\u0000"
+
+
+def test_a_name_does_not_end_with_a_line_break() -> None:
+    with pytest.raises(InvalidRequest):
+        RequestDecoder(CreateVM).decode(b'{"name": "a\\n", "demand": {"cpu": 1, "memory": 1}}')
+
+
+def test_what_is_left_out_is_not_null() -> None:
+    assert RequestDecoder(ResizeVM).decode(b'{"cpu": "250m"}').cpu == "250m"
+    with pytest.raises(InvalidRequest):
+        RequestDecoder(ResizeVM).decode(b'{"cpu": null}')
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"limit=0",
+        b"limit=1001",
+        b"limit=",
+        b"limit=ten",
+        b"limit=1&limit=2",
+        b"state=sleeping",
+        b"state=",
+        b"label=novalue",
+        b"label=%3Dv",
+        b"project=a/b",
+        b"project=a%0A",
+        b"after=%00",
+        b"name=%ff",
+        b"\xff=1",
+        b"other=1",
+    ],
+)
+def test_a_wrong_query_is_refused(raw: bytes) -> None:
+    with pytest.raises(Malformed):
+        QueryReader(ListVMs).read(raw)
+
+
+def test_a_query_is_read() -> None:
+    query = QueryReader(ListVMs).read(b"label=a=1&label=b=&state=running&limit=7")
+    assert (query.label, query.state, query.limit) == (["a=1", "b="], "running", 7)
+    assert QueryReader(ExplainVM).read(b"host=a&host=b").host == ["a", "b"]
+    assert QueryReader(ListEvents).read(b"").since == 0
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a b", "a\n", "é", "a" * 64, "a\0"])
+def test_what_can_be_no_name_is_not_found(name: str) -> None:
+    with pytest.raises(NotFound):
+        path_names({"vm": name})
+
+
+@pytest.mark.parametrize("key", [b"", b"a b", b"a" * 256, b"\xe9", b"a\n"])
+def test_a_wrong_key_is_refused(key: bytes) -> None:
+    with pytest.raises(Malformed):
+        idempotency_key(key)
+
+
+def test_a_right_key_is_read() -> None:
+    assert idempotency_key(b"a" * 255) == "a" * 255
+    assert idempotency_key(None) is None
+
+
+def body_of(chunks: list[bytes], length: bytes | None, most: int, *, cut: bool = False) -> bytes:
+    """Read a body that comes in chunks."""
+    messages: list[Mapping[str, Any]] = [
+        {"type": "http.request", "body": chunk, "more_body": cut or at + 1 < len(chunks)}
+        for at, chunk in enumerate(chunks)
+    ]
+    messages.append({"type": "http.disconnect"})
+    coming = iter(messages)
+
+    async def receive() -> Mapping[str, Any]:
+        return next(coming)
+
+    return asyncio.run(read_body(length, receive, most))
+
+
+def test_a_body_is_read_to_its_end() -> None:
+    assert body_of([b"ab"], b"2", 2) == b"ab"
+    assert body_of([b"ab", b"", b"cd"], None, 4) == b"abcd"
+
+
+@pytest.mark.parametrize(
+    ("chunks", "length"), [([b"abc"], b"3"), ([b"abc"], None), ([b"ab", b"c"], None), ([], b"9")]
+)
+def test_a_body_that_is_too_large_is_refused(chunks: list[bytes], length: bytes | None) -> None:
+    with pytest.raises(TooLarge):
+        body_of(chunks, length, 2)
+
+
+def test_a_body_that_breaks_off_is_refused() -> None:
+    with pytest.raises(Malformed):
+        body_of([b"ab"], b"4", 10, cut=True)
