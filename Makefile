@@ -49,11 +49,15 @@ demo: $(STAMP) ## place a workload on a generated fleet and explain one decision
 	@$(if $(ONCE),ONCE=$(ONCE)) $(BIN)/roost demo
 
 .PHONY: test
-test: lint type layers pytest ## everything a change must pass: lint, types, layers, all tests
+test: lint type layers pytest ## what every change must pass: lint, types, layers, all tests but the slowest suites
 
 .PHONY: pytest
 pytest: $(STAMP) ## the tests alone (JOBS=2 to spread them, ARGS='-k name' to choose)
-	$(PYTEST) $(PYTEST_ARGS)
+	$(PYTEST) --ignore=tests/system $(PYTEST_ARGS)
+
+.PHONY: test-system
+test-system: $(STAMP) ## real processes on real databases: started, killed, stopped, restarted
+	$(PYTEST) tests/system $(PYTEST_ARGS)
 
 .PHONY: lint
 lint: $(STAMP) ## ruff: format and rules
@@ -105,7 +109,13 @@ test-bounds: $(STAMP) ## kernel tests with array bounds checked
 
 .PHONY: parts
 parts: ## install the Debian parts that tests use (as root)
-	@echo "parts: none needed yet"
+	@if ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null; then \
+	  echo "parts: PostgreSQL is here"; \
+	else \
+	  echo "parts: installing PostgreSQL"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql; \
+	fi
+	@command -v openssl >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends openssl
 
 .PHONY: constraints
 constraints: ## pin the newest versions of everything into constraints.txt, from a fresh venv

@@ -12,11 +12,13 @@ killed is really killed. Whoever leaves the stage, however, leaves nothing behin
 import asyncio
 import fcntl
 import os
+import shlex
 import shutil
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 from roost.agent.drivers.vmfiles import FolderVMs
 from roost.api.server import bind
@@ -35,6 +37,8 @@ VICTIM, VICTIM_ZONE = f"host-{HOSTS}", ZONES[(HOSTS - 1) % len(ZONES)]
 #: Short, so that nobody has to wait; in seconds, with what is usual beside it.
 TIMERS = {"heartbeat": (1, 5), "suspect": (3, 15), "offline": (6, 60), "lease": (6, 60)}
 
+#: How long the victim stays dead when somebody kills it after the tour: recovery takes 12 s.
+BACK_S = 30.0
 #: Kernels are compiled at the first start on a machine; a slow one gets this long.
 READY_LIMIT_S = 600.0
 _PROGRESS_S = 10.0
@@ -63,7 +67,6 @@ class Stage:
 
     async def start_server(self, port: int) -> None:
         """Start the control plane on a port, or on the next that is free, and wait for it."""
-        port = free_port(port)
         began = self._clock.monotonic()
         ready, compiling = asyncio.Event(), asyncio.Event()
 
@@ -74,7 +77,7 @@ class Stage:
                 ready.set()
 
         timers = [word for name, (s, _) in TIMERS.items() for word in (f"--{name}-s", str(s))]
-        listen = f"{LOOPBACK}:{port}"
+        listen = f"{LOOPBACK}:{free_port(port)}"
         self._server = await self._start(
             "the control plane", "serve",
             "--listen", listen, "--data", str(self.folder), "--context", str(self.context_file),
@@ -106,23 +109,21 @@ class Stage:
         doing = "compiling kernels, a minute or so on the first start" if compiling else "starting"
         self._say(f"{doing} ... {waited_s:.0f} s")
 
-    async def start_hosts(self) -> None:
-        """Start the agents of all hosts; one host has a process of its own."""
+    async def start_others(self) -> None:
+        """Start the agents of all hosts but the one that will be killed, in one process."""
         zones = ",".join(ZONES)
         self._agents["host"] = await self._start(
             "the agents", "agent", "--name", "host", "--count", str(HOSTS - 1), "--zone", zones,
             "--data", str(self.hosts_folder), *self._host_options(),
         )  # fmt: skip
-        await self.start_victim()
 
-    async def start_victim(self) -> int:
-        """Start the agent of the host that will be killed, or start it again; return its id."""
+    async def start_victim(self) -> None:
+        """Start the agent of the host that will be killed, or start it again."""
         child = await self._start(
             f"the agent of {VICTIM}", "agent", "--name", VICTIM, "--zone", VICTIM_ZONE,
             "--fence-guard", "--data", str(self.hosts_folder / VICTIM), *self._host_options(),
         )  # fmt: skip
         self._agents[VICTIM] = child
-        return child.pid
 
     def _host_options(self) -> tuple[str, ...]:
         size = ("--cpu", "16", "--memory", "64GiB", "--disk", "1TiB", "--boot-s", "0.5")
@@ -132,7 +133,7 @@ class Stage:
         self, name: str, *arguments: str, told: Callable[[str], None] = lambda _: None
     ) -> Child:
         here = f"{Path.cwd()}/"
-        self.commands.append(" ".join(("roost", *arguments)).replace(here, ""))
+        self.commands.append(shlex.join(("roost", *arguments)).replace(here, ""))
         kept = "serve.log" if arguments[0] == "serve" else f"agent-{arguments[2]}.log"
         return await Child.start(name, arguments, self.folder / kept, self._environment, told)
 
@@ -160,13 +161,23 @@ class Stage:
             found.update(vm.id for vm in vms if vm.state in ("starting", "running"))
         return found
 
-    async def failed(self) -> Unavailable:
-        """Wait until a process ends that should run; return what happened to it."""
+    async def serve(self) -> NoReturn:
+        """Go on until cancelled. The victim may be killed again and again; no other may."""
+        while True:
+            ended = await self._first_to_end()
+            if ended is not self._agents.get(VICTIM):
+                raise ended.fail()
+            self._say(f"the agent of {VICTIM} has ended; it starts again in {BACK_S:g} s")
+            await self._clock.sleep(BACK_S)
+            await self.start_victim()
+            self._say(f"the agent of {VICTIM} runs again, as {self.victim_pid}")
+
+    async def _first_to_end(self) -> Child:
         children = [child for child in (self._server, *self._agents.values()) if child is not None]
         waiting = {asyncio.create_task(child.wait()): child for child in children}
         try:
             done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            return waiting[done.pop()].fail()
+            return waiting[done.pop()]
         finally:
             for task in waiting:
                 task.cancel()

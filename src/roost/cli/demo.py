@@ -126,8 +126,8 @@ async def _run(form: Output, folder: Path, port: int, serve: bool, toured: async
         screen.lines("", f"The tour took {tour.summary['seconds'] - ready_s:.0f} s.")
         if serve:
             screen.show("", *_what_next(context.server, built.victim_pid, built.folder))
-            raise await built.failed()
-        screen.lines(f"Everything has ended; the log stays in {_short(built.folder)}/serve.log.")
+            await built.serve()
+    screen.lines(f"Everything has ended; the log stays in {_short(built.folder)}/serve.log.")
 
 
 def _console() -> Console:

@@ -1,9 +1,10 @@
-"""The tour of `roost demo`: steps that each do something over the HTTP API and show what came of it.
+"""The tour of `roost demo`: each step does something over the HTTP API and shows what came of it.
 
 Every wait is for an event of the control plane and has a limit; what a step found goes into the
 summary too, which is what `-o json` prints.
 """
 
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from roost.app.demo import HOSTS, TIMERS, VICTIM, ZONES, Stage
 from roost.base.clock import Clock
 from roost.base.errors import InvariantBroken, NoFit
 from roost.base.units import GIB
-from roost.cli import listings, sentences, tables
+from roost.cli import sentences, tables
 from roost.cli.answers import read_placement, read_rejection
 from roost.cli.demotape import Tape
 from roost.model.flow import PlaceRequest
@@ -45,7 +46,7 @@ class Screen:
     def heading(self, title: str, about: str) -> None:
         """Begin a step."""
         self._step += 1
-        self.show("", Rule(f"[bold]{self._step} {title}[/]", align="left", style="cyan"))
+        self.show("", Rule(f"[bold]{self._step}. {title}[/]", align="left", style="cyan"))
         self.show(Text(about, style="dim"), "")
 
     def show(self, *renderables: RenderableType) -> None:
@@ -84,20 +85,25 @@ class Tour:
     async def hosts(self) -> None:
         """Let the hosts join."""
         self._screen.heading(
-            f"{HOSTS} hosts in {len(ZONES)} zones",
+            f"Hosts: {HOSTS} of them in {len(ZONES)} zones",
             "Agents join the control plane; each host is virtual: it only pretends to run VMs.",
         )
-        await self._stage.start_hosts()
 
-        async def joined() -> bool:
+        async def others_joined() -> bool:
+            return len(await self._hosts()) == HOSTS - 1
+
+        async def all_joined() -> bool:
             found = await self._hosts()
             guarded = any(host.name == VICTIM and host.guard for host in found)
             return guarded and sum(host.health == "online" for host in found) == HOSTS
 
-        await self._tape.until(joined, within_s=SOON_S, what=f"{HOSTS} hosts online")
+        await self._stage.start_others()
+        await self._tape.until(others_joined, within_s=SOON_S, what=f"{HOSTS - 1} hosts")
+        await self._stage.start_victim()
+        await self._tape.until(all_joined, within_s=SOON_S, what=f"{HOSTS} hosts online")
         zones = Counter(host.zone for host in await self._hosts())
         listed = ", ".join(f"{number} in {zone}" for zone, number in sorted(zones.items()))
-        self._screen.lines(*(f"$ {command}" for command in self._stage.commands), "")
+        self._screen.lines(*map(_typed, self._stage.commands), "")
         self._screen.lines(
             f"{HOSTS} hosts are online: {listed}.",
             f"Only {VICTIM} has a process of its own, and a fence guard; it will be killed.",
@@ -107,8 +113,8 @@ class Tour:
     async def batch(self) -> None:
         """Create many VMs at once."""
         self._screen.heading(
-            f"A batch of {BATCH} VMs",
-            f"One request, each VM placed by the default strategy and durable when it is answered."
+            f"A batch: {BATCH} VMs in one request",
+            f"Each is placed by the default strategy, and durable when the request is answered."
             f" {CORDONED} is cordoned first, so it gets none.",
         )
         await self._client.cordon_host(CORDONED)
@@ -149,7 +155,7 @@ class Tour:
         """Create VMs by every strategy."""
         known = await self._client.strategies()
         self._screen.heading(
-            f"{EACH} VMs by each of {len(known.strategies)} strategies",
+            f"Strategies: {EACH} VMs by each of {len(known.strategies)}",
             "The same demand every time; what differs is which host is taken for the best.",
         )
         listed = tables.table("strategy", "chooses", "went to", "why the last one")
@@ -224,7 +230,7 @@ class Tour:
         recovered = await self._watch_recovery(began, elsewhere, moments)
         stayed = await self._vms_on(VICTIM)
         unknown = sum(vm.state == "unknown" for vm in stayed)
-        await self._nothing_twice("The dead host's copies are stopped", but=len(stayed))
+        await self._nothing_twice("The guard has stopped the old copies")
         self._screen.lines(
             f"The {len(stayed)} VMs with restart: here stay with their host: {unknown} are shown "
             "as unknown."
@@ -248,7 +254,7 @@ class Tour:
             self._screen.show(
                 Text.assemble(
                     (f"{after_s:6.1f} s  ", "dim"), (f"{subject:<9} ", "bold"), what,
-                    (f"  {note}", "dim"),
+                    (f"  {note}".rstrip(), "dim"),
                 )
             )  # fmt: skip
 
@@ -277,8 +283,10 @@ class Tour:
         )
         recovered = len(self.summary["killed"]["recovered"])
         began = self._clock.monotonic()
-        pid = await self._stage.start_victim()
-        self._screen.lines(f"$ {self._stage.commands[-1]}    (as {pid})")
+        await self._stage.start_victim()
+        self._screen.lines(
+            f"The same command as before starts it, now as process {self._stage.victim_pid}."
+        )
         cleaned: set[str] = set()
 
         def seen(event: EventBody) -> bool:
@@ -308,7 +316,7 @@ class Tour:
         }
         self.summary["running_copies"] = copies
 
-    async def _nothing_twice(self, about: str, *, but: int = 0) -> dict[str, int]:
+    async def _nothing_twice(self, about: str) -> dict[str, int]:
         """Count running copies where they are kept: no VM may have two."""
         copies = await self._stage.running_copies()
         twice = sorted(vm for vm, number in copies.items() if number > 1)
@@ -346,8 +354,16 @@ def _why(vm: VMBody) -> str:
         return "its turn"
     following = found.runners_up[0]
     gap = following.score - found.score
+    if not found.score and not gap:  # turns, draws and the first that fits have no score
+        return f"next would be {following.host}"
     behind = f"{sentences.score(gap)} behind" if gap else "equal"
     return f"score {sentences.score(found.score)}\nnext {following.host} ({behind})"
+
+
+def _typed(command: str) -> str:
+    """Return a command as it is typed, over several lines when it is long."""
+    lines = textwrap.wrap(command, 92, break_long_words=False, break_on_hyphens=False)
+    return "$ " + " \\\n    ".join(lines)
 
 
 def _by_restart(vms: Iterable[VMBody]) -> tuple[list[VMBody], list[VMBody]]:

@@ -61,7 +61,12 @@ COMMANDS = (
         _RUNNING,
         "Check that the server is well and that its database holds what it must.",
     ),
-    Entry("demo", "roost.cli.demo:demo", _RUNNING, "Show it all on a generated fleet."),
+    Entry(
+        "demo",
+        "roost.cli.demo:demo",
+        _RUNNING,
+        "Run a control plane with 20 virtual hosts, and show what it does.",
+    ),
 )
 
 app = new_app(

@@ -87,9 +87,7 @@ class Plane:
         self.questions = Questions(self.roster, grouping)
         self.projects = Projects(store)
         self.events = EventLog(store)
-        self._keeper = Singleton(
-            store, clock, "keeper", ids.new("plane"), length_s=timers.keeper_s
-        )
+        self._keeper = Singleton(store, clock, "keeper", ids.new("plane"), length_s=timers.keeper_s)
         self._watcher = Watcher(store, self.roster, clock, timers, self._keeper)
         self._recover = Recover(
             store, self.roster, placing, self._watcher, timers, self._keeper, fence_command

@@ -11,6 +11,7 @@ from roost.base.clock import Clock
 from roost.base.errors import Conflict, NotFound, Unavailable
 from roost.control.finding import relock
 from roost.control.placing import Placing, Seen, take
+from roost.control.refusing import refused_by
 from roost.control.roster import Roster
 from roost.control.singleton import Singleton
 from roost.ledger.rows import Changes, ClaimRow, VMRow
@@ -89,7 +90,8 @@ class Queue:
             tx.event("vm.placed", f"vm/{vm.id}", changes, project=vm.project, note=note)
             return VMRow(**row)
 
-        found = await self._placing.place(vm, commit, "run", "roost", explain=explain)
+        never = refused_by(vm)
+        found = await self._placing.place(vm, commit, "run", "roost", never=never, explain=explain)
         if isinstance(found, VMRow):
             log.info("VM '%s' waits no more", vm.name)
             return True, False

@@ -14,10 +14,14 @@ is a row of `host_counters`. Both are only ever changed relatively and compared 
 statement. Times are wall-clock milliseconds for people to read; nothing is decided by them.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Dialect,
     Float,
     Index,
     Integer,
@@ -34,6 +38,16 @@ UNLIMITED = 2**62
 
 #: The amounts that are columns of host_amounts and of projects.
 AMOUNTS = ("cpu_milli", "memory_bytes", "disk_bytes")
+
+
+class _Real(Float[float]):
+    """A float that is one when it comes back: SQLite's RETURNING makes 5 out of 5.0."""
+
+    cache_ok = True
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], float | None]:
+        """Return what turns a value of the database into a float."""
+        return lambda value: None if value is None else float(value)
 
 
 def _table(name: str, *columns: Column[object] | UniqueConstraint | Index) -> Table:
@@ -149,7 +163,7 @@ hosts = _table(
     _text("admin"),
     _text("instance"),  # of the agent that registered last
     _text("version"),
-    Column("guard_stop_s", Float, nullable=True),
+    Column("guard_stop_s", _Real, nullable=True),
     _text("fenced", nullable=True),  # how, while it is
     _text("held"),  # JSON list of VMs it runs that are on no list
     _number("registered_ms"),

@@ -272,11 +272,12 @@ class MigrationBody(Reply):
 
 
 class ProblemBody(Reply):
-    """What went wrong on the host, for which generation."""
+    """What went wrong on the host, for which generation; `host` when it refused the VM."""
 
     code: str
     message: str
     generation: int
+    host: str = ""
 
 
 class VMBody(Reply):

@@ -1,4 +1,4 @@
-"""What a list of VMs or hosts is narrowed down by: asked over HTTP, answered by the control plane."""
+"""What a list of VMs or hosts is narrowed down by: asked over HTTP, answered by control."""
 
 from dataclasses import dataclass, field
 
