@@ -45,7 +45,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 .PHONY: demo
-demo: $(STAMP) ## place a workload on a generated fleet and explain one decision (ONCE=1: end by itself)
+demo: $(STAMP) ## run a control plane with 20 virtual hosts and show what it does (ONCE=1: end after the tour)
 	@$(if $(ONCE),ONCE=$(ONCE)) $(BIN)/roost demo
 
 .PHONY: test

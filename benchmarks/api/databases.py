@@ -107,7 +107,7 @@ def seed_hosts(url: str, number_of_hosts: int) -> None:
 
 def _register(tx: Tx, numbers: range) -> None:
     for number in numbers:
-        row = register(tx, hello(number))
+        row = register(tx, hello(number)).row
         assert row.number == number, (row.number, number)
 
 

@@ -6,6 +6,7 @@ was wrong, 2 that no row has the asked name or that PostgreSQL was asked for and
 """
 
 import argparse
+import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -28,6 +29,8 @@ from benchmarks.engine.measuring import Job, say
 from benchmarks.results import Result, significant, table, write_json
 
 OUTPUT = REPOSITORY / "build" / "bench" / "api.json"
+#: Processes that run on a machine on which nothing else goes on.
+_QUIET = 0.7
 
 
 def jobs_of(sizes: Sizes, databases: Databases, folder: Path) -> Iterator[Job]:
@@ -81,6 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def measure(sizes: Sizes, postgres: str, prefix: str) -> list[Result]:
     """Make the databases, run the jobs that have rows so named, and remove everything again."""
     OUTPUT.parent.mkdir(parents=True, exist_ok=True)
+    busy = os.getloadavg()[0]
+    if busy > _QUIET:
+        say(f"the machine is busy already (load {busy:.1f}); the numbers will be worse for it")
     with ExitStack() as stack:
         # Not under /tmp, which may be memory: what is measured is a disk.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=OUTPUT.parent)))

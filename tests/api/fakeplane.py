@@ -121,10 +121,14 @@ class FakeAccess:
         return b.JoinedBody(host=body.host, credential=f"roost_{body.host}_credential")
 
 
-def _amount(value: int | float | str, parse: object) -> int:
-    if isinstance(value, str):
-        return parse_cpu(value) if parse is parse_cpu else parse_bytes(value)
-    return int(value * 1000) if parse is parse_cpu else int(value)
+def millicores(value: int | float | str) -> int:
+    """Return an amount of cpu."""
+    return parse_cpu(value) if isinstance(value, str) else int(value * 1000)
+
+
+def in_bytes(value: int | str) -> int:
+    """Return an amount of memory or disk."""
+    return parse_bytes(value) if isinstance(value, str) else value
 
 
 @dataclass
@@ -264,9 +268,9 @@ class FakeAdmit:
 def demand_of(demand: b.DemandBody) -> b.AmountsBody:
     """Return the amounts of a demand in whole numbers."""
     return b.AmountsBody(
-        cpu_milli=_amount(demand.cpu, parse_cpu),
-        memory_bytes=_amount(demand.memory, parse_bytes),
-        disk_bytes=_amount(demand.disk, parse_bytes),
+        cpu_milli=millicores(demand.cpu),
+        memory_bytes=in_bytes(demand.memory),
+        disk_bytes=in_bytes(demand.disk),
         extended=demand.extended,
     )
 

@@ -50,7 +50,7 @@ def wait_converged(site: Site, load: Load, client: object) -> None:
 
 def test_the_control_plane_is_killed_again_and_again(site: Site, database_url: str) -> None:
     server = site.serve(database=database_url, **TIMERS)
-    agents = site.hosts("host", server, count=4, cpu="200")
+    agents = site.hosts("host", server, count=4, cpu="200", max_destroy=1000)
     random = Random(SEED)
     with Load(lambda: [site.async_client(server)], seed=SEED, pause_s=0.01) as load:
         for _ in range(20 if LONG else 3):
@@ -71,7 +71,7 @@ def test_the_control_plane_is_killed_again_and_again(site: Site, database_url: s
 
 def test_agents_are_killed_and_adopt_what_runs(site: Site, sqlite_url: str) -> None:
     server = site.serve(database=sqlite_url, **TIMERS)
-    agents = [site.hosts(f"host-{at}", server, cpu="200") for at in range(3)]
+    agents = [site.hosts(f"host-{at}", server, cpu="200", max_destroy=1000) for at in range(3)]
     random = Random(SEED)
     with (
         site.client(server) as client,

@@ -26,7 +26,6 @@ from roost.base.errors import InvalidRequest
 from roost.base.ids import IdSource
 from roost.wire.agentlink import TaintInfo
 
-
 _GUARD_STARTS_S = 3.0
 
 

@@ -307,9 +307,9 @@ class Keeper:
         }
         for vm_id, step in self._doing.items():
             order = self._order(vm_id)
-            if step.kind in EXECUTING_STEPS and isinstance(order, DesiredVM):
-                if order.restart == "elsewhere":
-                    ids.add(vm_id)
+            movable = isinstance(order, DesiredVM) and order.restart == "elsewhere"
+            if movable and step.kind in EXECUTING_STEPS:
+                ids.add(vm_id)
         return ids
 
     # Acting

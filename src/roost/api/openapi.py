@@ -34,6 +34,14 @@ _PATH_PARAMETERS = {
     "name": "A name.",
     "id": "An id.",
 }
+#: Amounts as text. No pattern refuses them: the control plane does, and says what was meant.
+_AMOUNTS = {"cpu": ["250m", "2"], "memory": ["8GiB", "512MiB"], "disk": ["40GiB", "1TiB"]}
+#: Routes that make something, how other paths name it, and the field of the answer that says it.
+_LINKS = (
+    ("/api/v1/vms", "vm", "id"),
+    ("/api/v1/projects", "name", "name"),
+    ("/api/v1/tokens", "id", "id"),
+)
 _REPLAYED = "`true` when an earlier request with the same key made it."
 
 
@@ -48,6 +56,8 @@ def describe(table: Sequence[Route]) -> Json:
     paths: dict[str, Json] = {}
     for route in table:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
+    for path, parameter, field in _LINKS:
+        _link(paths, table, path, parameter, field)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -73,6 +83,24 @@ def describe(table: Sequence[Route]) -> Json:
     }
 
 
+def _link(
+    paths: dict[str, Json], table: Sequence[Route], path: str, parameter: str, field: str
+) -> None:
+    """Say in the answers that make something which operations then take it."""
+    links = {
+        _operation_id(route): {
+            "operationId": _operation_id(route),
+            "parameters": {parameter: f"$response.body#/{field}"},
+        }
+        for route in table
+        if route.path.startswith(f"{path}/{{{parameter}}}")
+    }
+    made = paths.get(path, {}).get("post", {"responses": {}})
+    for status, response in made["responses"].items():
+        if status.startswith("2"):
+            response["links"] = links
+
+
 class _Schemas:
     """The schemas of all bodies of a table."""
 
@@ -85,6 +113,8 @@ class _Schemas:
         queries = {kind.__name__ for kind in kinds if inspect.isclass(kind) and _is_query(kind)}
         self._queries = {name: components.pop(name) for name in queries}
         self.components = {name: _tidy(components[name]) for name in sorted(components)}
+        for component in self.components.values():
+            _show_amounts(component.get("properties", {}))
 
     def of(self, kind: Any) -> Json:
         """Return the schema of a body, which is mostly a reference."""
@@ -218,7 +248,9 @@ def error_statuses(route: Route) -> dict[int, list[str]]:
     if "{" in route.path:
         codes += ["not_found"]
     if route.body is not None:
-        codes += ["request_too_large", "invalid_request"]
+        codes += ["request_too_large"]
+    if route.body is not None or route.query is not None:
+        codes += ["invalid_request"]
     statuses: dict[int, list[str]] = {400: ["invalid_request"]}
     for code in codes:
         listed = statuses.setdefault(STATUS[code], [])
@@ -237,6 +269,14 @@ def _tidy(schema: Any) -> Any:
             for key, value in schema.items()
         }
     return [_tidy(item) for item in schema] if isinstance(schema, list) else schema
+
+
+def _show_amounts(properties: Json) -> None:
+    """Say what an amount as text looks like."""
+    for name, examples in _AMOUNTS.items():
+        for option in properties.get(name, {}).get("anyOf", []):
+            if option.get("type") == "string":
+                option["examples"] = examples
 
 
 def _not_null(schema: Json) -> Json:

@@ -119,7 +119,8 @@ class QueryReader(Generic[Query]):
 
     def __init__(self, kind: type[Query]) -> None:
         self._kind = kind
-        self._lists = list_fields(kind)
+        self._lists = _fields(kind, msgspec.inspect.ListType)
+        self._choices = _fields(kind, msgspec.inspect.LiteralType)
 
     def read(self, raw: bytes) -> Query:
         """Return the struct that a query string means."""
@@ -139,6 +140,9 @@ class QueryReader(Generic[Query]):
         for name, value in pairs:
             if "\0" in value:
                 raise Malformed(f"the query has the character NUL in {name!r}")
+            if name in self._choices and value.lower() == "null":
+                # The decoder would take the word for no value.
+                raise Malformed(f"the query is wrong at {name}: {value!r} is no choice")
             if name in self._lists:
                 values.setdefault(name, []).append(value)
             elif name in values:
@@ -148,18 +152,20 @@ class QueryReader(Generic[Query]):
         return values
 
 
-def list_fields(kind: Any) -> frozenset[str]:
-    """Return the parameters that may be repeated."""
+def _fields(kind: Any, wanted: type[msgspec.inspect.Type]) -> frozenset[str]:
+    """Return the parameters of one type, or of that type or none."""
     info = msgspec.inspect.type_info(kind)
     if not isinstance(info, msgspec.inspect.StructType):
         return frozenset()
-    return frozenset(field.encode_name for field in info.fields if _is_list(field.type))
+    return frozenset(field.name for field in info.fields if _admits(field.type, wanted))
 
 
-def _is_list(kind: msgspec.inspect.Type) -> bool:
-    if isinstance(kind, msgspec.inspect.Metadata):  # a description around it
-        return _is_list(kind.type)
-    return isinstance(kind, msgspec.inspect.ListType)
+def _admits(kind: msgspec.inspect.Type, wanted: type[msgspec.inspect.Type]) -> bool:
+    if isinstance(kind, msgspec.inspect.UnionType):
+        return any(_admits(option, wanted) for option in kind.types)
+    if isinstance(kind, msgspec.inspect.Metadata):
+        return _admits(kind.type, wanted)
+    return isinstance(kind, wanted)
 
 
 def path_names(parameters: Mapping[str, Any]) -> Mapping[str, str]:

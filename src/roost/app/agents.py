@@ -115,6 +115,7 @@ async def build_agent(options: AgentOptions) -> Agent:
         labels=options.labels,
         reserve={"memory_bytes": options.reserve_memory_bytes},
         ratio_milli={"cpu_milli": options.overcommit_cpu_milli},
+        max_destroy=options.max_destroy,
     )
     return Agent(
         settings,

@@ -105,6 +105,14 @@ def agent(
             rich_help_panel=_HOST,
         ),
     ] = False,
+    max_destroy: Annotated[
+        int | None,
+        typer.Option(
+            min=0, metavar="N",
+            help="VMs destroyed within ten seconds (default: a quarter of all, at least 3).",
+            rich_help_panel=_HOST,
+        ),
+    ] = None,
     count: Annotated[
         int,
         typer.Option(
@@ -149,6 +157,7 @@ def agent(
         count=count,
         boot_s=boot_s,
         fence_guard=fence_guard,
+        max_destroy=max_destroy,
         log_format=log_format.value,
         log_level=log_level.value,
         ca_file=context.ca_file,

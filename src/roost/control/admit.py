@@ -120,6 +120,7 @@ class Admit:
         self._grouping, self._clock, self._ids, self._telemetry = grouping, clock, ids, telemetry
         self._waiting: list[Ask] = []
         self._committer: asyncio.Task[None] | None = None
+        self._answering: set[asyncio.Task[None]] = set()
         self._placing = asyncio.Lock()
         self._under_way = 0  # commits whose verdicts are not known yet
         self._idle = asyncio.Event()
@@ -218,15 +219,13 @@ class Admit:
 
     async def _commit_waiting(self) -> None:
         """Commit what waits, two batches at a time, until nothing waits."""
-        running: set[asyncio.Task[None]] = set()
         while self._waiting:
+            while len(self._answering) > 1:
+                await asyncio.wait(self._answering, return_when=asyncio.FIRST_COMPLETED)
             batch, self._waiting = self._waiting[:MOST_TOGETHER], self._waiting[MOST_TOGETHER:]
-            running.add(asyncio.create_task(self._answer(batch)))
-            if len(running) > 1:
-                _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            else:
-                await asyncio.sleep(0)  # let the batch be placed before more is taken
-        # What is still running answers by itself; a new ask starts this again.
+            task = asyncio.create_task(self._answer(batch))
+            self._answering.add(task)
+            task.add_done_callback(self._answering.discard)
 
     async def _answer(self, batch: list[Ask]) -> None:
         """Commit a batch of single asks and tell those who wait."""
@@ -425,7 +424,8 @@ class Admit:
             # Explaining tries fixes on the fleet and takes them back, which counts as changes.
             self._refusals_version = engine.fleet.version
             self._refusals[key] = found
-        return replace(found, vm=request.name)
+        message = found.message.replace(repr(found.vm), repr(request.name), 1)
+        return replace(found, vm=request.name, message=message)
 
     def _propose(self, ask: Ask) -> Proposal:
         body, request = ask.body, ask.request

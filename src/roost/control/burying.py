@@ -22,8 +22,18 @@ def order_grave(tx: Tx, vm: VMRow, host: int, changes: Changes) -> None:
     changes.setdefault("tombstones", {})[f"{vm.id}|{host}"] = known or tx.insert(tombstones, row)
 
 
-def bury(tx: Tx, vm: VMRow, note: str = "") -> None:
-    """Remove a deleted VM: claims, membership, quota, tombstone of its host, row."""
+def destroyed_since(tx: Tx, vm: VMRow, generation: int) -> bool:
+    """Say whether a VM's host has destroyed it since it was told to, and not some time before."""
+    grave = (tombstones.c.vm == vm.id, tombstones.c.host == vm.host)
+    found = tx.row(select(tombstones.c.generation).where(*grave))
+    return found is None or generation >= found["generation"]
+
+
+def bury(tx: Tx, vm: VMRow, note: str = "", *, unseen: bool = False) -> None:
+    """Remove a deleted VM: claims, membership, quota, tombstone of its host, row.
+
+    When its host has not said so itself (`unseen`), the tombstone stays for the host's return.
+    """
     changes: Changes = {"vms": {vm.id: None}, "claims": {}}
     for claim in claims_of(tx, vm.id).values():
         if claim.kind == "hold":
@@ -34,7 +44,7 @@ def bury(tx: Tx, vm: VMRow, note: str = "") -> None:
     forget_members(tx, vm.id, changes)
     graves = tx.rows(select(tombstones).where(tombstones.c.vm == vm.id))
     for grave in graves:
-        if grave["host"] == vm.host:
+        if grave["host"] == vm.host and not unseen:
             where = (tombstones.c.vm == vm.id, tombstones.c.host == grave["host"])
             tx.delete(tombstones, *where)
             changes.setdefault("tombstones", {})[f"{vm.id}|{grave['host']}"] = None
@@ -42,11 +52,11 @@ def bury(tx: Tx, vm: VMRow, note: str = "") -> None:
     tx.event("vm.deleted", f"vm/{vm.id}", changes, project=vm.project, note=note)
 
 
-def clear_tombstone(tx: Tx, vm_id: str, host: int) -> None:
+def clear_tombstone(tx: Tx, vm_id: str, host: int, generation: int) -> None:
     """An old host has cleaned up: its tombstone and what was held there go."""
     found = tx.row(select(tombstones).where(tombstones.c.vm == vm_id, tombstones.c.host == host))
-    if found is None:
-        return
+    if found is None or generation < found["generation"]:
+        return  # a word about an earlier copy, late
     changes: Changes = {"tombstones": {f"{vm_id}|{host}": None}}
     held = select(claims).where(
         claims.c.vm == vm_id, claims.c.host == host, claims.c.kind == "hold"

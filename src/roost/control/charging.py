@@ -108,13 +108,16 @@ def advance_groups(tx: Tx, vm: str, changes: Changes) -> None:
             generations[row["group_id"]] = found["generation"]
 
 
-def group_checks_hold(tx: Tx, expected: tuple[tuple[str, int], ...]) -> bool:
-    """Lock the groups and say whether they are still as the placement saw them."""
-    if not expected:
+def group_checks_hold(tx: Tx, vm: str, expected: tuple[tuple[str, int], ...]) -> bool:
+    """Lock the groups and say whether they, and who belongs to them, are as was seen."""
+    query = select(members.c.group_id).where(members.c.vm == vm).order_by(members.c.group_id)
+    ids = [row["group_id"] for row in tx.rows(query)]
+    if ids != sorted(group for group, _ in expected):
+        return False
+    if not ids:
         return True
-    ids = sorted(group for group, _ in expected)
-    query = select(groups.c.id, groups.c.generation).where(groups.c.id.in_(ids))
-    rows = tx.rows(query.order_by(groups.c.id).with_for_update())
+    current = select(groups.c.id, groups.c.generation).where(groups.c.id.in_(ids))
+    rows = tx.rows(current.order_by(groups.c.id).with_for_update())
     return {row["id"]: row["generation"] for row in rows} == dict(expected)
 
 

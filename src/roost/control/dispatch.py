@@ -13,7 +13,7 @@ from sqlalchemy import Connection, or_, select
 from roost.control.roster import Changes, Roster, asked_of
 from roost.fleet.assign import positions
 from roost.ledger.rows import Event, VMRow
-from roost.ledger.tables import tombstones, vms
+from roost.ledger.tables import claims, hosts, tombstones, vms
 from roost.wire.agentlink import (
     Delta,
     Desired,
@@ -33,16 +33,19 @@ class HostList:
     """What one host should have: a digest, and each entry's share of it."""
 
     digest: int = 0
+    changes: int = 0  # how often it has changed
     entries: dict[str, int] = field(default_factory=dict)
 
     def put(self, key: str, share: int) -> None:
         """Add or replace an entry."""
         self.digest ^= self.entries.get(key, 0) ^ share
         self.entries[key] = share
+        self.changes += 1
 
     def drop(self, key: str) -> None:
         """Remove an entry."""
         self.digest ^= self.entries.pop(key, 0)
+        self.changes += 1
 
 
 @dataclass(slots=True)
@@ -112,6 +115,9 @@ class Dispatch:
         for key, row in changes.tombstones.items():
             vm_id, _, number = key.rpartition("|")
             self._put_tombstone(vm_id, int(number), row)
+        for number, host in changes.hosts.items():
+            if host is None:
+                self.lists.pop(int(number), None)
 
     def followed(self) -> None:
         """Send the deltas that came together."""
@@ -146,9 +152,12 @@ class Dispatch:
             self._listed.pop(vm_id, None)
             return
         self._listed[vm_id] = tuple(parts)
+        share = entry_hash(vm_id, vm.generation)
         for number, (part, peer) in parts.items():
+            if self.list_of(number).entries.get(vm_id) == share:
+                continue  # what a host is told of a VM only changes with its generation
             out = self._out(number)
-            self.list_of(number).put(vm_id, entry_hash(vm_id, vm.generation))
+            self.list_of(number).put(vm_id, share)
             if out is not None:
                 out.dropped.pop(vm_id, None)
                 out.vms[vm_id] = self.desired_vm(vm, part, peer)
@@ -184,7 +193,7 @@ class Dispatch:
 
     def detach(self, number: int, send: Send) -> None:
         """Stop sending, unless another connection has taken over."""
-        if self._sends.get(number) is send:
+        if self._sends.get(number) == send:  # a method is another object each time it is named
             del self._sends[number]
             self._outgoing.pop(number, None)
 
@@ -195,50 +204,65 @@ class Dispatch:
 
     def desired_vm(self, vm: VMRow, part: Part, peer: int | None) -> DesiredVM:
         """Return what a host is told of a VM."""
-        asked = asked_of(vm)
         columns = self._roster.fleet.vms
         number = columns.numbers.get(f"{vm.id}:{'migrate_in' if part == 'incoming' else 'run'}")
-        return DesiredVM(
-            id=vm.id,
-            name=vm.name,
-            project=vm.project,
-            generation=vm.generation,
-            power="stopped" if vm.desired == "stopped" else "running",
-            cpu_milli=vm.cpu_milli,
-            memory_bytes=vm.memory_bytes,
-            disk_bytes=vm.disk_bytes,
-            part=part,
-            peer=self._roster.host_name(peer) or "",
-            restarts=vm.restarts,
-            restart="elsewhere" if vm.restart == "elsewhere" else "here",
-            extended=asked.demand.extended,
-            devices=list(positions(int(columns.devices[number]))) if number is not None else [],
-            cells=list(positions(int(columns.cells[number]))) if number is not None else [],
-            labels=asked.labels,
-        )
+        masks = (0, 0)
+        if number is not None:
+            masks = int(columns.devices[number]), int(columns.cells[number])
+        return _desired_vm(vm, part, self._roster.host_name(peer) or "", masks)
 
-    def whole_list(
-        self, connection: Connection, number: int
-    ) -> tuple[list[VMRow], list[Tombstone]]:
-        """Read a host's list from the ledger."""
+    def whole_list(self, connection: Connection, number: int) -> Desired:
+        """Read a host's list from the ledger; its digest is that of what it holds.
+
+        All of it comes from one view: the roster may be behind what was just read.
+        """
         query = select(vms).where(
             or_(vms.c.host == number, vms.c.target == number), vms.c.desired != "absent"
         )
         rows = [VMRow(**found) for found in connection.execute(query).mappings()]
-        graves = select(tombstones).where(tombstones.c.host == number)
-        return rows, [
-            Tombstone(id=t.vm, generation=t.generation) for t in connection.execute(graves)
-        ]
-
-    def desired(self, number: int, rows: list[VMRow], graves: list[Tombstone]) -> Desired:
-        """Return the message with a whole list; its digest is that of what it holds."""
-        held = HostList()
+        held = select(claims.c.id, claims.c.devices, claims.c.cells).where(
+            claims.c.host == number, claims.c.kind != "hold"
+        )
+        masks = {found.id: (found.devices, found.cells) for found in connection.execute(held)}
+        peers = {peer for vm in rows for peer in (vm.host, vm.target) if peer is not None}
+        named = select(hosts.c.number, hosts.c.name).where(hosts.c.number.in_(peers))
+        names = {found.number: found.name for found in connection.execute(named)}
+        summed = HostList()
         entries = []
         for vm in rows:
-            parts = parts_of(vm)
-            if number in parts:
-                entries.append(self.desired_vm(vm, *parts[number]))
-                held.put(vm.id, entry_hash(vm.id, vm.generation))
-        for grave in graves:
-            held.put(f"-{grave.id}", entry_hash(grave.id, grave.generation, tombstone=True))
-        return Desired(digest=digest_text(held.digest), vms=entries, tombstones=graves)
+            if (found := parts_of(vm).get(number)) is None:
+                continue
+            part, peer = found
+            claim = f"{vm.id}:{'migrate_in' if part == 'incoming' else 'run'}"
+            name = names.get(peer, "") if peer is not None else ""
+            entries.append(_desired_vm(vm, part, name, masks.get(claim, (0, 0))))
+            summed.put(vm.id, entry_hash(vm.id, vm.generation))
+        graves = []
+        for row in connection.execute(select(tombstones).where(tombstones.c.host == number)):
+            graves.append(Tombstone(id=row.vm, generation=row.generation))
+            share = entry_hash(row.vm, row.generation, tombstone=True)
+            summed.put(f"-{row.vm}", share)
+        return Desired(digest=digest_text(summed.digest), vms=entries, tombstones=graves)
+
+
+def _desired_vm(vm: VMRow, part: Part, peer: str, masks: tuple[int, int]) -> DesiredVM:
+    asked = asked_of(vm)
+    devices, cells = masks
+    return DesiredVM(
+        id=vm.id,
+        name=vm.name,
+        project=vm.project,
+        generation=vm.generation,
+        power="stopped" if vm.desired == "stopped" else "running",
+        cpu_milli=vm.cpu_milli,
+        memory_bytes=vm.memory_bytes,
+        disk_bytes=vm.disk_bytes,
+        part=part,
+        peer=peer,
+        restarts=vm.restarts,
+        restart="elsewhere" if vm.restart == "elsewhere" else "here",
+        extended=asked.demand.extended,
+        devices=list(positions(devices)),
+        cells=list(positions(cells)),
+        labels=asked.labels,
+    )

@@ -56,11 +56,11 @@ class Drain:
             return
 
     async def _abandon_lost(self) -> None:
-        """Give up moves that wait for a target which is offline; nothing was sent yet."""
+        """Give up moves whose target is offline: until it is the VM's host, nothing runs there."""
         lost = [n for n, entry in self._roster.hosts.items() if entry.row.health == "offline"]
         if not lost:
             return
-        query = select(vms.c.id).where(vms.c.phase == "preparing", vms.c.target.in_(lost))
+        query = select(vms.c.id).where(vms.c.target.in_(lost))
         waiting = await self._store.read(lambda c: list(c.execute(query).scalars()))
         for vm_id in waiting:
             try:

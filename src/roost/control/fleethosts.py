@@ -7,12 +7,13 @@ from sqlalchemy import Connection, delete, select
 
 from roost.base.errors import Conflict, InvalidRequest, NotFound
 from roost.control.access import Principal
+from roost.control.charging import release
 from roost.control.placing import find_host
 from roost.control.recover import fence
 from roost.control.registering import change_host, locked_host
 from roost.control.roster import HostEntry, Roster
 from roost.control.sessions import Agents
-from roost.ledger.rows import HostRow, VMRow
+from roost.ledger.rows import ClaimRow, HostRow, VMRow
 from roost.ledger.store import Store
 from roost.ledger.tables import (
     claims,
@@ -223,12 +224,17 @@ class Hosts:
 
 def _remove(tx: Tx, name: str) -> None:
     host = locked_host(tx, name)
-    left = tx.rows(select(claims.c.id).where(claims.c.host == host.number).limit(1))
-    left += tx.rows(select(tombstones.c.vm).where(tombstones.c.host == host.number).limit(1))
-    if left:
+    held = tx.rows(select(claims).where(claims.c.host == host.number).order_by(claims.c.id))
+    graves = tx.rows(select(tombstones).where(tombstones.c.host == host.number))
+    # Orders to destroy what is on a dead host go with it: nobody will ever carry them out.
+    gone = host.fenced is not None and all(claim["kind"] == "hold" for claim in held)
+    if (held or graves) and not gone:
         raise Conflict(
             f"host {name!r} still has VMs", host=name, hint=f"Maybe roost host drain {name}."
         )
+    for claim in held:
+        release(tx, ClaimRow(**claim))
+    tx.connection.execute(delete(tombstones).where(tombstones.c.host == host.number))
     for table, column in (
         (hosts, hosts.c.number),
         (host_amounts, host_amounts.c.host),
@@ -236,12 +242,18 @@ def _remove(tx: Tx, name: str) -> None:
         (host_liveness, host_liveness.c.host),
     ):
         tx.delete(table, column == host.number)
-    gone = tx.rows(select(tokens.c.id).where(tokens.c.kind == "agent", tokens.c.host == name))
+    known = tx.rows(select(tokens.c.id).where(tokens.c.kind == "agent", tokens.c.host == name))
     tx.connection.execute(delete(tokens).where(tokens.c.kind == "agent", tokens.c.host == name))
     tx.event(
         "host.removed",
         f"host/{name}",
-        {"hosts": {str(host.number): None}, "tokens": {row["id"]: None for row in gone}},
+        {
+            "hosts": {str(host.number): None},
+            "host_amounts": {str(host.number): None},
+            "claims": {claim["id"]: None for claim in held},
+            "tombstones": {f"{grave['vm']}|{host.number}": None for grave in graves},
+            "tokens": {row["id"]: None for row in known},
+        },
     )
 
 

@@ -132,6 +132,7 @@ def _make(tx: Tx, row: GroupRow) -> None:
         query = select(vms.c.id).where(vms.c.project == row.project, vms.c.desired != "absent")
         for key, value in msgspec.json.decode(row.selector).items():
             query = query.where(vms.c.labels.contains(f"\n{key}={value}\n", autoescape=True))
+        query = query.order_by(vms.c.id).with_for_update()  # none of them may go meanwhile
         enrolled = [found["id"] for found in tx.rows(query)]
         for vm in enrolled:
             tx.insert(members, {"group_id": row.id, "vm": vm})

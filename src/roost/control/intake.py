@@ -20,7 +20,7 @@ from sqlalchemy import bindparam, select, update
 
 from roost.base.clock import Clock
 from roost.base.errors import Unavailable
-from roost.control.burying import bury, clear_tombstone
+from roost.control.burying import bury, clear_tombstone, destroyed_since
 from roost.control.moving import abandon_move, begin_sending, finish_move, switch_over
 from roost.control.refusing import is_refused, send_elsewhere
 from roost.control.resizing import settle_resize
@@ -186,7 +186,7 @@ def _take(tx: Tx, host: int, seen: SeenVM) -> None:
     found = tx.row(select(vms).where(vms.c.id == seen.id).with_for_update())
     if found is None:
         if seen.seen == "absent":
-            clear_tombstone(tx, seen.id, host)
+            clear_tombstone(tx, seen.id, host, seen.generation)
         return
     vm = VMRow(**found)
     if seen.generation > vm.generation:
@@ -196,12 +196,12 @@ def _take(tx: Tx, host: int, seen: SeenVM) -> None:
     elif host == vm.target:
         _take_from_target(tx, vm, seen)
     elif seen.seen == "absent":
-        clear_tombstone(tx, seen.id, host)
+        clear_tombstone(tx, seen.id, host, seen.generation)
 
 
 def _take_from_host(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
     if seen.seen == "absent":
-        if vm.desired == "absent":
+        if vm.desired == "absent" and destroyed_since(tx, vm, seen.generation):
             bury(tx, vm)
         return
     if seen.generation < vm.observed_generation:

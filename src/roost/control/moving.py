@@ -2,25 +2,23 @@
 
     ''  --migrate-->  preparing  --target: ready-->  moving  --source: moved-->  landing  --> ''
                           |                                      target: running ---^
-                          +-- target failed: abandoned, the VM stays where it is
+                          +-- target failed or lost, or lost while moving: the VM stays
 
 Both hosts have a claim until both have reported: the target's from the beginning, the source's as a
 `hold` until it says that its copy is gone. Each step is one transaction, and the agents act only on
 what it wrote; so at most one copy runs at every instant, whoever dies when.
 """
 
-from sqlalchemy import select
-
 from roost.base.errors import Conflict, InvalidRequest, NoFit
 from roost.control.access import Principal
 from roost.control.burying import order_grave
-from roost.control.charging import advance_groups, claims_of, hold_instead, release
+from roost.control.charging import advance_groups, claims_of, hold_instead
 from roost.control.finding import relock, vm_row
 from roost.control.placing import Lost, Placing, Seen, take
 from roost.control.roster import Roster
 from roost.ledger.rows import Changes, ClaimRow, VMRow
 from roost.ledger.store import Store
-from roost.ledger.tables import claims, tombstones, vms
+from roost.ledger.tables import claims, vms
 from roost.ledger.transaction import Tx
 from roost.model.flow import Rejection
 from roost.wire.answers import rejection_json
@@ -52,16 +50,6 @@ class Moving:
         assert source is not None
         if only == source:
             raise Conflict(f"VM {vm.name!r} is on {source!r} already", vm=vm.id)
-        graves = await self._store.read(
-            lambda connection: [
-                row.host
-                for row in connection.execute(
-                    select(tombstones.c.host).where(tombstones.c.vm == vm.id)
-                )
-            ]
-        )
-        never = (source, *(name for n in graves if (name := self._roster.host_name(n))))
-
         def commit(tx: Tx, seen: Seen, claim: ClaimRow) -> VMRow:
             now = relock(tx, vm.id)
             if now.generation != vm.generation:
@@ -78,7 +66,9 @@ class Moving:
             tx.event("vm.move_begun", f"vm/{vm.id}", changes, project=vm.project, note=note)
             return row
 
-        found = await self._placing.place(vm, commit, "migrate_in", actor, only=only, never=never)
+        found = await self._placing.place(
+            vm, commit, "migrate_in", actor, only=only, never=(source,)
+        )
         assert found is not None
         return found
 
@@ -145,13 +135,15 @@ def finish_move(tx: Tx, vm: VMRow) -> VMRow:
 
 
 def abandon_move(tx: Tx, vm: VMRow, why: str) -> VMRow:
-    """Give up before anything was sent: the VM stays, the target is told to clean up."""
-    if vm.phase != "preparing" or vm.target is None:
+    """Give up: the VM stays, the target is told to clean up and is charged until it has.
+
+    A copy that was sent already only waits there: it runs when the ledger says so, never before.
+    """
+    if vm.phase not in ("preparing", "moving") or vm.target is None:
         raise Lost
     target = vm.target
     incoming = claims_of(tx, vm.id)["migrate_in"]
-    release(tx, incoming)
-    changes: Changes = {"claims": {incoming.id: None}}
+    changes: Changes = {"claims": {incoming.id: None, **hold_instead(tx, incoming)}}
     row = _change(tx, vm.id, target=None, phase="")
     order_grave(tx, row, target, changes)
     advance_groups(tx, vm.id, changes)

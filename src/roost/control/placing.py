@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import msgspec
+from sqlalchemy import select
 
 from roost.base.errors import PlacementContended
 from roost.control.charging import advance_groups, charge, group_checks_hold
@@ -17,7 +18,7 @@ from roost.control.roster import Roster, asked_of
 from roost.control.views import placement_text
 from roost.ledger.rows import Changes, ClaimRow, VMRow
 from roost.ledger.store import Store
-from roost.ledger.tables import decisions
+from roost.ledger.tables import decisions, tombstones
 from roost.ledger.transaction import Tx, row_json
 from roost.model.flow import Placement, PlaceRequest, Rejection
 from roost.placement.strategies import strategy_named
@@ -27,7 +28,11 @@ _MOST_TRIES = 8
 
 
 class Lost(Exception):
-    """Something that the placement depended on has moved on."""
+    """Something that the placement depended on has moved on; `host` must not be tried again."""
+
+    def __init__(self, host: int | None = None) -> None:
+        super().__init__("the placement is out of date")
+        self.host = host
 
 
 def request_of(vm: VMRow, roster: Roster) -> PlaceRequest:
@@ -68,12 +73,14 @@ def find_host(
         constraints = replace(constraints, excluded=(*constraints.excluded, *never))
         request = replace(request, constraints=constraints)
     fleet = roster.fleet
-    number = fleet.vms.numbers.get(f"{vm.id}:run")
-    if number is None:
+    own = [fleet.vms.numbers.get(f"{vm.id}:{kind}") for kind in ("run", "migrate_in")]
+    if own == [None, None]:
         return _decide(roster, request, explain=explain)
-    # Its own claim must not stand in its way: neither its amounts nor its place in its groups.
+    # Its own claims must not stand in its way: neither their amounts nor its place in its groups.
     mark, version = fleet.mark(), fleet.version
-    fleet.remove(number)
+    for number in own:
+        if number is not None:
+            fleet.remove(number)
     try:
         return _decide(roster, request, explain=explain)
     finally:
@@ -110,9 +117,12 @@ def claim_row(vm: VMRow, roster: Roster, placement: Placement, kind: str) -> Cla
 
 def take(tx: Tx, vm: VMRow, claim: ClaimRow, seen: "Seen", cause: str, changes: Changes) -> None:
     """Charge a claim as it was decided, with its group checks and its decision record."""
+    grave = (tombstones.c.vm == vm.id, tombstones.c.host == claim.host)
+    if tx.row(select(tombstones.c.vm).where(*grave)) is not None:
+        raise Lost(claim.host)  # it still has to destroy an earlier copy
     if not charge(tx, claim, seen.host_generation):
         raise Lost
-    if not group_checks_hold(tx, seen.groups):
+    if not group_checks_hold(tx, vm.id, seen.groups):
         raise Lost
     advance_groups(tx, vm.id, changes)
     changes.setdefault("claims", {})[claim.id] = claim
@@ -169,7 +179,9 @@ class Placing:
                     lambda tx: commit(tx, seen, claim),  # noqa: B023
                     actor,
                 )
-            except Lost:
+            except Lost as lost:
+                if (name := self._roster.host_name(lost.host)) is not None:
+                    never = (*never, name)
                 await self._follower.catch_up()
                 continue
             if strategy_named(found.strategy).turns:

@@ -81,8 +81,9 @@ class Plane:
         self.intake = Intake(store, clock)
         self.evidence = Evidence(store)
         self.agents = Agents(
-            store, self.roster, self.dispatch, self.intake, self.evidence, clock, timers
-        )
+            store, self.roster, self.follower, self.dispatch, self.intake, self.evidence, clock,
+            timers,
+        )  # fmt: skip
         self.hosts = Hosts(store, self.roster, self.agents)
         self.questions = Questions(self.roster, grouping)
         self.projects = Projects(store)

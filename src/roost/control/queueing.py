@@ -2,7 +2,7 @@
 
 Urgency is priority plus one for every minute of waiting, so nobody waits for ever behind a stream
 of more important VMs; and once the first in line has waited for `patience_s`, nobody behind it is
-placed before it: room that appears is left to add up for it.
+placed before it: room that appears is left to add up for it, unless it is too large for any host.
 """
 
 import logging
@@ -18,7 +18,7 @@ from roost.ledger.rows import Changes, ClaimRow, VMRow
 from roost.ledger.store import Store
 from roost.ledger.tables import vms
 from roost.ledger.transaction import Tx, row_json
-from roost.model.flow import Rejection
+from roost.model.flow import Rejection, RejectionCode
 from roost.wire.answers import rejection_json
 
 log = logging.getLogger("roost.queue")
@@ -55,13 +55,16 @@ class Queue:
             if vm.id not in self._roster.waiting:
                 continue
             try:
-                placed, explained = await self._try(vm, explain=reasons < _MOST_REASONS)
+                rejection = await self._try(vm, explain=reasons < _MOST_REASONS)
             except (Conflict, NotFound, Unavailable) as error:
                 log.info("VM %s still waits: %s", vm.name, error.message)
+                self._room = -1  # nothing is known of it: look again
                 continue
-            reasons += explained
+            if rejection is None:
+                continue
+            reasons += 1
             waited_s = (now - vm.created_ms) / 1000
-            if not placed and waited_s >= self._patience_s:
+            if waited_s >= self._patience_s and _room_can_add_up(rejection):
                 break
 
     def _urgency(self, vm: VMRow, now_ms: int) -> tuple[float, int, str]:
@@ -69,7 +72,9 @@ class Queue:
         minutes = max(0, now_ms - vm.created_ms) / 60_000
         return -(vm.priority + minutes), vm.created_ms, vm.id
 
-    async def _try(self, vm: VMRow, *, explain: bool) -> tuple[bool, bool]:
+    async def _try(self, vm: VMRow, *, explain: bool) -> Rejection | None:
+        """Place a VM, or return why not, as far as that was asked for."""
+
         def commit(tx: Tx, seen: Seen, claim: ClaimRow) -> VMRow:
             self._singleton.check(tx)
             now = relock(tx, vm.id)
@@ -94,16 +99,21 @@ class Queue:
         found = await self._placing.place(vm, commit, "run", "roost", never=never, explain=explain)
         if isinstance(found, VMRow):
             log.info("VM '%s' waits no more", vm.name)
-            return True, False
-        if isinstance(found, Rejection):
+            return None
+        if found is not None:
             text = row_json(rejection_json(found))
             if text != vm.pending:
                 await self._store.write(lambda tx: self._say_why(tx, vm, text))
-            return False, True
-        return False, False
+        return found
 
     def _say_why(self, tx: Tx, vm: VMRow, text: str) -> None:
         self._singleton.check(tx)
         row = tx.update(vms, vms.c.id == vm.id, vms.c.pending.is_not(None), pending=text)
         if row is not None:
             tx.event("vm.waits", f"vm/{vm.id}", {"vms": {vm.id: row}}, project=vm.project)
+
+
+def _room_can_add_up(rejection: Rejection) -> bool:
+    """Say whether a VM would fit once enough is gone; if not, leaving room for it helps nobody."""
+    short = rejection.code is RejectionCode.INSUFFICIENT_RESOURCES
+    return short and not rejection.larger_than_any_host

@@ -17,9 +17,9 @@ from collections.abc import Awaitable, Callable
 
 from sqlalchemy import select, update
 
-from roost.base.errors import Conflict, Unavailable
+from roost.base.errors import Conflict, NotFound, Unavailable
 from roost.control.burying import bury, order_grave
-from roost.control.charging import advance_groups, claims_of, release
+from roost.control.charging import advance_groups, claims_of, hold_instead, release
 from roost.control.finding import relock
 from roost.control.liveness import Timers, Watcher
 from roost.control.placing import Placing, Seen, take
@@ -28,7 +28,7 @@ from roost.control.roster import HostEntry, Roster
 from roost.control.singleton import Singleton
 from roost.ledger.rows import Changes, ClaimRow, HostRow, VMRow
 from roost.ledger.store import Store
-from roost.ledger.tables import fences, host_liveness, vms
+from roost.ledger.tables import claims, fences, host_liveness, vms
 from roost.ledger.transaction import Tx, row_json
 from roost.model.flow import Rejection
 from roost.wire.answers import rejection_json
@@ -100,19 +100,34 @@ class Recover:
             lambda connection: [VMRow(**row) for row in connection.execute(query).mappings()]
         )
         for vm in waiting:
-            if vm.desired == "absent":
-                await self._store.write(lambda tx: self._finish_delete(tx, vm.id, entry.number))  # noqa: B023
-            elif vm.restart == "elsewhere":
-                try:
+            try:
+                if vm.desired == "absent":
+                    await self._store.write(
+                        lambda tx: self._finish_delete(tx, vm.id, entry.number)  # noqa: B023
+                    )
+                elif vm.restart == "elsewhere":
                     await self._restart(vm, entry)
-                except (Conflict, Unavailable) as error:
-                    log.warning("VM %s is not recovered yet: %s", vm.name, error.message)
+            except (Conflict, NotFound, Unavailable) as error:
+                log.warning("VM %s is not recovered yet: %s", vm.name, error.message)
+        held = select(claims.c.id).where(claims.c.host == entry.number, claims.c.kind == "hold")
+        if await self._store.read(lambda connection: connection.execute(held).first()) is not None:
+            await self._store.write(lambda tx: self._release_holds(tx, entry))
+
+    def _release_holds(self, tx: Tx, entry: HostEntry) -> None:
+        """Give back what is held for copies on a fenced host; their tombstones stay."""
+        self._singleton.check(tx)
+        if locked_host(tx, entry.name).fenced is None:
+            return
+        where = (claims.c.host == entry.number, claims.c.kind == "hold")
+        for row in tx.rows(select(claims).where(*where).order_by(claims.c.id)):
+            release(tx, ClaimRow(**row))
+            tx.event("vm.hold_released", f"vm/{row['vm']}", {"claims": {row["id"]: None}})
 
     def _finish_delete(self, tx: Tx, vm_id: str, host: int) -> None:
         self._singleton.check(tx)
         vm = relock(tx, vm_id)
         if vm.host == host and vm.desired == "absent":
-            bury(tx, vm, "its host is fenced")
+            bury(tx, vm, "its host is fenced", unseen=True)
 
     async def _restart(self, vm: VMRow, entry: HostEntry) -> None:
         def commit(tx: Tx, seen: Seen, claim: ClaimRow) -> VMRow:
@@ -125,7 +140,9 @@ class Recover:
             tx.event("vm.recovered", f"vm/{vm.id}", changes, project=vm.project, note=note)
             return row
 
-        found = await self._placing.place(vm, commit, "run", "roost", never=(entry.name,))
+        target = self._roster.host_name(vm.target)
+        never = (entry.name,) if target is None else (entry.name, target)
+        found = await self._placing.place(vm, commit, "run", "roost", never=never)
         if isinstance(found, Rejection):
             await self._store.write(lambda tx: self._queue(tx, vm, entry, found))
         else:
@@ -138,17 +155,15 @@ class Recover:
         host = locked_host(tx, entry.name)
         if now.generation != vm.generation or now.host != entry.number or host.fenced is None:
             raise Conflict(f"VM {vm.name!r} was changed meanwhile", vm=vm.id)
-        gone: dict[str, None] = {}
-        for claim in claims_of(tx, vm.id).values():
-            if claim.kind == "hold":
-                continue
-            release(tx, claim)
-            gone[claim.id] = None
-            if claim.kind == "migrate_in":
-                order_grave(tx, now, claim.host, changes)
-        changes["claims"] = gone
         now.generation += 1
+        found = claims_of(tx, vm.id)
+        release(tx, found["run"])
+        changes["claims"] = {found["run"].id: None}
         order_grave(tx, now, entry.number, changes)
+        if (incoming := found.get("migrate_in")) is not None:
+            # What the target of a move has made ready stays claimed until it says it is gone.
+            changes["claims"] |= {incoming.id: None, **hold_instead(tx, incoming)}
+            order_grave(tx, now, incoming.host, changes)
 
     def _queue(self, tx: Tx, vm: VMRow, entry: HostEntry, why: Rejection) -> None:
         changes: Changes = {}

@@ -19,8 +19,9 @@ from roost.wire.bodies import ProblemBody, RejectionBody
 
 def is_refused(vm: VMRow, seen: SeenVM) -> bool:
     """Say whether a report means that a VM should be tried elsewhere."""
-    never_seen = vm.observed_generation == 0
-    return seen.failure == "capacity" and never_seen and not vm.phase and vm.host is not None
+    never_ran = vm.observed_generation == 0 and not vm.phase
+    wanted = vm.desired != "absent" and seen.generation == vm.generation
+    return seen.seen == "failed" and seen.failure == "capacity" and never_ran and wanted
 
 
 def send_elsewhere(tx: Tx, vm: VMRow, seen: SeenVM) -> None:

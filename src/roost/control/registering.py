@@ -4,12 +4,12 @@ A host's generation grows whenever something that a filter looks at has changed;
 placed on the host as it was before then lose and are placed again.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import select, update
+from sqlalchemy import or_, select, update
 
-from roost.base.errors import InvalidRequest, NotFound
+from roost.base.errors import Conflict, InvalidRequest, NotFound
 from roost.ledger.rows import Changes, HostRow
 from roost.ledger.tables import (
     UNLIMITED,
@@ -18,6 +18,7 @@ from roost.ledger.tables import (
     host_counters,
     host_liveness,
     hosts,
+    vms,
 )
 from roost.ledger.transaction import Tx, row_json
 from roost.model.hosts import HostSpec
@@ -25,14 +26,38 @@ from roost.model.resources import WHOLE_DEVICE
 from roost.wire.agentlink import Hello, Inventory
 from roost.wire.translate import host_spec
 
+_GOING = frozenset({"starting", "running", "stopping"})
 
-def register(tx: Tx, hello: Hello) -> HostRow:
+
+class StillRuns(Conflict):
+    """A fenced host runs VMs that may run elsewhere by now."""
+
+    code = "fenced"
+
+
+class Registered(NamedTuple):
+    """A host, and the epoch that renewals of its lease must quote."""
+
+    row: HostRow
+    epoch: int
+
+
+def register(tx: Tx, hello: Hello) -> Registered:
     """Enter a host, or what is different about it since it registered last."""
     spec = host_spec(hello.host, hello.inventory)  # refuses what makes no sense
     found = tx.row(select(hosts).where(hosts.c.name == hello.host).with_for_update())
     inventory = inventory_text(hello.inventory)
     if found is None:
-        return _enter(tx, hello, spec, inventory)
+        return Registered(_enter(tx, hello, spec, inventory), 0)
+    number = found["number"]
+    if found["fenced"] is not None and (astray := _astray(tx, hello, number)):
+        listed = ", ".join(astray[:5])
+        raise StillRuns(f"fenced; {len(astray)} VMs may run elsewhere: {listed}", host=hello.host)
+    # A hello is evidence: without it the watcher would go on counting the silence from before.
+    heard = tx.update(
+        host_liveness, host_liveness.c.host == number, evidence=host_liveness.c.evidence + 1
+    )
+    assert heard is not None
     changed: dict[str, Any] = {
         "inventory": inventory,
         "health": "online",
@@ -43,10 +68,20 @@ def register(tx: Tx, hello: Hello) -> HostRow:
         "held": row_json(hello.held),
     }
     if all(found[name] == value for name, value in changed.items()):
-        return HostRow(**found)
+        return Registered(HostRow(**found), heard["epoch"])
     if found["inventory"] != inventory:
-        _set_capacity(tx, found["number"], spec)
-    return change_host(tx, found["number"], "host.registered", **changed)
+        _set_capacity(tx, number, spec)
+    return Registered(change_host(tx, number, "host.registered", **changed), heard["epoch"])
+
+
+def _astray(tx: Tx, hello: Hello, number: int) -> list[str]:
+    """Return the VMs that run on a host and are not on its list any more."""
+    going = {vm.id for vm in hello.vms if vm.seen in _GOING}
+    going |= {vm.id for vm in hello.held if vm.seen in _GOING}
+    query = select(vms.c.id).where(
+        or_(vms.c.host == number, vms.c.target == number), vms.c.desired != "absent"
+    )
+    return sorted(going - {row["id"] for row in tx.rows(query)})
 
 
 def _enter(tx: Tx, hello: Hello, spec: HostSpec, inventory: str) -> HostRow:

@@ -28,6 +28,7 @@ from roost.ledger.tables import (
 )
 from roost.model.constraints import Terms
 from roost.model.hosts import Health
+from roost.model.resources import Demand, DeviceDemand
 from roost.placement.engine import Engine
 from roost.wire.agentlink import Inventory
 from roost.wire.bodies import CreateVM
@@ -52,7 +53,7 @@ class Changes(msgspec.Struct):
     vms: dict[str, VMRow | None] = {}
     claims: dict[str, ClaimRow | None] = {}
     hosts: dict[str, HostRow | None] = {}
-    host_amounts: dict[str, HostCapacity] = {}
+    host_amounts: dict[str, HostCapacity | None] = {}
     groups: dict[str, GroupRow | None] = {}
     group_generations: dict[str, int] = {}
     members: dict[str, dict[str, object] | None] = {}
@@ -102,6 +103,13 @@ def labels_text(labels: dict[str, str]) -> str:
 def asked_of(vm: VMRow) -> CreateVM:
     """Return the body that made a VM."""
     return _asked.decode(vm.asked)
+
+
+def _devices_in(claim: ClaimRow) -> DeviceDemand:
+    """Return the device shares that a claim holds; its VM, and what it asked for, may be gone."""
+    counted: dict[str, int] = msgspec.json.decode(claim.counters)
+    milli = next(amount for name, amount in counted.items() if name.startswith("device:"))
+    return DeviceDemand(claim.devices.bit_count(), milli)
 
 
 class Roster:
@@ -215,12 +223,15 @@ class Roster:
                 vm = changes.vms.get(claim.vm)
                 self._put_claim(claim, vm.asked if vm is not None else None)
         for vm_id, vm in changes.vms.items():
+            before = self.waiting.pop(vm_id, None)
             if vm is not None and vm.pending is not None:
                 self.waiting[vm_id] = vm
-            else:
-                self.waiting.pop(vm_id, None)
+            if before is not None and (vm is None or vm.generation != before.generation):
+                self.room += 1  # it may fit now, or those whom it kept waiting do
             if vm is None:
                 self.groups_of.pop(vm_id, None)
+        if None in changes.tombstones.values():
+            self.room += 1  # a host that has cleaned up may have the VM again
 
     def followed(self) -> None:
         """Nothing is put off here."""
@@ -288,6 +299,9 @@ class Roster:
     def _drop_host(self, number: int) -> None:
         known = self.hosts.pop(number, None)
         if known is not None:
+            # What this process has just proposed there loses; the rest went in the same event.
+            for number in self.fleet.vms.on_host(known.fleet_row).tolist():
+                self.fleet.remove(number)
             self.fleet.remove_host(known.name)
             del self.numbers[known.name]
             del self.by_fleet_row[known.fleet_row]
@@ -329,15 +343,16 @@ class Roster:
         self._charge(claim, asked)
 
     def _vector(self, claim: ClaimRow) -> Int64Array:
-        resources = self.fleet.hosts.resources
-        vector = np.zeros(len(resources), np.int64)
-        vector[:3] = claim.cpu_milli, claim.memory_bytes, claim.disk_bytes
+        extended: list[tuple[str, int]] = []
         if claim.counters:
             for counter, amount in msgspec.json.decode(claim.counters).items():
                 kind, _, name = counter.partition(":")
                 if kind == "x":
-                    vector[resources.find(name)] = amount
-        return vector
+                    extended.append((name, amount))
+        # A resource that no host has any more is still one that was promised.
+        return self.fleet.vector(
+            Demand(claim.cpu_milli, claim.memory_bytes, claim.disk_bytes, tuple(extended))
+        )
 
     def _charge(self, claim: ClaimRow, asked: str | None) -> None:
         terms = 0
@@ -347,6 +362,8 @@ class Roster:
             terms = self.fleet.terms.number(
                 Terms(demand.devices, demand.numa, constraints_of(body.constraints))
             )
+        elif claim.devices:
+            terms = self.fleet.terms.number(Terms(_devices_in(claim)))
         groups_of = () if claim.kind == "hold" else self.groups_of.get(claim.vm, ())
         self.fleet.apply(
             claim.id,

@@ -20,9 +20,10 @@ from roost.base.clock import Clock
 from roost.base.errors import RoostError
 from roost.control.access import Principal
 from roost.control.dispatch import Dispatch
+from roost.control.follower import Follower
 from roost.control.intake import Intake
 from roost.control.liveness import Evidence, Timers
-from roost.control.registering import inventory_text, register
+from roost.control.registering import StillRuns, inventory_text, register
 from roost.control.roster import Roster
 from roost.ledger.store import Store
 from roost.ledger.transaction import row_json
@@ -43,7 +44,8 @@ from roost.wire.agentlink import (
 
 log = logging.getLogger("roost.agents")
 
-_GOING = frozenset({"starting", "running", "stopping"})
+#: Times that a list is read which changes meanwhile; the next heartbeat asks for it again.
+_MOST_READS = 5
 
 
 class Link(Protocol):
@@ -67,13 +69,15 @@ class Agents:
         self,
         store: Store,
         roster: Roster,
+        follower: Follower,
         dispatch: Dispatch,
         intake: Intake,
         evidence: Evidence,
         clock: Clock,
         timers: Timers,
     ) -> None:
-        self.store, self.roster, self.dispatch, self.intake = store, roster, dispatch, intake
+        self.store, self.roster, self.follower = store, roster, follower
+        self.dispatch, self.intake = dispatch, intake
         self.evidence, self.clock, self.timers = evidence, clock, timers
         self.ready = asyncio.Event()  # the fleet is loaded; until then agents wait
         self._sessions: dict[int, Session] = {}
@@ -204,24 +208,27 @@ class Session:
             self.link.close(1008, "another protocol")
             return
         entry = agents.roster.entry(self.host)
-        if entry is not None and entry.row.fenced is not None:
-            astray = self._running_astray(hello, entry.number)
-            if astray:
-                message = f"fenced; {len(astray)} VMs may run elsewhere: {', '.join(astray[:5])}"
-                self.send(Refused("fenced", message, fenced=True))
+        if entry is not None and self._as_known(hello):
+            number, epoch = entry.number, entry.epoch
+        else:
+            try:
+                found = await agents.store.write(
+                    lambda tx: register(tx, hello), f"agent/{self.host}"
+                )
+            except StillRuns as refusal:
+                self.send(Refused("fenced", refusal.message, fenced=True))
                 return
-        if entry is None or not self._as_known(hello):
-            await agents.store.write(lambda tx: register(tx, hello), f"agent/{self.host}")
-            entry = agents.roster.entry(self.host)
-        if entry is None or self._closed:
+            number, epoch = found.row.number, found.epoch
+            await agents.follower.catch_up()  # it may stand behind what other processes did
+        if self._closed:
             return
-        self._number, self._epoch = entry.number, entry.epoch
-        agents.attach(self, entry.number)
+        self._number, self._epoch = number, epoch
+        agents.attach(self, number)
         timers = agents.timers
-        self.send(Welcome(entry.number, timers.heartbeat_s, timers.lease_s, timers.full_list_s))
-        agents.intake.report(entry.number, hello.vms, None)
-        if hello.digest != agents.dispatch.digest(entry.number):
-            await self.send_list(entry.number)
+        self.send(Welcome(number, timers.heartbeat_s, timers.lease_s, timers.full_list_s))
+        agents.intake.report(number, hello.vms, None)
+        if hello.digest != agents.dispatch.digest(number):
+            await self.send_list(number)
 
     def _as_known(self, hello: Hello) -> bool:
         """Say whether the ledger has all this already: a reconnect then writes nothing."""
@@ -238,13 +245,6 @@ class Session:
             and row.inventory == inventory_text(hello.inventory)
             and row.held == row_json(hello.held)
         )
-
-    def _running_astray(self, hello: Hello, number: int) -> list[str]:
-        """Return the VMs that run on a fenced host and are not on its list any more."""
-        listed = self._agents.dispatch.list_of(number).entries
-        going = [vm.id for vm in hello.vms if vm.seen in _GOING]
-        going += [vm.id for vm in hello.held if vm.seen in _GOING]
-        return [vm for vm in going if vm not in listed]
 
     def _heartbeat(self, heartbeat: Heartbeat) -> None:
         number = self._number
@@ -278,16 +278,19 @@ class Session:
         self._listing = True
         dispatch = self._agents.dispatch
         try:
-            rows, graves = await self._agents.store.read(
-                lambda connection: dispatch.whole_list(connection, number)
-            )
-            desired: Desired = dispatch.desired(number, rows, graves)
+            for _ in range(_MOST_READS):
+                before = dispatch.list_of(number).changes
+                desired: Desired = await self._agents.store.read(
+                    lambda connection: dispatch.whole_list(connection, number)
+                )
+                if dispatch.list_of(number).changes == before:
+                    self.send(desired)
+                    return
+                # A delta went out meanwhile: an older list must not come after it.
         except RoostError as error:
             log.warning("cannot read the list of host %s: %s", self.host, error.message)
-            return
         finally:
             self._listing = False
-        self.send(desired)
 
     def _samples(self, number: int, message: Samples) -> None:
         self._agents.intake.sample(number, message.samples)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from roost.base.clock import Clock
 from roost.base.errors import Conflict, RoostError
@@ -206,6 +206,11 @@ class SqliteStore:
         raw.execute("SAVEPOINT job")
         try:
             value = job.change(tx)
+        except (IntegrityError, sqlite3.IntegrityError) as error:
+            # A constraint ends its statement, not the transaction: the others go on.
+            raw.execute("ROLLBACK TO job")
+            raw.execute("RELEASE job")
+            return None, _unavailable(error)
         except (DBAPIError, sqlite3.Error):
             raise
         except Exception as error:  # noqa: BLE001 - a service loop: it belongs to the one who asked

@@ -6,12 +6,15 @@ states every law of the control plane again from scratch and runs after every st
 """
 
 import asyncio
+import contextlib
 import heapq
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -30,7 +33,6 @@ from roost.ledger.rows import ClaimRow, VMRow
 from roost.ledger.sqlite import SqliteStore
 from roost.ledger.store import Store
 from roost.ledger.tables import claims, hosts, tombstones, vms
-from roost.wire.agentlink import Inventory
 from roost.wire.bodies import CreateVM, CreateVMs, DemandBody, VMBody
 from tests.integration.control.agentmodel import GIB, ModelAgent, inventory
 
@@ -80,7 +82,6 @@ class Rig:
         self.shrunk = False  # a host was made smaller than what it has promised
         self.excused: set[tuple[str, str]] = set()  # copies that fencing left without a claim
         self.plane: Plane = None  # type: ignore[assignment]
-        self._begun: asyncio.Task[Any] | None = None
 
     async def load(self) -> None:
         """Build a plane from what the database has, as after a start of the process."""
@@ -384,16 +385,29 @@ def gib(count: int) -> int:
     return count * GIB
 
 
+@cache
+def _empty_database() -> bytes:
+    """Return an SQLite file with the schema: migrating each test's own takes longer than most."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "roost.db"
+        store = SqliteStore(path, RealClock(), IdSource(RealClock().wall_ms), inline=True)
+        with contextlib.suppress(StopIteration):
+            store.close().send(None)  # inline, so it never waits
+        return path.read_bytes()
+
+
 @asynccontextmanager
 async def rig_on(
-    url: str, *, inline: bool = False, clock: HandClock | None = None, **given: Any
+    url: str, *, inline: bool = True, clock: HandClock | None = None, **given: Any
 ) -> AsyncIterator[Rig]:
     """Open a database and build a plane on it; the laws are checked once more at the end."""
     clock = clock or HandClock()
     ids = IdSource(RealClock().wall_ms)
     store: Store
-    if inline and url.startswith("sqlite"):
-        path = Path(url.removeprefix("sqlite:///"))
+    path = Path(url.removeprefix("sqlite:///"))
+    if url.startswith("sqlite") and not path.exists():
+        path.write_bytes(_empty_database())
+    if url.startswith("sqlite") and inline:
         store = SqliteStore(path, RealClock(), ids, inline=True, full=False)
     else:
         store = await open_store(url, RealClock(), ids)

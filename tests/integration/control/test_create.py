@@ -6,7 +6,8 @@ import pytest
 
 from roost.base.errors import Conflict, NoFit, NotFound, QuotaExceeded, RoostError
 from roost.control.access import Principal
-from roost.wire.bodies import CreateProject, CreateVMs, QuotaBody
+from roost.wire.agentlink import AmountInfo, CellInfo, DeviceInfo
+from roost.wire.bodies import CreateProject, CreateVMs, DeviceBody, QuotaBody
 from tests.integration.control.rig import ADMIN, OPERATOR, Rig, body_of, digest_of, run
 
 MEMBER = Principal("ann", "member", "lab")
@@ -62,7 +63,7 @@ def test_many_creates_of_one_name_at_once_make_one_vm(database_url: str) -> None
         assert sum(isinstance(each, Conflict) for each in found) == 19
         assert rig.committed("h1") == 1000
 
-    run(database_url, test)
+    run(database_url, test, inline=False)
 
 
 def test_a_replay_answers_with_the_same_vm(database_url: str) -> None:
@@ -106,7 +107,7 @@ def test_replays_at_once_make_one_vm(database_url: str) -> None:
         assert len({each.vm.id for each in found}) == 1
         assert sum(not each.replayed for each in found) == 1
 
-    run(database_url, test)
+    run(database_url, test, inline=False)
 
 
 def test_a_replay_after_the_vm_was_deleted_says_so(database_url: str) -> None:
@@ -189,7 +190,7 @@ def test_a_quota_is_exact_under_a_storm(database_url: str) -> None:
         assert (project.cpu_milli.used, project.vms.used) == (17_000, 17)
         assert sum(rig.committed(f"h{n}") for n in range(3)) == 17_000
 
-    run(database_url, test)
+    run(database_url, test, inline=False)
 
 
 def test_members_cannot_touch_other_projects(database_url: str) -> None:
@@ -230,9 +231,6 @@ def test_a_strategy_is_taken_from_the_request(database_url: str) -> None:
 
 def test_special_resources_are_counted(database_url: str) -> None:
     async def test(rig: Rig) -> None:
-        from roost.wire.agentlink import AmountInfo, CellInfo, DeviceInfo
-        from roost.wire.bodies import DeviceBody
-
         await rig.host(
             "h1", cpu=8, memory=16,
             extended={"fpga": AmountInfo(2)},

@@ -22,17 +22,20 @@ from roost.ledger.transaction import Tx
 from tests.integration.ledger.records import add_group, add_host, add_project, delete_vm, proposal
 
 HOSTS = 6
+#: Of each rule: many, so that clients meet again and again in groups that are not full yet.
+GROUPS = 12
 #: Of the project `lab`.
 QUOTA = 25
 
 
 def prepare(tx: Tx) -> None:
-    """Six hosts of eight cores, a project with a quota, and two groups with hard rules."""
+    """Six hosts of twelve cores, a project with a quota, and groups with hard rules."""
     for number in range(1, HOSTS + 1):
-        add_host(tx, number, cpu_milli=8000, counters={"x:fpga": 2})
+        add_host(tx, number, cpu_milli=12_000, counters={"x:fpga": 2})
     add_project(tx, "lab", vms_quota=QUOTA)
-    add_group(tx, "apart")
-    add_group(tx, "even", "spread")
+    for number in range(GROUPS):
+        add_group(tx, f"apart-{number}")
+        add_group(tx, f"even-{number}", "spread")
 
 
 @dataclass(slots=True)
@@ -59,17 +62,15 @@ def look(connection: Connection) -> View:
     return view
 
 
-def choose(view: View, random: Random, vm_id: str) -> Proposal | None:
+def choose(view: View, random: Random, vm_id: str, group: str) -> Proposal | None:
     """Place one VM as the rules allow on this view, and charge the view with it."""
-    group = random.choice(["", "", "default/apart", "default/even"])
+    apart, even = group.startswith("default/apart"), group.startswith("default/even")
     there = view.places[group]
     fewest = min(there[host] for host in view.free) if view.free else 0
     allowed = [
         host
         for host, free in view.free.items()
-        if free >= 1000
-        and not (group == "default/apart" and there[host])
-        and not (group == "default/even" and there[host] > fewest)
+        if free >= 1000 and not (apart and there[host]) and not (even and there[host] > fewest)
     ]
     if not allowed:
         return None
@@ -110,7 +111,11 @@ async def client(store: Store, truth: Truth, name: str, turns: int, *, deletes: 
             truth.verdicts["unread"] += 1
             continue
         wanted = [f"vm-{name}-{turn}-{n}" for n in range(random.randint(1, 4))]
-        asked = [found for vm_id in wanted if (found := choose(view, random, vm_id)) is not None]
+        # Clients take the groups in the same order, so that they meet.
+        group = random.choice(["", f"apart-{turn % GROUPS}", f"even-{turn % GROUPS}"])
+        group = group and f"default/{group}"
+        chosen = [choose(view, random, vm_id, group) for vm_id in wanted]
+        asked = [each for each in chosen if each is not None]
         ids = [each.vm.id for each in asked]
         try:
             outcomes = await store.claim(asked, ["test"] * len(asked), 0)
@@ -146,12 +151,17 @@ async def _delete(store: Store, truth: Truth, vm_id: str) -> None:
 
 
 async def storm(
-    stores: Sequence[Store], *, clients: int = 8, turns: int = 12, deletes: bool = False
+    stores: Sequence[Store],
+    *,
+    clients: int = 8,
+    turns: int = 12,
+    deletes: bool = False,
+    name: str = "c",
 ) -> Truth:
     """Let clients loose on the stores, several to each."""
     truth = Truth()
     running = [
-        client(stores[n % len(stores)], truth, f"c{n}", turns, deletes=deletes)
+        client(stores[n % len(stores)], truth, f"{name}{n}", turns, deletes=deletes)
         for n in range(clients)
     ]
     await asyncio.gather(*running)

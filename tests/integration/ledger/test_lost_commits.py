@@ -13,7 +13,6 @@ from roost.ledger.claims import Verdict
 from roost.ledger.rows import Event
 from roost.ledger.store import DatabaseUnavailable, InDoubt
 from roost.ledger.tables import projects
-from roost.ledger.transaction import Tx
 from tests.databases import opened, running_postgres
 from tests.integration.ledger.cutting import cutting_proxy
 from tests.integration.ledger.records import add_host, add_project, proposal
@@ -174,22 +173,3 @@ def test_a_server_that_restarts_under_load_loses_nothing_it_promised(how: signal
                 assert await verify(stores[0], truth) == []
 
         asyncio.run(run())
-
-
-def test_a_change_that_raises_leaves_nothing_and_hurts_nobody_else(database_url: str) -> None:
-    async def run() -> None:
-        async with opened(database_url) as store:
-
-            def broken(tx: Tx) -> None:
-                add_project(tx, "broken")
-                raise ValueError("no")
-
-            many = [store.write(lambda tx, n=n: add_project(tx, f"p{n}")) for n in range(10)]
-            many.insert(5, store.write(broken))
-            answers = await asyncio.gather(*many, return_exceptions=True)
-            assert sum(isinstance(answer, ValueError) for answer in answers) == 1
-            there = await store.read(lambda c: list(c.execute(select(projects.c.name)).scalars()))
-            assert len(there) == 11
-            assert "broken" not in there
-
-    asyncio.run(run())

@@ -73,6 +73,8 @@ def test_what_is_left_out_is_not_null() -> None:
         b"limit=1&limit=2",
         b"state=sleeping",
         b"state=",
+        b"state=null",
+        b"limit=null",
         b"label=novalue",
         b"label=%3Dv",
         b"project=a/b",

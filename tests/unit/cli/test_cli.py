@@ -344,13 +344,6 @@ def test_help_and_version_need_no_fleet() -> None:
     assert roost("--version").stdout.startswith("roost ")
 
 
-def test_demo_ends_by_itself_and_shows_all_its_parts() -> None:
-    result = roost("demo")
-    assert result.exit_code == 0, result.output
-    for part in ("roost demo", "least_loaded", "north", "nearest miss", "smallest fix", "more"):
-        assert part in result.stdout
-
-
 @pytest.mark.parametrize("name", ["small", "full", "gpu"])
 def test_the_examples_load_and_answer(name: str) -> None:
     path = Path(__file__).resolve().parents[3] / "examples" / f"{name}.fleet"

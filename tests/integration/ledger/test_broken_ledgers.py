@@ -1,0 +1,156 @@
+"""Ledgers that are broken on purpose: the laws must catch every one of them."""
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from roost.ledger import claims as claims_module
+from roost.ledger import postgres, postgresclaims, sqlite, sqliteclaims
+from roost.ledger.rows import Event
+from tests.databases import opened
+from tests.integration.ledger.histories import History, broken_laws
+from tests.integration.ledger.storm import prepare, storm, verify
+
+Break = Callable[[pytest.MonkeyPatch], None]
+_BOTH = (sqliteclaims, postgresclaims)
+
+
+def _without(pattern: str, *names: str) -> Break:
+    """Take a condition out of statements."""
+
+    def change(patch: pytest.MonkeyPatch) -> None:
+        for module in _BOTH:
+            for name in names:
+                statement = getattr(module, name, None)
+                if statement is not None:
+                    shorter = re.sub(pattern, "", statement)
+                    assert shorter != statement
+                    patch.setattr(module, name, shorter)
+
+    return change
+
+
+def _never(name: str) -> Break:
+    """Let a statement match no row."""
+
+    def change(patch: pytest.MonkeyPatch) -> None:
+        for module in _BOTH:
+            patch.setattr(module, name, getattr(module, name) + " AND 1 = 0")
+
+    return change
+
+
+def _nobody_is_outpaced(patch: pytest.MonkeyPatch) -> None:
+    for module in _BOTH:
+        patch.setattr(module, "outpaced", lambda *_: [])
+
+
+def _batches_are_not_looked_at_for_spread(patch: pytest.MonkeyPatch) -> None:
+    real = claims_module.outpaced
+    for module in _BOTH:
+        patch.setattr(module, "outpaced", lambda *given: real(*given[:-1], ()))
+
+
+def _events_leave_out_claims(patch: pytest.MonkeyPatch) -> None:
+    real = claims_module.created_events
+
+    def shorter(*given: Any) -> list[Event]:
+        events = real(*given)
+        for event in events:
+            event.changes = re.sub(r'"claims":\{.*?\}\}', '"claims":{}', event.changes)
+        return events
+
+    for module in (sqlite, postgres):
+        patch.setattr(module, "created_events", shorter)
+
+
+def _an_event_too_few(patch: pytest.MonkeyPatch) -> None:
+    real = claims_module.created_events
+    for module in (sqlite, postgres):
+        patch.setattr(module, "created_events", lambda *given: real(*given)[:-1])
+
+
+def _a_sequence_is_skipped(patch: pytest.MonkeyPatch) -> None:
+    skip = "UPDATE counters SET value = value + 1 WHERE name = 'events'"
+    on_sqlite, on_postgres = sqlite._append_events, postgres.append_events_directly
+
+    def skipping(raw: Any, events: list[Event]) -> None:
+        raw.execute(skip)
+        on_sqlite(raw, events)
+
+    async def skipping_too(connection: Any, events: list[Event]) -> None:
+        await connection.execute(skip)
+        await on_postgres(connection, events)
+
+    patch.setattr(sqlite, "_append_events", skipping)
+    patch.setattr(postgres, "append_events_directly", skipping_too)
+
+
+#: What is broken, how, and the check that must say so.
+BROKEN: Sequence[tuple[str, Break, str]] = [
+    ("hosts are charged whatever they have",
+     _without(r"AND (h\.)?\w+_committed \+ \S+ <= (h\.)?\w+_capacity",
+              "_CHARGE_HOST", "_CHARGE_HOSTS"), "over_capacity"),
+    ("counters are charged whatever they have",
+     _without(r"AND committed \+ \S+ <= capacity", "_CHARGE_COUNTER"), "over_capacity"),
+    ("quotas are not looked at",
+     _without(r"AND \(\w+_quota IS NULL.*", "_CHARGE_PROJECT"), "quota_below_use"),
+    ("who is turned away keeps the room",
+     _never("_UNCHARGE_HOST"), "committed"),
+    ("who is turned away keeps the quota",
+     _never("_UNCHARGE_PROJECT"), "quotas"),
+    ("groups are not compared", _nobody_is_outpaced, "groups"),
+    ("a spread does not mind who was turned away",
+     _batches_are_not_looked_at_for_spread, "uneven_spread"),
+    ("events leave out the claims", _events_leave_out_claims, "fold"),
+    ("the last VM of a batch has no event", _an_event_too_few, "fold"),
+    ("a sequence is skipped", _a_sequence_is_skipped, "sequence"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("break_it", "check"), [each[1:] for each in BROKEN], ids=[each[0] for each in BROKEN]
+)
+def test_a_broken_ledger_is_caught(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, break_it: Break, check: str
+) -> None:
+    async def run() -> list[str]:
+        async with AsyncExitStack() as stack:
+            count = 2 if database_url.startswith("postgresql") else 1
+            stores = [await stack.enter_async_context(opened(database_url)) for _ in range(count)]
+            await stores[0].write(prepare)
+            break_it(monkeypatch)
+            wrong: list[str] = []
+            for name in "abcd":  # it is chance when clients meet
+                truth = await storm(stores, clients=8, turns=12, name=name)
+                wrong = await verify(stores[0], truth)
+                if any(each.startswith(f"{check}:") for each in wrong):
+                    break
+            return wrong
+
+    wrong = asyncio.run(run())
+    assert any(each.startswith(f"{check}:") for each in wrong), wrong
+
+
+@pytest.mark.parametrize(
+    "break_it",
+    [_events_leave_out_claims, _an_event_too_few, _a_sequence_is_skipped,
+     _never("_UNCHARGE_HOST")],
+)  # fmt: skip
+def test_the_plain_fold_catches_it_too(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, break_it: Break
+) -> None:
+    async def run() -> list[str]:
+        async with opened(sqlite_url) as store:
+            history = History(store, 1)
+            await history.begin()
+            break_it(monkeypatch)
+            await history.live(40)
+            return await broken_laws(store)
+
+    wrong = asyncio.run(run())
+    assert any(":" not in each for each in wrong)  # what doctor says has a colon

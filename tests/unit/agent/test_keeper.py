@@ -1,0 +1,336 @@
+"""The keeper on a clock moved by hand: hung drivers, refusals, adoption, and what it never does."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+
+from roost.agent.drivers.base import LocalVM
+from roost.agent.drivers.virtual import Fault, VirtualDriver, VirtualSettings
+from roost.agent.drivers.vmfiles import MemoryVMs
+from roost.agent.keeper import Keeper, KeeperSettings
+from roost.agent.lease import Lease
+from roost.agent.store import MemoryStore, Record
+from roost.wire.agentlink import DesiredVM, Tombstone
+from tests.unit.agent.fake_control import listing, vm
+from tests.unit.agent.hand_clock import HandClock
+
+
+class Stubborn(VirtualDriver):
+    """A driver whose starts of one VM ignore even that they are cancelled."""
+
+    def __init__(self, *args: object, **named: object) -> None:
+        super().__init__(*args, **named)
+        self.let_go = asyncio.Event()
+        self.calls = 0
+
+    async def start(self, vm: DesiredVM) -> None:
+        self.calls += vm.id == "stuck"
+        while vm.id == "stuck" and not self.let_go.is_set():
+            try:
+                await self.let_go.wait()
+            except asyncio.CancelledError:
+                continue
+        await super().start(vm)
+
+
+class Host:
+    """A keeper with a virtual driver in memory."""
+
+    def __init__(self, driver: type[VirtualDriver] = VirtualDriver, **settings: object) -> None:
+        self.clock = HandClock()
+        self.vms, self.store = MemoryVMs(), MemoryStore()
+        self.lease = Lease(deadline=float("inf"))
+        self.kind, self.settings = driver, settings
+        self.reborn()
+
+    def reborn(self) -> None:
+        """Forget everything that lives in the agent's memory."""
+        settings = VirtualSettings(cpu_milli=4000, boot_s=1.0, stop_s=1.0, move_s=1.0)
+        self.driver = self.kind(settings, clock=self.clock, random=Random(1), vms=self.vms)
+        self.keeper = Keeper(
+            KeeperSettings(**self.settings),
+            driver=self.driver,
+            store=self.store,
+            lease=self.lease,
+            clock=self.clock,
+            random=Random(1),
+        )
+        self.keeper.confirmed = True
+
+    async def start(self) -> None:
+        self.keeper.open()
+        self.keeper.use_inventory(await self.driver.inventory())
+        await self.keeper.observe()
+
+    async def order(self, *orders: DesiredVM | Tombstone, wait_s: float = 10.0) -> None:
+        assert self.keeper.take_list(listing(*orders))
+        await self.clock.pass_by(wait_s)
+
+    def seen(self, vm_id: str = "vm-1") -> str | None:
+        found = self.keeper.seen().get(vm_id)
+        return found and found.seen
+
+    def failure(self, vm_id: str = "vm-1") -> str | None:
+        found = self.keeper.seen().get(vm_id)
+        return found and found.failure
+
+
+def on(host_of: Callable[[], Host], story: Callable[[Host], Awaitable[None]]) -> None:
+    async def life() -> None:
+        host = host_of()
+        await host.start()
+        await story(host)
+        await host.keeper.close()
+
+    asyncio.run(life())
+
+
+def test_a_hanging_start_of_one_vm_does_not_keep_others_from_starting() -> None:
+    async def story(host: Host) -> None:
+        host.driver.faults.append(Fault("start", vm="vm-1", hang=True, times=1))
+        await host.order(vm("vm-1"), vm("vm-2"))
+        assert (host.seen("vm-1"), host.seen("vm-2")) == ("starting", "running")
+        await host.clock.pass_by(200.0)  # beyond the budget of a start and its back-off
+        assert host.seen("vm-1") == "running"
+
+    on(Host, story)
+
+
+def test_a_call_that_ignores_its_end_keeps_its_own_lane_closed_and_no_other() -> None:
+    async def story(host: Host) -> None:
+        await host.order(vm("stuck"), vm("vm-2"), wait_s=600.0)
+        assert (host.seen("stuck"), host.seen("vm-2")) == ("failed", "running")
+        assert host.driver.calls == 1  # never a second call beside the first
+        host.driver.let_go.set()
+        await host.clock.pass_by(600.0)
+        assert host.seen("stuck") == "running"
+
+    on(lambda: Host(Stubborn), story)
+
+
+def test_a_hanging_list_leaves_everything_as_it_is() -> None:
+    async def story(host: Host) -> None:
+        await host.order(vm("vm-1"))
+        host.driver.faults.append(Fault("list", hang=True, times=1))
+        look = asyncio.create_task(host.keeper.observe())
+        await host.clock.pass_by(12.0)
+        await look
+        assert not host.keeper.known
+        assert host.keeper.seen() == {}
+        assert host.vms.vms["vm-1"].state == "running"
+
+    on(Host, story)
+
+
+def test_nothing_starts_while_the_driver_cannot_tell_what_is_here() -> None:
+    async def story(host: Host) -> None:
+        host.driver.faults.append(Fault("list", times=1))
+        await host.keeper.observe()
+        await host.order(vm("vm-1"))
+        assert host.vms.vms == {}
+        await host.keeper.observe()
+        await host.clock.pass_by(5.0)
+        assert host.seen() == "running"
+
+    on(Host, story)
+
+
+def test_a_restarted_agent_adopts_what_runs_without_touching_it() -> None:
+    async def story(host: Host) -> None:
+        await host.order(vm("vm-1", restarts=3))
+        saving = asyncio.create_task(host.keeper.save_lists())
+        await host.clock.settle()
+        saving.cancel()
+        before = dict(host.vms.vms)
+        await host.keeper.close()
+        host.reborn()
+        await host.start()
+        await host.clock.pass_by(10.0)
+        assert host.vms.vms == before
+        assert host.seen() == "running"
+
+    on(Host, story)
+
+
+def test_without_a_record_the_number_of_restarts_is_adopted() -> None:
+    async def story(host: Host) -> None:
+        running = LocalVM("vm-1", "vm-1", "running", 1000, 2**30, 2**30)
+        host.vms.vms["vm-1"] = running
+        await host.keeper.observe()
+        await host.order(vm("vm-1", restarts=7))
+        assert host.vms.vms["vm-1"] == running
+        assert host.store.records()[0].restarts == 7
+
+    on(Host, story)
+
+
+def test_what_is_missing_from_the_list_is_held_and_reported() -> None:
+    async def story(host: Host) -> None:
+        await host.order(vm("vm-1"))
+        await host.order()
+        assert [held.id for held in host.keeper.held()] == ["vm-1"]
+        assert host.vms.vms["vm-1"].state == "running"
+
+    on(Host, story)
+
+
+def test_without_a_list_nothing_is_held_and_nothing_changes() -> None:
+    async def story(host: Host) -> None:
+        host.vms.vms["vm-1"] = LocalVM("vm-1", "vm-1", "running")
+        await host.keeper.observe()
+        await host.clock.pass_by(10.0)
+        assert host.keeper.held() == []
+        assert host.keeper.digest == ""
+
+    on(Host, story)
+
+
+def test_a_vm_beyond_capacity_is_refused_and_starts_when_room_appears() -> None:
+    async def story(host: Host) -> None:
+        await host.order(vm("vm-1", cpu_milli=3000), vm("vm-2"), vm("vm-3"))
+        refused = [vm_id for vm_id in ("vm-2", "vm-3") if host.failure(vm_id) == "capacity"]
+        assert len(refused) == 1
+        orders = [Tombstone("vm-1", 2), vm("vm-2"), vm("vm-3")]
+        await host.order(*orders, wait_s=2.0)  # far sooner than the periodic retry
+        assert host.seen(refused[0]) == "running"
+
+    on(Host, story)
+
+
+def test_an_incoming_copy_takes_its_room() -> None:
+    async def story(host: Host) -> None:
+        await host.order(vm("vm-1", cpu_milli=3000, part="incoming"))
+        assert host.seen("vm-1") == "ready"
+        await host.order(vm("vm-1", cpu_milli=3000, part="incoming"), vm("vm-2", cpu_milli=2000))
+        assert host.failure("vm-2") == "capacity"
+
+    on(Host, story)
+
+
+def test_a_permanent_failure_is_tried_again_only_with_a_new_generation() -> None:
+    async def story(host: Host) -> None:
+        host.driver.faults.append(Fault("start", times=1, failure="permanent"))
+        await host.order(vm("vm-1"), wait_s=1000.0)
+        await host.order(vm("vm-1"), vm("vm-2"), wait_s=1000.0)
+        assert (host.seen("vm-1"), host.failure("vm-1")) == ("failed", "permanent")
+        await host.order(vm("vm-1", 2))
+        assert host.seen("vm-1") == "running"
+
+    on(Host, story)
+
+
+def test_a_driver_with_a_bug_costs_one_vm_and_not_the_agent() -> None:
+    class Buggy(VirtualDriver):
+        async def start(self, vm: DesiredVM) -> None:
+            if vm.id == "vm-1":
+                raise ZeroDivisionError("a bug")
+            await super().start(vm)
+
+    async def story(host: Host) -> None:
+        await host.order(vm("vm-1"), vm("vm-2"))
+        assert (host.seen("vm-1"), host.seen("vm-2")) == ("failed", "running")
+
+    on(lambda: Host(Buggy), story)
+
+
+def test_mass_destruction_is_held_back_and_told_while_the_rest_converges() -> None:
+    async def story(host: Host) -> None:
+        names = [f"vm-{number}" for number in range(8)]
+        await host.order(*(vm(name, cpu_milli=100) for name in names))
+        graves = [Tombstone(name, 2) for name in names]
+        await host.order(*graves, vm("new", cpu_milli=100), wait_s=2.0)
+        assert host.keeper.refused_destroying == 5
+        assert len(host.vms.vms) == 6
+        assert host.seen("new") == "running"
+
+    on(Host, story)
+
+
+def test_remains_of_moved_vms_are_cleaned_up_however_many() -> None:
+    async def story(host: Host) -> None:
+        names = [f"vm-{number}" for number in range(8)]
+        await host.order(*(vm(name, cpu_milli=100) for name in names))
+        await host.order(*(vm(name, 2, cpu_milli=100, part="outgoing") for name in names))
+        assert {host.seen(name) for name in names} == {"moved"}
+        await host.order(*(Tombstone(name, 3) for name in names), wait_s=2.0)
+        assert (host.vms.vms, host.keeper.refused_destroying) == ({}, 0)
+
+    on(Host, story)
+
+
+def test_what_was_destroyed_is_told_until_the_tombstone_leaves_the_list() -> None:
+    async def story(host: Host) -> None:
+        await host.order(vm("vm-1"))
+        await host.order(Tombstone("vm-1", 2))
+        assert host.seen() == "absent"
+        host.reborn()
+        host.store._desired = listing(Tombstone("vm-1", 2))
+        await host.start()
+        assert host.seen() == "absent"
+        await host.order()
+        assert host.seen() is None
+
+    on(Host, story)
+
+
+def test_an_old_list_does_not_bring_back_what_was_destroyed() -> None:
+    async def story(host: Host) -> None:
+        await host.order(vm("vm-1"))
+        await host.order(Tombstone("vm-1", 2))
+        await host.order()
+        await host.order(vm("vm-1"))
+        assert host.vms.vms == {}
+
+    on(Host, story)
+
+
+def test_a_vm_that_may_run_elsewhere_stops_when_the_lease_is_over() -> None:
+    async def story(host: Host) -> None:
+        await host.order(vm("vm-1", restart="elsewhere"), vm("vm-2"))
+        host.lease.void()
+        host.keeper.fence()
+        await host.clock.settle()
+        assert (host.seen("vm-1"), host.seen("vm-2")) == ("stopped", "running")
+        assert host.vms.vms["vm-1"].reason == "fenced"
+        assert host.keeper.is_fenced()
+
+    on(Host, story)
+
+
+def test_a_vm_whose_start_hangs_without_end_is_stopped_beside_its_lane() -> None:
+    async def story(host: Host) -> None:
+        host.vms.vms["stuck"] = LocalVM("stuck", "", "starting", restart="elsewhere")
+        await host.keeper.observe()
+        await host.order(vm("stuck", restart="elsewhere"), wait_s=600.0)
+        host.lease.void()
+        host.keeper.fence()
+        await host.clock.settle()
+        assert host.vms.vms["stuck"].state == "stopped"
+        host.driver.let_go.set()
+
+    on(lambda: Host(Stubborn), story)
+
+
+def test_a_vm_that_cannot_be_read_is_left_alone_and_told() -> None:
+    async def story(host: Host) -> None:
+        host.vms.vms["vm-1"] = LocalVM("vm-1", "", "unknown")
+        await host.keeper.observe()
+        await host.order(vm("vm-1"))
+        assert host.seen() == "failed"
+        assert host.vms.vms["vm-1"].state == "unknown"
+
+    on(Host, story)
+
+
+def test_records_of_destroyed_vms_are_kept_only_so_many(monkeypatch) -> None:
+    monkeypatch.setattr("roost.agent.keeper.MOST_GONE", 3)
+
+    async def story(host: Host) -> None:
+        for number in range(6):
+            await host.order(Tombstone(f"vm-{number}", 1))
+        await host.order(vm("vm-9"))
+        gone = [record.id for record in host.store.records() if record.gone]
+        assert gone == ["vm-2", "vm-3", "vm-4", "vm-5"]  # the last was on the list when it was cut
+        assert Record("vm-5", generation=1, gone=True) in host.store.records()
+
+    on(Host, story)
