@@ -137,11 +137,8 @@ def _bare(source: str, target: str, before: int) -> dict[str, float]:
 
 
 def _run(module: str, *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", module, *words],
-        stdout=subprocess.PIPE,
-        check=True,
-        text=True,
-        cwd=REPOSITORY,
-    )
+    command = [sys.executable, "-m", module, *words]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
+    if done.returncode:
+        raise Wrong(f"{module} ended with {done.returncode}; what it said is above")
     return done.stdout

@@ -7,6 +7,7 @@ was wrong, 2 that no row has the asked name or that PostgreSQL was asked for and
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -35,8 +36,10 @@ _QUIET = 0.7
 
 def jobs_of(sizes: Sizes, databases: Databases, folder: Path) -> Iterator[Job]:
     """Return all jobs on one kind of database."""
-    for topic in (creates, agents, startup):
-        yield from topic.jobs(sizes, databases, folder)
+    yield from creates.jobs(sizes, databases, folder)
+    if sizes.full or databases.postgres is None:  # a short run saves the time
+        yield from agents.jobs(sizes, databases, folder)
+        yield from startup.jobs(sizes, databases, folder)
 
 
 def run(jobs: Sequence[Job], prefix: str) -> list[Result]:
@@ -69,6 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("bench-api: PostgreSQL is not installed: apt-get install postgresql", file=sys.stderr)
         return 2
     sizes = SHORT if options.short else FULL
+    # Ended from outside, it must still end what it has started.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         results = measure(sizes, options.postgres, options.only)
     except (Wrong, ServerFailed) as problem:

@@ -24,8 +24,8 @@ def jobs(sizes: Sizes, databases: Databases, folder: Path) -> Iterator[Job]:
 
 
 def _start(name: str, sizes: Sizes, databases: Databases, folder: Path) -> Iterator[Result]:
-    empty = databases.new()
-    start(empty, folder / "empty").stop()  # compiles the kernels if nobody has yet
+    if sizes.full:
+        start(databases.new(), folder / "empty").stop()  # compiles the kernels if nobody has yet
     database = databases.new()
     seed_hosts(database, sizes.start_hosts)
     seed_vms(database, sizes.start_vms, sizes.start_hosts)

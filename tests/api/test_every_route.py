@@ -153,17 +153,15 @@ def test_an_oversized_body_is_refused_while_it_comes_in_chunks(site: Site, route
     refusal(response, 413, "request_too_large")
 
 
-@pytest.mark.parametrize("route", named(BODIED))
+@pytest.mark.parametrize("route", named([r for r in BODIED if '": "' in json.dumps(body_of(r))]))
 def test_the_character_nul_is_refused(site: Site, route: Route) -> None:
     body = json.dumps(body_of(route) or {})
     raw = re.sub(r'(": )"(\w)', r'\1"\\u0000\2', body, count=1)
-    if raw == body:
-        pytest.skip("has no text")
     response = site.ask(route.method, where(route), headers=tokens_of(route), content=raw)
     refusal(response, 422, "invalid_request")
 
 
-@pytest.mark.parametrize("route", named(ROUTES and list(ROUTES)))
+@pytest.mark.parametrize("route", named(list(ROUTES)))
 def test_a_wrong_method_is_refused_with_those_that_exist(site: Site, route: Route) -> None:
     allowed = {other.method for other in ROUTES if other.path == route.path} | {"OPTIONS"}
     for method in {"GET", "POST", "PUT", "PATCH", "DELETE", "TRACE"} - allowed:
@@ -183,6 +181,13 @@ def test_a_wrong_query_is_refused(site: Site, route: Route, query: str) -> None:
     address = f"{where(route)}?{query}"
     response = site.ask(route.method, address, headers=tokens_of(route), json=body_of(route))
     refusal(response, 400, "invalid_request")
+
+
+@pytest.mark.parametrize("route", named(CLOSED))
+def test_an_unknown_parameter_is_refused(site: Site, route: Route) -> None:
+    address = f"{where(route)}?surprise=1"
+    response = site.ask(route.method, address, headers=tokens_of(route), json=body_of(route))
+    assert "surprise" in refusal(response, 400, "invalid_request").error.message
 
 
 @pytest.mark.parametrize("name", ["no-such", "a%20b", "%00", "-x", "a" * 64, "%C3%A9"])

@@ -7,7 +7,6 @@ says that a guard protects this host only while it sees one alive.
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -81,25 +80,35 @@ class ProcessGuard:
         self._stop_s = stop_s
         self._start = start  # False: someone else starts it, here it is only watched
         self._watchdog = watchdog
-        self._process: subprocess.Popen[bytes] | None = None
+        self._pid: int | None = None
 
     def ensure(self) -> bool:
         """Start a guard unless one is alive; if two start, the second finds the lock and leaves."""
         if not self._start or self.is_alive():
             return False
-        if self._process is not None and self._process.poll() is None:
+        if self._child_runs():
             return True  # started just now
         command = [sys.executable, "-m", guard.__name__, str(self._folder)]
         if self._watchdog:
             command += ["--watchdog", self._watchdog]
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
+        # Spawned bare, not as a `Popen`: it is meant to outlive whoever holds a handle of it.
+        nothing = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
+        self._pid = os.posix_spawn(
+            sys.executable, command, os.environ, file_actions=nothing, setsid=True
         )
         return True
+
+    def _child_runs(self) -> bool:
+        """Return whether the guard that this agent started still runs; reap it if not."""
+        if self._pid is None:
+            return False
+        try:
+            ended, _ = os.waitpid(self._pid, os.WNOHANG)
+        except ChildProcessError:
+            ended = self._pid
+        if ended:
+            self._pid = None
+        return not ended
 
     def is_alive(self) -> bool:
         """Return whether a guard has given a sign of life just now."""

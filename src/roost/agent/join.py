@@ -1,5 +1,7 @@
 """Joining: a one-time token is traded, over HTTP, for the host's own credential."""
 
+import ssl
+
 import httpx
 import msgspec
 
@@ -10,10 +12,18 @@ from roost.wire.bodies import JoinBody, JoinedBody
 PATH = "/api/v1/agents/join"
 
 
-async def join(servers: tuple[str, ...], host: str, token: str, *, timeout_s: float = 10.0) -> str:
+async def join(
+    servers: tuple[str, ...],
+    host: str,
+    token: str,
+    *,
+    timeout_s: float = 10.0,
+    ca_file: str | None = None,
+) -> str:
     """Return the credential of a host; servers are tried in turn while they do not answer."""
     trouble = "no server was named"
-    async with httpx.AsyncClient(timeout=timeout_s, trust_env=False) as client:
+    verify = ssl.create_default_context(cafile=ca_file)
+    async with httpx.AsyncClient(timeout=timeout_s, trust_env=False, verify=verify) as client:
         for server in servers:
             try:
                 response = await client.post(
@@ -40,7 +50,14 @@ async def join(servers: tuple[str, ...], host: str, token: str, *, timeout_s: fl
     raise Unavailable(f"could not join; {trouble}")
 
 
-async def join_once(store: FolderStore, servers: tuple[str, ...], host: str, token: str) -> None:
+async def join_once(
+    store: FolderStore,
+    servers: tuple[str, ...],
+    host: str,
+    token: str,
+    *,
+    ca_file: str | None = None,
+) -> None:
     """Join unless a credential is there from an earlier time."""
     if store.credential() is None:
-        store.save_credential(await join(servers, host, token))
+        store.save_credential(await join(servers, host, token, ca_file=ca_file))

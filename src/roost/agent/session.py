@@ -45,6 +45,8 @@ from roost.wire.agentlink import (
 
 log = logging.getLogger(__name__)
 
+_WELCOME_WITHIN_S = 10.0
+
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
@@ -114,8 +116,11 @@ class Session:
             self._asked = False
             await self._send(link, await self._hello())
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._watch_silence(link))
+                waiting = group.create_task(self._watch_silence(_WELCOME_WITHIN_S))
                 welcome = await self._await_welcome(link)
+                waiting.cancel()
+                limit = max(2.5 * welcome.heartbeat_s, welcome.lease_s / 2)
+                group.create_task(self._watch_silence(limit))
                 self._welcome, self._attempts = welcome, 0
                 self.connected.set()
                 group.create_task(self._listen(link))
@@ -267,11 +272,9 @@ class Session:
         except msgspec.DecodeError as error:
             raise LinkLost(f"the server sent what nobody understands: {error}") from error
 
-    async def _watch_silence(self, link: Link) -> None:
+    async def _watch_silence(self, limit: float) -> None:
         """Leave a server that says nothing, while the lease still leaves time to find another."""
         while True:
-            welcome = self._welcome
-            limit = max(2.5 * welcome.heartbeat_s, welcome.lease_s / 2) if welcome else 10.0
             silence = self._clock.monotonic() - self._heard_at
             if silence >= limit:
                 raise LinkLost(f"nothing heard for {silence:.0f} s")

@@ -1,5 +1,6 @@
 """The real transport: one WebSocket to a control-plane process."""
 
+import ssl
 from urllib.parse import urlsplit, urlunsplit
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -41,8 +42,9 @@ class WebSocketLink:
 class WebSocketTransport:
     """Connects over WebSocket. Implements `Transport`."""
 
-    def __init__(self, *, open_timeout_s: float = 10.0) -> None:
+    def __init__(self, *, open_timeout_s: float = 10.0, ca_file: str | None = None) -> None:
         self._open_timeout_s = open_timeout_s
+        self._ca_file = ca_file  # certificates to trust beside the machine's own
 
     async def connect(self, server: str, credential: str) -> Link:
         """Connect to one server, given as http(s)://host:port."""
@@ -56,6 +58,7 @@ class WebSocketTransport:
                 close_timeout=1.0,
                 ping_interval=None,  # heartbeats do the same, and are counted
                 proxy=None,
+                ssl=trust(link_url(server), self._ca_file),
             )
         except InvalidURI as error:
             raise LinkLost(f"{server} is not an address of a server") from error
@@ -71,3 +74,10 @@ def link_url(server: str) -> str:
     if scheme is None or not parts.netloc:
         raise LinkLost(f"{server} is not an address of a server; http://host:port is")
     return urlunsplit((scheme, parts.netloc, parts.path.rstrip("/") + PATH, "", ""))
+
+
+def trust(url: str, ca_file: str | None) -> ssl.SSLContext | None:
+    """Return what a server's certificate must be signed by; None where there is none."""
+    return (
+        ssl.create_default_context(cafile=ca_file) if url.startswith(("wss:", "https:")) else None
+    )

@@ -44,7 +44,7 @@ class App:
     def __init__(self, site: Site, router: Litestar, lane: FastLane | None) -> None:
         self.stopping = site.stopping
         self._router: Any = router
-        self._lane = lane
+        self.lane = lane
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -53,8 +53,13 @@ class App:
                 nothing = NotFound(f"there is nothing at {scope['path']}", path=scope["path"])
                 await answer(nothing)(scope, receive, send)
                 return
-            if self._lane is not None and scope["method"] == "POST" and self._lane.takes(scope):
-                await self._lane(scope, receive, send)
+            if (
+                self.lane is not None
+                and scope["method"] == "POST"
+                and self.lane.takes(scope["path"])
+                and not scope["query_string"]
+            ):
+                await self.lane(scope, receive, send)
                 return
             if scope["method"] == "HEAD" and not scope["path"].startswith("/api/"):
                 scope = {**scope, "method": "GET"}  # the server leaves the body out by itself

@@ -16,6 +16,7 @@ from roost.api import guard
 from roost.api.answers import Receive, Reply, Scope
 from roost.api.guard import Roles
 from roost.api.ports import Plane, Principal
+from roost.api.queries import Query as NoQuery
 from roost.api.reading import QueryReader, RequestDecoder, idempotency_key, path_names, read_body
 from roost.base.clock import Clock
 
@@ -93,7 +94,9 @@ class Endpoint:
         self._site = site
         self._asks_who = route.roles not in (guard.ANYONE, guard.JOINING)
         self._decoder = None if route.body is None else RequestDecoder(route.body)
-        self._query = None if route.query is None else QueryReader(route.query)
+        # Probes may ask with whatever they like; elsewhere an unknown parameter is a mistake.
+        kind = route.query or (None if route.roles == guard.ANYONE else NoQuery)
+        self._query = None if kind is None else QueryReader(kind)
 
     async def run(self, scope: Scope, receive: Receive) -> Reply:
         """Serve one request; raises errors of roost."""

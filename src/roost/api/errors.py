@@ -7,12 +7,14 @@ anything else is a bug, logged under an id that the answer names, and says no mo
 
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from litestar.exceptions import HTTPException
 
 from roost.api.answers import JSON, Answer, Header, Reply, encoder
 from roost.base.errors import InvalidRequest, InvariantBroken, NotFound, RoostError
+
+Some = TypeVar("Some", bound=Reply)
 
 logger = logging.getLogger("roost.api")
 
@@ -85,7 +87,7 @@ class Failures:
     def __init__(self, new_id: Callable[[], str]) -> None:
         self._new_id = new_id
 
-    async def catch(self, work: Coroutine[Any, Any, Reply]) -> Reply:
+    async def catch(self, work: Coroutine[Any, Any, Some]) -> Some | Answer:
         """Do the work; return its answer or that of its failure."""
         try:
             return await work

@@ -3,10 +3,8 @@
 from roost.api.answers import Reply, body
 from roost.api.calls import Call
 from roost.api.errors import Malformed
-from roost.api.queries import ListEvents
+from roost.api.queries import MOST_SEQUENCE, ListEvents
 from roost.api.sse import EventStream
-
-MOST = 2**63 - 1
 
 
 async def list_events(call: Call[None, ListEvents]) -> Reply:
@@ -24,6 +22,6 @@ def _last_event_id(header: bytes | None) -> int:
     """Return where a reader left off; it knows better than the address it first asked with."""
     if not header:
         return 0
-    if not header.isdigit() or int(header) > MOST:
+    if not header.isdigit() or int(header) > MOST_SEQUENCE:
         raise Malformed("Last-Event-ID is not the sequence number of an event")
     return int(header)

@@ -12,6 +12,7 @@ import uvicorn
 
 from roost.api.agentsocket import agent_protocol
 from roost.api.app import App
+from roost.api.httpprotocol import http_protocol
 from roost.api.ports import Plane
 from roost.base.errors import Unavailable
 
@@ -85,7 +86,7 @@ def build_server(
         host=host,
         port=port,
         loop="uvloop",
-        http="httptools",
+        http=http_protocol(app.lane),
         ws=agent_protocol(plane),
         interface="asgi3",
         lifespan="off",

@@ -13,7 +13,7 @@ import uvloop
 from roost.agent.agent import Agent, AgentSettings
 from roost.agent.drivers.virtual import VirtualDriver, VirtualSettings
 from roost.agent.drivers.vmfiles import FolderVMs
-from roost.agent.fencing import FolderFences, NoGuard, ProcessGuard
+from roost.agent.fencing import FolderFences, GuardHandle, NoGuard, ProcessGuard
 from roost.agent.guard import boot_id
 from roost.agent.join import join_once
 from roost.agent.store import FolderStore
@@ -92,7 +92,7 @@ async def build_agent(options: AgentOptions) -> Agent:
         token = options.join_token
         if token is None:
             token = await asyncio.to_thread(_join_token, options)
-        await join_once(store, options.servers, options.name, token)
+        await join_once(store, options.servers, options.name, token, ca_file=options.ca_file)
     driver = VirtualDriver(
         VirtualSettings(
             cpu_milli=options.cpu_milli or 1000 * (os.cpu_count() or 1),
@@ -120,13 +120,19 @@ async def build_agent(options: AgentOptions) -> Agent:
     return Agent(
         settings,
         clock=clock,
-        transport=WebSocketTransport(),
+        transport=WebSocketTransport(ca_file=options.ca_file),
         driver=driver,
         store=store,
         random=random,
         ids=IdSource(clock.wall_ms),
-        guard=ProcessGuard(options.data, clock=clock) if options.fence_guard else NoGuard(),
+        guard=_guard(options, clock),
     )
+
+
+def _guard(options: AgentOptions, clock: RealClock) -> GuardHandle:
+    if not options.fence_guard and options.watchdog is None:
+        return NoGuard()
+    return ProcessGuard(options.data, clock=clock, watchdog=options.watchdog)
 
 
 def _join_token(options: AgentOptions) -> str:
@@ -136,7 +142,7 @@ def _join_token(options: AgentOptions) -> str:
             f"host {options.name!r} has not joined yet",
             hint="Maybe give --join-token; roost token join makes one.",
         )
-    with Client(options.servers[0], options.token) as client:
+    with Client(options.servers[0], options.token, ca_file=options.ca_file) as client:
         secret = client.create_join_token(host=options.name).secret
     assert secret is not None
     return secret

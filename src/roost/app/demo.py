@@ -73,6 +73,7 @@ class Stage:
         def told(line: str) -> None:
             if _COMPILES in line:
                 compiling.set()
+                self._say("compiling kernels: the first start on a machine takes about a minute")
             elif _LISTENS in line:
                 ready.set()
 
@@ -106,7 +107,7 @@ class Stage:
                 f"the control plane is not ready after {READY_LIMIT_S:g} s",
                 hint=f"Maybe {self.folder / 'serve.log'} tells more.",
             )
-        doing = "compiling kernels, a minute or so on the first start" if compiling else "starting"
+        doing = "compiling kernels" if compiling else "starting"
         self._say(f"{doing} ... {waited_s:.0f} s")
 
     async def start_others(self) -> None:

@@ -63,6 +63,7 @@ class AgentOptions:
     count: int = 1
     boot_s: float = 1.0  # of the virtual driver
     fence_guard: bool = False
+    watchdog: str | None = None  # a device such as /dev/watchdog, for the fence guard to pet
     max_destroy: int | None = None  # VMs destroyed within ten seconds; None: a quarter of all
     log_format: str = "text"
     log_level: str = "info"

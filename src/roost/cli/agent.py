@@ -105,6 +105,14 @@ def agent(
             rich_help_panel=_HOST,
         ),
     ] = False,
+    watchdog: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DEVICE",
+            help="Watchdog that resets the host if the guard cannot stop a VM (/dev/watchdog).",
+            rich_help_panel=_HOST,
+        ),
+    ] = None,
     max_destroy: Annotated[
         int | None,
         typer.Option(
@@ -157,6 +165,7 @@ def agent(
         count=count,
         boot_s=boot_s,
         fence_guard=fence_guard,
+        watchdog=watchdog,
         max_destroy=max_destroy,
         log_format=log_format.value,
         log_level=log_level.value,

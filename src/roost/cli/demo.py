@@ -156,7 +156,7 @@ def _what_next(server: str, victim: int, folder: Path) -> list[Text]:
         (f"{roost} vm list --host {VICTIM}", ""),
         (f"{roost} host list --watch", "redrawn when something happens"),
         (f"{roost} host drain host-03", "one move at a time"),
-        (f"{roost} capacity --cpu 4 --memory 16GiB --survive host", "how many more, as a promise"),
+        (f"{roost} capacity --cpu 4 --memory 16GiB", "how many more fit"),
         (f"{roost} events --follow", ""),
         (f"kill -9 {victim}", f"{VICTIM} dies again"),
         (f"{roost} host confirm-dead {VICTIM} --reason 'it is off'", "the proof, by your word"),

@@ -12,7 +12,7 @@ from roost.control.roster import HostEntry, Roster
 from roost.control.singleton import Singleton
 from roost.ledger.rows import VMRow
 from roost.ledger.store import Store
-from roost.ledger.tables import vms
+from roost.ledger.tables import claims, vms
 from roost.ledger.transaction import Tx
 from roost.model.flow import Rejection
 
@@ -39,9 +39,16 @@ class Drain:
             query = query.order_by(vms.c.priority.desc(), vms.c.id)
             return [VMRow(**row) for row in connection.execute(query).mappings()]
 
+        def landing(connection: Connection) -> set[int]:
+            query = select(vms.c.host).join(claims, claims.c.vm == vms.c.id)
+            query = query.where(claims.c.host == entry.number, claims.c.kind == "hold")
+            return set(connection.execute(query.where(vms.c.phase == "landing")).scalars())
+
         here = await self._store.read(question)
-        if any(vm.phase for vm in here):
-            return  # one at a time
+        # One at a time, and a move is over when its target has reported; one that is lost may not.
+        arriving = [self._roster.hosts.get(host) for host in await self._store.read(landing)]
+        if any(vm.phase for vm in here) or any(e and e.row.health != "offline" for e in arriving):
+            return
         for vm in here:
             if vm.observed not in ("running", "stopped"):
                 continue

@@ -111,7 +111,7 @@ class Plane:
             asyncio.create_task(self.intake.run()),
             asyncio.create_task(self._every(timers.flush_s, self.flush)),
             asyncio.create_task(self._every(timers.watch_s, self.keep)),
-            asyncio.create_task(self._every(timers.full_list_s, self.agents.send_full_lists)),
+            asyncio.create_task(self._every(timers.flush_s, self.agents.send_full_lists)),
             asyncio.create_task(self._every(_PURGE_S, self._purge)),
         ]
 

@@ -102,6 +102,8 @@ class Agents:
         if before is not None and before is not session:
             before.link.close(1001, "replaced by a newer connection")
         self._sessions[number] = session
+        turn = number * 7919 % 1000 / 1000  # neighbours far apart
+        session.next_list_s = self.clock.monotonic() + self.timers.full_list_s * (0.5 + turn / 2)
         self.dispatch.attach(number, session.send)
 
     def detach(self, session: "Session", number: int) -> None:
@@ -117,9 +119,16 @@ class Agents:
         task.add_done_callback(self._tasks.discard)
 
     async def send_full_lists(self) -> None:
-        """Send every connected agent its whole list, unasked: the net under every delta."""
+        """Send whole lists, unasked, to the agents whose turn it is: the net under every delta.
+
+        Each gets one every `full_list_s`. Turns are spread over that time, so that ten thousand
+        lists are never read at once.
+        """
+        now = self.clock.monotonic()
         for number, session in list(self._sessions.items()):
-            await session.send_list(number)
+            if now >= session.next_list_s:
+                session.next_list_s = now + self.timers.full_list_s
+                await session.send_list(number)
 
     async def settle(self) -> None:
         """Wait until what sessions have begun in the background is done."""
@@ -150,6 +159,7 @@ class Session:
         self._epoch = 0
         self._listing = False
         self._closed = False
+        self.next_list_s = 0.0  # when its whole list is due again
 
     def send(self, message: ToAgent) -> None:
         """Send one message."""

@@ -29,8 +29,8 @@ from roost.wire.agentlink import (
     Report,
     Seen,
     SeenVM,
-    Tombstone,
     ToAgent,
+    Tombstone,
     Welcome,
     decode_to_agent,
     encode,
@@ -285,9 +285,8 @@ class ModelAgent:
             if order.restart == "elsewhere" and not (self.confirmed and self.leased):
                 return
             self.copies[order.id] = Copy("running", order.generation, order, size_of(order))
-        elif order.power == "stopped":
-            if copy is not None:
-                copy.state = "stopped"
+        elif order.power == "stopped" and copy is not None:
+            copy.state = "stopped"
         if order.id in self.copies:
             copy = self.copies[order.id]
             copy.order, copy.size, copy.generation = order, size_of(order), order.generation

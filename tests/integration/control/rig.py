@@ -33,9 +33,21 @@ from roost.ledger.rows import ClaimRow, VMRow
 from roost.ledger.sqlite import SqliteStore
 from roost.ledger.store import Store
 from roost.ledger.tables import claims, hosts, tombstones, vms
-from roost.wire.bodies import CreateVM, CreateVMs, DemandBody, VMBody
+from roost.wire.agentlink import DesiredVM, SeenVM
+from roost.wire.bodies import (
+    AffinityBody,
+    ConstraintsBody,
+    CreateVM,
+    CreateVMs,
+    DemandBody,
+    GroupBody,
+    MigrateVM,
+    VMBody,
+)
 from tests.integration.control.agentmodel import GIB, ModelAgent, inventory
 
+Groups = list[str | GroupBody]
+Rules = list[AffinityBody]
 OPERATOR = Principal("olga", "operator")
 ADMIN = Principal("root", "admin")
 TIMERS = Timers()
@@ -208,13 +220,12 @@ class Rig:
             agent.speak()
 
     def _wants_list(self, agent: ModelAgent) -> bool:
-        waits = any(
-            vm.restart == "elsewhere" and vm.power == "running" and vm.part == "run"
-            and (copy := agent.copies.get(vm_id)) is not None and copy.state != "running"
-            or vm.restart == "elsewhere" and vm.power == "running" and vm_id not in agent.copies
-            for vm_id, vm in agent.vms.items()
-        )  # fmt: skip
-        return waits and not agent.confirmed
+        def waits(vm: DesiredVM) -> bool:
+            copy = agent.copies.get(vm.id)
+            starts = vm.power == "running" and (copy is None or copy.state != "running")
+            return starts and vm.restart == "elsewhere" and vm.part == "run"
+
+        return not agent.confirmed and any(waits(vm) for vm in agent.vms.values())
 
     def _digest(self, agent: ModelAgent) -> str:
         entry = self.plane.roster.entry(agent.name)
@@ -230,6 +241,44 @@ class Rig:
                 for a in self.agents.values()
             ],
         )  # fmt: skip
+
+    async def one_round(self) -> None:
+        """Let every agent speak once, and the plane take it in."""
+        for agent in self.agents.values():
+            self.step(agent)
+        await self.hear()
+        self.one_copy()
+
+    async def until_phase(self, name: str, phase: str) -> None:
+        """Let the agents talk until a move is in this phase."""
+        for _ in range(MOST_ROUNDS):
+            row = await self.row(name)
+            if row is not None and row.phase == phase:
+                return await self.check()
+            await self.one_round()
+        raise AssertionError(f"{name} is never {phase}")
+
+    async def migrate(self, name: str, host: str | None = None) -> VMBody:
+        """Begin a move."""
+        return await self.plane.vms.migrate(name, None, MigrateVM(host=host), OPERATOR)
+
+    async def move(self, name: str, host: str) -> None:
+        """Move a VM and wait until it has arrived."""
+        await self.migrate(name, host)
+        await self.settle()
+        assert await self.state(name) == ("running", host)
+
+    def number(self, host: str) -> int:
+        """Return a host's number in the ledger."""
+        entry = self.plane.roster.entry(host)
+        assert entry is not None
+        return entry.number
+
+    async def report(self, host: str, *seen: SeenVM) -> None:
+        """Let a report arrive that an agent sent some time ago."""
+        self.plane.intake.report(self.number(host), list(seen), None)
+        await self.plane.intake.flush()
+        await self.plane.follower.catch_up()
 
     async def pass_by(self, seconds: float, *, silent: tuple[str, ...] = ()) -> None:
         """Let time pass by 2 s at a time: heartbeats, flushes and looks; some hosts are silent."""
@@ -374,6 +423,9 @@ def body_of(name: str = "vm", **given: Any) -> CreateVM:
         for key in ("cpu", "memory", "disk", "gpu", "extended", "numa")
         if key in given
     }
+    for field, kind in (("constraints", ConstraintsBody), ("groups", Groups), ("affinity", Rules)):
+        if field in given:
+            given[field] = msgspec.convert(given[field], kind)
     return CreateVM(name=name, demand=DemandBody(**demand), **given)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from roost.base.errors import Conflict, InvalidRequest, NoFit, NotFound, QuotaExceeded
 from roost.wire.agentlink import SeenVM
-from roost.wire.bodies import CreateProject, MigrateVM, QuotaBody, ResizeVM
+from roost.wire.bodies import CreateProject, QuotaBody, ResizeVM
 from tests.integration.control.rig import ADMIN, OPERATOR, Rig, gib, run
 
 
@@ -131,14 +131,11 @@ def test_a_late_absent_of_an_earlier_life_changes_nothing(database_url: str) -> 
         a = await rig.host("a")
         await rig.host("b")
         made = await rig.running("web")
-        entry = rig.plane.roster.entry("a")
-        assert entry is not None
         for target in ("b", "a"):
-            await move(rig, "web", target)
+            await rig.move("web", target)
         old = SeenVM(made.id, a.done[made.id] - 3, "absent")  # of the copy that left for b
         await rig.plane.vms.delete("web", None, OPERATOR)
-        rig.plane.intake.report(entry.number, [old], None)
-        await rig.plane.intake.flush()
+        await rig.report("a", old)
         await rig.check()
         assert (await rig.get("web")).state == "deleting"
         await rig.settle()
@@ -154,16 +151,12 @@ def test_a_late_absent_does_not_clear_a_younger_tombstone(database_url: str) -> 
         await rig.host("b")
         made = await rig.running("web")
         for target in ("b", "a"):
-            await move(rig, "web", target)
+            await rig.move("web", target)
         late = SeenVM(made.id, a.done[made.id] - 3, "absent")
-        entry = rig.plane.roster.entry("a")
-        assert entry is not None
-        await rig.plane.vms.migrate("web", None, move_to("b"), OPERATOR)
-        while (row := await rig.row("web")) is not None and row.phase != "landing":
-            await one_round(rig)
+        await rig.migrate("web", "b")
+        await rig.until_phase("web", "landing")
         assert made.id in a.copies  # it has left, and its remains are not cleaned up yet
-        rig.plane.intake.report(entry.number, [late], None)
-        await rig.plane.intake.flush()
+        await rig.report("a", late)
         assert (await rig.claims())["web:hold"] == "a"
         await rig.settle()
         assert await rig.claims() == {"web:run": "b"}
@@ -177,15 +170,11 @@ def test_reports_of_old_and_of_unknown_generations_change_nothing(database_url: 
         made = await rig.running("web")
         await rig.plane.vms.stop("web", None, OPERATOR)
         await rig.settle()
-        entry = rig.plane.roster.entry("h1")
-        assert entry is not None
         for generation in (1, 9):
             for seen in ("running", "failed", "absent", "moved", "ready"):
                 said = SeenVM(made.id, generation, seen)  # type: ignore[arg-type]
-                rig.plane.intake.report(entry.number, [said], None)
-                await rig.plane.intake.flush()
-        rig.plane.intake.report(entry.number, [SeenVM("vm-nobody", 1, "absent")], None)
-        await rig.plane.intake.flush()
+                await rig.report("h1", said)
+        await rig.report("h1", SeenVM("vm-nobody", 1, "absent"))
         await rig.check()
         assert await rig.state("web") == ("stopped", "h1")
 
@@ -213,11 +202,8 @@ def test_a_vm_that_its_host_refuses_goes_elsewhere(database_url: str) -> None:
         await rig.host("a")
         await rig.host("b")
         made = await rig.create("web")
-        entry = rig.plane.roster.entry("a")
-        assert entry is not None
         said = SeenVM(made.id, 1, "failed", "insufficient_resources", "full", "capacity")
-        rig.plane.intake.report(entry.number, [said], None)
-        await rig.plane.intake.flush()
+        await rig.report("a", said)
         await rig.check()
         await rig.settle(keep=True)
         assert await rig.state("web") == ("running", "b")
@@ -232,12 +218,9 @@ def test_a_refusal_of_a_vm_that_was_deleted_meanwhile_does_not_bring_it_back(
     async def test(rig: Rig) -> None:
         await rig.host("a")
         made = await rig.create("web")
-        entry = rig.plane.roster.entry("a")
-        assert entry is not None
         await rig.plane.vms.delete("web", None, OPERATOR)
         said = SeenVM(made.id, 1, "failed", "insufficient_resources", "full", "capacity")
-        rig.plane.intake.report(entry.number, [said], None)
-        await rig.plane.intake.flush()
+        await rig.report("a", said)
         await rig.settle(keep=True)
         assert await rig.row("web") is None
         await rig.converged()
@@ -261,21 +244,3 @@ def test_nothing_is_lost_when_the_plane_restarts_at_any_point(database_url: str)
         await rig.converged()
 
     run(database_url, test)
-
-
-def move_to(host: str | None) -> MigrateVM:
-    return MigrateVM(host=host)
-
-
-async def move(rig: Rig, vm: str, host: str) -> None:
-    """Move a VM and wait until it has arrived."""
-    await rig.plane.vms.migrate(vm, None, move_to(host), OPERATOR)
-    await rig.settle()
-    assert await rig.state(vm) == ("running", host)
-
-
-async def one_round(rig: Rig) -> None:
-    """Let every agent speak once, and the plane answer."""
-    for agent in rig.agents.values():
-        rig.step(agent)
-    await rig.hear()

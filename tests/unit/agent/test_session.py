@@ -63,9 +63,9 @@ async def running(agent: Agent) -> AsyncIterator[None]:
 @asynccontextmanager
 async def connected(folder: Path, control: FakeControl) -> AsyncIterator[Agent]:
     async with control.serving() as server:
-        agent = make_agent(folder, server)
+        agent, before = make_agent(folder, server), len(control.beats)
         async with running(agent):
-            await control.until(lambda: control.beats)
+            await control.until(lambda: len(control.beats) > before)
             yield agent
 
 

@@ -1,0 +1,293 @@
+"""Hosts: how they register, change, are cordoned, labelled and removed, and what they hold."""
+
+from dataclasses import replace
+
+import pytest
+
+from roost.base.errors import Conflict, NoFit, NotFound
+from roost.wire.agentlink import (
+    AmountInfo,
+    Delta,
+    Desired,
+    DeviceInfo,
+    Heartbeat,
+    Refused,
+    Report,
+    Welcome,
+    encode,
+)
+from roost.wire.bodies import SetLabels
+from tests.integration.control.agentmodel import ModelAgent, copy_of, inventory
+from tests.integration.control.rig import ADMIN, OPERATOR, Rig, run
+
+
+def test_an_unchanged_hello_writes_nothing(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        agent = await rig.host("h1")
+        await rig.running("web")
+        before = (rig.plane.follower.applied, rig.plane.roster.hosts[1].generation)
+        for _ in range(3):
+            agent.heard.clear()
+            agent.connect(rig.plane)
+            await rig.settle()
+            assert len(agent.said(Welcome)) == 1
+            assert agent.said(Desired) == []  # nor is a list sent that it has
+        assert (rig.plane.follower.applied, rig.plane.roster.hosts[1].generation) == before
+
+    run(database_url, test)
+
+
+def test_a_changed_inventory_moves_the_generation(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        agent = await rig.host("h1", cpu=2)
+        await rig.running("web", cpu=2)
+        agent.inventory = inventory(4, 8, labels={"disk": "ssd"}, extended={"fpga": AmountInfo(1)})
+        agent.connect(rig.plane)
+        await rig.settle()
+        assert rig.plane.roster.hosts[1].generation == 2
+        assert (await rig.plane.hosts.get("h1")).labels == {"disk": "ssd"}
+        await rig.running("more", cpu=2, extended={"fpga": 1})
+
+    run(database_url, test)
+
+
+def test_a_host_that_shrinks_keeps_its_vms_and_takes_no_new_ones(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        agent = await rig.host(
+            "h1", cpu=4, extended={"fpga": AmountInfo(2)}, devices=[DeviceInfo("a100")]
+        )
+        await rig.running("web", cpu=3, extended={"fpga": 2}, gpu=1)
+        agent.inventory = inventory(2, 8)
+        rig.shrunk = True
+        agent.connect(rig.plane)
+        await rig.settle()
+        assert await rig.state("web") == ("running", "h1")
+        with pytest.raises(NoFit):
+            await rig.create("more")
+        await rig.restart()
+        await rig.check()
+        agent.connect(rig.plane)
+        await rig.plane.vms.delete("web", None, OPERATOR)
+        await rig.settle()
+        rig.shrunk = False
+        await rig.running("more")
+
+    run(database_url, test)
+
+
+def test_one_host_cannot_speak_for_another(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        agent = await rig.host("h1")
+        liar = ModelAgent("h2", rig.clock.monotonic)
+        liar.connect(rig.plane)
+        liar.outbox = [encode(copy_of(liar.hello(), host="h1"))]
+        liar.speak()
+        await rig.hear()
+        liar.listen()
+        assert liar.refusal is not None
+        assert liar.refusal.code == "forbidden"
+        assert not liar.connected
+        assert agent.connected
+        other = ModelAgent("h3", rig.clock.monotonic)
+        other.connect(rig.plane)
+        other.outbox = [
+            encode(Heartbeat(1)),
+            encode(Report([])),
+            b"{}",
+            encode(copy_of(other.hello(), protocol=99)),
+        ]
+        other.speak()
+        await rig.hear()
+        other.listen()
+        assert [type(each) for each in other.heard] == [Refused] * 3
+        await rig.check()
+        assert list(rig.plane.roster.numbers) == ["h1"]
+
+    run(database_url, test)
+
+
+def test_a_broken_inventory_is_refused_and_nothing_is_kept(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        agent = ModelAgent("h1", rig.clock.monotonic, inventory(extended={"a:b:c": AmountInfo(1)}))
+        agent.connect(rig.plane)
+        agent.speak()
+        await rig.hear()
+        agent.listen()
+        assert agent.refusal is not None
+        assert rig.plane.roster.hosts == {}
+
+    run(database_url, test)
+
+
+def test_a_newer_connection_takes_the_place_of_an_older_one(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        agent = await rig.host("h1")
+        old_link, old_session = agent.link, agent.session
+        assert old_link is not None
+        assert old_session is not None
+        agent.session = agent.link = None  # the agent has forgotten it, the plane has not
+        agent.connect(rig.plane)
+        await rig.settle()
+        assert old_link.closing is not None
+        old_session.closed()
+        assert rig.plane.agents.online == 1
+        await rig.running("web")
+        agent.disconnect()
+        assert rig.plane.agents.online == 0
+        assert list(rig.plane.dispatch.connected) == []
+
+    run(database_url, test)
+
+
+def test_a_held_vm_is_reported_and_never_destroyed(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        agent = await rig.host("h1")
+        made = await rig.running("web")
+        stray = agent.copies[made.id]
+        agent.copies["vm-stray"] = replace(stray)
+        rig.excused.add(("vm-stray", "h1"))
+        await rig.settle()
+        assert [vm["id"] for vm in (await rig.plane.hosts.get("h1")).held] == ["vm-stray"]
+        agent.connect(rig.plane)
+        await rig.settle()
+        await rig.restart()
+        agent.connect(rig.plane)
+        await rig.settle()
+        assert [vm["id"] for vm in (await rig.plane.hosts.get("h1")).held] == ["vm-stray"]
+        assert agent.copies["vm-stray"].state == "running"
+        assert agent.tombstones == {}
+        del agent.copies["vm-stray"]
+        await rig.settle()
+        assert (await rig.plane.hosts.get("h1")).held == []
+
+    run(database_url, test)
+
+
+def test_a_cordoned_host_takes_nothing_new_and_keeps_what_it_has(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h1")
+        await rig.running("web")
+        assert (await rig.plane.hosts.cordon("h1", OPERATOR)).admin == "cordoned"
+        with pytest.raises(NoFit):
+            await rig.create("more")
+        await rig.settle(keep=True)
+        assert await rig.state("web") == ("running", "h1")
+        await rig.plane.hosts.uncordon("h1", OPERATOR)
+        await rig.running("more")
+        with pytest.raises(NotFound):
+            await rig.plane.hosts.cordon("nowhere", OPERATOR)
+
+    run(database_url, test)
+
+
+def test_an_operators_labels_win_over_the_inventorys(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        agent = await rig.host("h1", labels={"disk": "hdd"})
+        ssd = {"labels": [{"key": "disk", "operator": "in", "values": ["ssd"]}]}
+        with pytest.raises(NoFit) as refused:
+            await rig.create("web", constraints=ssd)
+        assert refused.value.code == "constraints_unsatisfied"
+        await rig.plane.hosts.set_labels("h1", SetLabels(labels={"disk": "ssd"}), OPERATOR)
+        await rig.running("web", constraints=ssd)
+        agent.connect(rig.plane)
+        await rig.settle()
+        assert (await rig.plane.hosts.get("h1")).labels == {"disk": "ssd"}
+
+    run(database_url, test)
+
+
+def test_only_an_empty_host_can_be_removed(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        agent = await rig.host("h1")
+        await rig.host("h2")
+        await rig.running("web")
+        with pytest.raises(Conflict, match="still has VMs"):
+            await rig.plane.hosts.delete("h1", ADMIN)
+        await rig.plane.vms.delete("web", None, OPERATOR)
+        with pytest.raises(Conflict, match="still has VMs"):
+            await rig.plane.hosts.delete("h1", ADMIN)
+        await rig.settle()
+        await rig.plane.hosts.delete("h1", ADMIN)
+        await rig.check()
+        agent.heartbeat()
+        agent.speak()
+        await rig.hear()
+        assert not agent.connected  # it has to introduce itself again
+        agent.connect(rig.plane)
+        await rig.settle()
+        assert rig.plane.roster.numbers == {"h2": 2, "h1": 3}
+        await rig.running("again")
+
+    run(database_url, test)
+
+
+def test_a_host_removed_while_a_vm_is_on_its_way_there_loses_it(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h1")
+        await rig.host("h2")
+        claim = rig.store.claim
+
+        async def slow(*given: object, **rest: object) -> object:
+            rig.store.claim = claim  # type: ignore[method-assign]
+            await rig.plane.hosts.delete("h1", ADMIN)
+            return await claim(*given, **rest)  # type: ignore[arg-type]
+
+        rig.store.claim = slow  # type: ignore[assignment, method-assign]
+        assert (await rig.create("web")).host == "h2"
+        await rig.check()
+
+    run(database_url, test)
+
+
+def test_a_lost_delta_is_made_good_by_the_next_heartbeat(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        agent = await rig.host("h1")
+        await rig.create("a")
+        agent.inbox.clear()  # lost
+        await rig.create("b")
+        agent.listen()
+        assert [type(each) for each in agent.heard][-1] is Delta
+        assert agent.vms == {}  # it was made for a list that the agent does not have
+        agent.heartbeat()
+        await rig.settle()
+        assert {vm.name for vm in agent.vms.values()} == {"a", "b"}
+        await rig.converged()
+
+    run(database_url, test)
+
+
+def test_a_list_read_before_a_delta_does_not_come_after_it(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        agent = await rig.host("h1")
+        made = await rig.running("web")
+        read = rig.store.read
+
+        async def slow(question: object) -> object:
+            found = await read(question)  # type: ignore[arg-type]
+            if isinstance(found, Desired):
+                rig.store.read = read  # type: ignore[method-assign]
+                await rig.plane.vms.delete("web", None, OPERATOR)
+            return found
+
+        rig.store.read = slow  # type: ignore[assignment, method-assign]
+        await rig.plane.agents.send_full_lists()
+        agent.listen()
+        assert made.id in agent.tombstones
+        assert made.id not in agent.vms
+        assert agent.digest == rig.plane.dispatch.digest(rig.number("h1"))
+
+    run(database_url, test)
+
+
+def test_reports_alone_send_nothing_back(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        agent = await rig.host("h1")
+        await rig.create("web")
+        await rig.settle()
+        agent.heard.clear()
+        await rig.report("h1", *agent.sightings().values())
+        await rig.settle()
+        deltas = [each for each in agent.heard if isinstance(each, Delta)]
+        assert deltas == []
+
+    run(database_url, test)

@@ -1,0 +1,81 @@
+"""Looks at the VM files of all hosts without a pause: never may two hosts execute one VM.
+
+Files are read one after the other, so a VM that leaves one host and arrives at another between two
+reads could look like two copies. Hence the first is read again: only if it executes before *and*
+after the second was seen executing do both execute at one instant.
+"""
+
+import threading
+from collections import defaultdict
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from roost.agent.drivers.base import EXECUTING, LocalVM
+
+_decoder = msgspec.json.Decoder(LocalVM)
+
+
+def read_vm(path: Path) -> LocalVM | None:
+    """Return one VM, None when it is not there."""
+    try:
+        return _decoder.decode(path.read_bytes())
+    except FileNotFoundError:
+        return None
+
+
+def is_executing(path: Path) -> bool:
+    """Say whether the VM of a file may execute."""
+    vm = read_vm(path)
+    return vm is not None and vm.state in EXECUTING
+
+
+class OneCopy:
+    """Use it as a context manager around what must not start a second copy."""
+
+    def __init__(self, folder: Path, *, but: tuple[str, ...] = ()) -> None:
+        self._folder = folder
+        self.but = set(but)  # hosts that an operator has called dead
+        self.looks = 0
+        self.doubles: list[str] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="one-copy")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        if error is None:
+            assert not self.doubles, self.doubles
+            assert self.looks > 100, "it hardly looked"
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.001) and len(self.doubles) < 10:
+            self.looks += 1
+            seen: defaultdict[str, list[Path]] = defaultdict(list)
+            for path in self._folder.glob("*/vms/*.json"):
+                if path.parts[-3] not in self.but and is_executing(path):
+                    seen[path.name].append(path)
+            for paths in seen.values():
+                if len(paths) > 1 and is_executing(paths[0]):
+                    self.doubles.append(" and ".join(map(str, sorted(paths))))
+
+
+def copies(folder: Path, vm_id: str) -> dict[str, str]:
+    """Return the state of a VM's copy on each host that has one."""
+    found = {}
+    for path in folder.glob(f"*/vms/{vm_id}.json"):
+        vm = read_vm(path)
+        if vm is not None:
+            found[path.parts[-3]] = vm.state
+    return found
