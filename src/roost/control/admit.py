@@ -39,6 +39,7 @@ from roost.ledger.claims import KEPT, Outcome, Proposal, Verdict
 from roost.ledger.rows import ClaimRow, VMRow
 from roost.ledger.store import Store
 from roost.ledger.transaction import row_json
+from roost.model.constraints import NO_TERMS
 from roost.model.flow import Placement, PlaceRequest, Rejection
 from roost.placement.group import place_group
 from roost.placement.strategies import strategy_named
@@ -374,8 +375,8 @@ class Admit:
             f"{ask.vm_id}:run",
             placement.host_number,
             fleet.vector(request.demand),
-            fleet.terms.number(request.terms),
-            fleet.groups.set_number(request.groups),
+            0 if request.terms is NO_TERMS else fleet.terms.number(request.terms),
+            fleet.groups.set_number(request.groups) if request.groups else 0,
             sum(1 << position for position in placement.devices),
             sum(1 << position for position in placement.cells),
         )

@@ -50,6 +50,7 @@ class Moving:
         assert source is not None
         if only == source:
             raise Conflict(f"VM {vm.name!r} is on {source!r} already", vm=vm.id)
+
         def commit(tx: Tx, seen: Seen, claim: ClaimRow) -> VMRow:
             now = relock(tx, vm.id)
             if now.generation != vm.generation:

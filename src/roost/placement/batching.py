@@ -8,6 +8,7 @@ import numpy as np
 from roost.base.errors import InvalidRequest
 from roost.fleet.fleet import Fleet
 from roost.fleet.layout import Int32Array, Int64Array
+from roost.model.constraints import NO_TERMS
 from roost.model.flow import PlaceRequest
 
 
@@ -51,13 +52,18 @@ class DecisionColumns:
 
 def columns_of(fleet: Fleet, requests: Sequence[PlaceRequest], seeds: list[int]) -> RequestColumns:
     """Translate requests into the fleet's numbers."""
-    vectors = [fleet.vector(request.demand) for request in requests]
+    vectors: dict[int, Int64Array] = {}  # requests often share one demand
+    for request in requests:
+        if id(request.demand) not in vectors:
+            vectors[id(request.demand)] = fleet.vector(request.demand)
     demand = np.zeros((len(requests), len(fleet.hosts.resources)), np.int64)
-    for index, vector in enumerate(vectors):
+    for index, request in enumerate(requests):
+        vector = vectors[id(request.demand)]
         demand[index, : len(vector)] = vector
+    terms, groups = fleet.terms, fleet.groups
     return RequestColumns(
         demand,
-        np.array([fleet.terms.number(request.terms) for request in requests], np.int32),
-        np.array([fleet.groups.set_number(request.groups) for request in requests], np.int32),
+        np.array([0 if r.terms is NO_TERMS else terms.number(r.terms) for r in requests], np.int32),
+        np.array([groups.set_number(r.groups) if r.groups else 0 for r in requests], np.int32),
         np.array(seeds, np.int64),
     )

@@ -18,7 +18,7 @@ from roost.wire.agentlink import (
 )
 from roost.wire.bodies import SetLabels
 from tests.integration.control.agentmodel import ModelAgent, copy_of, inventory
-from tests.integration.control.rig import ADMIN, OPERATOR, Rig, run
+from tests.integration.control.rig import ADMIN, OPERATOR, TIMERS, Rig, run
 
 
 def test_an_unchanged_hello_writes_nothing(database_url: str) -> None:
@@ -270,6 +270,7 @@ def test_a_list_read_before_a_delta_does_not_come_after_it(database_url: str) ->
             return found
 
         rig.store.read = slow  # type: ignore[assignment, method-assign]
+        rig.clock.move(TIMERS.full_list_s)
         await rig.plane.agents.send_full_lists()
         agent.listen()
         assert made.id in agent.tombstones

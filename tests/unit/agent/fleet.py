@@ -358,7 +358,7 @@ class Fleet:
         if host in self.agents:
             return
         driver = VirtualDriver(
-            VirtualSettings(boot_s=1.0, stop_s=0.5, move_s=2.0),
+            VirtualSettings(boot_s=3.0, stop_s=0.5, move_s=2.0),
             clock=self.clock,
             random=self.random,
             vms=self.vms[host],

@@ -260,24 +260,32 @@ class OneHost:
         return Fault(step, self.random.randint(1, 3), failure=failure, hang=hang)
 
     async def come_to_rest(self) -> None:
-        """Let all faults end and send a last list with new generations; then everything is so."""
+        """Let all faults end and send a last list that fits; then everything is so.
+
+        Only what failed for good, or is ordered otherwise, gets a new generation.
+        """
         self.driver.faults.clear()
         room = CPU_MILLI - sum(
             each.cpu_milli
             for vm_id, each in self.vms.vms.items()
             if not isinstance(self.orders.now.get(vm_id), Tombstone)
         )
+        seen = self.keeper.seen()
         for vm_id, order in list(self.orders.now.items()):
-            self.orders.now[vm_id] = replace(order, generation=order.generation + 5)
-            if isinstance(order, Tombstone):
-                self.orders.highest_tombstone[vm_id] = order.generation + 5
-            elif vm_id in self.vms.vms:
-                size = self.vms.vms[vm_id].cpu_milli
-                self.orders.now[vm_id] = replace(self.orders.now[vm_id], cpu_milli=size)
-            elif order.cpu_milli <= room:
-                room -= order.cpu_milli
-            else:
+            last = order
+            if isinstance(order, DesiredVM) and vm_id in self.vms.vms:
+                last = replace(order, cpu_milli=self.vms.vms[vm_id].cpu_milli)
+            elif isinstance(order, DesiredVM) and order.cpu_milli > room:
                 del self.orders.now[vm_id]
+                continue
+            elif isinstance(order, DesiredVM):
+                room -= order.cpu_milli
+            given_up = vm_id in seen and seen[vm_id].failure == "permanent"
+            if given_up or last != order:
+                last = replace(last, generation=order.generation + 5)
+            if isinstance(order, Tombstone):
+                self.orders.highest_tombstone[vm_id] = last.generation
+            self.orders.now[vm_id] = last
         assert self.keeper.take_list(self.orders.whole())
         for _ in range(30):
             await self.clock.pass_by(20.0)
