@@ -320,7 +320,11 @@ class Keeper:
         generation = order.generation if order else 0
         try:
             self._refuse_if_stuck(vm_id)
-            await self._look(vm_id)
+            try:
+                await self._look(vm_id)
+            except DriverError as error:
+                # Whatever the driver calls it: not to see a VM says nothing about its order.
+                return Failure(generation, "transient", error.code, error.message)
             order = self._order(vm_id)
             generation = order.generation if order else 0
             step = self._next_step(vm_id)

@@ -12,6 +12,7 @@ import logging
 import shlex
 import signal
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,13 +74,20 @@ async def _serve(options: ServeOptions) -> None:
     loop = asyncio.get_running_loop()
     for sign in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(sign, stop.set)
-    running = await start(options)
+    waiting = asyncio.create_task(stop.wait())
+    starting = asyncio.create_task(start(options))
+    await asyncio.wait((waiting, starting), return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        log.info("stopped before it was ready")
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        return
+    running = starting.result()
     # What is loaded now stays: the collector need not look at it again and again.
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
     log.info("roost listens on %s (docs at %s/api/v1/docs)", running.server.url, running.server.url)
-    waiting = asyncio.create_task(stop.wait())
     serving = asyncio.create_task(running.wait())
     await asyncio.wait((waiting, serving), return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
@@ -120,13 +128,21 @@ async def start(
         await store.close()
         raise
     serving = asyncio.create_task(server.serve(sockets=[socket]))
-    await server.wait_up()
-    token = await plane.access.ensure_admin()
-    if token is not None:
-        write_secret(options.data / "admin-token", token)
-    if options.context is not None:
-        write_context(options.context, server.url, options.data / "admin-token", options.tls_cert)
-    await plane.start(_warm if warm else None)
+    try:
+        await server.wait_up()
+        token = await plane.access.ensure_admin()
+        if token is not None:
+            write_secret(options.data / "admin-token", token)
+        if options.context is not None:
+            token_file = options.data / "admin-token"
+            write_context(options.context, server.url, token_file, options.tls_cert)
+        await plane.start(_warm if warm else None)
+    except BaseException:
+        await plane.stop()
+        server.should_exit = True
+        await serving
+        await store.close()
+        raise
     return Running(plane, server, store, token, serving)
 
 
@@ -148,7 +164,33 @@ async def _warm() -> None:
     on_first_compile(
         lambda: log.info("compiling kernels (first run on this machine only, about a minute) ...")
     )
-    await asyncio.to_thread(warm_up)
+    await in_background(warm_up)
+
+
+async def in_background(work: Callable[[], None]) -> None:
+    """Run something in a thread that does not keep the process from ending."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def settle(error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        error: BaseException | None = None
+        try:
+            work()
+        except BaseException as raised:  # noqa: BLE001 - handed to whoever waits
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop may be gone by now
+            loop.call_soon_threadsafe(settle, error)
+
+    threading.Thread(target=run, name="roost-warm-up", daemon=True).start()
+    await done
 
 
 def parse_listen(options: ServeOptions) -> tuple[str, int]:

@@ -265,6 +265,8 @@ class OneHost:
         Only what failed for good, or is ordered otherwise, gets a new generation.
         """
         self.driver.faults.clear()
+        await self.clock.pass_by(400.0)  # beyond every call that still hangs
+        await self.observe()
         room = CPU_MILLI - sum(
             each.cpu_milli
             for vm_id, each in self.vms.vms.items()
