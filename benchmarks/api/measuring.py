@@ -69,6 +69,13 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
+def machine_cpu_s() -> float:
+    """Return the CPU seconds that everything on this machine has used together."""
+    fields = Path("/proc/stat").read_text().partition("\n")[0].split()[1:]
+    idle = int(fields[3]) + int(fields[4])  # idle, and waiting for a disk
+    return (sum(map(int, fields[:8])) - idle) / _TICKS_PER_S
+
+
 def memory_mib(pid: int, field: str = "VmRSS") -> float:
     """Return the memory of a process: what it has now, or VmHWM for the most it ever had."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():

@@ -7,6 +7,7 @@ an agent's restart) and which orders fit it.
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+import pytest
 from msgspec.structs import replace
 
 from roost.agent.drivers.base import Driver, DriverError, LocalVM
@@ -207,11 +208,8 @@ async def samples_name_running_vms_and_the_host(rig: Rig) -> None:
 
 async def refused(call: Awaitable[None]) -> None:
     """Demand a DriverError with a class, a code and words."""
-    try:
+    with pytest.raises(DriverError) as raised:
         await call
-    except DriverError as error:
-        assert error.failure in ("transient", "permanent", "capacity")
-        assert error.code
-        assert error.message
-    else:
-        raise AssertionError("it was not refused")
+    assert raised.value.failure in ("transient", "permanent", "capacity")
+    assert raised.value.code
+    assert raised.value.message

@@ -8,6 +8,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 from types import TracebackType
 from typing import Self
@@ -95,9 +96,7 @@ class Load:
                 await asyncio.sleep(self._pause_s)
 
     async def _delete(self, client: AsyncClient, vm: str) -> None:
-        try:
+        with suppress(NotFound):  # an earlier try, whose answer was lost, did it
             await client.delete_vm(vm)
-        except NotFound:
-            pass  # an earlier try, whose answer was lost, did it
         del self.kept[vm]
         self.deleted.add(vm)

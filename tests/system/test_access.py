@@ -27,16 +27,17 @@ from tests.system.processes import Process, Server, Site, eventually, small
 pytestmark = pytest.mark.slow
 
 
-def test_tokens_open_what_their_role_allows_and_no_more(site: Site) -> None:
-    server = site.serve()
-    site.hosts("host", server, count=2)
+def test_tokens_open_what_their_role_allows_and_no_more(shared: Site) -> None:
+    site, server = shared, shared.server
     with site.client(server) as admin:
         admin.create_project("red", QuotaBody(vms=5))
         admin.create_project("blue")
         theirs = admin.create_vm(small("theirs", project="blue"))
 
         assert httpx.get(f"{server.url}/api/v1/vms").status_code == 401
-        nobody = httpx.get(f"{server.url}/api/v1/vms", headers={"Authorization": "Bearer roost_x_y"})
+        nobody = httpx.get(
+            f"{server.url}/api/v1/vms", headers={"Authorization": "Bearer roost_x_y"}
+        )
         assert nobody.status_code == 401
         assert nobody.headers["www-authenticate"].startswith("Bearer")
         assert nobody.json()["error"]["code"] == "unauthorized"
@@ -46,16 +47,16 @@ def test_tokens_open_what_their_role_allows_and_no_more(site: Site) -> None:
             for change in (
                 lambda: viewer.create_vm(small("no")),
                 lambda: viewer.delete_vm(theirs.id),
-                lambda: viewer.cordon_host("host-01"),
+                lambda: viewer.cordon_host("one"),
             ):
                 with pytest.raises(Forbidden):
                     change()
         with as_(site, server, admin, "operator") as operator:
             operator.create_vm(small("yes"))
-            operator.cordon_host("host-02")
+            operator.cordon_host("two")
             for change in (
                 lambda: operator.create_project("green"),
-                lambda: operator.confirm_dead("host-01", "no"),
+                lambda: operator.confirm_dead("one", "no"),
                 lambda: operator.create_token(CreateToken(name="more", role="admin")),
                 operator.doctor,
             ):
@@ -81,14 +82,16 @@ def test_tokens_open_what_their_role_allows_and_no_more(site: Site) -> None:
         assert len([actor for actor in actors if actor.endswith(("operator", "member"))]) == 2
 
 
-def as_(site: Site, server: Server, admin: Client, role: Role, project: str | None = None) -> Client:
+def as_(
+    site: Site, server: Server, admin: Client, role: Role, project: str | None = None
+) -> Client:
     """Return a client with a new token of a role."""
     made = admin.create_token(CreateToken(name=f"a-{role}", role=role, project=project))
     return site.client(server, made.secret)
 
 
-def test_a_deleted_token_opens_nothing_any_more(site: Site) -> None:
-    server = site.serve()
+def test_a_deleted_token_opens_nothing_any_more(shared: Site) -> None:
+    site, server = shared, shared.server
     with site.client(server) as admin:
         made = admin.create_token(CreateToken(name="short", role="viewer"))
         with site.client(server, made.secret) as viewer:
@@ -98,12 +101,11 @@ def test_a_deleted_token_opens_nothing_any_more(site: Site) -> None:
                 viewer.list_vms()
 
 
-def test_the_credential_of_a_host_is_good_for_that_host_alone(site: Site) -> None:
-    server = site.serve()
-    agent = site.hosts("one", server)
-    site.hosts("two", server)
-    credential = (agent.folder / "credential").read_text().strip()
-    assert agent.folder.joinpath("credential").stat().st_mode & 0o077 == 0
+def test_the_credential_of_a_host_is_good_for_that_host_alone(shared: Site) -> None:
+    site, server = shared, shared.server
+    file = site.folder / "hosts" / "one" / "credential"
+    credential = file.read_text().strip()
+    assert file.stat().st_mode & 0o077 == 0
     with site.client(server, credential) as client:
         for ask in (client.list_vms, client.doctor, lambda: client.create_vm(small("no"))):
             with pytest.raises((Unauthorized, Forbidden)):
@@ -127,16 +129,16 @@ def test_the_credential_of_a_host_is_good_for_that_host_alone(site: Site) -> Non
         assert client.get_host("two").cpu_milli.capacity == 16_000
 
 
-def test_a_join_token_works_once(site: Site) -> None:
-    server = site.serve()
+def test_a_join_token_works_once(shared: Site) -> None:
+    site, server = shared, shared.server
     with site.client(server) as admin:
-        token = admin.create_join_token(host="one").secret
+        token = admin.create_join_token(host="three").secret
         assert token is not None
         with pytest.raises((Unauthorized, Forbidden)):
             admin.join("two", token)
-        assert admin.join("one", token).credential
+        assert admin.join("three", token).credential
         with pytest.raises(Unauthorized):
-            admin.join("one", token)
+            admin.join("three", token)
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0"])
@@ -173,11 +175,7 @@ def self_signed(folder: Path) -> tuple[Path, Path]:
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed: apt-get install openssl")
     certificate, key = folder / "cert.pem", folder / "key.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-        + ["-nodes", "-days", "2", "-subj", "/CN=roost", "-addext", "subjectAltName=IP:127.0.0.1"]
-        + ["-keyout", str(key), "-out", str(certificate)],
-        check=True,
-        capture_output=True,
-    )
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
+    command += f" -subj /CN=roost -addext subjectAltName=IP:127.0.0.1 -keyout {key}"
+    subprocess.run([*command.split(), "-out", str(certificate)], check=True, capture_output=True)
     return certificate, key

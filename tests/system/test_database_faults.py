@@ -75,7 +75,7 @@ def test_postgresql_crashes_and_comes_back_under_load(site: Site) -> None:
         site.hosts("host", server, count=3, cpu="200", max_destroy=1000)
         with (
             probing(site, server) as prober,
-            Load(lambda: [site.async_client(server)], seed=5, pause_s=0.02) as load,
+            Load(lambda: [site.async_client(server, patience_s=300)], seed=5, pause_s=0.02) as load,
         ):
             for round_ in range(5 if LONG else 2):
                 # First a crash that is over at once, then one that outlasts every try.

@@ -9,6 +9,8 @@ import msgspec
 import pytest
 
 from roost.agent.drivers.base import LocalVM
+from roost.client import Client
+from roost.wire.bodies import VMBody
 from tests.system.load import Load
 from tests.system.processes import Site, all_settled, all_vms, eventually
 
@@ -33,14 +35,22 @@ def local_vms(folder: Path) -> dict[str, tuple[LocalVM, tuple[int, int]]]:
     return found
 
 
-def wait_converged(site: Site, load: Load, client: object) -> None:
+def wait_converged(site: Site, load: Load, client: Client) -> None:
     """Wait until ledger and hosts have the VMs that were promised, and no others."""
-    eventually(
-        "exactly what was promised exists",
-        lambda: all_vms(client).keys() == load.kept.keys(),  # type: ignore[arg-type]
-        every_s=0.2,
-    )
-    all_settled(client)  # type: ignore[arg-type]
+    found: dict[str, VMBody] = {}
+
+    def is_as_promised() -> bool:
+        found.clear()
+        found.update(all_vms(client))
+        return found.keys() == load.kept.keys()
+
+    try:
+        eventually("exactly what was promised exists", is_as_promised, every_s=0.2)
+    except AssertionError:
+        assert load.kept.keys() <= found.keys(), "VMs are lost"
+        more = [vm for vm in found.values() if vm.id not in load.kept]
+        assert not more, f"too many, {sum(vm.id in load.deleted for vm in more)} of them deleted"
+    all_settled(client)
     local = eventually(
         "hosts have what was promised",
         lambda: (found := local_vms(site.folder)).keys() == load.kept.keys() and found,
@@ -52,7 +62,7 @@ def test_the_control_plane_is_killed_again_and_again(site: Site, database_url: s
     server = site.serve(database=database_url, **TIMERS)
     agents = site.hosts("host", server, count=4, cpu="200", max_destroy=1000)
     random = Random(SEED)
-    with Load(lambda: [site.async_client(server)], seed=SEED, pause_s=0.01) as load:
+    with Load(lambda: [site.async_client(server, patience_s=300)], seed=SEED, pause_s=0.01) as load:
         for _ in range(20 if LONG else 3):
             threading.Event().wait(random.uniform(0.1, 1.0))
             server.kill()
@@ -75,7 +85,7 @@ def test_agents_are_killed_and_adopt_what_runs(site: Site, sqlite_url: str) -> N
     random = Random(SEED)
     with (
         site.client(server) as client,
-        Load(lambda: [site.async_client(server)], seed=SEED, pause_s=0.05) as load,
+        Load(lambda: [site.async_client(server, patience_s=300)], seed=SEED, pause_s=0.05) as load,
     ):
         for _ in range(20 if LONG else 4):
             threading.Event().wait(random.uniform(0.1, 0.6))
@@ -95,10 +105,9 @@ def test_agents_are_killed_and_adopt_what_runs(site: Site, sqlite_url: str) -> N
     site.doctor(server)
 
 
-def _under_way(client: object) -> set[str]:
-    return {vm.id for vm in all_vms(client).values() if vm.desired == "absent"}  # type: ignore[arg-type]
+def _under_way(client: Client) -> set[str]:
+    return {vm.id for vm in all_vms(client).values() if vm.desired == "absent"}
 
 
-def _wait_connected(client: object, host: str) -> None:
-    get_host = client.get_host  # type: ignore[attr-defined]
-    eventually(f"{host} is connected", lambda: get_host(host).connected)
+def _wait_connected(client: Client, host: str) -> None:
+    eventually(f"{host} is connected", lambda: client.get_host(host).connected)

@@ -1,4 +1,4 @@
-"""The main flow, as processes: a VM is asked for over HTTP, runs on its host and goes away again."""
+"""The main flow as processes: a VM is asked for over HTTP, runs on its host and goes again."""
 
 import asyncio
 import json
@@ -6,7 +6,8 @@ import json
 import pytest
 
 from roost.base.errors import NotFound
-from roost.wire.bodies import CreateVM, DemandBody
+from roost.client import Client
+from roost.wire.bodies import CreateVM, DemandBody, VMBody
 from tests.system.processes import Site, assert_healthy, eventually, examine
 
 pytestmark = pytest.mark.slow
@@ -52,13 +53,13 @@ def _after(log: str, word: str) -> str:
     return word + log.partition(word)[2] if word in log else ""
 
 
-def _if_running(vm: object) -> object:
-    return vm if getattr(vm, "state", "") == "running" else None
+def _if_running(vm: VMBody) -> VMBody | None:
+    return vm if vm.state == "running" else None
 
 
-def _is_gone(client: object, vm: str) -> bool:
+def _is_gone(client: Client, vm: str) -> bool:
     try:
-        client.get_vm(vm)  # type: ignore[attr-defined]
+        client.get_vm(vm)
     except NotFound:
         return True
     return False

@@ -67,13 +67,12 @@ def test_two_planes_and_two_thousand_creates_keep_every_promise(
                 for server in (first, second) * CLIENTS
             ]
             turns = cycle(clients)
+            vms = [*map(plain, range(PLAIN)), *map(apart, range(GROUPS * OF_EACH))]
+            vms += map(limited, range(LIMITED))
             asks: list[Awaitable[VMBody | BatchBody | RoostError]] = []
-            for make, number in ((plain, PLAIN), (apart, GROUPS * OF_EACH), (limited, LIMITED)):
-                for vm in map(make, range(number)):
-                    asks.append(answer(next(turns), vm, f"key-{vm.name}"))
-            next(turns)
-            for vm in map(plain, range(TWICE)):  # to the other plane, with the same key
-                asks.append(answer(next(turns), vm, f"key-{vm.name}"))
+            asks += [answer(next(turns), vm, f"key-{vm.name}") for vm in vms]
+            next(turns)  # what comes again, with the same key, goes to the other plane
+            asks += [answer(next(turns), vm, f"key-{vm.name}") for vm in vms[:TWICE]]
             for batch in range(BATCHES):
                 vms = [batched(batch * IN_BATCH + at) for at in range(IN_BATCH)]
                 asks.append(next(turns).create_vms(vms))

@@ -124,7 +124,8 @@ def _make(tx: Tx, row: GroupRow) -> None:
     tx.row(select(counters).where(counters.c.name == "rules").with_for_update())
     if tx.row(select(groups.c.id).where(groups.c.id == row.id)) is not None:
         return
-    if tx.row(select(projects.c.name).where(projects.c.name == row.project)) is None:
+    project = select(projects.c.name).where(projects.c.name == row.project)
+    if tx.row(project.with_for_update(read=True)) is None:
         raise NotFound(f"no project {row.project!r}", project=row.project)
     tx.insert(groups, msgspec.structs.asdict(row))
     changes: dict[str, object] = {"groups": {row.id: row}}

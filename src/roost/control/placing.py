@@ -126,6 +126,8 @@ def take(tx: Tx, vm: VMRow, claim: ClaimRow, seen: "Seen", cause: str, changes: 
         raise Lost
     advance_groups(tx, vm.id, changes)
     changes.setdefault("claims", {})[claim.id] = claim
+    # A process that lags may decide at the snapshot of an earlier decision: the later one counts.
+    tx.delete(decisions, decisions.c.vm == vm.id, decisions.c.snapshot == seen.snapshot)
     tx.insert(
         decisions,
         {

@@ -36,13 +36,14 @@ from roost.control.roster import Roster
 from roost.control.sessions import Agents
 from roost.control.singleton import Singleton
 from roost.control.telemetry import Telemetry
-from roost.ledger.retention import RetentionSettings, purge
+from roost.ledger.retention import RetentionSettings, purge, surplus
 from roost.ledger.store import Store
 from roost.wire.bodies import DoctorBody, HealthBody
 
 log = logging.getLogger("roost.plane")
 
 _PURGE_S = 300.0
+_MOST_PIECES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +171,16 @@ class Plane:
         await self._drain.look()
 
     async def _purge(self) -> None:
-        if self._keeper.token is not None:
-            now, keep = self._clock.wall_ms(), self._settings.retention
-            await self._store.write(lambda tx: purge(tx, now, keep))
+        """Delete what is older or more than wanted, piece by piece, until nothing is left."""
+        keep = self._settings.retention
+        for _ in range(_MOST_PIECES):
+            if self._keeper.token is None:
+                return
+            now = self._clock.wall_ms()
+            seen = await self._store.read(lambda connection: surplus(connection, keep))
+            gone = await self._store.write(lambda tx: purge(tx, now, keep, seen))  # noqa: B023
+            if not gone.more:
+                return
 
     # Answers about itself
 

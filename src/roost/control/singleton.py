@@ -6,13 +6,19 @@ Every change of holder moves the token, and a holder's transactions check the to
 so one that was stopped for an hour and wakes up can commit nothing.
 """
 
-from sqlalchemy import select
+from sqlalchemy import select, text
 
 from roost.base.clock import Clock
 from roost.base.errors import Conflict
 from roost.ledger.store import Store
 from roost.ledger.tables import leases
 from roost.ledger.transaction import Tx
+
+# SQLite and PostgreSQL spell this alike.
+_INSERT = text(
+    "INSERT INTO leases (name, holder, token, renewals) VALUES (:name, :holder, 1, 0) "
+    "ON CONFLICT DO NOTHING"
+)
 
 
 class NotHolder(Conflict):
@@ -48,10 +54,14 @@ class Singleton:
         return self._seen
 
     def _try(self, tx: Tx, token: int | None, silent: tuple[int, int] | None) -> int | None:
-        found = tx.row(select(leases).where(leases.c.name == self.name).with_for_update())
+        query = select(leases).where(leases.c.name == self.name).with_for_update()
+        found = tx.row(query)
         if found is None:
-            tx.insert(leases, {"name": self.name, "holder": self.holder, "token": 1, "renewals": 0})
-            return 1
+            mine = {"name": self.name, "holder": self.holder}
+            if tx.connection.execute(_INSERT, mine).rowcount == 1:
+                return 1
+            found = tx.row(query)  # another process was first, just now
+            assert found is not None
         mine = token is not None and found["token"] == token
         if mine or (silent is not None and silent == (found["token"], found["renewals"])):
             new = found["token"] if mine else found["token"] + 1

@@ -130,8 +130,9 @@ class Rig:
         agent = ModelAgent(name, self.clock.monotonic, found, guard, peers=self.agents)
         agent.lease_s = self.given.get("timers", TIMERS).lease_s
         self.agents[name] = agent
-        agent.connect((plane or self).plane)
-        await self.settle()
+        owner = plane or self
+        agent.connect(owner.plane)
+        await owner.settle()
         return agent
 
     async def create(self, name: str = "vm", *, who: Principal = OPERATOR, **given: Any) -> VMBody:

@@ -1,6 +1,6 @@
 """Stands in for an agent that is killed: starts VMs with a lease, starts a guard, then hangs.
 
-    python -m tests.unit.agent.agent_stand_in DIR LEASE_S
+python -m tests.unit.agent.agent_stand_in DIR LEASE_S
 """
 
 import asyncio

@@ -265,6 +265,7 @@ class OneHost:
         Only what failed for good, or is ordered otherwise, gets a new generation.
         """
         self.driver.faults.clear()
+        assert self.keeper.take_list(self.orders.whole())
         await self.clock.pass_by(400.0)  # beyond every call that still hangs
         await self.observe()
         room = CPU_MILLI - sum(

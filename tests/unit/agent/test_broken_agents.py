@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from roost.agent import converge, keeper, session
+from roost.agent import converge, keeper
 from roost.agent.budget import Calls
 from roost.agent.converge import Leased, Step
 from roost.agent.drivers import virtual
@@ -21,6 +21,7 @@ from roost.agent.session import Session
 from roost.wire.agentlink import DesiredVM, Tombstone
 from tests.unit.agent.fleet import one_copy_executes
 from tests.unit.agent.one_host import one_host_converges
+from tests.unit.agent.test_session_clock import lease_counts_from_sending
 
 Patch = pytest.MonkeyPatch
 
@@ -127,13 +128,6 @@ def _(patch: Patch) -> None:
         return await real(self) or []
 
     patch.setattr(VirtualDriver, "list_vms", list_vms)
-    real_step = converge.next_step
-    patch.setattr(keeper, "next_step", real_step)
-    patch.setattr(VirtualDriver, "look", lambda self, vm_id: _none())
-
-
-async def _none() -> None:
-    return None
 
 
 @broken(converges)
@@ -181,7 +175,7 @@ def _(patch: Patch) -> None:
 # Many hosts
 
 
-@broken(one_copy)
+@broken(lease_counts_from_sending)
 def _(patch: Patch) -> None:
     """the lease is counted from when the renewal is received"""
     real = Session._renewed
@@ -197,10 +191,10 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     """the lease never ends"""
     patch.setattr(Lease, "is_valid", lambda self, now: self.deadline is not None)
-    patch.setattr(MemoryGuard, "run", MemoryGuard_asleep)
+    patch.setattr(MemoryGuard, "run", asleep)
 
 
-async def MemoryGuard_asleep(self) -> None:  # noqa: N802
+async def asleep(self: MemoryGuard) -> None:
     self._alive = True
     await self._clock.sleep(1e9)
 
@@ -208,7 +202,7 @@ async def MemoryGuard_asleep(self) -> None:  # noqa: N802
 @broken(one_copy)
 def _(patch: Patch) -> None:
     """the guard says that it is there and does nothing"""
-    patch.setattr(MemoryGuard, "run", MemoryGuard_asleep)
+    patch.setattr(MemoryGuard, "run", asleep)
 
 
 @broken(one_copy)
@@ -243,13 +237,15 @@ def _(patch: Patch) -> None:
         return real(vm, "running" if state == "moved" else state)
 
     patch.setattr(virtual, "_as_ordered", as_ordered)
-    patch.setattr(session, "Report", _claiming_moved)
 
+    def sighting(vm_id, order, *rest):
+        seen = real_sighting(vm_id, order, *rest)
+        if seen is not None and seen.seen == "running" and order.part == "outgoing":
+            seen.seen = "moved"
+        return seen
 
-def _claiming_moved(vms, held, full, refused):
-    from roost.wire.agentlink import Report
-
-    return Report(vms, held, full, refused)
+    real_sighting = keeper.sightings.sighting
+    patch.setattr(keeper.sightings, "sighting", sighting)
 
 
 @broken(one_copy)

@@ -140,7 +140,9 @@ def test_an_agent_that_hangs_with_the_lock_does_not_stop_the_guard(tmp_path: Pat
 
 @contextmanager
 def child() -> Iterator["subprocess.Popen[bytes]"]:
-    process = subprocess.Popen([sys.executable, "-c", "import time; input()"], stdin=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import time; input()"], stdin=subprocess.PIPE
+    )
     try:
         yield process
     finally:

@@ -136,7 +136,9 @@ def test_changes_go_out_together_and_alone(tmp_path: Path) -> None:
         async with connected(tmp_path, control):
             control.order(*(vm(f"vm-{number}", cpu_milli=100) for number in range(20)))
             await control.until(lambda: len(control.seen) == 20)
-            await control.until(lambda: {each.seen for each in control.seen.values()} == {"running"})
+            await control.until(
+                lambda: {each.seen for each in control.seen.values()} == {"running"}
+            )
             before = len(control.reports)
             assert before < 20
             control.order(
@@ -191,11 +193,14 @@ def test_the_next_server_is_tried_when_one_does_not_answer(tmp_path: Path) -> No
 def test_a_server_that_falls_silent_is_left_for_another(tmp_path: Path) -> None:
     async def story() -> None:
         mute, control = FakeControl(lease_s=0.2), FakeControl()
-        async with mute.serving() as one, control.serving() as other:
-            async with running(make_agent(tmp_path, one, other)):
-                await mute.until(lambda: mute.beats)
-                mute.answers = False
-                await control.until(lambda: control.hellos)
+        async with (
+            mute.serving() as one,
+            control.serving() as other,
+            running(make_agent(tmp_path, one, other)),
+        ):
+            await mute.until(lambda: mute.beats)
+            mute.answers = False
+            await control.until(lambda: control.hellos)
 
     asyncio.run(story())
 

@@ -1,0 +1,141 @@
+"""The session on a clock moved by hand: when the lease ends, and what a late answer is worth."""
+
+import asyncio
+from contextlib import suppress
+from random import Random
+
+from roost.agent.agent import AgentSettings
+from roost.agent.compose import memory_agent
+from roost.agent.drivers.virtual import VirtualSettings
+from roost.agent.drivers.vmfiles import MemoryVMs
+from roost.agent.store import MemoryStore
+from roost.base.ids import IdSource
+from roost.wire.agentlink import Renewed
+from tests.unit.agent.fake_control import FakeControl, MemoryTransport, listing, vm
+from tests.unit.agent.hand_clock import HandClock
+
+
+class World:
+    """One agent in memory, its control plane, and the clock of both."""
+
+    def __init__(self) -> None:
+        self.clock = HandClock()
+        self.control = FakeControl(heartbeat_s=2.0, lease_s=10.0)
+        self.transport = MemoryTransport(self.control, self.clock)
+        self.vms, self.store = MemoryVMs(), MemoryStore("secret")
+        agent = memory_agent(
+            AgentSettings("host-1", ("memory",)),
+            VirtualSettings(boot_s=0.5, stop_s=0.5),
+            credential="secret",
+            clock=self.clock,
+            transport=self.transport,
+            random=Random(1),
+            ids=IdSource(self.clock.wall_ms, Random(1)),
+            vms=self.vms,
+            store=self.store,
+        )
+        self.task = asyncio.create_task(agent.run())
+
+    def state(self, vm_id: str = "vm-1") -> str | None:
+        found = self.vms.vms.get(vm_id)
+        return found and found.state
+
+    async def end(self) -> None:
+        self.task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.task
+        await self.transport.cut()
+        await self.clock.settle()
+
+
+def lease_counts_from_sending(seed: int) -> None:
+    """Renew late, by a random delay; the deadline stays where the heartbeat was sent."""
+
+    async def story() -> None:
+        world, late_s = World(), Random(seed).uniform(0.1, 1.5)
+        world.control.renews = False
+        await world.clock.settle()
+        sent_at = world.clock.now
+        await world.clock.pass_by(late_s)
+        world.control._push(Renewed(1))
+        await world.clock.settle()
+        assert world.store.lease() == sent_at + 10.0
+        await world.end()
+
+    asyncio.run(story())
+
+
+def test_a_lease_ends_so_long_after_its_heartbeat_was_sent_however_late_the_answer() -> None:
+    lease_counts_from_sending(1)
+
+
+def test_an_agent_that_is_cut_off_stops_what_may_run_elsewhere_at_the_deadline() -> None:
+    async def story() -> None:
+        world = World()
+        world.control.desired = listing(vm("vm-1", restart="elsewhere"), vm("vm-2"))
+        await world.clock.pass_by(5.0)
+        assert (world.state("vm-1"), world.state("vm-2")) == ("running", "running")
+        await world.transport.cut()
+        deadline = world.store.lease()
+        assert deadline is not None
+        await world.clock.pass_by(deadline - world.clock.now - 0.01)
+        assert world.state("vm-1") == "running"
+        await world.clock.pass_by(0.02)
+        assert (world.state("vm-1"), world.state("vm-2")) == ("stopped", "running")
+        await world.end()
+
+    asyncio.run(story())
+
+
+def test_after_a_gap_it_runs_again_only_with_a_list_that_came_after_the_renewal() -> None:
+    async def story() -> None:
+        world = World()
+        world.control.desired = listing(vm("vm-1", restart="elsewhere"))
+        await world.clock.pass_by(5.0)
+        await world.transport.cut()
+        await world.clock.pass_by(20.0)
+        assert world.state() == "stopped"
+        world.control.desired = listing()  # meanwhile it was started elsewhere
+        world.transport.up = True
+        await world.clock.pass_by(20.0)
+        assert world.state() == "stopped"
+        assert [held.id for held in world.control.reports[-1].held] == ["vm-1"]
+        world.control.order(vm("vm-1", 2, restart="elsewhere"))
+        await world.clock.pass_by(5.0)
+        assert world.state() == "running"
+        await world.end()
+
+    asyncio.run(story())
+
+
+def test_a_full_report_goes_out_from_time_to_time() -> None:
+    async def story() -> None:
+        world = World()
+        world.control.welcome.full_list_s = 60.0
+        await world.clock.pass_by(200.0)
+        assert sum(report.full for report in world.control.reports) == 4
+        await world.end()
+
+    asyncio.run(story())
+
+
+def test_heartbeats_go_on_while_the_driver_hangs() -> None:
+    async def story() -> None:
+        world = World()
+        await world.clock.pass_by(1.0)
+        world.control.order(vm("vm-1"))
+        before = len(world.control.beats)
+        world.vms.all = _hang(world.clock)  # type: ignore[method-assign]
+        world.vms.get = _hang(world.clock)  # type: ignore[method-assign]
+        await world.clock.pass_by(60.0)
+        assert len(world.control.beats) >= before + 29
+        await world.end()
+
+    asyncio.run(story())
+
+
+def _hang(clock: HandClock):
+    async def hang(*_: object) -> None:
+        await clock.sleep(1e9)
+
+    return hang
