@@ -9,6 +9,7 @@ import contextlib
 import gc
 import ipaddress
 import logging
+import resource
 import shlex
 import signal
 import sys
@@ -65,8 +66,16 @@ def run_server(options: ServeOptions) -> None:
     # The writer thread needs Python's lock for an instant after every statement; with the usual
     # 5 ms that it may have to wait for a busy event loop, a commit would take ten times as long.
     sys.setswitchinterval(0.0005)
+    raise_file_limit()
     with contextlib.suppress(KeyboardInterrupt):
         uvloop.run(_serve(options))
+
+
+def raise_file_limit() -> None:
+    """Allow as many open files as the machine does: every agent keeps a connection open."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _serve(options: ServeOptions) -> None:
