@@ -19,7 +19,7 @@ MOST_S = 300
 
 def test_a_live_control_plane_does_what_its_document_says(site: Site) -> None:
     server = site.serve(log_level="warning")
-    site.hosts("host", server, count=3, max_destroy=1000)
+    site.hosts("host", server, count=3, cpu="100000", memory="256TiB", disk="256TiB")
     config = site.folder / "schemathesis.toml"
     config.write_text(CONFIG)
     with site.client(server) as client:
@@ -40,6 +40,7 @@ def test_a_live_control_plane_does_what_its_document_says(site: Site) -> None:
         )
         assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
         kinds = Counter(event.kind for event in client.list_events(limit=1000).events)
-        assert kinds["vm.created"] > 5, "it never got through"
+        changed = {"vm.delete_asked", "host.cordoned", "project.created", "token.created"}
+        assert kinds.keys() >= changed, f"it never got through: {kinds}"
     assert "Traceback" not in server.log(), server.log()[-4000:]
     site.doctor(server)

@@ -9,7 +9,8 @@ be read is full.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from roost.agent.drivers.base import LocalVM
+from roost.agent.drivers.base import DriverError, LocalVM
+from roost.agent.store import Record
 from roost.wire.agentlink import AmountInfo, DesiredVM, Inventory
 
 Amounts = dict[str, int]
@@ -110,3 +111,41 @@ class Books:
             return Shortfall(name, growth, None)
         free = capacity - sum(each.get(name, 0) for each in committed)
         return Shortfall(name, growth, free) if growth > free else None
+
+
+class Room:
+    """The books together with all that takes room here: what is shown, recorded and claimed.
+
+    A claim holds from before a step begins until it is seen what the step has left behind, so that
+    two starts side by side never count on the same room.
+    """
+
+    def __init__(self, local: Mapping[str, LocalVM], records: Mapping[str, Record]) -> None:
+        self.books = Books(None)
+        self._local = local
+        self._records = records
+        self._claims: dict[str, Amounts] = {}
+
+    def claim(self, vm: DesiredVM) -> None:
+        """Claim the room for a VM, or raise with what is missing."""
+        if short := self.books.shortfalls(vm, self.committed()):
+            message = f"no room here: {'; '.join(map(str, short))}"
+            raise DriverError("capacity", "insufficient_resources", message)
+        if taken := self.books.devices_taken(vm, self._local.values()):
+            raise DriverError("capacity", "device_taken", f"devices {taken} are not free here")
+        self._claims[vm.id] = amounts_of(vm)
+
+    def release(self, vm_id: str) -> None:
+        """Drop a claim: what it stood for is seen now, or is gone."""
+        self._claims.pop(vm_id, None)
+
+    def committed(self) -> dict[str, Amounts]:
+        """Return what every VM here takes, the largest of what is known of it."""
+        committed = {}
+        for vm_id in self._local.keys() | self._claims.keys():
+            local, record = self._local.get(vm_id), self._records.get(vm_id)
+            amounts = amounts_of(local) if local else {}
+            if record and local and local.state != "moved":
+                amounts = larger(amounts, record.amounts)
+            committed[vm_id] = larger(amounts, self._claims.get(vm_id, {}))
+        return committed

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from roost.agent import sightings
-from roost.agent.admission import Amounts, Books, amounts_of, larger
+from roost.agent.admission import Books, Room, amounts_of
 from roost.agent.budget import Budgets, Calls, Stuck
 from roost.agent.converge import (
     EXECUTING_STEPS,
@@ -86,12 +86,11 @@ class Keeper:
         self._calls = Calls(clock)
         self._lanes = Lanes(self._take_turn, clock=clock, random=random, back_off=settings.back_off)
         self._teardown = TeardownGuard(settings.max_destroy)
-        self._books = Books(None)
         self._desired: DesiredList | None = None
         self._unsaved = asyncio.Event()
         self._records: dict[str, Record] = {}
         self._local: dict[str, LocalVM] = {}
-        self._claims: dict[str, Amounts] = {}  # of steps under way
+        self._room = Room(self._local, self._records)
         self._doing: dict[str, Step] = {}
         self._granted: set[str] = set()
         self._stuck: dict[str, asyncio.Task[Any]] = {}
@@ -101,13 +100,13 @@ class Keeper:
 
     def open(self) -> None:
         """Read what an earlier life of this agent has left."""
-        self._records = {record.id: record for record in self._store.records()}
+        self._records.update({record.id: record for record in self._store.records()})
         stored = self._store.desired()
         self._desired = DesiredList.read(stored) if stored else None
 
     def use_inventory(self, inventory: Inventory | None) -> None:
         """Take the host's capacity; None: unknown, so it is full."""
-        self._books = Books(inventory)
+        self._room.books = Books(inventory)
         self._lanes.room_appeared()
 
     def take_list(self, desired: Desired) -> bool:
@@ -128,7 +127,7 @@ class Keeper:
     def fence(self) -> None:
         """Stop at once, whatever else goes on, all that may run elsewhere: the lease is over."""
         self.confirmed = False
-        for vm_id in self._movable():
+        for vm_id in sorted(self._movable()):
             self._calls.interrupt(vm_id)
             self._lanes.wake(vm_id, self._order_key(vm_id), now=True)
             if vm_id in self._stuck and vm_id not in self._cuts:
@@ -145,7 +144,7 @@ class Keeper:
         self.known = listed is not None
         if listed is not None:
             here = {vm.id: vm for vm in listed}
-            for vm_id in here.keys() | idle:
+            for vm_id in sorted(here.keys() | idle):
                 # A lane that worked meanwhile has looked later than this list.
                 unseen = vm_id not in self._local
                 if (unseen or vm_id in idle) and self._lanes.is_idle(vm_id):
@@ -229,7 +228,7 @@ class Keeper:
                 self._doing.get(vm_id),
                 self._lanes.failure(vm_id),
             )
-            for vm_id in ids
+            for vm_id in sorted(ids)
         }
         return {vm_id: seen for vm_id, seen in found.items() if seen is not None}
 
@@ -259,7 +258,7 @@ class Keeper:
             return
         self._judge()
         ids = self._local.keys() | (self._desired.ids() if self._desired else set())
-        for vm_id in ids:
+        for vm_id in sorted(ids):  # in one order, so that a simulation repeats itself
             step = self._next_step(vm_id)
             if step is None or (step.kind == "destroy" and vm_id not in self._granted):
                 continue
@@ -351,7 +350,10 @@ class Keeper:
         if step.kind == "destroy" and vm_id not in self._granted:
             return "done"
         if step.kind in TAKING and isinstance(order, DesiredVM):
-            self._admit(order)
+            if not self.known:
+                message = "the driver does not tell what is here"
+                return Failure(order.generation, "capacity", "unknown_host", message)
+            self._room.claim(order)
         self._doing[vm_id] = step
         self.changed.set()
         try:
@@ -406,28 +408,6 @@ class Keeper:
             del self._records[vm_id]
             await self._store.forget_record(vm_id)
 
-    def _admit(self, vm: DesiredVM) -> None:
-        """Claim the room for a VM, or raise with what is missing."""
-        if not self.known:
-            raise DriverError("capacity", "unknown_host", "the driver does not tell what is here")
-        if short := self._books.shortfalls(vm, self._committed()):
-            message = f"no room here: {'; '.join(map(str, short))}"
-            raise DriverError("capacity", "insufficient_resources", message)
-        if taken := self._books.devices_taken(vm, self._local.values()):
-            raise DriverError("capacity", "device_taken", f"devices {taken} are not free here")
-        self._claims[vm.id] = amounts_of(vm)
-
-    def _committed(self) -> dict[str, Amounts]:
-        """Return what every VM here takes: the larger of what is shown, recorded and claimed."""
-        committed = {}
-        for vm_id in self._local.keys() | self._claims.keys():
-            local, record = self._local.get(vm_id), self._records.get(vm_id)
-            amounts = amounts_of(local) if local else {}
-            if record and local and local.state != "moved":
-                amounts = larger(amounts, record.amounts)
-            committed[vm_id] = larger(amounts, self._claims.get(vm_id, {}))
-        return committed
-
     async def _look(self, vm_id: str) -> None:
         self._see(vm_id, await self._ask(f"look at {vm_id}", self._driver.look(vm_id)))
 
@@ -438,7 +418,7 @@ class Keeper:
         except DriverError as error:
             log.warning("cannot see what became of %s: %s", vm_id, error.message)
         else:
-            self._claims.pop(vm_id, None)
+            self._room.release(vm_id)
 
     def _see(self, vm_id: str, vm: LocalVM | None) -> None:
         if vm == self._local.get(vm_id):

@@ -192,6 +192,8 @@ class Admit:
         if who.role == "viewer":
             raise Forbidden("a viewer cannot create VMs")
         strategy = strategy_named(body.strategy or self._roster.engine.default_strategy)
+        # First, so that a body with a mistake in it defines no groups.
+        demand, constraints = demand_of(body.demand), constraints_of(body.constraints)
         groups: tuple[str, ...] = ()
         if body.groups or body.affinity or body.labels:
             groups = await self._grouping.groups_for(body, who.name)
@@ -200,8 +202,8 @@ class Admit:
             who.name,
             PlaceRequest(
                 body.name,
-                demand_of(body.demand),
-                constraints_of(body.constraints),
+                demand,
+                constraints,
                 groups,
                 strategy.name,
                 None,

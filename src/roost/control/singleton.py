@@ -57,8 +57,8 @@ class Singleton:
         query = select(leases).where(leases.c.name == self.name).with_for_update()
         found = tx.row(query)
         if found is None:
-            mine = {"name": self.name, "holder": self.holder}
-            if tx.connection.execute(_INSERT, mine).rowcount == 1:
+            row = {"name": self.name, "holder": self.holder}
+            if tx.connection.execute(_INSERT, row).rowcount == 1:
                 return 1
             found = tx.row(query)  # another process was first, just now
             assert found is not None

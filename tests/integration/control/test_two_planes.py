@@ -153,8 +153,7 @@ def test_the_same_key_on_both_makes_one_vm(postgres_url: str) -> None:
         await two.plane.follower.catch_up()
         body = body_of("web")
         asked = [
-            rig.plane.admit.create(body, OPERATOR, "k", digest_of(body))
-            for rig in (one, two) * 5
+            rig.plane.admit.create(body, OPERATOR, "k", digest_of(body)) for rig in (one, two) * 5
         ]
         found = await asyncio.gather(*asked)
         assert len({each.vm.id for each in found}) == 1
@@ -288,9 +287,7 @@ async def act(rig: Rig, what: str, number: int, at: int) -> None:
             rules = [rule] if number % 2 else []
             await rig.create(vm, labels={"app": "db"}, affinity=rules)
         case "batch" | "atomic":
-            body = CreateVMs(
-                vms=[body_of(f"b{at}-{n}") for n in range(3)], atomic=what == "atomic"
-            )
+            body = CreateVMs(vms=[body_of(f"b{at}-{n}") for n in range(3)], atomic=what == "atomic")
             await plane.admit.create_many(body, OPERATOR, None, digest_of(body))
         case "delete":
             await plane.vms.delete(vm, None, OPERATOR)

@@ -280,7 +280,7 @@ class Control:
         if not targets:
             return
         grave = Tombstone(state.order.id, state.order.generation + 1)
-        for old in {state.host, state.target} - {""}:
+        for old in sorted({state.host, state.target} - {""}):
             self._put(old, state.order.id, grave)
         state.order = vm(
             state.order.id,

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from roost.agent import converge, keeper
+from roost.agent.admission import Room
 from roost.agent.budget import Calls
 from roost.agent.converge import Leased, Step
 from roost.agent.drivers import virtual
@@ -18,10 +19,13 @@ from roost.agent.lanes import Lanes
 from roost.agent.lease import Lease
 from roost.agent.memoryguard import MemoryGuard
 from roost.agent.session import Session
+from roost.agent.teardown import TeardownGuard
 from roost.wire.agentlink import DesiredVM, Tombstone
 from tests.unit.agent.fleet import one_copy_executes
 from tests.unit.agent.one_host import one_host_converges
+from tests.unit.agent.test_keeper import mass_destruction_is_held_back
 from tests.unit.agent.test_session_clock import lease_counts_from_sending
+from tests.unit.agent.test_virtual import guarded_boot_stays_stopped
 
 Patch = pytest.MonkeyPatch
 
@@ -110,13 +114,13 @@ def _(patch: Patch) -> None:
 @broken(converges)
 def _(patch: Patch) -> None:
     """room is not claimed while a start is under way"""
-    real = Keeper._admit
+    real = Room.claim
 
-    def admit(self, vm):
+    def claim(self, vm):
         real(self, vm)
         self._claims.clear()
 
-    patch.setattr(Keeper, "_admit", admit)
+    patch.setattr(Room, "claim", claim)
 
 
 @broken(converges)
@@ -170,6 +174,12 @@ def _(patch: Patch) -> None:
         return await real(self, 1e9, what, call, vm_id)
 
     patch.setattr(Calls, "within", within)
+
+
+@broken(mass_destruction_is_held_back)
+def _(patch: Patch) -> None:
+    """every tombstone is carried out at once"""
+    patch.setattr(TeardownGuard, "judge", lambda self, wanted, known, now: set(wanted))
 
 
 # Many hosts
@@ -248,7 +258,7 @@ def _(patch: Patch) -> None:
     patch.setattr(keeper.sightings, "sighting", sighting)
 
 
-@broken(one_copy)
+@broken(guarded_boot_stays_stopped)
 def _(patch: Patch) -> None:
     """a start goes on although the guard has stopped the VM meanwhile"""
 
@@ -256,8 +266,6 @@ def _(patch: Patch) -> None:
         return lambda here: after
 
     patch.setattr(virtual, "_from", forced)
-    patch.setattr(Keeper, "fence", lambda self: None)
-    patch.setattr(Keeper, "is_fenced", lambda self: True)
 
 
 # The tests
