@@ -13,7 +13,7 @@ from tests.system.processes import Site, small
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = 20 if os.environ.get("ROOST_LONG") else 2
+EXAMPLES = 20 if os.environ.get("ROOST_LONG") else 1
 MOST_S = 300
 
 

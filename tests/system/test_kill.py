@@ -63,7 +63,7 @@ def test_the_control_plane_is_killed_again_and_again(site: Site, database_url: s
     agents = site.hosts("host", server, count=4, cpu="200", max_destroy=1000)
     random = Random(SEED)
     with Load(lambda: [site.async_client(server, patience_s=300)], seed=SEED, pause_s=0.01) as load:
-        for _ in range(20 if LONG else 3):
+        for _ in range(20 if LONG else 2):
             threading.Event().wait(random.uniform(0.1, 1.0))
             server.kill()
             server = site.serve_again(server)

@@ -43,7 +43,7 @@ async def join(
             if response.status_code == 401:
                 raise Unauthorized(
                     f"the join token was not accepted; {trouble}",
-                    hint="Maybe it was used already or has expired: roost host join-token",
+                    hint="Maybe it was used already or has expired: roost token join",
                 )
             if 400 <= response.status_code < 500:
                 raise Forbidden(f"host {host!r} may not join; {trouble}")

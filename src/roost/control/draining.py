@@ -4,8 +4,10 @@ import logging
 
 from sqlalchemy import Connection, select
 
+from roost.base.clock import Clock
 from roost.base.errors import Conflict, NotFound, Unavailable
 from roost.control.finding import relock
+from roost.control.liveness import Timers
 from roost.control.moving import Moving, abandon_move
 from roost.control.placing import Lost
 from roost.control.roster import HostEntry, Roster
@@ -22,9 +24,18 @@ log = logging.getLogger("roost.drain")
 class Drain:
     """Moves VMs off draining hosts, and gives up moves whose target is lost."""
 
-    def __init__(self, store: Store, roster: Roster, moving: Moving, singleton: Singleton) -> None:
+    def __init__(
+        self,
+        store: Store,
+        roster: Roster,
+        moving: Moving,
+        singleton: Singleton,
+        clock: Clock,
+        timers: Timers,
+    ) -> None:
         self._store, self._roster, self._moving = store, roster, moving
-        self._singleton = singleton
+        self._singleton, self._clock, self._timers = singleton, clock, timers
+        self._preparing: dict[tuple[str, int], float] = {}  # since when a move waits to begin
 
     async def look(self) -> None:
         """Begin the next move of every draining host."""
@@ -32,6 +43,7 @@ class Drain:
             if entry.row.admin == "draining" and entry.row.health == "online":
                 await self._next(entry)
         await self._abandon_lost()
+        await self._abandon_late()
 
     async def _next(self, entry: HostEntry) -> None:
         def question(connection: Connection) -> list[VMRow]:
@@ -71,10 +83,28 @@ class Drain:
         waiting = await self._store.read(lambda c: list(c.execute(query).scalars()))
         for vm_id in waiting:
             try:
-                await self._store.write(lambda tx: self._abandon(tx, vm_id))  # noqa: B023
+                await self._give_up(vm_id, "its target is offline")
             except (Conflict, NotFound, Lost):
                 continue
 
-    def _abandon(self, tx: Tx, vm_id: str) -> None:
-        self._singleton.check(tx)
-        abandon_move(tx, relock(tx, vm_id), "its target is offline")
+    async def _abandon_late(self) -> None:
+        """Give up moves whose target does not get ready within its time."""
+        query = select(vms.c.id, vms.c.generation).where(vms.c.phase == "preparing")
+        found = await self._store.read(
+            lambda connection: [(row.id, row.generation) for row in connection.execute(query)]
+        )
+        now = self._clock.monotonic()
+        self._preparing = {key: self._preparing.get(key, now) for key in found}
+        for (vm_id, _), since in self._preparing.items():
+            if now - since >= self._timers.move_s:
+                try:
+                    await self._give_up(vm_id, "its target did not get ready in time")
+                except (Conflict, NotFound, Lost):
+                    continue
+
+    async def _give_up(self, vm_id: str, why: str) -> None:
+        def change(tx: Tx) -> None:
+            self._singleton.check(tx)
+            abandon_move(tx, relock(tx, vm_id), why)
+
+        await self._store.write(change)

@@ -41,6 +41,9 @@ from roost.wire.bodies import (
 from roost.wire.queries import HostQuery
 from roost.wire.translate import ADMINS, HEALTHS
 
+#: VMs of a drain that are explained; a host may have hundreds that are stuck for one reason.
+_MOST_BLOCKED = 20
+
 
 class Hosts:
     """Hosts as operators see them."""
@@ -174,16 +177,23 @@ class Hosts:
         rows = await self._store.read(question)
         moving = next((vm.name for vm in rows if vm.phase), None)
         blocked: list[dict[str, Any]] = []
+        stuck = True  # as far as was looked: nothing that is left can go
         for vm in rows:
-            if vm.phase or vm.desired == "absent" or len(blocked) == 20:
+            if vm.phase or vm.desired == "absent":
+                stuck = False
                 continue
-            found = find_host(self._roster, vm, never=(name,))
+            if len(blocked) == _MOST_BLOCKED and not stuck:
+                break
+            explain = len(blocked) < _MOST_BLOCKED
+            found = find_host(self._roster, vm, never=(name,), explain=explain)
             if isinstance(found, Rejection):
                 blocked.append({"vm": vm.name, "id": vm.id, "rejection": rejection_json(found)})
+            elif found is not None:
+                stuck = False
         state = entry.row.admin
         if state == "draining" and not rows:
             state = "empty"
-        elif state == "draining" and blocked and moving is None and len(blocked) == len(rows):
+        elif state == "draining" and stuck:
             state = "blocked"
         return DrainBody(host=name, state=state, left=len(rows), moving=moving, blocked=blocked)
 

@@ -20,11 +20,11 @@ from sqlalchemy import bindparam, select, update
 
 from roost.base.clock import Clock
 from roost.base.errors import Unavailable
-from roost.control.burying import bury, clear_tombstone, destroyed_since
+from roost.control.burying import bury, clear_tombstone, destroyed_since, order_grave
 from roost.control.moving import abandon_move, begin_sending, finish_move, switch_over
 from roost.control.refusing import is_refused, send_elsewhere
 from roost.control.resizing import settle_resize
-from roost.ledger.rows import VMRow
+from roost.ledger.rows import Changes, VMRow
 from roost.ledger.store import Store
 from roost.ledger.tables import hosts, samples, vms
 from roost.ledger.transaction import Tx, row_json
@@ -189,14 +189,30 @@ def _take(tx: Tx, host: int, seen: SeenVM) -> None:
             clear_tombstone(tx, seen.id, host, seen.generation)
         return
     vm = VMRow(**found)
-    if seen.generation > vm.generation:
-        return  # nobody asked for that; the next list will say what is wanted
+    if seen.generation > vm.generation and seen.seen != "absent":
+        if host == vm.host and not vm.phase:
+            _overtake(tx, vm, seen)
+        return
     if host == vm.host:
         _take_from_host(tx, vm, seen)
     elif host == vm.target:
         _take_from_target(tx, vm, seen)
     elif seen.seen == "absent":
         clear_tombstone(tx, seen.id, host, seen.generation)
+
+
+def _overtake(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
+    """A host is ahead of the ledger: an old database was restored. Orders must count again.
+
+    An agent drops orders older than what it has carried out; so the VM's generation moves past it.
+    """
+    row = tx.update(vms, vms.c.id == vm.id, generation=seen.generation + 1)
+    assert row is not None
+    changes: Changes = {"vms": {vm.id: row}}
+    if vm.desired == "absent" and vm.host is not None:
+        order_grave(tx, VMRow(**row), vm.host, changes)
+    note = f"its host has generation {seen.generation}, the ledger had {vm.generation}"
+    tx.event("vm.overtaken", f"vm/{vm.id}", changes, project=vm.project, note=note)
 
 
 def _take_from_host(tx: Tx, vm: VMRow, seen: SeenVM) -> None:

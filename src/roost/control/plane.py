@@ -97,7 +97,7 @@ class Plane:
         self._queue = Queue(
             store, self.roster, placing, clock, self._keeper, patience_s=settings.patience_s
         )
-        self._drain = Drain(store, self.roster, moving, self._keeper)
+        self._drain = Drain(store, self.roster, moving, self._keeper, clock, timers)
         self._status = "loading the fleet"
         self._tasks: list[asyncio.Task[None]] = []
 

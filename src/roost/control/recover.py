@@ -12,6 +12,7 @@ renewal quotes the epoch: either the renewal is in the ledger first and the host
 the host is fenced first and the renewal is refused.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -55,6 +56,7 @@ class Recover:
         self._store, self._roster, self._placing = store, roster, placing
         self._watcher, self._timers, self._singleton = watcher, timers, singleton
         self._command = command
+        self._commands: dict[int, tuple[int, asyncio.Future[bool]]] = {}
 
     async def look(self) -> None:
         """Fence what can be fenced, and give a home to what may have one."""
@@ -77,8 +79,22 @@ class Recover:
                 proof = f"no renewal for {silence.silent_s:.1f} s of {needed:.1f} s needed"
                 await self._fence(entry, "lease", proof, silence.evidence)
                 return
-        if self._command is not None and await self._command(entry.name):
-            await self._fence(entry, "command", "the fence command succeeded", silence.evidence)
+        if self._command is not None:
+            await self._fence_by_command(entry, silence.evidence, self._command)
+
+    async def _fence_by_command(
+        self, entry: HostEntry, evidence: int, command: FenceCommand
+    ) -> None:
+        """Run the command beside everything else; it proves what was seen before it began."""
+        known = self._commands.get(entry.number)
+        if known is not None and not known[1].done():
+            return
+        if known is not None:
+            seen, task = self._commands.pop(entry.number)
+            if not task.cancelled() and task.exception() is None and task.result():
+                await self._fence(entry, "command", "the fence command succeeded", seen)
+                return
+        self._commands[entry.number] = (evidence, asyncio.ensure_future(command(entry.name)))
 
     async def _fence(self, entry: HostEntry, method: str, proof: str, evidence: int) -> None:
         def change(tx: Tx) -> None:
