@@ -95,6 +95,7 @@ class Recover:
                 await self._fence(entry, "command", "the fence command succeeded", seen)
                 return
         self._commands[entry.number] = (evidence, asyncio.ensure_future(command(entry.name)))
+        await asyncio.sleep(0)  # let it begin
 
     async def _fence(self, entry: HostEntry, method: str, proof: str, evidence: int) -> None:
         def change(tx: Tx) -> None:

@@ -7,7 +7,7 @@ placed on the host as it was before then lose and are placed again.
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import or_, select, update
+from sqlalchemy import select, update
 
 from roost.base.errors import Conflict, InvalidRequest, NotFound
 from roost.ledger.rows import Changes, HostRow
@@ -75,13 +75,14 @@ def register(tx: Tx, hello: Hello) -> Registered:
 
 
 def _astray(tx: Tx, hello: Hello, number: int) -> list[str]:
-    """Return the VMs that run on a host and are not on its list any more."""
+    """Return the VMs that run on a host and belong to another by now, or will.
+
+    One that is in the ledger no more runs nowhere else; it is held, or its tombstone waits.
+    """
     going = {vm.id for vm in hello.vms if vm.seen in _GOING}
     going |= {vm.id for vm in hello.held if vm.seen in _GOING}
-    query = select(vms.c.id).where(
-        or_(vms.c.host == number, vms.c.target == number), vms.c.desired != "absent"
-    )
-    return sorted(going - {row["id"] for row in tx.rows(query)})
+    query = select(vms.c.id, vms.c.host, vms.c.target).where(vms.c.id.in_(going))
+    return sorted(row["id"] for row in tx.rows(query) if number not in (row["host"], row["target"]))
 
 
 def _enter(tx: Tx, hello: Hello, spec: HostSpec, inventory: str) -> HostRow:
