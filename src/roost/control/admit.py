@@ -391,7 +391,7 @@ class Admit:
 
     def _place_all(self, asks: list[Ask]) -> None:
         """Place many at once; they are named by claim in the fleet, by name to their owners."""
-        requests = [replace(ask.request, name=f"{ask.vm_id}:run") for ask in asks]
+        requests = [_named_by_claim(ask) for ask in asks]
         names = {request.name: ask.request for request, ask in zip(requests, asks, strict=True)}
         answers = self._roster.engine.place_batch(
             requests, lambda request: self._reject(names[request.name])
@@ -546,7 +546,7 @@ class Admit:
         async with self._placing:
             await self._idle.wait()
             for _ in range(MOST_TRIES):
-                requests = [replace(ask.request, name=f"{ask.vm_id}:run") for ask in asks]
+                requests = [_named_by_claim(ask) for ask in asks]
                 answer = place_group(self._roster.engine, requests)
                 if answer.rejection is not None:
                     await self._find_keys(asks)
@@ -556,9 +556,7 @@ class Admit:
                     named = next(ask for ask in asks if f"{ask.vm_id}:run" == refused)
                     raise no_fit(replace(answer.rejection, vm=named.request.name))
                 for ask, placement in zip(asks, answer.placements, strict=True):
-                    self._roster.engine.commit(
-                        replace(ask.request, name=f"{ask.vm_id}:run"), placement
-                    )
+                    self._roster.engine.commit(_named_by_claim(ask), placement)
                     ask.placement = placement._replace(vm=ask.request.name)
                     ask.charged = True
                     self._note_generations(ask)
@@ -616,6 +614,21 @@ class Admit:
                 queued += 1
         failed = len(results) - created - queued
         return BatchBody(results=results, created=created, queued=queued, failed=failed)
+
+
+def _named_by_claim(ask: Ask) -> PlaceRequest:
+    """Return the request under the name that its claim has in the fleet."""
+    r = ask.request  # written out: dataclasses.replace takes three times as long
+    return PlaceRequest(
+        f"{ask.vm_id}:run",
+        r.demand,
+        r.constraints,
+        r.groups,
+        r.strategy,
+        r.seed,
+        r.priority,
+        r.project,
+    )
 
 
 def _all_replayed(asks: list[Ask]) -> bool:

@@ -10,7 +10,7 @@ from roost.control.roster import Roster, asked_of
 from roost.ledger.rows import VMRow
 from roost.model.flow import Placement, Rejection
 from roost.placement.explain import Explanation
-from roost.wire.answers import explanation_json, placement_json, rejection_json
+from roost.wire.answers import explanation_json, rejection_json
 from roost.wire.bodies import (
     AmountsBody,
     CreateVM,
@@ -80,7 +80,7 @@ def explanation_body(explanation: Explanation, hosts: Sequence[str]) -> Explanat
 
 def placement_text(placement: Placement) -> str:
     """Write a placement for the ledger."""
-    return _encode({**placement_json(placement)}).decode()
+    return _encode(placement_body(placement)).decode()
 
 
 def rejection_text(rejection: RejectionBody) -> str:

@@ -10,15 +10,19 @@ from when it *sent* the heartbeat whose number `renewed` returns.
 """
 
 from hashlib import blake2b
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 PROTOCOL = 1
 
 #: Largest message that either side accepts.
 MOST_BYTES = 16 * 2**20
+
+#: What an agent counts: no ledger stores more, and one agent's nonsense must not stop the others.
+Count = Annotated[int, Meta(ge=-(2**62), le=2**62)]
+Seconds = Annotated[float, Meta(ge=0.0, le=1e9)]
 
 Power = Literal["running", "stopped"]
 #: run: this host runs it. incoming: get ready to receive it. outgoing: send it to `peer`.
@@ -115,7 +119,7 @@ class SeenVM(Struct, omit_defaults=True):
     """What an agent sees of one VM, and the generation it has acted upon."""
 
     id: str
-    generation: int
+    generation: Count
     seen: Seen
     code: str = ""
     message: str = ""
@@ -146,7 +150,7 @@ class Hello(Struct, tag="hello", omit_defaults=True):
     digest: str = ""  # of the desired list it has on disk
     vms: list[SeenVM] = []
     held: list[HeldVM] = []
-    guard_stop_s: float | None = None  # a fence guard runs and needs at most so long to stop VMs
+    guard_stop_s: Seconds | None = None  # a fence guard runs and needs at most so long to stop VMs
 
 
 class Heartbeat(Struct, tag="heartbeat", omit_defaults=True):
@@ -154,7 +158,7 @@ class Heartbeat(Struct, tag="heartbeat", omit_defaults=True):
 
     number: int
     digest: str = ""
-    guard_stop_s: float | None = None
+    guard_stop_s: Seconds | None = None
 
 
 class Report(Struct, tag="report", omit_defaults=True):
@@ -170,10 +174,10 @@ class SampleInfo(Struct, omit_defaults=True):
     """One reading of one VM, or of the host when `vm` is empty."""
 
     vm: str
-    at_ms: int
-    cpu_milli: int
-    memory_bytes: int
-    disk_bytes: int = 0
+    at_ms: Count
+    cpu_milli: Count
+    memory_bytes: Count
+    disk_bytes: Count = 0
 
 
 class Samples(Struct, tag="samples"):

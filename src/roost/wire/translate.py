@@ -130,7 +130,12 @@ def scope_named(name: str) -> Scope:
 
 def resource_of(info: AmountInfo) -> Resource:
     """Return one resource of a host."""
-    return Resource(info.total, info.reserve, info.ratio_milli)
+    return _resource(info.total, info.reserve, info.ratio_milli)
+
+
+@lru_cache(maxsize=4096)  # fleets are made of a few kinds of hosts
+def _resource(total: int | None, reserve: int, ratio_milli: int) -> Resource:
+    return Resource(total, reserve, ratio_milli)
 
 
 def host_spec(
