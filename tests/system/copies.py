@@ -53,11 +53,15 @@ class OneCopy:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._stop.set()
-        self._thread.join()
+        self.stop()
         if error is None:
             assert not self.doubles, self.doubles
             assert self.looks > 100, "it hardly looked"
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._stop.set()
+        self._thread.join()
 
     def _watch(self) -> None:
         while not self._stop.wait(0.001) and len(self.doubles) < 10:

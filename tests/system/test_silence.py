@@ -13,10 +13,10 @@ pytestmark = pytest.mark.slow
 
 
 def start(
-    site: Site, *guarded: str, plain: tuple[str, ...] = ()
+    site: Site, *guarded: str, plain: tuple[str, ...] = (), **options: object
 ) -> tuple[Server, dict[str, Hosts]]:
     """Start a control plane with short timers and one agent process per host."""
-    server = site.serve(**QUICK)
+    server = site.serve(**QUICK, **options)
     agents = {name: site.hosts(name, server, wait=False, fence_guard=True) for name in guarded}
     agents |= {name: site.hosts(name, server, wait=False) for name in plain}
     with site.client(server) as client:
@@ -132,6 +132,30 @@ def test_killed_hosts_with_and_without_a_guard(site: Site) -> None:
             eventually("one is left", lambda: copies(hosts, vm.id) == {"spare": "running"})  # noqa: B023
         eventually("it is known again", lambda: running(client, stays.id, "guarded"))
         assert copies(hosts, stays.id) == {"guarded": "running"}
+    site.doctor(server)
+
+
+def test_a_fence_command_is_believed_and_a_lie_is_seen(site: Site) -> None:
+    asked = site.folder / "asked"
+    command = site.folder / "fence"
+    command.write_text(f'#!/bin/sh\necho "$1" >> {asked}\n')
+    command.chmod(0o755)
+    server, agents = start(site, plain=("one", "two"), fence_command=command)
+    hosts = site.folder / "hosts"
+    with site.client(server) as client:
+        movable = run_on(client, "one", "movable", "elsewhere")
+        with OneCopy(hosts) as watch:
+            agents["one"].kill()
+            eventually("it is recovered", lambda: running(client, movable.id, "two"))
+            assert client.get_host("one").fenced == "command"
+            assert_proof_came_first(client, movable.id)
+            assert set(asked.read_text().split()) == {"one"}
+            # The command only said that the host is off: its VM ran on, and the watch says so.
+            eventually("two copies are seen", lambda: watch.doubles)
+            watch.stop()
+            watch.doubles.clear()
+        agents["one"] = site.hosts_again(agents["one"])
+        eventually("one is left", lambda: copies(hosts, movable.id) == {"two": "running"})
     site.doctor(server)
 
 

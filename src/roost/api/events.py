@@ -1,10 +1,16 @@
 """Events over HTTP: a page of them, or a stream that goes on."""
 
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+from roost.api import guard
 from roost.api.answers import Reply, body
 from roost.api.calls import Call
 from roost.api.errors import Malformed
 from roost.api.queries import MOST_SEQUENCE, ListEvents
 from roost.api.sse import EventStream
+from roost.wire.bodies import EventBody
 
 
 async def list_events(call: Call[None, ListEvents]) -> Reply:
@@ -13,9 +19,16 @@ async def list_events(call: Call[None, ListEvents]) -> Reply:
     if b"text/event-stream" not in call.headers.get(b"accept", b""):
         return body(200, await call.plane.events.page(since, call.query.limit, call.who))
     since = max(since, _last_event_id(call.headers.get(b"last-event-id")))
-    return EventStream(
-        call.plane.events.follow(since, call.who), call.site.clock, call.site.stopping
-    )
+    return EventStream(_follow(call, since), call.site.clock, call.site.stopping)
+
+
+async def _follow(call: Call[None, ListEvents], since: int) -> AsyncIterator[EventBody]:
+    """Yield events for as long as the token is good: a stream must not outlive it."""
+    events: Any = call.plane.events.follow(since, call.who)
+    async with aclosing(events):
+        async for event in events:
+            await guard.principal(call.plane.access, call.token)
+            yield event
 
 
 def _last_event_id(header: bytes | None) -> int:

@@ -139,11 +139,9 @@ async def start(
     serving = asyncio.create_task(server.serve(sockets=[socket]))
     try:
         await server.wait_up()
-        token = await plane.access.ensure_admin()
-        if token is not None:
-            write_secret(options.data / "admin-token", token)
+        token_file = options.data / "admin-token"
+        token = await plane.access.ensure_admin(lambda text: write_secret(token_file, text))
         if options.context is not None:
-            token_file = options.data / "admin-token"
             write_context(options.context, server.url, token_file, options.tls_cert)
         await plane.start(_warm if warm else None)
     except BaseException:

@@ -107,6 +107,11 @@ def serve(
             "not in this order",
             hint="Maybe --heartbeat-s 5 --suspect-s 15 --offline-s 60.",
         )
+    if lease_s <= heartbeat_s:
+        raise InvalidRequest(
+            f"a lease of {lease_s:g} s ends before the next heartbeat, {heartbeat_s:g} s later",
+            hint="Maybe --lease-s 60; several heartbeats must fit.",
+        )
     if strategy is not None:
         from roost.placement.strategies import strategy_named
 

@@ -7,7 +7,7 @@ they do not exist: a flood of bad tokens costs neither a query each nor memory w
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from hmac import compare_digest
@@ -215,8 +215,12 @@ class Access:
 
         await self._store.write(change, who.name)
 
-    async def ensure_admin(self) -> str | None:
-        """Make the first admin token when there is none; return its text, or None."""
+    async def ensure_admin(self, keep: Callable[[str], None] | None = None) -> str | None:
+        """Make the first admin token when there is none; return its text, or None.
+
+        It is kept before it is committed: a process killed in between leaves a text that opens
+        nothing and is replaced by the next start, never a token that nobody knows.
+        """
         made = self._make("api", "admin", "admin", None)
 
         def change(tx: Tx) -> bool:
@@ -224,6 +228,8 @@ class Access:
             if tx.row(select(tokens.c.id).where(*_admins(tx.at_ms)).limit(1)) is not None:
                 return False
             _insert(tx, made.row)
+            if keep is not None:
+                keep(made.text)
             return True
 
         return made.text if await self._store.write(change) else None

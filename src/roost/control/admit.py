@@ -174,8 +174,7 @@ class Admit:
         if body.atomic:
             await self._commit_atomic(asks)
         else:
-            for start in range(0, len(asks), 2 * MOST_TOGETHER):
-                await self._commit(asks[start : start + 2 * MOST_TOGETHER], one_by_one=False)
+            await self._commit_pieces(asks)
         return CreatedMany(await self._batch_body(body, items), _all_replayed(asks))
 
     def _scoped(
@@ -229,6 +228,18 @@ class Admit:
             task = asyncio.create_task(self._answer(batch))
             self._answering.add(task)
             task.add_done_callback(self._answering.discard)
+
+    async def _commit_pieces(self, asks: list[Ask]) -> None:
+        """Commit a batch piece by piece; what was kept before a piece failed is still told."""
+        try:
+            for start in range(0, len(asks), 2 * MOST_TOGETHER):
+                await self._commit(asks[start : start + 2 * MOST_TOGETHER], one_by_one=False)
+        except RoostError as error:
+            if not any(ask.kept for ask in asks):
+                raise
+            for ask in asks:
+                if not ask.kept:
+                    ask.error = ask.error or error
 
     async def _answer(self, batch: list[Ask]) -> None:
         """Commit a batch of single asks and tell those who wait."""
@@ -553,8 +564,9 @@ class Admit:
                     if _all_replayed(asks):
                         return
                     refused = answer.rejection.vm
-                    named = next(ask for ask in asks if f"{ask.vm_id}:run" == refused)
-                    raise no_fit(replace(answer.rejection, vm=named.request.name))
+                    name = next(a.request.name for a in asks if f"{a.vm_id}:run" == refused)
+                    message = answer.rejection.message.replace(repr(refused), repr(name), 1)
+                    raise no_fit(replace(answer.rejection, vm=name, message=message))
                 for ask, placement in zip(asks, answer.placements, strict=True):
                     self._roster.engine.commit(_named_by_claim(ask), placement)
                     ask.placement = placement._replace(vm=ask.request.name)

@@ -6,6 +6,7 @@ when the doorbell rings, when there is a gap, and every second in any case. Whoe
 """
 
 import asyncio
+import logging
 from typing import Protocol
 
 from sqlalchemy import Connection, select
@@ -16,6 +17,8 @@ from roost.control.roster import Changes, decode_changes
 from roost.ledger.rows import Event
 from roost.ledger.store import Store
 from roost.ledger.tables import events as events_table
+
+log = logging.getLogger("roost.follower")
 
 _PAGE = 2000
 #: How long a doorbell that nobody heard can go unnoticed.
@@ -101,6 +104,9 @@ class Follower:
             try:
                 await self.catch_up()
             except Unavailable:
+                await self._clock.sleep(_POLL_S)
+            except Exception:  # a service loop must outlive its mistakes
+                log.exception("an event could not be followed")
                 await self._clock.sleep(_POLL_S)
 
 

@@ -101,8 +101,10 @@ class Intake:
         try:
             await self._store.write(lambda tx: _write(tx, sightings, held, readings), "agent")
         except Unavailable:
-            # Nothing is lost: it is written when the database is back.
-            self._sightings = sightings + self._sightings
+            # Nothing is lost: it is written when the database is back. Of each VM the last word is
+            # enough, so that what waits does not grow with the time that the database is away.
+            last = _latest(sightings + self._sightings)
+            self._sightings = [_Sighting(host, seen) for (host, _), seen in last.items()]
             self._held = {**held, **self._held}
             self._samples = readings + self._samples
             del self._samples[:-100_000]

@@ -187,7 +187,7 @@ class SqliteStore:
                     raw.execute("ROLLBACK")
                 raise
             self._commit(raw, name)
-        except (DBAPIError, sqlite3.Error) as error:
+        except Exception as error:  # noqa: BLE001 - a service loop: without it nobody can write
             self._drop_connection()
             for job in jobs:
                 job.done(None, _unavailable(error))

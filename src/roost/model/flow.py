@@ -15,6 +15,8 @@ from roost.model.groups import GroupSpec
 from roost.model.reasons import Reason
 from roost.model.resources import Demand, NumaMode
 
+_ANY = NumaMode.ANY  # members of an enumeration are slow to look up
+
 
 @dataclass(frozen=True, slots=True)
 class PlaceRequest:
@@ -39,7 +41,8 @@ class PlaceRequest:
             raise InvalidRequest("a VM needs a name")
         demand = self.demand
         terms = NO_TERMS
-        if demand.devices or demand.numa is not NumaMode.ANY or self.constraints != NO_CONSTRAINTS:
+        asks = self.constraints is not NO_CONSTRAINTS and self.constraints != NO_CONSTRAINTS
+        if asks or demand.devices or demand.numa is not _ANY:
             terms = Terms(demand.devices, demand.numa, self.constraints)
         object.__setattr__(self, "terms", terms)
 

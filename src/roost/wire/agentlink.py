@@ -240,6 +240,7 @@ class Refused(Struct, tag="refused", omit_defaults=True):
 
 ToAgent = Welcome | Desired | Delta | Renewed | Refused
 
+_NUL, _REPLACEMENT = rb"\u0000", rb"\ufffd"
 _encoder = msgspec.json.Encoder()
 _from_agent: msgspec.json.Decoder[FromAgent] = msgspec.json.Decoder(FromAgent)
 _to_agent: msgspec.json.Decoder[ToAgent] = msgspec.json.Decoder(ToAgent)
@@ -251,8 +252,14 @@ def encode(message: FromAgent | ToAgent) -> bytes:
 
 
 def decode_from_agent(data: bytes | str) -> FromAgent:
-    """Read what an agent sent; raises msgspec.ValidationError or DecodeError."""
-    return _from_agent.decode(data)
+    """Read what an agent sent; raises msgspec.ValidationError or DecodeError.
+
+    A driver's words may have the character NUL in them, which not every ledger can store.
+    """
+    raw = data.encode() if isinstance(data, str) else data
+    if _NUL in raw:
+        raw = raw.replace(_NUL, _REPLACEMENT)
+    return _from_agent.decode(raw)
 
 
 def decode_to_agent(data: bytes | str) -> ToAgent:

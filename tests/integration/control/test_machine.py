@@ -225,7 +225,7 @@ class Machine(RuleBasedStateMachine):
             await rig.plane.hosts.uncordon(name, OPERATOR)
         for _ in range(4):
             for agent in self.agents.values():
-                if not agent.connected:
+                if not agent.connected or agent.welcome is None:  # it gives up on a silent plane
                     agent.connect(rig.plane)
             await rig.settle()
             await rig.pass_by(8)
