@@ -9,6 +9,7 @@ import contextlib
 import gc
 import ipaddress
 import logging
+import os
 import resource
 import shlex
 import signal
@@ -254,7 +255,10 @@ def write_secret(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch(mode=0o600)
     path.chmod(0o600)
-    path.write_text(text + "\n")
+    with path.open("w") as file:
+        file.write(text + "\n")
+        file.flush()
+        os.fsync(file.fileno())  # what it opens may be committed right after
 
 
 def write_context(path: Path, server: str, token_file: Path, ca: Path | None) -> None:

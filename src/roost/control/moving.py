@@ -48,6 +48,9 @@ class Moving:
         source = self._roster.host_name(vm.host)
         _check_movable(vm, source)
         assert source is not None
+        entry = self._roster.entry(source)
+        if entry is not None and entry.row.health == "offline":
+            raise Conflict(f"host {source!r} is offline and cannot send VM {vm.name!r}", vm=vm.id)
         if only == source:
             raise Conflict(f"VM {vm.name!r} is on {source!r} already", vm=vm.id)
 

@@ -79,8 +79,14 @@ class Recover:
                 proof = f"no renewal for {silence.silent_s:.1f} s of {needed:.1f} s needed"
                 await self._fence(entry, "lease", proof, silence.evidence)
                 return
-        if self._command is not None:
+        if self._command is not None and await self._is_wanted_elsewhere(entry):
             await self._fence_by_command(entry, silence.evidence, self._command)
+
+    async def _is_wanted_elsewhere(self, entry: HostEntry) -> bool:
+        """Say whether proof would help a VM: a host that may still run is not shot for nothing."""
+        query = select(vms.c.id).where(vms.c.host == entry.number, vms.c.restart == "elsewhere")
+        found = await self._store.read(lambda connection: connection.execute(query).first())
+        return found is not None
 
     async def _fence_by_command(
         self, entry: HostEntry, evidence: int, command: FenceCommand
@@ -91,9 +97,11 @@ class Recover:
             return
         if known is not None:
             seen, task = self._commands.pop(entry.number)
-            if not task.cancelled() and task.exception() is None and task.result():
+            error = None if task.cancelled() else task.exception()
+            if error is None and not task.cancelled() and task.result():
                 await self._fence(entry, "command", "the fence command succeeded", seen)
                 return
+            log.warning("no proof by the fence command for host %s: %s", entry.name, error or "no")
         self._commands[entry.number] = (evidence, asyncio.ensure_future(command(entry.name)))
         await asyncio.sleep(0)  # let it begin
 

@@ -6,11 +6,10 @@ claim until the agent has reported the new generation: what a guest still has is
 
 from msgspec import UnsetType
 
-from roost.base.errors import InvalidRequest, NoFit, QuotaExceeded
+from roost.base.errors import Conflict, InvalidRequest, NoFit, QuotaExceeded
 from roost.control.access import Principal
 from roost.control.charging import charge_amounts, claims_of
 from roost.control.finding import locked_vm
-from roost.ledger.claims import quota_detail
 from roost.ledger.rows import VMRow
 from roost.ledger.tables import claims, projects, vms
 from roost.ledger.transaction import Tx
@@ -25,9 +24,9 @@ def resize(tx: Tx, ref: str, project: str | None, body: ResizeVM, who: Principal
     """Give a VM new amounts."""
     vm = locked_vm(tx, ref, project, who)
     if vm.desired == "absent":
-        raise InvalidRequest(f"VM {vm.name!r} is being deleted", vm=vm.id)
+        raise Conflict(f"VM {vm.name!r} is being deleted", vm=vm.id)
     if vm.phase:
-        raise InvalidRequest(f"VM {vm.name!r} is moving; wait until it has arrived", vm=vm.id)
+        raise Conflict(f"VM {vm.name!r} is moving; wait until it has arrived", vm=vm.id)
     new = Demand(
         _given(body.cpu, vm.cpu_milli, "cpu"),
         _given(body.memory, vm.memory_bytes, "memory"),
@@ -78,8 +77,8 @@ def _charge_project(tx: Tx, vm: VMRow, wanted: dict[str, int]) -> None:
     p = projects.c
     where = [p.name == vm.project]
     values = {}
-    for name in _AMOUNTS:
-        more = wanted[name] - getattr(vm, name)
+    growth = {name: wanted[name] - getattr(vm, name) for name in _AMOUNTS}
+    for name, more in growth.items():
         used, quota = p[f"{name}_used"], p[f"{name}_quota"]
         values[f"{name}_used"] = used + more
         if more > 0:
@@ -87,10 +86,17 @@ def _charge_project(tx: Tx, vm: VMRow, wanted: dict[str, int]) -> None:
     if tx.update(projects, *where, **values) is None:
         found = tx.row(projects.select().where(p.name == vm.project))
         assert found is not None
+        limits = {
+            name: {"quota": quota, "used": found[f"{name}_used"], "asked": more}
+            for name, more in growth.items()
+            if (quota := found[f"{name}_quota"]) is not None
+            and more > 0
+            and found[f"{name}_used"] + more > quota
+        }
         raise QuotaExceeded(
-            f"project {vm.project!r} has no quota left to resize {vm.name!r}",
+            f"project {vm.project!r} has no quota left to resize {vm.name!r}: {', '.join(limits)}",
             project=vm.project,
-            limits=quota_detail(found, vm),
+            limits=limits,
         )
 
 

@@ -40,7 +40,7 @@ class _Seat:
 
 
 def search(
-    engine: Engine, requests: Sequence[PlaceRequest]
+    engine: Engine, requests: Sequence[PlaceRequest], limit: float = LIMIT
 ) -> tuple[tuple[Placement, ...] | None, bool]:
     """Return placements for all, or None; and whether every possibility was considered."""
     model = cp_model.CpModel()
@@ -52,7 +52,7 @@ def search(
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 0
-    solver.parameters.max_deterministic_time = LIMIT
+    solver.parameters.max_deterministic_time = limit
     status = solver.solve(model)
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return program.placements(solver), True

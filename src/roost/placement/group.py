@@ -30,8 +30,18 @@ class GroupAnswer:
         return self.rejection is None
 
 
-def place_group(engine: Engine, requests: Sequence[PlaceRequest]) -> GroupAnswer:
-    """Find hosts for all of the requests at once; nothing changes."""
+def place_group(
+    engine: Engine,
+    requests: Sequence[PlaceRequest],
+    *,
+    most_exact: int | None = None,
+    limit: float | None = None,
+) -> GroupAnswer:
+    """Find hosts for all of the requests at once; nothing changes.
+
+    More than `most_exact` requests are only placed greedily, and the exact search ends at `limit`:
+    for those who cannot wait for it.
+    """
     fleet = engine.fleet
     cursor, version = engine.cursor, fleet.version
     mark = fleet.mark()
@@ -51,10 +61,12 @@ def place_group(engine: Engine, requests: Sequence[PlaceRequest]) -> GroupAnswer
         engine.cursor = cursor
     if rejection is None:
         return GroupAnswer(tuple(placements), GREEDY)
+    if most_exact is not None and len(requests) > most_exact:
+        return GroupAnswer((), GREEDY, rejection, exhaustive=False)
     # Loading the solver takes longer than most placements, so only those who need it pay.
-    from roost.placement.exact import search
+    from roost.placement.exact import LIMIT, search
 
-    found, exhaustive = search(engine, requests)
+    found, exhaustive = search(engine, requests, LIMIT if limit is None else limit)
     if found is None:
         refused = replace(
             rejection, message=f"{rejection.message} (no way to place all {len(requests)})"

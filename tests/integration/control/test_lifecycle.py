@@ -2,7 +2,7 @@
 
 import pytest
 
-from roost.base.errors import Conflict, InvalidRequest, NoFit, NotFound, QuotaExceeded
+from roost.base.errors import Conflict, NoFit, NotFound, QuotaExceeded
 from roost.wire.agentlink import SeenVM
 from roost.wire.bodies import CreateProject, QuotaBody, ResizeVM
 from tests.integration.control.rig import ADMIN, OPERATOR, Rig, gib, run
@@ -96,7 +96,7 @@ def test_resizing_keeps_to_the_quota_and_to_what_can_be_resized(database_url: st
         assert (await rig.plane.projects.get("lab", ADMIN)).cpu_milli.used == 2000
         await rig.settle()
         await vms.delete(made.id, None, OPERATOR)
-        with pytest.raises(InvalidRequest, match="deleted"):
+        with pytest.raises(Conflict, match="deleted"):
             await vms.resize(made.id, None, ResizeVM(cpu=1), OPERATOR)
         await rig.settle()
         assert (await rig.plane.projects.get("lab", ADMIN)).cpu_milli.used == 0
