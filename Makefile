@@ -13,16 +13,16 @@ STAMP  := $(VENV)/.stamp
 PYTEST := $(BIN)/python -m pytest
 
 # ONCE=1   make demo ends by itself          SHORT=1  the quick rows of a benchmark
-# DATA=DIR the folder of public traces       JOBS=N   spread pytest over N processes
+# DATA=DIR the folder of public traces       JOBS=N   pytest in N processes (as cores, up to 4)
 # ARGS=... passed on to pytest               PG=1     benchmark PostgreSQL too, or fail without it
 ONCE  ?=
 SHORT ?=
 DATA  ?= ../shared/data
-JOBS  ?=
+JOBS  ?= $(shell n=$$(nproc 2>/dev/null || echo 1); echo $$((n > 4 ? 4 : n)))
 ARGS  ?=
 PG    ?=
 
-PYTEST_ARGS := $(if $(JOBS),-n $(JOBS)) $(ARGS)
+PYTEST_ARGS := $(if $(filter-out 1,$(JOBS)),-n $(JOBS)) $(ARGS)
 
 .PHONY: help
 help: ## print this list
@@ -52,7 +52,7 @@ demo: $(STAMP) ## run a control plane with 20 virtual hosts and show what it doe
 test: lint type layers pytest ## what every change must pass: lint, types, layers, all tests but the slowest suites
 
 .PHONY: pytest
-pytest: $(STAMP) ## the tests alone (JOBS=2 to spread them, ARGS='-k name' to choose)
+pytest: $(STAMP) ## the tests alone (JOBS=1 for one process, ARGS='-k name' to choose)
 	$(PYTEST) --ignore=tests/system $(PYTEST_ARGS)
 
 .PHONY: test-system

@@ -18,8 +18,8 @@ import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
-import msgspec
 import uvloop
 
 from roost.api.app import build_app
@@ -30,6 +30,7 @@ from roost.app.warming import warm_up
 from roost.base.clock import RealClock
 from roost.base.errors import InvalidRequest
 from roost.base.ids import IdSource
+from roost.client.context import Context, load_context, write_context
 from roost.control.liveness import Timers
 from roost.control.plane import Plane, PlaneSettings
 from roost.ledger.opening import open_store
@@ -143,7 +144,7 @@ async def start(
         token_file = options.data / "admin-token"
         token = await plane.access.ensure_admin(lambda text: write_secret(token_file, text))
         if options.context is not None:
-            write_context(options.context, server.url, token_file, options.tls_cert)
+            tell_command_line(options.context, server.url, token_file, options.tls_cert)
         await plane.start(_warm if warm else None)
     except BaseException:
         await plane.stop()
@@ -261,11 +262,19 @@ def write_secret(path: Path, text: str) -> None:
         os.fsync(file.fileno())  # what it opens may be committed right after
 
 
-def write_context(path: Path, server: str, token_file: Path, ca: Path | None) -> None:
-    """Write the file from which the command line knows server and token."""
+def tell_command_line(path: Path, server: str, token_file: Path, ca: Path | None) -> None:
+    """Write the file from which the command line knows server and token.
+
+    A file that names a server on another machine is somebody's way to that server: it is kept.
+    """
     if not token_file.is_file():
         return
-    context = {"server": server, "token": token_file.read_text().strip()}
-    if ca is not None:
-        context["ca_file"] = str(ca)
-    write_secret(path, msgspec.json.encode(context).decode())
+    if path.is_file() and not _is_here(load_context(path).server):
+        log.info("%s names another machine's server and is kept", path)
+        return
+    token = token_file.read_text().strip()
+    write_context(path, Context(server=server, token=token, ca_file=str(ca) if ca else None))
+
+
+def _is_here(server: str) -> bool:
+    return _is_loopback(urlsplit(server).hostname or "")

@@ -114,7 +114,7 @@ def hosts(count: int) -> str:
 
 def nearest_miss(miss: NearestMiss) -> str:
     """Return the nearest miss as a sentence."""
-    others = f" (and so on {hosts(miss.hosts)})" if miss.hosts > 1 else ""
+    others = f" (the same on {hosts(miss.hosts)})" if miss.hosts > 1 else ""
     return f"short by {shortages(miss.shortages)} on {miss.host}{others}"
 
 

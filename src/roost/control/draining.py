@@ -16,7 +16,6 @@ from roost.ledger.rows import VMRow
 from roost.ledger.store import Store
 from roost.ledger.tables import claims, vms
 from roost.ledger.transaction import Tx
-from roost.model.flow import Rejection
 
 log = logging.getLogger("roost.drain")
 
@@ -35,7 +34,7 @@ class Drain:
     ) -> None:
         self._store, self._roster, self._moving = store, roster, moving
         self._singleton, self._clock, self._timers = singleton, clock, timers
-        self._preparing: dict[tuple[str, int], float] = {}  # since when a move waits to begin
+        self._begun: dict[tuple[str, int, str], float] = {}  # since when a move is in its phase
 
     async def look(self) -> None:
         """Begin the next move of every draining host."""
@@ -65,11 +64,11 @@ class Drain:
             if vm.observed not in ("running", "stopped"):
                 continue
             try:
-                found = await self._moving.begin(vm, "drain")
+                found = await self._moving.begin(vm, "drain", explain=False)
             except (Conflict, NotFound, Unavailable) as error:
                 log.info("VM %s stays on %s for now: %s", vm.name, entry.name, error.message)
                 continue
-            if isinstance(found, Rejection):
+            if not isinstance(found, VMRow):
                 continue  # fits nowhere else; the next may
             log.info("draining %s: VM %s moves", entry.name, vm.name)
             return
@@ -88,17 +87,23 @@ class Drain:
                 continue
 
     async def _abandon_late(self) -> None:
-        """Give up moves whose target does not get ready within its time."""
-        query = select(vms.c.id, vms.c.generation).where(vms.c.phase == "preparing")
+        """Give up moves that take too long: to get ready, or six times as long to be sent.
+
+        That is safe at any time: a copy that was sent only waits until the ledger says otherwise.
+        """
+        query = select(vms.c.id, vms.c.generation, vms.c.phase).where(
+            vms.c.phase.in_(("preparing", "moving"))
+        )
         found = await self._store.read(
-            lambda connection: [(row.id, row.generation) for row in connection.execute(query)]
+            lambda connection: [tuple(row) for row in connection.execute(query)]
         )
         now = self._clock.monotonic()
-        self._preparing = {key: self._preparing.get(key, now) for key in found}
-        for (vm_id, _), since in self._preparing.items():
-            if now - since >= self._timers.move_s:
+        self._begun = {key: self._begun.get(key, now) for key in found}
+        for (vm_id, _, phase), since in self._begun.items():
+            limit = self._timers.move_s * (1 if phase == "preparing" else 6)
+            if now - since >= limit:
                 try:
-                    await self._give_up(vm_id, "its target did not get ready in time")
+                    await self._give_up(vm_id, f"it was {phase} for {limit:.0f} s")
                 except (Conflict, NotFound, Lost):
                     continue
 

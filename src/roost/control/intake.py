@@ -192,7 +192,7 @@ def _take(tx: Tx, host: int, seen: SeenVM) -> None:
         return
     vm = VMRow(**found)
     if seen.generation > vm.generation and seen.seen != "absent":
-        if host == vm.host and not vm.phase:
+        if host == vm.host and not vm.phase and seen.seen in ("running", "stopped"):
             _overtake(tx, vm, seen)
         return
     if host == vm.host:
@@ -227,6 +227,9 @@ def _take_from_host(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
     if seen.seen == "moved":
         if vm.phase == "moving" and seen.generation == vm.generation:
             switch_over(tx, vm)
+        return
+    if vm.phase == "moving" and seen.failure == "permanent" and seen.generation == vm.generation:
+        abandon_move(tx, vm, f"{seen.code}: {seen.message}")
         return
     if is_refused(vm, seen):
         send_elsewhere(tx, vm, seen)

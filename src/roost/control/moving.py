@@ -41,9 +41,12 @@ class Moving:
         found = await self.begin(vm, who.name, only=body.host)
         if isinstance(found, Rejection):
             raise NoFit(found.code.value, found.message, rejection_json(found))
+        assert found is not None  # a refusal is explained
         return found
 
-    async def begin(self, vm: VMRow, actor: str, *, only: str | None = None) -> VMRow | Rejection:
+    async def begin(
+        self, vm: VMRow, actor: str, *, only: str | None = None, explain: bool = True
+    ) -> VMRow | Rejection | None:
         """Choose a target and claim it; the agents do the rest."""
         source = self._roster.host_name(vm.host)
         _check_movable(vm, source)
@@ -70,11 +73,9 @@ class Moving:
             tx.event("vm.move_begun", f"vm/{vm.id}", changes, project=vm.project, note=note)
             return row
 
-        found = await self._placing.place(
-            vm, commit, "migrate_in", actor, only=only, never=(source,)
+        return await self._placing.place(
+            vm, commit, "migrate_in", actor, only=only, never=(source,), explain=explain
         )
-        assert found is not None
-        return found
 
 
 def _check_movable(vm: VMRow, source: str | None) -> None:

@@ -166,9 +166,13 @@ class Plane:
         if not held:
             self._watcher.forget()
         await self._watcher.watch()
-        await self._recover.look()
-        await self._queue.look()
-        await self._drain.look()
+        for part in (self._recover.look, self._queue.look, self._drain.look):
+            try:
+                await part()
+            except RoostError as error:
+                log.warning("%s: %s", part.__qualname__, error.message)
+            except Exception:  # one part's mistake must not keep the others from their work
+                log.exception("%s failed", part.__qualname__)
 
     async def _purge(self) -> None:
         """Delete what is older or more than wanted, piece by piece, until nothing is left."""

@@ -6,7 +6,6 @@ VM:run, VM:migrate_in and VM:hold; a hold counts amounts but no group membership
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -27,7 +26,6 @@ from roost.ledger.tables import (
     vms,
 )
 from roost.model.constraints import Terms
-from roost.model.hosts import Health
 from roost.model.resources import Demand, DeviceDemand
 from roost.placement.engine import Engine
 from roost.wire.agentlink import Inventory
@@ -401,7 +399,3 @@ class Roster:
             for selector in self.selectors.get(project, ())
             if selector.labels.items() <= labels.items()
         ]
-
-    def online(self) -> Iterable[HostEntry]:
-        """Return the hosts whose agents are heard of."""
-        return (e for e in self.hosts.values() if HEALTHS[e.row.health] is Health.ONLINE)

@@ -10,7 +10,7 @@ in only when it shows that nothing runs on it that may run elsewhere.
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine
 from functools import partial
 from typing import Protocol
 
@@ -142,10 +142,6 @@ class Agents:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def sessions(self) -> Iterable["Session"]:
-        """Return all sessions."""
-        return self._sessions.values()
 
 
 class Session:

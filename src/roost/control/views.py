@@ -83,11 +83,6 @@ def placement_text(placement: Placement) -> str:
     return _encode(placement_body(placement)).decode()
 
 
-def rejection_text(rejection: RejectionBody) -> str:
-    """Write a rejection for the ledger."""
-    return _encode(rejection).decode()
-
-
 def read_placement(text: str) -> PlacementBody | None:
     """Read a placement from the ledger; a decision that was a rejection is none."""
     try:

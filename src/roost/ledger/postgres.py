@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from roost.base.clock import Clock
-from roost.base.errors import RoostError
+from roost.base.errors import InvariantBroken, RoostError
 from roost.base.ids import IdSource
 from roost.ledger.claims import NotAll, Outcome, Proposal, created_events, refuse_some
 from roost.ledger.migrate import upgrade
@@ -176,7 +176,7 @@ class PostgresStore:
                 again = _state(error) in _AGAIN
                 lost = _is_lost(error) and self._clock.monotonic() < give_up
                 if not again and not lost:
-                    raise _unavailable(error) from error
+                    raise _failure(error) from error
                 await self._clock.sleep(0.01 * 2 ** min(tried, 6))
         raise DatabaseUnavailable("the database was too contended")
 
@@ -261,6 +261,14 @@ def _is_lost(error: BaseException) -> bool:
             return True
         cause = cause.__cause__
     return False
+
+
+def _failure(error: BaseException) -> RoostError:
+    """Return what an error means: values that the database refuses are no reason to try again."""
+    if (_state(error) or "").startswith(("22", "23")):
+        cause = getattr(error, "orig", None) or error
+        return InvariantBroken(f"the database refused a value: {cause}")
+    return _unavailable(error)
 
 
 def _unavailable(error: BaseException) -> DatabaseUnavailable:

@@ -21,7 +21,11 @@ Cores = (
 )
 Text = Annotated[str, Meta(max_length=253)]
 Words = Annotated[list[Text], Meta(max_length=256)]
-Labels = dict[Annotated[str, Meta(min_length=1, max_length=253)], Text]
+#: A label is one line, and `=` ends its key.
+Labels = dict[
+    Annotated[str, Meta(pattern=r"^[^=\n]{1,253}$(?!\n)")],
+    Annotated[str, Meta(pattern=r"^[^\n]{0,253}$(?!\n)")],
+]
 Priority = Annotated[int, Meta(ge=-1_000_000, le=1_000_000)]
 Weight = Annotated[int, Meta(ge=1, le=100)]
 

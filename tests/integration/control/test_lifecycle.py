@@ -170,10 +170,10 @@ def test_reports_of_old_and_of_unknown_generations_change_nothing(database_url: 
         made = await rig.running("web")
         await rig.plane.vms.stop("web", None, OPERATOR)
         await rig.settle()
-        for generation in (1, 9):
-            for seen in ("running", "failed", "absent", "moved", "ready"):
-                said = SeenVM(made.id, generation, seen)  # type: ignore[arg-type]
-                await rig.report("h1", said)
+        for seen in ("running", "failed", "absent", "moved", "ready"):
+            await rig.report("h1", SeenVM(made.id, 1, seen))  # type: ignore[arg-type]
+        for seen in ("failed", "absent", "moved", "ready"):
+            await rig.report("h1", SeenVM(made.id, 9, seen))  # type: ignore[arg-type]
         await rig.report("h1", SeenVM("vm-nobody", 1, "absent"))
         await rig.check()
         assert await rig.state("web") == ("stopped", "h1")
@@ -242,5 +242,16 @@ def test_nothing_is_lost_when_the_plane_restarts_at_any_point(database_url: str)
         agent.connect(rig.plane)
         await rig.settle()
         await rig.converged()
+
+    run(database_url, test)
+
+
+def test_a_host_ahead_of_a_restored_ledger_is_obeyed_again(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h1")
+        made = await rig.running("web")
+        await rig.report("h1", SeenVM(made.id, 9, "running"))
+        assert (await rig.get("web")).generation == 10
+        await rig.check()
 
     run(database_url, test)

@@ -97,7 +97,7 @@ def test_a_vm_that_fits_nowhere_says_why_and_what_would_help(server: CannedServe
     result = roost("vm", "create", "web-1", *SIZE)
     assert result.exit_code == 6
     assert "error: VM 'web-1' fits on no host" in result.stderr
-    assert "short by 4 GiB of memory on h1 (and so on 3 hosts)" in result.stderr
+    assert "short by 4 GiB of memory on h1 (the same on 3 hosts)" in result.stderr
     assert "smallest fix: uncordon h4" in result.stderr
     assert result.stdout == ""
     found = answer("vm", "create", "web-1", *SIZE, code=6)
