@@ -21,7 +21,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from roost.base.clock import Clock
-from roost.base.errors import Conflict, RoostError
+from roost.base.errors import Conflict, InvariantBroken, RoostError
 from roost.base.ids import IdSource
 from roost.ledger.claims import NotAll, Outcome, Proposal, created_events, refuse_some
 from roost.ledger.migrate import upgrade
@@ -210,7 +210,7 @@ class SqliteStore:
             # A constraint ends its statement, not the transaction: the others go on.
             raw.execute("ROLLBACK TO job")
             raw.execute("RELEASE job")
-            return None, _unavailable(error)
+            return None, InvariantBroken(f"the database refused a value: {error}")
         except (DBAPIError, sqlite3.Error):
             raise
         except Exception as error:  # noqa: BLE001 - a service loop: it belongs to the one who asked

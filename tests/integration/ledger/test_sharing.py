@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import select
 
+from roost.base.errors import InvariantBroken
 from roost.control.doctor import doctor
 from roost.ledger.claims import Verdict
-from roost.ledger.store import DatabaseUnavailable
 from roost.ledger.tables import projects
 from roost.ledger.transaction import Tx
 from tests.databases import opened
@@ -25,9 +25,7 @@ def _violates(tx: Tx) -> None:
     add_project(tx, "default")  # which is there
 
 
-@pytest.mark.parametrize(
-    ("broken", "error"), [(_raises, ValueError), (_violates, DatabaseUnavailable)]
-)
+@pytest.mark.parametrize(("broken", "error"), [(_raises, ValueError), (_violates, InvariantBroken)])
 def test_a_change_that_fails_leaves_nothing_and_hurts_nobody_else(
     database_url: str, broken: Callable[[Tx], None], error: type[Exception]
 ) -> None:
