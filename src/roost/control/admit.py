@@ -4,7 +4,7 @@
                  ^                        |
                  +--- catch up, release <-+ stale (bounded, then placement_contended)
 
-Everything that arrives while two commits are under way shares the next one. A VM is charged to the
+Everything that arrives while a commit is under way shares the next one. A VM is charged to the
 roster when it is proposed, so two asks never see the same room. VMs of groups depend on where the
 others are, so they wait until nothing is under way.
 """
@@ -224,10 +224,10 @@ class Admit:
     # Committing
 
     async def _commit_waiting(self) -> None:
-        """Commit what waits, two batches at a time, until nothing waits."""
+        """Commit what waits, batch after batch, until nothing waits."""
         while self._waiting:
-            while len(self._answering) > 1:
-                await asyncio.wait(self._answering, return_when=asyncio.FIRST_COMPLETED)
+            if self._answering:  # the more share a commit, the less each costs: 20% at two
+                await asyncio.wait(self._answering)
             batch, self._waiting = self._waiting[:MOST_TOGETHER], self._waiting[MOST_TOGETHER:]
             task = asyncio.create_task(self._answer(batch))
             self._answering.add(task)
