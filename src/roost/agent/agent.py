@@ -77,6 +77,7 @@ class Agent:
         self.settings = settings
         self._clock = clock
         self._store = store
+        self._driver = driver
         self._guard = guard or NoGuard()
         self._lease = Lease()
         self.keeper = Keeper(
@@ -127,6 +128,7 @@ class Agent:
                 group.create_task(self.session.run())
         finally:
             await self.keeper.close()
+            await self._driver.close()
             self._store.close()
         raise AssertionError("unreachable: the tasks above end only by an exception")
 

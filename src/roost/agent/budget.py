@@ -22,15 +22,19 @@ GRACE_S = 1.0
 class Budgets:
     """Seconds that each driver call may take; a stop gets its grace on top."""
 
-    ask: float = 10.0  # inventory, list, look, samples
+    ask: float = 10.0  # inventory, list, look, samples, console
     start: float = 180.0
     stop: float = 60.0
+    pause: float = 30.0
+    resume: float = 30.0
     restart: float = 180.0
     resize: float = 120.0
     protect: float = 10.0
     destroy: float = 300.0
     prepare: float = 120.0
-    send: float = 1800.0
+    withdraw: float = 60.0
+    send: float = 86_400.0  # the driver watches its progress
+    recall: float = 60.0
     land: float = 60.0
 
 

@@ -10,12 +10,18 @@ same facts give the same step.
 | older than what was carried out | any | none |
 | tombstone | nothing / any | settle / destroy |
 | run | nothing, stopped, starting | start, or settle if it shall be stopped |
-| run | running | stop, restart, resize, protect, or settle |
-| run | ready | land |
-| run, newer than the move | moved | start: the move was taken back |
-| incoming | nothing, moved | prepare |
-| outgoing | running, stopped | send |
+| run | running, paused | stop, pause, resume, restart, resize, protect, or settle |
+| run | ready, or arrived | land |
+| run | sending | recall |
+| run, newer than the move | moved, switching | start: the move was taken back |
+| incoming | nothing, moved, lost | prepare; refuse when all was sent |
+| incoming | ready | settle; land when all was sent |
+| incoming, withdrawn | arrived | settle: it is here |
+| withdrawn | ready, lost, moved | withdraw |
+| outgoing | running, paused, stopped, sending, switching | send |
 | outgoing | nothing, and it never was here | settle |
+| returning | sending | recall |
+| returning | any other | settle |
 | incoming while a copy is here, outgoing when it is lost | | refuse |
 | any but tombstone | unknown | refuse, until the driver can tell |
 
@@ -30,19 +36,23 @@ from typing import Literal
 
 from roost.agent.admission import amounts_of
 from roost.agent.desired import DesiredList, Order
-from roost.agent.drivers.base import FENCED, LocalVM
+from roost.agent.drivers.base import EXECUTING, FENCED, LocalVM
 from roost.agent.store import Record
 from roost.wire.agentlink import DesiredVM, FailureClass, Tombstone
 
 Kind = Literal[
     "start",
     "stop",
+    "pause",
+    "resume",
     "restart",
     "resize",
     "protect",
     "destroy",
     "prepare",
+    "withdraw",
     "send",
+    "recall",
     "land",
     "settle",  # it is as ordered: write that down
     "refuse",  # it cannot be done as things are
@@ -50,9 +60,11 @@ Kind = Literal[
 ]
 
 #: Steps after which a VM executes.
-EXECUTING_STEPS: frozenset[Kind] = frozenset({"start", "restart", "land"})
+EXECUTING_STEPS: frozenset[Kind] = frozenset({"start", "resume", "restart", "land"})
+#: An incoming copy executes by itself once it has arrived, so it takes a lease to prepare one.
+_LEASED_STEPS = EXECUTING_STEPS | {"prepare"}
 #: Steps after which other VMs may find room.
-FREEING: frozenset[Kind] = frozenset({"destroy", "send", "resize", "stop"})
+FREEING: frozenset[Kind] = frozenset({"destroy", "withdraw", "send", "resize", "stop"})
 #: Steps that may take room, which the books must grant: a restart may bring a new size.
 TAKING: frozenset[Kind] = frozenset({"start", "restart", "resize", "prepare", "land"})
 
@@ -76,6 +88,8 @@ class Step:
 
 
 SETTLE = Step("settle")
+#: States that end when the lease is over: an incoming copy would take over by itself.
+FENCEABLE = EXECUTING - {"unknown"}
 WAIT = Step("wait", "no_lease", "waits until the host's lease is renewed", "transient")
 
 
@@ -103,62 +117,93 @@ def next_step(
         step = SETTLE
     if order.restart == "elsewhere" and leased < Leased.CONFIRMED:
         return _unleased(local, leased, order) or (
-            WAIT if step and step.kind in EXECUTING_STEPS else step
+            WAIT if step and step.kind in _LEASED_STEPS else step
         )
     return _unleased(local, leased, order) or step
 
 
 def _unleased(local: LocalVM | None, leased: Leased, order: DesiredVM | None = None) -> Step | None:
     """Stop what may run elsewhere once the lease is over, whatever the list says."""
-    if local is None or leased > Leased.OVER or local.state not in ("starting", "running"):
+    if local is None or leased > Leased.OVER or local.state not in FENCEABLE:
         return None
     policies = local.restart, order.restart if order is not None else "here"
     return Step("stop", FENCED) if "elsewhere" in policies else None
 
 
 def _run(order: DesiredVM, record: Record | None, local: LocalVM | None) -> Step | None:
-    running = order.power == "running"
+    wanted = order.power != "stopped"
     if local is None:
-        return Step("start") if running else None
+        return Step("start") if wanted else None
     match local.state:
         case "ready":
             return Step("land")
-        case "moved":
+        case "sending":
+            return Step("recall")
+        case "moved" | "switching" | "lost":
             if order.generation <= carried_out(record, local):
                 return None
-            return Step("start") if running else None
+            return Step("start") if wanted else Step("stop")
         case "starting":
-            return Step("start" if running else "stop")
-        case "stopped" if running:
+            return Step("start" if wanted else "stop")
+    if local.arrived:
+        return Step("land")
+    match local.state:
+        case "stopped" if wanted:
             return Step("start")
-        case "running" if not running:
+        case "running" | "paused" if not wanted:
             return Step("stop")
-        case "running" if _restart_asked(order, record, local):
+        case "running" | "paused" if _restart_asked(order, record, local):
             return Step("restart")
+        case "running" if order.power == "paused":
+            return Step("pause")
+        case "paused" if order.power == "running":
+            return Step("resume")
     if amounts_of(local) != amounts_of(order):
         return Step("resize")
     return Step("protect") if local.restart != order.restart else None
 
 
 def _incoming(order: DesiredVM, record: Record | None, local: LocalVM | None) -> Step | None:
-    if local is None or local.state == "moved":
+    if local is not None and local.arrived:
+        return None
+    if local is None or local.state in ("moved", "lost"):
+        if order.sent:
+            return Step("refuse", "incoming_lost", "what was sent is lost, and never ran here")
         return Step("prepare")
     if local.state == "ready":
+        return Step("land") if order.sent else None
+    return Step("refuse", "copy_here", f"a copy of it is here and {local.state}")
+
+
+def _withdrawn(order: DesiredVM, record: Record | None, local: LocalVM | None) -> Step | None:
+    if local is None or local.arrived:
         return None
+    if local.state in ("ready", "lost", "moved"):
+        return Step("withdraw")
     return Step("refuse", "copy_here", f"a copy of it is here and {local.state}")
 
 
 def _outgoing(order: DesiredVM, record: Record | None, local: LocalVM | None) -> Step | None:
     if local is None and not (record and record.amounts):
         return None  # it never was here: nothing to send, and nothing that could execute
-    if local is None or local.state == "ready":
+    if local is None or local.state in ("ready", "lost"):
         return Step("refuse", "not_here", "there is no copy of it here to send")
     if local.state == "starting":
         return Step("start")
     return None if local.state == "moved" else Step("send")
 
 
-_PARTS = {"run": _run, "incoming": _incoming, "outgoing": _outgoing}
+def _returning(order: DesiredVM, record: Record | None, local: LocalVM | None) -> Step | None:
+    return Step("recall") if local is not None and local.state == "sending" else None
+
+
+_PARTS = {
+    "run": _run,
+    "incoming": _incoming,
+    "withdrawn": _withdrawn,
+    "outgoing": _outgoing,
+    "returning": _returning,
+}
 
 
 def _restart_asked(order: DesiredVM, record: Record | None, local: LocalVM) -> bool:

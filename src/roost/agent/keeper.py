@@ -18,6 +18,7 @@ from roost.agent.admission import Books, Room, amounts_of
 from roost.agent.budget import Budgets, Calls, Stuck
 from roost.agent.converge import (
     EXECUTING_STEPS,
+    FENCEABLE,
     FREEING,
     TAKING,
     Leased,
@@ -26,8 +27,9 @@ from roost.agent.converge import (
     held_ids,
     next_step,
 )
+from roost.agent.crashes import Crashes
 from roost.agent.desired import DesiredList, Order
-from roost.agent.drivers.base import FENCED, Driver, DriverError, LocalVM
+from roost.agent.drivers.base import FENCED, ConsolePart, Driver, DriverError, LocalVM
 from roost.agent.lanes import BackOff, Failure, Lanes, Turn
 from roost.agent.lease import Lease
 from roost.agent.store import MOST_GONE, Record, Store
@@ -39,6 +41,7 @@ from roost.wire.agentlink import (
     DesiredVM,
     HeldVM,
     Inventory,
+    ProgressInfo,
     SampleInfo,
     SeenVM,
     Tombstone,
@@ -92,9 +95,12 @@ class Keeper:
         self._local: dict[str, LocalVM] = {}
         self._room = Room(self._local, self._records)
         self._doing: dict[str, Step] = {}
+        self._progress: dict[str, ProgressInfo] = {}
+        self._crashes = Crashes()
         self._granted: set[str] = set()
         self._stuck: dict[str, asyncio.Task[Any]] = {}
         self._cuts: dict[str, asyncio.Task[None]] = {}
+        driver.watch(self._changed_by_itself)
 
     # What it is told
 
@@ -158,6 +164,10 @@ class Keeper:
         except DriverError as error:
             log.warning("no samples: %s", error.message)
             return []
+
+    async def console(self, vm_id: str, start: int | None, limit: int) -> ConsolePart:
+        """Return a piece of a VM's serial log; raises DriverError."""
+        return await self._ask("console", self._driver.console(vm_id, start, limit))
 
     async def inventory(self) -> Inventory | None:
         """Return what the host has, None when the driver cannot tell."""
@@ -227,6 +237,7 @@ class Keeper:
                 self._local.get(vm_id),
                 self._doing.get(vm_id),
                 self._lanes.failure(vm_id),
+                self._progress.get(vm_id),
             )
             for vm_id in sorted(ids)
         }
@@ -263,6 +274,18 @@ class Keeper:
             if step is None or (step.kind == "destroy" and vm_id not in self._granted):
                 continue
             self._lanes.wake(vm_id, self._order_key(vm_id))
+            self._interrupt_sending(vm_id)
+
+    def _interrupt_sending(self, vm_id: str) -> None:
+        """Leave a sending that is not ordered any more, so that its lane can look at the order."""
+        doing, order = self._doing.get(vm_id), self._order(vm_id)
+        sends = isinstance(order, DesiredVM) and order.part == "outgoing"
+        if doing is not None and doing.kind == "send" and order is not None and not sends:
+            self._calls.interrupt(vm_id)
+
+    def _changed_by_itself(self, vm_id: str) -> None:
+        """Hear from the driver that a VM is not as it was."""
+        self._lanes.wake(vm_id, self._order_key(vm_id), now=True)
 
     def _judge(self) -> None:
         """Ask the guard against mass destruction which tombstones may act."""
@@ -302,7 +325,7 @@ class Keeper:
         ids = {
             vm.id
             for vm in self._local.values()
-            if vm.restart == "elsewhere" and vm.state in ("starting", "running")
+            if vm.restart == "elsewhere" and vm.state in FENCEABLE
         }
         for vm_id, step in self._doing.items():
             order = self._order(vm_id)
@@ -349,6 +372,9 @@ class Keeper:
             return "done"
         if step.kind == "destroy" and vm_id not in self._granted:
             return "done"
+        if step.kind == "start" and (wait := self._crashes.wait(vm_id, self._clock.monotonic())):
+            assert order is not None
+            return Failure(order.generation, "transient", "crash_loop", wait)
         if step.kind in TAKING and isinstance(order, DesiredVM):
             if not self.known:
                 message = "the driver does not tell what is here"
@@ -375,15 +401,31 @@ class Keeper:
             return driver.stop(vm_id, grace_s, step.code)
         if step.kind == "destroy" or not isinstance(order, DesiredVM):
             return driver.destroy(vm_id)
+        if step.kind == "withdraw":
+            return driver.withdraw(vm_id)
+        if step.kind == "send":
+            return self._send(order)
         return {
             "start": driver.start,
+            "pause": driver.pause,
+            "resume": driver.resume,
             "restart": driver.restart,
             "resize": driver.resize,
             "protect": driver.protect,
             "prepare": driver.prepare_incoming,
-            "send": driver.send,
+            "recall": driver.recall,
             "land": driver.land,
         }[step.kind](order)
+
+    async def _send(self, order: DesiredVM) -> None:
+        def progress(made: ProgressInfo) -> None:
+            self._progress[order.id] = made
+            self.changed.set()
+
+        try:
+            await self._driver.send(order, progress)
+        finally:
+            self._progress.pop(order.id, None)
 
     async def _settle(self, vm_id: str, order: Order | None) -> None:
         """Write down that a VM is as ordered."""
@@ -423,6 +465,7 @@ class Keeper:
     def _see(self, vm_id: str, vm: LocalVM | None) -> None:
         if vm == self._local.get(vm_id):
             return
+        self._crashes.see(vm_id, self._local.get(vm_id), vm, self._clock.monotonic())
         if vm is None:
             del self._local[vm_id]
         else:

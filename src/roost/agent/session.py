@@ -17,6 +17,7 @@ from typing import NoReturn
 
 import msgspec
 
+from roost.agent.drivers.base import DriverError
 from roost.agent.keeper import Keeper
 from roost.agent.lanes import first_of
 from roost.agent.lease import Lease
@@ -26,6 +27,7 @@ from roost.agent.store import Store
 from roost.base.clock import Clock
 from roost.wire.agentlink import (
     PROTOCOL,
+    Ask,
     Delta,
     Desired,
     FromAgent,
@@ -38,6 +40,7 @@ from roost.wire.agentlink import (
     Samples,
     SeenVM,
     ToAgent,
+    Told,
     Welcome,
     decode_to_agent,
     encode,
@@ -46,6 +49,7 @@ from roost.wire.agentlink import (
 log = logging.getLogger(__name__)
 
 _WELCOME_WITHIN_S = 10.0
+_MOST_CONSOLE_BYTES = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +127,7 @@ class Session:
                 group.create_task(self._watch_silence(limit))
                 self._welcome, self._attempts = welcome, 0
                 self.connected.set()
-                group.create_task(self._listen(link))
+                group.create_task(self._listen(link, group))
                 group.create_task(self._beat(link, welcome))
                 group.create_task(self._report(link, welcome))
                 group.create_task(self._sample(link))
@@ -189,6 +193,16 @@ class Session:
                 await self._send(link, Samples(samples))
             await self._clock.sleep(self._settings.sample_s)
 
+    async def _answer(self, link: Link, ask: Ask) -> None:
+        """Answer a question beside everything else: a slow disk holds up nobody."""
+        limit = max(0, min(ask.limit, _MOST_CONSOLE_BYTES))
+        try:
+            part = await self._keeper.console(ask.vm, ask.start, limit)
+            told = Told(ask.number, part.text, part.start, part.end)
+        except DriverError as error:
+            told = Told(ask.number, code=error.code, message=error.message)
+        await self._send(link, told)
+
     async def _send(self, link: Link, message: FromAgent) -> None:
         await link.send(encode(message))
 
@@ -202,7 +216,7 @@ class Session:
             self._refused(message)
         raise LinkLost(f"the server began with {type(message).__name__}, not with a welcome")
 
-    async def _listen(self, link: Link) -> None:
+    async def _listen(self, link: Link, group: asyncio.TaskGroup) -> None:
         while True:
             message = await self._receive(link)
             match message:
@@ -218,6 +232,8 @@ class Session:
                     self._welcome = message
                 case Refused():
                     self._refused(message)
+                case Ask():
+                    group.create_task(self._answer(link, message))
 
     def _take_list(self, desired: Desired) -> None:
         asked = self._asked

@@ -10,13 +10,17 @@ from roost.agent.desired import Order
 from roost.agent.drivers.base import LocalState, LocalVM
 from roost.agent.lanes import Failure
 from roost.agent.store import Record
-from roost.wire.agentlink import DesiredVM, HeldVM, Seen, SeenVM, Tombstone
+from roost.wire.agentlink import DesiredVM, HeldVM, ProgressInfo, Seen, SeenVM, Tombstone
 
 _SEEN: dict[LocalState, Seen] = {
     "starting": "starting",
     "running": "running",
+    "paused": "paused",
     "stopped": "stopped",
     "ready": "ready",
+    "lost": "failed",
+    "sending": "running",
+    "switching": "switching",
     "moved": "moved",
     "unknown": "failed",
 }
@@ -37,6 +41,7 @@ def sighting(
     local: LocalVM | None,
     doing: Step | None,
     failure: Failure | None,
+    progress: ProgressInfo | None = None,
 ) -> SeenVM | None:
     """Return what is seen of one VM, None when there is nothing to say of it yet."""
     done = carried_out(record, local)
@@ -48,7 +53,10 @@ def sighting(
         if failure.code == "no_lease":
             return SeenVM(vm_id, done, seen or "stopped", failure.code, failure.message)
         told = failure.code, failure.message, failure.failure, restarts
-        if seen == "running":
+        if isinstance(order, DesiredVM) and order.part == "outgoing" and seen is not None:
+            # It was tried, and what is here is the answer: the VM stays, or nobody can tell.
+            return SeenVM(vm_id, order.generation, seen, *told)
+        if seen in ("running", "paused", "arrived"):
             return SeenVM(vm_id, done, seen, *told)
         return SeenVM(vm_id, order.generation, "failed", *told)
     if seen is None:
@@ -56,8 +64,14 @@ def sighting(
     if local is not None and local.state == "unknown":
         message = "the driver cannot tell its state"
         return SeenVM(vm_id, done, "failed", "vm_unreadable", message, "transient", restarts)
-    code = local.reason if local is not None and seen == "stopped" else ""
-    return SeenVM(vm_id, done, seen, code, restarts=restarts)
+    if local is None:
+        return SeenVM(vm_id, done, seen, restarts=restarts)
+    code = local.reason if seen == "stopped" else "next_boot" if local.note else ""
+    endpoint = local.endpoint if seen == "ready" else {}
+    return SeenVM(
+        vm_id, done, seen, code, local.note,
+        restarts=restarts, endpoint=endpoint, progress=progress,
+    )  # fmt: skip
 
 
 def held(vm: LocalVM) -> HeldVM:
@@ -67,9 +81,12 @@ def held(vm: LocalVM) -> HeldVM:
 
 def _state(order: Order | None, record: Record | None, local: LocalVM | None) -> Seen | None:
     if local is not None:
-        return _SEEN[local.state]
+        moving = isinstance(order, DesiredVM) and order.part in ("incoming", "withdrawn")
+        return "arrived" if local.arrived and moving else _SEEN[local.state]
     if record is None:
         return None
+    if isinstance(order, DesiredVM) and order.part == "withdrawn":
+        return "absent" if record.generation >= order.generation else None
     if record.gone:
         return "absent" if isinstance(order, Tombstone) else None
     if isinstance(order, DesiredVM) and order.part == "outgoing":

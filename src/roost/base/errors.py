@@ -135,6 +135,10 @@ class FleetUnavailable(Unavailable):
     code = "agent_service_unavailable"
 
 
+class AgentUnavailable(FleetUnavailable):
+    """The agent of one host cannot be asked."""
+
+
 class PlacementContended(Unavailable):
     """Other writers took the room each time it was tried; nothing was kept."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, or_, select
 
+from roost.control.movetext import move_of
 from roost.control.roster import Changes, Roster, asked_of
 from roost.fleet.assign import positions
 from roost.ledger.rows import Event, VMRow
@@ -24,6 +25,7 @@ from roost.wire.agentlink import (
     digest_text,
     entry_hash,
 )
+from roost.wire.translate import boot_info, nic_info
 
 Send = Callable[[ToAgent], None]
 
@@ -63,10 +65,20 @@ def parts_of(vm: VMRow) -> dict[int, tuple[Part, int | None]]:
     """Return the hosts on whose lists a VM stands, with its part and the other host of a move."""
     if vm.desired == "absent" or vm.host is None:
         return {}
-    if vm.phase in ("preparing", "moving") and vm.target is not None:
-        here: Part = "outgoing" if vm.phase == "moving" else "run"
-        return {vm.host: (here, vm.target), vm.target: ("incoming", vm.host)}
+    if vm.phase and vm.target is not None:
+        here, there = _PARTS[vm.phase]
+        return {vm.host: (here, vm.target), vm.target: (there, vm.host)}
     return {vm.host: ("run", None)}
+
+
+#: What source and target of a move are told in each phase.
+_PARTS: dict[str, tuple[Part, Part]] = {
+    "preparing": ("run", "incoming"),
+    "moving": ("outgoing", "incoming"),
+    "landing": ("outgoing", "incoming"),
+    "cancelling": ("returning", "incoming"),
+    "recalling": ("returning", "withdrawn"),
+}
 
 
 class Dispatch:
@@ -86,8 +98,7 @@ class Dispatch:
         columns = (vms.c.id, vms.c.generation, vms.c.host, vms.c.target, vms.c.phase, vms.c.desired)
         query = select(*columns).where(vms.c.host.is_not(None), vms.c.desired != "absent")
         for vm, generation, host, target, phase, _ in connection.execute(query).all():
-            moving = phase in ("preparing", "moving") and target is not None
-            where = (host, target) if moving else (host,)
+            where = (host, target) if phase and target is not None else (host,)
             self._listed[vm] = where
             for number in where:
                 self.list_of(number).put(vm, entry_hash(vm, generation))
@@ -205,7 +216,7 @@ class Dispatch:
     def desired_vm(self, vm: VMRow, part: Part, peer: int | None) -> DesiredVM:
         """Return what a host is told of a VM."""
         columns = self._roster.fleet.vms
-        number = columns.numbers.get(f"{vm.id}:{'migrate_in' if part == 'incoming' else 'run'}")
+        number = columns.numbers.get(f"{vm.id}:{_claim_kind(part)}")
         masks = (0, 0)
         if number is not None:
             masks = int(columns.devices[number]), int(columns.cells[number])
@@ -233,7 +244,7 @@ class Dispatch:
             if (found := parts_of(vm).get(number)) is None:
                 continue
             part, peer = found
-            claim = f"{vm.id}:{'migrate_in' if part == 'incoming' else 'run'}"
+            claim = f"{vm.id}:{_claim_kind(part)}"
             name = names.get(peer, "") if peer is not None else ""
             entries.append(_desired_vm(vm, part, name, masks.get(claim, (0, 0))))
             summed.put(vm.id, entry_hash(vm.id, vm.generation))
@@ -245,24 +256,34 @@ class Dispatch:
         return Desired(digest=digest_text(summed.digest), vms=entries, tombstones=graves)
 
 
+def _claim_kind(part: Part) -> str:
+    return "migrate_in" if part in ("incoming", "withdrawn") else "run"
+
+
 def _desired_vm(vm: VMRow, part: Part, peer: str, masks: tuple[int, int]) -> DesiredVM:
     asked = asked_of(vm)
     devices, cells = masks
+    move = move_of(vm) if vm.phase else None
     return DesiredVM(
         id=vm.id,
         name=vm.name,
         project=vm.project,
         generation=vm.generation,
-        power="stopped" if vm.desired == "stopped" else "running",
+        power=vm.desired,  # type: ignore[arg-type]  # what is absent stands on no list
         cpu_milli=vm.cpu_milli,
         memory_bytes=vm.memory_bytes,
         disk_bytes=vm.disk_bytes,
         part=part,
         peer=peer,
+        move=move.info if move else None,
+        endpoint=move.endpoint if move and part == "outgoing" else {},
+        sent=vm.phase == "landing" and part == "incoming",
         restarts=vm.restarts,
         restart="elsewhere" if vm.restart == "elsewhere" else "here",
         extended=asked.demand.extended,
         devices=list(positions(devices)),
         cells=list(positions(cells)),
         labels=asked.labels,
+        boot=boot_info(asked.boot),
+        nics=[nic_info(nic) for nic in asked.nics],
     )

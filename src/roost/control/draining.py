@@ -1,20 +1,24 @@
 """Empty hosts that drain: one move at a time on each; VMs that fit nowhere else stay, reported."""
 
 import logging
+from collections.abc import Callable
+from functools import partial
 
 from sqlalchemy import Connection, select
 
 from roost.base.clock import Clock
 from roost.base.errors import Conflict, NotFound, Unavailable
 from roost.control.finding import relock
+from roost.control.handover import abandon_move, ask_back, give_up_fenced_target, recall
 from roost.control.liveness import Timers
-from roost.control.moving import Moving, abandon_move
+from roost.control.movetext import read_move
+from roost.control.moving import Moving
 from roost.control.placing import Lost
 from roost.control.roster import HostEntry, Roster
 from roost.control.singleton import Singleton
 from roost.ledger.rows import VMRow
 from roost.ledger.store import Store
-from roost.ledger.tables import claims, vms
+from roost.ledger.tables import vms
 from roost.ledger.transaction import Tx
 
 log = logging.getLogger("roost.drain")
@@ -50,18 +54,11 @@ class Drain:
             query = query.order_by(vms.c.priority.desc(), vms.c.id)
             return [VMRow(**row) for row in connection.execute(query).mappings()]
 
-        def landing(connection: Connection) -> set[int]:
-            query = select(vms.c.host).join(claims, claims.c.vm == vms.c.id)
-            query = query.where(claims.c.host == entry.number, claims.c.kind == "hold")
-            return set(connection.execute(query.where(vms.c.phase == "landing")).scalars())
-
         here = await self._store.read(question)
-        # One at a time, and a move is over when its target has reported; one that is lost may not.
-        arriving = [self._roster.hosts.get(host) for host in await self._store.read(landing)]
-        if any(vm.phase for vm in here) or any(e and e.row.health != "offline" for e in arriving):
-            return
+        if any(vm.phase for vm in here):
+            return  # one at a time
         for vm in here:
-            if vm.observed not in ("running", "stopped"):
+            if vm.observed not in ("running", "paused", "stopped"):
                 continue
             try:
                 found = await self._moving.begin(vm, "drain", explain=False)
@@ -74,42 +71,71 @@ class Drain:
             return
 
     async def _abandon_lost(self) -> None:
-        """Give up moves whose target is offline: until it is the VM's host, nothing runs there."""
-        lost = [n for n, entry in self._roster.hosts.items() if entry.row.health == "offline"]
+        """Take back moves whose target is offline, as far as it can be known that it has nothing.
+
+        Before it is sent the VM stays. While it is sent the source decides. What was sent belongs
+        to the target, until that comes back or is fenced.
+        """
+        lost = {n: e.row.fenced for n, e in self._roster.hosts.items() if e.row.health == "offline"}
         if not lost:
             return
-        query = select(vms.c.id).where(vms.c.target.in_(lost))
-        waiting = await self._store.read(lambda c: list(c.execute(query).scalars()))
-        for vm_id in waiting:
-            try:
-                await self._give_up(vm_id, "its target is offline")
-            except (Conflict, NotFound, Lost):
-                continue
+        query = select(vms.c.id, vms.c.target).where(vms.c.target.in_(lost))
+        waiting = await self._store.read(lambda c: [tuple(row) for row in c.execute(query)])
+        for vm_id, target in waiting:
+            await self._write(vm_id, partial(_take_back_lost, fenced=lost[target] is not None))
 
     async def _abandon_late(self) -> None:
-        """Give up moves that take too long: to get ready, or six times as long to be sent.
+        """Take back moves that take too long in their phase.
 
-        That is safe at any time: a copy that was sent only waits until the ledger says otherwise.
+        The source gives up by itself at its limit; here six times the limit of a phase is only the
+        net under that.
         """
-        query = select(vms.c.id, vms.c.generation, vms.c.phase).where(
-            vms.c.phase.in_(("preparing", "moving"))
+        query = select(vms.c.id, vms.c.generation, vms.c.phase, vms.c.move).where(
+            vms.c.phase != "", vms.c.phase != "recalling"
         )
-        found = await self._store.read(
-            lambda connection: [tuple(row) for row in connection.execute(query)]
-        )
+        rows = await self._store.read(lambda c: c.execute(query).all())
+        limits = {
+            (row.id, row.generation, row.phase): self._limit_s(row.phase, row.move) for row in rows
+        }
         now = self._clock.monotonic()
-        self._begun = {key: self._begun.get(key, now) for key in found}
-        for (vm_id, _, phase), since in self._begun.items():
-            limit = self._timers.move_s * (1 if phase == "preparing" else 6)
-            if now - since >= limit:
-                try:
-                    await self._give_up(vm_id, f"it was {phase} for {limit:.0f} s")
-                except (Conflict, NotFound, Lost):
-                    continue
+        self._begun = {key: self._begun.get(key, now) for key in limits}
+        for key, since in self._begun.items():
+            if now - since >= limits[key]:
+                why = f"it was {key[2]} for {limits[key]:.0f} s"
+                await self._write(key[0], partial(_take_back_late, why=why))
 
-    async def _give_up(self, vm_id: str, why: str) -> None:
+    def _limit_s(self, phase: str, move: str | None) -> float:
+        if phase != "moving":
+            return self._timers.move_s
+        return max(6 * self._timers.move_s, 1.5 * read_move(move).info.limit_s)
+
+    async def _write(self, vm_id: str, step: Callable[[Tx, VMRow], None]) -> None:
         def change(tx: Tx) -> None:
             self._singleton.check(tx)
-            abandon_move(tx, relock(tx, vm_id), why)
+            step(tx, relock(tx, vm_id))
 
-        await self._store.write(change)
+        try:
+            await self._store.write(change)
+        except (Conflict, NotFound, Lost):
+            return  # it has gone on meanwhile
+
+
+def _take_back_lost(tx: Tx, vm: VMRow, fenced: bool) -> None:
+    why = "its target is offline"
+    match vm.phase:
+        case "preparing":
+            abandon_move(tx, vm, why)
+        case "moving":
+            ask_back(tx, vm, why)
+        case "landing" | "recalling" if fenced:
+            give_up_fenced_target(tx, vm, f"{why} and fenced")
+
+
+def _take_back_late(tx: Tx, vm: VMRow, why: str) -> None:
+    match vm.phase:
+        case "preparing":
+            abandon_move(tx, vm, why)
+        case "moving":
+            ask_back(tx, vm, why)
+        case "cancelling" | "landing":
+            recall(tx, vm, why)

@@ -5,9 +5,8 @@ generation is not older than what was seen before, so one that was delayed or re
 nothing. What follows from a report:
 
     absent                        a deleted VM is over: row, claims and tombstone go
-    moved    by a move's source   the VM belongs to the target now; the source is told to clean up
-    ready    by a move's target   the source may begin to send
-    running  by a move's target   the move is over
+    a move's source or target     the next step of the move (`handover`)
+    guest_shutdown                the guest has switched itself off: it is wanted stopped now
     capacity refusal              a VM that never ran is placed elsewhere
 """
 
@@ -21,7 +20,18 @@ from sqlalchemy import bindparam, select, update
 from roost.base.clock import Clock
 from roost.base.errors import Unavailable
 from roost.control.burying import bury, clear_tombstone, destroyed_since, order_grave
-from roost.control.moving import abandon_move, begin_sending, finish_move, switch_over
+from roost.control.handover import (
+    SENT,
+    abandon_move,
+    begin_sending,
+    complete_move,
+    go_back,
+    is_of_this_move,
+    note_progress,
+    note_sent,
+    recall,
+)
+from roost.control.movetext import move_of
 from roost.control.refusing import is_refused, send_elsewhere
 from roost.control.resizing import settle_resize
 from roost.ledger.rows import Changes, VMRow
@@ -71,6 +81,7 @@ class Intake:
                 "cpu_milli": reading.cpu_milli,
                 "memory_bytes": reading.memory_bytes,
                 "disk_bytes": reading.disk_bytes,
+                "more": row_json(reading.more) if reading.more else None,
             }
             for reading in readings
         ]
@@ -222,20 +233,17 @@ def _take_from_host(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
         if vm.desired == "absent" and destroyed_since(tx, vm, seen.generation):
             bury(tx, vm)
         return
+    if vm.phase and is_of_this_move(vm, seen) and _goes_on(tx, vm, seen):
+        return
     if seen.generation < vm.observed_generation:
         return  # an older report, late
-    if seen.seen == "moved":
-        if vm.phase == "moving" and seen.generation == vm.generation:
-            switch_over(tx, vm)
-        return
-    if vm.phase == "moving" and seen.failure == "permanent" and seen.generation == vm.generation:
-        abandon_move(tx, vm, f"{seen.code}: {seen.message}")
+    if seen.seen in _HALVES:
         return
     if is_refused(vm, seen):
         send_elsewhere(tx, vm, seen)
         return
     problem = None
-    if seen.seen == "failed":
+    if seen.message and seen.code != "no_lease":
         problem = row_json(
             {"code": seen.code, "message": seen.message, "generation": seen.generation}
         )
@@ -255,19 +263,67 @@ def _take_from_host(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
     )
     assert row is not None
     vm = VMRow(**row)
-    kind = f"vm.{seen.seen}"
+    kind = "vm.crashed" if seen.code == "crashed" else f"vm.{seen.seen}"
     tx.event(kind, f"vm/{vm.id}", {"vms": {vm.id: vm}}, project=vm.project, note=seen.message)
-    if seen.generation == vm.generation and seen.seen in ("running", "stopped"):
-        if vm.phase == "landing":
-            vm = finish_move(tx, vm)
+    if seen.generation == vm.generation and seen.seen in ("running", "paused", "stopped"):
+        if seen.code == "guest_shutdown" and vm.desired != "stopped":
+            vm = _let_rest(tx, vm)
         if vm.generation > 1:  # a first generation was never resized
             settle_resize(tx, vm)
 
 
-def _take_from_target(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
-    if seen.generation < vm.generation or vm.phase not in ("preparing", "moving"):
-        return
-    if seen.seen == "ready" and vm.phase == "preparing":
-        begin_sending(tx, vm)
-    elif seen.seen == "failed" and vm.phase == "preparing":
+def _let_rest(tx: Tx, vm: VMRow) -> VMRow:
+    """The guest has switched itself off: nobody starts it again before somebody asks."""
+    row = tx.update(vms, vms.c.id == vm.id, generation=vms.c.generation + 1, desired="stopped")
+    assert row is not None
+    tx.event("vm.guest_shutdown", f"vm/{vm.id}", {"vms": {vm.id: row}}, project=vm.project)
+    return VMRow(**row)
+
+
+def _goes_on(tx: Tx, vm: VMRow, seen: SeenVM) -> bool:
+    """Take what the source of a move says; return whether the move has made a step by it."""
+    if seen.progress is not None and seen.progress != move_of(vm).progress:
+        note_progress(tx, vm, seen.progress)
+    failed = seen.failure == "permanent" and seen.generation == vm.generation
+    if seen.seen == "moved":
+        # It cannot have left by the order that only made the target ready.
+        if vm.phase in ("moving", "cancelling") and seen.generation > move_of(vm).info.begun:
+            note_sent(tx, vm)
+        return True
+    if seen.seen == "switching":
+        if (vm.phase == "moving" and failed) or vm.phase == "cancelling":
+            recall(tx, vm, seen.message or "the source cannot tell who has it")
+        return True
+    has_it = seen.seen in ("running", "paused", "stopped", "failed")
+    if vm.phase == "moving" and failed and has_it:
         abandon_move(tx, vm, f"{seen.code}: {seen.message}")
+        return True
+    returned = vm.phase in ("cancelling", "recalling") and seen.generation >= vm.generation
+    if returned and has_it:
+        abandon_move(tx, vm, "its host has it")
+        return True
+    return False
+
+
+def _take_from_target(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
+    if not vm.phase or not is_of_this_move(vm, seen):
+        return
+    if seen.seen == "arrived":
+        if vm.phase in SENT:
+            complete_move(tx, vm, seen.generation)
+        return
+    if seen.generation < vm.generation:
+        return
+    if vm.phase == "preparing":
+        if seen.seen == "ready":
+            begin_sending(tx, vm, seen.endpoint)
+        elif seen.seen == "failed":
+            abandon_move(tx, vm, f"{seen.code}: {seen.message}")
+    elif vm.phase == "landing" and seen.seen == "failed" and seen.failure == "permanent":
+        recall(tx, vm, f"{seen.code}: {seen.message}")
+    elif vm.phase == "recalling" and seen.seen == "absent":
+        go_back(tx, vm, "its target does not have it")
+
+
+#: What is only seen in the middle of a move, and says nothing about a VM at rest.
+_HALVES = ("moved", "switching", "ready", "arrived")

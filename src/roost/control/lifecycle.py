@@ -18,26 +18,38 @@ from roost.control.moving import Moving
 from roost.control.placing import request_of
 from roost.control.resizing import resize
 from roost.control.roster import Roster
+from roost.control.sessions import Agents
 from roost.control.views import explanation_body, read_placement, vm_body
 from roost.ledger.rows import Changes, VMRow
 from roost.ledger.store import Store
 from roost.ledger.tables import decisions, hosts, vms
 from roost.ledger.transaction import Tx
 from roost.placement.explain import explain as explain_request
-from roost.wire.bodies import ExplanationBody, MigrateVM, PlacementBody, ResizeVM, VMBody, VMPage
+from roost.wire.bodies import (
+    ConsoleBody,
+    ExplanationBody,
+    MigrateVM,
+    PlacementBody,
+    ResizeVM,
+    VMBody,
+    VMPage,
+)
 from roost.wire.queries import VMQuery
 
 STATES = (
-    "pending", "starting", "running", "stopping", "stopped", "migrating", "failed", "unknown",
-    "deleting",
+    "pending", "starting", "running", "pausing", "paused", "stopping", "stopped", "migrating",
+    "failed", "unknown", "deleting",
 )  # fmt: skip
+
+_POWER_ASKED = {"running": "vm.start_asked", "stopped": "vm.stop_asked"}
 
 
 class Lifecycle:
     """VMs that exist."""
 
-    def __init__(self, store: Store, roster: Roster, moving: Moving) -> None:
+    def __init__(self, store: Store, roster: Roster, moving: Moving, agents: Agents) -> None:
         self._store, self._roster, self._moving = store, roster, moving
+        self._agents = agents
 
     # Reading
 
@@ -120,8 +132,33 @@ class Lifecycle:
             vm = _present(locked_vm(tx, ref, project, who))
             if vm.desired == power:
                 return vm
-            kind = "vm.start_asked" if power == "running" else "vm.stop_asked"
-            return _bump(tx, vm, kind, desired=power)
+            return _bump(tx, vm, _POWER_ASKED[power], desired=power)
+
+        return await self._write(change, who)
+
+    async def pause(self, ref: str, project: str | None, who: Principal) -> VMBody:
+        """Ask for a running VM to stand still, its memory kept."""
+
+        def change(tx: Tx) -> VMRow:
+            vm = _present(locked_vm(tx, ref, project, who))
+            if vm.desired == "stopped":
+                raise Conflict(f"VM {vm.name!r} is stopped", vm=vm.id)
+            if vm.desired == "paused":
+                return vm
+            return _bump(tx, vm, "vm.pause_asked", desired="paused")
+
+        return await self._write(change, who)
+
+    async def resume(self, ref: str, project: str | None, who: Principal) -> VMBody:
+        """Ask for a paused VM to go on."""
+
+        def change(tx: Tx) -> VMRow:
+            vm = _present(locked_vm(tx, ref, project, who))
+            if vm.desired == "stopped":
+                raise Conflict(f"VM {vm.name!r} is stopped", vm=vm.id, hint="Maybe start it.")
+            if vm.desired == "running":
+                return vm
+            return _bump(tx, vm, "vm.resume_asked", desired="running")
 
         return await self._write(change, who)
 
@@ -145,6 +182,21 @@ class Lifecycle:
     ) -> VMBody:
         """Begin to move a VM."""
         return vm_body(await self._moving.migrate(ref, project, body, who), self._roster)
+
+    async def cancel_migration(self, ref: str, project: str | None, who: Principal) -> VMBody:
+        """Take a move back, if the VM has not left yet."""
+        return vm_body(await self._moving.cancel(ref, project, who), self._roster)
+
+    async def console(
+        self, ref: str, project: str | None, start: int | None, limit: int, who: Principal
+    ) -> ConsoleBody:
+        """Ask the VM's host for its serial log."""
+        vm = await self._store.read(lambda connection: vm_row(connection, ref, project, who))
+        if vm.host is None:
+            raise Conflict(f"VM {vm.name!r} has no host yet", vm=vm.id)
+        told = await self._agents.ask(vm.host, vm.id, start, limit)
+        host = self._roster.host_name(vm.host) or ""
+        return ConsoleBody(vm=vm.id, text=told.text, start=told.start, end=told.end, host=host)
 
     async def delete(self, ref: str, project: str | None, who: Principal) -> VMBody:
         """Ask for a VM to be destroyed; it is gone when its agent has said so.
@@ -179,6 +231,7 @@ def mark_deleted(tx: Tx, vm: VMRow) -> VMRow:
         pending=None,
         target=None,
         phase="",
+        move=None,
     )
     assert row is not None
     deleted = VMRow(**row)
@@ -219,7 +272,7 @@ def _in_state(state: str) -> ColumnElement[bool]:
     failed = and_(
         v.problem.is_not(None), v.observed == "failed", v.observed_generation >= v.generation
     )
-    waiting = and_(v.host.is_(None), or_(v.desired == "running", v.pending.is_not(None)))
+    waiting = and_(v.host.is_(None), or_(v.desired != "stopped", v.pending.is_not(None)))
     conditions: dict[str, ColumnElement[bool]] = {
         "deleting": v.desired == "absent",
         "pending": and_(v.desired != "absent", waiting),
@@ -227,6 +280,8 @@ def _in_state(state: str) -> ColumnElement[bool]:
         "migrating": and_(v.desired != "absent", v.host.is_not(None), ~offline, v.phase != ""),
         "failed": and_(alive, failed),
         "running": and_(alive, v.desired == "running", v.observed == "running"),
+        "paused": and_(alive, v.desired == "paused", v.observed == "paused"),
+        "pausing": and_(alive, ~failed, v.desired == "paused", v.observed != "paused"),
         "starting": and_(alive, ~failed, v.desired == "running", v.observed != "running"),
         "stopping": and_(alive, ~failed, v.desired == "stopped", v.observed != "stopped"),
         "stopped": or_(

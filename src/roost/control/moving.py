@@ -1,28 +1,22 @@
-"""Move a VM to another host, and drain a host one move at a time.
-
-    ''  --migrate-->  preparing  --target: ready-->  moving  --source: moved-->  landing  --> ''
-                          |                                      target: running ---^
-                          +-- target failed or lost, or lost while moving: the VM stays
-
-Both hosts have a claim until both have reported: the target's from the beginning, the source's as a
-`hold` until it says that its copy is gone. Each step is one transaction, and the agents act only on
-what it wrote; so at most one copy runs at every instant, whoever dies when.
-"""
+"""Begin and cancel moves: choose a target and claim it; `handover` and the agents do the rest."""
 
 from roost.base.errors import Conflict, InvalidRequest, NoFit
 from roost.control.access import Principal
-from roost.control.burying import order_grave
-from roost.control.charging import advance_groups, claims_of, hold_instead
-from roost.control.finding import relock, vm_row
-from roost.control.placing import Lost, Placing, Seen, take
+from roost.control.charging import claims_of
+from roost.control.finding import locked_vm, relock, vm_row
+from roost.control.handover import abandon_move, ask_back
+from roost.control.movetext import Move
+from roost.control.placing import Placing, Seen, take
 from roost.control.roster import Roster
 from roost.ledger.rows import Changes, ClaimRow, VMRow
 from roost.ledger.store import Store
-from roost.ledger.tables import claims, vms
-from roost.ledger.transaction import Tx
+from roost.ledger.tables import vms
+from roost.ledger.transaction import Tx, row_json
 from roost.model.flow import Rejection
+from roost.wire.agentlink import MoveInfo
 from roost.wire.answers import rejection_json
 from roost.wire.bodies import MigrateVM
+from roost.wire.translate import size
 
 
 class Moving:
@@ -38,14 +32,39 @@ class Moving:
         vm = await self._store.read(lambda connection: vm_row(connection, ref, project, who))
         if body.host is not None and self._roster.entry(body.host) is None:
             raise InvalidRequest(f"no host {body.host!r}", host=body.host)
-        found = await self.begin(vm, who.name, only=body.host)
+        found = await self.begin(vm, who.name, body, only=body.host)
         if isinstance(found, Rejection):
             raise NoFit(found.code.value, found.message, rejection_json(found))
         assert found is not None  # a refusal is explained
         return found
 
+    async def cancel(self, ref: str, project: str | None, who: Principal) -> VMRow:
+        """Take a move back, if the VM has not left yet."""
+
+        def change(tx: Tx) -> VMRow:
+            vm = locked_vm(tx, ref, project, who)
+            why = f"cancelled by {who.name}"
+            match vm.phase:
+                case "preparing":
+                    return abandon_move(tx, vm, why)
+                case "moving":
+                    return ask_back(tx, vm, why)
+                case "landing":
+                    raise Conflict(f"VM {vm.name!r} has left its host already", vm=vm.id)
+                case "":
+                    raise Conflict(f"VM {vm.name!r} is not moving", vm=vm.id)
+            return vm  # it is being taken back
+
+        return await self._store.write(change, who.name)
+
     async def begin(
-        self, vm: VMRow, actor: str, *, only: str | None = None, explain: bool = True
+        self,
+        vm: VMRow,
+        actor: str,
+        body: MigrateVM | None = None,
+        *,
+        only: str | None = None,
+        explain: bool = True,
     ) -> VMRow | Rejection | None:
         """Choose a target and claim it; the agents do the rest."""
         source = self._roster.host_name(vm.host)
@@ -67,7 +86,17 @@ class Moving:
                 )
             changes: Changes = {}
             take(tx, vm, claim, seen, "migrate", changes)
-            row = _change(tx, vm.id, target=claim.host, phase="preparing")
+            generation = now.generation + 1
+            found = tx.update(
+                vms,
+                vms.c.id == vm.id,
+                generation=generation,
+                target=claim.host,
+                phase="preparing",
+                move=row_json(Move(_info(vm, body or MigrateVM(), generation))),
+            )
+            assert found is not None
+            row = VMRow(**found)
             changes["vms"] = {vm.id: row}
             note = f"from {source} to {seen.placement.host}"
             tx.event("vm.move_begun", f"vm/{vm.id}", changes, project=vm.project, note=note)
@@ -85,7 +114,7 @@ def _check_movable(vm: VMRow, source: str | None) -> None:
         raise Conflict(f"VM {vm.name!r} has no host yet", vm=vm.id)
     if vm.phase:
         raise Conflict(f"VM {vm.name!r} is moving already", vm=vm.id)
-    if vm.observed not in ("running", "stopped"):
+    if vm.observed not in ("running", "paused", "stopped"):
         raise Conflict(
             f"VM {vm.name!r} is {vm.observed or 'not started'}; it can move when it runs or is "
             "stopped",
@@ -93,65 +122,13 @@ def _check_movable(vm: VMRow, source: str | None) -> None:
         )
 
 
-def _change(tx: Tx, vm_id: str, **values: object) -> VMRow:
-    row = tx.update(vms, vms.c.id == vm_id, generation=vms.c.generation + 1, **values)
-    assert row is not None
-    return VMRow(**row)
-
-
-def begin_sending(tx: Tx, vm: VMRow) -> None:
-    """The target waits: the source may send."""
-    row = _change(tx, vm.id, phase="moving")
-    tx.event("vm.move_sending", f"vm/{vm.id}", {"vms": {vm.id: row}}, project=vm.project)
-
-
-def switch_over(tx: Tx, vm: VMRow) -> None:
-    """The source's copy is over: the VM belongs to the target now."""
-    assert vm.target is not None
-    assert vm.host is not None
-    source = vm.host
-    found = claims_of(tx, vm.id)
-    run, incoming = found["run"], found["migrate_in"]
-    # Amounts stay as they are on both hosts; only what the claims are called changes.
-    changes: Changes = {"claims": {incoming.id: None, **hold_instead(tx, run)}}
-    changes["claims"][run.id] = tx.update(claims, claims.c.id == incoming.id, id=run.id, kind="run")
-    row = _change(
-        tx,
-        vm.id,
-        host=vm.target,
-        target=None,
-        phase="landing",
-        observed="",
-        observed_generation=0,
-        problem=None,
+def _info(vm: VMRow, body: MigrateVM, begun: int) -> MoveInfo:
+    return MoveInfo(
+        begun=begun,
+        mode="cold" if body.cold or vm.observed == "stopped" else "live",
+        bandwidth_bytes=size(body.bandwidth, "bandwidth"),
+        downtime_ms=body.downtime_ms,
+        auto_converge=body.auto_converge,
+        post_copy=body.post_copy,
+        limit_s=float(body.limit_s),
     )
-    order_grave(tx, row, source, changes)
-    advance_groups(tx, vm.id, changes)
-    changes["vms"] = {vm.id: row}
-    tx.event("vm.move_switched", f"vm/{vm.id}", changes, project=vm.project)
-
-
-def finish_move(tx: Tx, vm: VMRow) -> VMRow:
-    """The target has it: the move is over."""
-    row = tx.update(vms, vms.c.id == vm.id, phase="")
-    assert row is not None
-    tx.event("vm.moved", f"vm/{vm.id}", {"vms": {vm.id: row}}, project=vm.project)
-    return VMRow(**row)
-
-
-def abandon_move(tx: Tx, vm: VMRow, why: str) -> VMRow:
-    """Give up: the VM stays, the target is told to clean up and is charged until it has.
-
-    A copy that was sent already only waits there: it runs when the ledger says so, never before.
-    """
-    if vm.phase not in ("preparing", "moving") or vm.target is None:
-        raise Lost
-    target = vm.target
-    incoming = claims_of(tx, vm.id)["migrate_in"]
-    changes: Changes = {"claims": {incoming.id: None, **hold_instead(tx, incoming)}}
-    row = _change(tx, vm.id, target=None, phase="")
-    order_grave(tx, row, target, changes)
-    advance_groups(tx, vm.id, changes)
-    changes["vms"] = {vm.id: row}
-    tx.event("vm.move_abandoned", f"vm/{vm.id}", changes, project=vm.project, note=why)
-    return row

@@ -77,7 +77,6 @@ class Plane:
         self.admit = Admit(store, self.roster, self.follower, grouping, clock, ids, self.telemetry)
         placing = Placing(store, self.roster, self.follower)
         moving = Moving(store, self.roster, placing)
-        self.vms = Lifecycle(store, self.roster, moving)
         self.dispatch = Dispatch(self.roster)
         self.intake = Intake(store, clock)
         self.evidence = Evidence(store)
@@ -85,6 +84,7 @@ class Plane:
             store, self.roster, self.follower, self.dispatch, self.intake, self.evidence, clock,
             timers,
         )  # fmt: skip
+        self.vms = Lifecycle(store, self.roster, moving, self.agents)
         self.hosts = Hosts(store, self.roster, self.agents)
         self.questions = Questions(self.roster, grouping)
         self.projects = Projects(store)

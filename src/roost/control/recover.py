@@ -22,6 +22,7 @@ from roost.base.errors import Conflict, NotFound, Unavailable
 from roost.control.burying import bury, order_grave
 from roost.control.charging import advance_groups, claims_of, hold_instead, release
 from roost.control.finding import relock
+from roost.control.handover import SENT, give_up_fenced_target, recall
 from roost.control.liveness import Timers, Watcher
 from roost.control.placing import Placing, Seen, take
 from roost.control.registering import change_host, locked_host
@@ -130,6 +131,8 @@ class Recover:
                     await self._store.write(
                         lambda tx: self._finish_delete(tx, vm.id, entry.number)  # noqa: B023
                     )
+                elif vm.phase in SENT:
+                    await self._ask_target(vm)
                 elif vm.restart == "elsewhere":
                     await self._restart(vm, entry)
             except (Conflict, NotFound, Unavailable) as error:
@@ -137,6 +140,24 @@ class Recover:
         held = select(claims.c.id).where(claims.c.host == entry.number, claims.c.kind == "hold")
         if await self._store.read(lambda connection: connection.execute(held).first()) is not None:
             await self._store.write(lambda tx: self._release_holds(tx, entry))
+
+    async def _ask_target(self, vm: VMRow) -> None:
+        """The source of a move is fenced: the target has the VM, or must say that it has not.
+
+        If it is fenced too, neither has; then the VM is recovered like any other.
+        """
+        target = self._roster.hosts.get(vm.target) if vm.target is not None else None
+        fenced = target is None or target.row.fenced is not None
+
+        def change(tx: Tx) -> None:
+            self._singleton.check(tx)
+            now = relock(tx, vm.id)
+            if now.phase in ("moving", "cancelling", "landing"):
+                now = recall(tx, now, "its host is fenced")
+            if fenced and now.phase == "recalling":
+                give_up_fenced_target(tx, now, "its target is fenced as well")
+
+        await self._store.write(change)
 
     def _release_holds(self, tx: Tx, entry: HostEntry) -> None:
         """Give back what is held for copies on a fenced host; their tombstones stay."""
@@ -206,6 +227,7 @@ def _rehome(tx: Tx, vm: VMRow, **values: object) -> VMRow:
         generation=vms.c.generation + 1,
         target=None,
         phase="",
+        move=None,
         observed="",
         observed_generation=0,
         problem=None,

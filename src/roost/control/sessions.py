@@ -3,6 +3,7 @@
     hello      register what is new, welcome, and the whole list if its digest differs
     heartbeat  evidence; the lease is renewed once the evidence is in the ledger
     report     to the intake; samples likewise
+    told       the answer to a question that was asked through this process
 
 An agent can only speak for the host that its credential names. A host that was fenced is let back
 in only when it shows that nothing runs on it that may run elsewhere.
@@ -17,7 +18,7 @@ from typing import Protocol
 import msgspec
 
 from roost.base.clock import Clock
-from roost.base.errors import RoostError
+from roost.base.errors import AgentUnavailable, Conflict, RoostError
 from roost.control.access import Principal
 from roost.control.dispatch import Dispatch
 from roost.control.follower import Follower
@@ -29,6 +30,7 @@ from roost.ledger.store import Store
 from roost.ledger.transaction import row_json
 from roost.wire.agentlink import (
     PROTOCOL,
+    Ask,
     Desired,
     Heartbeat,
     Hello,
@@ -37,6 +39,7 @@ from roost.wire.agentlink import (
     Report,
     Samples,
     ToAgent,
+    Told,
     Welcome,
     decode_from_agent,
     encode,
@@ -46,6 +49,8 @@ log = logging.getLogger("roost.agents")
 
 #: Times that a list is read which changes meanwhile; the next heartbeat asks for it again.
 _MOST_READS = 5
+#: How long an agent may take to answer a question.
+_ANSWER_S = 10.0
 
 
 class Link(Protocol):
@@ -82,6 +87,7 @@ class Agents:
         self.ready = asyncio.Event()  # the fleet is loaded; until then agents wait
         self._sessions: dict[int, Session] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._asked = 0
 
     def connect(self, link: Link, principal: Principal) -> "Session":
         """Take a new connection of the agent of one host."""
@@ -111,6 +117,22 @@ class Agents:
         self.dispatch.detach(number, session.send)
         if self._sessions.get(number) is session:
             del self._sessions[number]
+
+    async def ask(self, number: int, vm: str, start: int | None, limit: int) -> Told:
+        """Ask a host's agent for a piece of a VM's console."""
+        session = self._sessions.get(number)
+        name = self.roster.host_name(number)
+        if session is None:
+            raise AgentUnavailable(
+                f"the agent of host {name!r} is not connected to this server", host=name
+            )
+        self._asked += 1
+        told = await session.ask(Ask(self._asked, vm, start=start, limit=limit))
+        if told is None:
+            raise AgentUnavailable(f"the agent of host {name!r} does not answer", host=name)
+        if told.code:
+            raise Conflict(f"host {name!r}: {told.message}", vm=vm, code=told.code)
+        return told
 
     def spawn(self, work: Coroutine[object, object, None]) -> None:
         """Run something of a session in the background."""
@@ -156,6 +178,7 @@ class Session:
         self._listing = False
         self._closed = False
         self.next_list_s = 0.0  # when its whole list is due again
+        self._asked: dict[int, asyncio.Future[Told | None]] = {}
 
     def send(self, message: ToAgent) -> None:
         """Send one message."""
@@ -184,12 +207,31 @@ class Session:
                     self.host,
                     message.refused_destroying,
                 )
+        elif isinstance(message, Told):
+            if (asked := self._asked.get(message.number)) is not None and not asked.done():
+                asked.set_result(message)
         else:
             self._samples(self._number, message)
+
+    async def ask(self, question: Ask) -> Told | None:
+        """Ask the agent and return its answer; None when none comes in time."""
+        answer: asyncio.Future[Told | None] = asyncio.get_running_loop().create_future()
+        self._asked[question.number] = answer
+        self.send(question)
+        late = asyncio.create_task(self._agents.clock.sleep(_ANSWER_S))
+        try:
+            await asyncio.wait((answer, late), return_when=asyncio.FIRST_COMPLETED)
+            return answer.result() if answer.done() else None
+        finally:
+            late.cancel()
+            del self._asked[question.number]
 
     def closed(self) -> None:
         """Hear that the connection is gone. The host stays online until it is silent for long."""
         self._closed = True
+        for answer in self._asked.values():
+            if not answer.done():
+                answer.set_result(None)
         if self._number is not None:
             self._agents.detach(self, self._number)
 

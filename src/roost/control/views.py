@@ -6,6 +6,7 @@ from functools import lru_cache
 
 import msgspec
 
+from roost.control.movetext import move_of
 from roost.control.roster import Roster, asked_of
 from roost.ledger.rows import VMRow
 from roost.model.flow import Placement, Rejection
@@ -19,6 +20,7 @@ from roost.wire.bodies import (
     MigrationBody,
     PlacementBody,
     ProblemBody,
+    ProgressBody,
     RejectionBody,
     RunnerUpBody,
     ScoreTermBody,
@@ -31,7 +33,8 @@ _problem = msgspec.json.Decoder(ProblemBody)
 _encode = msgspec.json.Encoder().encode
 
 #: Observed states in which a VM does what it was asked to.
-_SETTLED = {"running": ("running",), "stopped": ("stopped",)}
+_SETTLED = {"running": ("running",), "paused": ("paused",), "stopped": ("stopped",)}
+_UNDER_WAY = {"running": "starting", "paused": "pausing", "stopped": "stopping"}
 
 
 def timestamp(ms: int) -> str:
@@ -109,7 +112,16 @@ def vm_state(vm: VMRow, health: str | None) -> str:
         return "failed"
     if vm.observed in _SETTLED[vm.desired]:
         return vm.observed
-    return "starting" if vm.desired == "running" else "stopping"
+    return _UNDER_WAY[vm.desired]
+
+
+def _migration_body(vm: VMRow, source: str, target: str) -> MigrationBody:
+    move = move_of(vm)
+    made = move.progress
+    progress = ProgressBody(**msgspec.structs.asdict(made)) if made is not None else None
+    return MigrationBody(
+        source=source, target=target, phase=vm.phase, mode=move.info.mode, progress=progress
+    )
 
 
 def vm_body(
@@ -125,9 +137,7 @@ def vm_body(
     host = entry.name if entry is not None else None
     migration = None
     if vm.phase and vm.target is not None and host is not None:
-        migration = MigrationBody(
-            source=host, target=roster.host_name(vm.target) or "?", phase=vm.phase
-        )
+        migration = _migration_body(vm, host, roster.host_name(vm.target) or "?")
     gpu = asked.demand.gpu
     return VMBody(
         id=vm.id,
@@ -160,4 +170,6 @@ def vm_body(
         migration=migration,
         placement=placement,
         constraints=msgspec.to_builtins(asked.constraints) if asked.constraints else {},
+        boot=msgspec.structs.replace(asked.boot, user_data="") if asked.boot else None,
+        nics=asked.nics,
     )

@@ -35,6 +35,7 @@ class VMRow(Struct, kw_only=True):
     problem: str | None = None
     pending: str | None = None
     created_ms: int
+    move: str | None = None
 
 
 class ClaimRow(Struct, kw_only=True):

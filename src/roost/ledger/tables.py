@@ -82,12 +82,13 @@ vms = _table(
     _number("restarts"),
     _number("host", nullable=True),
     _number("target", nullable=True),  # where it is moving to
-    _text("phase"),  # of the move: preparing, moving, landing; else empty
+    _text("phase"),  # of the move, see control/handover.py; else empty
     _text("observed"),  # what its agent saw last; empty before
     _number("observed_generation"),
     _text("problem", nullable=True),  # JSON
     _text("pending", nullable=True),  # the last rejection, JSON
     _number("created_ms"),
+    _text("move", nullable=True),  # how it is moved and how far that has come, JSON
     UniqueConstraint("project", "name", name="vms_name"),
 )
 Index("vms_host", vms.c.host)
@@ -259,6 +260,7 @@ samples = _table(
     _number("cpu_milli"),
     _number("memory_bytes"),
     _number("disk_bytes"),
+    _text("more", nullable=True),  # readings by name, JSON
 )
 Index("samples_age", samples.c.at_ms)
 

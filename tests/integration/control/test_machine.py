@@ -76,6 +76,7 @@ class Machine(RuleBasedStateMachine):
         for n in range(3):
             guard = 2.0 if n < 2 else None
             self.do(self.rig.host(f"h{n}", cpu=3, memory=8, guard=guard, zone=f"z{n % 2}"))
+            self.agents[f"h{n}"].arrives_alone = n != 1
 
     @property
     def agents(self) -> dict[str, ModelAgent]:
@@ -122,6 +123,10 @@ class Machine(RuleBasedStateMachine):
     def migrate(self, name: str, host: str | None) -> None:
         self.try_to(self.rig.migrate(name, host))
 
+    @rule(name=NAMES)
+    def cancel_migration(self, name: str) -> None:
+        self.try_to(self.rig.plane.vms.cancel_migration(name, None, OPERATOR))
+
     # Operators
 
     @rule(host=HOSTS, what=st.sampled_from(["cordon", "uncordon", "drain"]))
@@ -136,6 +141,8 @@ class Machine(RuleBasedStateMachine):
             for copy in agent.copies.values():  # the operator is right: it is off
                 if copy.runs:
                     copy.state = "stopped"
+                elif copy.state == "ready":
+                    copy.state, copy.received = "lost", ""
             self.try_to(self.rig.plane.hosts.confirm_dead(host, ConfirmDead(reason="x"), ADMIN))
 
     # Time and the network
@@ -177,6 +184,11 @@ class Machine(RuleBasedStateMachine):
             await self.rig.hear()
 
         self.do(talk())
+
+    @rule(host=HOSTS)
+    def incoming_copies_die(self, host: str) -> None:
+        for vm_id in list(self.agents[host].copies):
+            self.agents[host].lose_incoming(vm_id)
 
     @rule(host=HOSTS)
     def disconnect(self, host: str) -> None:

@@ -3,8 +3,15 @@
 import pytest
 
 from roost.base.errors import Conflict, InvalidRequest, NoFit
-from roost.wire.agentlink import AmountInfo, CellInfo, DeviceInfo, SeenVM
-from roost.wire.bodies import ResizeVM
+from roost.wire.agentlink import (
+    AmountInfo,
+    CellInfo,
+    DeviceInfo,
+    MoveInfo,
+    ProgressInfo,
+    SeenVM,
+)
+from roost.wire.bodies import MigrateVM, ResizeVM
 from tests.integration.control.agentmodel import GIB
 from tests.integration.control.rig import OPERATOR, TIMERS, Rig, run
 
@@ -23,8 +30,12 @@ def test_a_move_claims_both_hosts_until_both_have_reported(database_url: str) ->
         await rig.until_phase("web", "moving")
         assert await rig.claims() == {"web:run": "a", "web:migrate_in": "b"}
         await rig.until_phase("web", "landing")
-        assert await rig.claims() == {"web:run": "b", "web:hold": "a"}
+        assert await rig.claims() == {"web:run": "a", "web:migrate_in": "b"}
         assert (a.copies[made.id].state, b.copies[made.id].state) == ("moved", "ready")
+        rig.step(b)
+        await rig.hear()
+        assert await rig.claims() == {"web:run": "b", "web:hold": "a"}
+        assert a.copies[made.id].state == "moved"  # it keeps what it sent until it is told
         await rig.settle()
         assert await rig.state("web") == ("running", "b")
         assert await rig.claims() == {"web:run": "b"}
@@ -192,6 +203,7 @@ def test_a_host_that_has_not_cleaned_up_is_no_target(database_url: str) -> None:
         await rig.until_phase("web", "landing")
         a.disconnect()
         await rig.settle()
+        assert await rig.state("web") == ("running", "b")
         assert await rig.claims() == {"web:run": "b", "web:hold": "a"}
         with pytest.raises((Conflict, NoFit)):
             await rig.migrate("web", "a")
@@ -248,6 +260,7 @@ def test_a_move_carries_its_devices_and_cells(database_url: str) -> None:
         assert rig.agents["a"].vms[made.id].devices == [1]
         await rig.migrate("web", "b")
         await rig.until_phase("web", "landing")
+        assert rig.agents["b"].vms[made.id].devices == [0]
         await rig.restart()
         await rig.check()
         for agent in rig.agents.values():
@@ -266,5 +279,131 @@ def test_a_move_carries_its_devices_and_cells(database_url: str) -> None:
             agent.connect(rig.plane)
         await rig.settle()
         await rig.converged()
+
+    run(database_url, test)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("phase", ["preparing", "moving", "landing"])
+def test_a_cancelled_move_ends_with_one_copy_wherever_it_was(
+    database_url: str, phase: str, alone: bool
+) -> None:
+    async def test(rig: Rig) -> None:
+        a, b = await rig.host("a"), await rig.host("b")
+        b.arrives_alone = alone
+        made = await rig.running("web")
+        await rig.migrate("web", "b")
+        if alone and phase == "landing":
+            await rig.until_phase("web", "moving")
+            rig.step(a)  # it sends, and the ledger does not know yet
+        else:
+            await rig.until_phase("web", phase)
+        late = phase == "landing" and not alone
+        if late:
+            with pytest.raises(Conflict, match="left its host"):
+                await rig.plane.vms.cancel_migration("web", None, OPERATOR)
+        else:
+            await rig.plane.vms.cancel_migration("web", None, OPERATOR)
+        await rig.settle()
+        assert await rig.state("web") == ("running", "b" if phase == "landing" else "a")
+        assert [made.id in agent.copies for agent in (a, b)].count(True) == 1
+        await rig.converged()
+        with pytest.raises(Conflict, match="not moving"):
+            await rig.plane.vms.cancel_migration("web", None, OPERATOR)
+
+    run(database_url, test)
+
+
+def test_what_was_lost_on_its_way_goes_on_where_it_came_from(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        a, b = await rig.host("a"), await rig.host("b")
+        made = await rig.running("web")
+        await rig.migrate("web", "b")
+        await rig.until_phase("web", "landing")
+        b.lose_incoming(made.id)
+        await rig.until_phase("web", "recalling")
+        assert a.copies[made.id].state == "moved"  # not before the target has said so
+        await rig.settle()
+        assert await rig.state("web") == ("running", "a")
+        assert (await rig.get("web")).generation == a.copies[made.id].generation
+        assert a.copies[made.id].order.restarts == 0  # it went on, nothing was booted
+        await rig.converged()
+
+    run(database_url, test)
+
+
+def test_the_target_alone_decides_what_became_of_an_undecided_switch_over(
+    database_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        a, b = await rig.host("a"), await rig.host("b")
+        for arrived in (False, True):
+            here, there = a, b
+            there.arrives_alone = arrived
+            made = await rig.get("web") if arrived else await rig.running("web")
+            await rig.migrate("web", "b")
+            await rig.until_phase("web", "moving")
+            here.peers = {}  # nothing gets through
+            rig.step(here)
+            row = await rig.row("web")
+            assert row is not None
+            if arrived:
+                here.copies[made.id].state = "moved"
+                there.copies[made.id].received = "running"
+            stuck = SeenVM(
+                made.id, row.generation, "switching", "switchover_stuck", "?", "permanent"
+            )
+            await rig.report("a", stuck)
+            await rig.until_phase("web", "recalling")
+            here.peers = rig.agents
+            await rig.settle()
+            assert await rig.state("web") == ("running", "b" if arrived else "a")
+            await rig.converged()
+
+    run(database_url, test)
+
+
+def test_progress_is_told_and_changes_no_order(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        a, _ = await rig.host("a"), await rig.host("b")
+        made = await rig.running("web")
+        await rig.plane.vms.migrate(
+            "web", None, MigrateVM(host="b", bandwidth="10MiB", limit_s=90), OPERATOR
+        )
+        a.peers = {}
+        await rig.until_phase("web", "moving")
+        row = await rig.row("web")
+        assert row is not None
+        made_so_far = ProgressInfo(sent_bytes=7, left_bytes=3, passes=2)
+        await rig.report("a", SeenVM(made.id, row.generation - 1, "running", progress=made_so_far))
+        a.listen()
+        moving = (await rig.get("web")).migration
+        assert moving is not None
+        assert moving.progress is not None
+        assert (moving.progress.sent_bytes, moving.progress.passes) == (7, 2)
+        assert a.vms[made.id].move == MoveInfo(
+            begun=row.generation - 1, bandwidth_bytes=10 * 2**20, limit_s=90.0
+        )
+        assert a.vms[made.id].endpoint == {"uri": "model:b"}
+        after = await rig.row("web")
+        assert after is not None
+        assert after.generation == row.generation
+
+    run(database_url, test)
+
+
+def test_a_guest_that_switches_itself_off_stays_off_until_somebody_asks(
+    database_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        a = await rig.host("a")
+        made = await rig.running("web")
+        a.copies[made.id].state = "stopped"
+        await rig.report("a", SeenVM(made.id, 1, "stopped", "guest_shutdown"))
+        await rig.settle()
+        assert await rig.state("web") == ("stopped", "a")
+        await rig.plane.vms.start("web", None, OPERATOR)
+        await rig.settle()
+        assert await rig.state("web") == ("running", "a")
 
     run(database_url, test)

@@ -107,6 +107,13 @@ class Network:
 # The control plane
 
 
+_PARTS = {
+    "moving": ("outgoing", "incoming"),
+    "landing": ("outgoing", "incoming"),
+    "recalling": ("returning", "withdrawn"),
+}
+
+
 @dataclass
 class HostState:
     epoch: int = 0
@@ -122,7 +129,7 @@ class VMState:
     order: DesiredVM
     host: str
     target: str = ""
-    phase: str = ""  # "", preparing, moving, landing
+    phase: str = ""  # "", preparing, moving, landing, recalling
 
 
 class Control:
@@ -188,23 +195,32 @@ class Control:
         return listing(*state.orders.values())
 
     def _seen(self, host: str, seen: SeenVM) -> None:
+        state = self.vms.get(seen.id)
         if seen.seen == "absent":
             order = self.hosts[host].orders.get(seen.id)
-            if isinstance(order, Tombstone) and seen.generation >= order.generation:
+            if order is None or seen.generation < order.generation:
+                return
+            if isinstance(order, Tombstone):
                 self._put(host, seen.id, None)
+            elif order.part == "withdrawn" and state is not None and host == state.target:
+                self._put(host, seen.id, None)
+                state.target = ""
+                self._change(state, phase="")
             return
-        state = self.vms.get(seen.id)
-        if state is None or seen.generation != state.order.generation:
+        if state is None:
+            return
+        if seen.seen == "arrived" and host == state.target and state.phase != "preparing":
+            old, state.host, state.target = state.host, state.target, ""
+            self._change(state, phase="")
+            self._put(old, seen.id, Tombstone(seen.id, state.order.generation))
+            self.moved += 1
+            return
+        if seen.generation != state.order.generation:
             return
         if seen.seen == "ready" and host == state.target and state.phase == "preparing":
             self._change(state, phase="moving")
         elif seen.seen == "moved" and host == state.host and state.phase == "moving":
-            old, state.host, state.target = state.host, state.target, ""
             self._change(state, phase="landing")
-            self._put(old, seen.id, Tombstone(seen.id, state.order.generation))
-            self.moved += 1
-        elif seen.seen in ("running", "stopped") and host == state.host:
-            state.phase = "" if state.phase == "landing" else state.phase
 
     def _change(self, state: VMState, **changes: object) -> None:
         """Give a VM a new generation and tell its hosts."""
@@ -213,10 +229,11 @@ class Control:
         fields = {name: getattr(state.order, name) for name in state.order.__struct_fields__}
         state.order = DesiredVM(**{**fields, **changes, "generation": state.order.generation + 1})
         fields = {name: getattr(state.order, name) for name in state.order.__struct_fields__}
-        part = "outgoing" if state.phase == "moving" else "run"
-        self._put(state.host, state.order.id, DesiredVM(**{**fields, "part": part}))
+        sent = state.phase == "landing"
+        here, there = _PARTS.get(state.phase, ("run", "incoming"))
+        self._put(state.host, state.order.id, DesiredVM(**{**fields, "part": here}))
         if state.target:
-            incoming = DesiredVM(**{**fields, "part": "incoming"})
+            incoming = DesiredVM(**{**fields, "part": there, "sent": sent})
             self._put(state.target, state.order.id, incoming)
 
     def _put(self, host: str, vm_id: str, order: DesiredVM | Tombstone | None) -> None:
@@ -276,6 +293,10 @@ class Control:
                     self._restart_elsewhere(state)
 
     def _restart_elsewhere(self, state: VMState) -> None:
+        if state.phase in ("moving", "landing"):
+            self._change(state, phase="recalling")
+        if state.phase == "recalling" and not self.hosts[state.target].fenced:
+            return  # only the target can tell whether it has it
         targets = [host for host in HOSTS if self._takes(host, state) and host != state.target]
         if not targets:
             return

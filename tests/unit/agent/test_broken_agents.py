@@ -156,7 +156,7 @@ def _(patch: Patch) -> None:
     """tombstones are reported as carried out before they are"""
     real = keeper.sightings.sighting
 
-    def sighting(vm_id, order, record, local, doing, failure):
+    def sighting(vm_id, order, record, local, doing, failure, *rest):
         seen = real(vm_id, order, record, local, doing, failure)
         if isinstance(order, Tombstone) and seen is not None:
             seen.seen = "absent"

@@ -5,25 +5,50 @@ again. Every call is idempotent: asked twice, it ends in the same place. A call 
 agent gives each one a time budget. What a driver cannot tell it says so: `list_vms` returns None,
 a VM whose state cannot be read is `unknown`. Unknown never looks like empty.
 
-    nothing --start--> starting --> running <--start/stop--> stopped
-    nothing --prepare_incoming--> ready --land--> running (or stopped, as ordered)
-    running, stopped --send--> moved                      any --destroy--> nothing
+    nothing --start--> starting --> running <--stop/start--> stopped
+                                    running <--pause/resume--> paused
+    nothing --prepare_incoming--> ready --arrives, or land--> running, paused or stopped; `arrived`
+                                  ready --its process dies--> lost;  ready --withdraw--> nothing
+    running, paused --send--> sending --> switching --> moved;  sending --recall--> running
+    stopped --send--> moved                               any --destroy--> nothing
+
+A copy that was received takes over by itself, in the driver, as soon as it is complete: the guest
+must not stand still until a control plane has answered. The driver writes down that it takes over
+before the guest executes, so that afterwards it can always tell whether a copy ever did.
 """
 
-from collections.abc import Iterable
-from typing import Literal, Protocol
+from collections.abc import Callable, Iterable
+from typing import Literal, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from roost.wire.agentlink import DesiredVM, FailureClass, Inventory, SampleInfo
+from roost.wire.agentlink import DesiredVM, FailureClass, Inventory, ProgressInfo, SampleInfo
 
-LocalState = Literal["starting", "running", "stopped", "ready", "moved", "unknown"]
+#: sending: it executes here while it is copied. switching: the guest stands still, and whether the
+#: target has it is unknown here. lost: an incoming copy that never executed is dead.
+LocalState = Literal[
+    "starting",
+    "running",
+    "paused",
+    "stopped",
+    "ready",
+    "lost",
+    "sending",
+    "switching",
+    "moved",
+    "unknown",
+]
 
-#: States in which a VM may execute, so that no other host may run it.
-EXECUTING: frozenset[LocalState] = frozenset({"starting", "running", "unknown"})
+#: States in which a VM executes or may do so by itself, so that no other host may start it.
+EXECUTING: frozenset[LocalState] = frozenset(
+    {"starting", "running", "paused", "ready", "sending", "switching", "unknown"}
+)
 
 #: Why a VM was stopped that could run elsewhere when the host was cut off.
 FENCED = "fenced"
+#: Why a VM stopped that was not told to: by its guest, or because its process died.
+GUEST_SHUTDOWN = "guest_shutdown"
+CRASHED = "crashed"
 
 
 class LocalVM(Struct, frozen=True, omit_defaults=True):
@@ -40,14 +65,25 @@ class LocalVM(Struct, frozen=True, omit_defaults=True):
     generation: int = 0  # of the order it was last changed by
     restarts: int | None = None  # how many restarts were carried out
     restart: Literal["here", "elsewhere"] = "here"
-    reason: str = ""
+    reason: str = ""  # why it is stopped, when it was not asked to
+    arrived: bool = False  # it came by a move, and no order to run it here has come yet
+    endpoint: dict[str, str] = {}  # where a copy that is `ready` waits
+    note: str = ""  # what its user should know, such as amounts that hold from the next boot
 
     @property
     def is_remains(self) -> bool:
         """Return whether no data is lost when it goes: the VM lives, or may live, elsewhere."""
-        return self.state in ("ready", "moved") or (
+        return self.state in ("ready", "lost", "moved") or (
             self.state == "stopped" and self.reason == FENCED
         )
+
+
+class ConsolePart(NamedTuple):
+    """A piece of a VM's serial log; offsets are in bytes of the whole log."""
+
+    text: str
+    start: int
+    end: int
 
 
 class DriverError(Exception):
@@ -79,6 +115,12 @@ class Driver(Protocol):
     name: str
     virtual: bool  # it only pretends to run VMs
 
+    def watch(self, changed: Callable[[str], None]) -> None:
+        """Call `changed` with the id of a VM whose state has changed by itself."""
+
+    async def close(self) -> None:
+        """Let go of what the driver holds in this process; VMs run on."""
+
     async def inventory(self) -> Inventory:
         """Return what the host has; an amount that cannot be read has the total None."""
 
@@ -89,16 +131,29 @@ class Driver(Protocol):
         """Return one VM, None if it is not here; raises when that cannot be told."""
 
     async def start(self, vm: DesiredVM) -> None:
-        """Make it and boot it, or boot what is there; returns when it runs."""
+        """Make it and boot it, or boot what is there; returns when it runs (or is paused, if so).
+
+        A copy that is `moved` or `switching` goes on where it stood, unless more restarts are
+        ordered than it has seen: then what it holds in memory is stale, and it boots anew.
+        """
 
     async def stop(self, vm_id: str, grace_s: float, reason: str = "") -> None:
-        """Ask the VM to shut down; after `grace_s` cut it off. It stays here, stopped."""
+        """Ask the VM to shut down; after `grace_s` cut it off. It stays here, stopped.
+
+        An incoming copy is cut off, and is `lost`.
+        """
+
+    async def pause(self, vm: DesiredVM) -> None:
+        """Let the guest stand still, its memory kept."""
+
+    async def resume(self, vm: DesiredVM) -> None:
+        """Let a paused guest go on."""
 
     async def restart(self, vm: DesiredVM) -> None:
         """Boot a running VM anew, once."""
 
     async def resize(self, vm: DesiredVM) -> None:
-        """Give it the amounts of the order."""
+        """Give it the amounts of the order; what cannot change now, from the next boot (`note`)."""
 
     async def protect(self, vm: DesiredVM) -> None:
         """Store or remove the stop recipe, as the order's `restart` asks."""
@@ -107,13 +162,34 @@ class Driver(Protocol):
         """Remove it with its disks."""
 
     async def prepare_incoming(self, vm: DesiredVM) -> None:
-        """Get ready to receive it; nothing executes yet."""
+        """Get ready to receive it; then `look` shows the endpoint. Nothing executes yet."""
 
-    async def send(self, vm: DesiredVM) -> None:
-        """Send it to `vm.peer`. On return it does not execute here and never will by itself."""
+    async def withdraw(self, vm_id: str) -> None:
+        """Destroy an incoming copy. Raises `arrived` (transient) if it has taken over already.
+
+        The decision and the arrival exclude each other: what was withdrawn never executed.
+        """
+
+    async def send(self, vm: DesiredVM, progress: Callable[[ProgressInfo], None]) -> None:
+        """Send it to `vm.endpoint`, or watch the sending that is under way.
+
+        On return it is `moved`: it does not execute here and never will by itself. When it raises,
+        the VM is what `look` says: it runs on here, or is `switching`. Cancelled, it leaves all as
+        it is.
+        """
+
+    async def recall(self, vm: DesiredVM) -> None:
+        """Cancel the sending unless the switch-over has begun; then it does nothing."""
 
     async def land(self, vm: DesiredVM) -> None:
-        """Turn the incoming copy into the VM, running or stopped as ordered."""
+        """Turn the incoming copy into the VM, running, paused or stopped as ordered.
+
+        With the part `incoming` the VM is marked as arrived, with `run` the mark is removed. Raises
+        `not_ready` (transient) when it has not come whole yet.
+        """
+
+    async def console(self, vm_id: str, start: int | None, limit: int) -> ConsolePart:
+        """Return the last `limit` bytes of its serial log, or what follows `start`."""
 
     async def samples(self) -> list[SampleInfo]:
         """Return one reading of each running VM and one of the host (with an empty `vm`)."""

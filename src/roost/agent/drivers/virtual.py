@@ -5,14 +5,21 @@ agent, so an agent that is killed and started again adopts them. Where real VMs 
 processors, these only have a state; everything else about them is as real as the agent can see.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as copy
 from random import Random
 
 from msgspec.structs import replace
 
-from roost.agent.drivers.base import EXECUTING, DriverError, Fences, LocalVM
+from roost.agent.drivers.base import (
+    EXECUTING,
+    ConsolePart,
+    DriverError,
+    Fences,
+    LocalState,
+    LocalVM,
+)
 from roost.agent.drivers.vmfiles import Change, MemoryVMs, VMFiles
 from roost.base.clock import Clock
 from roost.base.units import GIB
@@ -23,6 +30,7 @@ from roost.wire.agentlink import (
     DeviceInfo,
     FailureClass,
     Inventory,
+    ProgressInfo,
     SampleInfo,
 )
 
@@ -93,6 +101,12 @@ class VirtualDriver:
         self._vms = vms or MemoryVMs()
         self._fences = fences or NoFences()
 
+    def watch(self, changed: Callable[[str], None]) -> None:
+        """Nothing here changes by itself."""
+
+    async def close(self) -> None:
+        """There is nothing to let go of."""
+
     async def inventory(self) -> Inventory:
         """Return what the settings say."""
         await self._meet("inventory")
@@ -122,34 +136,53 @@ class VirtualDriver:
         return await self._vms.get(vm_id)
 
     async def start(self, vm: DesiredVM) -> None:
-        """Boot it, which takes `boot_s`."""
+        """Boot it, which takes `boot_s`; what was sent and came back goes on at once."""
         await self._meet("start", vm.id, vm.name)
         here = await self._vms.get(vm.id)
-        if here is not None and here.state == "running":
+        if here is not None and here.state in ("running", "paused"):
             return
         await self.protect(vm)
+        kept = here is not None and here.state == "moved" and vm.restarts == here.restarts
         await self._vms.change(vm.id, lambda _: _as_ordered(vm, "starting"))
-        await self._boot(vm)
+        if not kept:
+            await self._clock.sleep(self.settings.boot_s)
+        # The guard may have stopped it meanwhile: only what is still starting may run.
+        await self._vms.change(vm.id, _from(("starting",), _as_ordered(vm, _executing(vm))))
 
     async def stop(self, vm_id: str, grace_s: float, reason: str = "") -> None:
         """Stop it, which takes `stop_s`, or `grace_s` if that is shorter."""
         await self._meet("stop", vm_id)
         here = await self._vms.get(vm_id)
-        if here is None or here.state not in EXECUTING:
+        if here is None or here.state not in EXECUTING | {"moved"}:
             return
-        await self._clock.sleep(min(grace_s, self.settings.stop_s))
+        if here.state in ("running", "starting"):
+            await self._clock.sleep(min(grace_s, self.settings.stop_s))
 
         def stopped(vm: LocalVM | None) -> LocalVM | None:
+            if vm is not None and vm.state in ("ready", "lost"):
+                return replace(vm, state="lost", endpoint={})
             return vm and replace(vm, state="stopped", reason=reason)
 
         # The recipe stays: it does nothing to a VM that is stopped, and a start may be under way.
         await self._vms.change(vm_id, stopped)
 
+    async def pause(self, vm: DesiredVM) -> None:
+        """Let it stand still."""
+        await self._meet("pause", vm.id, vm.name)
+        await self._vms.change(vm.id, _from(("running", "paused"), _as_ordered(vm, "paused")))
+
+    async def resume(self, vm: DesiredVM) -> None:
+        """Let it go on."""
+        await self._meet("resume", vm.id, vm.name)
+        await self._vms.change(vm.id, _from(("running", "paused"), _as_ordered(vm, "running")))
+
     async def restart(self, vm: DesiredVM) -> None:
         """Boot it anew."""
         await self._meet("restart", vm.id, vm.name)
-        await self._vms.change(vm.id, _from(("running", "starting"), _as_ordered(vm, "starting")))
-        await self._boot(vm)
+        before = ("running", "paused", "starting")
+        await self._vms.change(vm.id, _from(before, _as_ordered(vm, "starting")))
+        await self._clock.sleep(self.settings.boot_s)
+        await self._vms.change(vm.id, _from(("starting",), _as_ordered(vm, _executing(vm))))
 
     async def resize(self, vm: DesiredVM) -> None:
         """Note the new amounts."""
@@ -177,28 +210,58 @@ class VirtualDriver:
         await self._meet("prepare_incoming", vm.id, vm.name)
 
         def ready(here: LocalVM | None) -> LocalVM:
-            if here is not None and here.state not in ("ready", "moved"):
+            if here is not None and (here.arrived or here.state not in ("ready", "moved", "lost")):
                 raise DriverError("permanent", "copy_here", f"{vm.id} is here and {here.state}")
             return _as_ordered(vm, "ready")
 
         await self._vms.change(vm.id, ready)
 
-    async def send(self, vm: DesiredVM) -> None:
+    async def withdraw(self, vm_id: str) -> None:
+        """Forget an incoming copy unless it has arrived."""
+        await self._meet("withdraw", vm_id)
+
+        def gone(here: LocalVM | None) -> None:
+            if here is not None and here.arrived:
+                raise DriverError("transient", "arrived", f"{vm_id} has arrived")
+
+        await self._vms.change(vm_id, gone)
+        self._fences.drop(vm_id)
+
+    async def send(self, vm: DesiredVM, progress: Callable[[ProgressInfo], None]) -> None:
         """Let it leave, which takes `move_s`; it runs here until the last moment."""
         await self._meet("send", vm.id, vm.name)
+        progress(ProgressInfo(left_bytes=vm.memory_bytes))
         await self._clock.sleep(self.settings.move_s)
-        left = _from(("running", "stopped", "moved"), _as_ordered(vm, "moved"))
+        left = _from(("running", "paused", "stopped", "moved"), _as_ordered(vm, "moved"))
         await self._vms.change(vm.id, left)
         self._fences.drop(vm.id)
+
+    async def recall(self, vm: DesiredVM) -> None:
+        """It runs until it has left: nothing has to be undone."""
+        await self._meet("recall", vm.id, vm.name)
 
     async def land(self, vm: DesiredVM) -> None:
         """Turn the copy that waits into the VM."""
         await self._meet("land", vm.id, vm.name)
         here = await self._vms.get(vm.id)
-        if here is None or here.state != "ready":
+        if here is None or not (here.arrived or here.state == "ready"):
             raise DriverError("permanent", "not_ready", f"no incoming copy of {vm.id} waits here")
         await self.protect(vm)
-        await self._vms.change(vm.id, _from(("ready",), _as_ordered(vm, vm.power)))
+        landed = replace(_as_ordered(vm, vm.power), arrived=vm.part == "incoming")
+
+        def land(now: LocalVM | None) -> LocalVM:
+            if now is not None and now.arrived:
+                return replace(now, generation=vm.generation, arrived=landed.arrived)
+            return _from(("ready",), landed)(now)  # type: ignore[return-value]
+
+        await self._vms.change(vm.id, land)
+
+    async def console(self, vm_id: str, start: int | None, limit: int) -> ConsolePart:
+        """A VM that is only pretended says nothing."""
+        await self._meet("console", vm_id)
+        if await self._vms.get(vm_id) is None:
+            raise DriverError("permanent", "not_here", f"{vm_id} is not here")
+        return ConsolePart("", 0, 0)
 
     async def samples(self) -> list[SampleInfo]:
         """Return readings that wander around the set load."""
@@ -219,11 +282,6 @@ class VirtualDriver:
         )
         return [*readings, SampleInfo("", at_ms, *total)]
 
-    async def _boot(self, vm: DesiredVM) -> None:
-        await self._clock.sleep(self.settings.boot_s)
-        # The guard may have stopped it meanwhile: only what is still starting may run.
-        await self._vms.change(vm.id, _from(("starting",), _as_ordered(vm, "running")))
-
     async def _meet(self, step: str, vm_id: str = "", name: str = "") -> None:
         """Fail or hang if a fault waits at this step."""
         for fault in self.faults:
@@ -236,11 +294,15 @@ class VirtualDriver:
             raise DriverError(fault.failure, fault.code, f"{step} fails on purpose")
 
 
-def _as_ordered(vm: DesiredVM, state: str) -> LocalVM:
+def _executing(vm: DesiredVM) -> LocalState:
+    return "paused" if vm.power == "paused" else "running"
+
+
+def _as_ordered(vm: DesiredVM, state: LocalState) -> LocalVM:
     return LocalVM(
         id=vm.id,
         name=vm.name,
-        state=state,  # type: ignore[arg-type]
+        state=state,
         cpu_milli=vm.cpu_milli,
         memory_bytes=vm.memory_bytes,
         disk_bytes=vm.disk_bytes,

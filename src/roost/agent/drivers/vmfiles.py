@@ -93,7 +93,7 @@ class FolderVMs:
             "file": str(self._path(vm_id).absolute()),
             "lock": str(self._lock_path.absolute()),
             "field": "state",
-            "when": ["starting", "running"],
+            "when": ["starting", "running", "paused"],
             "set": {"state": "stopped", "reason": "fenced"},
         }
 
