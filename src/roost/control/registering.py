@@ -26,7 +26,8 @@ from roost.model.resources import WHOLE_DEVICE
 from roost.wire.agentlink import Hello, Inventory
 from roost.wire.translate import host_spec
 
-_GOING = frozenset({"starting", "running", "stopping"})
+#: What executes, or may do so by itself.
+_GOING = frozenset({"starting", "running", "paused", "stopping", "ready", "arrived", "switching"})
 
 
 class StillRuns(Conflict):

@@ -244,6 +244,9 @@ class VirtualDriver:
         """Turn the copy that waits into the VM."""
         await self._meet("land", vm.id, vm.name)
         here = await self._vms.get(vm.id)
+        if here is not None and vm.part == "run" and here.state in ("running", "paused", "stopped"):
+            await self._vms.change(vm.id, _settled(vm))
+            return
         if here is None or not (here.arrived or here.state == "ready"):
             raise DriverError("permanent", "not_ready", f"no incoming copy of {vm.id} waits here")
         await self.protect(vm)
@@ -251,7 +254,7 @@ class VirtualDriver:
 
         def land(now: LocalVM | None) -> LocalVM:
             if now is not None and now.arrived:
-                return replace(now, generation=vm.generation, arrived=landed.arrived)
+                return replace(now, generation=vm.generation)
             return _from(("ready",), landed)(now)  # type: ignore[return-value]
 
         await self._vms.change(vm.id, land)
@@ -292,6 +295,11 @@ class VirtualDriver:
             while fault.hang:
                 await self._clock.sleep(3600.0)
             raise DriverError(fault.failure, fault.code, f"{step} fails on purpose")
+
+
+def _settled(vm: DesiredVM) -> Change:
+    """Return the change that takes the mark of a VM's arrival away."""
+    return lambda now: now and replace(now, arrived=False, generation=vm.generation)
 
 
 def _executing(vm: DesiredVM) -> LocalState:
