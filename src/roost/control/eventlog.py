@@ -6,7 +6,8 @@
 
 A reader first gets pages of the ledger, then what this process hears as it happens. Its buffer is
 bounded: a slow reader's is thrown away and it goes back to pages, so nothing is lost and nothing
-grows. Members see their project's events; tokens are shown to admins alone.
+grows. Members see their project's events; tokens are shown to admins alone, and what a VM is told$
+by cloud-init, which may hold secrets, to nobody.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from roost.ledger.rows import Event
 from roost.ledger.store import Store
 from roost.ledger.tables import counters
 from roost.ledger.tables import events as events_table
+from roost.ledger.transaction import row_json
 from roost.wire.bodies import EventBody, EventPage
 
 #: Events that wait for one reader before it goes back to pages.
@@ -156,6 +158,9 @@ def event_body(event: Event, who: Principal) -> EventBody:
     changes = _decode.decode(event.changes)
     if who.role != "admin":
         changes.pop("tokens", None)
+    if "user_data" in event.changes:
+        for row in changes.get("vms", {}).values():
+            _hide_user_data(row)
     return EventBody(
         seq=event.seq,
         at=timestamp(event.at_ms),
@@ -166,3 +171,13 @@ def event_body(event: Event, who: Principal) -> EventBody:
         changes=changes,
         note=event.note,
     )
+
+
+def _hide_user_data(row: dict[str, Any] | None) -> None:
+    """Take out of a VM's row what its creator meant for the guest alone."""
+    if row is None or "user_data" not in row.get("asked", ""):
+        return
+    asked = _decode.decode(row["asked"])
+    if isinstance(boot := asked.get("boot"), dict):
+        boot.pop("user_data", None)
+    row["asked"] = row_json(asked)

@@ -98,6 +98,7 @@ class ModelAgent:
     lease_s: float = 60.0
     peers: dict[str, "ModelAgent"] = field(default_factory=dict)
     instance: str = "first"
+    mute: bool = False  # it reports nothing
     arrives_alone: bool = False  # incoming copies take over by themselves, as real ones do
     vms: dict[str, DesiredVM] = field(default_factory=dict)
     tombstones: dict[str, Tombstone] = field(default_factory=dict)
@@ -164,6 +165,8 @@ class ModelAgent:
 
     def report(self, *, full: bool = False) -> None:
         """Queue what is seen that was not reported on this connection."""
+        if self.mute:
+            return
         if self.welcome is None:
             return
         seen, held = self.sightings(), self.held()
@@ -302,8 +305,8 @@ class ModelAgent:
             if order.restart == "elsewhere" and not (self.confirmed and self.leased):
                 return
             self.copies[order.id] = Copy("running", order.generation, order, size_of(order))
-        elif order.power == "stopped" and copy is not None:
-            copy.state = "stopped"
+        elif order.power != "running" and copy is not None:
+            copy.state = order.power
         if order.id in self.copies:
             copy = self.copies[order.id]
             copy.order, copy.size, copy.generation = order, size_of(order), order.generation

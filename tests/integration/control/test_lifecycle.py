@@ -1,10 +1,15 @@
 """VMs that exist: power, size and the end, with reports that come late, twice or never."""
 
+import asyncio
+
+import msgspec
 import pytest
 
-from roost.base.errors import Conflict, NoFit, NotFound, QuotaExceeded
-from roost.wire.agentlink import SeenVM
-from roost.wire.bodies import CreateProject, QuotaBody, ResizeVM
+from roost.base.errors import AgentUnavailable, Conflict, NoFit, NotFound, QuotaExceeded
+from roost.wire.agentlink import Ask, SeenVM, Told, encode
+from roost.wire.bodies import BootBody, CreateProject, QuotaBody, ResizeVM
+from roost.wire.queries import VMQuery
+from tests.integration.control.agentmodel import ModelAgent
 from tests.integration.control.rig import ADMIN, OPERATOR, Rig, gib, run
 
 
@@ -255,5 +260,75 @@ def test_a_host_ahead_of_a_restored_ledger_is_obeyed_again(database_url: str) ->
         await rig.report("h1", SeenVM(made.id, 9, "running"))
         assert (await rig.get("web")).generation == 10
         await rig.check()
+
+    run(database_url, test)
+
+
+def test_what_the_guest_is_told_reaches_its_host_and_nobody_else(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        a = await rig.host("a")
+        boot = BootBody(cmdline="quiet", user_data="password: hunter2")
+        made = await rig.running("web", boot=boot)
+        told = a.vms[made.id].boot
+        assert told is not None
+        assert (told.cmdline, told.user_data) == ("quiet", "password: hunter2")
+        events = await rig.plane.events.page(0, 1000, ADMIN)
+        assert b"hunter2" not in msgspec.json.encode(events)
+        assert b"quiet" in msgspec.json.encode(events)
+        assert b"hunter2" not in msgspec.json.encode(await rig.get("web"))
+
+    run(database_url, test)
+
+
+def test_a_paused_vm_stands_still_until_it_is_resumed(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        a = await rig.host("a")
+        made = await rig.running("web")
+        assert (await rig.plane.vms.pause("web", None, OPERATOR)).state == "pausing"
+        await rig.settle()
+        assert (a.vms[made.id].power, await rig.state("web")) == ("paused", ("paused", "a"))
+        listed = await rig.plane.vms.list(VMQuery(state="paused", limit=10), ADMIN)
+        assert [vm.name for vm in listed.vms] == ["web"]
+        await rig.plane.vms.resume("web", None, OPERATOR)
+        await rig.settle()
+        assert await rig.state("web") == ("running", "a")
+        await rig.plane.vms.stop("web", None, OPERATOR)
+        for step in (rig.plane.vms.pause, rig.plane.vms.resume):
+            with pytest.raises(Conflict, match="stopped"):
+                await step("web", None, OPERATOR)
+
+    run(database_url, test)
+
+
+async def heard_question(agent: ModelAgent, count: int) -> Ask:
+    """Wait until an agent was asked so many questions, and return the last."""
+    for _ in range(1000):
+        agent.listen()
+        asked = agent.said(Ask)
+        if len(asked) == count:
+            assert isinstance(asked[-1], Ask)
+            return asked[-1]
+        await asyncio.sleep(0.005)
+    raise AssertionError("nobody asks")
+
+
+def test_a_console_is_asked_of_the_host_that_has_the_vm(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        a = await rig.host("a")
+        made = await rig.running("web")
+        asking = asyncio.create_task(rig.plane.vms.console("web", None, 7, 100, OPERATOR))
+        question = await heard_question(a, 1)
+        assert (question.vm, question.start, question.limit) == (made.id, 7, 100)
+        a.outbox.append(encode(Told(question.number, "hello", 7, 12)))
+        a.speak()
+        told = await asking
+        assert (told.text, told.start, told.end) == ("hello", 7, 12)
+        unanswered = asyncio.create_task(rig.plane.vms.console("web", None, None, 9, OPERATOR))
+        await heard_question(a, 2)
+        a.disconnect()
+        with pytest.raises(AgentUnavailable, match="does not answer"):
+            await unanswered
+        with pytest.raises(AgentUnavailable, match="not connected"):
+            await rig.plane.vms.console("web", None, None, 9, OPERATOR)
 
     run(database_url, test)
