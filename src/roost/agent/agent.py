@@ -90,6 +90,9 @@ class Agent:
             clock=clock,
             random=random,
         )
+        self._registering = Registering(
+            _facts(settings), driver=driver, keeper=self.keeper, guard=self._guard
+        )
         self.session = Session(
             SessionSettings(
                 host=settings.name,
@@ -103,9 +106,7 @@ class Agent:
             ),
             transport=transport,
             keeper=self.keeper,
-            registering=Registering(
-                _facts(settings), driver=driver, keeper=self.keeper, guard=self._guard
-            ),
+            registering=self._registering,
             lease=self._lease,
             store=store,
             clock=clock,
@@ -120,6 +121,8 @@ class Agent:
             self._lease.deadline = self._store.lease()
             self.keeper.open()
             await self._await_guard()
+            # The books first: a host that does not know its room yet would refuse every VM.
+            await self._registering.inventory()
             await self.keeper.observe()
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._watch_lease())

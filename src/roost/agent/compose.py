@@ -6,8 +6,9 @@ from pathlib import Path
 from random import Random
 
 from roost.agent.agent import Agent, AgentSettings
+from roost.agent.drivers.base import Fences
 from roost.agent.drivers.virtual import VirtualDriver, VirtualSettings
-from roost.agent.drivers.vmfiles import FolderVMs, MemoryVMs
+from roost.agent.drivers.vmfiles import FolderVMs, MemoryVMs, VMFiles
 from roost.agent.fencing import FolderFences, GuardHandle
 from roost.agent.guard import boot_id
 from roost.agent.link import Transport
@@ -57,8 +58,9 @@ def memory_agent(
     transport: Transport,
     random: Random,
     ids: IdSource,
-    vms: MemoryVMs | None = None,
+    vms: VMFiles | None = None,
     store: MemoryStore | None = None,
+    fences: Fences | None = None,
     guard: GuardHandle | None = None,
 ) -> Agent:
     """Return the agent of a virtual host in memory; hand in its parts to let them outlive it."""
@@ -66,7 +68,9 @@ def memory_agent(
         settings,
         clock=clock,
         transport=transport,
-        driver=VirtualDriver(virtual, clock=clock, random=random, vms=vms or MemoryVMs()),
+        driver=VirtualDriver(
+            virtual, clock=clock, random=random, vms=vms or MemoryVMs(), fences=fences
+        ),
         store=store or MemoryStore(credential),
         random=random,
         ids=ids,

@@ -78,6 +78,6 @@ class MemoryGuard:
 
 
 def _stopped(vm: LocalVM | None) -> LocalVM | None:
-    if vm is None or vm.state not in ("starting", "running"):
+    if vm is None or vm.state not in ("starting", "running", "paused"):
         return vm
     return replace(vm, state="stopped", reason=FENCED)

@@ -9,6 +9,7 @@ import logging
 
 from roost.base.clock import Clock
 from roost.base.errors import Conflict, NotFound, Unavailable
+from roost.control.charging import claims_of
 from roost.control.finding import relock
 from roost.control.placing import Placing, Seen, take
 from roost.control.refusing import refused_by
@@ -80,6 +81,9 @@ class Queue:
             now = relock(tx, vm.id)
             if now.host is not None or now.generation != vm.generation:
                 raise Conflict(f"VM {vm.name!r} was changed meanwhile", vm=vm.id)
+            if "hold" in claims_of(tx, vm.id):
+                # Until that host says that it has nothing of it, it might still start it.
+                raise Conflict(f"an earlier host of VM {vm.name!r} has yet to answer", vm=vm.id)
             changes: Changes = {}
             take(tx, vm, claim, seen, "retry", changes)
             row = tx.update(

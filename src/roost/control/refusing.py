@@ -1,14 +1,15 @@
 """A host refuses a VM that never ran on it: the agent's books have the last word on capacity.
 
-The VM leaves that host and goes back to the queue, which tries every other host. It is told to the
-user like any VM that waits, with the agent's own words.
+The VM leaves that host and goes back to the queue, which tries every other host once this one has
+said that it has nothing of the VM: a refusal is only how things were, and the agent tries again when
+room appears. It is told to the user like any VM that waits, with the agent's own words.
 """
 
 import msgspec
 from sqlalchemy import select
 
 from roost.control.burying import order_grave
-from roost.control.charging import advance_groups, claims_of, release
+from roost.control.charging import advance_groups, claims_of, hold_instead
 from roost.ledger.rows import Changes, VMRow
 from roost.ledger.tables import hosts, vms
 from roost.ledger.transaction import Tx, row_json
@@ -31,8 +32,7 @@ def send_elsewhere(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
     changes: Changes = {"claims": {}}
     for claim in claims_of(tx, vm.id).values():
         if claim.kind == "run":
-            release(tx, claim)
-            changes["claims"][claim.id] = None
+            changes["claims"] |= {claim.id: None, **hold_instead(tx, claim)}
     message = f"host {name} refused it: {seen.message}"
     row = tx.update(
         vms,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from roost.control import draining, intake, moving, recover
+from roost.control import draining, intake, moving, queueing, recover
 from roost.control.handover import abandon_move, complete_move, go_back
 from roost.ledger.rows import VMRow
 from roost.ledger.transaction import Tx
@@ -110,6 +110,25 @@ async def target_fenced(rig: Rig) -> None:
     assert a.copies[made.id].order.restarts == 1  # booted anew
 
 
+async def refused_and_then_room(rig: Rig) -> None:
+    """A host refuses a VM for want of room, and starts it after all before it hears of its leave."""
+    a, _ = await rig.host("a"), await rig.host("b")
+    made = await rig.create("web")
+    a.listen()
+    said = SeenVM(made.id, 1, "failed", "insufficient_resources", "full", "capacity")
+    await rig.report("a", said)
+    inbox, a.inbox = a.inbox, []
+    await rig.plane.keep()
+    a.work()
+    for _ in range(3):
+        await rig.plane.keep()
+        rig.step(rig.agents["b"])
+        await rig.hear()
+        rig.one_copy()
+    a.inbox = inbox
+    await rig.settle(keep=True)
+
+
 Scenario = Callable[[Rig], object]
 BROKEN: dict[str, tuple[Scenario, Callable[[Patch], None]]] = {}
 
@@ -172,7 +191,20 @@ def _(patch: Patch) -> None:
     patch.setattr(draining, "give_up_fenced_target", go_on)
 
 
-SCENARIOS = (lost_on_its_way, cancelled_at_the_last_moment, undecided, source_lost, target_fenced)
+@broken(refused_and_then_room)
+def _(patch: Patch) -> None:
+    """a refused VM goes elsewhere before its host has let go of it"""
+    patch.setattr(queueing, "claims_of", lambda tx, vm: {})
+
+
+SCENARIOS = (
+    lost_on_its_way,
+    cancelled_at_the_last_moment,
+    undecided,
+    source_lost,
+    target_fenced,
+    refused_and_then_room,
+)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.__name__)

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from roost.base.errors import AgentUnavailable, Conflict, NoFit, NotFound, QuotaExceeded
+from roost.ledger.rows import VMRow
 from roost.wire.agentlink import Ask, SeenVM, Told, encode
 from roost.wire.bodies import BootBody, CreateProject, QuotaBody, ResizeVM
 from roost.wire.queries import VMQuery
@@ -217,6 +218,37 @@ def test_a_vm_that_its_host_refuses_goes_elsewhere(database_url: str) -> None:
         assert await rig.claims() == {"web:run": "b"}
 
     run(database_url, test)
+
+
+def test_a_host_that_finds_room_after_its_refusal_does_not_make_two(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        a, _ = await rig.host("a"), await rig.host("b")
+        made = await rig.create("web")
+        said = SeenVM(made.id, 1, "failed", "insufficient_resources", "full", "capacity")
+        await rig.report("a", said)
+        inbox, a.inbox = a.inbox, []  # the tombstone is still on its way
+        a.vms[made.id] = rig.plane.dispatch.desired_vm(as_of(await rig.row("web"), 1), "run", None)
+        a.work()
+        assert a.copies[made.id].runs
+        for _ in range(5):
+            await rig.plane.keep()
+            rig.step(rig.agents["b"])
+            await rig.hear()
+            rig.one_copy()
+        a.inbox = inbox
+        a.digest = ""
+        await rig.settle(keep=True)
+        await rig.pass_by(4)
+        assert await rig.state("web") == ("running", "b")
+        await rig.converged()
+
+    run(database_url, test)
+
+
+def as_of(row: VMRow | None, generation: int) -> VMRow:
+    """Return a VM as it was at an earlier generation."""
+    assert row is not None
+    return msgspec.structs.replace(row, generation=generation)
 
 
 def test_a_refusal_of_a_vm_that_was_deleted_meanwhile_does_not_bring_it_back(
