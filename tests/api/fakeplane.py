@@ -28,6 +28,8 @@ from roost.wire.queries import HostQuery, VMQuery
 
 STRATEGIES = ("best_fit", "least_loaded", "random", "round_robin")
 AT = "2026-08-01T00:00:00Z"
+#: What every VM has written to its console.
+LOG = "booting\nlogin: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +237,8 @@ class FakeAdmit:
             created_at=AT,
             pending=rejection(body.name, "insufficient_resources") if waits else None,
             placement=None if waits else placement(body.name),
+            boot=None if body.boot is None else msgspec.structs.replace(body.boot, user_data=""),
+            nics=body.nics,
         )
         self.store.vms[vm.id] = vm
         self.store.event("vm.created", f"vm/{vm.id}", vm.project)
@@ -323,7 +327,7 @@ class FakeVMs:
             raise Conflict(f"the VM {vm.name} waits for room")
         return vm
 
-    start = stop = restart = _change
+    start = stop = restart = pause = resume = _change
 
     async def resize(
         self, ref: str, project: str | None, body: b.ResizeVM, who: Principal
@@ -335,9 +339,37 @@ class FakeVMs:
     async def migrate(
         self, ref: str, project: str | None, body: b.MigrateVM, who: Principal
     ) -> b.VMBody:
-        if body.host not in (None, "h1"):
+        vm = await self._change(ref, project, who)
+        if body.host not in (None, "h1", "h2"):
             raise NotFound(f"there is no host {body.host}")
-        return await self._change(ref, project, who)
+        in_bytes(body.bandwidth)
+        if body.host != "h2":
+            return vm
+        mode = "cold" if body.cold else "live"
+        move = b.MigrationBody(source="h1", target="h2", phase="preparing", mode=mode)
+        return self._keep(msgspec.structs.replace(vm, state="migrating", migration=move))
+
+    async def cancel_migration(self, ref: str, project: str | None, who: Principal) -> b.VMBody:
+        vm = await self._change(ref, project, who)
+        if vm.migration is None:
+            raise Conflict(f"the VM {vm.name} does not move")
+        return self._keep(msgspec.structs.replace(vm, state="running", migration=None))
+
+    def _keep(self, vm: b.VMBody) -> b.VMBody:
+        self.store.vms[vm.id] = vm
+        return vm
+
+    async def console(
+        self, ref: str, project: str | None, start: int | None, limit: int, who: Principal
+    ) -> b.ConsoleBody:
+        vm = await self._change(ref, project, who)
+        if vm.name == "silent":
+            raise FleetUnavailable("the agent of h1 is not connected here", host="h1")
+        first = max(0, len(LOG) - limit) if start is None else min(start, len(LOG))
+        text = LOG[first : first + limit]
+        return b.ConsoleBody(
+            vm=vm.id, text=text, start=first, end=first + len(text), host=vm.host or ""
+        )
 
     async def explain(
         self, ref: str, project: str | None, hosts: Sequence[str], who: Principal

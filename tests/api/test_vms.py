@@ -8,7 +8,7 @@ import pytest
 from roost.api.errors import STATUS
 from roost.base.errors import FleetUnavailable, InvariantBroken, PlacementContended, Unavailable
 from tests.api.conftest import Site
-from tests.api.fakeplane import FakePlane, token
+from tests.api.fakeplane import LOG, FakePlane, token
 from tests.api.serving import Count, Running, serving
 
 VM = {"name": "web", "demand": {"cpu": 1, "memory": "1GiB"}}
@@ -24,7 +24,7 @@ def test_a_created_vm_is_shown_listed_changed_and_deleted(site: Site) -> None:
     assert site.ask("GET", f"{POST}/arc").json() == site.ask("GET", f"{POST}/{vm['id']}").json()
     assert [v["name"] for v in site.ask("GET", f"{POST}?label=app=a=b").json()["vms"]] == ["arc"]
     assert site.ask("GET", f"{POST}?label=app=c").json()["vms"] == []
-    for verb in ("start", "stop", "restart"):
+    for verb in ("start", "stop", "restart", "pause", "resume"):
         assert site.ask("POST", f"{POST}/arc/{verb}").status_code == 202
     assert site.ask("POST", f"{POST}/arc/resize", json={"memory": "2GiB"}).status_code == 202
     assert site.ask("POST", f"{POST}/arc/migrate", json={}).status_code == 202
@@ -33,6 +33,114 @@ def test_a_created_vm_is_shown_listed_changed_and_deleted(site: Site) -> None:
     deleted = site.ask("DELETE", f"{POST}/arc")
     assert (deleted.status_code, deleted.json()["state"]) == (202, "deleting")
     assert site.ask("GET", f"{POST}/arc").status_code == 404
+
+
+def test_a_move_takes_its_options_and_can_be_called_off(site: Site) -> None:
+    site.ask("POST", POST, json={**VM, "name": "moves"})
+    refused = site.ask("POST", f"{POST}/moves/cancel-migration")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "conflict")
+    options = {"host": "h2", "cold": True, "bandwidth": "100MiB", "downtime_ms": 300,
+               "auto_converge": False, "post_copy": True, "limit_s": 60}  # fmt: skip
+    moving = site.ask("POST", f"{POST}/moves/migrate", json=options).json()
+    assert (moving["state"], moving["migration"]["mode"]) == ("migrating", "cold")
+    called_off = site.ask("POST", f"{POST}/moves/cancel-migration")
+    assert (called_off.status_code, called_off.json()["migration"]) == (202, None)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"downtime_ms": -1}, {"limit_s": 86_401}, {"bandwidth": "fast"}, {"bandwidth": -1}],
+    ids=str,
+)
+def test_a_move_with_options_that_make_no_sense_is_refused(
+    site: Site, wrong: dict[str, object]
+) -> None:
+    site.ask("POST", POST, json={**VM, "name": "stays"})
+    assert site.ask("POST", f"{POST}/stays/migrate", json=wrong).status_code == 422
+
+
+def test_a_console_is_read_in_pieces(site: Site) -> None:
+    site.ask("POST", POST, json={**VM, "name": "talks"})
+    address = f"{POST}/talks/console"
+    whole = site.ask("GET", address).json()
+    assert (whole["text"], whole["start"], whole["end"]) == (LOG, 0, len(LOG))
+    assert whole["host"] == "h1"
+    assert site.ask("GET", f"{address}?limit=7").json()["text"] == "login: "
+    part = site.ask("GET", f"{address}?start=2&limit=3").json()
+    assert (part["text"], part["start"], part["end"]) == (LOG[2:5], 2, 5)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "limit=0",
+        "limit=1048577",
+        "start=-1",
+        "start=null",
+        "start=",
+        "start=x",
+        f"start={2**53 + 1}",
+    ],
+)
+def test_a_piece_of_a_console_that_makes_no_sense_is_refused(site: Site, query: str) -> None:
+    assert site.ask("GET", f"{POST}/talks/console?{query}").status_code == 400
+
+
+def test_a_console_is_not_for_viewers_nor_other_projects(site: Site) -> None:
+    site.ask("POST", POST, json={**VM, "name": "private"})
+    ours = site.ask("POST", POST, json={**VM, "name": "ours", "project": "p1"}).json()
+    address = f"{POST}/private/console"
+    assert site.ask("GET", address, role="viewer").status_code == 403
+    assert site.ask("GET", address, role="member").status_code == 404
+    assert site.ask("GET", address, role="operator").status_code == 200
+    assert site.ask("GET", f"{POST}/{ours['id']}/console", role="member").status_code == 200
+
+
+def test_a_console_without_an_agent_or_a_host_says_so(site: Site) -> None:
+    site.ask("POST", POST, json={**VM, "name": "silent"})
+    silent = site.ask("GET", f"{POST}/silent/console")
+    assert silent.status_code == 503
+    assert silent.json()["error"]["code"] == "agent_service_unavailable"
+    assert silent.headers["retry-after"].isdigit()
+    site.ask("POST", POST, json={**BIG, "name": "nowhere", "on_no_fit": "queue"})
+    assert site.ask("GET", f"{POST}/nowhere/console").status_code == 409
+
+
+IMAGE = {"digest": f"sha256:{'a' * 64}", "url": "https://example.org/disk.qcow2"}
+
+
+def test_a_vm_may_say_what_it_boots(site: Site) -> None:
+    boot = {"image": IMAGE, "kernel": {"digest": f"sha256:{'b' * 64}"}, "cmdline": "quiet"}
+    nics = [{"forward": ["tcp:2222:22"]}, {"mode": "tap", "bridge": "br0"}]
+    made = site.ask("POST", POST, json={**VM, "name": "boots", "boot": boot, "nics": nics})
+    assert made.status_code == 201, made.text
+    assert (made.json()["boot"], made.json()["nics"]) == (boot, nics)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"boot": {"image": {"digest": "sha256:abc"}}},
+        {"boot": {"image": {"digest": f"sha256:{'A' * 64}"}}},
+        {"boot": {"image": {"digest": f"sha256:{'a' * 64}\n"}}},
+        {"boot": {"image": {**IMAGE, "url": "ftp://example.org/x"}}},
+        {"boot": {"image": {**IMAGE, "url": "file:///a b"}}},
+        {"boot": {"cmdline": "x" * 2049}},
+        {"nics": [{"mode": "bridge"}]},
+        {"nics": [{"bridge": "../../etc"}]},
+        {"nics": [{"mac": "52:54"}]},
+        {"nics": [{"forward": ["tcp:22"]}]},
+        {"nics": [{}] * 9},
+    ],
+    ids=str,
+)
+def test_a_boot_that_makes_no_sense_is_refused(site: Site, wrong: dict[str, object]) -> None:
+    assert site.ask("POST", POST, json={**VM, "name": "wrong", **wrong}).status_code == 422
+
+
+@pytest.mark.parametrize("state", ["pausing", "paused"])
+def test_lists_know_the_states_of_a_pause(site: Site, state: str) -> None:
+    assert site.ask("GET", f"{POST}?state={state}").status_code == 200
 
 
 def test_a_vm_that_waits_for_room_is_accepted(site: Site) -> None:

@@ -8,7 +8,7 @@ from roost.api import guard
 from roost.api.answers import Reply, body
 from roost.api.calls import Call
 from roost.api.errors import Malformed
-from roost.api.queries import MOST_SEQUENCE, ListEvents
+from roost.api.queries import MOST_COUNTED, ListEvents
 from roost.api.sse import EventStream
 from roost.wire.bodies import EventBody
 
@@ -35,6 +35,6 @@ def _last_event_id(header: bytes | None) -> int:
     """Return where a reader left off; it knows better than the address it first asked with."""
     if not header:
         return 0
-    if not header.isdigit() or int(header) > MOST_SEQUENCE:
+    if not header.isdigit() or int(header) > MOST_COUNTED:
         raise Malformed("Last-Event-ID is not the sequence number of an event")
     return int(header)

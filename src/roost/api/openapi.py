@@ -35,7 +35,12 @@ _PATH_PARAMETERS = {
     "id": "An id.",
 }
 #: Amounts as text. No pattern refuses them: the control plane does, and says what was meant.
-_AMOUNTS = {"cpu": ["250m", "2"], "memory": ["8GiB", "512MiB"], "disk": ["40GiB", "1TiB"]}
+_AMOUNTS = {
+    "cpu": ["250m", "2"],
+    "memory": ["8GiB", "512MiB"],
+    "disk": ["40GiB", "1TiB"],
+    "bandwidth": ["100MiB", "1GiB"],
+}
 #: Routes that make something, how other paths name it, and the field of the answer that says it.
 _LINKS = (
     ("/api/v1/vms", "vm", "id"),

@@ -15,6 +15,8 @@ State = Literal[
     "pending",
     "starting",
     "running",
+    "pausing",
+    "paused",
     "stopping",
     "stopped",
     "migrating",
@@ -43,6 +45,23 @@ class ExplainVM(OneVM):
     host: Annotated[list[Name], Meta(max_length=1000, description="Only these; repeatable.")] = []
 
 
+#: No log or ledger gets there, and every JSON reader can count so far.
+MOST_COUNTED = 2**53
+
+
+class ReadConsole(OneVM):
+    """Which piece of a VM's serial log: the last `limit` bytes, or what follows `start`."""
+
+    start: (
+        Annotated[
+            int,
+            Meta(ge=0, le=MOST_COUNTED, description="Offset in bytes; without it, the end."),
+        ]
+        | None
+    ) = None
+    limit: Annotated[int, Meta(ge=1, le=2**20, description="How many bytes at most.")] = 65536
+
+
 class ListVMs(Query):
     """Which VMs."""
 
@@ -65,14 +84,8 @@ class ListHosts(Query):
     after: After | None = None
 
 
-#: No ledger gets there, and every JSON reader can count so far.
-MOST_SEQUENCE = 2**53
-
-
 class ListEvents(Query):
     """Events after a sequence number."""
 
-    since: Annotated[
-        int, Meta(ge=0, le=MOST_SEQUENCE, description="Only what came after this.")
-    ] = 0
+    since: Annotated[int, Meta(ge=0, le=MOST_COUNTED, description="Only what came after this.")] = 0
     limit: Limit = 100

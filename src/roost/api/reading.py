@@ -120,7 +120,9 @@ class QueryReader(Generic[Query]):
     def __init__(self, kind: type[Query]) -> None:
         self._kind = kind
         self._lists = _fields(kind, msgspec.inspect.ListType)
-        self._choices = _fields(kind, msgspec.inspect.LiteralType)
+        self._not_text = _fields(kind, msgspec.inspect.LiteralType) | _fields(
+            kind, msgspec.inspect.IntType
+        )
 
     def read(self, raw: bytes) -> Query:
         """Return the struct that a query string means."""
@@ -140,9 +142,9 @@ class QueryReader(Generic[Query]):
         for name, value in pairs:
             if "\0" in value:
                 raise Malformed(f"the query has the character NUL in {name!r}")
-            if name in self._choices and value.lower() == "null":
+            if name in self._not_text and value.lower() == "null":
                 # The decoder would take the word for no value.
-                raise Malformed(f"the query is wrong at {name}: {value!r} is no choice")
+                raise Malformed(f"the query is wrong at {name}: {value!r} is no value")
             if name in self._lists:
                 values.setdefault(name, []).append(value)
             elif name in values:

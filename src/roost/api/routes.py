@@ -7,7 +7,7 @@ walk over every line. To add a route, add a line and its handler; without roles 
 from roost.api import events, health, hosts, pages, projects, questions, tokens, vms
 from roost.api.calls import Route
 from roost.api.guard import ADMIN, ANYONE, JOINING, MEMBER, OPERATOR, VIEWER
-from roost.api.queries import ExplainVM, ListEvents, ListHosts, ListVMs, OneVM
+from roost.api.queries import ExplainVM, ListEvents, ListHosts, ListVMs, OneVM, ReadConsole
 from roost.wire import bodies as b
 
 #: Why a VM could get no place.
@@ -43,12 +43,25 @@ ROUTES: tuple[Route, ...] = (
     Route(method="POST", path="/api/v1/vms/{vm}/restart", handler=vms.restart,
           roles=OPERATOR | MEMBER, summary="Restart a VM", query=OneVM, reply=b.VMBody,
           statuses=(202,), errors=("conflict",)),
+    Route(method="POST", path="/api/v1/vms/{vm}/pause", handler=vms.pause, roles=OPERATOR | MEMBER,
+          summary="Pause a VM", query=OneVM, reply=b.VMBody, statuses=(202,),
+          errors=("conflict",)),
+    Route(method="POST", path="/api/v1/vms/{vm}/resume", handler=vms.resume,
+          roles=OPERATOR | MEMBER, summary="Let a paused VM go on", query=OneVM, reply=b.VMBody,
+          statuses=(202,), errors=("conflict",)),
     Route(method="POST", path="/api/v1/vms/{vm}/resize", handler=vms.resize,
           roles=OPERATOR | MEMBER, summary="Resize a VM", query=OneVM, body=b.ResizeVM,
           reply=b.VMBody, statuses=(202,), errors=("conflict", "quota_exceeded", *NO_PLACE)),
     Route(method="POST", path="/api/v1/vms/{vm}/migrate", handler=vms.migrate, roles=OPERATOR,
           summary="Move a VM", query=OneVM, body=b.MigrateVM, reply=b.VMBody, statuses=(202,),
           errors=("conflict", *NO_PLACE)),
+    Route(method="POST", path="/api/v1/vms/{vm}/cancel-migration", handler=vms.cancel_migration,
+          roles=OPERATOR, summary="Call off the move of a VM", query=OneVM, reply=b.VMBody,
+          statuses=(202,), errors=("conflict",)),
+    # Not for viewers: what a guest writes to its console may hold secrets.
+    Route(method="GET", path="/api/v1/vms/{vm}/console", handler=vms.console,
+          roles=OPERATOR | MEMBER, summary="Show a piece of a VM's serial log", query=ReadConsole,
+          reply=b.ConsoleBody, errors=("conflict", "agent_service_unavailable")),
     Route(method="GET", path="/api/v1/vms/{vm}/explain", handler=vms.explain,
           roles=VIEWER | MEMBER, summary="Explain a VM's placement host by host", query=ExplainVM,
           reply=b.ExplanationBody, errors=("conflict", "agent_service_unavailable")),

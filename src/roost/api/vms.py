@@ -3,7 +3,7 @@
 from roost.api.answers import Answer, Header, body
 from roost.api.calls import Call
 from roost.api.ports import Created, CreatedMany
-from roost.api.queries import ExplainVM, ListVMs, OneVM
+from roost.api.queries import ExplainVM, ListVMs, OneVM, ReadConsole
 from roost.wire.bodies import CreateVM, CreateVMs, MigrateVM, ResizeVM
 from roost.wire.queries import VMQuery
 
@@ -74,6 +74,16 @@ async def restart(call: Call[None, OneVM]) -> Answer:
     return body(202, await call.plane.vms.restart(call.path["vm"], call.query.project, call.who))
 
 
+async def pause(call: Call[None, OneVM]) -> Answer:
+    """Pause one VM."""
+    return body(202, await call.plane.vms.pause(call.path["vm"], call.query.project, call.who))
+
+
+async def resume(call: Call[None, OneVM]) -> Answer:
+    """Resume one VM."""
+    return body(202, await call.plane.vms.resume(call.path["vm"], call.query.project, call.who))
+
+
 async def resize(call: Call[ResizeVM, OneVM]) -> Answer:
     """Resize one VM."""
     vm, project = call.path["vm"], call.query.project
@@ -84,6 +94,23 @@ async def migrate(call: Call[MigrateVM, OneVM]) -> Answer:
     """Move one VM."""
     vm, project = call.path["vm"], call.query.project
     return body(202, await call.plane.vms.migrate(vm, project, call.body, call.who))
+
+
+async def cancel_migration(call: Call[None, OneVM]) -> Answer:
+    """Call off the move of one VM."""
+    vm, project = call.path["vm"], call.query.project
+    return body(202, await call.plane.vms.cancel_migration(vm, project, call.who))
+
+
+async def console(call: Call[None, ReadConsole]) -> Answer:
+    """Show a piece of one VM's serial log."""
+    asked = call.query
+    return body(
+        200,
+        await call.plane.vms.console(
+            call.path["vm"], asked.project, asked.start, asked.limit, call.who
+        ),
+    )
 
 
 async def explain(call: Call[None, ExplainVM]) -> Answer:

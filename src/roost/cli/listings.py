@@ -22,11 +22,15 @@ _STYLES = {
     "online": "green",
     "open": "green",
     "stopped": "dim",
+    "paused": "cyan",
     "failed": "bold red",
     "unknown": "red",
     "offline": "bold red",
     "suspect": "yellow",
 }
+
+#: Characters of a remark in a list.
+_REMARK = 80
 
 
 def _state(word: str) -> Text:
@@ -88,7 +92,7 @@ def vms(listed: Sequence[bodies.VMBody], now: datetime) -> RenderableType:
             Text(vm.name, style="bold"),
             _state(vm.state),
             Text(vm.host or "-"),
-            _virtual(vm.virtual),
+            _virtual(vm.virtual, "real" if vm.host else "-"),
             format_cpu(vm.demand.cpu_milli),
             format_bytes(vm.demand.memory_bytes),
             format_bytes(vm.demand.disk_bytes) if vm.demand.disk_bytes else "-",
@@ -100,11 +104,37 @@ def vms(listed: Sequence[bodies.VMBody], now: datetime) -> RenderableType:
 
 
 def _remark(vm: bodies.VMBody) -> str:
-    if vm.problem is not None:
-        return vm.problem.message
+    """Return what is worth knowing in a list; the rest of a long message is for `show`."""
     if vm.migration is not None:
-        return f"{vm.migration.phase}: {vm.migration.source} to {vm.migration.target}"
+        to = f"{vm.migration.phase}: {vm.migration.source} to {vm.migration.target}"
+        progress = vm.migration.progress
+        return to if progress is None else f"{to}, {format_bytes(progress.left_bytes)} left"
+    if vm.problem is not None:
+        said = " ".join(vm.problem.message.split())
+        return said if len(said) <= _REMARK else f"{said[: _REMARK - 3]}..."
     return vm.pending.code if vm.pending is not None else ""
+
+
+def move(body: bodies.MigrationBody) -> str:
+    """Return a move in a few words, with its numbers if its source told some."""
+    said = f"{body.source} to {body.target} ({body.phase}"
+    said += ")" if body.mode == "live" else f", {body.mode})"
+    found = body.progress
+    if found is None:
+        return said
+    numbers = [
+        f"{format_bytes(found.sent_bytes)} sent",
+        f"{format_bytes(found.left_bytes)} left",
+    ]
+    if found.dirty_bytes_per_s:
+        numbers.append(f"{format_bytes(found.dirty_bytes_per_s)}/s written anew")
+    if found.passes:
+        numbers.append(f"pass {found.passes}")
+    if found.throttle_percent:
+        numbers.append(f"slowed down by {found.throttle_percent}%")
+    if found.downtime_ms is not None:
+        numbers.append(f"stood still for {found.downtime_ms} ms")
+    return f"{said}: {', '.join(numbers)}"
 
 
 def lines(pairs: Sequence[tuple[str, RenderableType]]) -> Table:
@@ -135,18 +165,47 @@ def vm(body: bodies.VMBody, now: datetime) -> RenderableType:
         pairs.append(("labels", Text(_pairs(body.labels))))
     if body.groups:
         pairs.append(("groups", Text(", ".join(body.groups))))
+    pairs += _boot(body)
+    if body.host is not None and not body.virtual:
+        where = "" if body.project == "default" else f" --project {body.project}"
+        pairs.append(("console", Text(f"roost vm console {body.name}{where}", style="dim")))
     if body.problem is not None:
+        # A host may have something to say about a VM that runs, such as what waits for a restart.
         said = f"{body.problem.code}: {body.problem.message}"
-        pairs.append(("problem", Text(said, style="red")))
+        failed = "failed" in (body.state, body.observed)
+        label, style = ("problem", "red") if failed else ("note", "yellow")
+        pairs.append((label, Text(said, style=style)))
     if body.migration is not None:
-        move = body.migration
-        pairs.append(("moving", Text(f"{move.source} to {move.target} ({move.phase})")))
+        pairs.append(("moving", Text(move(body.migration))))
     parts: list[RenderableType] = [lines(pairs)]
     if body.placement is not None:
         parts += [Text(""), tables.placement(read_placement(body.placement))]
     if body.pending is not None:
         parts += [Text(""), tables.rejection(read_rejection(body.pending), asked_by(body))]
     return Group(*parts)
+
+
+def _boot(body: bodies.VMBody) -> list[tuple[str, RenderableType]]:
+    """Return what a VM boots and how it is wired, if it was said."""
+    pairs: list[tuple[str, RenderableType]] = []
+    if (boot := body.boot) is not None:
+        parts = (("image", boot.image), ("kernel", boot.kernel), ("initrd", boot.initrd))
+        pairs += [(label, Text(_image(part))) for label, part in parts if part is not None]
+        pairs += [("cmdline", Text(boot.cmdline))] if boot.cmdline else []
+    pairs += [("nic", Text(_nic(nic))) for nic in body.nics]
+    return pairs
+
+
+def _image(part: bodies.ImageBody) -> str:
+    # Twelve digits tell images apart; -o json has them all.
+    digest = part.digest[: len("sha256:") + 12]
+    return f"{part.url}  ({digest}...)" if part.url else f"{digest}..."
+
+
+def _nic(nic: bodies.NicBody) -> str:
+    said = f"tap on {nic.bridge}" if nic.mode == "tap" else nic.mode
+    said += f", {nic.mac}" if nic.mac else ""
+    return f"{said}, forwards {', '.join(nic.forward)}" if nic.forward else said
 
 
 def _pairs(labels: dict[str, str]) -> str:

@@ -1,6 +1,8 @@
 """Where a command writes: answers to standard output, notes and errors to standard error, files."""
 
 import json
+import re
+import sys
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -39,6 +41,26 @@ def show(*renderables: RenderableType) -> None:
 def show_text(text: str) -> None:
     """Write text to standard output as it is, without folding it."""
     console().out(text, highlight=False)
+
+
+#: Sequences that steer a terminal (CSI, OSC and the like), and other control characters.
+_STEERING = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]P^_X][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]"
+    r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
+)
+
+
+def show_raw(text: str, *, whole: bool) -> None:
+    """Write what a guest wrote, byte for byte; a terminal is not steered by it.
+
+    After the `whole` of it a terminal's own prompt begins on a line of its own.
+    """
+    if sys.stdout.isatty():
+        text = _STEERING.sub("", text)
+        text += "\n" if whole and text and not text.endswith("\n") else ""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text.encode(errors="replace"))
+    sys.stdout.buffer.flush()
 
 
 def show_json(document: Mapping[str, object]) -> None:

@@ -10,8 +10,10 @@ from rich.text import Text
 
 from roost.base.errors import InvalidRequest
 from roost.cli.completing import complete_hosts, complete_projects
+from roost.cli.consoles import console
 from roost.cli.explain import SOME_HOSTS, show_explanation
 from roost.cli.loading import new_group
+from roost.cli.moves import migrate
 from roost.cli.nouns import ProjectOption, TimeoutOption, VMArgument, VMsArgument, WatchOption
 from roost.cli.options import RequestWords, takes_request
 from roost.cli.screen import Output, show, show_document
@@ -29,7 +31,7 @@ class Restart(StrEnum):
     ELSEWHERE = "elsewhere"
 
 
-_LIFE = "Its life"
+_BOOT, _LIFE = "What it boots", "Its life"
 
 
 @asks_server
@@ -50,6 +52,53 @@ def create(
             metavar="RULE",
             help="A rule about all VMs with a label ('app=web anti-affinity host').",
             rich_help_panel="Where it may go",
+        ),
+    ] = None,
+    image: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REF",
+            help="Disk image: URL@sha256:HEX, sha256:HEX for one that hosts have, or a file here. "
+            "The host must be able to read that same path, and `roost agent --image-from` must "
+            "allow it.",
+            rich_help_panel=_BOOT,
+        ),
+    ] = None,
+    kernel: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REF",
+            help="Kernel to boot directly; the image then only fills the disk.",
+            rich_help_panel=_BOOT,
+        ),
+    ] = None,
+    initrd: Annotated[
+        str | None,
+        typer.Option(metavar="REF", help="Initial RAM disk of the kernel.", rich_help_panel=_BOOT),
+    ] = None,
+    cmdline: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Command line of the kernel.", rich_help_panel=_BOOT),
+    ] = None,
+    user_data: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="User data for cloud-init.", rich_help_panel=_BOOT),
+    ] = None,
+    nic: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="user|tap:BRIDGE",
+            help="A network card: in the driver's own network, or on a bridge of the host "
+            "(default: one, user).",
+            rich_help_panel=_BOOT,
+        ),
+    ] = None,
+    forward: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="tcp:HOST:GUEST",
+            help="A port of the host's loopback address that leads into the guest.",
+            rich_help_panel=_BOOT,
         ),
     ] = None,
     queue: Annotated[
@@ -78,6 +127,7 @@ def create(
     """Create a VM; says on which host it is, and why there."""
     from roost.cli import listings
     from roost.cli.asking import read_affinity, read_labels, vm_fields
+    from roost.cli.bootwords import read_boot, read_nics
     from roost.cli.waiting import wait_for_vm
     from roost.wire.bodies import CreateVM
 
@@ -89,6 +139,8 @@ def create(
         on_no_fit="queue" if queue else "fail",
         restart="elsewhere" if restart is Restart.ELSEWHERE else "here",
         start=not stopped,
+        nics=read_nics(nic or [], forward or []),
+        boot=read_boot(image, kernel, initrd, cmdline, user_data),
     )
     made = session.client.create_vm(vm, key=key)
     if not wait:
@@ -191,6 +243,18 @@ def restart(session: Session, vm: VMsArgument, project: ProjectOption = None) ->
     _each(session, vm, lambda name: session.client.restart_vm(name, project=project))
 
 
+@asks_server
+def pause(session: Session, vm: VMsArgument, project: ProjectOption = None) -> None:
+    """Let VMs stand still, their memory kept."""
+    _each(session, vm, lambda name: session.client.pause_vm(name, project=project))
+
+
+@asks_server
+def resume(session: Session, vm: VMsArgument, project: ProjectOption = None) -> None:
+    """Let paused VMs go on."""
+    _each(session, vm, lambda name: session.client.resume_vm(name, project=project))
+
+
 def _each(session: Session, names: list[str], act: Any) -> None:
     """Do the same to each VM, and show what it is then."""
     bodies: list[VMBody] = [act(name) for name in names]
@@ -228,26 +292,6 @@ def resize(
     )
     found = session.client.resize_vm(vm, amounts, project=project)
     said = f"{found.name} has {listings.amounts(found.demand)} on {found.host or 'no host yet'}"
-    session.show(found, Text(said))
-
-
-@asks_server
-def migrate(
-    session: Session,
-    vm: VMArgument,
-    host: Annotated[
-        str | None,
-        typer.Option(metavar="HOST", help="Where to; else the strategy chooses.",
-                     autocompletion=complete_hosts),
-    ] = None,
-    project: ProjectOption = None,
-) -> None:  # fmt: skip
-    """Move a VM to another host."""
-    found = session.client.migrate_vm(vm, host=host, project=project)
-    move = found.migration
-    said = f"{found.name} moves from {move.source} to {move.target} ({move.phase})" if move else (
-        f"{found.name} is {found.state} on {found.host}"
-    )  # fmt: skip
     session.show(found, Text(said))
 
 
@@ -307,6 +351,9 @@ vm = new_group(
         "start": start,
         "stop": stop,
         "restart": restart,
+        "pause": pause,
+        "resume": resume,
+        "console": console,
         "resize": resize,
         "migrate": migrate,
         "explain": explain,

@@ -74,4 +74,5 @@ def _kinds(family: type[RoostError]) -> Iterator[type[RoostError]]:
         yield from _kinds(kind)
 
 
-_BY_CODE = {kind.code: kind for kind in _kinds(RoostError) if kind is not RoostError}
+#: Where a class shares its code with the one it is a kind of, that one is meant.
+_BY_CODE = {kind.code: kind for kind in reversed([*_kinds(RoostError)]) if kind is not RoostError}

@@ -83,6 +83,16 @@ def restart_vm(vm: str, *, project: str | None = None) -> Call[bodies.VMBody]:
     return Call("POST", path("vms", vm, "restart"), _read_vm, asked, repeatable=False)
 
 
+def pause_vm(vm: str, *, project: str | None = None) -> Call[bodies.VMBody]:
+    """Want a running VM to stand still, its memory kept."""
+    return Call("POST", path("vms", vm, "pause"), _read_vm, query(project=project))
+
+
+def resume_vm(vm: str, *, project: str | None = None) -> Call[bodies.VMBody]:
+    """Want a paused VM to go on."""
+    return Call("POST", path("vms", vm, "resume"), _read_vm, query(project=project))
+
+
 def resize_vm(
     vm: str, amounts: bodies.ResizeVM, *, project: str | None = None
 ) -> Call[bodies.VMBody]:
@@ -91,17 +101,49 @@ def resize_vm(
 
 
 def migrate_vm(
-    vm: str, *, host: str | None = None, project: str | None = None
+    vm: str,
+    *,
+    host: str | None = None,
+    project: str | None = None,
+    cold: bool = False,
+    bandwidth: int | str = 0,
+    downtime_ms: int = 0,
+    auto_converge: bool = True,
+    post_copy: bool = False,
+    limit_s: int = 0,
 ) -> Call[bodies.VMBody]:
-    """Move a VM to a named host, or to where its strategy sends it."""
+    """Move a VM to a named host, or to where its strategy sends it; see `bodies.MigrateVM`."""
+    body = bodies.MigrateVM(
+        host=host,
+        cold=cold,
+        bandwidth=bandwidth,
+        downtime_ms=downtime_ms,
+        auto_converge=auto_converge,
+        post_copy=post_copy,
+        limit_s=limit_s,
+    )
     return Call(
         "POST",
         path("vms", vm, "migrate"),
         _read_vm,
         query(project=project),
-        bodies.MigrateVM(host=host),
+        body,
         repeatable=False,  # where a strategy chooses, twice is two moves
     )
+
+
+def cancel_migration(vm: str, *, project: str | None = None) -> Call[bodies.VMBody]:
+    """Call off the move of a VM; whether it stays is known when the move has ended."""
+    return Call("POST", path("vms", vm, "cancel-migration"), _read_vm, query(project=project))
+
+
+def read_console(
+    vm: str, *, start: int | None = None, limit: int | None = None, project: str | None = None
+) -> Call[bodies.ConsoleBody]:
+    """Return the end of a VM's serial log, or what follows the byte `start`."""
+    read = reads(bodies.ConsoleBody)
+    asked = query(project=project, start=start, limit=limit)
+    return Call("GET", path("vms", vm, "console"), read, asked)
 
 
 def explain_vm(

@@ -111,7 +111,7 @@ async def target_fenced(rig: Rig) -> None:
 
 
 async def refused_and_then_room(rig: Rig) -> None:
-    """A host refuses a VM for want of room, and starts it after all before it hears of its leave."""
+    """A host refuses a VM, and starts it after all before it hears that it is not its own."""
     a, _ = await rig.host("a"), await rig.host("b")
     made = await rig.create("web")
     a.listen()

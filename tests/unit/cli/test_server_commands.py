@@ -190,6 +190,8 @@ def test_show_of_a_waiting_vm_says_why(server: CannedServer) -> None:
         ("start", "POST", "/start"),
         ("stop", "POST", "/stop"),
         ("restart", "POST", "/restart"),
+        ("pause", "POST", "/pause"),
+        ("resume", "POST", "/resume"),
         ("delete", "DELETE", ""),
     ],
 )

@@ -55,6 +55,20 @@ def test_names_and_filters_are_quoted(server: CannedServer, client: Client) -> N
     ]  # fmt: skip
 
 
+def test_a_console_is_asked_for_by_offset_and_a_move_with_what_is_not_usual(
+    server: CannedServer, client: Client
+) -> None:
+    piece = b.ConsoleBody(vm="vm-web-1", text="login: ", start=0, end=7, host="h1")
+    server.on("GET", "/api/v1/vms/web-1/console", piece)
+    server.on("POST", "/api/v1/vms/web-1/migrate", Reply(202, vm()))
+    assert client.read_console("web-1", start=0, limit=7, project="p").text == "login: "
+    client.read_console("web-1")
+    client.migrate_vm("web-1", cold=True, bandwidth="1GiB", auto_converge=False)
+    assert server.requests[0].query == [("project", "p"), ("start", "0"), ("limit", "7")]
+    assert server.requests[1].query == []
+    assert server.requests[2].json == {"cold": True, "bandwidth": "1GiB", "auto_converge": False}
+
+
 def test_an_empty_name_is_refused_before_anything_is_sent(
     server: CannedServer, client: Client
 ) -> None:
@@ -245,7 +259,7 @@ def _routes() -> list[str]:
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
 def test_every_route_is_a_method_with_the_same_arguments(kind: type) -> None:
-    assert len(_routes()) >= 38
+    assert len(_routes()) >= 42
     for name in _routes():
         route, method = getattr(routes, name), getattr(kind, name)
         assert inspect.signature(method) == inspect.signature(route)
@@ -257,7 +271,8 @@ SAID = """
 POST /api/v1/vms · POST /api/v1/vms:batch · GET /api/v1/vms · GET /api/v1/vms/x
 DELETE /api/v1/vms/x · POST /api/v1/vms/x/start · POST /api/v1/vms/x/stop
 POST /api/v1/vms/x/restart · POST /api/v1/vms/x/resize · POST /api/v1/vms/x/migrate
-GET /api/v1/vms/x/explain · GET /api/v1/hosts · GET /api/v1/hosts/x
+POST /api/v1/vms/x/pause · POST /api/v1/vms/x/resume · POST /api/v1/vms/x/cancel-migration
+GET /api/v1/vms/x/console · GET /api/v1/vms/x/explain · GET /api/v1/hosts · GET /api/v1/hosts/x
 GET /api/v1/hosts/x/scheduling-info · POST /api/v1/hosts/x/cordon · POST /api/v1/hosts/x/uncordon
 POST /api/v1/hosts/x/drain · GET /api/v1/hosts/x/drain · PUT /api/v1/hosts/x/labels
 POST /api/v1/hosts/x/confirm-dead · DELETE /api/v1/hosts/x · POST /api/v1/placements:dry-run
