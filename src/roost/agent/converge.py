@@ -142,7 +142,9 @@ def _run(order: DesiredVM, record: Record | None, local: LocalVM | None) -> Step
         case "moved" | "switching" | "lost":
             if order.generation <= carried_out(record, local):
                 return None
-            return Step("start") if wanted else Step("stop")
+            if wanted:
+                return Step("start")
+            return None if local.state == "lost" else Step("stop")
         case "starting":
             return Step("start" if wanted else "stop")
     if local.arrived:

@@ -99,15 +99,20 @@ def _edit(recipe: dict[str, object]) -> bool:
 
 
 def _kill(recipe: dict[str, object]) -> bool:
-    """Kill processes, each given with its start time: a number that is used again is spared."""
-    processes = recipe["processes"]
+    """Kill processes, each given with its start time: a number that is used again is spared.
+
+    The file `mark`, if one is given, then says which process was killed, so that it does not look
+    like one that has crashed.
+    """
+    processes, mark = recipe["processes"], recipe.get("mark")
     if not isinstance(processes, list):
         return False
-    gone = [_kill_one(int(each["pid"]), int(each["started"])) for each in processes]
+    path = Path(str(mark)) if mark else None
+    gone = [_kill_one(int(each["pid"]), int(each["started"]), path) for each in processes]
     return all(gone)
 
 
-def _kill_one(pid: int, started: int) -> bool:
+def _kill_one(pid: int, started: int, mark: Path | None) -> bool:
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -117,6 +122,9 @@ def _kill_one(pid: int, started: int) -> bool:
         if started_at(pid) != started:
             return True
         signal.pidfd_send_signal(handle, signal.SIGKILL)
+        if mark is not None:
+            with suppress(OSError):
+                replace_file(mark, f"{pid} {started}".encode())
         return is_gone(pid, started)
     except ProcessLookupError:
         return True

@@ -50,6 +50,7 @@ log = logging.getLogger(__name__)
 
 _WELCOME_WITHIN_S = 10.0
 _MOST_CONSOLE_BYTES = 2**20
+_GATHER_S = 0.005  # what changes in one go is reported in one go
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class SessionSettings:
     instance: str
     version: str
     sample_s: float = 15.0
-    report_within_s: float = 0.05  # changes within this time go in one report
+    report_within_s: float = 0.05  # changes within this time after a report go in one
     retry_first_s: float = 0.5
     retry_most_s: float = 15.0
 
@@ -170,6 +171,7 @@ class Session:
         sent: dict[str, SeenVM] = {}
         sent_rest: tuple[list[HeldVM], int] = [], 0  # what is held and refused goes in every report
         full_at = clock.monotonic()
+        next_at = full_at
         while True:
             keeper.changed.clear()
             if keeper.known:
@@ -180,10 +182,12 @@ class Session:
                 news = [vm for vm_id, vm in seen.items() if full or sent.get(vm_id) != vm]
                 if full or news or rest != sent_rest:
                     sent, sent_rest = seen, rest
+                    next_at = clock.monotonic() + self._settings.report_within_s
                     await self._send(link, Report(news, rest[0], full, rest[1]))
             wait = max(0.0, full_at - clock.monotonic()) if keeper.known else welcome.full_list_s
             if await first_of(clock, wait, keeper.changed):
-                await clock.sleep(self._settings.report_within_s)
+                # News after a silence goes at once: the ledger, and a guest's move, wait for it.
+                await clock.sleep(max(_GATHER_S, next_at - clock.monotonic()))
 
     async def _sample(self, link: Link) -> None:
         # Hosts that were started together do not send together.

@@ -7,7 +7,7 @@ something else failed is `running` at what was carried out, with the failure bes
 
 from roost.agent.converge import Step, carried_out
 from roost.agent.desired import Order
-from roost.agent.drivers.base import LocalState, LocalVM
+from roost.agent.drivers.base import CRASHED, LocalState, LocalVM
 from roost.agent.lanes import Failure
 from roost.agent.store import Record
 from roost.wire.agentlink import DesiredVM, HeldVM, ProgressInfo, Seen, SeenVM, Tombstone
@@ -47,7 +47,12 @@ def sighting(
     done = carried_out(record, local)
     restarts = max(record.restarts if record else 0, (local.restarts if local else 0) or 0)
     if order is not None and doing is not None and doing.kind in _UNDER_WAY:
-        return SeenVM(vm_id, order.generation, _UNDER_WAY[doing.kind], restarts=restarts)
+        under_way = _UNDER_WAY[doing.kind]
+        if doing.kind == "start" and local is not None and local.reason == CRASHED:
+            # It is started again at once: who would only see that never learns why.
+            why = local.note or "its process has ended, and nobody asked for that"
+            return SeenVM(vm_id, order.generation, under_way, CRASHED, why, restarts=restarts)
+        return SeenVM(vm_id, order.generation, under_way, restarts=restarts)
     seen = _state(order, record, local)
     if failure is not None and order is not None and failure.generation == order.generation:
         if failure.code == "no_lease":

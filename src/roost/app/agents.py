@@ -4,13 +4,15 @@ import asyncio
 import contextlib
 import logging
 import os
+import platform
 import signal
 from pathlib import Path
-from random import SystemRandom
+from random import Random, SystemRandom
 
 import uvloop
 
 from roost.agent.agent import Agent, AgentSettings
+from roost.agent.drivers.base import Driver
 from roost.agent.drivers.virtual import VirtualDriver, VirtualSettings
 from roost.agent.drivers.vmfiles import FolderVMs
 from roost.agent.fencing import FolderFences, GuardHandle, NoGuard, ProcessGuard
@@ -28,9 +30,13 @@ from roost.wire.agentlink import DeviceInfo
 
 log = logging.getLogger("roost.agent")
 
+DRIVERS = ("virtual", "qemu")
+_JOIN_TOGETHER = 16
+
 
 def run_agents(options: AgentOptions) -> None:
     """Run one agent, or several virtual ones, until a signal says stop; VMs run on."""
+    check(options)
     set_up_logs(options.log_format, options.log_level)
     with contextlib.suppress(KeyboardInterrupt):
         uvloop.run(_run(options))
@@ -41,9 +47,14 @@ async def _run(options: AgentOptions) -> None:
     loop = asyncio.get_running_loop()
     for sign in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(sign, stop.set)
-    agents = [await build_agent(each) for each in one_by_one(options)]
+    async with contextlib.AsyncExitStack() as parts:
+        agents = await _build_all(one_by_one(options), parts)
+        await _run_until(stop, agents, options.name)
+
+
+async def _run_until(stop: asyncio.Event, agents: list[Agent], name: str) -> None:
     tasks = [asyncio.create_task(agent.run()) for agent in agents]
-    log.info("%d agents run, of %s", len(agents), options.name)
+    log.info("%d agents run, of %s", len(agents), name)
     waiting = asyncio.create_task(stop.wait())
     await asyncio.wait((waiting, *tasks), return_when=asyncio.FIRST_COMPLETED)
     for task in (waiting, *tasks):
@@ -55,12 +66,25 @@ async def _run(options: AgentOptions) -> None:
             raise result
 
 
+def check(options: AgentOptions) -> None:
+    """Refuse what cannot work, before the host joins."""
+    if options.driver not in DRIVERS:
+        raise InvalidRequest(
+            f"unknown driver {options.driver!r}; known drivers: {', '.join(DRIVERS)}",
+            driver=options.driver,
+        )
+    if options.count > 1 and options.driver != "virtual":
+        raise InvalidRequest("only virtual hosts can be several in one process")
+    if options.driver == "qemu":
+        from roost.app.qemuchecks import check_qemu  # virtual hosts need none of it
+
+        check_qemu(options.qemu)
+
+
 def one_by_one(options: AgentOptions) -> list[AgentOptions]:
     """Return the options of each host: NAME alone, or NAME-01 and so on in folders of their own."""
     if options.count == 1:
         return [options]
-    if options.driver != "virtual":
-        raise InvalidRequest("only virtual hosts can be several in one process")
     width = max(2, len(str(options.count)))
     zones = options.zone.split(",") if options.zone else [""]
     found = []
@@ -80,32 +104,30 @@ def one_by_one(options: AgentOptions) -> list[AgentOptions]:
     return found
 
 
-async def build_agent(options: AgentOptions) -> Agent:
-    """Compose the agent of one host, joined to its control plane."""
-    if options.driver != "virtual":
-        raise InvalidRequest(
-            f"unknown driver {options.driver!r}; known drivers: virtual", driver=options.driver
-        )
+async def _build_all(several: list[AgentOptions], parts: contextlib.AsyncExitStack) -> list[Agent]:
+    """Compose all agents, some side by side: joining is mostly waiting for the ledger."""
+    free = asyncio.Semaphore(_JOIN_TOGETHER)
+
+    async def build(one: AgentOptions) -> Agent:
+        async with free:
+            return await build_agent(one, parts)
+
+    return list(await asyncio.gather(*map(build, several)))
+
+
+async def build_agent(options: AgentOptions, parts: contextlib.AsyncExitStack) -> Agent:
+    """Compose the agent of one host, joined to its control plane.
+
+    What the agent does not close itself is closed by `parts`, after it.
+    """
     clock, random = RealClock(), SystemRandom()
+    driver = await _driver(options, clock, random, parts)  # before a join token is used up
     store = FolderStore(options.data, boot=boot_id())
     if store.credential() is None:
         token = options.join_token
         if token is None:
             token = await asyncio.to_thread(_join_token, options)
         await join_once(store, options.servers, options.name, token, ca_file=options.ca_file)
-    driver = VirtualDriver(
-        VirtualSettings(
-            cpu_milli=options.cpu_milli or 1000 * (os.cpu_count() or 1),
-            memory_bytes=options.memory_bytes or _memory_bytes(),
-            disk_bytes=options.disk_bytes or _disk_bytes(options.data),
-            devices=tuple(DeviceInfo(gpu.model) for gpu in options.gpus for _ in range(gpu.count)),
-            boot_s=options.boot_s,
-        ),
-        clock=clock,
-        random=random,
-        vms=FolderVMs(options.data / "vms"),
-        fences=FolderFences(options.data),
-    )
     settings = AgentSettings(
         name=options.name,
         servers=options.servers,
@@ -113,8 +135,10 @@ async def build_agent(options: AgentOptions) -> Agent:
         rack=options.rack,
         site=options.site,
         labels=options.labels,
-        reserve={"memory_bytes": options.reserve_memory_bytes},
+        architecture=platform.machine() if options.driver == "qemu" else "x86_64",
+        reserve=_reserve(options),
         ratio_milli={"cpu_milli": options.overcommit_cpu_milli},
+        stop_grace_s=options.stop_grace_s,
         max_destroy=options.max_destroy,
     )
     return Agent(
@@ -127,6 +151,35 @@ async def build_agent(options: AgentOptions) -> Agent:
         ids=IdSource(clock.wall_ms),
         guard=_guard(options, clock),
     )
+
+
+async def _driver(
+    options: AgentOptions, clock: RealClock, random: Random, parts: contextlib.AsyncExitStack
+) -> Driver:
+    fences = FolderFences(options.data)
+    if options.driver == "qemu":
+        from roost.app.qemuagents import qemu_driver
+
+        return await qemu_driver(options, clock=clock, fences=fences, parts=parts)
+    return VirtualDriver(
+        VirtualSettings(
+            cpu_milli=options.cpu_milli or 1000 * (os.cpu_count() or 1),
+            memory_bytes=options.memory_bytes or _memory_bytes(),
+            disk_bytes=options.disk_bytes or _disk_bytes(options.data),
+            devices=tuple(DeviceInfo(gpu.model) for gpu in options.gpus for _ in range(gpu.count)),
+            boot_s=options.boot_s,
+        ),
+        clock=clock,
+        random=random,
+        vms=FolderVMs(options.data / "vms"),
+        fences=fences,
+    )
+
+
+def _reserve(options: AgentOptions) -> dict[str, int]:
+    """Return what was said to be kept; of what was not, the driver keeps what it finds right."""
+    kept = options.reserve_memory_bytes
+    return {} if kept is None else {"memory_bytes": kept}
 
 
 def _guard(options: AgentOptions, clock: RealClock) -> GuardHandle:

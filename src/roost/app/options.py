@@ -6,6 +6,9 @@ from the environment here.
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
+
+from roost.base.units import GIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +41,33 @@ class GPUs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QemuOptions:
+    """How the QEMU driver runs VMs; paths are absolute."""
+
+    accel: Literal["auto", "tcg", "kvm"] = "auto"
+    binary: str = "qemu-system-x86_64"
+    cpu_model: str = ""  # empty: the host's under KVM, qemu64 under TCG
+    pci: tuple[str, ...] = ()  # "vendor:device" of devices that VMs may have, beside GPUs
+    shared_disks: Path | None = None
+    image_from: tuple[str, ...] = ("https://",)  # what the URLs of images may begin with
+    image_cache_bytes: int = 20 * GIB
+    default_image: Path | None = None  # what VMs boot that name nothing
+    default_kernel: Path | None = None
+    default_initrd: Path | None = None
+    default_cmdline: str = ""
+    migrate_address: str = "127.0.0.1"  # HOST or unix:DIR
+    migrate_ports: tuple[int, int] = (0, 0)  # first and last; 0, 0: any
+    migrate_tls: Path | None = None
+    migrate_bandwidth_bytes: int = 0  # per second; 0: no limit
+    migrate_limit_s: float = 1800.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentOptions:
     """What an agent says of its host, and how it finds a server.
 
     With `count` above one the process runs so many virtual hosts, NAME-01 and so on. Amounts that
-    are None are read from the machine.
+    are None are read from the machine; a reserve that is None is the driver's.
     """
 
     name: str
@@ -58,10 +83,12 @@ class AgentOptions:
     memory_bytes: int | None = None
     disk_bytes: int | None = None
     gpus: tuple[GPUs, ...] = ()
-    reserve_memory_bytes: int = 0
+    reserve_memory_bytes: int | None = None
     overcommit_cpu_milli: int = 1000  # thousandths: 1500 promises half as much again
     count: int = 1
     boot_s: float = 1.0  # of the virtual driver
+    qemu: QemuOptions = field(default_factory=QemuOptions)
+    stop_grace_s: float = 30.0  # how long a guest may take to shut down
     fence_guard: bool = False
     watchdog: str | None = None  # a device such as /dev/watchdog, for the fence guard to pet
     max_destroy: int | None = None  # VMs destroyed within ten seconds; None: a quarter of all

@@ -13,6 +13,27 @@ from roost.base.errors import InvalidRequest
 from roost.base.units import parse_bytes, parse_count, parse_cpu
 from roost.cli.asking import read_labels
 from roost.cli.options import reports_errors
+from roost.cli.qemuoptions import (
+    AccelOption,
+    CpuModelOption,
+    DefaultCmdlineOption,
+    DefaultImageOption,
+    DefaultInitrdOption,
+    DefaultKernelOption,
+    ImageCacheOption,
+    ImageFromOption,
+    MigrateAddressOption,
+    MigrateBandwidthOption,
+    MigrateLimitOption,
+    MigratePortsOption,
+    MigrateTlsOption,
+    PciOption,
+    QemuOption,
+    QemuWords,
+    SharedDisksOption,
+    read_qemu,
+    read_seconds,
+)
 from roost.cli.serve import LogFormat, LogFormatOption, LogLevel, LogLevelOption
 
 T = TypeVar("T")
@@ -28,6 +49,7 @@ class Driver(StrEnum):
     """How VMs are run."""
 
     VIRTUAL = "virtual"
+    QEMU = "qemu"
 
 
 @reports_errors
@@ -68,29 +90,44 @@ def agent(
     cpu: Annotated[
         str | None,
         typer.Option(
-            metavar="CORES", help="Cores (default: the machine's).", rich_help_panel=_HOST
+            metavar="CORES",
+            help="Cores (default: the machine's). Agents that share a machine divide it so.",
+            rich_help_panel=_HOST,
         ),
     ] = None,
     memory: Annotated[
         str | None,
         typer.Option(
-            metavar="SIZE", help="Memory (default: the machine's).", rich_help_panel=_HOST
+            metavar="SIZE",
+            help="Memory for VMs (default: the machine's).",
+            rich_help_panel=_HOST,
         ),
     ] = None,
     disk: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Disk (default: the machine's).", rich_help_panel=_HOST),
+        typer.Option(
+            metavar="SIZE",
+            help="Disk for VMs (default: the file system's, less what others use).",
+            rich_help_panel=_HOST,
+        ),
     ] = None,
     gpu: Annotated[
         list[str] | None,
-        typer.Option(metavar="MODEL:COUNT", help="GPUs of the host.", rich_help_panel=_HOST),
+        typer.Option(
+            metavar="MODEL:COUNT",
+            help="GPUs of a virtual host; a real one's are read.",
+            rich_help_panel=_HOST,
+        ),
     ] = None,
     reserve_memory: Annotated[
-        str,
+        str | None,
         typer.Option(
-            metavar="SIZE", help="Memory that VMs do not get.", rich_help_panel=_HOST
+            metavar="SIZE",
+            help="Memory that VMs do not get (default: 0; of a real machine's 1 GiB or 5 %, the "
+            "larger).",
+            rich_help_panel=_HOST,
         ),
-    ] = "0",
+    ] = None,
     overcommit_cpu: Annotated[
         str,
         typer.Option(
@@ -121,6 +158,14 @@ def agent(
             rich_help_panel=_HOST,
         ),
     ] = None,
+    stop_grace: Annotated[
+        float,
+        typer.Option(
+            min=0, metavar="SECONDS",
+            help="How long a guest may take to shut down before it is cut off.",
+            rich_help_panel=_HOST,
+        ),
+    ] = 30.0,
     count: Annotated[
         int,
         typer.Option(
@@ -135,6 +180,22 @@ def agent(
             rich_help_panel=_VIRTUAL,
         ),
     ] = 1.0,
+    accel: AccelOption = None,
+    qemu: QemuOption = None,
+    cpu_model: CpuModelOption = None,
+    pci: PciOption = None,
+    shared_disks: SharedDisksOption = None,
+    image_from: ImageFromOption = None,
+    image_cache: ImageCacheOption = None,
+    default_image: DefaultImageOption = None,
+    default_kernel: DefaultKernelOption = None,
+    default_initrd: DefaultInitrdOption = None,
+    default_cmdline: DefaultCmdlineOption = None,
+    migrate_address: MigrateAddressOption = None,
+    migrate_ports: MigratePortsOption = None,
+    migrate_tls: MigrateTlsOption = None,
+    migrate_bandwidth: MigrateBandwidthOption = None,
+    migrate_limit: MigrateLimitOption = None,
     log_format: LogFormatOption = LogFormat.TEXT,
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:  # fmt: skip
@@ -146,6 +207,26 @@ def agent(
     from roost.client.context import read_context
 
     context = read_context(os.environ, Path.cwd())
+    words = QemuWords(
+        accel=accel,
+        qemu=qemu,
+        cpu_model=cpu_model,
+        pci=pci,
+        shared_disks=shared_disks,
+        image_from=image_from,
+        image_cache=image_cache,
+        default_image=default_image,
+        default_kernel=default_kernel,
+        default_initrd=default_initrd,
+        default_cmdline=default_cmdline,
+        migrate_address=migrate_address,
+        migrate_ports=migrate_ports,
+        migrate_tls=migrate_tls,
+        migrate_bandwidth=migrate_bandwidth,
+        migrate_limit=migrate_limit,
+    )
+    if driver is Driver.QEMU and gpu:
+        raise InvalidRequest("--gpu is for virtual hosts; the GPUs of a real one are read")
     options = AgentOptions(
         name=name,
         servers=tuple(server or [context.server]),
@@ -160,10 +241,12 @@ def agent(
         memory_bytes=_amount(memory, parse_bytes, "--memory"),
         disk_bytes=_amount(disk, parse_bytes, "--disk"),
         gpus=tuple(read_gpus(text) for text in gpu or []),
-        reserve_memory_bytes=parse_bytes(reserve_memory, "--reserve-memory"),
+        reserve_memory_bytes=_amount(reserve_memory, parse_bytes, "--reserve-memory"),
         overcommit_cpu_milli=read_ratio(overcommit_cpu),
         count=count,
         boot_s=boot_s,
+        qemu=read_qemu(words, used=driver is Driver.QEMU),
+        stop_grace_s=read_seconds(stop_grace, "--stop-grace"),
         fence_guard=fence_guard,
         watchdog=watchdog,
         max_destroy=max_destroy,

@@ -185,6 +185,12 @@ CASES = {
         here("moved"),
         "stop",
     ),
+    "what is lost shall lie": (
+        vm(generation=2, power="stopped"),
+        done(),
+        here("lost"),
+        "settle",
+    ),
     "nobody can tell its state": (vm(), done(), here("unknown"), "refuse"),
     "a tombstone for what nobody can read": (
         Tombstone("vm-1", 2),

@@ -1,0 +1,286 @@
+"""From an order to a QEMU that stands still: files made, process started, all written down.
+
+Nothing executes here. The order of things makes a crash of the agent harmless at every point: the
+disk is made before it is written down as made, the manifest names the process before the guest may
+execute, and the fence guard has its recipe by then. `launch` also starts incoming copies.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from roost.agent.drivers.base import DriverError, Fences
+from roost.agent.drivers.qemu.cells import bind_threads, nodes_of
+from roost.agent.drivers.qemu.command import (
+    DISK,
+    MIB,
+    SEED,
+    Files,
+    choose_accel,
+    command,
+    shape_of,
+)
+from roost.agent.drivers.qemu.disks import (
+    convert_disk,
+    disk_info,
+    grow_disk,
+    image_format,
+    make_disk,
+)
+from roost.agent.drivers.qemu.handle import VMHandle
+from roost.agent.drivers.qemu.manifest import Manifest, Role, Shape, Storage, folder_name
+from roost.agent.drivers.qemu.monitor import GONE, SOCKET, Monitor
+from roost.agent.drivers.qemu.process import log_tail, spawn
+from roost.agent.drivers.qemu.seed import write_seed
+from roost.agent.drivers.qemu.settings import QemuSettings
+from roost.agent.drivers.qemu.taps import open_taps
+from roost.base.clock import Clock
+from roost.wire.agentlink import BootInfo, DesiredVM, DeviceInfo, ImageInfo
+
+_POLL_S = 0.01
+
+
+class Images(Protocol):
+    """Where images come from; `roost.agent.images` has the real ones."""
+
+    async def fetch(self, image: ImageInfo, vm_id: str = "") -> Path:
+        """Return the file of an image, verified, and keep it for this VM."""
+
+    async def unpin(self, vm_id: str) -> None:
+        """Let go of the images of a VM that is gone."""
+
+    async def retain(self, vm_ids: Iterable[str]) -> None:
+        """Let go of the images of all VMs but these."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What every VM of one host is started with."""
+
+    settings: QemuSettings
+    clock: Clock
+    images: Images
+    fences: Fences
+    devices: Callable[[], Awaitable[list[DeviceInfo]]]  # at the positions of the inventory
+    nodes: Callable[[], Awaitable[list[int]]]  # the kernel's numbers of the NUMA cells
+
+
+async def launch(
+    parts: Parts,
+    handle: VMHandle,
+    vm: DesiredVM,
+    *,
+    role: Role = "run",
+    incoming: bool = False,
+    shape: Shape | None = None,
+) -> Monitor:
+    """Start the QEMU of an order, paused, and return its connection.
+
+    No other process of this VM may be alive. An incoming copy waits for `migrate-incoming`; its
+    `shape` is that of the source. Raises DriverError with QEMU's own words when it does not start.
+    """
+    settings = parts.settings
+    accel = choose_accel(settings.accel)
+    boot_of(settings, vm)
+    manifest = Manifest(order=vm, role=role, restarts=vm.restarts, shape=shape or shape_of(vm))
+    if role == "incoming" and not incoming and handle.manifest is not None:
+        manifest.arrived = handle.manifest.arrived  # it came by a cold move, and boots
+    manifest = _with_disk(manifest, handle.manifest)
+    await asyncio.to_thread(_make_folder, handle.folder)
+    await handle.save(manifest)  # before anything else is in the folder
+    files = await make_files(parts, handle, manifest, incoming=incoming)
+    argv = command(vm, files, settings, shape=shape or shape_of(vm), accel=accel, incoming=incoming)
+    await handle.disconnect()
+    (handle.folder / SOCKET).unlink(missing_ok=True)
+    process = await spawn(argv, handle.folder, handle.ended)
+    handle.hold(process)
+    if process is None:
+        raise _failed(handle)
+    await handle.note(process=process.identity)
+    protect(parts, handle, vm)
+    monitor = await _answering(parts, handle)
+    if files.nodes:
+        await asyncio.to_thread(bind_threads, process.identity.pid, files.nodes)
+    return monitor
+
+
+def protect(parts: Parts, handle: VMHandle, vm: DesiredVM) -> None:
+    """Store the fence guard's recipe of a VM that may run elsewhere; else remove it."""
+    if vm.restart == "elsewhere" and handle.process is not None:
+        parts.fences.put(vm.id, handle.process.identity.recipe(handle.folder))
+    elif vm.restart == "here":
+        parts.fences.drop(vm.id)
+
+
+async def make_files(
+    parts: Parts, handle: VMHandle, manifest: Manifest, *, incoming: bool = False
+) -> Files:
+    """Get images, disk, seed and taps ready, and write down what was made."""
+    vm = manifest.order
+    fetch = partial(parts.images.fetch, vm_id=vm.id)
+    boot = boot_of(parts.settings, vm)
+    kernel = await fetch(boot.kernel) if boot.kernel is not None else None
+    initrd = await fetch(boot.initrd) if boot.initrd is not None else None
+    disk = None
+    if vm.disk_bytes or boot.image is not None or manifest.storage in ("local", "shared"):
+        disk, manifest = await _disk(parts, handle, manifest, boot.image, incoming)
+    backing = await fetch(manifest.image) if manifest.image is not None else None
+    seed = None
+    if boot.user_data:
+        seed = Path(SEED)
+        await asyncio.to_thread(write_seed, handle.folder / SEED, replace(vm, boot=boot))
+    if manifest != handle.manifest:
+        await handle.save(manifest)
+    return Files(
+        kernel=kernel,
+        initrd=initrd,
+        disk=disk,
+        backing=backing,
+        backing_format=await image_format(backing) if backing else "raw",
+        seed=seed,
+        taps=await open_taps(vm),
+        devices=await _addresses(parts, vm),
+        nodes=nodes_of(vm, await parts.nodes()) if vm.cells else (),
+    )
+
+
+def boot_of(settings: QemuSettings, vm: DesiredVM) -> BootInfo:
+    """Return what a VM boots, or the host's default; raises `no_image` without either."""
+    boot = vm.boot or settings.default_boot
+    if boot is not None and (boot.image is not None or boot.kernel is not None):
+        return boot
+    raise DriverError(
+        "permanent",
+        "no_image",
+        f"nothing says what {vm.name} boots. Give it an image or a kernel (boot), or give this "
+        "host a default to boot",
+    )
+
+
+def disk_path(settings: QemuSettings, vm_id: str, storage: Storage) -> Path:
+    """Return where a VM's disk is, as its QEMU opens it."""
+    if storage == "shared":
+        assert settings.shared_disks is not None
+        return settings.shared_disks / f"{folder_name(vm_id)}.qcow2"
+    return Path(DISK)
+
+
+def owned_disk(settings: QemuSettings, manifest: Manifest) -> Path | None:
+    """Return the disk outside the VM's folder that goes with the VM: never that of a copy."""
+    owns = manifest.role == "run" or (manifest.role == "incoming" and manifest.arrived)
+    if manifest.storage != "shared" or settings.shared_disks is None or not owns:
+        return None
+    return disk_path(settings, manifest.order.id, "shared")
+
+
+def _with_disk(manifest: Manifest, before: Manifest | None) -> Manifest:
+    """Let a VM keep its disk, unless that belongs to a copy which never came whole."""
+    half = before is not None and before.role == "incoming" and not before.arrived
+    if before is None or (half and before.storage == "local"):
+        return manifest
+    return replace(
+        manifest, storage=before.storage, disk_bytes=before.disk_bytes, image=before.image
+    )
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise DriverError(
+            "transient", "not_written", f"{folder} cannot be made: {error}"
+        ) from error
+
+
+async def _disk(
+    parts: Parts, handle: VMHandle, manifest: Manifest, image: ImageInfo | None, incoming: bool
+) -> tuple[Path, Manifest]:
+    """Make the disk, or make it larger; returns how QEMU opens it."""
+    vm, storage = manifest.order, manifest.storage
+    if storage == "unknown":
+        raise DriverError("permanent", "disk_unknown", f"nobody knows where {vm.name}'s disk is")
+    if incoming and storage == "local":
+        storage = "none"  # what an earlier copy has left here is stale
+    made = storage != "none"
+    if not made:
+        storage = "shared" if parts.settings.shared_disks is not None else "local"
+        manifest = replace(manifest, image=None, disk_bytes=0)
+        # A disk that is not written down as made has never been used, or is such a copy's.
+        await asyncio.to_thread((handle.folder / DISK).unlink, missing_ok=True)
+    path = disk_path(parts.settings, vm.id, storage)
+    whole = handle.folder / path
+    there = await asyncio.to_thread(whole.exists)
+    if not there and (made or (incoming and storage == "shared")):
+        raise DriverError("permanent", "disk_missing", f"the disk {whole} of {vm.name} is gone")
+    if not there:
+        await _fill_disk(parts, handle, vm, whole, image)
+    elif not incoming:
+        await grow_disk(whole, vm.disk_bytes)
+    if not made and storage == "local":
+        manifest = replace(manifest, image=image)
+    size = (await disk_info(whole)).virtual_bytes if not made else manifest.disk_bytes
+    size = max(vm.disk_bytes, size)
+    note = f"a disk never shrinks: it keeps its {size // MIB} MiB" if size > vm.disk_bytes else ""
+    return path, replace(manifest, storage=storage, disk_bytes=size, note=note)
+
+
+async def _fill_disk(
+    parts: Parts,
+    handle: VMHandle,
+    vm: DesiredVM,
+    path: Path,
+    image: ImageInfo | None,
+) -> None:
+    """Make a disk that begins as the image.
+
+    One that is shared holds all of it, as other hosts keep their images elsewhere.
+    """
+    backing = await parts.images.fetch(image, vm.id) if image is not None else None
+    if backing is None or path.parent == handle.folder:
+        await make_disk(path, vm.disk_bytes, backing)
+    else:
+        over = handle.folder / "filling.qcow2"
+        await asyncio.to_thread(over.unlink, missing_ok=True)
+        await make_disk(over, vm.disk_bytes, backing)
+        await convert_disk(over, path)
+        await asyncio.to_thread(over.unlink, missing_ok=True)
+
+
+async def _addresses(parts: Parts, vm: DesiredVM) -> tuple[str, ...]:
+    if not vm.devices:
+        return ()
+    devices = await parts.devices()
+    try:
+        return tuple(devices[number].address for number in vm.devices)
+    except IndexError:
+        raise DriverError(
+            "permanent", "no_device", f"{vm.name} needs devices {vm.devices}; not all are here"
+        ) from None
+
+
+async def _answering(parts: Parts, handle: VMHandle) -> Monitor:
+    """Wait until QEMU answers; its last words are in the error when it ends instead."""
+    clock, give_up_at = parts.clock, parts.clock.monotonic() + parts.settings.start_s
+    while True:
+        try:
+            return await handle.reach(parts.settings.start_s)
+        except DriverError as error:
+            if not handle.is_alive:
+                raise _failed(handle) from error
+            if error.code != GONE or clock.monotonic() >= give_up_at:
+                raise
+        await clock.sleep(_POLL_S)
+
+
+def _failed(handle: VMHandle) -> DriverError:
+    words = log_tail(handle.folder)
+    if 'Failed to get "' in words or "host forwarding" in words or "in use" in words:
+        return DriverError("transient", "in_use", f"QEMU does not start: {words}")
+    if "annot allocate memory" in words or "annot set up guest memory" in words:
+        return DriverError("capacity", "no_memory", f"QEMU does not start: {words}")
+    return DriverError("permanent", "qemu_failed", f"QEMU does not start: {words}")

@@ -1,0 +1,54 @@
+"""Tap devices: a VM's card on a bridge of the host. Made before QEMU starts, removed with the VM.
+
+A tap is named for the VM's id and the card's number, so that making it twice is making it once and
+a new agent finds it again. It takes iproute2 and the right to change the network.
+"""
+
+import asyncio
+from hashlib import blake2b
+
+from roost.agent.drivers.base import DriverError
+from roost.wire.agentlink import DesiredVM
+
+
+def tap_names(vm: DesiredVM) -> tuple[str, ...]:
+    """Return the taps of a VM, one for each card of mode tap."""
+    digest = blake2b(vm.id.encode(), digest_size=5).hexdigest()
+    return tuple(f"rt{digest}-{n}" for n, nic in enumerate(vm.nics) if nic.mode == "tap")
+
+
+async def open_taps(vm: DesiredVM) -> tuple[str, ...]:
+    """Make the taps of a VM, each up and on its bridge."""
+    names = tap_names(vm)
+    bridges = [nic.bridge for nic in vm.nics if nic.mode == "tap"]
+    for name, bridge in zip(names, bridges, strict=True):
+        if not await _ip("link", "show", "dev", name, may_fail=True):
+            await _ip("tuntap", "add", "dev", name, "mode", "tap")
+        if bridge:
+            await _ip("link", "set", "dev", name, "master", bridge)
+        await _ip("link", "set", "dev", name, "up")
+    return names
+
+
+async def close_taps(vm: DesiredVM) -> None:
+    """Remove the taps of a VM; those that are gone already are no error."""
+    for name in tap_names(vm):
+        await _ip("link", "del", "dev", name, may_fail=True)
+
+
+async def _ip(*arguments: str, may_fail: bool = False) -> bool:
+    try:
+        process = await asyncio.create_subprocess_exec(
+            "ip",
+            *arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except OSError as error:
+        raise DriverError("permanent", "no_tap", f"ip cannot be run: {error}") from error
+    _, words = await process.communicate()
+    if process.returncode and not may_fail:
+        said = words.decode(errors="replace").strip()
+        raise DriverError("permanent", "no_tap", f"ip {' '.join(arguments)} fails: {said}")
+    return process.returncode == 0

@@ -1,0 +1,97 @@
+"""Puts together the QEMU driver of `roost agent --driver qemu`; `qemuchecks` has looked at it."""
+
+import asyncio
+import hashlib
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from roost.agent.drivers.base import DriverError, Fences
+from roost.agent.drivers.qemu.command import choose_accel
+from roost.agent.drivers.qemu.driver import QemuDriver
+from roost.agent.drivers.qemu.settings import QemuSettings
+from roost.agent.hostfacts import Given, HostReader
+from roost.agent.images import Images
+from roost.app.options import AgentOptions, QemuOptions
+from roost.base.clock import Clock
+from roost.base.errors import InvalidRequest
+from roost.wire.agentlink import BootInfo, ImageInfo
+
+
+async def qemu_driver(
+    options: AgentOptions, *, clock: Clock, fences: Fences, parts: AsyncExitStack
+) -> QemuDriver:
+    """Return the driver of a host; its default images are in the host's store then.
+
+    What outlives the driver is closed by `parts`.
+    """
+    qemu, data = options.qemu, options.data.absolute()
+    images = Images(
+        data / "images",
+        clock=clock,
+        size_limit=qemu.image_cache_bytes,
+        allowed=(*qemu.image_from, *(path.as_uri() for path in _default_files(qemu))),
+    )
+    parts.push_async_callback(images.close)
+    settings = QemuSettings(
+        folder=data,
+        accel=qemu.accel,
+        binary=qemu.binary,
+        cpu_model=qemu.cpu_model,
+        shared_disks=qemu.shared_disks,
+        default_boot=await _default_boot(qemu, images),
+        migrate_address=qemu.migrate_address,
+        migrate_ports=qemu.migrate_ports,
+        migrate_tls=qemu.migrate_tls,
+        migrate_bandwidth_bytes=qemu.migrate_bandwidth_bytes,
+        migrate_limit_s=qemu.migrate_limit_s,
+    )
+    settings.vms.mkdir(parents=True, exist_ok=True)
+    return QemuDriver(
+        settings,
+        clock=clock,
+        images=images,
+        fences=fences,
+        host=HostReader(
+            qemu.shared_disks or settings.vms,
+            given=Given(options.cpu_milli, options.memory_bytes, options.disk_bytes),
+            pci=qemu.pci,
+            # Under emulation, or with a model of its own, a guest's processor is not the host's.
+            features=choose_accel(qemu.accel) == "kvm" and qemu.cpu_model in ("", "host"),
+        ),
+    )
+
+
+async def _default_boot(qemu: QemuOptions, images: Images) -> BootInfo | None:
+    if qemu.default_image is None and qemu.default_kernel is None:
+        return None
+    return BootInfo(
+        image=await _stored(qemu.default_image, images),
+        kernel=await _stored(qemu.default_kernel, images),
+        initrd=await _stored(qemu.default_initrd, images),
+        cmdline=qemu.default_cmdline,
+    )
+
+
+async def _stored(path: Path | None, images: Images) -> ImageInfo | None:
+    """Copy a file of the operator's into the store; its address is kept, should it be evicted."""
+    if path is None:
+        return None
+    try:
+        digest = await asyncio.to_thread(_digest, path)
+        image = ImageInfo(f"sha256:{digest}", path.as_uri())
+        await images.fetch(image)
+    except (OSError, DriverError) as error:
+        raise InvalidRequest(f"{str(path)!r} cannot be a default: {error}") from error
+    return image
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _default_files(qemu: QemuOptions) -> Iterator[Path]:
+    for path in (qemu.default_image, qemu.default_kernel, qemu.default_initrd):
+        if path is not None:
+            yield path

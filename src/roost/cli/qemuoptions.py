@@ -1,0 +1,304 @@
+"""The options of `roost agent --driver qemu`: how each is typed, and what the words mean.
+
+Only words are looked at here. Whether a file, a folder or a program is there is found out when the
+agent is put together (`roost.app.qemuagents`).
+"""
+
+import math
+import re
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from roost.app.options import QemuOptions
+from roost.base.errors import InvalidRequest
+from roost.base.units import parse_bytes
+
+_QEMU = "The QEMU driver"
+_SCHEMES = ("https://", "http://", "file:///")
+
+
+class Accel(StrEnum):
+    """What executes a guest's instructions."""
+
+    AUTO = "auto"
+    TCG = "tcg"
+    KVM = "kvm"
+
+
+AccelOption = Annotated[
+    Accel | None,
+    typer.Option(
+        help="KVM, software emulation (tcg), or KVM where it can be used (default: auto).",
+        rich_help_panel=_QEMU,
+    ),
+]
+QemuOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="BINARY",
+        help="QEMU itself, a path or a name (default: qemu-system-x86_64).",
+        rich_help_panel=_QEMU,
+    ),
+]
+CpuModelOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODEL",
+        help="Processor that guests see; the same on hosts that VMs move between (default: the "
+        "host's under KVM, else qemu64).",
+        rich_help_panel=_QEMU,
+    ),
+]
+PciOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="VENDOR:DEVICE",
+        help="PCI devices that VMs may have beside GPUs (8086:1572); bound to vfio-pci.",
+        rich_help_panel=_QEMU,
+    ),
+]
+SharedDisksOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Folder of the VMs' disks that all hosts share (default: each host has its own).",
+        rich_help_panel=_QEMU,
+    ),
+]
+ImageFromOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PREFIX",
+        help="What the URL of an image may begin with (default: https://).",
+        rich_help_panel=_QEMU,
+    ),
+]
+ImageCacheOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="Images to keep that no VM needs now, and the largest to take (default: 20GiB).",
+        rich_help_panel=_QEMU,
+    ),
+]
+DefaultImageOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Disk image of VMs that do not say what they boot.",
+        rich_help_panel=_QEMU,
+    ),
+]
+DefaultKernelOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Kernel of such VMs.", rich_help_panel=_QEMU),
+]
+DefaultInitrdOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Initial RAM disk of such VMs.", rich_help_panel=_QEMU),
+]
+DefaultCmdlineOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        help="Command line of that kernel (default: console=ttyS0).",
+        rich_help_panel=_QEMU,
+    ),
+]
+MigrateAddressOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST|unix:DIR",
+        help="Where VMs that move here are received, as other hosts reach it (default: 127.0.0.1).",
+        rich_help_panel=_QEMU,
+    ),
+]
+MigratePortsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A-B",
+        help="Ports for them; a move takes one or two (default: any).",
+        rich_help_panel=_QEMU,
+    ),
+]
+MigrateTlsOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Certificates for moves: ca-cert.pem and those of server and client.",
+        rich_help_panel=_QEMU,
+    ),
+]
+MigrateBandwidthOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="Most that one move sends each second (default: no limit).",
+        rich_help_panel=_QEMU,
+    ),
+]
+MigrateLimitOption = Annotated[
+    float | None,
+    typer.Option(
+        min=1,
+        metavar="SECONDS",
+        help="A move that takes longer is given up; the VM stays (default: 1800).",
+        rich_help_panel=_QEMU,
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QemuWords:
+    """What was typed, named as the options are; None was not."""
+
+    accel: Accel | None = None
+    qemu: str | None = None
+    cpu_model: str | None = None
+    pci: list[str] | None = None
+    shared_disks: Path | None = None
+    image_from: list[str] | None = None
+    image_cache: str | None = None
+    default_image: Path | None = None
+    default_kernel: Path | None = None
+    default_initrd: Path | None = None
+    default_cmdline: str | None = None
+    migrate_address: str | None = None
+    migrate_ports: str | None = None
+    migrate_tls: Path | None = None
+    migrate_bandwidth: str | None = None
+    migrate_limit: float | None = None
+
+
+def read_qemu(words: QemuWords, *, used: bool) -> QemuOptions:
+    """Return what the words mean; refuse any of them when the driver is not `used`."""
+    known = QemuOptions()
+    if not used:
+        for each in fields(words):
+            if getattr(words, each.name) is not None:
+                option = f"--{each.name.replace('_', '-')}"
+                raise InvalidRequest(f"{option} is an option of --driver qemu")
+        return known
+    if words.default_kernel is None:
+        for option, given in (
+            ("--default-initrd", words.default_initrd),
+            ("--default-cmdline", words.default_cmdline),
+        ):
+            if given is not None:
+                raise InvalidRequest(f"{option} needs --default-kernel")
+    return QemuOptions(
+        accel=known.accel if words.accel is None else words.accel.value,
+        binary=known.binary if words.qemu is None else _word(words.qemu, "--qemu"),
+        cpu_model="" if words.cpu_model is None else _word(words.cpu_model, "--cpu-model"),
+        pci=tuple(read_pci(text) for text in words.pci or ()),
+        shared_disks=_absolute(words.shared_disks),
+        image_from=tuple(read_prefix(text) for text in words.image_from or known.image_from),
+        image_cache_bytes=(
+            known.image_cache_bytes
+            if words.image_cache is None
+            else parse_bytes(words.image_cache, "--image-cache")
+        ),
+        default_image=_absolute(words.default_image),
+        default_kernel=_absolute(words.default_kernel),
+        default_initrd=_absolute(words.default_initrd),
+        default_cmdline=words.default_cmdline or "",
+        migrate_address=(
+            known.migrate_address
+            if words.migrate_address is None
+            else read_address(words.migrate_address)
+        ),
+        migrate_ports=(
+            known.migrate_ports if words.migrate_ports is None else read_ports(words.migrate_ports)
+        ),
+        migrate_tls=_absolute(words.migrate_tls),
+        migrate_bandwidth_bytes=(
+            0
+            if words.migrate_bandwidth is None
+            else parse_bytes(words.migrate_bandwidth, "--migrate-bandwidth")
+        ),
+        migrate_limit_s=(
+            known.migrate_limit_s
+            if words.migrate_limit is None
+            else read_seconds(words.migrate_limit, "--migrate-limit")
+        ),
+    )
+
+
+def read_pci(text: str) -> str:
+    """Return "vendor:device" in small letters."""
+    if not re.fullmatch(r"[0-9a-fA-F]{4}:[0-9a-fA-F]{4}", text):
+        raise InvalidRequest(
+            f"--pci {text!r} is not VENDOR:DEVICE in hexadecimal digits",
+            hint="Maybe 8086:1572; lspci -n shows them.",
+        )
+    return text.lower()
+
+
+def read_prefix(text: str) -> str:
+    """Return what URLs of images may begin with; it must say the whole way."""
+    if not text.startswith(_SCHEMES) or ".." in text.split("/"):
+        hint = "Maybe https://images.example/ or file:///srv/images/."
+        raise InvalidRequest(
+            f"--image-from {text!r} does not begin with https://, http:// or file:///"
+            if ".." not in text.split("/")
+            else f"--image-from {text!r} has a part '..'",
+            hint=hint,
+        )
+    return text
+
+
+def read_address(text: str) -> str:
+    """Return where VMs that move here are received: a host, or unix: and a folder."""
+    if text.startswith("unix:"):
+        if not text.removeprefix("unix:").startswith("/"):
+            raise InvalidRequest(
+                f"--migrate-address {text!r} does not name a folder by its whole path",
+                hint="Maybe unix:/run/roost/moves?",
+            )
+        return text
+    if text in ("0.0.0.0", "::", "*"):
+        raise InvalidRequest(
+            f"--migrate-address {text!r} is not an address that other hosts can reach",
+            hint="Maybe the address of this host in the network of the moves.",
+        )
+    if not re.fullmatch(r"[0-9A-Za-z.:_%-]+", text) or re.fullmatch(r"[^:]+:[0-9]+", text):
+        raise InvalidRequest(
+            f"--migrate-address {text!r} is neither a host nor unix:DIR",
+            hint="Maybe without a port; --migrate-ports has the ports." if ":" in text else None,
+        )
+    return text
+
+
+def read_ports(text: str) -> tuple[int, int]:
+    """Return the first and the last port that "A-B" means."""
+    match = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,5})", text)
+    if match is None:
+        raise InvalidRequest(f"--migrate-ports {text!r} is not A-B", hint="Maybe 49152-49215?")
+    first, last = int(match[1]), int(match[2])
+    if not 1 <= first <= last <= 65535:
+        raise InvalidRequest(
+            f"--migrate-ports {text!r} is not a range of ports from 1 to 65535, the lower first"
+        )
+    return first, last
+
+
+def read_seconds(seconds: float, option: str) -> float:
+    """Return seconds that end: typer lets "inf" and "nan" pass as numbers."""
+    if not math.isfinite(seconds):
+        raise InvalidRequest(f"{option} {seconds} is not a number of seconds")
+    return seconds
+
+
+def _word(text: str, option: str) -> str:
+    if not text.strip():
+        raise InvalidRequest(f"{option} is empty")
+    return text
+
+
+def _absolute(path: Path | None) -> Path | None:
+    # QEMU runs in the folder of its VM, where a relative path would mean something else.
+    return None if path is None else path.absolute()

@@ -1,0 +1,116 @@
+"""Live migration between two drivers, with real guests: the counter goes on at the next number."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from roost.wire.agentlink import MoveInfo
+from tests.guest import need
+from tests.integration.qemu.moving_pair import VM, Pair, both, certificates, pair, refusal
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize("way", ["tcp", "unix", "tls"])
+def test_the_counter_goes_on_at_the_next_number(tmp_path: Path, way: str) -> None:
+    settings: dict[str, object] = {}
+    if way == "unix":
+        sockets = tmp_path / "s"
+        sockets.mkdir()
+        settings = {"migrate_address": f"unix:{sockets}"}
+    elif way == "tls":
+        need("openssl")
+        settings = {"migrate_tls": certificates(tmp_path / "tls")}
+    with pair(tmp_path, **settings) as vm:
+        asyncio.run(_goes_on(vm, way))
+
+
+async def _goes_on(vm: Pair, way: str) -> None:
+    await vm.start(restart="elsewhere")
+    async with both(vm) as (here, there):
+        told: list[str] = []
+        there.watch(told.append)
+        outgoing = await vm.prepare(there, restart="elsewhere")
+        assert outgoing.endpoint["uri"].startswith("unix:" if way == "unix" else "tcp:")
+        assert ("tls" in outgoing.endpoint) == (way == "tls")
+        assert set(vm.there.fences.ids()) == {VM}  # before it may execute
+        await vm.send(here, outgoing)
+        left = await here.look(VM)
+        assert left is not None
+        assert left.state == "moved"
+        assert set(vm.here.fences.ids()) == set()
+        await vm.arrives(there)
+        await vm.counts_on(vm.here, vm.there)
+        assert told
+        assert vm.progress[-1].downtime_ms is not None
+        await here.destroy(VM)
+        await there.land(vm.order())
+        landed = await there.look(VM)
+        assert landed is not None
+        assert (landed.state, landed.arrived) == ("running", False)
+
+
+def test_an_unencrypted_host_is_not_sent_to_by_one_that_encrypts(tmp_path: Path) -> None:
+    need("openssl")
+
+    async def run() -> None:
+        await vm.start()
+        async with vm.here.opened(migrate_tls=tls) as here, vm.there.opened() as there:
+            error = await refusal(vm.send(here, await vm.prepare(there)))
+            assert (error.failure, error.code) == ("permanent", "tls_differs")
+            found = await here.look(VM)
+            assert found is not None
+            assert found.state == "running"
+
+    tls = certificates(tmp_path / "tls")
+    with pair(tmp_path) as vm:
+        asyncio.run(run())
+
+
+def test_a_paused_guest_stays_paused_and_goes_on_when_resumed(tmp_path: Path) -> None:
+    async def run() -> None:
+        await vm.start()
+        async with both(vm) as (here, there):
+            await here.pause(vm.order(power="paused"))
+            await vm.send(here, await vm.prepare(there, power="paused"))
+            await vm.arrives(there, "paused")
+            before = vm.text(vm.there)
+            await there.land(vm.order(power="paused"))
+            assert vm.text(vm.there) == before
+            await there.resume(vm.order())
+            await vm.counts_on(vm.here, vm.there)
+
+    with pair(tmp_path) as vm:
+        asyncio.run(run())
+
+
+def test_a_guest_that_keeps_writing_memory_is_slowed_down_until_it_fits(tmp_path: Path) -> None:
+    async def run() -> None:
+        await vm.start()
+        async with both(vm) as (here, there):
+            await vm.move(here, there, MoveInfo(bandwidth_bytes=60 * MIB, downtime_ms=100))
+            await vm.counts_on(vm.here, vm.there)
+            assert vm.progress[-1].passes > 2
+
+    with pair(tmp_path, "roost.dirty=24") as vm:
+        asyncio.run(run())
+
+
+def test_post_copy_lets_the_guest_go_on_before_all_of_its_memory_is_there(tmp_path: Path) -> None:
+    async def run() -> None:
+        await vm.start()
+        async with both(vm) as (here, there):
+            move = MoveInfo(bandwidth_bytes=20 * MIB, post_copy=True)
+            sending = asyncio.create_task(vm.send(here, await vm.prepare(there, move)))
+            await vm.counts(vm.there, 1)
+            seen = await there.look(VM)
+            assert seen is not None
+            # The source still serves its memory, so it must not be told that the VM is there.
+            assert sending.done() or (seen.state, seen.arrived) == ("ready", False)
+            await sending
+            await vm.arrives(there)
+            await vm.counts_on(vm.here, vm.there)
+
+    with pair(tmp_path, "roost.dirty=24") as vm:
+        asyncio.run(run())
