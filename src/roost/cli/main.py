@@ -62,6 +62,12 @@ COMMANDS = (
         "Check that the server is well and that its database holds what it must.",
     ),
     Entry(
+        "sim",
+        "roost.cli.sim:sim",
+        _RUNNING,
+        "Run the control plane and agents through simulated faults.",
+    ),
+    Entry(
         "demo",
         "roost.cli.demo:demo",
         _RUNNING,

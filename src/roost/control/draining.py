@@ -9,7 +9,13 @@ from sqlalchemy import Connection, select
 from roost.base.clock import Clock
 from roost.base.errors import Conflict, NotFound, Unavailable
 from roost.control.finding import relock
-from roost.control.handover import abandon_move, ask_back, give_up_fenced_target, recall
+from roost.control.handover import (
+    abandon_move,
+    ask_back,
+    give_up_fenced_target,
+    is_proof,
+    recall,
+)
 from roost.control.liveness import Timers
 from roost.control.movetext import read_move
 from roost.control.moving import Moving
@@ -82,7 +88,7 @@ class Drain:
         query = select(vms.c.id, vms.c.target).where(vms.c.target.in_(lost))
         waiting = await self._store.read(lambda c: [tuple(row) for row in c.execute(query)])
         for vm_id, target in waiting:
-            await self._write(vm_id, partial(_take_back_lost, fenced=lost[target] is not None))
+            await self._write(vm_id, partial(_take_back_lost, fenced=lost[target]))
 
     async def _abandon_late(self) -> None:
         """Take back moves that take too long in their phase.
@@ -120,14 +126,14 @@ class Drain:
             return  # it has gone on meanwhile
 
 
-def _take_back_lost(tx: Tx, vm: VMRow, fenced: bool) -> None:
+def _take_back_lost(tx: Tx, vm: VMRow, fenced: str | None) -> None:
     why = "its target is offline"
     match vm.phase:
         case "preparing":
             abandon_move(tx, vm, why)
         case "moving":
             ask_back(tx, vm, why)
-        case "landing" | "recalling" if fenced:
+        case "landing" | "recalling" if is_proof(vm, fenced):
             give_up_fenced_target(tx, vm, f"{why} and fenced")
 
 

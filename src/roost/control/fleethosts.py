@@ -220,8 +220,9 @@ class Hosts:
                     host=name,
                     hint="Maybe drain it, or stop its agent first.",
                 )
-            if host.fenced is not None:
+            if host.fenced not in (None, "lease"):
                 return host
+            # An operator knows more than a lease, which only ends VMs that may run elsewhere.
             return fence(tx, host, "operator", f"{who.name}: {body.reason}", None)
 
         await self._store.write(change, who.name)

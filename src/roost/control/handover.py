@@ -137,6 +137,15 @@ def go_back(tx: Tx, vm: VMRow, why: str) -> VMRow:
     return _stay(tx, row, changes, _joined(move_of(vm).why, why))
 
 
+def is_proof(vm: VMRow, fenced: str | None) -> bool:
+    """Say whether a target that was fenced in this way surely does not execute the VM.
+
+    A lease ends only VMs that may run elsewhere; of others the target must be heard, or an operator
+    or the fence command must say that it is off.
+    """
+    return fenced is not None and (fenced != "lease" or vm.restart == "elsewhere")
+
+
 def give_up_fenced_target(tx: Tx, vm: VMRow, why: str) -> VMRow:
     """The target is fenced, and nobody knows whether the VM ran there: the source boots it anew.
 

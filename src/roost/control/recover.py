@@ -22,7 +22,7 @@ from roost.base.errors import Conflict, NotFound, Unavailable
 from roost.control.burying import bury, order_grave
 from roost.control.charging import advance_groups, claims_of, hold_instead, release
 from roost.control.finding import relock
-from roost.control.handover import SENT, give_up_fenced_target, recall
+from roost.control.handover import SENT, give_up_fenced_target, is_proof, recall
 from roost.control.liveness import Timers, Watcher
 from roost.control.placing import Placing, Seen, take
 from roost.control.registering import change_host, locked_host
@@ -147,14 +147,14 @@ class Recover:
         If it is fenced too, neither has; then the VM is recovered like any other.
         """
         target = self._roster.hosts.get(vm.target) if vm.target is not None else None
-        fenced = target is None or target.row.fenced is not None
+        fenced = "removed" if target is None else target.row.fenced
 
         def change(tx: Tx) -> None:
             self._singleton.check(tx)
             now = relock(tx, vm.id)
             if now.phase in ("moving", "cancelling", "landing"):
                 now = recall(tx, now, "its host is fenced")
-            if fenced and now.phase == "recalling":
+            if now.phase == "recalling" and is_proof(now, fenced):
                 give_up_fenced_target(tx, now, "its target is fenced as well")
 
         await self._store.write(change)

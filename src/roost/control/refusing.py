@@ -1,8 +1,8 @@
 """A host refuses a VM that never ran on it: the agent's books have the last word on capacity.
 
 The VM leaves that host and goes back to the queue, which tries every other host once this one has
-said that it has nothing of the VM: a refusal is only how things were, and the agent tries again when
-room appears. It is told to the user like any VM that waits, with the agent's own words.
+said that it has nothing of the VM: a refusal is only how things were, and the agent tries again
+when room appears. It is told to the user like any VM that waits, with the agent's own words.
 """
 
 import msgspec

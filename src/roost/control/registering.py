@@ -26,8 +26,8 @@ from roost.model.resources import WHOLE_DEVICE
 from roost.wire.agentlink import Hello, Inventory
 from roost.wire.translate import host_spec
 
-#: What executes, or may do so by itself.
-_GOING = frozenset({"starting", "running", "paused", "stopping", "ready", "arrived", "switching"})
+#: What executes. An incoming copy that waits does not: its host must be let in to hear of its end.
+_GOING = frozenset({"starting", "running", "paused", "stopping", "arrived", "switching"})
 
 
 class StillRuns(Conflict):

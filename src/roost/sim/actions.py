@@ -1,0 +1,246 @@
+"""Who does what in a world: users with their repeats, operators with their mistakes, and faults.
+
+A user who gets no answer asks again, at another plane and with the same idempotency key, as a real
+client does. A fault that lasts ends by itself; `end_faults` ends them all.
+"""
+
+import asyncio
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from roost.base.errors import RoostError, Unavailable
+from roost.control.access import Principal
+from roost.control.placing import find_host
+from roost.control.plane import Plane
+from roost.ledger.rows import VMRow
+from roost.model.flow import Placement
+from roost.sim.history import Action
+from roost.sim.lives import Dead
+from roost.wire.bodies import ConfirmDead, CreateVM, DemandBody, GroupBody, MigrateVM, ResizeVM
+
+if TYPE_CHECKING:
+    from roost.sim.world import World
+
+_USER = Principal("user", "operator")
+_ADMIN = Principal("admin", "admin")
+_TRIES = 6
+
+
+class Actor:
+    """Carries out actions."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._keys = 0
+        self._users: set[asyncio.Task[None]] = set()
+
+    def do(self, action: Action) -> None:
+        """Do one thing, or begin it."""
+        world, name = self._world, action.on
+        world.note("action", action.do, f"{name} {action.with_}")
+        if method := getattr(self, f"_{action.do}", None):
+            method(name, **{key.replace("for", "for_"): v for key, v in action.with_.items()})
+        else:
+            self._ask(action.do, name, action.with_)
+
+    # Users
+
+    def _ask(self, what: str, name: str, given: dict[str, Any]) -> None:
+        self._keys += 1
+        task = asyncio.get_running_loop().create_task(
+            self._repeat(what, name, given, f"key-{self._keys}")
+        )
+        self._users.add(task)
+        task.add_done_callback(self._users.discard)
+
+    async def _repeat(self, what: str, name: str, given: dict[str, Any], key: str) -> None:
+        world = self._world
+        for attempt in range(_TRIES):
+            ready = [p for p in world.planes.values() if p.is_ready]
+            if ready:
+                chosen = ready[(self._keys + attempt) % len(ready)]
+                assert chosen.plane is not None
+                assert chosen.life is not None
+                work = chosen.life.spawn(self._call(chosen.plane, what, name, given, key))
+                await asyncio.wait({work}, timeout=20.0)
+                if work.done() and not work.cancelled():
+                    failed = work.exception()
+                    if failed is None:
+                        return
+                    if isinstance(failed, RoostError) and not isinstance(failed, Unavailable):
+                        world.note("refused", what, f"{name} {failed.code}")
+                        return
+                    if not isinstance(failed, Dead | RoostError):
+                        raise failed
+            await asyncio.sleep(1.0)
+
+    async def _call(
+        self, plane: Plane, what: str, name: str, given: dict[str, Any], key: str
+    ) -> None:
+        laws = self._world.laws
+        vms = plane.vms
+        match what:
+            case "create":
+                body = _body(name, given)
+                digest = sha256(msgspec.json.encode(body)).digest()
+                made = await plane.admit.create(body, _USER, key, digest)
+                laws_check = lambda: laws.was_accepted(name, made.vm.id)  # noqa: E731
+                self._world.check(laws_check)
+            case "delete":
+                # Noted first: the answer may be lost although it was done.
+                found = await vms.get(name, None, _USER)
+                laws.deleted.add(found.id)
+                await vms.delete(found.id, None, _USER)
+            case "stop" | "start" | "restart" | "pause":
+                await getattr(vms, what)(name, None, _USER)
+            case "resize":
+                await vms.resize(name, None, ResizeVM(cpu=given["cpu"]), _USER)
+            case "migrate":
+                await vms.migrate(name, None, MigrateVM(host=given.get("host")), _USER)
+            case "cancel":
+                await vms.cancel_migration(name, None, _USER)
+            case "cordon" | "uncordon" | "drain":
+                await getattr(plane.hosts, what)(name, _USER)
+            case "confirm_dead_host":
+                await plane.hosts.confirm_dead(name, ConfirmDead(reason="it is off"), _ADMIN)
+            case _:
+                raise AssertionError(f"nobody knows how to {what}")
+
+    # Operators
+
+    def _confirm_dead(self, host: str) -> None:
+        """Somebody switches a host off and says so: the truth, for once."""
+        if self._world.hosts[host].life is None:
+            self._world.hosts[host].power_off()
+            self._ask("confirm_dead_host", host, {})
+
+    # Faults of hosts
+
+    def _kill_agent(self, host: str, for_: float) -> None:
+        self._world.note("fault.kill_agent", host, "")
+        self._world.hosts[host].kill_agent()
+        self._later(for_, lambda: self._world.hosts[host].start())
+
+    def _power_off(self, host: str, for_: float) -> None:
+        self._world.note("fault.power_off", host, "")
+        self._world.hosts[host].power_off()
+        self._later(for_, lambda: self._world.hosts[host].start())
+
+    def _freeze_agent(self, host: str, for_: float) -> None:
+        life = self._world.hosts[host].life
+        if life is not None:
+            self._world.note("fault.freeze_agent", host, "")
+            life.freeze()
+            self._later(for_, life.thaw)
+
+    def _agent_dies_at(self, host: str, when: str, writes: int, for_: float) -> None:
+        self._world.hosts[host].die_at = (when, writes)
+        self._later(for_, lambda: self._world.hosts[host].start())
+
+    def _crash_vm(self, name: str) -> None:
+        for host, vm_id in self._copies(name):
+            self._world.note("fault.crash_vm", host, vm_id)
+            self._world.hosts[host].crash_vm(vm_id)
+
+    def _lose_incoming(self, name: str) -> None:
+        for host, vm_id in self._copies(name):
+            self._world.note("fault.lose_incoming", host, vm_id)
+            self._world.hosts[host].lose_incoming(vm_id)
+
+    def _clock_step(self, host: str, step_s: float) -> None:
+        self._world.note("fault.clock_step", host, f"{step_s}")
+        self._world.hosts[host].machine.offset_s += step_s
+
+    def _copies(self, name: str) -> list[tuple[str, str]]:
+        return [
+            (host, vm_id)
+            for host, here in self._world.hosts.items()
+            for vm_id, vm in list(here.vms.vms.items())
+            if vm.name == name
+        ]
+
+    # Faults of the network
+
+    def _cut(self, host: str, up: bool, down: bool, for_: float) -> None:
+        self._world.note("fault.cut", host, f"{up} {down}")
+        self._world.network.cut(host, up=up, down=down)
+        self._later(for_, lambda: self._world.network.heal(host))
+
+    def _rough(self, host: str, chance: float, for_: float) -> None:
+        self._world.note("fault.rough", host, f"{chance}")
+        wire = self._world.network.wire(host)
+        wire.rough, wire.slow_s = chance, chance
+        self._later(for_, lambda: self._world.network.heal(host))
+
+    # Faults of planes and the database
+
+    def _kill_plane(self, plane: str, for_: float) -> None:
+        self._world.note("fault.kill_plane", plane, "")
+        self._world.planes[plane].kill()
+        self._later(for_, self._world.planes[plane].start)
+
+    def _freeze_plane(self, plane: str, for_: float) -> None:
+        sim = self._world.planes[plane]
+        if sim.life is not None:
+            self._world.note("fault.freeze_plane", plane, "")
+            sim.life.freeze()
+            self._later(for_, sim.thaw)
+
+    def _plane_dies_at(self, plane: str, when: str, commits: int, for_: float) -> None:
+        store = self._world.planes[plane].store
+        if store is not None:
+            setattr(store.troubles, f"die_{when}", commits)
+            self._later(for_, self._world.planes[plane].start)
+
+    def _database(self, plane: str, kind: str, commits: int) -> None:
+        store = self._world.planes[plane].store
+        if store is not None:
+            setattr(store.troubles, kind, commits)
+
+    # The end of faults
+
+    def _later(self, seconds: float, end: Any) -> None:
+        asyncio.get_running_loop().call_later(seconds, end)
+
+    def end_faults(self) -> None:
+        """Mend everything and start whoever is dead."""
+        world = self._world
+        for plane in world.planes.values():
+            plane.thaw()
+            plane.start()
+            if plane.store is not None:
+                plane.store.troubles.__init__()  # type: ignore[misc]
+        for host in world.hosts.values():
+            host.die_at = None
+            if host.life is not None:
+                host.life.thaw()
+            world.network.heal(host.name)
+            host.start()
+            self._ask("uncordon", host.name, {})
+
+    def who_waits_but_fits(self, rows: list[VMRow]) -> str:
+        """Return who waits although there is room; empty when nobody does."""
+        ready = [p.plane for p in self._world.planes.values() if p.is_ready and p.plane]
+        if not ready:
+            return "no plane is ready"
+        for vm in rows:
+            if vm.pending is not None and vm.desired != "stopped":
+                found = find_host(ready[0].roster, vm, explain=False)
+                if isinstance(found, Placement):
+                    return f"{vm.name} waits and would fit on {found.host}"
+        return ""
+
+
+def _body(name: str, given: dict[str, Any]) -> CreateVM:
+    groups: list[str | GroupBody] = []
+    if apart := given.get("apart"):
+        groups.append(GroupBody(name=f"group-{apart}", rule="anti-affinity"))
+    return CreateVM(
+        name=name,
+        demand=DemandBody(cpu=given.get("cpu", 1), memory="1GiB"),
+        restart=given.get("restart", "here"),
+        on_no_fit="queue" if given.get("queue") else "fail",
+        groups=groups,
+    )

@@ -1,0 +1,171 @@
+"""What happens in a world, as data: timed actions that a seed makes, a file holds, a person reads.
+
+A history is complete: with it and the world's seed every run is the same. That is why a failing one
+can be made shorter, action by action.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+
+class Action(Struct, frozen=True, omit_defaults=True):
+    """One thing that somebody or something does at a time."""
+
+    at: float
+    do: str
+    on: str = ""  # a VM, host or plane
+    with_: dict[str, Any] = msgspec.field(default_factory=dict, name="with")
+
+    def __str__(self) -> str:
+        given = " ".join(f"{key}={value}" for key, value in self.with_.items())
+        return f"{self.at:8.2f} s  {self.do} {self.on} {given}".rstrip()
+
+
+class History(Struct, omit_defaults=True):
+    """The world and all that is done to it."""
+
+    seed: int
+    hosts: int = 5
+    planes: int = 2
+    zones: int = 2
+    cpu: int = 4
+    memory_gib: int = 16
+    calm_s: float = 0.0  # after the last action, faults end; then everything must converge
+    actions: list[Action] = []
+
+
+class Kind(Struct, frozen=True):
+    """One kind of action: how likely it is, and how its details are drawn."""
+
+    do: str
+    weight: int
+    draw: Callable[[Random, History], tuple[str, dict[str, Any]]]
+
+
+def _vm(random: Random, _: History) -> tuple[str, dict[str, Any]]:
+    return f"vm{random.randrange(12)}", {}
+
+
+def _host(random: Random, history: History) -> tuple[str, dict[str, Any]]:
+    return host_name(random.randrange(history.hosts)), {}
+
+
+def _plane(random: Random, history: History) -> tuple[str, dict[str, Any]]:
+    return f"plane{random.randrange(history.planes)}", {}
+
+
+def _create(random: Random, history: History) -> tuple[str, dict[str, Any]]:
+    given: dict[str, Any] = {"cpu": random.choice((1, 1, 1, 2, 3))}
+    if random.random() < 0.6:
+        given["restart"] = "elsewhere"
+    if random.random() < 0.3:
+        given["apart"] = random.choice("ab")
+    if random.random() < 0.5:
+        given["queue"] = True
+    return f"vm{random.randrange(12)}", given
+
+
+def _migrate(random: Random, history: History) -> tuple[str, dict[str, Any]]:
+    name, _ = _vm(random, history)
+    given = {"host": host_name(random.randrange(history.hosts))} if random.random() < 0.5 else {}
+    return name, given
+
+
+def _resize(random: Random, history: History) -> tuple[str, dict[str, Any]]:
+    return _vm(random, history)[0], {"cpu": random.choice((1, 2, 3))}
+
+
+def _cut(random: Random, history: History) -> tuple[str, dict[str, Any]]:
+    up, down = random.choice(((True, True), (True, True), (True, False), (False, True)))
+    return _host(random, history)[0], {"up": up, "down": down, "for": _length(random)}
+
+
+def _for_a_while(random: Random, history: History) -> tuple[str, dict[str, Any]]:
+    return _host(random, history)[0], {"for": _length(random)}
+
+
+def _plane_for_a_while(random: Random, history: History) -> tuple[str, dict[str, Any]]:
+    return _plane(random, history)[0], {"for": _length(random)}
+
+
+def _rough(random: Random, history: History) -> tuple[str, dict[str, Any]]:
+    chance = round(random.uniform(0.1, 0.6), 2)
+    return _host(random, history)[0], {"chance": chance, "for": _length(random)}
+
+
+def _die_at(random: Random, history: History) -> tuple[str, dict[str, Any]]:
+    given = {"when": random.choice(("before", "after")), "writes": random.randrange(4)}
+    return _host(random, history)[0], {**given, "for": _length(random)}
+
+
+def _plane_dies_at(random: Random, history: History) -> tuple[str, dict[str, Any]]:
+    given = {"when": random.choice(("before", "after")), "commits": random.randrange(6)}
+    return _plane(random, history)[0], {**given, "for": _length(random)}
+
+
+def _database(random: Random, history: History) -> tuple[str, dict[str, Any]]:
+    kind = random.choice(("refuse", "doubt", "full"))
+    return _plane(random, history)[0], {"kind": kind, "commits": 1 + random.randrange(5)}
+
+
+def _clock(random: Random, history: History) -> tuple[str, dict[str, Any]]:
+    return _host(random, history)[0], {"step_s": round(random.uniform(-7200, 7200), 1)}
+
+
+def _length(random: Random) -> float:
+    """Draw how long something lasts: mostly shorter than a lease, sometimes longer."""
+    return round(random.choice((random.uniform(0.1, 8), random.uniform(5, 40), 60, 95)), 1)
+
+
+KINDS = (
+    Kind("create", 22, _create),
+    Kind("delete", 6, _vm),
+    Kind("stop", 3, _vm),
+    Kind("start", 3, _vm),
+    Kind("restart", 2, _vm),
+    Kind("pause", 2, _vm),
+    Kind("resize", 3, _resize),
+    Kind("migrate", 10, _migrate),
+    Kind("cancel", 3, _vm),
+    Kind("cordon", 1, _host),
+    Kind("uncordon", 2, _host),
+    Kind("drain", 2, _host),
+    Kind("confirm_dead", 1, _host),
+    Kind("crash_vm", 2, _vm),
+    Kind("lose_incoming", 2, _vm),
+    Kind("kill_agent", 4, _for_a_while),
+    Kind("power_off", 3, _for_a_while),
+    Kind("freeze_agent", 3, _for_a_while),
+    Kind("cut", 6, _cut),
+    Kind("rough", 3, _rough),
+    Kind("agent_dies_at", 4, _die_at),
+    Kind("kill_plane", 3, _plane_for_a_while),
+    Kind("freeze_plane", 2, _plane_for_a_while),
+    Kind("plane_dies_at", 4, _plane_dies_at),
+    Kind("database", 4, _database),
+    Kind("clock_step", 1, _clock),
+)
+
+
+def host_name(number: int) -> str:
+    """Return the name of a host."""
+    return f"h{number}"
+
+
+def draw_history(seed: int, *, actions: int = 90, seconds: float = 150.0) -> History:
+    """Return the history of a seed."""
+    random = Random(f"history {seed}")
+    history = History(
+        seed, hosts=random.randint(3, 6), planes=random.choice((1, 2, 2, 3)), calm_s=240.0
+    )
+    weights = [kind.weight for kind in KINDS]
+    times = sorted(round(random.uniform(0.0, seconds), 2) for _ in range(actions))
+    for at in times:
+        kind = random.choices(KINDS, weights)[0]
+        on, given = kind.draw(random, history)
+        history.actions.append(Action(at, kind.do, on, given))
+    return history

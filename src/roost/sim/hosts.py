@@ -1,0 +1,232 @@
+"""One simulated host: a machine with its VMs, its fence guard and its agent, life after life.
+
+VMs, records, lease and recipes belong to the machine and outlive the agent; a reboot of the machine
+ends every VM. The driver's changes and the agent's writes are events of the world, and the agent
+can be made to die at any of them.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+from msgspec.structs import replace
+
+from roost.agent.agent import Agent, AgentSettings
+from roost.agent.compose import memory_agent
+from roost.agent.drivers.base import CRASHED, LocalVM
+from roost.agent.drivers.virtual import VirtualSettings
+from roost.agent.drivers.vmfiles import Change, MemoryVMs
+from roost.agent.memoryguard import MemoryFences, MemoryGuard
+from roost.agent.store import MemoryStore, Record
+from roost.base.ids import IdSource
+from roost.sim.clocks import Machine, NodeClock
+from roost.sim.lives import Life
+from roost.sim.network import HostTransport, Network
+from roost.wire.agentlink import Desired
+
+
+class WatchedVMs(MemoryVMs):
+    """VMs in memory whose every change is told."""
+
+    def __init__(self, changed: Callable[[str, LocalVM | None], None]) -> None:
+        super().__init__()
+        self._changed = changed
+
+    async def change(self, vm_id: str, change: Change) -> LocalVM | None:
+        """Change one, and tell."""
+        before = self.vms.get(vm_id)
+        after = await super().change(vm_id, change)
+        if after != before:
+            self._changed(vm_id, after)
+        return after
+
+
+class LifeVMs:
+    """The VMs as one life of the agent reaches them: not at all once it is dead."""
+
+    def __init__(self, vms: WatchedVMs, host: "SimHost", life: Life) -> None:
+        self._vms, self._host, self._life = vms, host, life
+
+    async def all(self) -> list[LocalVM]:
+        """Return them all."""
+        await self._life.gate()
+        return await self._vms.all()
+
+    async def get(self, vm_id: str) -> LocalVM | None:
+        """Return one."""
+        await self._life.gate()
+        return await self._vms.get(vm_id)
+
+    async def change(self, vm_id: str, change: Change) -> LocalVM | None:
+        """Change one, and perhaps die before or after."""
+        await self._life.gate()
+        self._host.may_die("before", "vm")
+        self._life.check()
+        after = await self._vms.change(vm_id, change)
+        self._host.may_die("after", "vm")
+        self._life.check()
+        return after
+
+    def recipe(self, vm_id: str) -> dict[str, object]:
+        """Return how the fence guard stops this VM."""
+        return self._vms.recipe(vm_id)
+
+
+class LifeStore(MemoryStore):
+    """The agent's memory as one life reaches it."""
+
+    def __init__(self, kept: MemoryStore, host: "SimHost", life: Life) -> None:
+        self._kept, self._host, self._life = kept, host, life
+
+    def credential(self) -> str | None:
+        """Return the host's credential."""
+        return self._kept.credential()
+
+    def records(self) -> list[Record]:
+        """Return every record."""
+        return self._kept.records()
+
+    def desired(self) -> Desired | None:
+        """Return the last list."""
+        return self._kept.desired()
+
+    async def save_desired(self, desired: Desired) -> None:
+        """Keep a list."""
+        await self._life.gate()
+        self._host.may_die("before", "list")
+        self._life.check()
+        await self._kept.save_desired(desired)
+
+    async def save_record(self, record: Record) -> None:
+        """Keep a record."""
+        await self._life.gate()
+        self._host.may_die("before", "record")
+        self._life.check()
+        await self._kept.save_record(record)
+        self._host.may_die("after", "record")
+        self._life.check()
+
+    async def forget_record(self, vm_id: str) -> None:
+        """Drop a record."""
+        await self._life.gate()
+        await self._kept.forget_record(vm_id)
+
+    def lease(self) -> float | None:
+        """Return the deadline."""
+        return self._kept.lease()
+
+    def save_lease(self, deadline: float | None) -> None:
+        """Keep the deadline."""
+        self._life.check()
+        self._kept.save_lease(deadline)
+
+
+class SimHost:
+    """One host of the world."""
+
+    def __init__(
+        self,
+        name: str,
+        network: Network,
+        random: Random,
+        virtual: VirtualSettings,
+        *,
+        servers: tuple[str, ...],
+        zone: str,
+        guard: bool,
+        changed: Callable[[str, str, LocalVM | None], None],
+        note: Callable[[str, str, str], None],
+    ) -> None:
+        self.name, self.virtual = name, virtual
+        self.machine = Machine()
+        self.vms = WatchedVMs(lambda vm_id, vm: changed(name, vm_id, vm))
+        self.kept = MemoryStore("credential")
+        self.fences = MemoryFences()
+        self.life: Life | None = None
+        self.guard_life: Life | None = None
+        self.agent: Agent | None = None
+        self.die_at: tuple[str, int] | None = None  # before or after so many writes from now
+        self._network, self._random, self._note = network, random, note
+        self._servers, self._zone, self._guarded = servers, zone, guard
+        self._lives = 0
+
+    def start(self) -> None:
+        """Start the agent, and the guard if none runs."""
+        if self.life is not None:
+            return
+        self._lives += 1
+        guard = self._start_guard() if self._guarded else None
+        life = self.life = Life(f"{self.name}.{self._lives}")
+        clock = NodeClock(self.machine, life)
+        random = Random(self._random.getrandbits(64))
+        agent = memory_agent(
+            AgentSettings(self.name, self._servers, zone=self._zone, sample_s=1e9),
+            self.virtual,
+            credential="credential",
+            clock=clock,
+            transport=HostTransport(self._network, self.name, life),
+            random=random,
+            ids=IdSource(clock.wall_ms, Random(random.getrandbits(64))),
+            vms=LifeVMs(self.vms, self, life),
+            store=LifeStore(self.kept, self, life),
+            fences=self.fences,
+            guard=guard,
+        )
+        self.agent = agent
+        life.spawn(agent.run())
+
+    def _start_guard(self) -> MemoryGuard:
+        if self.guard_life is None:
+            life = self.guard_life = Life(f"{self.name}.guard")
+            self._guard = MemoryGuard(
+                clock=NodeClock(self.machine, life),
+                store=self.kept,
+                vms=self.vms,
+                fences=self.fences,
+            )
+            life.spawn(self._guard.run())
+        return self._guard
+
+    def kill_agent(self) -> None:
+        """Kill -9 of the agent; VMs and guard go on."""
+        if self.life is not None:
+            self.life.end()
+            self.life = self.agent = None
+
+    def power_off(self) -> None:
+        """The machine loses power: every VM ends, and what was in memory alone is gone."""
+        self.kill_agent()
+        if self.guard_life is not None:
+            self.guard_life.end()
+            self.guard_life = None
+        self.kept.save_lease(None)
+        for vm_id, vm in list(self.vms.vms.items()):
+            if vm.state in ("starting", "running", "paused"):
+                self.crash_vm(vm_id)
+            elif vm.state == "ready":
+                self._put(vm_id, replace(vm, state="lost", endpoint={}))
+
+    def crash_vm(self, vm_id: str) -> None:
+        """Let the process of one VM die."""
+        vm = self.vms.vms.get(vm_id)
+        if vm is not None and vm.state in ("starting", "running", "paused"):
+            self._put(vm_id, replace(vm, state="stopped", reason=CRASHED))
+
+    def lose_incoming(self, vm_id: str) -> None:
+        """Let the process of an incoming copy die."""
+        vm = self.vms.vms.get(vm_id)
+        if vm is not None and vm.state == "ready":
+            self._put(vm_id, replace(vm, state="lost", endpoint={}))
+
+    def may_die(self, when: str, what: str) -> None:
+        """Die here if it was so ordered; whoever called finds its life ended."""
+        if self.die_at is None or self.die_at[0] != when:
+            return
+        left = self.die_at[1]
+        self.die_at = None if left == 0 else (when, left - 1)
+        if left == 0:
+            self._note(f"fault.die_{when}_write", self.name, what)
+            self.kill_agent()
+
+    def _put(self, vm_id: str, vm: LocalVM) -> None:
+        self.vms.vms[vm_id] = vm
+        self.vms._changed(vm_id, vm)

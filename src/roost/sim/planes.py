@@ -1,0 +1,75 @@
+"""One simulated control-plane process, one life after another, on the world's database."""
+
+from collections.abc import Callable
+from random import Random
+
+from roost.base.ids import IdSource
+from roost.control.liveness import Timers
+from roost.control.plane import Plane, PlaneSettings
+from roost.sim.clocks import Machine, NodeClock
+from roost.sim.database import Database, PlaneStore
+from roost.sim.lives import Life
+from roost.sim.network import Network
+
+
+class SimPlane:
+    """One plane of the world."""
+
+    def __init__(
+        self,
+        name: str,
+        database: Database,
+        network: Network,
+        random: Random,
+        timers: Timers,
+        note: Callable[[str, str, str], None],
+    ) -> None:
+        self.name = name
+        self.machine = Machine()
+        self.life: Life | None = None
+        self.plane: Plane | None = None
+        self.store: PlaneStore | None = None
+        self._database, self._network, self._random = database, network, random
+        self._timers, self._note = timers, note
+        self._lives = 0
+
+    def start(self) -> None:
+        """Start the process."""
+        if self.life is not None:
+            return
+        self._lives += 1
+        life = self.life = Life(f"{self.name}.{self._lives}")
+        clock = NodeClock(self.machine, life)
+        self.store = self._database.attach(life, self.kill)
+        ids = IdSource(clock.wall_ms, Random(self._random.getrandbits(64)))
+        settings = PlaneSettings(strategy="least_loaded", timers=self._timers)
+        plane = self.plane = Plane(self.store, clock, ids, settings)
+        self._network.planes[self.name] = (plane, life)
+        life.spawn(plane.start())
+
+    def kill(self) -> None:
+        """Kill -9."""
+        if self.life is None:
+            return
+        life, self.life, self.plane, self.store = self.life, None, None, None
+        del self._network.planes[self.name]
+        life.end()
+        self._network.plane_died(life)
+
+    def thaw(self) -> None:
+        """Let a stopped process go on, and take what has arrived meanwhile."""
+        if self.life is not None:
+            self.life.thaw()
+            for connection in list(self._network.connections):
+                if connection.plane_life is self.life:
+                    connection.push()
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether it serves requests."""
+        return (
+            self.plane is not None
+            and self.life is not None
+            and self.life.frozen is None
+            and self.plane.readiness().status == "ready"
+        )

@@ -1,0 +1,342 @@
+"""The world: planes, hosts and clients on one virtual loop, a history done to them, laws above all.
+
+`run_history` returns a verdict with the digest of everything that happened; the same history gives
+the same digest. Every note is an event: a message that arrived, a commit, a VM that changed, a
+fault, an action.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from hashlib import blake2b
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from msgspec import Struct
+from sqlalchemy import Connection, select
+
+from roost.agent.drivers.base import LocalVM
+from roost.agent.drivers.virtual import VirtualSettings
+from roost.base.units import GIB
+from roost.control.doctor import doctor
+from roost.control.liveness import Timers
+from roost.ledger.rows import Event, VMRow
+from roost.ledger.tables import claims, host_amounts, hosts, tombstones, vms
+from roost.sim.actions import Actor
+from roost.sim.database import Database
+from roost.sim.history import History, host_name
+from roost.sim.hosts import SimHost
+from roost.sim.laws import Broken, Laws
+from roost.sim.lives import task_factory
+from roost.sim.loop import VirtualLoop
+from roost.sim.network import Network
+from roost.sim.planes import SimPlane
+
+#: The timers of a world: short, so that leases end and moves are given up within its few minutes.
+TIMERS = Timers(
+    heartbeat_s=2.0, lease_s=15.0, suspect_s=6.0, offline_s=12.0, full_list_s=60.0,
+    keeper_s=6.0, move_s=30.0,
+)  # fmt: skip
+#: Commits between two whole examinations of the ledger.
+_EXAMINE_EVERY = 400
+#: How many notes of the past a failure shows.
+_MOST_TOLD = 400
+
+
+class Verdict(Struct):
+    """How a world went."""
+
+    seed: int
+    events: int
+    faults: int
+    crashes: int
+    digest: str
+    seconds: float  # virtual
+    broken: str = ""
+    coverage: dict[str, int] = {}
+    tail: list[str] = []
+
+
+class World:
+    """One world, from its beginning to its end."""
+
+    def __init__(self, history: History, folder: Path) -> None:
+        self.history = history
+        self.laws = Laws()
+        self.coverage: Counter[str] = Counter()
+        self.events = 0
+        self.tail: list[str] = []
+        self._digest = blake2b(digest_size=16)
+        self._broken: BaseException | None = None
+        self._commits = 0
+        self._names: dict[int, str] = {}
+        random = Random(f"world {history.seed}")
+        self.random = random
+        self.network = Network(Random(random.getrandbits(64)), self.note)
+        self.database = Database(
+            folder / "roost.db", Random(random.getrandbits(64)), self._committed, self.note
+        )
+        names = tuple(f"plane{n}" for n in range(history.planes))
+        self.planes = {
+            name: SimPlane(
+                name, self.database, self.network, Random(random.getrandbits(64)), TIMERS, self.note
+            )
+            for name in names
+        }
+        self.hosts = {
+            host_name(n): self._host(n, names, Random(random.getrandbits(64)))
+            for n in range(history.hosts)
+        }
+        self.actor = Actor(self)
+
+    def _host(self, number: int, servers: tuple[str, ...], random: Random) -> SimHost:
+        name = host_name(number)
+        self.laws.capacity[name] = self.history.cpu * 1000
+        turned = servers[number % len(servers) :] + servers[: number % len(servers)]
+        return SimHost(
+            name,
+            self.network,
+            random,
+            VirtualSettings(
+                cpu_milli=self.history.cpu * 1000,
+                memory_bytes=self.history.memory_gib * GIB,
+                boot_s=1.0,
+                move_s=3.0,
+            ),
+            servers=turned,
+            zone=f"z{number % self.history.zones}",
+            guard=number % 4 != 3,
+            changed=self._vm_changed,
+            note=self.note,
+        )
+
+    # What happens
+
+    def note(self, kind: str, who: str, detail: str) -> None:
+        """Write down one event."""
+        self.events += 1
+        self.coverage[kind] += 1
+        line = f"{asyncio.get_running_loop().time():.6f} {kind} {who} {detail}"
+        self._digest.update(line.encode())
+        if not kind.startswith("net."):
+            self.tail.append(line)
+            if len(self.tail) > 2 * _MOST_TOLD:
+                del self.tail[:_MOST_TOLD]
+
+    def check(self, law: Callable[[], None]) -> None:
+        """Check a law; the first that is broken ends the world."""
+        try:
+            law()
+        except Broken as broken:
+            if self._broken is None:
+                self._broken = broken
+                self.note("broken", "", str(broken))
+
+    def _vm_changed(self, host: str, vm_id: str, vm: LocalVM | None) -> None:
+        self.note("vm", host, f"{vm_id} {vm.state if vm else 'gone'}")
+        self.check(lambda: self.laws.vm_changed(host, vm_id, vm))
+
+    def _committed(self, events: list[Event]) -> None:
+        touched = False
+        for event in events:
+            self.note("commit", event.kind, f"{event.subject} {event.note}")
+            touched = touched or event.kind.startswith("host.")
+        if touched or not self._names:
+            self._names = self.ask(_host_names)
+        self.check(lambda: self.laws.committed(events, self._names))
+        self.check(self._nothing_over)
+        self._commits += 1
+
+    def ask(self, question: Callable[[Connection], Any]) -> Any:
+        """Ask the ledger, outside of everybody's sight."""
+        return self.database.ledger._ask(question)
+
+    def _nothing_over(self) -> None:
+        if over := self.ask(_over_capacity):
+            raise Broken(f"hosts {over} promise more than they have")
+
+    # The course of the world
+
+    async def run(self) -> None:
+        """Do the history, end all faults, and see whether everything comes to rest."""
+        for plane in self.planes.values():
+            plane.start()
+        await self._until(lambda: any(p.is_ready for p in self.planes.values()), 30, "ready")
+        for host in self.hosts.values():
+            host.start()
+        await asyncio.sleep(8.0)
+        began = asyncio.get_running_loop().time()
+        for action in self.history.actions:
+            wait = began + action.at - asyncio.get_running_loop().time()
+            if wait > 0:
+                await self._pass(wait)
+            self._stop_if_broken()
+            self.actor.do(action)
+        await self._pass(5.0)
+        await self._examine()
+        await self._come_to_rest()
+
+    async def _pass(self, seconds: float) -> None:
+        end = asyncio.get_running_loop().time() + seconds
+        while (left := end - asyncio.get_running_loop().time()) > 0:
+            await asyncio.sleep(min(left, 2.0))
+            self._stop_if_broken()
+            if self._commits >= _EXAMINE_EVERY:
+                await self._examine()
+
+    def _stop_if_broken(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+
+    async def _until(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
+        end = asyncio.get_running_loop().time() + seconds
+        while not condition():
+            if asyncio.get_running_loop().time() > end:
+                raise Broken(f"not {what} after {seconds} s")
+            await asyncio.sleep(0.5)
+
+    async def _examine(self) -> None:
+        self._commits = 0
+        found = await doctor(self.database.ledger)
+        if found.findings:
+            raise Broken("; ".join(f"{f.check}: {f.message}" for f in found.findings[:3]))
+
+    async def _come_to_rest(self) -> None:
+        """End every fault; then everything converges within a bound, and nothing leaks."""
+        self.note("calm", "", "")
+        self.actor.end_faults()
+        end = asyncio.get_running_loop().time() + self.history.calm_s
+        why = "it was never looked at"
+        while asyncio.get_running_loop().time() < end:
+            await self._pass(5.0)
+            why = self._unrest()
+            if not why:
+                break
+        if why:
+            raise Broken(f"after {self.history.calm_s:.0f} s without faults: {why}")
+        await self._examine()
+
+    def _unrest(self) -> str:
+        """Return why the world is not at rest; empty when it is."""
+        rows: list[VMRow] = self.ask(_vm_rows)
+        for vm in rows:
+            if vm.desired == "absent":
+                return f"{vm.name} is never gone"
+            if vm.phase:
+                return f"{vm.name} is {vm.phase} for ever"
+            if vm.host is None:
+                continue
+            seen, wish = (vm.observed, vm.observed_generation), (vm.desired, vm.generation)
+            if seen != wish:
+                return f"{vm.name} is {seen} and should be {wish}"
+            where = self.laws.executing(vm.id)
+            wanted = [self._names[vm.host]] if vm.desired != "stopped" else []
+            if where != wanted:
+                return f"{vm.name} is {vm.desired} in the ledger and executes on {where}"
+        left = self.ask(_left_over)
+        if left:
+            return f"left over: {left[:3]}"
+        for name, vm_id in self.laws.accepted.items():
+            if vm_id not in self.laws.existing and vm_id not in self.laws.deleted:
+                return f"{name} ({vm_id}) was accepted and is nowhere"
+        known = {vm.id for vm in rows}
+        for vm_id, copies in self.laws.copies.items():
+            if copies and vm_id not in known:
+                return f"{vm_id} lies on {sorted(copies)} and is in no ledger"
+        return self.actor.who_waits_but_fits(rows)
+
+    def verdict(self, broken: str) -> Verdict:
+        """Return how it went."""
+        kinds = self.coverage
+        return Verdict(
+            seed=self.history.seed,
+            events=self.events,
+            faults=sum(
+                n for kind, n in kinds.items() if kind.startswith(("fault.", "net.l", "net.t"))
+            ),
+            crashes=sum(
+                n
+                for kind, n in kinds.items()
+                if kind.startswith(("fault.die", "fault.kill", "fault.power"))
+            ),
+            digest=self._digest.hexdigest(),
+            seconds=asyncio.get_running_loop().time(),
+            broken=broken,
+            coverage=dict(kinds),
+            tail=self.tail[-_MOST_TOLD:] if broken else [],
+        )
+
+
+def run_history(history: History) -> Verdict:
+    """Run a world from its history."""
+    logging.getLogger("roost").setLevel(logging.CRITICAL)
+    loop = VirtualLoop()
+    loop.set_task_factory(task_factory)  # type: ignore[arg-type]
+    asyncio.set_event_loop(loop)
+    with TemporaryDirectory(prefix="roost-sim-", dir=_memory_folder()) as folder:
+        try:
+            return loop.run_until_complete(_run(history, Path(folder)))
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
+
+
+def _memory_folder() -> str | None:
+    """Nothing of a world has to survive the machine: its database lies in memory if possible."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+async def _run(history: History, folder: Path) -> Verdict:
+    world = World(history, folder)
+    broken = ""
+    try:
+        await world.run()
+    except Broken as law:
+        broken = str(law)
+    for plane in world.planes.values():
+        plane.kill()
+    for host in world.hosts.values():
+        host.power_off()
+    verdict = world.verdict(broken)
+    await _let_all_end()
+    await world.database.ledger.close()
+    return verdict
+
+
+async def _let_all_end() -> None:
+    """Let every task that is left find out that its process is dead."""
+    for _ in range(100):
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        if not left:
+            return
+        for task in left:
+            task.cancel()
+        await asyncio.sleep(0.01)
+
+
+def _host_names(connection: Connection) -> dict[int, str]:
+    return {
+        row.number: row.name for row in connection.execute(select(hosts.c.number, hosts.c.name))
+    }
+
+
+def _over_capacity(connection: Connection) -> list[int]:
+    h = host_amounts.c
+    over = (h.cpu_milli_committed > h.cpu_milli_capacity) | (
+        h.memory_bytes_committed > h.memory_bytes_capacity
+    )
+    return list(connection.execute(select(h.host).where(over)).scalars())
+
+
+def _vm_rows(connection: Connection) -> list[VMRow]:
+    return [VMRow(**row) for row in connection.execute(select(vms).order_by(vms.c.id)).mappings()]
+
+
+def _left_over(connection: Connection) -> list[str]:
+    held = select(claims.c.id).where(claims.c.kind != "run").order_by(claims.c.id)
+    graves = select(tombstones.c.vm, tombstones.c.host)
+    found = [f"claim {claim}" for claim in connection.execute(held).scalars()]
+    return found + [f"tombstone {row.vm} on {row.host}" for row in connection.execute(graves)]
