@@ -50,17 +50,17 @@ class Actor:
     def _ask(self, what: str, name: str, given: dict[str, Any]) -> None:
         self._keys += 1
         task = asyncio.get_running_loop().create_task(
-            self._repeat(what, name, given, f"key-{self._keys}")
+            self._repeat(what, name, given, self._keys)
         )
         self._users.add(task)
         task.add_done_callback(self._users.discard)
 
-    async def _repeat(self, what: str, name: str, given: dict[str, Any], key: str) -> None:
-        world = self._world
+    async def _repeat(self, what: str, name: str, given: dict[str, Any], turn: int) -> None:
+        world, key = self._world, f"key-{turn}"
         for attempt in range(_TRIES):
             ready = [p for p in world.planes.values() if p.is_ready]
             if ready:
-                chosen = ready[(self._keys + attempt) % len(ready)]
+                chosen = ready[(turn + attempt) % len(ready)]
                 assert chosen.plane is not None
                 assert chosen.life is not None
                 work = chosen.life.spawn(self._call(chosen.plane, what, name, given, key))
@@ -107,6 +107,14 @@ class Actor:
                 await plane.hosts.confirm_dead(name, ConfirmDead(reason="it is off"), _ADMIN)
             case _:
                 raise AssertionError(f"nobody knows how to {what}")
+
+    def _burst(self, _: str, vms: list[str], cpu: int) -> None:
+        for name in vms:
+            self._ask("create", name, {"cpu": cpu, "restart": "elsewhere"})
+
+    def _delete_some(self, _: str, vms: list[str], cpu: int) -> None:
+        for name in vms:
+            self._ask("delete", name, {})
 
     # Operators
 

@@ -69,6 +69,12 @@ def _create(random: Random, history: History) -> tuple[str, dict[str, Any]]:
     return f"vm{random.randrange(12)}", given
 
 
+def _burst(random: Random, history: History) -> tuple[str, dict[str, Any]]:
+    """Draw creates that come at one moment, at all planes: together more than there is room for."""
+    numbers = random.sample(range(12, 24), 2 * history.planes + 2)
+    return "", {"vms": [f"vm{n}" for n in numbers], "cpu": random.choice((2, 3))}
+
+
 def _migrate(random: Random, history: History) -> tuple[str, dict[str, Any]]:
     name, _ = _vm(random, history)
     given = {"host": host_name(random.randrange(history.hosts))} if random.random() < 0.5 else {}
@@ -123,7 +129,9 @@ def _length(random: Random) -> float:
 
 KINDS = (
     Kind("create", 22, _create),
+    Kind("burst", 4, _burst),
     Kind("delete", 6, _vm),
+    Kind("delete_some", 4, _burst),
     Kind("stop", 3, _vm),
     Kind("start", 3, _vm),
     Kind("restart", 2, _vm),

@@ -118,7 +118,7 @@ class World:
     def note(self, kind: str, who: str, detail: str) -> None:
         """Write down one event."""
         self.events += 1
-        self.coverage[kind] += 1
+        self.coverage[f"commit.{who}" if kind == "commit" else kind] += 1
         line = f"{asyncio.get_running_loop().time():.6f} {kind} {who} {detail}"
         self._digest.update(line.encode())
         if not kind.startswith("net."):

@@ -16,9 +16,9 @@ from roost.agent.drivers.qemu.disks import QEMU_IMG, image_format
 from roost.agent.drivers.qemu.endpoints import Address
 from roost.agent.drivers.qemu.handle import VMHandle
 from roost.agent.drivers.qemu.launch import Parts, disk_path
+from roost.agent.drivers.qemu.leaving import disk_target, leave, same_image
 from roost.agent.drivers.qemu.migrationtls import check, credentials
 from roost.agent.drivers.qemu.mirror import EXPORT
-from roost.agent.drivers.qemu.sending import disk_target, leave, same_image
 from roost.wire.agentlink import DesiredVM, MoveInfo, ProgressInfo
 
 _REPORT_S = 2.0

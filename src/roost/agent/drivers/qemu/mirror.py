@@ -54,14 +54,14 @@ async def end_export(monitor: Monitor) -> None:
 class Mirror:
     """The mirror of one VM's disk to one target."""
 
-    def __init__(self, monitor: Monitor, target: Address, credentials: str, alike: bool) -> None:
+    def __init__(self, monitor: Monitor, target: Address, *, alike: bool, speed: int = 0) -> None:
         self._monitor = monitor
-        self._alike = alike  # both disks began the same
         self._target = target
-        self._credentials = credentials
+        self._alike = alike  # both disks began the same
+        self._speed = speed  # bytes per second; 0: no limit
         self._node = f"move-{blake2b(target.uri.encode(), digest_size=6).hexdigest()}"
 
-    async def begin(self) -> None:
+    async def begin(self, credentials: str) -> None:
         """Start copying, or go on with a copying that is under way to the same target."""
         if not (await self.look()).over and await self._is_ours():
             return
@@ -72,8 +72,8 @@ class Mirror:
             "server": self._target.socket,
             "export": EXPORT,
         }
-        if self._credentials:
-            node["tls-creds"] = self._credentials
+        if credentials:
+            node["tls-creds"] = credentials
             node["tls-hostname"] = self._target.host or "localhost"
         await self._monitor.execute("blockdev-add", node, within_s=_CLEAR_S)
         job = {
@@ -82,6 +82,7 @@ class Mirror:
             "target": self._node,
             "sync": "top" if self._alike else "full",
             "copy-mode": "write-blocking",
+            "speed": self._speed,
             "auto-dismiss": False,  # so that its end can still be read
         }
         try:

@@ -10,8 +10,9 @@ from roost.agent.drivers.qemu import mirror, power
 from roost.agent.drivers.qemu.coldcopy import send_cold
 from roost.agent.drivers.qemu.handle import VMHandle
 from roost.agent.drivers.qemu.launch import Parts, launch
+from roost.agent.drivers.qemu.leaving import UNDER_WAY, cancel, phase, settled
 from roost.agent.drivers.qemu.receiving import Receiving
-from roost.agent.drivers.qemu.sending import UNDER_WAY, Sending, cancel, settled
+from roost.agent.drivers.qemu.sending import Sending
 from roost.wire.agentlink import DesiredVM, ProgressInfo
 
 
@@ -60,8 +61,9 @@ class Moving:
         if not handle.is_alive:
             return
         monitor = await handle.reach()
-        if await cancel(self._parts, handle, monitor):
-            await mirror.clear(monitor)
+        await cancel(self._parts, handle, monitor)
+        if await phase(monitor) not in UNDER_WAY:
+            await mirror.clear(monitor)  # of a disk that was copied before the memory
 
     async def go_on(self, handle: VMHandle, vm: DesiredVM) -> None:
         """Let a copy that is moved or switching execute here again where it stood."""

@@ -24,16 +24,15 @@ from roost.agent.drivers.qemu.arrivals import Mark, clear_mark
 from roost.agent.drivers.qemu.endpoints import Address, listen, storage_id
 from roost.agent.drivers.qemu.handle import VMHandle
 from roost.agent.drivers.qemu.launch import Parts, launch, protect
+from roost.agent.drivers.qemu.leaving import phase
 from roost.agent.drivers.qemu.manifest import Manifest
 from roost.agent.drivers.qemu.migrationtls import X509, add_credentials
 from roost.agent.drivers.qemu.mirror import end_export, export_disk
 from roost.agent.drivers.qemu.monitor import Event, Monitor
+from roost.agent.drivers.qemu.sight import BROKEN, POST_COPY
 from roost.wire.agentlink import DesiredVM
 
 log = logging.getLogger(__name__)
-
-#: The phases in which the guest executes, or may, before all of its memory is here.
-POST_COPY = frozenset({"postcopy-active", "postcopy-paused", "postcopy-recover"})
 
 _POLL_S = 0.002
 _PATIENCE_S = 30.0
@@ -173,6 +172,9 @@ class Receiving:
                 runstate = await self._runstate(monitor)
                 if runstate == "inmigrate" or (manifest.arrived and runstate == "running"):
                     return
+                if not manifest.arrived and await phase(monitor) == BROKEN:
+                    await power.end(handle)  # what it lacks will not come, and it never executed
+                    return
             await self._take_over(handle, seat, manifest, monitor)
 
     async def _runstate(self, monitor: Monitor) -> str:
@@ -226,7 +228,7 @@ class Receiving:
         if not manifest.arrived:
             await self._settle(handle, manifest, vm)
         told = await handle.told()
-        if told is not None and told.migration in POST_COPY:
+        if told is not None and told.migration in POST_COPY - {BROKEN}:
             raise not_ready(vm, "its memory is still on the way")
         if told is not None and told.runstate == "paused" and vm.power == "running":
             await power.go(self._parts, handle, vm, handle.cuts)

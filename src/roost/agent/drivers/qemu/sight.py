@@ -22,8 +22,11 @@ from roost.agent.drivers.qemu.manifest import Manifest
 #: How QEMU names the phases of a migration: those in which the guest is certainly here, and those
 #: in which only the target knows whether it has it.
 _HERE = frozenset({"setup", "active", "wait-unplug", "pre-switchover", "cancelling"})
-_POST_COPY = frozenset({"postcopy-active", "postcopy-paused", "postcopy-recover"})
-_BETWEEN = _POST_COPY | {"device"}
+POST_COPY = frozenset({"postcopy-active", "postcopy-paused", "postcopy-recover"})
+_BETWEEN = POST_COPY | {"device"}
+#: The connection broke in post-copy: the guest waits at the target for memory that will not come.
+BROKEN = "postcopy-paused"
+MEMORY_LOST = "memory_lost"
 
 
 class Told(NamedTuple):
@@ -38,8 +41,10 @@ def state_of(manifest: Manifest, told: Told | None) -> tuple[LocalState, str]:
     """Return the state and why it is stopped. `told` None: there is no process."""
     if told is None:
         return _without_process(manifest)
+    if told.migration == BROKEN and told.runstate in ("running", "paused") and manifest.arrived:
+        return "paused", MEMORY_LOST
     if manifest.role == "incoming" and (
-        not manifest.arrived or told.migration in _POST_COPY or told.runstate == "inmigrate"
+        not manifest.arrived or told.migration in POST_COPY or told.runstate == "inmigrate"
     ):
         return ("ready" if manifest.endpoint else "lost"), ""
     match told.runstate:
@@ -125,6 +130,8 @@ def _note(manifest: Manifest, reason: str) -> str:
         return (
             "it stands still because its disk cannot be written or read; maybe the host's is full"
         )
+    if reason == MEMORY_LOST:
+        return "the connection to its earlier host broke before its memory was here; restart it"
     if reason == "internal-error":
         return "it stands still after an error in QEMU or KVM; it needs a restart"
     return manifest.note
