@@ -10,6 +10,7 @@ from sqlalchemy import update
 
 from roost.agent import converge, keeper, lease
 from roost.agent.lease import Lease
+from roost.base.errors import Unavailable
 from roost.control import burying, charging, handover, intake, queueing, recover
 from roost.control.handover import complete_move, go_back
 from roost.control.liveness import Watcher
@@ -117,7 +118,7 @@ def _(patch: Patch) -> None:
     async def claim(self, proposals, actors, snapshot, *, atomic=False):
         try:
             return await real(self, proposals, actors, snapshot, atomic=atomic)
-        except Exception:
+        except Unavailable:
             return [sqliteclaims.KEPT] * len(proposals)
 
     patch.setattr(PlaneStore, "claim", claim)
