@@ -48,16 +48,25 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## run a control plane with 20 virtual hosts and show what it does (ONCE=1: end after the tour)
 	@$(if $(ONCE),ONCE=$(ONCE)) $(BIN)/roost demo
 
+.PHONY: demo-qemu
+demo-qemu: $(STAMP) ## boot three real guests on two hosts, move one while it counts, break things (after make parts)
+	@$(if $(ONCE),ONCE=$(ONCE)) $(BIN)/roost demo --qemu
+
 .PHONY: test
 test: lint type layers pytest ## what every change must pass: lint, types, layers, all tests but the slowest suites
 
 .PHONY: pytest
 pytest: $(STAMP) ## the tests alone (JOBS=1 for one process, ARGS='-k name' to choose)
-	$(PYTEST) --ignore=tests/system $(PYTEST_ARGS)
+	$(PYTEST) --ignore=tests/system -m "not qemu or smoke" $(PYTEST_ARGS)
 
 .PHONY: test-system
 test-system: $(STAMP) ## real processes on real databases: started, killed, stopped, restarted
-	$(PYTEST) tests/system $(PYTEST_ARGS)
+	$(PYTEST) tests/system -m "not qemu" $(PYTEST_ARGS)
+
+# One file is one process's: its tests share a control plane.
+.PHONY: test-qemu
+test-qemu: $(STAMP) ## real guests on QEMU: booted, moved, killed half way (after make parts)
+	$(PYTEST) tests/integration/qemu tests/conformance tests/system -m qemu --dist loadfile $(PYTEST_ARGS)
 
 .PHONY: lint
 lint: $(STAMP) ## ruff: format and rules
@@ -93,6 +102,10 @@ bench-engine: $(STAMP) ## speed and memory of the engine beside the plain compil
 bench-api: $(STAMP) ## durable creates, agents and starts of a real server (SHORT=1: quick rows, PG=1: PostgreSQL too)
 	$(BIN)/python -m benchmarks.api $(if $(SHORT),--short) $(if $(PG),--postgres yes)
 
+.PHONY: bench-agent
+bench-agent: $(STAMP) ## boots and live moves beside QEMU by hand, memory of agents (SHORT=1: quick rows; after make parts)
+	$(BIN)/python -m benchmarks.agent $(if $(SHORT),--short)
+
 .PHONY: bench-packing
 bench-packing: $(STAMP) ## packing quality on public traces (DATA=folder)
 	$(BIN)/python -m benchmarks.packing --data $(DATA)
@@ -108,14 +121,8 @@ test-bounds: $(STAMP) ## kernel tests with array bounds checked
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.cache/numba-bounds $(PYTEST) -m kernel $(PYTEST_ARGS)
 
 .PHONY: parts
-parts: ## install the Debian parts that tests use (as root)
-	@if ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null; then \
-	  echo "parts: PostgreSQL is here"; \
-	else \
-	  echo "parts: installing PostgreSQL"; \
-	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql; \
-	fi
-	@command -v openssl >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends openssl
+parts: ## install the Debian packages that tests and demos use, those that are missing (as root)
+	@tools/install-parts
 
 .PHONY: constraints
 constraints: ## pin the newest versions of everything into constraints.txt, from a fresh venv

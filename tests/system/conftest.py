@@ -2,10 +2,15 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from roost.client import Client
 from tests.system.processes import Site
+
+if TYPE_CHECKING:
+    from tests.system.qemuhosts import QemuSite
 
 
 @pytest.fixture
@@ -27,5 +32,26 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         made.hosts("one", server)
         made.hosts("two", server)
         yield made
+    finally:
+        made.end()
+
+
+class Real(NamedTuple):
+    """A site with real guests, and a client of its control plane."""
+
+    site: "QemuSite"
+    client: Client
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
+    """Give a module a control plane and two hosts that run real guests, all of it watched."""
+    from tests.system.qemuhosts import QemuSite  # what runs no guest needs none of it
+
+    made = QemuSite(tmp_path_factory.mktemp("real"))
+    try:
+        made.start("one", "two")
+        with made.watching() as client:
+            yield Real(made, client)
     finally:
         made.end()

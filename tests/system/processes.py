@@ -280,9 +280,11 @@ async def examine(url: str) -> DoctorBody:
         return await doctor(store)
 
 
-def small(name: str, cpu: float = 0.1, memory: str = "64MiB", **more: object) -> CreateVM:
+def small(
+    name: str, cpu: float = 0.1, memory: str = "64MiB", disk: str = "1GiB", **more: object
+) -> CreateVM:
     """Return a small VM to create."""
-    demand = DemandBody(cpu=cpu, memory=memory, disk="1GiB")
+    demand = DemandBody(cpu=cpu, memory=memory, disk=disk)
     return CreateVM(name=name, demand=demand, **more)  # type: ignore[arg-type]
 
 

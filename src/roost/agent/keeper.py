@@ -100,7 +100,7 @@ class Keeper:
         self._granted: set[str] = set()
         self._stuck: dict[str, asyncio.Task[Any]] = {}
         self._cuts: dict[str, asyncio.Task[None]] = {}
-        driver.watch(self._changed_by_itself)
+        driver.watch(self.look_at)
 
     # What it is told
 
@@ -283,8 +283,8 @@ class Keeper:
         if doing is not None and doing.kind == "send" and order is not None and not sends:
             self._calls.interrupt(vm_id)
 
-    def _changed_by_itself(self, vm_id: str) -> None:
-        """Hear from the driver that a VM is not as it was."""
+    def look_at(self, vm_id: str) -> None:
+        """Hear that a VM is not as it was: it has changed by itself."""
         self._lanes.wake(vm_id, self._order_key(vm_id), now=True)
 
     def _judge(self) -> None:

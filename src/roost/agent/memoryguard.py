@@ -78,6 +78,10 @@ class MemoryGuard:
 
 
 def _stopped(vm: LocalVM | None) -> LocalVM | None:
-    if vm is None or vm.state not in ("starting", "running", "paused"):
+    if vm is None:
+        return None
+    if vm.state == "ready":
+        return replace(vm, state="lost", endpoint={})
+    if vm.state not in ("starting", "running", "paused"):
         return vm
     return replace(vm, state="stopped", reason=FENCED)

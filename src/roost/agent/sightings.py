@@ -2,7 +2,8 @@
 
 `generation` is the newest that was carried out. While a step is under way, or after a VM failed, it
 is the order's, so that an old error never speaks about a new order. A VM that still runs although
-something else failed is `running` at what was carried out, with the failure beside it.
+something else failed is `running` at what was carried out, with the failure beside it. So is one
+that has arrived by a move and is landed: it never stopped.
 """
 
 from roost.agent.converge import Step, carried_out
@@ -46,7 +47,8 @@ def sighting(
     """Return what is seen of one VM, None when there is nothing to say of it yet."""
     done = carried_out(record, local)
     restarts = max(record.restarts if record else 0, (local.restarts if local else 0) or 0)
-    if order is not None and doing is not None and doing.kind in _UNDER_WAY:
+    lands = doing is not None and doing.kind == "land" and local is not None and local.arrived
+    if order is not None and doing is not None and doing.kind in _UNDER_WAY and not lands:
         under_way = _UNDER_WAY[doing.kind]
         if doing.kind == "start" and local is not None and local.reason == CRASHED:
             # It is started again at once: who would only see that never learns why.
@@ -71,7 +73,9 @@ def sighting(
         return SeenVM(vm_id, done, "failed", "vm_unreadable", message, "transient", restarts)
     if local is None:
         return SeenVM(vm_id, done, seen, restarts=restarts)
-    code = local.reason if seen == "stopped" else "next_boot" if local.note else ""
+    code = "next_boot" if local.note else ""
+    if local.state == "stopped":  # which is not always what is told: it may have arrived, and lie
+        code = local.reason or ("stopped" if seen == "arrived" else "")
     endpoint = local.endpoint if seen == "ready" else {}
     return SeenVM(
         vm_id, done, seen, code, local.note,

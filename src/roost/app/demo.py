@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from roost.agent.drivers.vmfiles import FolderVMs
 from roost.api.server import bind
@@ -189,22 +189,36 @@ class Stage:
     async def end(self) -> None:
         """End every process: agents, then their guards, then the control plane."""
         await asyncio.gather(*(child.end() for child in self._agents.values()))
+        await self._end_vms()
         # A guard whose folder is gone leaves by itself, even one that was just being started.
         await asyncio.to_thread(shutil.rmtree, self.hosts_folder, ignore_errors=True)
         await end_guards(self.hosts_folder)
         if self._server is not None:
             await self._server.end()
 
+    async def clear(self) -> None:
+        """End what a demo that was killed outright has left running."""
+        await self._end_vms()
+        await end_guards(self.hosts_folder)
+
+    async def _end_vms(self) -> None:
+        """End the VMs, where they are processes."""
+
+
+S = TypeVar("S", bound=Stage)
+
 
 @asynccontextmanager
-async def stage(folder: Path, clock: Clock, say: Callable[[str], None]) -> AsyncIterator[Stage]:
+async def stage(
+    kind: type[S], folder: Path, clock: Clock, say: Callable[[str], None]
+) -> AsyncIterator[S]:
     """Yield an empty stage in a folder; everything on it has ended when this is left."""
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder / "demo.lock"):
-        made = Stage(folder, clock, say)
+        made = kind(folder, clock, say)
         with _lent_context(made):
-            await end_guards(made.hosts_folder)  # of a demo that was killed outright
+            await made.clear()
             if made.folder.exists():
                 await asyncio.to_thread(shutil.rmtree, made.folder)
             made.folder.mkdir()

@@ -9,7 +9,7 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from roost.agent import guard
@@ -64,6 +64,11 @@ class Child:
     def pid(self) -> int:
         """Return its process id."""
         return self._process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether it runs no more."""
+        return self._process.returncode is not None
 
     async def _read(self, told: Callable[[str], None]) -> None:
         assert self._process.stderr is not None
@@ -124,8 +129,13 @@ def _is_below(word: str, folder: Path) -> bool:
 
 
 async def end_guards(folder: Path) -> None:
-    """End the fence guards of the hosts in a folder; what they guard is not real."""
-    gone = [await _kill(pid) for pid in guards_below(folder)]
+    """End the fence guards of the hosts in a folder; what they guard ends with the demo."""
+    await kill_all(guards_below(folder))
+
+
+async def kill_all(pids: Iterable[int]) -> None:
+    """Kill processes that are not our children, and wait until they are gone."""
+    gone = [await _kill(pid) for pid in pids]
     if gone:
         await asyncio.wait(gone, timeout=GRACE_S)
 

@@ -1,15 +1,17 @@
 """`roost demo`: a control plane and twenty virtual hosts, a tour of what they do, then yours.
 
-On a terminal it goes on serving after the tour, until Ctrl-C; else, or with ONCE=1, it ends. Either
-way nothing is left running. The stage is `roost.app.demo`, the steps are in `demotour`.
+With --qemu: two hosts and real guests. On a terminal it goes on serving after the tour, until
+Ctrl-C; else, or with ONCE=1, it ends. Either way nothing is left running. The stages are
+`roost.app.demo` and `roost.app.demoqemu`, the steps are in `demotour` and `qemutour`.
 """
 
 import asyncio
 import os
 import signal
 import sys
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 from rich.console import Console
@@ -19,6 +21,14 @@ from roost.base.errors import Unavailable
 from roost.cli.opening import chosen_output
 from roost.cli.options import OutputOption, reports_errors
 from roost.cli.screen import Output, console, note, show_document
+
+if TYPE_CHECKING:
+    from roost.app.demo import Stage
+    from roost.base.clock import Clock
+    from roost.cli.demotape import Tape
+    from roost.cli.demotour import Screen, Tour
+    from roost.cli.qemutour import QemuTour
+    from roost.client import AsyncClient
 
 FOLDER = Path(".roost")
 PORT = 7070
@@ -48,29 +58,34 @@ def demo(
             "with ONCE=1 or without one).",
         ),
     ] = None,
+    qemu: Annotated[
+        bool, typer.Option("--qemu", help="Two hosts with real guests on QEMU instead.")
+    ] = False,
     output: OutputOption = None,
 ) -> None:
     """Run a control plane with 20 virtual hosts, and show what it does.
 
     VMs by every strategy, a refusal with its reasons, a queue, a batch, a host that dies and comes
-    back. Everything is on loopback and in one folder; nothing is left running at the end.
+    back. With --qemu: real guests that boot, move while they count, crash and survive their agent.
+    Everything is on loopback and in one folder; nothing is left running at the end.
     """
     form = chosen_output(output)
     if serve is None:
         serve = sys.stdout.isatty() and not os.environ.get("ONCE")
-    code = asyncio.run(_until_stopped(form, folder, port, serve))
+    shown = _run_qemu if qemu else _run
+    code = asyncio.run(_until_stopped(lambda toured: shown(form, folder, port, serve, toured)))
     if code:
         raise typer.Exit(code)
 
 
-async def _until_stopped(form: Output, folder: Path, port: int, serve: bool) -> int:
+async def _until_stopped(run: Callable[[asyncio.Event], Coroutine[None, None, None]]) -> int:
     """Run the demo until it ends or a signal ends it; return the exit code."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(sign, stop.set)
     toured = asyncio.Event()
-    work = asyncio.create_task(_run(form, folder, port, serve, toured))
+    work = asyncio.create_task(run(toured))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
@@ -85,49 +100,146 @@ async def _until_stopped(form: Output, folder: Path, port: int, serve: bool) -> 
 
 
 async def _run(form: Output, folder: Path, port: int, serve: bool, toured: asyncio.Event) -> None:
+    """Show twenty virtual hosts."""
     # Only the command that runs needs them: help stays quick.
-    from roost.app.demo import stage
+    from roost.app.demo import VICTIM, Stage, stage
     from roost.base.clock import RealClock
-    from roost.cli.demotape import Tape
-    from roost.cli.demotour import Screen, Tour
-    from roost.client import AsyncClient
+    from roost.cli.demotour import Tour
 
-    clock = RealClock()
-    screen = Screen(_console() if form is Output.TABLE else None)
-    began = clock.monotonic()
+    clock, screen = RealClock(), _screen(form)
     screen.lines(
         "roost demo: a control plane and 20 virtual hosts as processes of this machine, and a",
         "tour of what they do. Everything is on loopback and ends with this command.",
     )
-    async with stage(folder, clock, note) as built:
-        await built.start_server(port)
-        context = built.context
-        ready_s = clock.monotonic() - began
-        screen.lines(
+    async with stage(Stage, folder, clock, note) as built:
+        show = _Show(form, screen, clock, built)
+
+        def tour(client: "AsyncClient", tape: "Tape") -> "Tour":
+            return Tour(built, client, tape, clock, screen)
+
+        await show.tour(port, tour)
+        toured.set()
+        if serve:
+            roost = _command()
+            show.what_next(
+                (f"{roost} vm create web-1 --cpu 2 --memory 4GiB --disk 20GiB", "where, and why"),
+                (f"{roost} vm explain web-1", "what every host says to it"),
+                (f"{roost} vm list --host {VICTIM}", ""),
+                (f"{roost} host list --watch", "redrawn when something happens"),
+                (f"{roost} host drain host-03", "one move at a time"),
+                (f"{roost} capacity --cpu 4 --memory 16GiB", "how many more fit"),
+                (f"{roost} events --follow", ""),
+                (f"kill -9 {built.victim_pid}", f"{VICTIM} dies again"),
+                (f"{roost} host confirm-dead {VICTIM} --reason 'it is off'", "proof by your word"),
+            )
+            await built.serve()
+    screen.lines(f"Everything has ended; the log stays in {_short(built.folder)}/serve.log.")
+
+
+async def _run_qemu(
+    form: Output, folder: Path, port: int, serve: bool, toured: asyncio.Event
+) -> None:
+    """Show real guests on two hosts."""
+    from roost.app.demo import stage
+    from roost.app.demoqemu import QemuStage, build_guest
+    from roost.base.clock import RealClock
+    from roost.cli.qemutour import QemuTour
+
+    clock, screen, roost = RealClock(), _screen(form), _command()
+    guest = await build_guest()
+    screen.lines(
+        "roost demo: a control plane, two hosts and three real guests as processes of this",
+        "machine, and a tour. Everything is on loopback and ends with this command.",
+    )
+    async with stage(QemuStage, folder, clock, note) as built:
+        built.guest = guest
+        show = _Show(form, screen, clock, built)
+
+        def tour(client: "AsyncClient", tape: "Tape") -> "QemuTour":
+            return QemuTour(built, client, tape, clock, screen, roost)
+
+        await show.tour(port, tour)
+        toured.set()
+        if serve:
+            show.what_next(
+                (f"{roost} vm console web-1 --follow", "it counts; Ctrl-C ends the looking"),
+                (f"{roost} vm migrate web-1 --wait", "while you look"),
+                (f"{roost} vm migrate web-1 --bandwidth 4MiB", "slowly"),
+                (f"{roost} vm migrate web-1 --cancel", "and then not"),
+                (f"{roost} vm pause web-2", "and resume"),
+                (f"{roost} host drain qemu-1 --wait", "then: host uncordon qemu-1"),
+                (f"{roost} events --follow", ""),
+                ("pgrep -a qemu-system", "any of them may be killed; so may the agents"),
+            )
+            await built.serve()
+    screen.lines(f"Everything has ended; the logs stay in {_short(built.folder)}.")
+
+
+class _Tour(Protocol):
+    summary: dict[str, Any]
+
+    async def run(self) -> None: ...
+
+
+class _Show:
+    """What both demos have in common: a control plane, a tour with a limit, a last word."""
+
+    def __init__(self, form: Output, screen: "Screen", clock: "Clock", stage: "Stage") -> None:
+        self._form, self._screen, self._clock, self._stage = form, screen, clock, stage
+
+    async def tour(self, port: int, make: "Callable[[AsyncClient, Tape], _Tour]") -> None:
+        """Start the control plane and take every step."""
+        from roost.cli.demotape import Tape
+        from roost.client import AsyncClient
+
+        began = self._clock.monotonic()
+        await self._stage.start_server(port)
+        context = self._stage.context
+        ready_s = self._clock.monotonic() - began
+        self._screen.lines(
             "",
             f"The control plane is ready after {ready_s:.1f} s: {context.server}",
             f"Try at once, in a second terminal: {_command()} vm list",
         )
         async with AsyncClient(context.server, context.token) as client, Tape(client) as tape:
-            tour = Tour(built, client, tape, clock, screen)
+            tour = make(client, tape)
             try:
                 async with asyncio.timeout(TOUR_LIMIT_S):
                     await tour.run()
             except TimeoutError as late:
                 raise Unavailable(
                     f"the tour has not ended after {TOUR_LIMIT_S:g} s",
-                    hint=f"Maybe {built.folder / 'serve.log'} tells why.",
+                    hint=f"Maybe {self._stage.folder / 'serve.log'} tells why.",
                 ) from late
-        tour.summary["seconds"] = round(clock.monotonic() - began, 1)
+        tour.summary["seconds"] = round(self._clock.monotonic() - began, 1)
         tour.summary["ready_s"] = round(ready_s, 1)
-        toured.set()
-        if form is not Output.TABLE:
-            show_document(tour.summary, form)
-        screen.lines("", f"The tour took {tour.summary['seconds'] - ready_s:.0f} s.")
-        if serve:
-            screen.show("", *_what_next(context.server, built.victim_pid, built.folder))
-            await built.serve()
-    screen.lines(f"Everything has ended; the log stays in {_short(built.folder)}/serve.log.")
+        if self._form is not Output.TABLE:
+            show_document(tour.summary, self._form)
+        self._screen.lines("", f"The tour took {tour.summary['seconds'] - ready_s:.0f} s.")
+
+    def what_next(self, *tries: tuple[str, str]) -> None:
+        """Say what can be tried while it serves."""
+        width = max(len(command) for command, _ in tries)
+        log = f"{_short(self._stage.folder)}/serve.log"
+        docs = f"{self._stage.context.server}/api/v1/docs"
+        self._screen.show(
+            "",
+            Text("Now yours, in a second terminal in this folder:", style="bold"),
+            "",
+            *(
+                Text.assemble(f"  {command:<{width}}", (f"  {about}".rstrip(), "dim"))
+                for command, about in tries
+            ),
+            "",
+            Text(f"The API documents itself at {docs}; log: {log}"),
+            Text("It serves until Ctrl-C.", style="bold"),
+        )
+
+
+def _screen(form: Output) -> "Screen":
+    from roost.cli.demotour import Screen
+
+    return Screen(_console() if form is Output.TABLE else None)
 
 
 def _console() -> Console:
@@ -144,32 +256,3 @@ def _command() -> str:
 def _short(path: Path) -> str:
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
-
-
-def _what_next(server: str, victim: int, folder: Path) -> list[Text]:
-    from roost.app.demo import VICTIM
-
-    roost = _command()
-    tries = (
-        (f"{roost} vm create web-1 --cpu 2 --memory 4GiB --disk 20GiB", "where it goes, and why"),
-        (f"{roost} vm explain web-1", "what every host says to it"),
-        (f"{roost} vm list --host {VICTIM}", ""),
-        (f"{roost} host list --watch", "redrawn when something happens"),
-        (f"{roost} host drain host-03", "one move at a time"),
-        (f"{roost} capacity --cpu 4 --memory 16GiB", "how many more fit"),
-        (f"{roost} events --follow", ""),
-        (f"kill -9 {victim}", f"{VICTIM} dies again"),
-        (f"{roost} host confirm-dead {VICTIM} --reason 'it is off'", "the proof, by your word"),
-    )
-    width = max(len(command) for command, _ in tries)
-    lines = [Text("Now yours, in a second terminal in this folder:", style="bold"), Text("")]
-    lines += [
-        Text.assemble(f"  {command:<{width}}", (f"  {about}".rstrip(), "dim"))
-        for command, about in tries
-    ]
-    lines += [
-        Text(""),
-        Text(f"The API documents itself at {server}/api/v1/docs; log: {_short(folder)}/serve.log"),
-        Text("It serves until Ctrl-C.", style="bold"),
-    ]
-    return lines

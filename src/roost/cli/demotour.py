@@ -103,7 +103,7 @@ class Tour:
         await self._tape.until(all_joined, within_s=SOON_S, what=f"{HOSTS} hosts online")
         zones = Counter(host.zone for host in await self._hosts())
         listed = ", ".join(f"{number} in {zone}" for zone, number in sorted(zones.items()))
-        self._screen.lines(*map(_typed, self._stage.commands), "")
+        self._screen.lines(*map(typed, self._stage.commands), "")
         self._screen.lines(
             f"{HOSTS} hosts are online: {listed}.",
             f"Only {VICTIM} has a process of its own, and a fence guard; it will be killed.",
@@ -360,7 +360,7 @@ def _why(vm: VMBody) -> str:
     return f"score {sentences.score(found.score)}\nnext {following.host} ({behind})"
 
 
-def _typed(command: str) -> str:
+def typed(command: str) -> str:
     """Return a command as it is typed, over several lines when it is long."""
     lines = textwrap.wrap(command, 92, break_long_words=False, break_on_hyphens=False)
     return "$ " + " \\\n    ".join(lines)

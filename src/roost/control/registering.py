@@ -28,6 +28,8 @@ from roost.wire.translate import host_spec
 
 #: What executes. An incoming copy that waits does not: its host must be let in to hear of its end.
 _GOING = frozenset({"starting", "running", "paused", "stopping", "arrived", "switching"})
+#: Codes of a VM that does not execute, whatever else is said of it.
+_LIES = frozenset({"stopped", "fenced", "crashed", "guest_shutdown"})
 
 
 class StillRuns(Conflict):
@@ -80,7 +82,8 @@ def _astray(tx: Tx, hello: Hello, number: int) -> list[str]:
 
     One that is in the ledger no more runs nowhere else; it is held, or its tombstone waits.
     """
-    going = {vm.id for vm in hello.vms if vm.seen in _GOING}
+    # What has arrived and lies is still told as arrived, for that it came is news.
+    going = {vm.id for vm in hello.vms if vm.seen in _GOING and vm.code not in _LIES}
     going |= {vm.id for vm in hello.held if vm.seen in _GOING}
     query = select(vms.c.id, vms.c.host, vms.c.target).where(vms.c.id.in_(going))
     return sorted(row["id"] for row in tx.rows(query) if number not in (row["host"], row["target"]))

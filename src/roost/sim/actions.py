@@ -49,9 +49,7 @@ class Actor:
 
     def _ask(self, what: str, name: str, given: dict[str, Any]) -> None:
         self._keys += 1
-        task = asyncio.get_running_loop().create_task(
-            self._repeat(what, name, given, self._keys)
-        )
+        task = asyncio.get_running_loop().create_task(self._repeat(what, name, given, self._keys))
         self._users.add(task)
         task.add_done_callback(self._users.discard)
 

@@ -164,16 +164,40 @@ def host_name(number: int) -> str:
     return f"h{number}"
 
 
+#: What a world is about: kinds that are drawn more often in it. One seed in three is about moves.
+THEMES: tuple[dict[str, int], ...] = (
+    {},
+    {"migrate": 60, "cancel": 6, "burst": 1, "delete_some": 1},
+    {"database": 14, "plane_dies_at": 14, "kill_plane": 8, "burst": 10},
+)
+#: What likes to happen shortly after a move has begun.
+_DURING_MOVES = (
+    "cut", "cut", "power_off", "kill_agent", "agent_dies_at", "lose_incoming", "cancel",
+    "kill_plane", "plane_dies_at", "freeze_agent", "crash_vm",
+)  # fmt: skip
+
+
 def draw_history(seed: int, *, actions: int = 90, seconds: float = 150.0) -> History:
     """Return the history of a seed."""
     random = Random(f"history {seed}")
     history = History(
         seed, hosts=random.randint(3, 6), planes=random.choice((1, 2, 2, 3)), calm_s=240.0
     )
-    weights = [kind.weight for kind in KINDS]
+    theme = THEMES[seed % len(THEMES)]
+    weights = [theme.get(kind.do, kind.weight) for kind in KINDS]
+    named = {kind.do: kind for kind in KINDS}
     times = sorted(round(random.uniform(0.0, seconds), 2) for _ in range(actions))
+    drawn = [Action(0.0, "create", f"vm{n}", _create(random, history)[1]) for n in range(6)]
     for at in times:
         kind = random.choices(KINDS, weights)[0]
         on, given = kind.draw(random, history)
-        history.actions.append(Action(at, kind.do, on, given))
+        drawn.append(Action(at, kind.do, on, given))
+        if kind.do == "migrate" and random.random() < 0.6:
+            fault = named[random.choice(_DURING_MOVES)]
+            victim, details = fault.draw(random, history)
+            if fault.do in ("lose_incoming", "cancel", "crash_vm"):
+                victim = on
+            soon = round(at + random.uniform(0.0, 4.0), 3)
+            drawn.append(Action(soon, fault.do, victim, details))
+    history.actions = sorted(drawn, key=lambda action: action.at)
     return history

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from roost.agent.agent import Agent, AgentSettings
 from roost.agent.compose import memory_agent
-from roost.agent.drivers.base import CRASHED, LocalVM
+from roost.agent.drivers.base import CRASHED, LocalState, LocalVM
 from roost.agent.drivers.virtual import VirtualSettings
 from roost.agent.drivers.vmfiles import Change, MemoryVMs
 from roost.agent.memoryguard import MemoryFences, MemoryGuard
@@ -216,6 +216,15 @@ class SimHost:
         vm = self.vms.vms.get(vm_id)
         if vm is not None and vm.state == "ready":
             self._put(vm_id, replace(vm, state="lost", endpoint={}))
+
+    def arrive(self, vm_id: str, generation: int, state: LocalState) -> None:
+        """Let an incoming copy take over, if it still waits."""
+        vm = self.vms.vms.get(vm_id)
+        if vm is not None and vm.state == "ready" and vm.generation >= generation:
+            self._note("arrived", self.name, vm_id)
+            self._put(vm_id, replace(vm, state=state, arrived=True, endpoint={}))
+            if self.agent is not None:
+                self.agent.keeper.look_at(vm_id)
 
     def may_die(self, when: str, what: str) -> None:
         """Die here if it was so ordered; whoever called finds its life ended."""

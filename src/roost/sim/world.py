@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import Struct
 from sqlalchemy import Connection, select
 
-from roost.agent.drivers.base import LocalVM
+from roost.agent.drivers.base import LocalState, LocalVM
 from roost.agent.drivers.virtual import VirtualSettings
 from roost.base.units import GIB
 from roost.control.doctor import doctor
@@ -136,8 +136,19 @@ class World:
                 self.note("broken", "", str(broken))
 
     def _vm_changed(self, host: str, vm_id: str, vm: LocalVM | None) -> None:
+        before = self.laws.copies[vm_id].get(host)
         self.note("vm", host, f"{vm_id} {vm.state if vm else 'gone'}")
         self.check(lambda: self.laws.vm_changed(host, vm_id, vm))
+        if vm is not None and vm.state == "moved" and before is not None:
+            self._carry(vm_id, before.state)
+
+    def _carry(self, vm_id: str, state: LocalState) -> None:
+        """Let what was sent arrive by itself, as it does between real hypervisors."""
+        loop = asyncio.get_running_loop()
+        for target in self.hosts.values():
+            if (copy := target.vms.vms.get(vm_id)) is not None and copy.state == "ready":
+                delay = 0.001 + self.random.random() * 0.05
+                loop.call_later(delay, target.arrive, vm_id, copy.generation, state)
 
     def _committed(self, events: list[Event]) -> None:
         touched = False

@@ -193,6 +193,17 @@ def test_a_step_under_way_is_told_with_the_generation_of_its_order() -> None:
     assert (seen.seen, seen.generation) == ("starting", 2)
 
 
+def test_a_vm_that_has_arrived_runs_while_it_is_landed_and_a_copy_that_boots_is_starting() -> None:
+    arrived = LocalVM("vm-1", "vm-1", "running", generation=1, arrived=True)
+    seen = sighting("vm-1", vm(generation=2), DONE, arrived, Step("land"), None)
+    assert seen is not None
+    assert (seen.seen, seen.generation) == ("running", 1)
+    waits = LocalVM("vm-1", "vm-1", "ready", generation=1)
+    seen = sighting("vm-1", vm(generation=2), DONE, waits, Step("land"), None)
+    assert seen is not None
+    assert (seen.seen, seen.generation) == ("starting", 2)
+
+
 def test_a_vm_that_runs_although_its_resize_failed_is_running_as_before() -> None:
     failure = Failure(2, "capacity", "insufficient_resources", "no room")
     seen = sighting("vm-1", vm(generation=2), DONE, RUNNING, None, failure)

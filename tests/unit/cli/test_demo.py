@@ -8,7 +8,7 @@ import pytest
 
 from roost.base.errors import Unavailable
 from roost.cli.demotape import Tape
-from roost.cli.demotour import Screen, _typed
+from roost.cli.demotour import Screen, typed
 from roost.client import AsyncClient
 from roost.wire.bodies import EventBody
 
@@ -92,7 +92,7 @@ def test_a_stream_that_ends_for_good_ends_the_wait() -> None:
 
 def test_a_long_command_is_typed_over_several_lines() -> None:
     command = "roost agent " + " ".join(f"--option-{n} value" for n in range(10))
-    lines = _typed(command).split("\n")
+    lines = typed(command).split("\n")
     assert len(lines) > 1
     assert all(len(line) <= 98 for line in lines)
     assert "".join(line.rstrip("\\").strip("$ ") + " " for line in lines).split() == command.split()

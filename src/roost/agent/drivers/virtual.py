@@ -214,6 +214,8 @@ class VirtualDriver:
                 raise DriverError("permanent", "copy_here", f"{vm.id} is here and {here.state}")
             return _as_ordered(vm, "ready")
 
+        if vm.restart == "elsewhere":
+            self._fences.put(vm.id, self._vms.recipe(vm.id))
         await self._vms.change(vm.id, ready)
 
     async def withdraw(self, vm_id: str) -> None:

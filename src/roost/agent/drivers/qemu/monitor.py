@@ -172,7 +172,8 @@ class Monitor:
         """End the connection; QEMU runs on."""
         if self._watch is asyncio.current_task():
             return
-        self._watch.cancel()
+        if self.is_open:
+            self._watch.cancel()  # else it is clearing up already, and must not be torn out of that
         with suppress(asyncio.CancelledError):
             await self._watch
         await self._disconnect()

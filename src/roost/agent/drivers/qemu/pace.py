@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from roost.agent.drivers.base import DriverError
+from roost.agent.drivers.qemu.command import choose_accel
 from roost.agent.drivers.qemu.mirror import Copied
 from roost.agent.drivers.qemu.settings import QemuSettings
 from roost.base.clock import Clock
@@ -56,6 +57,10 @@ class Pace:
     def downtime_ms(self) -> int:
         """Return the stand-still to aim for now."""
         most = self._move.downtime_ms or self._settings.migrate_downtime_ms
+        if choose_accel(self._settings.accel) == "tcg":
+            # Emulated, a guest's writes get lost in passes after the first while it runs (QEMU 7.2
+            # on a busy host: 8 of 77 guests broke, none of 134 that stood still for the second).
+            return most
         return max(1, min(most, int(most * _FIRST_SHARE * (1 << min(self.passes, 10)))))
 
     def began_before(self, seconds: float) -> None:

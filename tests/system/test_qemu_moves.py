@@ -1,0 +1,268 @@
+"""Moves of a real guest that counts: whatever dies when, one copy runs, and it counts on by one.
+
+One VM goes to and fro on one site; a test that broke it leaves the next one to boot it anew. Moves
+are slow, so that "half way" is wide.
+"""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from roost.agent.drivers.qemu.manifest import folder_name
+from roost.wire.bodies import BootBody, EventBody, ImageBody, VMBody
+from tests.guest import boot_info, disk_numbers, is_unbroken
+from tests.system.conftest import Real
+from tests.system.guests import Copy
+from tests.system.processes import eventually
+from tests.system.qemuhosts import kill
+
+pytestmark = pytest.mark.slow
+
+#: Of some 60 MiB in each second.
+SLOW = 12 << 20
+OTHER = {"one": "two", "two": "one"}
+
+
+@pytest.fixture
+def counter(real: Real) -> Iterator[VMBody]:
+    """Give the VM that counts, in peace."""
+    found = [vm for vm in real.client.all_vms() if vm.name == "counter"]
+    if found:
+        yield real.site.running(real.client, found[0])
+    else:
+        yield real.site.boot(real.client, "counter", "one")
+
+
+def begin_slowly(real: Real, vm: VMBody, **more: object) -> str:
+    """Begin a move to the other host, and return that host when the move is half way."""
+    options = {"bandwidth": SLOW} | more
+    target = OTHER[str(vm.host)]
+    real.client.migrate_vm(vm.id, host=target, **options)
+
+    def is_half_way() -> bool:
+        move = real.client.get_vm(vm.id).migration
+        assert move is not None, events(real, vm)[-3:]
+        return move.progress is not None and move.progress.sent_bytes > 8 << 20
+
+    eventually("it is half way", is_half_way)
+    return target
+
+
+def events(real: Real, vm: VMBody) -> list[EventBody]:
+    """Return what the ledger tells of a VM."""
+    listed = list(real.client.list_events(limit=1000).events)
+    while page := real.client.list_events(since=listed[-1].seq, limit=1000).events:
+        listed += page
+    return [each for each in listed if each.subject == f"vm/{vm.id}"]
+
+
+def ended(real: Real, vm: VMBody, before: int) -> EventBody:
+    """Wait for the end of a move that began after so many events, and return it."""
+
+    def end() -> EventBody | None:
+        kinds = ("vm.moved", "vm.move_abandoned")
+        return next((e for e in events(real, vm)[before:] if e.kind in kinds), None)
+
+    return eventually("the move ends", end)
+
+
+@contextmanager
+def killing(real: Real, vm: VMBody, said: str, by: str, victim: str) -> Iterator[list[int]]:
+    """Kill the QEMU on one host in the moment when the one on another says something."""
+    pids: list[int] = []
+    killed: list[int] = []
+
+    def hook(copy: Copy, event: str) -> None:
+        right = copy.folder.name == folder_name(vm.id) and copy.host == by and event == said
+        if right and pids and not killed:
+            with suppress(ProcessLookupError):
+                os.kill(pids[0], signal.SIGKILL)
+            killed.append(pids[0])
+
+    real.site.watch.hooks.append(hook)
+    try:
+        if victim != vm.host:
+            eventually("the copy is there", lambda: victim in real.site.qemu_hosts(vm))
+        pids.append(real.site.qemu_pid(vm, victim))
+        yield killed
+    finally:
+        real.site.watch.hooks.remove(hook)
+
+
+def test_a_guest_moves_and_counts_on(real: Real, counter: VMBody) -> None:
+    target = OTHER[str(counter.host)]
+    done = real.site.roost("vm", "migrate", "counter", "--to", target, "--wait")
+    assert done.returncode == 0, done.stderr
+    assert f"counter has moved to {target}" in done.stdout
+    moved = real.site.settle(real.client, counter)
+    assert moved.host == target
+    first, second = real.site.watch.copies(counter.id)[-2:]
+    assert (first.host, second.host) == (counter.host, target)
+    assert first.spans[-1].end <= second.spans[0].begin
+    assert real.site.watch.ticks(counter.id, target)
+
+
+def test_a_drained_host_is_empty_and_all_count_on(real: Real, counter: VMBody) -> None:
+    source = str(counter.host)
+    other = real.site.boot(real.client, "other", source)
+    done = real.site.roost("host", "drain", source, "--wait")
+    assert done.returncode == 0, done.stderr
+    for vm in (counter, other):
+        assert real.site.settle(real.client, vm).host == OTHER[source]
+    real.client.uncordon_host(source)
+    real.client.delete_vm(other.id)
+    eventually("it is gone", lambda: real.site.qemu_hosts(other) == [])
+
+
+def test_a_move_that_is_called_off_leaves_the_guest_where_it_is(
+    real: Real, counter: VMBody
+) -> None:
+    begin_slowly(real, counter)
+    done = real.site.roost("vm", "migrate", "counter", "--cancel", "--wait")
+    assert done.returncode == 0, done.stderr
+    assert real.site.settle(real.client, counter).host == counter.host
+
+
+def test_a_destination_that_is_killed_half_way(real: Real, counter: VMBody) -> None:
+    before = len(events(real, counter))
+    target = begin_slowly(real, counter)
+    kill(real.site.qemu_pid(counter, target))
+    end = ended(real, counter, before)
+    assert end.kind == "vm.move_abandoned"
+    assert end.note
+    assert real.site.settle(real.client, counter).host == counter.host
+
+
+@pytest.mark.parametrize(
+    ("by", "said"),
+    [
+        ("source", "STOP"),
+        ("source", "MIGRATION pre-switchover"),
+        ("source", "MIGRATION device"),
+        ("target", "MIGRATION completed"),
+        ("target", "RESUME"),
+    ],
+)
+def test_a_destination_that_is_killed_in_the_last_moment(
+    real: Real, counter: VMBody, by: str, said: str
+) -> None:
+    before = len(events(real, counter))
+    source, target = str(counter.host), OTHER[str(counter.host)]
+    real.client.migrate_vm(counter.id, host=target, bandwidth=SLOW * 4)
+    speaker = source if by == "source" else target
+    with killing(real, counter, said, speaker, target) as killed:
+        eventually("it is killed", lambda: killed)
+        end = ended(real, counter, before)
+    # Either it never executed there, and goes on where it was, or it was there and has crashed.
+    crashed = end.kind == "vm.moved"
+    assert crashed or by == "source" or said != "RESUME"
+    found = real.site.settle(real.client, counter, unbroken=not crashed)
+    assert found.host == (target if crashed else source)
+    if crashed:
+        _forget(real, counter)
+
+
+def test_a_source_that_is_killed_half_way_has_crashed(real: Real, counter: VMBody) -> None:
+    before = len(events(real, counter))
+    begin_slowly(real, counter)
+    kill(real.site.qemu_pid(counter, str(counter.host)))
+    ended(real, counter, before)
+    real.site.settle(real.client, counter, unbroken=False)
+    _forget(real, counter)
+
+
+@pytest.mark.parametrize("which", ["source", "target"])
+def test_an_agent_that_is_killed_half_way_and_comes_back(
+    real: Real, counter: VMBody, which: str
+) -> None:
+    before = len(events(real, counter))
+    target = begin_slowly(real, counter)
+    name = target if which == "target" else str(counter.host)
+    real.site.agents[name].kill()
+    real.site.agent_again(name)
+    end = ended(real, counter, before)
+    found = real.site.settle(real.client, counter)
+    assert found.host == (target if end.kind == "vm.moved" else counter.host)
+
+
+def test_a_target_agent_that_is_dead_as_the_guest_arrives(real: Real, counter: VMBody) -> None:
+    before = len(events(real, counter))
+    target = begin_slowly(real, counter)
+    real.site.agents[target].kill()
+    # All is sent now, and nobody lets it go on: the guest stands still until one comes back.
+    eventually("it stands still", lambda: real.site.watch.executing(counter.id) == [])
+    real.site.agent_again(target)
+    ended(real, counter, before)
+    real.site.settle(real.client, counter)
+
+
+def test_a_control_plane_that_is_killed_half_way(real: Real, counter: VMBody) -> None:
+    before = len(events(real, counter))
+    target = begin_slowly(real, counter)
+    real.site.server.kill()
+    real.site.serve_again(real.site.server)
+    end = ended(real, counter, before)
+    found = real.site.settle(real.client, counter)
+    assert found.host == (target if end.kind == "vm.moved" else counter.host)
+
+
+def test_a_guest_that_writes_faster_than_it_is_sent_stays(real: Real) -> None:
+    busy = real.site.boot(real.client, "busy", "one", boot=_boot("roost.dirty=24"))
+    done = real.site.roost(
+        "vm", "migrate", "busy", "--no-auto-converge", "--bandwidth", "10MiB", "--limit", "4",
+        "--wait",
+    )  # fmt: skip
+    assert done.returncode == 4, done.stdout
+    assert "stays on one" in done.stderr
+    assert "4 s" in done.stderr
+    real.site.settle(real.client, busy)
+    _forget(real, busy)
+
+
+def test_a_disk_moves_with_its_vm_live_and_cold(real: Real) -> None:
+    boot = _boot("roost.disk=50000")
+    vm = real.site.boot(real.client, "disk", "one", boot=boot, disk="64MiB")
+    _written(real, vm, "one")
+    done = real.site.roost("vm", "migrate", "disk", "--to", "two", "--wait")
+    assert done.returncode == 0, done.stderr
+    vm = real.site.settle(real.client, vm)
+    _written(real, vm, "two")
+    done = real.site.roost("vm", "migrate", "disk", "--to", "one", "--cold", "--wait")
+    assert done.returncode == 0, done.stderr
+    _written(real, vm, "one")
+    vm = real.site.settle(real.client, vm, unbroken=False)
+    texts = [copy.text() for copy in real.site.watch.copies(vm.id)]
+    assert is_unbroken(disk_numbers("".join(texts[:2])))
+    booted = disk_numbers(texts[2])
+    assert 0 <= booted[0] - disk_numbers(texts[1])[-1] <= 2  # the last may not have been told
+    _forget(real, vm)
+
+
+def _written(real: Real, vm: VMBody, host: str, more: int = 3) -> None:
+    def numbers() -> int:
+        here = [copy for copy in real.site.watch.copies(vm.id) if copy.host == host]
+        return len(disk_numbers(here[-1].text())) if here else 0
+
+    eventually(f"it writes on {host}", lambda: numbers() >= more)
+
+
+def _boot(words: str) -> BootBody:
+    """Return the guest by digests alone: every host has its files."""
+    info = boot_info(f"roost.tick_us=50000 {words}")
+    assert info.kernel is not None
+    assert info.initrd is not None
+    return BootBody(
+        kernel=ImageBody(digest=info.kernel.digest),
+        initrd=ImageBody(digest=info.initrd.digest),
+        cmdline=info.cmdline,
+    )
+
+
+def _forget(real: Real, vm: VMBody) -> None:
+    """Delete a VM whose count is broken."""
+    real.client.delete_vm(vm.id)
+    eventually("it is gone", lambda: real.site.qemu_hosts(vm) == [])
+    eventually("it is forgotten", lambda: vm.id not in {v.id for v in real.client.all_vms()})
