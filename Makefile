@@ -14,12 +14,15 @@ PYTEST := $(BIN)/python -m pytest
 
 # ONCE=1   make demo ends by itself          SHORT=1  the quick rows of a benchmark
 # DATA=DIR the folder of public traces       JOBS=N   pytest in N processes (as cores, up to 4)
+# SEEDS=N  worlds of make chaos             FIRST=N  the first seed of make chaos
 # ARGS=... passed on to pytest               PG=1     benchmark PostgreSQL too, or fail without it
 ONCE  ?=
 SHORT ?=
 DATA  ?= ../shared/data
 JOBS  ?= $(shell n=$$(nproc 2>/dev/null || echo 1); echo $$((n > 4 ? 4 : n)))
 ARGS  ?=
+SEEDS ?= 1000
+FIRST ?= 0
 PG    ?=
 
 PYTEST_ARGS := $(if $(filter-out 1,$(JOBS)),-n $(JOBS)) $(ARGS)
@@ -119,6 +122,10 @@ test-kernels-python: $(STAMP) ## kernel tests with the compiler off
 .PHONY: test-bounds
 test-bounds: $(STAMP) ## kernel tests with array bounds checked
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.cache/numba-bounds $(PYTEST) -m kernel $(PYTEST_ARGS)
+
+.PHONY: chaos
+chaos: $(STAMP) ## the control plane and agents through simulated faults (SEEDS=1000 worlds, FIRST=0)
+	@$(BIN)/roost sim chaos --seeds $(SEEDS) --first $(FIRST)
 
 .PHONY: parts
 parts: ## install the Debian packages that tests and demos use, those that are missing (as root)

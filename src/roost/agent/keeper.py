@@ -424,8 +424,9 @@ class Keeper:
 
         try:
             await self._driver.send(order, progress)
-        finally:
-            self._progress.pop(order.id, None)
+        except BaseException:
+            self._progress.pop(order.id, None)  # of a sending that has ended well the last is told
+            raise
 
     async def _settle(self, vm_id: str, order: Order | None) -> None:
         """Write down that a VM is as ordered."""
@@ -468,6 +469,7 @@ class Keeper:
         self._crashes.see(vm_id, self._local.get(vm_id), vm, self._clock.monotonic())
         if vm is None:
             del self._local[vm_id]
+            self._progress.pop(vm_id, None)
         else:
             self._local[vm_id] = vm
         self.changed.set()

@@ -77,6 +77,8 @@ def sighting(
     if local.state == "stopped":  # which is not always what is told: it may have arrived, and lie
         code = local.reason or ("stopped" if seen == "arrived" else "")
     endpoint = local.endpoint if seen == "ready" else {}
+    if local.state not in ("sending", "moved", "running", "paused"):
+        progress = None
     return SeenVM(
         vm_id, done, seen, code, local.note,
         restarts=restarts, endpoint=endpoint, progress=progress,

@@ -96,7 +96,7 @@ def chaos(
 
 
 sim = new_group(
-    "sim", "Simulated worlds: the real control plane and agents under faults.",
+    "sim", "Run the control plane and agents through simulated faults.",
     {"run": run, "chaos": chaos},
 )  # fmt: skip
 

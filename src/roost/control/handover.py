@@ -62,6 +62,13 @@ def note_progress(tx: Tx, vm: VMRow, progress: ProgressInfo) -> None:
     _tell(tx, "vm.move_progress", VMRow(**found), note)
 
 
+def note_downtime(tx: Tx, vm: VMRow, progress: ProgressInfo) -> None:
+    """Tell how long the guest stood still, which its old host knows when the move is over."""
+    if progress.downtime_ms is not None:
+        note = f"it stood still for {progress.downtime_ms} ms"
+        tx.event("vm.move_downtime", f"vm/{vm.id}", {}, project=vm.project, note=note)
+
+
 def note_sent(tx: Tx, vm: VMRow) -> None:
     """The source has sent everything and stands still: the target must have it, or say so."""
     _tell(tx, "vm.move_sent", _change(tx, vm, phase="landing"))

@@ -27,6 +27,7 @@ from roost.control.handover import (
     complete_move,
     go_back,
     is_of_this_move,
+    note_downtime,
     note_progress,
     note_sent,
     recall,
@@ -212,6 +213,8 @@ def _take(tx: Tx, host: int, seen: SeenVM) -> None:
         _take_from_target(tx, vm, seen)
     elif seen.seen == "absent":
         clear_tombstone(tx, seen.id, host, seen.generation)
+    elif seen.seen == "moved" and seen.progress is not None:
+        note_downtime(tx, vm, seen.progress)
 
 
 def _overtake(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
