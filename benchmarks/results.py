@@ -14,10 +14,13 @@ from rich.table import Table
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One row; `goal` and `aim` are in the row's unit, `met` is None where there is no goal."""
+    """One row; `goal` and `aim` are in the row's unit, `met` is None where there is no goal.
+
+    A row that could not be measured has the value None, and says why.
+    """
 
     row: str
-    value: float
+    value: float | None
     unit: str
     goal: float | None = None
     aim: float | None = None
@@ -57,6 +60,11 @@ def at_least(
     met = None if goal is None else value >= goal
     aim_met = None if aim is None else value >= aim
     return Result(row, value, unit, goal, aim, met, aim_met, ratio, note)
+
+
+def skipped(row: str, unit: str, why: str) -> Result:
+    """Build a row that this machine cannot measure."""
+    return Result(row, None, unit, note=f"skipped: {why}")
 
 
 def significant(value: float | None) -> str:

@@ -50,7 +50,8 @@ def run(jobs: Sequence[Job], prefix: str) -> list[Result]:
         for result in job.run():
             if result.row.startswith(prefix):
                 missed = f"  MISSED {significant(result.goal)}" if result.met is False else ""
-                say(f"    {result.row}: {significant(result.value)} {result.unit}{missed}")
+                measured = f"{significant(result.value)} {result.unit}{missed}"
+                say(f"    {result.row}: {result.note if result.value is None else measured}")
                 results.append(result)
     return results
 
