@@ -1,7 +1,7 @@
 """Planted mistakes are found by a campaign of a few worlds.
 
-The worlds are those of `roost sim`, drawn from seeds. Each mistake names a seed whose world breaks a
-law with it; if worlds are drawn differently one day, the search goes on from there.
+The worlds are those of `roost sim`, drawn from seeds. Each mistake names a seed whose world breaks
+a law with it; if worlds are drawn differently one day, the search goes on from there.
 """
 
 import subprocess

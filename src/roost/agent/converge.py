@@ -62,7 +62,7 @@ Kind = Literal[
 #: Steps after which a VM executes.
 EXECUTING_STEPS: frozenset[Kind] = frozenset({"start", "resume", "restart", "land"})
 #: An incoming copy executes by itself once it has arrived, so it takes a lease to prepare one.
-_LEASED_STEPS = EXECUTING_STEPS | {"prepare"}
+LEASED_STEPS = EXECUTING_STEPS | {"prepare"}
 #: Steps after which other VMs may find room.
 FREEING: frozenset[Kind] = frozenset({"destroy", "withdraw", "send", "resize", "stop"})
 #: Steps that may take room, which the books must grant: a restart may bring a new size.
@@ -117,7 +117,7 @@ def next_step(
         step = SETTLE
     if order.restart == "elsewhere" and leased < Leased.CONFIRMED:
         return _unleased(local, leased, order) or (
-            WAIT if step and step.kind in _LEASED_STEPS else step
+            WAIT if step and step.kind in LEASED_STEPS else step
         )
     return _unleased(local, leased, order) or step
 

@@ -13,13 +13,15 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from roost.agent import sightings
 from roost.agent.admission import Books, Room, amounts_of
 from roost.agent.budget import Budgets, Calls, Stuck
 from roost.agent.converge import (
-    EXECUTING_STEPS,
     FENCEABLE,
     FREEING,
+    LEASED_STEPS,
     TAKING,
     Leased,
     Step,
@@ -330,7 +332,7 @@ class Keeper:
         for vm_id, step in self._doing.items():
             order = self._order(vm_id)
             movable = isinstance(order, DesiredVM) and order.restart == "elsewhere"
-            if movable and step.kind in EXECUTING_STEPS:
+            if movable and step.kind in LEASED_STEPS:
                 ids.add(vm_id)
         return ids
 
@@ -460,6 +462,9 @@ class Keeper:
             await self._look(vm_id)
         except DriverError as error:
             log.warning("cannot see what became of %s: %s", vm_id, error.message)
+            if (before := self._local.get(vm_id)) is not None:
+                # What was seen before the step says nothing any more.
+                self._see(vm_id, replace(before, state="unknown"))
         else:
             self._room.release(vm_id)
 

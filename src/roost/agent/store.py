@@ -15,6 +15,7 @@ import asyncio
 import fcntl
 import logging
 import os
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -144,7 +145,8 @@ class FolderStore:
 
     def open(self) -> None:
         """Make the folder and lock it."""
-        self._records.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._records.mkdir(exist_ok=True)
         descriptor = os.open(self.folder / "agent.lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -186,7 +188,9 @@ class FolderStore:
     async def save_desired(self, desired: Desired) -> None:
         """Keep a list."""
         data = msgspec.json.encode(desired)
-        await asyncio.to_thread(write_whole, self.folder / "desired.json", data)
+        # Orders hold what VMs are told by cloud-init: nobody else's business.
+        path = self.folder / "desired.json"
+        await asyncio.to_thread(partial(write_whole, path, data, mode=0o600))
 
     async def save_record(self, record: Record) -> None:
         """Keep a record."""

@@ -38,6 +38,7 @@ async def qemu_driver(
         accel=qemu.accel,
         binary=qemu.binary,
         cpu_model=qemu.cpu_model,
+        bridges=qemu.bridges,
         shared_disks=qemu.shared_disks,
         default_boot=await _default_boot(qemu, images),
         migrate_address=qemu.migrate_address,

@@ -15,6 +15,7 @@ from roost.cli.asking import read_labels
 from roost.cli.options import reports_errors
 from roost.cli.qemuoptions import (
     AccelOption,
+    BridgeOption,
     CpuModelOption,
     DefaultCmdlineOption,
     DefaultImageOption,
@@ -174,16 +175,17 @@ def agent(
         ),
     ] = 1,
     boot_s: Annotated[
-        float,
+        float | None,
         typer.Option(
-            min=0, metavar="SECONDS", help="How long a VM takes to start.",
+            min=0, metavar="SECONDS", help="How long a VM takes to start (default: 1).",
             rich_help_panel=_VIRTUAL,
         ),
-    ] = 1.0,
+    ] = None,
     accel: AccelOption = None,
     qemu: QemuOption = None,
     cpu_model: CpuModelOption = None,
     pci: PciOption = None,
+    bridge: BridgeOption = None,
     shared_disks: SharedDisksOption = None,
     image_from: ImageFromOption = None,
     image_cache: ImageCacheOption = None,
@@ -212,6 +214,7 @@ def agent(
         qemu=qemu,
         cpu_model=cpu_model,
         pci=pci,
+        bridge=bridge,
         shared_disks=shared_disks,
         image_from=image_from,
         image_cache=image_cache,
@@ -244,7 +247,7 @@ def agent(
         reserve_memory_bytes=_amount(reserve_memory, parse_bytes, "--reserve-memory"),
         overcommit_cpu_milli=read_ratio(overcommit_cpu),
         count=count,
-        boot_s=boot_s,
+        boot_s=_boot_s(boot_s, driver),
         qemu=read_qemu(words, used=driver is Driver.QEMU),
         stop_grace_s=read_seconds(stop_grace, "--stop-grace"),
         fence_guard=fence_guard,
@@ -258,6 +261,12 @@ def agent(
     from roost.app.agents import run_agents
 
     run_agents(options)
+
+
+def _boot_s(given: float | None, driver: Driver) -> float:
+    if given is not None and driver is not Driver.VIRTUAL:
+        raise InvalidRequest("--boot-s is an option of --driver virtual")
+    return 1.0 if given is None else given
 
 
 def _amount(text: str | None, read: Callable[[str, str], T], option: str) -> T | None:

@@ -53,6 +53,14 @@ CpuModelOption = Annotated[
         rich_help_panel=_QEMU,
     ),
 ]
+BridgeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="A bridge of this host that VMs may be on; repeatable (default: none).",
+        rich_help_panel=_QEMU,
+    ),
+]
 PciOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -160,6 +168,7 @@ class QemuWords:
     qemu: str | None = None
     cpu_model: str | None = None
     pci: list[str] | None = None
+    bridge: list[str] | None = None
     shared_disks: Path | None = None
     image_from: list[str] | None = None
     image_cache: str | None = None
@@ -195,6 +204,7 @@ def read_qemu(words: QemuWords, *, used: bool) -> QemuOptions:
         binary=known.binary if words.qemu is None else _word(words.qemu, "--qemu"),
         cpu_model="" if words.cpu_model is None else _word(words.cpu_model, "--cpu-model"),
         pci=tuple(read_pci(text) for text in words.pci or ()),
+        bridges=tuple(_word(text, "--bridge") for text in words.bridge or ()),
         shared_disks=_absolute(words.shared_disks),
         image_from=tuple(read_prefix(text) for text in words.image_from or known.image_from),
         image_cache_bytes=(

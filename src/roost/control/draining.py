@@ -29,6 +29,10 @@ from roost.ledger.transaction import Tx
 
 log = logging.getLogger("roost.drain")
 
+#: How long a VM that could not be moved off a host is left alone: others come first.
+_FIRST_WAIT_S = 10.0
+_MOST_WAIT_S = 600.0
+
 
 class Drain:
     """Moves VMs off draining hosts, and gives up moves whose target is lost."""
@@ -45,9 +49,13 @@ class Drain:
         self._store, self._roster, self._moving = store, roster, moving
         self._singleton, self._clock, self._timers = singleton, clock, timers
         self._begun: dict[tuple[str, int, str], float] = {}  # since when a move is in its phase
+        #: How often a VM was moved in vain, and when it is tried again.
+        self._tries: dict[tuple[str, int], tuple[int, float]] = {}
 
     async def look(self) -> None:
         """Begin the next move of every draining host."""
+        draining = {e.number for e in self._roster.hosts.values() if e.row.admin == "draining"}
+        self._tries = {key: tries for key, tries in self._tries.items() if key[1] in draining}
         for entry in list(self._roster.hosts.values()):
             if entry.row.admin == "draining" and entry.row.health == "online":
                 await self._next(entry)
@@ -63,8 +71,10 @@ class Drain:
         here = await self._store.read(question)
         if any(vm.phase for vm in here):
             return  # one at a time
+        now = self._clock.monotonic()
         for vm in here:
-            if vm.observed not in ("running", "paused", "stopped"):
+            tries, next_at = self._tries.get((vm.id, entry.number), (0, now))
+            if vm.observed not in ("running", "paused", "stopped") or now < next_at:
                 continue
             try:
                 found = await self._moving.begin(vm, "drain", explain=False)
@@ -73,6 +83,9 @@ class Drain:
                 continue
             if not isinstance(found, VMRow):
                 continue  # fits nowhere else; the next may
+            # It is still here when this is read only if the move was given up.
+            wait_s = min(_MOST_WAIT_S, _FIRST_WAIT_S * 2.0**tries)
+            self._tries[vm.id, entry.number] = tries + 1, now + wait_s
             log.info("draining %s: VM %s moves", entry.name, vm.name)
             return
 

@@ -297,15 +297,29 @@ def _goes_on(tx: Tx, vm: VMRow, seen: SeenVM) -> bool:
         if (vm.phase == "moving" and failed) or vm.phase == "cancelling":
             recall(tx, vm, seen.message or "the source cannot tell who has it")
         return True
-    has_it = seen.seen in ("running", "paused", "stopped", "failed")
-    if vm.phase == "moving" and failed and has_it:
-        abandon_move(tx, vm, f"{seen.code}: {seen.message}")
-        return True
+    tried = vm.phase == "moving" and failed
     returned = vm.phase in ("cancelling", "recalling") and seen.generation >= vm.generation
-    if returned and has_it:
-        abandon_move(tx, vm, "its host has it")
+    if not (tried or returned):
+        return False
+    if _has_it(vm, seen):
+        why = f"{seen.code}: {seen.message}" if tried else "its host has it"
+        abandon_move(tx, vm, why)
+    elif vm.phase != "recalling" and (seen.seen == "stopped" or failed):
+        # It may have died with its last word said: then the target has it.
+        recall(tx, vm, f"{seen.code}: {seen.message}" if seen.message else "it lies at its host")
+    return True
+
+
+def _has_it(vm: VMRow, seen: SeenVM) -> bool:
+    """Say whether the source of a move surely has the VM, so that the target has not.
+
+    A guest that executes or stands still here was not handed over. One that lies may have been,
+    unless its disk alone is sent: then the target does nothing before it hears that all was.
+    """
+    if seen.seen in ("running", "paused"):
         return True
-    return False
+    cold = move_of(vm).info.mode == "cold"
+    return seen.seen == "stopped" and cold and vm.phase in ("moving", "cancelling")
 
 
 def _take_from_target(tx: Tx, vm: VMRow, seen: SeenVM) -> None:

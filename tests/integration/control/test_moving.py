@@ -9,6 +9,7 @@ from roost.wire.agentlink import (
     DeviceInfo,
     MoveInfo,
     ProgressInfo,
+    Seen,
     SeenVM,
 )
 from roost.wire.bodies import MigrateVM, ResizeVM
@@ -405,5 +406,42 @@ def test_a_guest_that_switches_itself_off_stays_off_until_somebody_asks(
         await rig.plane.vms.start("web", None, OPERATOR)
         await rig.settle()
         assert await rig.state("web") == ("running", "a")
+
+    run(database_url, test)
+
+
+@pytest.mark.parametrize("said", ["failed", "stopped"])
+@pytest.mark.parametrize("phase", ["cancelling", "recalling"])
+def test_a_source_that_does_not_run_it_is_not_believed_to_have_it(
+    database_url: str, phase: str, said: Seen
+) -> None:
+    async def test(rig: Rig) -> None:
+        a, b = await rig.host("a"), await rig.host("b")
+        made = await rig.running("web")
+        await rig.migrate("web", "b")
+        await rig.until_phase("web", "moving")
+        a.listen()
+        a.work()  # it sends; the target has it, and says nothing yet
+        b.arrives_alone = True
+        b.work()
+        assert b.copies[made.id].runs
+        await rig.plane.vms.cancel_migration("web", None, OPERATOR)
+        if phase == "recalling":
+            row = await rig.row("web")
+            assert row is not None
+            await rig.report("a", SeenVM(made.id, row.generation, "switching"))
+        row = await rig.row("web")
+        assert row is not None
+        assert row.phase == phase
+        failure = "transient" if said == "failed" else None
+        unclear = SeenVM(made.id, row.generation, said, "vm_unreadable", "?", failure)
+        await rig.report("a", unclear)
+        for _ in range(3):
+            rig.step(a)
+            await rig.hear()
+            rig.one_copy()
+        await rig.settle()
+        assert await rig.state("web") == ("running", "b")
+        await rig.converged()
 
     run(database_url, test)

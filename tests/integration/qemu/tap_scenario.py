@@ -4,6 +4,9 @@ import asyncio
 import sys
 from pathlib import Path
 
+import pytest
+
+from roost.agent.drivers.base import DriverError
 from roost.wire.agentlink import NicInfo
 from tests.guest import boot_info
 from tests.integration.qemu.qemu_host import QemuHost, order, says
@@ -28,6 +31,9 @@ async def main(host: QemuHost) -> None:
         boot=boot_info("roost.net=10.98.7.2/24"), nics=[NicInfo(mode="tap", bridge="br-test")]
     )
     async with host.opened() as driver:
+        with pytest.raises(DriverError, match="lets no VM use bridge 'br-test'"):
+            await driver.start(vm)
+    async with host.opened(bridges=("br-test",)) as driver:
         await driver.start(vm)
         await says(driver, vm.id, "NET 10.98.7.2")
         reader, writer = await asyncio.wait_for(

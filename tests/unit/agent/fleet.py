@@ -217,7 +217,10 @@ class Control:
             return
         if seen.generation != state.order.generation:
             return
-        if seen.seen == "ready" and host == state.target and state.phase == "preparing":
+        lost = seen.seen == "failed" and seen.failure == "permanent"
+        if lost and host == state.target and state.phase == "landing":
+            self._change(state, phase="recalling")
+        elif seen.seen == "ready" and host == state.target and state.phase == "preparing":
             self._change(state, phase="moving")
         elif seen.seen == "moved" and host == state.host and state.phase == "moving":
             self._change(state, phase="landing")

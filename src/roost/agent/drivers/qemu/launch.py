@@ -143,7 +143,7 @@ async def make_files(
         backing=backing,
         backing_format=await image_format(backing) if backing else "raw",
         seed=seed,
-        taps=await open_taps(vm),
+        taps=await open_taps(vm, parts.settings.bridges),
         devices=await _addresses(parts, vm),
         nodes=nodes_of(vm, await parts.nodes()) if vm.cells else (),
     )

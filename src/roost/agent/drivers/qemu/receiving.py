@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from roost.agent.drivers.base import DriverError
 from roost.agent.drivers.qemu import power
-from roost.agent.drivers.qemu.arrivals import Mark, clear_mark
+from roost.agent.drivers.qemu.arrivals import Mark, clear_mark, is_marked
 from roost.agent.drivers.qemu.endpoints import Address, listen, storage_id
 from roost.agent.drivers.qemu.handle import VMHandle
 from roost.agent.drivers.qemu.launch import Parts, launch, protect
@@ -201,12 +201,14 @@ class Receiving:
         # somebody may have seen it; nothing but this very step ever sets it.
         ending = [end_export(monitor)] if "nbd" in manifest.endpoint else []
         await asyncio.gather(self._set_mark(seat), *ending)
+        # From here on it has arrived, whether or not there is room to write the manifest anew.
+        handle.manifest = replace(handle.manifest or manifest, arrived=True)
         try:
             if wants:
                 await monitor.execute("cont")
         finally:
-            await handle.note(arrived=True)
             handle.tell()
+            await handle.note(arrived=True)
 
     async def _set_mark(self, seat: _Seat) -> None:
         assert seat.mark is not None
@@ -275,7 +277,8 @@ class Receiving:
         """End a copy for good unless it has taken over; then raises `arrived`."""
         seat = self._seat(handle)
         async with seat.lock:
-            if handle.manifest is not None and handle.manifest.arrived:
+            marked = await asyncio.to_thread(is_marked, handle.folder)
+            if handle.manifest is not None and (marked or handle.manifest.arrived):
                 text = f"{handle.manifest.order.name} has arrived here"
                 raise DriverError("transient", "arrived", text)
             if handle.process is not None:

@@ -19,6 +19,7 @@ class QemuSettings:
     machine: str = "pc"
     cpu_model: str = ""  # empty: host under KVM, qemu64 under TCG; name one to move between hosts
     shared_disks: Path | None = None  # a folder that all hosts share; None: each has its own disks
+    bridges: tuple[str, ...] = ()  # that VMs may be on; none: no taps
     default_boot: BootInfo | None = None  # for orders that do not say what to boot
     start_s: float = 30.0  # how long a QEMU may take until it answers
     restart_grace_s: float = 10.0  # how long a guest may take to shut down for a restart

@@ -5,6 +5,7 @@ a new agent finds it again. It takes iproute2 and the right to change the networ
 """
 
 import asyncio
+from collections.abc import Collection
 from hashlib import blake2b
 
 from roost.agent.drivers.base import DriverError
@@ -17,15 +18,22 @@ def tap_names(vm: DesiredVM) -> tuple[str, ...]:
     return tuple(f"rt{digest}-{n}" for n, nic in enumerate(vm.nics) if nic.mode == "tap")
 
 
-async def open_taps(vm: DesiredVM) -> tuple[str, ...]:
-    """Make the taps of a VM, each up and on its bridge."""
+async def open_taps(vm: DesiredVM, allowed: Collection[str]) -> tuple[str, ...]:
+    """Make the taps of a VM, each up and on its bridge, which must be one of those allowed."""
     names = tap_names(vm)
     bridges = [nic.bridge for nic in vm.nics if nic.mode == "tap"]
+    for bridge in bridges:
+        if bridge not in allowed:
+            named = f"bridge {bridge!r}" if bridge else "a tap without a bridge"
+            raise DriverError(
+                "permanent",
+                "bridge_refused",
+                f"this host lets no VM use {named} (roost agent --bridge)",
+            )
     for name, bridge in zip(names, bridges, strict=True):
         if not await _ip("link", "show", "dev", name, may_fail=True):
             await _ip("tuntap", "add", "dev", name, "mode", "tap")
-        if bridge:
-            await _ip("link", "set", "dev", name, "master", bridge)
+        await _ip("link", "set", "dev", name, "master", bridge)
         await _ip("link", "set", "dev", name, "up")
     return names
 
