@@ -69,6 +69,12 @@ def ended(real: Real, vm: VMBody, before: int) -> EventBody:
     return eventually("the move ends", end)
 
 
+def source_has_spoken(real: Real, vm: VMBody, before: int) -> bool:
+    """Say whether the source of the move has told what became of it, so that the target is next."""
+    kinds = ("vm.move_sent", "vm.move_recalled")
+    return any(each.kind in kinds for each in events(real, vm)[before:])
+
+
 @contextmanager
 def killing(real: Real, vm: VMBody, said: str, by: str, victim: str) -> Iterator[list[int]]:
     """Kill the QEMU on one host in the moment when the one on another says something."""
@@ -172,6 +178,45 @@ def test_a_source_that_is_killed_half_way_has_crashed(real: Real, counter: VMBod
     ended(real, counter, before)
     real.site.settle(real.client, counter, unbroken=False)
     _forget(real, counter)
+
+
+@pytest.mark.parametrize(
+    ("by", "said", "late"),
+    [
+        ("source", "MIGRATION pre-switchover", False),
+        ("source", "MIGRATION device", False),
+        ("source", "MIGRATION completed", False),
+        ("source", "MIGRATION completed", True),
+        ("target", "RESUME", False),
+    ],
+)
+def test_a_source_that_is_killed_in_the_last_moment(
+    real: Real, counter: VMBody, by: str, said: str, late: bool
+) -> None:
+    before = len(events(real, counter))
+    source, target = str(counter.host), OTHER[str(counter.host)]
+    speaker = source if by == "source" else target
+    with killing(real, counter, said, speaker, source) as killed:
+        if late:  # the target speaks long after the source has said that it has nothing left
+            begin_slowly(real, counter)
+            real.site.agents[target].signal(signal.SIGSTOP)
+        else:
+            real.client.migrate_vm(counter.id, host=target, bandwidth=SLOW * 4)
+        try:
+            eventually("it is killed", lambda: killed)
+            if late:
+                eventually("it has spoken", lambda: source_has_spoken(real, counter, before))
+        finally:
+            if late:
+                real.site.agents[target].signal(signal.SIGCONT)
+        end = ended(real, counter, before)
+    # The target has it and counts on; or it has crashed, and boots where it was or was to be.
+    moved, counts_on = end.kind == "vm.moved", said == "RESUME"
+    assert moved or not counts_on
+    found = real.site.settle(real.client, counter, unbroken=counts_on)
+    assert found.host == (target if moved else source)
+    if not counts_on:
+        _forget(real, counter)
 
 
 @pytest.mark.parametrize("which", ["source", "target"])
