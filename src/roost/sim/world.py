@@ -283,7 +283,9 @@ class World:
 
 def run_history(history: History) -> Verdict:
     """Run a world from its history."""
-    logging.getLogger("roost").setLevel(logging.CRITICAL)
+    logger = logging.getLogger("roost")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)  # what worlds log is what went wrong on purpose
     loop = VirtualLoop()
     loop.set_task_factory(task_factory)  # type: ignore[arg-type]
     asyncio.set_event_loop(loop)
@@ -293,6 +295,7 @@ def run_history(history: History) -> Verdict:
         finally:
             asyncio.set_event_loop(None)
             loop.close()
+            logger.setLevel(level)
 
 
 def _memory_folder() -> str | None:
