@@ -17,6 +17,9 @@ from roost.wire.agentlink import DesiredVM, MoveInfo, ProgressInfo
 
 _REPORT_S = 2.0
 _UNLIMITED = 1 << 40  # bytes per second
+#: QEMU's own default. Guests that are emulated were seen to break in faster moves on a busy host,
+#: by writes that were lost as their memory was copied; see `Pace.downtime_ms`.
+_EMULATED = 128 << 20
 #: In post-copy most of the memory goes ahead of the guest, in no less than this time.
 _AHEAD_S = 2.0
 #: The stand-still to aim for begins with this share of what is allowed and doubles with each pass:
@@ -51,13 +54,17 @@ class Pace:
 
     def most_bandwidth(self, post_copy: bool) -> int:
         """Return the limit to give to QEMU, whose own default is far below a fast network."""
-        limit = self.bandwidth or _UNLIMITED
+        limit = self.bandwidth or (_EMULATED if self._is_emulated else _UNLIMITED)
         return min(limit, int(self._vm.memory_bytes / _AHEAD_S)) if post_copy else limit
+
+    @property
+    def _is_emulated(self) -> bool:
+        return choose_accel(self._settings.accel) == "tcg"
 
     def downtime_ms(self) -> int:
         """Return the stand-still to aim for now."""
         most = self._move.downtime_ms or self._settings.migrate_downtime_ms
-        if choose_accel(self._settings.accel) == "tcg":
+        if self._is_emulated:
             # Emulated, a guest's writes get lost in passes after the first while it runs (QEMU 7.2
             # on a busy host: 8 of 77 guests broke, none of 134 that stood still for the second).
             return most
