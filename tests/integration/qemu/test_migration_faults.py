@@ -176,7 +176,7 @@ def test_what_a_dead_target_never_read_is_not_lost(tmp_path: Path) -> None:
         await vm.start()
         async with vm.here.opened() as here:
             async with vm.there.opened() as there:
-                outgoing = await at_the_switch_over(vm, there, driver=here)
+                outgoing = await at_the_switch_over(vm, there, driver=here, downtime_ms=10)
             await vm.there.kill(VM, signal.SIGSTOP)
             await vm.send(here, outgoing)  # the last bytes fit into the network's buffers
             assert await state(here) == "moved"
@@ -191,11 +191,15 @@ def test_what_a_dead_target_never_read_is_not_lost(tmp_path: Path) -> None:
 
 
 async def at_the_switch_over(
-    vm: Pair, there: QemuDriver, post_copy: bool = False, driver: QemuDriver | None = None
+    vm: Pair,
+    there: QemuDriver,
+    post_copy: bool = False,
+    driver: QemuDriver | None = None,
+    downtime_ms: int = 0,
 ) -> DesiredVM:
     """Bring a move to where the guest stands still and all can still be cancelled; then nobody
     goes on with it, as after the end of the source's agent."""
-    move = replace(SLOW, bandwidth_bytes=64 * MIB, post_copy=post_copy)
+    move = replace(SLOW, bandwidth_bytes=64 * MIB, post_copy=post_copy, downtime_ms=downtime_ms)
     outgoing = await vm.prepare(there, move)
     if driver is not None:
         await abandon(await under_way(driver, outgoing, vm))
