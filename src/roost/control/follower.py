@@ -95,11 +95,8 @@ class Follower:
     async def run(self) -> None:
         """Follow until cancelled."""
         while True:
-            try:
-                await asyncio.wait_for(self._rung.wait(), _POLL_S)
-            except TimeoutError:
-                if not self._store.shared:
-                    continue
+            if not await self._is_rung_within(_POLL_S) and not self._store.shared:
+                continue
             self._rung.clear()
             try:
                 await self.catch_up()
@@ -108,6 +105,21 @@ class Follower:
             except Exception:  # a service loop must outlive its mistakes
                 log.exception("an event could not be followed")
                 await self._clock.sleep(_POLL_S)
+
+    async def _is_rung_within(self, seconds: float) -> bool:
+        """Wait for the doorbell, at most so long.
+
+        Not by `asyncio.wait_for`: in Python 3.11 that may swallow a cancellation which comes
+        together with the bell, and the process would never end.
+        """
+        loop = asyncio.get_running_loop()
+        waits = loop.create_task(self._rung.wait()), loop.create_task(self._clock.sleep(seconds))
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
+        return self._rung.is_set()
 
 
 def _page(connection: Connection, since: int) -> list[Event]:
