@@ -145,7 +145,7 @@ MigrateBandwidthOption = Annotated[
     str | None,
     typer.Option(
         metavar="SIZE",
-        help="Most that one move sends each second (default: no limit).",
+        help="Most that one move sends each second (default: no limit; 128MiB for emulated guests).",
         rich_help_panel=_QEMU,
     ),
 ]

@@ -5,6 +5,8 @@ client does. A fault that lasts ends by itself; `end_faults` ends them all.
 """
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ from roost.control.placing import find_host
 from roost.control.plane import Plane
 from roost.ledger.rows import VMRow
 from roost.model.flow import Placement
+from roost.sim.database import Troubles
 from roost.sim.history import Action
 from roost.sim.lives import Dead
 from roost.wire.bodies import ConfirmDead, CreateVM, DemandBody, GroupBody, MigrateVM, ResizeVM
@@ -41,7 +44,8 @@ class Actor:
         world, name = self._world, action.on
         world.note("action", action.do, f"{name} {action.with_}")
         if method := getattr(self, f"_{action.do}", None):
-            method(name, **{key.replace("for", "for_"): v for key, v in action.with_.items()})
+            given = {"for_" if key == "for" else key: v for key, v in action.with_.items()}
+            method(name, **given)
         else:
             self._ask(action.do, name, action.with_)
 
@@ -84,8 +88,7 @@ class Actor:
                 body = _body(name, given)
                 digest = sha256(msgspec.json.encode(body)).digest()
                 made = await plane.admit.create(body, _USER, key, digest)
-                laws_check = lambda: laws.was_accepted(name, made.vm.id)  # noqa: E731
-                self._world.check(laws_check)
+                self._world.check(partial(laws.was_accepted, name, made.vm.id))
             case "delete":
                 # Noted first: the answer may be lost although it was done.
                 found = await vms.get(name, None, _USER)
@@ -207,7 +210,7 @@ class Actor:
 
     # The end of faults
 
-    def _later(self, seconds: float, end: Any) -> None:
+    def _later(self, seconds: float, end: Callable[[], object]) -> None:
         asyncio.get_running_loop().call_later(seconds, end)
 
     def end_faults(self) -> None:
@@ -217,7 +220,7 @@ class Actor:
             plane.thaw()
             plane.start()
             if plane.store is not None:
-                plane.store.troubles.__init__()  # type: ignore[misc]
+                plane.store.troubles = Troubles()
         for host in world.hosts.values():
             host.die_at = None
             if host.life is not None:

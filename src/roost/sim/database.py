@@ -66,6 +66,10 @@ class Database:
         self.stores.append(store)
         return store
 
+    def ask(self, question: Callable[[Connection], T]) -> T:
+        """Ask at once and outside of everybody's sight; only a world does that."""
+        return self.ledger._ask(question)
+
     def told(self, by: "PlaneStore | None", events: list[Event]) -> None:
         """Tell everybody of a commit: the laws at once, other planes a little later."""
         self._committed(events)

@@ -39,6 +39,11 @@ class WatchedVMs(MemoryVMs):
             self._changed(vm_id, after)
         return after
 
+    def put(self, vm: LocalVM) -> None:
+        """Let something happen to one that nobody ordered, and tell."""
+        self.vms[vm.id] = vm
+        self._changed(vm.id, vm)
+
 
 class LifeVMs:
     """The VMs as one life of the agent reaches them: not at all once it is dead."""
@@ -203,26 +208,26 @@ class SimHost:
             if vm.state in ("starting", "running", "paused"):
                 self.crash_vm(vm_id)
             elif vm.state == "ready":
-                self._put(vm_id, replace(vm, state="lost", endpoint={}))
+                self.vms.put(replace(vm, state="lost", endpoint={}))
 
     def crash_vm(self, vm_id: str) -> None:
         """Let the process of one VM die."""
         vm = self.vms.vms.get(vm_id)
         if vm is not None and vm.state in ("starting", "running", "paused"):
-            self._put(vm_id, replace(vm, state="stopped", reason=CRASHED))
+            self.vms.put(replace(vm, state="stopped", reason=CRASHED))
 
     def lose_incoming(self, vm_id: str) -> None:
         """Let the process of an incoming copy die."""
         vm = self.vms.vms.get(vm_id)
         if vm is not None and vm.state == "ready":
-            self._put(vm_id, replace(vm, state="lost", endpoint={}))
+            self.vms.put(replace(vm, state="lost", endpoint={}))
 
     def arrive(self, vm_id: str, generation: int, state: LocalState) -> None:
         """Let an incoming copy take over, if it still waits."""
         vm = self.vms.vms.get(vm_id)
         if vm is not None and vm.state == "ready" and vm.generation >= generation:
             self._note("arrived", self.name, vm_id)
-            self._put(vm_id, replace(vm, state=state, arrived=True, endpoint={}))
+            self.vms.put(replace(vm, state=state, arrived=True, endpoint={}))
             if self.agent is not None:
                 self.agent.keeper.look_at(vm_id)
 
@@ -235,7 +240,3 @@ class SimHost:
         if left == 0:
             self._note(f"fault.die_{when}_write", self.name, what)
             self.kill_agent()
-
-    def _put(self, vm_id: str, vm: LocalVM) -> None:
-        self.vms.vms[vm_id] = vm
-        self.vms._changed(vm_id, vm)

@@ -163,7 +163,7 @@ class World:
 
     def ask(self, question: Callable[[Connection], Any]) -> Any:
         """Ask the ledger, outside of everybody's sight."""
-        return self.database.ledger._ask(question)
+        return self.database.ask(question)
 
     def _nothing_over(self) -> None:
         if over := self.ask(_over_capacity):
