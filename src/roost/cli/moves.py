@@ -40,7 +40,10 @@ def migrate(
     ] = False,
     bandwidth: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Send at most so much a second (default: as its host is set).", rich_help_panel=_HOW),
+        typer.Option(
+            metavar="SIZE", help="Send at most so much a second (default: as its host is set).",
+            rich_help_panel=_HOW,
+        ),
     ] = None,
     downtime: Annotated[
         int | None,
@@ -66,7 +69,8 @@ def migrate(
     limit: Annotated[
         int | None,
         typer.Option(
-            min=1, max=86_400, metavar="S", help="Give up after so many seconds; it stays (default: as its host is set).",
+            min=1, max=86_400, metavar="S",
+            help="Give up after so many seconds; it stays (default: as its host is set).",
             rich_help_panel=_HOW,
         ),
     ] = None,

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,6 +19,11 @@ from roost.base.units import parse_bytes
 
 _QEMU = "The QEMU driver"
 _SCHEMES = ("https://", "http://", "file:///")
+
+
+def _option(**given: Any) -> Any:
+    """Return an option of the driver's panel."""
+    return typer.Option(rich_help_panel=_QEMU, **given)
 
 
 class Accel(StrEnum):
@@ -31,131 +36,97 @@ class Accel(StrEnum):
 
 AccelOption = Annotated[
     Accel | None,
-    typer.Option(
-        help="KVM, software emulation (tcg), or KVM where it can be used (default: auto).",
-        rich_help_panel=_QEMU,
-    ),
+    _option(help="KVM, software emulation (tcg), or KVM where it can be used (default: auto)."),
 ]
 QemuOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="BINARY",
-        help="QEMU itself, a path or a name (default: qemu-system-x86_64).",
-        rich_help_panel=_QEMU,
-    ),
+    _option(metavar="BINARY", help="QEMU itself, a path or a name (default: qemu-system-x86_64)."),
 ]
 CpuModelOption = Annotated[
     str | None,
-    typer.Option(
+    _option(
         metavar="MODEL",
         help="Processor that guests see; the same on hosts that VMs move between (default: the "
         "host's under KVM, else qemu64).",
-        rich_help_panel=_QEMU,
     ),
 ]
 BridgeOption = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME",
-        help="A bridge of this host that VMs may be on; repeatable (default: none).",
-        rich_help_panel=_QEMU,
+    _option(
+        metavar="NAME", help="A bridge of this host that VMs may be on; repeatable (default: none)."
     ),
 ]
 PciOption = Annotated[
     list[str] | None,
-    typer.Option(
+    _option(
         metavar="VENDOR:DEVICE",
         help="PCI devices that VMs may have beside GPUs (8086:1572); bound to vfio-pci.",
-        rich_help_panel=_QEMU,
     ),
 ]
 SharedDisksOption = Annotated[
     Path | None,
-    typer.Option(
+    _option(
         metavar="DIR",
         help="Folder of the VMs' disks that all hosts share (default: each host has its own).",
-        rich_help_panel=_QEMU,
     ),
 ]
 ImageFromOption = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="PREFIX",
-        help="What the URL of an image may begin with (default: https://).",
-        rich_help_panel=_QEMU,
-    ),
+    _option(metavar="PREFIX", help="What the URL of an image may begin with (default: https://)."),
 ]
 ImageCacheOption = Annotated[
     str | None,
-    typer.Option(
+    _option(
         metavar="SIZE",
         help="Images to keep that no VM needs now, and the largest to take (default: 20GiB).",
-        rich_help_panel=_QEMU,
     ),
 ]
 DefaultImageOption = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Disk image of VMs that do not say what they boot.",
-        rich_help_panel=_QEMU,
-    ),
+    _option(metavar="FILE", help="Disk image of VMs that do not say what they boot."),
 ]
 DefaultKernelOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Kernel of such VMs.", rich_help_panel=_QEMU),
+    _option(metavar="FILE", help="Kernel of such VMs."),
 ]
 DefaultInitrdOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Initial RAM disk of such VMs.", rich_help_panel=_QEMU),
+    _option(metavar="FILE", help="Initial RAM disk of such VMs."),
 ]
 DefaultCmdlineOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="TEXT",
-        help="Command line of that kernel (default: console=ttyS0).",
-        rich_help_panel=_QEMU,
-    ),
+    _option(metavar="TEXT", help="Command line of that kernel (default: console=ttyS0)."),
 ]
 MigrateAddressOption = Annotated[
     str | None,
-    typer.Option(
+    _option(
         metavar="HOST|unix:DIR",
         help="Where VMs that move here are received, as other hosts reach it (default: 127.0.0.1).",
-        rich_help_panel=_QEMU,
     ),
 ]
 MigratePortsOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="A-B",
-        help="Ports for them; a move takes one or two (default: any).",
-        rich_help_panel=_QEMU,
-    ),
+    _option(metavar="A-B", help="Ports for them; a move takes one or two (default: any)."),
 ]
 MigrateTlsOption = Annotated[
     Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="Certificates for moves: ca-cert.pem and those of server and client.",
-        rich_help_panel=_QEMU,
+    _option(
+        metavar="DIR", help="Certificates for moves: ca-cert.pem and those of server and client."
     ),
 ]
 MigrateBandwidthOption = Annotated[
     str | None,
-    typer.Option(
+    _option(
         metavar="SIZE",
-        help="Most that one move sends each second (default: no limit; 128MiB for emulated guests).",
-        rich_help_panel=_QEMU,
+        help="Most that one move sends each second (default: no limit; emulated: 128MiB).",
     ),
 ]
 MigrateLimitOption = Annotated[
     float | None,
-    typer.Option(
+    _option(
         min=1,
         metavar="SECONDS",
         help="A move that takes longer is given up; the VM stays (default: 1800).",
-        rich_help_panel=_QEMU,
     ),
 ]
 
