@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-from roost.base.clock import Clock
+from roost.base.clock import Clock, first_of
 from roost.wire.agentlink import FailureClass
 
 
@@ -154,15 +154,3 @@ class Lanes:
         finally:
             lane.retry = None
         return True
-
-
-async def first_of(clock: Clock, seconds: float, event: asyncio.Event) -> bool:
-    """Wait for an event, at most so long; return whether it came."""
-    loop = asyncio.get_running_loop()
-    waits = loop.create_task(event.wait()), loop.create_task(clock.sleep(seconds))
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for each in waits:
-            each.cancel()
-    return event.is_set()

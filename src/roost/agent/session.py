@@ -19,12 +19,11 @@ import msgspec
 
 from roost.agent.drivers.base import DriverError
 from roost.agent.keeper import Keeper
-from roost.agent.lanes import first_of
 from roost.agent.lease import Lease
 from roost.agent.link import Link, LinkLost, Transport
 from roost.agent.registering import Registering
 from roost.agent.store import Store
-from roost.base.clock import Clock
+from roost.base.clock import Clock, first_of
 from roost.wire.agentlink import (
     PROTOCOL,
     Ask,

@@ -37,3 +37,19 @@ class RealClock:
     async def sleep(self, seconds: float) -> None:
         """Wait."""
         await asyncio.sleep(seconds)
+
+
+async def first_of(clock: Clock, seconds: float, event: asyncio.Event) -> bool:
+    """Wait for an event, at most so long; return whether it came.
+
+    Not by `asyncio.wait_for`, which is not on this clock and in Python 3.11 may swallow a
+    cancellation that comes together with the event: then whoever waits would never end.
+    """
+    loop = asyncio.get_running_loop()
+    waits = loop.create_task(event.wait()), loop.create_task(clock.sleep(seconds))
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waits:
+            each.cancel()
+    return event.is_set()

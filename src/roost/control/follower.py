@@ -11,7 +11,7 @@ from typing import Protocol
 
 from sqlalchemy import Connection, select
 
-from roost.base.clock import Clock
+from roost.base.clock import Clock, first_of
 from roost.base.errors import Unavailable
 from roost.control.roster import Changes, decode_changes
 from roost.ledger.rows import Event
@@ -95,7 +95,7 @@ class Follower:
     async def run(self) -> None:
         """Follow until cancelled."""
         while True:
-            if not await self._is_rung_within(_POLL_S) and not self._store.shared:
+            if not await first_of(self._clock, _POLL_S, self._rung) and not self._store.shared:
                 continue
             self._rung.clear()
             try:
@@ -105,21 +105,6 @@ class Follower:
             except Exception:  # a service loop must outlive its mistakes
                 log.exception("an event could not be followed")
                 await self._clock.sleep(_POLL_S)
-
-    async def _is_rung_within(self, seconds: float) -> bool:
-        """Wait for the doorbell, at most so long.
-
-        Not by `asyncio.wait_for`: in Python 3.11 that may swallow a cancellation which comes
-        together with the bell, and the process would never end.
-        """
-        loop = asyncio.get_running_loop()
-        waits = loop.create_task(self._rung.wait()), loop.create_task(self._clock.sleep(seconds))
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in waits:
-                each.cancel()
-        return self._rung.is_set()
 
 
 def _page(connection: Connection, since: int) -> list[Event]:

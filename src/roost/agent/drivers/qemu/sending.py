@@ -33,6 +33,7 @@ from roost.agent.drivers.qemu.monitor import SILENT, Event, Monitor
 from roost.agent.drivers.qemu.pace import Pace
 from roost.agent.drivers.qemu.receiving import set_capabilities
 from roost.agent.drivers.qemu.sight import BROKEN
+from roost.base.clock import first_of
 from roost.wire.agentlink import DesiredVM, MoveInfo, ProgressInfo
 
 _POLL_S = 0.25
@@ -212,13 +213,7 @@ class Sending:
     async def _rest(self) -> None:
         """Wait for news, for a moment."""
         quick = self._post_copy and not self._post_copy_begun
-        pause = self._parts.clock.sleep(_QUICK_POLL_S if quick else _POLL_S)
-        waits = asyncio.create_task(pause), asyncio.create_task(self._news.wait())
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in waits:
-                each.cancel()
+        await first_of(self._parts.clock, _QUICK_POLL_S if quick else _POLL_S, self._news)
 
     async def _ask(self, monitor: Monitor) -> str:
         """Ask QEMU how far it is, and tell whoever wants to know."""
