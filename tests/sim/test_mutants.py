@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from roost.sim.campaign import fixed_environment
-from roost.sim.history import draw_history
+from roost.sim.draws import draw_history
 from roost.sim.world import run_history
 from tests.sim.mutants import MUTANTS
 

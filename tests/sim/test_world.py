@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from roost.sim.campaign import fixed_environment, read_history, write_history
-from roost.sim.history import Action, History, draw_history
+from roost.sim.draws import draw_history
+from roost.sim.history import Action, History
 from roost.sim.lives import Dead, Life, task_factory
 from roost.sim.loop import NothingLeft, VirtualLoop
 from roost.sim.shrinking import shrink

@@ -112,7 +112,7 @@ def _fix_order() -> None:
 
 def _history(world: str, actions: int, seconds: float) -> "History":
     from roost.sim.campaign import read_history
-    from roost.sim.history import draw_history
+    from roost.sim.draws import draw_history
 
     if world.isdigit():
         return draw_history(int(world), actions=actions, seconds=seconds)
@@ -131,7 +131,7 @@ def _sentence(verdict: "Verdict") -> str:
 
 def _keep(verdict: "Verdict", actions: int, seconds: float, folder: Path) -> dict[str, object]:
     from roost.sim.campaign import shrunk, write_history
-    from roost.sim.history import draw_history
+    from roost.sim.draws import draw_history
 
     history = draw_history(verdict.seed, actions=actions, seconds=seconds)
     short = shrunk(history, verdict.broken)

@@ -7,7 +7,7 @@ import sys
 
 import msgspec
 
-from roost.sim.history import draw_history
+from roost.sim.draws import draw_history
 from roost.sim.world import run_history
 
 
