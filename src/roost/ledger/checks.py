@@ -7,16 +7,17 @@ spread that deletions made uneven.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, and_, exists, func, literal, or_, select
-from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy import Connection, Select, and_, exists, func, literal, or_, select
 
-from roost.ledger.fold import compare, pages
+from roost.ledger.fold import Pages, compare
+from roost.ledger.statements import count_rows
 from roost.ledger.tables import (
     AMOUNTS,
     claims,
@@ -84,16 +85,29 @@ def examine(connection: Connection) -> Examination:
     return found
 
 
-def _number(connection: Connection, table: Any, *where: ColumnElement[bool]) -> int:
-    query = select(func.count()).select_from(table).where(*where)
-    return int(connection.execute(query).scalar_one())
+class _Wrong(NamedTuple):
+    """A query whose rows are all wrong, and how to say it."""
+
+    check: str
+    query: Select[Any]
+    say: Callable[..., str]
+
+
+def _none_of(connection: Connection, found: Examination, questions: Sequence[_Wrong]) -> None:
+    for check, query, say in questions:
+        for row in connection.execute(query):
+            found.find(check, say(*row))
+
+
+def _wrong(check: str, query: Select[Any], say: Callable[..., str]) -> _Wrong:
+    return _Wrong(check, query.limit(MOST_TOLD + 1), say)
 
 
 # Promises
 
 
-def _committed(connection: Connection, found: Examination) -> None:
-    """What a host has promised is the sum of its claims, and within its capacity."""
+@cache
+def _wrong_amounts() -> Select[Any]:
     sums = (
         select(
             claims.c.host.label("host"),
@@ -116,9 +130,13 @@ def _committed(connection: Connection, found: Examination) -> None:
             for name in _LIMITS
         )
     )
-    found.count("committed", _number(connection, host_amounts))
-    ordered = query.where(wrong).order_by(host_amounts.c.host).limit(MOST_TOLD + 1)
-    for row in connection.execute(ordered).mappings():
+    return query.where(wrong).order_by(host_amounts.c.host).limit(MOST_TOLD + 1)
+
+
+def _committed(connection: Connection, found: Examination) -> None:
+    """What a host has promised is the sum of its claims, and within its capacity."""
+    found.count("committed", count_rows(connection, host_amounts))
+    for row in connection.execute(_wrong_amounts()).mappings():
         for name in _LIMITS:
             committed, capacity = row[f"{name}_committed"], row[f"{name}_capacity"]
             claimed = int(row[f"{name}_claimed"])
@@ -134,16 +152,20 @@ def _committed(connection: Connection, found: Examination) -> None:
                 )
 
 
+_CLAIMED = Pages(
+    [claims.c.id, claims.c.host, claims.c.counters], [claims.c.id], claims.c.counters != ""
+)
+_COUNTERS = Pages(list(host_counters.c), [host_counters.c.host, host_counters.c.counter])
+
+
 def _counters(connection: Connection, found: Examination) -> None:
     """The same for devices, cells and extended resources."""
     claimed: dict[tuple[int, str], int] = defaultdict(int)
-    columns = [claims.c.id, claims.c.host, claims.c.counters]
-    for page in pages(connection, columns, [claims.c.id], claims.c.counters != ""):
+    for page in _CLAIMED.read(connection):
         for _, host, text in page:
             for counter, amount in _amounts.decode(text).items():
                 claimed[host, counter] += amount
-    key = [host_counters.c.host, host_counters.c.counter]
-    for page in pages(connection, list(host_counters.c), key):
+    for page in _COUNTERS.read(connection):
         found.count("counters", len(page))
         for host, counter, capacity, committed in page:
             expected = claimed.pop((host, counter), 0)
@@ -161,8 +183,8 @@ def _counters(connection: Connection, found: Examination) -> None:
         found.find("counters", f"claims ask {amount} of {counter} of host {host}: no such counter")
 
 
-def _quotas(connection: Connection, found: Examination) -> None:
-    """What a project uses is the sum over its VMs, also over those that wait."""
+@cache
+def _asked_of_projects() -> Select[Any]:
     sums = (
         select(
             vms.c.project.label("project"),
@@ -176,7 +198,19 @@ def _quotas(connection: Connection, found: Examination) -> None:
         projects,
         *(func.coalesce(sums.c[name], 0).label(f"{name}_asked") for name in _LIMITS),
     ).outerjoin(sums, sums.c.project == projects.c.name)
-    for row in connection.execute(query.order_by(projects.c.name)).mappings():
+    return query.order_by(projects.c.name)
+
+
+_HOMELESS = _wrong(
+    "quotas",
+    select(vms.c.id).where(~exists().where(projects.c.name == vms.c.project)),
+    lambda vm: f"VM {vm} belongs to no project",
+)
+
+
+def _quotas(connection: Connection, found: Examination) -> None:
+    """What a project uses is the sum over its VMs, also over those that wait."""
+    for row in connection.execute(_asked_of_projects()).mappings():
         found.count("quotas", 1)
         for name in _LIMITS:
             used, quota, asked = (
@@ -194,85 +228,93 @@ def _quotas(connection: Connection, found: Examination) -> None:
                     "quota_below_use",
                     f"project {row['name']!r} uses {used} {name} of {quota}",
                 )
-    homeless = ~exists().where(projects.c.name == vms.c.project)
-    for vm in connection.execute(select(vms.c.id).where(homeless).limit(MOST_TOLD + 1)).scalars():
-        found.find("quotas", f"VM {vm} belongs to no project")
+    _none_of(connection, found, [_HOMELESS])
 
 
 # Claims and VMs
 
 
-def _each(
-    connection: Connection, found: Examination, check: str, query: Any, say: Callable[..., str]
-) -> None:
-    for row in connection.execute(query.limit(MOST_TOLD + 1)):
-        found.find(check, say(*row))
-
-
-def _run_claims(connection: Connection, found: Examination) -> None:
-    """A VM has a `run` claim on its host, and only there; `migrate_in` while it has a target."""
-    found.count("claims", _number(connection, claims))
-    found.count("vms", _number(connection, vms))
+@cache
+def _wrong_claims() -> list[_Wrong]:
+    wrong = []
     for kind, column in (("run", vms.c.host), ("migrate_in", vms.c.target)):
         held = exists().where(
             claims.c.vm == vms.c.id, claims.c.kind == kind, claims.c.host == column
         )
-        _each(
-            connection, found, "vms",
-            select(vms.c.id, column).where(column.is_not(None), ~held).order_by(vms.c.id),
-            lambda vm, host, kind=kind: f"VM {vm} has no {kind} claim on host {host}",
-        )  # fmt: skip
         wanted = exists().where(vms.c.id == claims.c.vm, column == claims.c.host)
-        _each(
-            connection, found, "claims",
-            select(claims.c.id, claims.c.host).where(claims.c.kind == kind, ~wanted)
-            .order_by(claims.c.id),
-            lambda claim, host: f"claim {claim} holds room on host {host} for nobody",
-        )  # fmt: skip
-    _each(
-        connection, found, "claims",
-        select(claims.c.id).where(
-            or_(
-                claims.c.id != claims.c.vm + literal(":") + claims.c.kind,
-                claims.c.kind.not_in(["run", "migrate_in", "hold"]),
-            )
-        ).order_by(claims.c.id),
-        lambda claim: f"claim {claim} is not named after its VM and kind",
-    )  # fmt: skip
+        wrong += [
+            _wrong(
+                "vms",
+                select(vms.c.id, column).where(column.is_not(None), ~held).order_by(vms.c.id),
+                lambda vm, host, kind=kind: f"VM {vm} has no {kind} claim on host {host}",
+            ),
+            _wrong(
+                "claims",
+                select(claims.c.id, claims.c.host).where(claims.c.kind == kind, ~wanted)
+                .order_by(claims.c.id),
+                lambda claim, host: f"claim {claim} holds room on host {host} for nobody",
+            ),
+        ]  # fmt: skip
+    misnamed = or_(
+        claims.c.id != claims.c.vm + literal(":") + claims.c.kind,
+        claims.c.kind.not_in(["run", "migrate_in", "hold"]),
+    )
+    query = select(claims.c.id).where(misnamed).order_by(claims.c.id)
+    say = "claim {} is not named after its VM and kind".format
+    return [*wrong, _wrong("claims", query, say)]
+
+
+def _run_claims(connection: Connection, found: Examination) -> None:
+    """A VM has a `run` claim on its host, and only there; `migrate_in` while it has a target."""
+    found.count("claims", count_rows(connection, claims))
+    found.count("vms", count_rows(connection, vms))
+    _none_of(connection, found, _wrong_claims())
+
+
+_HOLDS = select(func.count()).select_from(claims).where(claims.c.kind == "hold")
+_WRONG_HOLD = _wrong(
+    "holds",
+    select(claims.c.id, claims.c.host)
+    .where(
+        claims.c.kind == "hold",
+        ~exists().where(tombstones.c.vm == claims.c.vm, tombstones.c.host == claims.c.host),
+        ~exists().where(vms.c.id == claims.c.vm, vms.c.target.is_not(None)),
+    )
+    .order_by(claims.c.id),
+    lambda claim, host: f"claim {claim} on host {host} has neither tombstone nor move",
+)
 
 
 def _holds(connection: Connection, found: Examination) -> None:
     """Room is held only for what is still to be destroyed, or is moving."""
-    buried = exists().where(tombstones.c.vm == claims.c.vm, tombstones.c.host == claims.c.host)
-    moving = exists().where(vms.c.id == claims.c.vm, vms.c.target.is_not(None))
-    found.count("holds", _number(connection, claims, claims.c.kind == "hold"))
-    _each(
-        connection, found, "holds",
-        select(claims.c.id, claims.c.host).where(claims.c.kind == "hold", ~buried, ~moving)
-        .order_by(claims.c.id),
-        lambda claim, host: f"claim {claim} on host {host} has neither tombstone nor move",
-    )  # fmt: skip
+    found.count("holds", connection.execute(_HOLDS).scalar_one())
+    _none_of(connection, found, [_WRONG_HOLD])
+
+
+_WRONG_TOMBSTONE = _wrong(
+    "tombstones",
+    select(tombstones.c.vm, tombstones.c.host)
+    .where(
+        exists().where(
+            vms.c.id == tombstones.c.vm,
+            vms.c.desired != "absent",
+            or_(vms.c.host == tombstones.c.host, vms.c.target == tombstones.c.host),
+        )
+    )
+    .order_by(tombstones.c.vm, tombstones.c.host),
+    lambda vm, host: f"VM {vm} is to be destroyed on host {host}, where it is wanted",
+)
 
 
 def _tombstones(connection: Connection, found: Examination) -> None:
     """Nothing is destroyed where it is wanted."""
-    wanted = and_(
-        vms.c.id == tombstones.c.vm,
-        vms.c.desired != "absent",
-        or_(vms.c.host == tombstones.c.host, vms.c.target == tombstones.c.host),
-    )
-    found.count("tombstones", _number(connection, tombstones))
-    _each(
-        connection, found, "tombstones",
-        select(tombstones.c.vm, tombstones.c.host).where(exists().where(wanted))
-        .order_by(tombstones.c.vm, tombstones.c.host),
-        lambda vm, host: f"VM {vm} is to be destroyed on host {host}, where it is wanted",
-    )  # fmt: skip
+    found.count("tombstones", count_rows(connection, tombstones))
+    _none_of(connection, found, [_WRONG_TOMBSTONE])
 
 
-def _hosts(connection: Connection, found: Examination) -> None:
-    """Whatever names a host names one that is registered."""
-    found.count("hosts", _number(connection, hosts))
+@cache
+def _wrong_hosts() -> list[_Wrong]:
+    wrong = []
     for what, name, column in (
         ("VM", vms.c.id, vms.c.host),
         ("the move of VM", vms.c.id, vms.c.target),
@@ -281,31 +323,48 @@ def _hosts(connection: Connection, found: Examination) -> None:
         ("the counter", host_counters.c.counter, host_counters.c.host),
     ):
         unknown = and_(column.is_not(None), ~exists().where(hosts.c.number == column))
-        _each(
-            connection, found, "hosts",
-            select(name, column).where(unknown).order_by(name),
-            lambda name, host, what=what: f"{what} {name} is on host {host}, which is not known",
-        )  # fmt: skip
+        wrong.append(
+            _wrong(
+                "hosts",
+                select(name, column).where(unknown).order_by(name),
+                lambda name, host, what=what: (
+                    f"{what} {name} is on host {host}, which is not known"
+                ),
+            )
+        )
     counted = exists().where(host_amounts.c.host == hosts.c.number)
-    _each(
-        connection, found, "hosts",
-        select(hosts.c.number).where(~counted).order_by(hosts.c.number),
-        lambda host: f"host {host} has no amounts",
-    )  # fmt: skip
+    query = select(hosts.c.number).where(~counted).order_by(hosts.c.number)
+    return [*wrong, _wrong("hosts", query, "host {} has no amounts".format)]
+
+
+def _hosts(connection: Connection, found: Examination) -> None:
+    """Whatever names a host names one that is registered."""
+    found.count("hosts", count_rows(connection, hosts))
+    _none_of(connection, found, _wrong_hosts())
+
+
+@cache
+def _twice() -> list[_Wrong]:
+    return [
+        _wrong(
+            "names",
+            select(*columns, func.count())
+            .group_by(*columns)
+            .having(func.count() > 1)
+            .order_by(*columns),
+            lambda *row, what=what: f"{row[-1]} {what} are called {'/'.join(row[:-1])!r}",
+        )
+        for what, columns in (
+            ("VMs", [vms.c.project, vms.c.name]),
+            ("hosts", [hosts.c.name]),
+        )
+    ]
 
 
 def _names(connection: Connection, found: Examination) -> None:
     """No two VMs of a project, and no two hosts, have one name."""
-    for what, table, columns in (
-        ("VMs", vms, [vms.c.project, vms.c.name]),
-        ("hosts", hosts, [hosts.c.name]),
-    ):
-        found.count("names", _number(connection, table))
-        twice = select(*columns, func.count()).group_by(*columns).having(func.count() > 1)
-        _each(
-            connection, found, "names", twice.order_by(*columns),
-            lambda *row, what=what: f"{row[-1]} {what} are called {'/'.join(row[:-1])!r}",
-        )  # fmt: skip
+    found.count("names", count_rows(connection, vms) + count_rows(connection, hosts))
+    _none_of(connection, found, _twice())
 
 
 # Groups
@@ -324,15 +383,22 @@ def _groups(connection: Connection, found: Examination) -> None:
             tell("groups", broken)
         if first.rule == "spread":
             _note_skew(found, first, domains, places)
-    for what, column, where in (
-        ("VM", members.c.vm, vms.c.id == members.c.vm),
-        ("group", members.c.group_id, groups.c.id == members.c.group_id),
-    ):
-        _each(
-            connection, found, "groups",
+    _none_of(connection, found, _wrong_members())
+
+
+@cache
+def _wrong_members() -> list[_Wrong]:
+    return [
+        _wrong(
+            "groups",
             select(members.c.group_id, members.c.vm).where(~exists().where(where)).order_by(column),
             lambda group, vm, what=what: f"{vm} is in {group!r}, but there is no such {what}",
-        )  # fmt: skip
+        )
+        for what, column, where in (
+            ("VM", members.c.vm, vms.c.id == members.c.vm),
+            ("group", members.c.group_id, groups.c.id == members.c.group_id),
+        )
+    ]
 
 
 def _broken_rule(group: Any, domains: Counter[str]) -> Iterator[str]:
@@ -364,10 +430,25 @@ def _note_skew(
         )
 
 
+_INVENTORIES = Pages([hosts.c.number, hosts.c.inventory], [hosts.c.number])
+_PLACED_MEMBERS = Pages(
+    [
+        members.c.group_id, members.c.vm, vms.c.host,
+        groups.c.rule, groups.c.scope, groups.c.max_skew, groups.c.selector,
+    ],
+    [members.c.group_id, members.c.vm],
+    groups.c.hard,
+    vms.c.host.is_not(None),
+    table=members.join(groups, groups.c.id == members.c.group_id).join(
+        vms, vms.c.id == members.c.vm
+    ),
+)  # fmt: skip
+
+
 def _domains(connection: Connection) -> dict[tuple[int, str], str]:
     """Return the fault domain of each host in each scope; empty where it has none."""
     found = {}
-    for page in pages(connection, [hosts.c.number, hosts.c.inventory], [hosts.c.number]):
+    for page in _INVENTORIES.read(connection):
         for number, inventory in page:
             place = _place.decode(inventory)
             found[number, "host"] = str(number)
@@ -378,16 +459,7 @@ def _domains(connection: Connection) -> dict[tuple[int, str], str]:
 
 def _placed_members(connection: Connection) -> Iterator[list[Any]]:
     """Yield the placed members of each hard group, one group at a time."""
-    columns = [
-        members.c.group_id, members.c.vm, vms.c.host,
-        groups.c.rule, groups.c.scope, groups.c.max_skew, groups.c.selector,
-    ]  # fmt: skip
-    joined = members.join(groups, groups.c.id == members.c.group_id).join(
-        vms, vms.c.id == members.c.vm
-    )
-    key = [members.c.group_id, members.c.vm]
-    where = (groups.c.hard, vms.c.host.is_not(None))
-    rows = (row for page in pages(connection, columns, key, *where, table=joined) for row in page)
+    rows = (row for page in _PLACED_MEMBERS.read(connection) for row in page)
     for _, group in groupby(rows, lambda row: row.group_id):
         yield list(group)
 
@@ -395,13 +467,14 @@ def _placed_members(connection: Connection) -> Iterator[list[Any]]:
 # Events
 
 
+_NUMBERED = select(func.count(), func.min(events.c.seq), func.max(events.c.seq))
+_HEAD = select(counters.c.value).where(counters.c.name == "events")
+
+
 def _sequence(connection: Connection, found: Examination) -> None:
     """Events are numbered from 1 without a gap, up to the counter."""
-    query = select(func.count(), func.min(events.c.seq), func.max(events.c.seq))
-    number, first, last = connection.execute(query).one()
-    head = connection.execute(
-        select(counters.c.value).where(counters.c.name == "events")
-    ).scalar_one()
+    number, first, last = connection.execute(_NUMBERED).one()
+    head = connection.execute(_HEAD).scalar_one()
     found.count("sequence", number)
     if (number, first or 1, last or 0) != (head, 1, head):
         found.find(

@@ -7,15 +7,26 @@ differ. It keeps one number per row instead of the row, and goes through the eve
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, FromClause, Table, func, select, tuple_
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    FromClause,
+    Integer,
+    Table,
+    bindparam,
+    select,
+    tuple_,
+)
 
 from roost.ledger.rows import Event
+from roost.ledger.statements import count_rows
 from roost.ledger.tables import (
     AMOUNTS,
     claims,
@@ -38,13 +49,50 @@ MOST_ROWS = 200_000
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+class Pages:
+    """A query that is answered page by page, in the order of its key; built once."""
+
+    def __init__(
+        self,
+        columns: Sequence[Column[Any]],
+        key: Sequence[Column[Any]],
+        *where: ColumnElement[bool],
+        table: FromClause | None = None,
+    ) -> None:
+        length = bindparam("length", type_=Integer())
+        query = select(*columns).where(*where).order_by(*key).limit(length)
+        if table is not None:
+            query = query.select_from(table)
+        last = [bindparam(f"last_{column.name}", type_=column.type) for column in key]
+        self._key = [column.name for column in key]
+        self._first, self._next = query, query.where(tuple_(*key) > tuple_(*last))
+
+    def read(self, connection: Connection) -> Iterator[list[Any]]:
+        """Yield the pages."""
+        found = list(connection.execute(self._first, {"length": PAGE}))
+        while found:
+            yield found
+            if len(found) < PAGE:
+                return
+            last = {f"last_{name}": getattr(found[-1], name) for name in self._key}
+            found = list(connection.execute(self._next, {"length": PAGE, **last}))
+
+
 class Folded:
     """One table that events speak of: its key columns, and which columns they show."""
 
-    table: Table
-    key: tuple[str, ...]
-    shown: tuple[str, ...]
+    def __init__(self, table: Table, key: tuple[str, ...], shown: tuple[str, ...]) -> None:
+        self.table, self.key, self.shown = table, key, shown
+        self._names = tuple(dict.fromkeys((*key, *shown)))  # a key may be shown too
+        self._pages = Pages([table.c[name] for name in self._names], [table.c[n] for n in key])
+
+    def rows(self, connection: Connection) -> Iterator[tuple[str, Row]]:
+        """Yield each row by its key, as far as events show it."""
+        for page in self._pages.read(connection):
+            for found in page:
+                row = dict(zip(self._names, found, strict=True))
+                key = "|".join(str(row[name]) for name in self.key)
+                yield key, {name: row[name] for name in self.shown}
 
 
 def _all(table: Table, *, without: tuple[str, ...] = ()) -> Folded:
@@ -179,32 +227,12 @@ def _add(sums: dict[str, int], row: Row) -> None:
 # Comparing with a live database
 
 
-def pages(
-    connection: Connection,
-    columns: list[Any],
-    key: list[Any],
-    *where: ColumnElement[bool],
-    table: FromClause | None = None,
-) -> Iterator[list[Any]]:
-    """Yield the rows of a query page by page, in the order of its key."""
-    query = select(*columns).where(*where).order_by(*key).limit(PAGE)
-    if table is not None:
-        query = query.select_from(table)
-    found = list(connection.execute(query))
-    while found:
-        yield found
-        if len(found) < PAGE:
-            return
-        last = tuple(getattr(found[-1], column.name) for column in key)
-        found = list(connection.execute(query.where(tuple_(*key) > tuple_(*last))))
+_EVENTS = Pages([events_table.c.seq, events_table.c.changes], [events_table.c.seq])
 
 
 def compare(connection: Connection, most: int = 20) -> tuple[int, list[str]]:
     """Fold all events and compare with the rows; return the number of rows, and differences."""
-    total = sum(
-        connection.execute(select(func.count()).select_from(folded.table)).scalar_one()
-        for folded in FOLDED.values()
-    )
+    total = sum(count_rows(connection, folded.table) for folded in FOLDED.values())
     passes = total // MOST_ROWS + 1
     differences: list[str] = []
     for each in range(passes):
@@ -220,12 +248,11 @@ def _compare_part(connection: Connection, part: int, passes: int) -> Iterator[st
         return passes == 1 or _number(f"{table}:{key}".encode()) % passes == part
 
     folded = Fold(mine, lambda row: _number(_encode(row)))
-    columns = [events_table.c.seq, events_table.c.changes]
-    for page in pages(connection, columns, [events_table.c.seq]):
-        for event in page:
-            folded.apply(event.changes)
+    for page in _EVENTS.read(connection):
+        for _, changes in page:
+            folded.apply(changes)
     for name, description in FOLDED.items():
-        for key, row in _rows(connection, description):
+        for key, row in description.rows(connection):
             if not mine(name, key):
                 continue
             kept = folded.kept(name, key)
@@ -236,16 +263,6 @@ def _compare_part(connection: Connection, part: int, passes: int) -> Iterator[st
             folded.tables[name].pop(key, None)
         for key in folded.tables[name]:
             yield f"events lead to {name} {key!r}, but there is no such row"
-
-
-def _rows(connection: Connection, folded: Folded) -> Iterator[tuple[str, Row]]:
-    names = dict.fromkeys((*folded.key, *folded.shown))  # a key may be shown too
-    columns = [folded.table.c[name] for name in names]
-    for page in pages(connection, columns, columns[: len(folded.key)]):
-        for found in page:
-            row = found._mapping
-            key = "|".join(str(row[name]) for name in folded.key)
-            yield key, {name: row[name] for name in folded.shown}
 
 
 def _number(data: bytes) -> int:

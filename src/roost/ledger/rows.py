@@ -85,21 +85,6 @@ class HostRow(Struct, kw_only=True):
     registered_ms: int
 
 
-class AmountsRow(Struct, kw_only=True):
-    """What a host can promise and has promised."""
-
-    host: int
-    generation: int
-    cpu_milli_capacity: int
-    memory_bytes_capacity: int
-    disk_bytes_capacity: int
-    vms_capacity: int
-    cpu_milli_committed: int
-    memory_bytes_committed: int
-    disk_bytes_committed: int
-    vms_committed: int
-
-
 class Event(Struct, kw_only=True):
     """One change, as it is stored. `changes` is JSON text."""
 

@@ -14,11 +14,13 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Dialect, Engine, QueuePool, create_engine, make_url
 from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.util import LRUCache
 
 from roost.base.clock import Clock
 from roost.base.errors import Conflict, InvariantBroken, RoostError
@@ -35,6 +37,9 @@ from roost.ledger.transaction import Tx, number_events
 T = TypeVar("T")
 
 _EVENT = tuple(events_table.c.keys())
+
+#: Statements that were compiled once serve every store of the process, like the dialect.
+_compiled: LRUCache[Any, Any] = LRUCache(1000)
 
 #: Changes that share a commit; more wait for the next, so that no caller waits for too many others.
 MOST_TOGETHER = 512
@@ -67,6 +72,7 @@ class SqliteStore:
             self._lock.close()
             raise
         self._writer: Connection | None = None
+        self._idle: list[Connection] = []  # of readers, between two questions
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._readers = None if inline else ThreadPoolExecutor(2, "roost-reader")
         self._thread: threading.Thread | None = None
@@ -83,12 +89,18 @@ class SqliteStore:
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._ask, question)
 
     def _ask(self, question: Callable[[Connection], T]) -> T:
+        connection = self._idle.pop() if self._idle else self._connect()
+        raw = _raw(connection)
         try:
-            with self._engine.connect() as connection:
-                connection.exec_driver_sql("BEGIN")
+            raw.execute("BEGIN")
+            try:
                 return question(connection)
-        except DBAPIError as error:
+            finally:
+                raw.rollback()
+        except (DBAPIError, sqlite3.Error) as error:
             raise _unavailable(error) from error
+        finally:
+            self._idle.append(connection)
 
     # Writing
 
@@ -234,10 +246,12 @@ class SqliteStore:
 
     def _connection(self) -> Connection:
         if self._writer is None:
-            self._writer = self._engine.connect()
-            # SQLAlchemy must not begin by itself: the transaction is this module's.
-            self._writer = self._writer.execution_options(isolation_level="AUTOCOMMIT")
+            self._writer = self._connect()
         return self._writer
+
+    def _connect(self) -> Connection:
+        # SQLAlchemy must not begin by itself: transactions are this module's.
+        return self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
 
     def _drop_connection(self) -> None:
         if self._writer is not None:
@@ -254,25 +268,37 @@ class SqliteStore:
             self._readers.shutdown()
         if self._writer is not None:
             self._writer.close()
+        for connection in self._idle:
+            connection.close()
         self._engine.dispose()
         self._lock.close()
 
 
 def _engine(path: Path, full: bool) -> Engine:
-    engine = create_engine(
-        f"sqlite:///{path}", connect_args={"check_same_thread": False, "timeout": 30}
-    )
-
-    @event.listens_for(engine, "connect")
-    def prepare(connection: sqlite3.Connection, _record: object) -> None:
-        connection.isolation_level = None  # BEGIN is ours
+    def connect() -> Any:
+        connection = sqlite3.connect(
+            path, timeout=30, isolation_level=None, check_same_thread=False
+        )  # BEGIN is ours
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {'FULL' if full else 'OFF'}")
         connection.execute("PRAGMA wal_autocheckpoint = 4000")
         connection.execute("PRAGMA cache_size = -65536")
         connection.execute("PRAGMA busy_timeout = 30000")
+        return connection
 
-    return engine
+    dialect = _dialect()
+    engine = Engine(QueuePool(connect, dialect=dialect), dialect, make_url(f"sqlite:///{path}"))
+    return engine.execution_options(compiled_cache=_compiled)
+
+
+@cache
+def _dialect() -> Dialect:
+    """Return SQLAlchemy's idea of this SQLite, found out by connecting once."""
+    engine = create_engine("sqlite://")
+    with engine.connect():
+        pass
+    engine.dispose()
+    return engine.dialect
 
 
 def _append_events(raw: sqlite3.Connection, events: list[Event]) -> None:

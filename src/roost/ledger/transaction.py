@@ -10,14 +10,22 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Table, delete, insert, update
+from sqlalchemy import Connection, Table, bindparam, delete, insert, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from roost.ledger.rows import Changes, Event
+from roost.ledger.statements import delete_rows, find_row, find_rows, insert_row, update_row
 from roost.ledger.tables import counters
 from roost.ledger.tables import events as events_table
 
 _json = msgspec.json.Encoder()
+_COUNT_EVENTS = (
+    update(counters)
+    .where(counters.c.name == "events")
+    .values(value=counters.c.value + bindparam("number", type_=counters.c.value.type))
+    .returning(counters.c.value)
+)
+_INSERT_EVENTS = insert(events_table)
 
 
 def row_json(row: object) -> str:
@@ -60,21 +68,39 @@ class Tx:
             )
         )
 
-    # Statements that every change is made of
+    # Statements that most changes are made of: rows by the values of some columns
 
-    def rows(self, statement: Any) -> list[dict[str, Any]]:
-        """Return all rows of a query as dicts."""
-        return [dict(row) for row in self.connection.execute(statement).mappings()]
+    def find(self, table: Table, *, lock: bool = False, **key: Any) -> dict[str, Any] | None:
+        """Return the row that has these values, or None; `lock` it until the end if asked."""
+        return find_row(self.connection, table, key, lock=lock)
 
-    def row(self, statement: Any) -> dict[str, Any] | None:
-        """Return the first row of a query, or None."""
-        found = self.connection.execute(statement).mappings().first()
-        return dict(found) if found is not None else None
+    def find_all(self, table: Table, **key: Any) -> list[dict[str, Any]]:
+        """Return all rows that have these values, in the order of the primary key."""
+        return find_rows(self.connection, table, key)
 
     def insert(self, table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
         """Insert a row and return it."""
-        self.connection.execute(insert(table), [dict(row)])
+        insert_row(self.connection, table, row)
         return dict(row)
+
+    def change(self, table: Table, key: dict[str, Any], **values: Any) -> dict[str, Any] | None:
+        """Change the row that has these values and return it, or None; `Plus` is relative."""
+        return update_row(self.connection, table, key, values)
+
+    def remove(self, table: Table, **key: Any) -> int:
+        """Delete the rows that have these values and return how many."""
+        return delete_rows(self.connection, table, key)
+
+    # Any other condition; what runs often gets a statement that was built once
+
+    def rows(self, statement: Any, **parameters: Any) -> list[dict[str, Any]]:
+        """Return all rows of a query as dicts."""
+        return [dict(row) for row in self.connection.execute(statement, parameters).mappings()]
+
+    def row(self, statement: Any, **parameters: Any) -> dict[str, Any] | None:
+        """Return the first row of a query, or None."""
+        found = self.connection.execute(statement, parameters).mappings().first()
+        return dict(found) if found is not None else None
 
     def update(
         self, table: Table, *where: ColumnElement[bool], **values: Any
@@ -94,17 +120,11 @@ def append_events(connection: Connection, events: Iterable[Event]) -> None:
     waiting = list(events)
     if not waiting:
         return
-    statement = (
-        update(counters)
-        .where(counters.c.name == "events")
-        .values(value=counters.c.value + len(waiting))
-        .returning(counters.c.value)
-    )
-    last = int(connection.execute(statement).scalar_one())
+    last = int(connection.execute(_COUNT_EVENTS, {"number": len(waiting)}).scalar_one())
     number_events(waiting, last)
     names = events_table.c.keys()
     rows = [dict(zip(names, event.columns(), strict=True)) for event in waiting]
-    connection.execute(insert(events_table), rows)
+    connection.execute(_INSERT_EVENTS, rows)
 
 
 def number_events(events: list[Event], last: int) -> None:
