@@ -25,6 +25,7 @@ class DesiredList:
         self.vms = {vm.id: vm for vm in desired.vms}
         self.tombstones = {tombstone.id: tombstone for tombstone in desired.tombstones}
         self.digest = desired.digest
+        self.point = desired.point
 
     @staticmethod
     def read(desired: Desired) -> "DesiredList | None":
@@ -50,7 +51,7 @@ class DesiredList:
         value = int(self.digest, 16)
         for vm_id in _touched(delta):
             value ^= self._share(vm_id) ^ new._share(vm_id)
-        new.digest = digest_text(value)
+        new.digest, new.point = digest_text(value), delta.point or self.point
         return new if new.digest == delta.digest else None
 
     def order(self, vm_id: str) -> Order | None:
@@ -66,7 +67,8 @@ class DesiredList:
 
     def as_message(self) -> Desired:
         """Return the list as a message, to store it."""
-        return Desired(self.digest, list(self.vms.values()), list(self.tombstones.values()))
+        vms, tombstones = list(self.vms.values()), list(self.tombstones.values())
+        return Desired(self.digest, vms, tombstones, self.point)
 
     def _share(self, vm_id: str) -> int:
         value = 0

@@ -38,11 +38,13 @@ from roost.agent.store import MOST_GONE, Record, Store
 from roost.agent.teardown import TeardownGuard
 from roost.base.clock import Clock
 from roost.wire.agentlink import (
+    CopyInfo,
     Delta,
     Desired,
     DesiredVM,
     HeldVM,
     Inventory,
+    LedgerPoint,
     ProgressInfo,
     SampleInfo,
     SeenVM,
@@ -83,6 +85,7 @@ class Keeper:
         self.known = False  # the driver has told what is here
         self.confirmed = False  # a list came since the lease was last renewed after a gap
         self.refused_destroying = 0
+        self.heard: LedgerPoint | None = None  # the newest point of a ledger it was told
         self._settings = settings
         self._driver = driver
         self._store = store
@@ -111,6 +114,9 @@ class Keeper:
         self._records.update({record.id: record for record in self._store.records()})
         stored = self._store.desired()
         self._desired = DesiredList.read(stored) if stored else None
+        points = [self._store.heard(), self._desired.point if self._desired else None]
+        known = [point for point in points if point is not None]
+        self.heard = max(known, key=lambda point: point.seq, default=None)
 
     def use_inventory(self, inventory: Inventory | None) -> None:
         """Take the host's capacity; None: unknown, so it is full."""
@@ -124,6 +130,22 @@ class Keeper:
     def take_delta(self, delta: Delta) -> bool:
         """Take a change of the list; False when it was made for another list."""
         return self._take(self._desired and self._desired.changed(delta))
+
+    def hear(self, point: LedgerPoint, *, anew: bool) -> None:
+        """Keep how far the ledger has come; `anew`: as another server tells it, even if less far.
+
+        It is kept before anything is done that was ordered with it: a killed agent knows it still.
+        """
+        if not anew and self.heard is not None and self.heard.seq >= point.seq:
+            return
+        self.heard = point
+        try:
+            self._store.save_heard(point)
+        except OSError as error:
+            log.error("the point of the ledger could not be written: %s", error)
+        if anew and self._desired is not None:
+            self._desired.point = point
+            self._unsaved.set()
 
     def confirm(self, confirmed: bool) -> None:
         """Note whether the list is newer than the lease's last renewal after a gap."""
@@ -250,8 +272,19 @@ class Keeper:
         if self._desired is None or not self.known:
             return []
         return [
-            sightings.held(self._local[vm_id])
+            sightings.held(self._local[vm_id], self._records.get(vm_id))
             for vm_id in sorted(held_ids(self._desired, self._local))
+        ]
+
+    def copies(self) -> list[CopyInfo] | None:
+        """Return what is here of every VM, or remembered of it; None when that is not known."""
+        if not self.known:
+            return None
+        return [
+            sightings.copy_info(
+                vm_id, self._records.get(vm_id), self._local.get(vm_id), self._doing.get(vm_id)
+            )
+            for vm_id in sorted(self._local.keys() | self._records.keys() | self._doing.keys())
         ]
 
     # Planning
@@ -372,8 +405,12 @@ class Keeper:
         if step.kind == "settle":
             await self._settle(vm_id, order)
             return "done"
-        if step.kind == "destroy" and vm_id not in self._granted:
-            return "done"
+        if step.kind == "destroy":
+            if vm_id not in self._granted:
+                return "done"
+            # Written down first: with the copy goes what it was told last, and if the agent is
+            # killed then, the list that it has kept may be one that would bring the VM back.
+            await self._settle(vm_id, order)
         if step.kind == "start" and (wait := self._crashes.wait(vm_id, self._clock.monotonic())):
             assert order is not None
             return Failure(order.generation, "transient", "crash_loop", wait)
@@ -440,9 +477,14 @@ class Keeper:
             record = Record(vm_id, order.name, order.generation, order.restarts, amounts)
         else:
             return
+        try:
+            await self._store.save_record(record)
+        except OSError as error:
+            # Not told before it is kept: who hears of it counts on it after a restart too.
+            why = f"cannot write down what was done: {error}"
+            raise DriverError("transient", "disk_error", why) from error
         self._records.pop(vm_id, None)  # the newest comes last
         self._records[vm_id] = record
-        await self._store.save_record(record)
         if record.gone:
             await self._forget_oldest_gone()
 

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from roost.agent.drivers.base import FENCED, LocalVM
 from roost.agent.drivers.vmfiles import VMFiles
-from roost.agent.store import Store
-from roost.base.clock import Clock
+from roost.agent.store import MemoryStore
+from roost.base.clock import Clock, first_of
 
 
 class MemoryFences:
@@ -41,7 +41,7 @@ class MemoryGuard:
         self,
         *,
         clock: Clock,
-        store: Store,
+        store: MemoryStore,
         vms: VMFiles,
         fences: MemoryFences,
         stop_s: float = 1.0,
@@ -68,11 +68,14 @@ class MemoryGuard:
         self._alive = True
         try:
             while True:
-                deadline = self._store.lease()
-                if deadline is None or self._clock.monotonic() >= deadline:
+                self._store.shortened.clear()
+                deadline, now = self._store.lease(), self._clock.monotonic()
+                if deadline is None or now >= deadline:
                     for vm_id in self._fences.ids():
                         await self._vms.change(vm_id, _stopped)
-                await self._clock.sleep(self._poll_s)
+                    await self._clock.sleep(self._poll_s)
+                else:
+                    await first_of(self._clock, deadline - now, self._store.shortened)
         finally:
             self._alive = False
 

@@ -6,7 +6,8 @@
 A lost link changes nothing about the VMs. After a gap in the lease the list on hand may be old:
 the control plane may have started VMs elsewhere and the news may still be under way. So the
 session asks for the whole list *after* the first renewal (a heartbeat with an empty digest), and
-only that list lets VMs with `restart: elsewhere` start.
+only that list lets VMs with `restart: elsewhere` start, if it says that it confirms: a control
+plane that has just begun may not know yet whether its ledger is the newest.
 """
 
 import asyncio
@@ -33,9 +34,12 @@ from roost.wire.agentlink import (
     Heartbeat,
     HeldVM,
     Hello,
+    LedgerPoint,
+    Present,
     Refused,
     Renewed,
     Report,
+    RollCall,
     Samples,
     SeenVM,
     ToAgent,
@@ -94,6 +98,7 @@ class Session:
         self._welcome: Welcome | None = None
         self._beat_now = asyncio.Event()
         self._asked = False  # for a list that is newer than the lease's renewal
+        self._anew = True  # no point of this server's ledger was heard yet
         self._heard_at = 0.0
         self._attempts = 0  # since the last welcome
 
@@ -125,7 +130,7 @@ class Session:
                 waiting.cancel()
                 limit = max(2.5 * welcome.heartbeat_s, welcome.lease_s / 2)
                 group.create_task(self._watch_silence(limit))
-                self._welcome, self._attempts = welcome, 0
+                self._welcome, self._attempts, self._anew = welcome, 0, True
                 self.connected.set()
                 group.create_task(self._listen(link, group))
                 group.create_task(self._beat(link, welcome))
@@ -149,6 +154,7 @@ class Session:
             vms=list(keeper.seen().values()),
             held=keeper.held(),
             guard_stop_s=self._registering.guard_stop_s(),
+            heard=keeper.heard,
         )
 
     async def _beat(self, link: Link, welcome: Welcome) -> None:
@@ -206,6 +212,10 @@ class Session:
             told = Told(ask.number, code=error.code, message=error.message)
         await self._send(link, told)
 
+    async def _answer_roll_call(self, link: Link) -> None:
+        if (copies := self._keeper.copies()) is not None:
+            await self._send(link, Present(self._keeper.digest, copies))
+
     async def _send(self, link: Link, message: FromAgent) -> None:
         await link.send(encode(message))
 
@@ -227,9 +237,13 @@ class Session:
                     self._take_list(message)
                 case Delta():
                     # A delta for another list: the next heartbeat's digest brings the whole list.
-                    if not self._keeper.take_delta(message) or self._wants_confirming():
+                    taken = self._keeper.take_delta(message)
+                    if taken:
+                        self._hear(message.point)
+                    if not taken or self._wants_confirming():
                         self._beat_now.set()
                 case Renewed():
+                    self._hear(message.point)
                     self._renewed(message.number)
                 case Welcome():
                     self._welcome = message
@@ -237,17 +251,27 @@ class Session:
                     self._refused(message)
                 case Ask():
                     group.create_task(self._answer(link, message))
+                case RollCall():
+                    await self._answer_roll_call(link)
 
     def _take_list(self, desired: Desired) -> None:
         asked = self._asked
         if not self._keeper.take_list(desired):
             log.error("%s: a list did not match its digest; not applied", self._settings.host)
             return
-        if asked and self._lease.is_valid(self._clock.monotonic()):
+        self._hear(desired.point)
+        if not desired.confirms:
+            self._asked = False  # the next heartbeat asks again
+        elif asked and self._lease.is_valid(self._clock.monotonic()):
             self._asked = False
             self._keeper.confirm(True)
         elif self._wants_confirming():
             self._beat_now.set()
+
+    def _hear(self, point: LedgerPoint | None) -> None:
+        if point is not None:
+            self._keeper.hear(point, anew=self._anew)
+            self._anew = False
 
     def _renewed(self, number: int) -> None:
         assert self._welcome is not None

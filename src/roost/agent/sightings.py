@@ -11,7 +11,16 @@ from roost.agent.desired import Order
 from roost.agent.drivers.base import CRASHED, LocalState, LocalVM
 from roost.agent.lanes import Failure
 from roost.agent.store import Record
-from roost.wire.agentlink import DesiredVM, HeldVM, ProgressInfo, Seen, SeenVM, Tombstone
+from roost.wire.agentlink import (
+    CopyInfo,
+    CopyState,
+    DesiredVM,
+    HeldVM,
+    ProgressInfo,
+    Seen,
+    SeenVM,
+    Tombstone,
+)
 
 _SEEN: dict[LocalState, Seen] = {
     "starting": "starting",
@@ -85,9 +94,35 @@ def sighting(
     )  # fmt: skip
 
 
-def held(vm: LocalVM) -> HeldVM:
+def held(vm: LocalVM, record: Record | None) -> HeldVM:
     """Return what is said of a VM that is here and on no list."""
-    return HeldVM(vm.id, vm.name, _SEEN[vm.state])
+    return HeldVM(vm.id, vm.name, _SEEN[vm.state], generation=carried_out(record, vm))
+
+
+_IS: dict[LocalState, CopyState] = {
+    "starting": "running",
+    "running": "running",
+    "paused": "running",
+    "stopped": "stopped",
+    "ready": "ready",
+    "lost": "lost",
+    "sending": "leaving",
+    "switching": "leaving",
+    "moved": "moved",
+    "unknown": "unclear",
+}
+
+
+def copy_info(
+    vm_id: str, record: Record | None, local: LocalVM | None, doing: Step | None
+) -> CopyInfo:
+    """Return what a roll call is told of one VM; what a step is changing is unclear."""
+    generation = carried_out(record, local)
+    if doing is not None:
+        return CopyInfo(vm_id, generation, "unclear")
+    if local is not None:
+        return CopyInfo(vm_id, generation, _IS[local.state])
+    return CopyInfo(vm_id, generation, "gone" if record and record.gone else "stopped")
 
 
 def _state(order: Order | None, record: Record | None, local: LocalVM | None) -> Seen | None:

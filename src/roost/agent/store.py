@@ -5,6 +5,7 @@
     DIR/records/*.json one per VM: generation and restarts carried out; kept after its destruction,
                        so that an old list cannot bring it back
     DIR/lease          the deadline, for the fence guard
+    DIR/heard          the newest point of a ledger that was heard of
     DIR/agent.lock     one agent per folder
 
 A broken file is put aside and counts as unknown, never as empty: without a list nothing is
@@ -24,7 +25,7 @@ from msgspec import Struct
 
 from roost.agent.files import file_name, put_aside, write_whole
 from roost.base.errors import Conflict
-from roost.wire.agentlink import Desired
+from roost.wire.agentlink import Desired, LedgerPoint
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class Record(Struct, frozen=True, omit_defaults=True):
     generation: int = 0
     restarts: int = 0
     amounts: dict[str, int] = {}  # what it takes here
-    gone: bool = False  # destroyed, after a tombstone
+    gone: bool = False  # its destruction was begun, after a tombstone
 
 
 class LeaseFile(Struct, frozen=True):
@@ -85,6 +86,12 @@ class Store(Protocol):
     def save_lease(self, deadline: float | None) -> None:
         """Tell the guard until when the lease holds; None: it is over."""
 
+    def heard(self) -> LedgerPoint | None:
+        """Return the newest point of a ledger that was kept."""
+
+    def save_heard(self, point: LedgerPoint) -> None:
+        """Keep a point of the ledger, at once but not against a power cut: lists carry it too."""
+
 
 class MemoryStore:
     """Everything in memory; hand the same one to the next agent to simulate a restart."""
@@ -94,6 +101,8 @@ class MemoryStore:
         self._records: dict[str, Record] = {}
         self._desired: Desired | None = None
         self._lease: float | None = None
+        self._heard: LedgerPoint | None = None
+        self.shortened = asyncio.Event()  # the lease ends earlier than it did
 
     def open(self) -> None:
         """Take hold of it."""
@@ -131,7 +140,17 @@ class MemoryStore:
 
     def save_lease(self, deadline: float | None) -> None:
         """Keep the deadline."""
+        if self._lease is not None and (deadline is None or deadline < self._lease):
+            self.shortened.set()
         self._lease = deadline
+
+    def heard(self) -> LedgerPoint | None:
+        """Return the newest point of a ledger."""
+        return self._heard
+
+    def save_heard(self, point: LedgerPoint | None) -> None:
+        """Keep a point of the ledger."""
+        self._heard = point
 
 
 class FolderStore:
@@ -211,6 +230,14 @@ class FolderStore:
         """Write the deadline. A power cut ends every VM, so it need not survive one."""
         lease = LeaseFile(0.0 if deadline is None else deadline, self._boot)
         write_whole(self.folder / "lease", msgspec.json.encode(lease), durable=False)
+
+    def heard(self) -> LedgerPoint | None:
+        """Return the newest point of a ledger that was kept."""
+        return _decode(self.folder / "heard", LedgerPoint)
+
+    def save_heard(self, point: LedgerPoint) -> None:
+        """Keep a point of the ledger."""
+        write_whole(self.folder / "heard", msgspec.json.encode(point), durable=False)
 
 
 def _decode(path: Path, kind: type[S]) -> S | None:

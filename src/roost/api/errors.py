@@ -34,6 +34,7 @@ STATUS: Mapping[str, int] = {
     "no_available_agents": 503,
     "insufficient_resources": 503,
     "placement_contended": 503,
+    "ledger_unsettled": 503,
     "agent_service_unavailable": 503,
     "unavailable": 503,
     "invariant_broken": 500,

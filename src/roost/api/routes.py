@@ -16,8 +16,11 @@ NO_PLACE = (
     "insufficient_resources",
     "constraints_unsatisfied",
     "placement_contended",
+    "ledger_unsettled",
     "agent_service_unavailable",
 )
+#: Why a VM could not be changed.
+CHANGING = ("conflict", "ledger_unsettled")
 CREATING = ("invalid_strategy", "conflict", "quota_exceeded", "not_found", *NO_PLACE)
 
 # fmt: off
@@ -34,21 +37,21 @@ ROUTES: tuple[Route, ...] = (
           summary="Show a VM", query=OneVM, reply=b.VMBody),
     Route(method="DELETE", path="/api/v1/vms/{vm}", handler=vms.delete, roles=OPERATOR | MEMBER,
           summary="Delete a VM", query=OneVM, reply=b.VMBody, statuses=(202,),
-          errors=("conflict",)),
+          errors=CHANGING),
     Route(method="POST", path="/api/v1/vms/{vm}/start", handler=vms.start, roles=OPERATOR | MEMBER,
           summary="Start a VM", query=OneVM, reply=b.VMBody, statuses=(202,),
           errors=("conflict", "quota_exceeded", *NO_PLACE)),
     Route(method="POST", path="/api/v1/vms/{vm}/stop", handler=vms.stop, roles=OPERATOR | MEMBER,
-          summary="Stop a VM", query=OneVM, reply=b.VMBody, statuses=(202,), errors=("conflict",)),
+          summary="Stop a VM", query=OneVM, reply=b.VMBody, statuses=(202,), errors=CHANGING),
     Route(method="POST", path="/api/v1/vms/{vm}/restart", handler=vms.restart,
           roles=OPERATOR | MEMBER, summary="Restart a VM", query=OneVM, reply=b.VMBody,
-          statuses=(202,), errors=("conflict",)),
+          statuses=(202,), errors=CHANGING),
     Route(method="POST", path="/api/v1/vms/{vm}/pause", handler=vms.pause, roles=OPERATOR | MEMBER,
           summary="Pause a VM", query=OneVM, reply=b.VMBody, statuses=(202,),
-          errors=("conflict",)),
+          errors=CHANGING),
     Route(method="POST", path="/api/v1/vms/{vm}/resume", handler=vms.resume,
           roles=OPERATOR | MEMBER, summary="Let a paused VM go on", query=OneVM, reply=b.VMBody,
-          statuses=(202,), errors=("conflict",)),
+          statuses=(202,), errors=CHANGING),
     Route(method="POST", path="/api/v1/vms/{vm}/resize", handler=vms.resize,
           roles=OPERATOR | MEMBER, summary="Resize a VM", query=OneVM, body=b.ResizeVM,
           reply=b.VMBody, statuses=(202,), errors=("conflict", "quota_exceeded", *NO_PLACE)),
@@ -57,7 +60,7 @@ ROUTES: tuple[Route, ...] = (
           errors=("conflict", *NO_PLACE)),
     Route(method="POST", path="/api/v1/vms/{vm}/cancel-migration", handler=vms.cancel_migration,
           roles=OPERATOR, summary="Call off the move of a VM", query=OneVM, reply=b.VMBody,
-          statuses=(202,), errors=("conflict",)),
+          statuses=(202,), errors=CHANGING),
     # Not for viewers: what a guest writes to its console may hold secrets.
     Route(method="GET", path="/api/v1/vms/{vm}/console", handler=vms.console,
           roles=OPERATOR | MEMBER, summary="Show a piece of a VM's serial log", query=ReadConsole,

@@ -13,6 +13,7 @@
     +-- Unavailable       wait, then retry                         (exit 5, HTTP 503)
     |   +-- FleetUnavailable     the fleet is not loaded, or was lost
     |   +-- PlacementContended   others took the room each time; nothing was kept
+    |   +-- LedgerUnsettled      an old database may have been restored; hosts are asked
     +-- NoFit             no host fits; carries the Rejection's own code (exit 6, HTTP 409 or 503)
     +-- InvariantBroken   our bug: stop and report it              (exit 70, HTTP 500)
 
@@ -143,6 +144,12 @@ class PlacementContended(Unavailable):
     """Other writers took the room each time it was tried; nothing was kept."""
 
     code = "placement_contended"
+
+
+class LedgerUnsettled(Unavailable):
+    """The ledger may be older than what hosts have done; they are being asked."""
+
+    code = "ledger_unsettled"
 
 
 class NoFit(RoostError):

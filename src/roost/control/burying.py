@@ -1,9 +1,8 @@
 """The end of a VM: tombstones, and what is removed once an agent has said that it is gone."""
 
-from sqlalchemy import select
-
 from roost.control.charging import claims_of, forget_members, release
 from roost.ledger.rows import Changes, ClaimRow, VMRow
+from roost.ledger.statements import Plus
 from roost.ledger.tables import claims, projects, tombstones, vms
 from roost.ledger.transaction import Tx
 
@@ -17,15 +16,14 @@ def order_grave(tx: Tx, vm: VMRow, host: int, changes: Changes) -> None:
         "project": vm.project,
         "created_ms": tx.at_ms,
     }
-    where = (tombstones.c.vm == vm.id, tombstones.c.host == host)
-    known = tx.update(tombstones, *where, generation=vm.generation)
+    where = {"vm": vm.id, "host": host}
+    known = tx.change(tombstones, where, generation=vm.generation)
     changes.setdefault("tombstones", {})[f"{vm.id}|{host}"] = known or tx.insert(tombstones, row)
 
 
 def destroyed_since(tx: Tx, vm: VMRow, generation: int) -> bool:
     """Say whether a VM's host has destroyed it since it was told to, and not some time before."""
-    grave = (tombstones.c.vm == vm.id, tombstones.c.host == vm.host)
-    found = tx.row(select(tombstones.c.generation).where(*grave))
+    found = tx.find(tombstones, vm=vm.id, host=vm.host)
     return found is None or generation >= found["generation"]
 
 
@@ -42,41 +40,35 @@ def bury(tx: Tx, vm: VMRow, note: str = "", *, unseen: bool = False) -> None:
         changes["claims"][claim.id] = None
     uncharge_project(tx, vm)
     forget_members(tx, vm.id, changes)
-    graves = tx.rows(select(tombstones).where(tombstones.c.vm == vm.id))
-    for grave in graves:
+    for grave in tx.find_all(tombstones, vm=vm.id):
         if grave["host"] == vm.host and not unseen:
-            where = (tombstones.c.vm == vm.id, tombstones.c.host == grave["host"])
-            tx.delete(tombstones, *where)
+            tx.remove(tombstones, vm=vm.id, host=grave["host"])
             changes.setdefault("tombstones", {})[f"{vm.id}|{grave['host']}"] = None
-    tx.delete(vms, vms.c.id == vm.id)
+    tx.remove(vms, id=vm.id)
     tx.event("vm.deleted", f"vm/{vm.id}", changes, project=vm.project, note=note)
 
 
 def clear_tombstone(tx: Tx, vm_id: str, host: int, generation: int) -> None:
     """An old host has cleaned up: its tombstone and what was held there go."""
-    found = tx.row(select(tombstones).where(tombstones.c.vm == vm_id, tombstones.c.host == host))
+    found = tx.find(tombstones, vm=vm_id, host=host)
     if found is None or generation < found["generation"]:
         return  # a word about an earlier copy, late
     changes: Changes = {"tombstones": {f"{vm_id}|{host}": None}}
-    held = select(claims).where(
-        claims.c.vm == vm_id, claims.c.host == host, claims.c.kind == "hold"
-    )
-    row = tx.row(held)
+    row = tx.find(claims, vm=vm_id, host=host, kind="hold")
     if row is not None:
         release(tx, ClaimRow(**row))
         changes["claims"] = {row["id"]: None}
-    tx.delete(tombstones, tombstones.c.vm == vm_id, tombstones.c.host == host)
+    tx.remove(tombstones, vm=vm_id, host=host)
     tx.event("vm.cleaned", f"vm/{vm_id}", changes, project=found["project"])
 
 
 def uncharge_project(tx: Tx, vm: VMRow) -> None:
     """Give a VM's quota back."""
-    p = projects.c
-    tx.update(
+    tx.change(
         projects,
-        p.name == vm.project,
-        cpu_milli_used=p.cpu_milli_used - vm.cpu_milli,
-        memory_bytes_used=p.memory_bytes_used - vm.memory_bytes,
-        disk_bytes_used=p.disk_bytes_used - vm.disk_bytes,
-        vms_used=p.vms_used - 1,
+        {"name": vm.project},
+        cpu_milli_used=Plus(-vm.cpu_milli),
+        memory_bytes_used=Plus(-vm.memory_bytes),
+        disk_bytes_used=Plus(-vm.disk_bytes),
+        vms_used=Plus(-1),
     )

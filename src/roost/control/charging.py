@@ -3,13 +3,15 @@
 Same conditions as the claim path: amounts and counters by value, the host's shape by generation.
 """
 
+from functools import cache
 from typing import Any
 
 import msgspec
-from sqlalchemy import delete, select, update
+from sqlalchemy import Update, bindparam, select, update
 
 from roost.ledger.rows import Changes, ClaimRow
-from roost.ledger.tables import claims, groups, host_amounts, host_counters, members
+from roost.ledger.statements import Plus
+from roost.ledger.tables import AMOUNTS, claims, groups, host_amounts, host_counters, members
 from roost.ledger.transaction import Tx
 
 
@@ -23,9 +25,8 @@ def charge(tx: Tx, claim: ClaimRow, generation: int | None) -> bool:
     ):
         return False
     for counter, amount in counters_in(claim).items():
-        where = (host_counters.c.host == claim.host, host_counters.c.counter == counter)
-        room = host_counters.c.committed + amount <= host_counters.c.capacity
-        if not tx.update(host_counters, *where, room, committed=host_counters.c.committed + amount):
+        values = {"of_host": claim.host, "of_counter": counter, "amount": amount}
+        if tx.connection.execute(_CHARGE_COUNTER, values).rowcount != 1:
             return False
     tx.insert(claims, msgspec.structs.asdict(claim))
     return True
@@ -35,29 +36,39 @@ def charge_amounts(
     tx: Tx, host: int, cpu: int, memory: int, disk: int, count: int, generation: int | None
 ) -> bool:
     """Change a host's sums; what grows must fit."""
-    h = host_amounts.c
-    where = [h.host == host]
+    amounts = {"cpu_milli": cpu, "memory_bytes": memory, "disk_bytes": disk, "vms": count}
+    grow = tuple(name for name, amount in amounts.items() if amount > 0)
+    values = {"of_host": host, **amounts}
     if generation is not None:
-        where.append(h.generation == generation)
-    for amount, committed, capacity in (
-        (cpu, h.cpu_milli_committed, h.cpu_milli_capacity),
-        (memory, h.memory_bytes_committed, h.memory_bytes_capacity),
-        (disk, h.disk_bytes_committed, h.disk_bytes_capacity),
-        (count, h.vms_committed, h.vms_capacity),
-    ):
-        if amount > 0:
-            where.append(committed + amount <= capacity)
-    changed = tx.connection.execute(
-        update(host_amounts)
-        .where(*where)
-        .values(
-            cpu_milli_committed=h.cpu_milli_committed + cpu,
-            memory_bytes_committed=h.memory_bytes_committed + memory,
-            disk_bytes_committed=h.disk_bytes_committed + disk,
-            vms_committed=h.vms_committed + count,
-        )
+        values["seen"] = generation
+    statement = _charge_amounts(grow, generation is not None)
+    return tx.connection.execute(statement, values).rowcount == 1
+
+
+@cache
+def _charge_amounts(grow: tuple[str, ...], of_generation: bool) -> Update:
+    h = host_amounts.c
+    where = [h.host == bindparam("of_host")]
+    if of_generation:
+        where.append(h.generation == bindparam("seen"))
+    more = {
+        name: h[f"{name}_committed"] + bindparam(name, type_=h[f"{name}_committed"].type)
+        for name in (*AMOUNTS, "vms")
+    }
+    where += [more[name] <= h[f"{name}_capacity"] for name in grow]
+    values = {f"{name}_committed": value for name, value in more.items()}
+    return update(host_amounts).where(*where).values(values)
+
+
+_CHARGE_COUNTER = (
+    update(host_counters)
+    .where(
+        host_counters.c.host == bindparam("of_host"),
+        host_counters.c.counter == bindparam("of_counter"),
+        host_counters.c.committed + bindparam("amount") <= host_counters.c.capacity,
     )
-    return changed.rowcount == 1
+    .values(committed=host_counters.c.committed + bindparam("amount"))
+)
 
 
 def release(tx: Tx, claim: ClaimRow) -> None:
@@ -66,9 +77,8 @@ def release(tx: Tx, claim: ClaimRow) -> None:
         tx, claim.host, -claim.cpu_milli, -claim.memory_bytes, -claim.disk_bytes, -1, None
     )
     for counter, amount in counters_in(claim).items():
-        where = (host_counters.c.host == claim.host, host_counters.c.counter == counter)
-        tx.update(host_counters, *where, committed=host_counters.c.committed - amount)
-    tx.delete(claims, claims.c.id == claim.id)
+        tx.change(host_counters, {"host": claim.host, "counter": counter}, committed=Plus(-amount))
+    tx.remove(claims, id=claim.id)
 
 
 def hold_instead(tx: Tx, claim: ClaimRow) -> dict[str, dict[str, Any]]:
@@ -79,7 +89,7 @@ def hold_instead(tx: Tx, claim: ClaimRow) -> dict[str, dict[str, Any]]:
         "id": hold_id,
         "kind": "hold",
     }
-    tx.delete(claims, claims.c.id == claim.id)
+    tx.remove(claims, id=claim.id)
     tx.insert(claims, row)
     return {hold_id: row}
 
@@ -92,17 +102,13 @@ def counters_in(claim: ClaimRow) -> dict[str, int]:
 
 def claims_of(tx: Tx, vm: str) -> dict[str, ClaimRow]:
     """Return a VM's claims by kind."""
-    rows = tx.rows(select(claims).where(claims.c.vm == vm).order_by(claims.c.id))
-    return {row["kind"]: ClaimRow(**row) for row in rows}
+    return {row["kind"]: ClaimRow(**row) for row in tx.find_all(claims, vm=vm)}
 
 
 def advance_groups(tx: Tx, vm: str, changes: Changes) -> None:
     """Say that a member of a VM's groups is somewhere else now."""
-    query = select(members.c.group_id).where(members.c.vm == vm).order_by(members.c.group_id)
-    for row in tx.rows(query):
-        found = tx.update(
-            groups, groups.c.id == row["group_id"], generation=groups.c.generation + 1
-        )
+    for row in tx.find_all(members, vm=vm):
+        found = tx.change(groups, {"id": row["group_id"]}, generation=Plus(1))
         if found is not None:
             generations = changes.setdefault("group_generations", {})
             generations[row["group_id"]] = found["generation"]
@@ -110,8 +116,7 @@ def advance_groups(tx: Tx, vm: str, changes: Changes) -> None:
 
 def group_checks_hold(tx: Tx, vm: str, expected: tuple[tuple[str, int], ...]) -> bool:
     """Lock the groups and say whether they, and who belongs to them, are as was seen."""
-    query = select(members.c.group_id).where(members.c.vm == vm).order_by(members.c.group_id)
-    ids = [row["group_id"] for row in tx.rows(query)]
+    ids = [row["group_id"] for row in tx.find_all(members, vm=vm)]
     if ids != sorted(group for group, _ in expected):
         return False
     if not ids:
@@ -124,7 +129,7 @@ def group_checks_hold(tx: Tx, vm: str, expected: tuple[tuple[str, int], ...]) ->
 def forget_members(tx: Tx, vm: str, changes: Changes) -> None:
     """Take a VM out of all its groups."""
     advance_groups(tx, vm, changes)
-    rows = tx.rows(select(members.c.group_id).where(members.c.vm == vm))
+    rows = tx.find_all(members, vm=vm)
     if rows:
-        tx.connection.execute(delete(members).where(members.c.vm == vm))
+        tx.remove(members, vm=vm)
         changes["members"] = {f"{row['group_id']}|{vm}": None for row in rows}

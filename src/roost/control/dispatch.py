@@ -8,12 +8,14 @@ too. A list is built from rows only when it must be sent whole.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from sqlalchemy import Connection, or_, select
+from sqlalchemy import BindParameter, Connection, bindparam, or_, select
 
+from roost.control.lineage import Lineage, host_is_doubted, newest_point
 from roost.control.movetext import move_of
 from roost.control.roster import Changes, Roster, asked_of
 from roost.fleet.assign import positions
 from roost.ledger.rows import Event, VMRow
+from roost.ledger.statements import find_rows
 from roost.ledger.tables import claims, hosts, tombstones, vms
 from roost.wire.agentlink import (
     Delta,
@@ -28,6 +30,21 @@ from roost.wire.agentlink import (
 from roost.wire.translate import boot_info, nic_info
 
 Send = Callable[[ToAgent], None]
+
+_PLACED = select(vms.c.id, vms.c.generation, vms.c.host, vms.c.target, vms.c.phase).where(
+    vms.c.host.is_not(None), vms.c.desired != "absent"
+)
+_HOST: BindParameter[int] = bindparam("of_host")
+_LISTED = select(vms).where(
+    or_(vms.c.host == _HOST, vms.c.target == _HOST), vms.c.desired != "absent"
+)
+_HELD = select(claims.c.id, claims.c.devices, claims.c.cells).where(
+    claims.c.host == _HOST, claims.c.kind != "hold"
+)
+_NAMES = select(hosts.c.number, hosts.c.name).where(
+    hosts.c.number.in_(bindparam("numbers", expanding=True))
+)
+_GRAVES = select(tombstones.c.vm, tombstones.c.generation).where(tombstones.c.host == _HOST)
 
 
 @dataclass(slots=True)
@@ -84,8 +101,8 @@ _PARTS: dict[str, tuple[Part, Part]] = {
 class Dispatch:
     """Keeps every host's list and tells connected agents of changes."""
 
-    def __init__(self, roster: Roster) -> None:
-        self._roster = roster
+    def __init__(self, roster: Roster, lineage: Lineage) -> None:
+        self._roster, self._lineage = roster, lineage
         self.lists: dict[int, HostList] = {}
         self._listed: dict[str, tuple[int, ...]] = {}  # the hosts on whose lists a VM stands
         self._sends: dict[int, Send] = {}
@@ -95,16 +112,14 @@ class Dispatch:
         """Sum up all lists from the ledger's rows."""
         self.lists.clear()
         self._listed.clear()
-        columns = (vms.c.id, vms.c.generation, vms.c.host, vms.c.target, vms.c.phase, vms.c.desired)
-        query = select(*columns).where(vms.c.host.is_not(None), vms.c.desired != "absent")
-        for vm, generation, host, target, phase, _ in connection.execute(query).all():
+        for vm, generation, host, target, phase in connection.execute(_PLACED).all():
             where = (host, target) if phase and target is not None else (host,)
             self._listed[vm] = where
             for number in where:
                 self.list_of(number).put(vm, entry_hash(vm, generation))
-        for row in connection.execute(select(tombstones)):
-            share = entry_hash(row.vm, row.generation, tombstone=True)
-            self.list_of(row.host).put(f"-{row.vm}", share)
+        for row in find_rows(connection, tombstones, {}):
+            share = entry_hash(row["vm"], row["generation"], tombstone=True)
+            self.list_of(row["host"]).put(f"-{row['vm']}", share)
 
     def list_of(self, number: int) -> HostList:
         """Return a host's list."""
@@ -146,6 +161,7 @@ class Dispatch:
                         tombstones=list(out.tombstones.values()),
                         dropped=list(out.dropped),
                         buried=list(out.buried),
+                        point=self._lineage.point,
                     )
                 )
 
@@ -227,17 +243,12 @@ class Dispatch:
 
         All of it comes from one view: the roster may be behind what was just read.
         """
-        query = select(vms).where(
-            or_(vms.c.host == number, vms.c.target == number), vms.c.desired != "absent"
-        )
-        rows = [VMRow(**found) for found in connection.execute(query).mappings()]
-        held = select(claims.c.id, claims.c.devices, claims.c.cells).where(
-            claims.c.host == number, claims.c.kind != "hold"
-        )
-        masks = {found.id: (found.devices, found.cells) for found in connection.execute(held)}
+        here = {"of_host": number}
+        rows = [VMRow(**found) for found in connection.execute(_LISTED, here).mappings()]
+        masks = {vm: (devices, cells) for vm, devices, cells in connection.execute(_HELD, here)}
         peers = {peer for vm in rows for peer in (vm.host, vm.target) if peer is not None}
-        named = select(hosts.c.number, hosts.c.name).where(hosts.c.number.in_(peers))
-        names = {found.number: found.name for found in connection.execute(named)}
+        named = connection.execute(_NAMES, {"numbers": list(peers)})
+        names = {found.number: found.name for found in named}
         summed = HostList()
         entries = []
         for vm in rows:
@@ -249,11 +260,16 @@ class Dispatch:
             entries.append(_desired_vm(vm, part, name, masks.get(claim, (0, 0))))
             summed.put(vm.id, entry_hash(vm.id, vm.generation))
         graves = []
-        for row in connection.execute(select(tombstones).where(tombstones.c.host == number)):
-            graves.append(Tombstone(id=row.vm, generation=row.generation))
-            share = entry_hash(row.vm, row.generation, tombstone=True)
-            summed.put(f"-{row.vm}", share)
-        return Desired(digest=digest_text(summed.digest), vms=entries, tombstones=graves)
+        for vm_id, generation in connection.execute(_GRAVES, here):
+            graves.append(Tombstone(id=vm_id, generation=generation))
+            summed.put(f"-{vm_id}", entry_hash(vm_id, generation, tombstone=True))
+        return Desired(
+            digest=digest_text(summed.digest),
+            vms=entries,
+            tombstones=graves,
+            point=newest_point(connection),
+            confirms=self._lineage.sure and not host_is_doubted(connection, number),
+        )
 
 
 def _claim_kind(part: Part) -> str:

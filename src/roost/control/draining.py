@@ -4,10 +4,10 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from roost.base.clock import Clock
-from roost.base.errors import Conflict, NotFound, Unavailable
+from roost.base.errors import Conflict, LedgerUnsettled, NotFound, Unavailable
 from roost.control.finding import relock
 from roost.control.handover import (
     abandon_move,
@@ -32,6 +32,16 @@ log = logging.getLogger("roost.drain")
 #: How long a VM that could not be moved off a host is left alone: others come first.
 _FIRST_WAIT_S = 10.0
 _MOST_WAIT_S = 600.0
+
+_HERE = (
+    select(vms)
+    .where(vms.c.host == bindparam("on_host"), vms.c.desired != "absent")
+    .order_by(vms.c.priority.desc(), vms.c.id)
+)
+_COMING = select(vms.c.id, vms.c.target).where(vms.c.target.in_(bindparam("hosts", expanding=True)))
+_MOVES = select(vms.c.id, vms.c.generation, vms.c.phase, vms.c.move).where(
+    vms.c.phase != "", vms.c.phase != "recalling"
+)
 
 
 class Drain:
@@ -63,12 +73,7 @@ class Drain:
         await self._abandon_late()
 
     async def _next(self, entry: HostEntry) -> None:
-        def question(connection: Connection) -> list[VMRow]:
-            query = select(vms).where(vms.c.host == entry.number, vms.c.desired != "absent")
-            query = query.order_by(vms.c.priority.desc(), vms.c.id)
-            return [VMRow(**row) for row in connection.execute(query).mappings()]
-
-        here = await self._store.read(question)
+        here = await self._store.read(lambda c: _vms_on(c, entry.number))
         if any(vm.phase for vm in here):
             return  # one at a time
         now = self._clock.monotonic()
@@ -98,8 +103,8 @@ class Drain:
         lost = {n: e.row.fenced for n, e in self._roster.hosts.items() if e.row.health == "offline"}
         if not lost:
             return
-        query = select(vms.c.id, vms.c.target).where(vms.c.target.in_(lost))
-        waiting = await self._store.read(lambda c: [tuple(row) for row in c.execute(query)])
+        hosts = {"hosts": list(lost)}
+        waiting = await self._store.read(lambda c: c.execute(_COMING, hosts).all())
         for vm_id, target in waiting:
             await self._write(vm_id, partial(_take_back_lost, fenced=lost[target]))
 
@@ -109,10 +114,7 @@ class Drain:
         The source gives up by itself at its limit; here six times the limit of a phase is only the
         net under that.
         """
-        query = select(vms.c.id, vms.c.generation, vms.c.phase, vms.c.move).where(
-            vms.c.phase != "", vms.c.phase != "recalling"
-        )
-        rows = await self._store.read(lambda c: c.execute(query).all())
+        rows = await self._store.read(lambda c: c.execute(_MOVES).all())
         limits = {
             (row.id, row.generation, row.phase): self._limit_s(row.phase, row.move) for row in rows
         }
@@ -137,6 +139,12 @@ class Drain:
             await self._store.write(change)
         except (Conflict, NotFound, Lost):
             return  # it has gone on meanwhile
+        except LedgerUnsettled:
+            return  # where it is is not known; the move is over once that is
+
+
+def _vms_on(connection: Connection, host: int) -> list[VMRow]:
+    return [VMRow(**row) for row in connection.execute(_HERE, {"on_host": host}).mappings()]
 
 
 def _take_back_lost(tx: Tx, vm: VMRow, fenced: str | None) -> None:

@@ -4,9 +4,11 @@ from collections.abc import Iterable
 
 from sqlalchemy import Connection, select
 
-from roost.base.errors import NotFound
+from roost.base.errors import LedgerUnsettled, NotFound
 from roost.control.access import Principal
+from roost.control.lineage import is_doubted
 from roost.ledger.rows import VMRow
+from roost.ledger.statements import find_row
 from roost.ledger.store import Store
 from roost.ledger.tables import idempotency, vms
 from roost.ledger.transaction import Tx
@@ -16,11 +18,10 @@ def vm_row(connection: Connection, ref: str, project: str | None, who: Principal
     """Return the VM that an id or a name means; one of another project is not found."""
     found = None
     if ref.startswith("vm-"):
-        found = connection.execute(select(vms).where(vms.c.id == ref)).mappings().first()
+        found = find_row(connection, vms, {"id": ref})
     if found is None:
         owner = project or who.project or "default"
-        query = select(vms).where(vms.c.project == owner, vms.c.name == ref)
-        found = connection.execute(query).mappings().first()
+        found = find_row(connection, vms, {"project": owner, "name": ref})
     elif project is not None and found["project"] != project:
         found = None
     if found is None or (who.project is not None and found["project"] != who.project):
@@ -35,10 +36,16 @@ def locked_vm(tx: Tx, ref: str, project: str | None, who: Principal) -> VMRow:
 
 
 def relock(tx: Tx, vm_id: str) -> VMRow:
-    """Return a VM by id, locked; the row is read after the lock is had."""
-    found = tx.row(select(vms).where(vms.c.id == vm_id).with_for_update())
+    """Return a VM by id, locked, to change it; the row is read after the lock is had."""
+    found = tx.find(vms, id=vm_id, lock=True)
     if found is None:
         raise NotFound(f"no VM {vm_id!r}", vm=vm_id)
+    if is_doubted(tx, vm_id):
+        raise LedgerUnsettled(
+            f"an old database was restored, and it is not known yet where VM {found['name']!r} is",
+            vm=vm_id,
+            hint="Maybe a host has not come back yet; roost doctor says which.",
+        )
     return VMRow(**found)
 
 
@@ -46,7 +53,7 @@ async def find_vm(store: Store, vm_id: str) -> VMRow | None:
     """Return a VM by id."""
 
     def question(connection: Connection) -> VMRow | None:
-        found = connection.execute(select(vms).where(vms.c.id == vm_id)).mappings().first()
+        found = find_row(connection, vms, {"id": vm_id})
         return VMRow(**found) if found is not None else None
 
     return await store.read(question)

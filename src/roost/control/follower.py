@@ -9,7 +9,7 @@ import asyncio
 import logging
 from typing import Protocol
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from roost.base.clock import Clock, first_of
 from roost.base.errors import Unavailable
@@ -21,6 +21,13 @@ from roost.ledger.tables import events as events_table
 log = logging.getLogger("roost.follower")
 
 _PAGE = 2000
+_COLUMNS = tuple(events_table.c.keys())
+_NEXT = (
+    select(events_table)
+    .where(events_table.c.seq > bindparam("since"))
+    .order_by(events_table.c.seq)
+    .limit(_PAGE)
+)
 #: How long a doorbell that nobody heard can go unnoticed.
 _POLL_S = 1.0
 
@@ -108,5 +115,5 @@ class Follower:
 
 
 def _page(connection: Connection, since: int) -> list[Event]:
-    query = select(events_table).where(events_table.c.seq > since).order_by(events_table.c.seq)
-    return [Event(**row._mapping) for row in connection.execute(query.limit(_PAGE))]
+    found = connection.execute(_NEXT, {"since": since})
+    return [Event(**dict(zip(_COLUMNS, row, strict=True))) for row in found]

@@ -12,6 +12,7 @@ from sqlalchemy import select, update
 
 from roost.base.errors import Conflict, NotFound
 from roost.control.follower import Follower
+from roost.control.lineage import Lineage
 from roost.control.roster import Roster
 from roost.ledger.rows import GroupRow
 from roost.ledger.store import Store
@@ -23,8 +24,9 @@ from roost.wire.bodies import AffinityBody, CreateVM, GroupBody
 class Grouping:
     """Knows and makes groups."""
 
-    def __init__(self, store: Store, roster: Roster, follower: Follower) -> None:
+    def __init__(self, store: Store, roster: Roster, follower: Follower, lineage: Lineage) -> None:
         self._store, self._roster, self._follower = store, roster, follower
+        self._lineage = lineage
 
     async def groups_for(self, body: CreateVM, actor: str) -> tuple[str, ...]:
         """Return the ids of all groups that a VM belongs to, made where it defines them."""
@@ -38,6 +40,8 @@ class Grouping:
             found.add(await self._defined(implicit(body.project, rule), actor))
         if body.labels:
             found.update(self._roster.matching_groups(body.project, body.labels))
+        if found:
+            self._lineage.require_settled()
         return tuple(sorted(found))
 
     def groups_if_known(self, body: CreateVM) -> tuple[list[GroupRow], tuple[str, ...]]:

@@ -29,6 +29,7 @@ from roost.control.charging import advance_groups, claims_of, hold_instead, rele
 from roost.control.movetext import move_of
 from roost.control.placing import Lost
 from roost.ledger.rows import Changes, VMRow
+from roost.ledger.statements import Plus
 from roost.ledger.tables import claims, vms
 from roost.ledger.transaction import Tx, row_json
 from roost.wire.agentlink import ProgressInfo, SeenVM
@@ -52,7 +53,7 @@ def begin_sending(tx: Tx, vm: VMRow, endpoint: dict[str, str]) -> None:
 def note_progress(tx: Tx, vm: VMRow, progress: ProgressInfo) -> None:
     """Write down how far the source has come; no order changes."""
     move = row_json(replace(move_of(vm), progress=progress))
-    found = tx.update(vms, vms.c.id == vm.id, move=move)
+    found = tx.change(vms, {"id": vm.id}, move=move)
     assert found is not None
     mib = 2**20
     note = (
@@ -101,7 +102,7 @@ def complete_move(tx: Tx, vm: VMRow, seen_generation: int) -> VMRow:
     run, incoming = found["run"], found["migrate_in"]
     # Amounts stay as they are on both hosts; only what the claims are called changes.
     changes: Changes = {"claims": {incoming.id: None, **hold_instead(tx, run)}}
-    changes["claims"][run.id] = tx.update(claims, claims.c.id == incoming.id, id=run.id, kind="run")
+    changes["claims"][run.id] = tx.change(claims, {"id": incoming.id}, id=run.id, kind="run")
     row = _change(
         tx,
         vm,
@@ -179,7 +180,7 @@ def _joined(before: str, why: str) -> str:
 
 
 def _change(tx: Tx, vm: VMRow, **values: object) -> VMRow:
-    row = tx.update(vms, vms.c.id == vm.id, generation=vms.c.generation + 1, **values)
+    row = tx.change(vms, {"id": vm.id}, generation=Plus(1), **values)
     assert row is not None
     return VMRow(**row)
 

@@ -8,6 +8,9 @@ nothing. What follows from a report:
     a move's source or target     the next step of the move (`handover`)
     guest_shutdown                the guest has switched itself off: it is wanted stopped now
     capacity refusal              a VM that never ran is placed elsewhere
+    a generation that the ledger has not reached    an old copy of the ledger was restored
+
+Of a VM in doubt (`lineage`) nothing is taken: reports are repeated once it is settled.
 """
 
 import asyncio
@@ -19,7 +22,7 @@ from sqlalchemy import bindparam, select, update
 
 from roost.base.clock import Clock
 from roost.base.errors import Unavailable
-from roost.control.burying import bury, clear_tombstone, destroyed_since, order_grave
+from roost.control.burying import bury, clear_tombstone, destroyed_since
 from roost.control.handover import (
     SENT,
     abandon_move,
@@ -32,10 +35,12 @@ from roost.control.handover import (
     note_sent,
     recall,
 )
+from roost.control.lineage import doubt_all, doubted_among
 from roost.control.movetext import move_of
 from roost.control.refusing import is_refused, send_elsewhere
 from roost.control.resizing import settle_resize
-from roost.ledger.rows import Changes, VMRow
+from roost.ledger.rows import VMRow
+from roost.ledger.statements import Plus
 from roost.ledger.store import Store
 from roost.ledger.tables import hosts, samples, vms
 from roost.ledger.transaction import Tx, row_json
@@ -127,12 +132,15 @@ def _write(
     tx: Tx, sightings: list[_Sighting], held: dict[int, str], readings: list[dict[str, Any]]
 ) -> None:
     latest = _latest(sightings)
+    doubted = doubted_among(tx, [vm for _, vm in latest])
+    latest = {key: seen for key, seen in latest.items() if key[1] not in doubted}
     for (host, _), seen in _take_plain(tx, latest).items():
-        _take(tx, host, seen)
+        if not _take(tx, host, seen):
+            break
     for number, text in held.items():
-        found = tx.row(select(hosts).where(hosts.c.number == number))
+        found = tx.find(hosts, number=number)
         if found is not None and found["held"] != text:
-            row = tx.update(hosts, hosts.c.number == number, held=text)
+            row = tx.change(hosts, {"number": number}, held=text)
             tx.event(
                 "host.held", f"host/{found['name']}", {"hosts": {str(number): row}},
                 note="VMs that are on no list",
@@ -196,17 +204,17 @@ def _is_plain(seen: SeenVM) -> bool:
     return seen.generation == 1 and seen.seen in ("starting", "running") and not seen.message
 
 
-def _take(tx: Tx, host: int, seen: SeenVM) -> None:
-    found = tx.row(select(vms).where(vms.c.id == seen.id).with_for_update())
+def _take(tx: Tx, host: int, seen: SeenVM) -> bool:
+    """Take one report; False when by it every VM is in doubt."""
+    found = tx.find(vms, id=seen.id, lock=True)
     if found is None:
         if seen.seen == "absent":
             clear_tombstone(tx, seen.id, host, seen.generation)
-        return
+        return True
     vm = VMRow(**found)
     if seen.generation > vm.generation and seen.seen != "absent":
-        if host == vm.host and not vm.phase and seen.seen in ("running", "stopped"):
-            _overtake(tx, vm, seen)
-        return
+        doubt_all(tx, f"VM {vm.id} is at {seen.generation} on a host, and at {vm.generation} here")
+        return False
     if host == vm.host:
         _take_from_host(tx, vm, seen)
     elif host == vm.target:
@@ -215,20 +223,7 @@ def _take(tx: Tx, host: int, seen: SeenVM) -> None:
         clear_tombstone(tx, seen.id, host, seen.generation)
     elif seen.seen == "moved" and seen.progress is not None:
         note_downtime(tx, vm, seen.progress)
-
-
-def _overtake(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
-    """A host is ahead of the ledger: an old database was restored. Orders must count again.
-
-    An agent drops orders older than what it has carried out; so the VM's generation moves past it.
-    """
-    row = tx.update(vms, vms.c.id == vm.id, generation=seen.generation + 1)
-    assert row is not None
-    changes: Changes = {"vms": {vm.id: row}}
-    if vm.desired == "absent" and vm.host is not None:
-        order_grave(tx, VMRow(**row), vm.host, changes)
-    note = f"its host has generation {seen.generation}, the ledger had {vm.generation}"
-    tx.event("vm.overtaken", f"vm/{vm.id}", changes, project=vm.project, note=note)
+    return True
 
 
 def _take_from_host(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
@@ -257,9 +252,9 @@ def _take_from_host(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
     )
     if not changed:
         return
-    row = tx.update(
+    row = tx.change(
         vms,
-        vms.c.id == vm.id,
+        {"id": vm.id},
         observed=seen.seen,
         observed_generation=seen.generation,
         problem=problem,
@@ -277,7 +272,7 @@ def _take_from_host(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
 
 def _let_rest(tx: Tx, vm: VMRow) -> VMRow:
     """The guest has switched itself off: nobody starts it again before somebody asks."""
-    row = tx.update(vms, vms.c.id == vm.id, generation=vms.c.generation + 1, desired="stopped")
+    row = tx.change(vms, {"id": vm.id}, generation=Plus(1), desired="stopped")
     assert row is not None
     tx.event("vm.guest_shutdown", f"vm/{vm.id}", {"vms": {vm.id: row}}, project=vm.project)
     return VMRow(**row)

@@ -21,15 +21,18 @@ from roost.control.roster import Roster
 from roost.control.sessions import Agents
 from roost.control.views import explanation_body, read_placement, vm_body
 from roost.ledger.rows import Changes, VMRow
+from roost.ledger.statements import Plus
 from roost.ledger.store import Store
 from roost.ledger.tables import decisions, hosts, vms
-from roost.ledger.transaction import Tx
+from roost.ledger.transaction import Tx, row_json
+from roost.model.flow import RejectionCode
 from roost.placement.explain import explain as explain_request
 from roost.wire.bodies import (
     ConsoleBody,
     ExplanationBody,
     MigrateVM,
     PlacementBody,
+    RejectionBody,
     ResizeVM,
     VMBody,
     VMPage,
@@ -132,6 +135,9 @@ class Lifecycle:
             vm = _present(locked_vm(tx, ref, project, who))
             if vm.desired == power:
                 return vm
+            if power == "running" and vm.host is None and vm.pending is None:
+                # It was found nowhere after an old ledger was restored: the queue places it anew.
+                return _bump(tx, vm, _POWER_ASKED[power], desired=power, pending=_waits(vm))
             return _bump(tx, vm, _POWER_ASKED[power], desired=power)
 
         return await self._write(change, who)
@@ -223,10 +229,10 @@ class Lifecycle:
 def mark_deleted(tx: Tx, vm: VMRow) -> VMRow:
     """Order every host that may have a copy of a VM to destroy it."""
     changes: Changes = {}
-    row = tx.update(
+    row = tx.change(
         vms,
-        vms.c.id == vm.id,
-        generation=vms.c.generation + 1,
+        {"id": vm.id},
+        generation=Plus(1),
         desired="absent",
         pending=None,
         target=None,
@@ -254,10 +260,22 @@ def _present(vm: VMRow) -> VMRow:
 
 
 def _bump(tx: Tx, vm: VMRow, kind: str, **values: object) -> VMRow:
-    row = tx.update(vms, vms.c.id == vm.id, generation=vms.c.generation + 1, **values)
+    row = tx.change(vms, {"id": vm.id}, generation=Plus(1), **values)
     assert row is not None
     tx.event(kind, f"vm/{vm.id}", {"vms": {vm.id: row}}, project=vm.project)
     return VMRow(**row)
+
+
+def _waits(vm: VMRow) -> str:
+    return row_json(
+        RejectionBody(
+            vm=vm.name,
+            code=RejectionCode.NO_AVAILABLE_AGENTS,
+            message="it has no host yet",
+            strategy=vm.strategy,
+            hosts=0,
+        )
+    )
 
 
 def _in_state(state: str) -> ColumnElement[bool]:

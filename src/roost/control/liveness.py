@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, bindparam, select, update
 
 from roost.base.clock import Clock
 from roost.control.registering import change_host
@@ -71,20 +71,25 @@ class Evidence:
         return len(renewed)
 
 
+#: Once for each epoch, however many hosts there are.
+_GROW = (
+    update(host_liveness)
+    .where(
+        host_liveness.c.host.in_(bindparam("numbers", expanding=True)),
+        host_liveness.c.epoch == bindparam("of_epoch"),
+    )
+    .values(evidence=host_liveness.c.evidence + 1)
+    .returning(host_liveness.c.host)
+)
+_READ = select(host_liveness.c.host, host_liveness.c.evidence)
+
+
 def _grow(tx: Tx, by_epoch: dict[int, list[int]]) -> set[int]:
     renewed: set[int] = set()
     for epoch, numbers in sorted(by_epoch.items()):
         for start in range(0, len(numbers), 10_000):
-            statement = (
-                update(host_liveness)
-                .where(
-                    host_liveness.c.host.in_(numbers[start : start + 10_000]),
-                    host_liveness.c.epoch == epoch,
-                )
-                .values(evidence=host_liveness.c.evidence + 1)
-                .returning(host_liveness.c.host)
-            )
-            renewed.update(tx.connection.execute(statement).scalars())
+            some = {"numbers": numbers[start : start + 10_000], "of_epoch": epoch}
+            renewed.update(tx.connection.execute(_GROW, some).scalars())
     return renewed
 
 
@@ -160,7 +165,7 @@ class Watcher:
     def _set(self, tx: Tx, wanted: dict[int, str]) -> None:
         self._singleton.check(tx)
         for number, health in sorted(wanted.items()):
-            found = tx.row(select(hosts).where(hosts.c.number == number).with_for_update())
+            found = tx.find(hosts, number=number, lock=True)
             if found is None or found["health"] == health or found["fenced"] is not None:
                 continue
             silence = self.silences.get(number)
@@ -170,5 +175,4 @@ class Watcher:
 
 
 def _read(connection: Connection) -> Iterable[tuple[int, int]]:
-    query = select(host_liveness.c.host, host_liveness.c.evidence)
-    return [(row.host, row.evidence) for row in connection.execute(query)]
+    return [(host, evidence) for host, evidence in connection.execute(_READ)]

@@ -5,6 +5,7 @@ from roost.control.access import Principal
 from roost.control.charging import claims_of
 from roost.control.finding import locked_vm, relock, vm_row
 from roost.control.handover import abandon_move, ask_back
+from roost.control.lineage import Lineage
 from roost.control.movetext import Move
 from roost.control.placing import Placing, Seen, take
 from roost.control.roster import Roster
@@ -22,8 +23,9 @@ from roost.wire.translate import size
 class Moving:
     """Begins moves."""
 
-    def __init__(self, store: Store, roster: Roster, placing: Placing) -> None:
+    def __init__(self, store: Store, roster: Roster, placing: Placing, lineage: Lineage) -> None:
         self._store, self._roster, self._placing = store, roster, placing
+        self._lineage = lineage
 
     async def migrate(
         self, ref: str, project: str | None, body: MigrateVM, who: Principal
@@ -67,6 +69,7 @@ class Moving:
         explain: bool = True,
     ) -> VMRow | Rejection | None:
         """Choose a target and claim it; the agents do the rest."""
+        await self._lineage.require_sure()
         source = self._roster.host_name(vm.host)
         _check_movable(vm, source)
         assert source is not None
@@ -87,9 +90,9 @@ class Moving:
             changes: Changes = {}
             take(tx, vm, claim, seen, "migrate", changes)
             generation = now.generation + 1
-            found = tx.update(
+            found = tx.change(
                 vms,
-                vms.c.id == vm.id,
+                {"id": vm.id},
                 generation=generation,
                 target=claim.host,
                 phase="preparing",

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import msgspec
-from sqlalchemy import select
 
-from roost.base.errors import PlacementContended
+from roost.base.errors import LedgerUnsettled, PlacementContended
 from roost.control.charging import advance_groups, charge, group_checks_hold
 from roost.control.follower import Follower
+from roost.control.lineage import member_is_doubted
 from roost.control.proposing import counters_of
 from roost.control.roster import Roster, asked_of
 from roost.control.views import placement_text
@@ -68,8 +68,10 @@ def find_host(
     request = request_of(vm, roster)
     if only is not None or never:
         constraints = request.constraints
-        if only is not None:
+        if only is not None and only in (constraints.pinned or (only,)):
             constraints = replace(constraints, pinned=(only,))
+        elif only is not None:  # where it may go is not where it is sent: nothing is left
+            never = (*never, *constraints.pinned)
         constraints = replace(constraints, excluded=(*constraints.excluded, *never))
         request = replace(request, constraints=constraints)
     fleet = roster.fleet
@@ -117,17 +119,20 @@ def claim_row(vm: VMRow, roster: Roster, placement: Placement, kind: str) -> Cla
 
 def take(tx: Tx, vm: VMRow, claim: ClaimRow, seen: "Seen", cause: str, changes: Changes) -> None:
     """Charge a claim as it was decided, with its group checks and its decision record."""
-    grave = (tombstones.c.vm == vm.id, tombstones.c.host == claim.host)
-    if tx.row(select(tombstones.c.vm).where(*grave)) is not None:
+    if tx.find(tombstones, vm=vm.id, host=claim.host) is not None:
         raise Lost(claim.host)  # it still has to destroy an earlier copy
     if not charge(tx, claim, seen.host_generation):
         raise Lost
     if not group_checks_hold(tx, vm.id, seen.groups):
         raise Lost
+    if seen.groups and member_is_doubted(tx, [group for group, _ in seen.groups]):
+        raise LedgerUnsettled(
+            f"it is not known yet where other members of the groups of {vm.name!r} are", vm=vm.id
+        )
     advance_groups(tx, vm.id, changes)
     changes.setdefault("claims", {})[claim.id] = claim
     # A process that lags may decide at the snapshot of an earlier decision: the later one counts.
-    tx.delete(decisions, decisions.c.vm == vm.id, decisions.c.snapshot == seen.snapshot)
+    tx.remove(decisions, vm=vm.id, snapshot=seen.snapshot)
     tx.insert(
         decisions,
         {
@@ -168,9 +173,12 @@ class Placing:
     ) -> VMRow | Rejection | None:
         """Decide, and let `commit` write it; decide anew when it raises `Lost`."""
         for tried in range(_MOST_TRIES):
-            found = find_host(self._roster, vm, only=only, never=never, explain=explain)
+            # Others may have made room: why there is none is told once that was looked at.
+            stale = tried == 0 and self._store.shared
+            why = explain and not stale
+            found = find_host(self._roster, vm, only=only, never=never, explain=why)
             if not isinstance(found, Placement):
-                if tried == 0 and self._store.shared:
+                if stale:
                     await self._follower.catch_up()
                     continue
                 return found

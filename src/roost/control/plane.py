@@ -25,6 +25,7 @@ from roost.control.follower import Follower
 from roost.control.grouping import Grouping
 from roost.control.intake import Intake
 from roost.control.lifecycle import Lifecycle
+from roost.control.lineage import Lineage
 from roost.control.liveness import Evidence, Timers, Watcher
 from roost.control.moving import Moving
 from roost.control.placing import Placing
@@ -34,6 +35,7 @@ from roost.control.queueing import Queue
 from roost.control.recover import FenceCommand, Recover
 from roost.control.roster import Roster
 from roost.control.sessions import Agents
+from roost.control.settling import Settling
 from roost.control.singleton import Singleton
 from roost.control.telemetry import Telemetry
 from roost.ledger.retention import RetentionSettings, purge, surplus
@@ -73,16 +75,17 @@ class Plane:
         self.roster = Roster(settings.strategy)
         self.follower = Follower(store, clock)
         self.access = Access(store, clock, ids)
-        grouping = Grouping(store, self.roster, self.follower)
+        self.lineage = Lineage(store, self.roster, clock, timers)
+        grouping = Grouping(store, self.roster, self.follower, self.lineage)
         self.admit = Admit(store, self.roster, self.follower, grouping, clock, ids, self.telemetry)
         placing = Placing(store, self.roster, self.follower)
-        moving = Moving(store, self.roster, placing)
-        self.dispatch = Dispatch(self.roster)
+        moving = Moving(store, self.roster, placing, self.lineage)
+        self.dispatch = Dispatch(self.roster, self.lineage)
         self.intake = Intake(store, clock)
         self.evidence = Evidence(store)
         self.agents = Agents(
-            store, self.roster, self.follower, self.dispatch, self.intake, self.evidence, clock,
-            timers,
+            store, self.roster, self.follower, self.dispatch, self.intake, self.evidence,
+            self.lineage, clock, timers,
         )  # fmt: skip
         self.vms = Lifecycle(store, self.roster, moving, self.agents)
         self.hosts = Hosts(store, self.roster, self.agents)
@@ -97,6 +100,7 @@ class Plane:
         self._queue = Queue(
             store, self.roster, placing, clock, self._keeper, patience_s=settings.patience_s
         )
+        self._settling = Settling(store, self.lineage, self._keeper)
         self._drain = Drain(store, self.roster, moving, self._keeper, clock, timers)
         self._status = "loading the fleet"
         self._tasks: list[asyncio.Task[None]] = []
@@ -111,6 +115,7 @@ class Plane:
             asyncio.create_task(self.follower.run()),
             asyncio.create_task(self.intake.run()),
             asyncio.create_task(self._every(timers.flush_s, self.flush)),
+            asyncio.create_task(self._every(timers.watch_s, self.look_back)),
             asyncio.create_task(self._every(timers.watch_s, self.keep)),
             asyncio.create_task(self._every(timers.flush_s, self.agents.send_full_lists)),
             asyncio.create_task(self._every(_PURGE_S, self._purge)),
@@ -120,9 +125,9 @@ class Plane:
         """Load the fleet and follow the events from there; nothing runs by itself yet."""
         applied = await self._store.read(self._load)
         self.follower.start(
-            applied, [self.roster, self.dispatch, self.access, Broadcast(self.events)]
+            applied, [self.lineage, self.roster, self.dispatch, self.access, Broadcast(self.events)]
         )
-        self.telemetry.watch(self.roster, lambda: self.agents.online)
+        self.telemetry.watch(self.roster, lambda: self.agents.online, lambda: self.lineage.doubted)
         await self.follower.catch_up()
         if warm_up is not None:
             self._status = "compiling kernels"
@@ -133,6 +138,7 @@ class Plane:
     def _load(self, connection: Connection) -> int:
         applied = self.roster.load(connection)
         self.dispatch.load(connection)
+        self.lineage.load(connection)
         return applied
 
     async def stop(self) -> None:
@@ -158,15 +164,24 @@ class Plane:
         """Write down who was heard of since."""
         await self.evidence.flush()
 
+    async def look_back(self) -> None:
+        """See whether the ledger can be trusted, and ask hosts what they have while it cannot."""
+        await self.lineage.look()
+        await self.agents.call_roll()
+
     async def keep(self) -> None:
-        """Do what one process does for all: watch, recover, retry, drain."""
+        """Do what one process does for all: watch, settle, recover, retry, drain."""
         held = self._keeper.token is not None
         if not await self._keeper.tick():
             return
         if not held:
             self._watcher.forget()
         await self._watcher.watch()
-        for part in (self._recover.look, self._queue.look, self._drain.look):
+        await self.lineage.look()
+        parts = [self._settling.look]
+        if self.lineage.sure:
+            parts += [self._recover.look, self._queue.look, self._drain.look]
+        for part in parts:
             try:
                 await part()
             except RoostError as error:
@@ -195,7 +210,8 @@ class Plane:
     def readiness(self) -> HealthBody:
         """Say whether requests can be served."""
         if self._status == "ready":
-            return HealthBody(status="ready")
+            said = f"an old database was restored: {self.lineage.doubted} VMs are in doubt"
+            return HealthBody(status="ready", detail=said if self.lineage.restored else "")
         return HealthBody(status="starting", detail=self._status)
 
     def metrics_text(self) -> bytes:

@@ -7,6 +7,8 @@ placed before it: room that appears is left to add up for it, unless it is too l
 
 import logging
 
+from sqlalchemy import bindparam, update
+
 from roost.base.clock import Clock
 from roost.base.errors import Conflict, NotFound, Unavailable
 from roost.control.charging import claims_of
@@ -16,6 +18,7 @@ from roost.control.refusing import refused_by
 from roost.control.roster import Roster
 from roost.control.singleton import Singleton
 from roost.ledger.rows import Changes, ClaimRow, VMRow
+from roost.ledger.statements import Plus
 from roost.ledger.store import Store
 from roost.ledger.tables import vms
 from roost.ledger.transaction import Tx, row_json
@@ -26,6 +29,11 @@ log = logging.getLogger("roost.queue")
 
 #: Reasons that are brought up to date in one look, so that a long queue does not stop the process.
 _MOST_REASONS = 20
+#: How long a host that refused a VM is not asked for it again: a refusal is how things were.
+_ASK_AGAIN_S = 60.0
+
+_SAY_WHY = update(vms).where(vms.c.id == bindparam("waits"), vms.c.pending.is_not(None))
+_SAY_WHY = _SAY_WHY.values(pending=bindparam("why")).returning(*vms.c)
 
 
 class Queue:
@@ -44,10 +52,13 @@ class Queue:
         self._store, self._roster, self._placing = store, roster, placing
         self._clock, self._singleton, self._patience_s = clock, singleton, patience_s
         self._room = -1
+        #: Since when a VM of a generation is known to be refused; None: it may be asked again.
+        self._refused: dict[tuple[str, int], float | None] = {}
 
     async def look(self) -> None:
         """Try all that wait, if room may have appeared since the last look."""
-        if not self._roster.waiting or self._room == self._roster.room:
+        forgiven = self._forgive()
+        if not self._roster.waiting or (self._room == self._roster.room and not forgiven):
             return
         self._room = self._roster.room
         now = self._clock.wall_ms()
@@ -68,6 +79,15 @@ class Queue:
             if waited_s >= self._patience_s and _room_can_add_up(rejection):
                 break
 
+    def _forgive(self) -> bool:
+        """Let hosts be asked again that refused a VM a while ago; say whether there are any."""
+        waiting = {(vm.id, vm.generation) for vm in self._roster.waiting.values() if vm.problem}
+        now = self._clock.monotonic()
+        self._refused = {key: self._refused.get(key, now) for key in sorted(waiting)}
+        old = [k for k, at in self._refused.items() if at is not None and now - at >= _ASK_AGAIN_S]
+        self._refused.update(dict.fromkeys(old))
+        return bool(old)
+
     def _urgency(self, vm: VMRow, now_ms: int) -> tuple[float, int, str]:
         """Return a key that sorts the most urgent first."""
         minutes = max(0, now_ms - vm.created_ms) / 60_000
@@ -86,12 +106,12 @@ class Queue:
                 raise Conflict(f"an earlier host of VM {vm.name!r} has yet to answer", vm=vm.id)
             changes: Changes = {}
             take(tx, vm, claim, seen, "retry", changes)
-            row = tx.update(
+            row = tx.change(
                 vms,
-                vms.c.id == vm.id,
+                {"id": vm.id},
                 host=claim.host,
                 pending=None,
-                generation=vms.c.generation + 1,
+                generation=Plus(1),
             )
             assert row is not None
             changes["vms"] = {vm.id: row}
@@ -99,7 +119,8 @@ class Queue:
             tx.event("vm.placed", f"vm/{vm.id}", changes, project=vm.project, note=note)
             return VMRow(**row)
 
-        never = refused_by(vm)
+        may_ask_all = self._refused.get((vm.id, vm.generation), 0.0) is None
+        never = () if may_ask_all else refused_by(vm)
         found = await self._placing.place(vm, commit, "run", "roost", never=never, explain=explain)
         if isinstance(found, VMRow):
             log.info("VM '%s' waits no more", vm.name)
@@ -112,7 +133,7 @@ class Queue:
 
     def _say_why(self, tx: Tx, vm: VMRow, text: str) -> None:
         self._singleton.check(tx)
-        row = tx.update(vms, vms.c.id == vm.id, vms.c.pending.is_not(None), pending=text)
+        row = tx.row(_SAY_WHY, waits=vm.id, why=text)
         if row is not None:
             tx.event("vm.waits", f"vm/{vm.id}", {"vms": {vm.id: row}}, project=vm.project)
 

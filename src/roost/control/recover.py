@@ -16,8 +16,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from sqlalchemy import select, update
-
 from roost.base.errors import Conflict, NotFound, Unavailable
 from roost.control.burying import bury, order_grave
 from roost.control.charging import advance_groups, claims_of, hold_instead, release
@@ -29,6 +27,7 @@ from roost.control.registering import change_host, locked_host
 from roost.control.roster import HostEntry, Roster
 from roost.control.singleton import Singleton
 from roost.ledger.rows import Changes, ClaimRow, HostRow, VMRow
+from roost.ledger.statements import Plus, find_row, find_rows
 from roost.ledger.store import Store
 from roost.ledger.tables import claims, fences, host_liveness, vms
 from roost.ledger.transaction import Tx, row_json
@@ -85,9 +84,8 @@ class Recover:
 
     async def _is_wanted_elsewhere(self, entry: HostEntry) -> bool:
         """Say whether proof would help a VM: a host that may still run is not shot for nothing."""
-        query = select(vms.c.id).where(vms.c.host == entry.number, vms.c.restart == "elsewhere")
-        found = await self._store.read(lambda connection: connection.execute(query).first())
-        return found is not None
+        where = {"host": entry.number, "restart": "elsewhere"}
+        return await self._store.read(lambda c: find_row(c, vms, where)) is not None
 
     async def _fence_by_command(
         self, entry: HostEntry, evidence: int, command: FenceCommand
@@ -120,12 +118,8 @@ class Recover:
             log.info("host %s is not fenced: %s", entry.name, error.message)
 
     async def _empty(self, entry: HostEntry) -> None:
-        query = select(vms).where(vms.c.host == entry.number)
-
-        waiting = await self._store.read(
-            lambda connection: [VMRow(**row) for row in connection.execute(query).mappings()]
-        )
-        for vm in waiting:
+        waiting = await self._store.read(lambda c: find_rows(c, vms, {"host": entry.number}))
+        for vm in [VMRow(**row) for row in waiting]:
             try:
                 if vm.desired == "absent":
                     await self._store.write(
@@ -137,8 +131,8 @@ class Recover:
                     await self._restart(vm, entry)
             except (Conflict, NotFound, Unavailable) as error:
                 log.warning("VM %s is not recovered yet: %s", vm.name, error.message)
-        held = select(claims.c.id).where(claims.c.host == entry.number, claims.c.kind == "hold")
-        if await self._store.read(lambda connection: connection.execute(held).first()) is not None:
+        held = {"host": entry.number, "kind": "hold"}
+        if await self._store.read(lambda c: find_row(c, claims, held)) is not None:
             await self._store.write(lambda tx: self._release_holds(tx, entry))
 
     async def _ask_target(self, vm: VMRow) -> None:
@@ -164,8 +158,7 @@ class Recover:
         self._singleton.check(tx)
         if locked_host(tx, entry.name).fenced is None:
             return
-        where = (claims.c.host == entry.number, claims.c.kind == "hold")
-        for row in tx.rows(select(claims).where(*where).order_by(claims.c.id)):
+        for row in tx.find_all(claims, host=entry.number, kind="hold"):
             release(tx, ClaimRow(**row))
             tx.event("vm.hold_released", f"vm/{row['vm']}", {"claims": {row["id"]: None}})
 
@@ -221,10 +214,10 @@ class Recover:
 
 
 def _rehome(tx: Tx, vm: VMRow, **values: object) -> VMRow:
-    row = tx.update(
+    row = tx.change(
         vms,
-        vms.c.id == vm.id,
-        generation=vms.c.generation + 1,
+        {"id": vm.id},
+        generation=Plus(1),
         target=None,
         phase="",
         move=None,
@@ -239,16 +232,16 @@ def _rehome(tx: Tx, vm: VMRow, **values: object) -> VMRow:
 
 def fence(tx: Tx, host: HostRow, method: str, proof: str, evidence: int | None) -> HostRow:
     """Record that a host is fenced, unless it was heard of since."""
-    where = [host_liveness.c.host == host.number]
+    where = {"host": host.number}
     if evidence is not None:
-        where.append(host_liveness.c.evidence == evidence)
-    statement = update(host_liveness).where(*where).values(epoch=host_liveness.c.epoch + 1)
-    epoch = tx.connection.execute(statement.returning(host_liveness.c.epoch)).scalar()
-    if epoch is None:
+        where["evidence"] = evidence
+    fenced = tx.change(host_liveness, where, epoch=Plus(1))
+    if fenced is None:
         raise Conflict(f"host {host.name!r} was heard of since", host=host.name)
+    epoch = fenced["epoch"]
     row = {
         "host": host.number,
-        "epoch": int(epoch),
+        "epoch": epoch,
         "method": method,
         "proof": proof,
         "at_ms": tx.at_ms,

@@ -11,6 +11,7 @@ from sqlalchemy import select
 from roost.control.burying import order_grave
 from roost.control.charging import advance_groups, claims_of, hold_instead
 from roost.ledger.rows import Changes, VMRow
+from roost.ledger.statements import Plus
 from roost.ledger.tables import hosts, vms
 from roost.ledger.transaction import Tx, row_json
 from roost.model.flow import RejectionCode
@@ -34,10 +35,10 @@ def send_elsewhere(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
         if claim.kind == "run":
             changes["claims"] |= {claim.id: None, **hold_instead(tx, claim)}
     message = f"host {name} refused it: {seen.message}"
-    row = tx.update(
+    row = tx.change(
         vms,
-        vms.c.id == vm.id,
-        generation=vms.c.generation + 1,
+        {"id": vm.id},
+        generation=Plus(1),
         host=None,
         observed="",
         problem=row_json(

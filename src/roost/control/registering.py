@@ -7,10 +7,11 @@ placed on the host as it was before then lose and are placed again.
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import select, update
+from sqlalchemy import select
 
 from roost.base.errors import Conflict, InvalidRequest, NotFound
 from roost.ledger.rows import Changes, HostRow
+from roost.ledger.statements import Plus
 from roost.ledger.tables import (
     UNLIMITED,
     counters,
@@ -48,7 +49,7 @@ class Registered(NamedTuple):
 def register(tx: Tx, hello: Hello) -> Registered:
     """Enter a host, or what is different about it since it registered last."""
     spec = host_spec(hello.host, hello.inventory)  # refuses what makes no sense
-    found = tx.row(select(hosts).where(hosts.c.name == hello.host).with_for_update())
+    found = tx.find(hosts, name=hello.host, lock=True)
     inventory = inventory_text(hello.inventory)
     if found is None:
         return Registered(_enter(tx, hello, spec, inventory), 0)
@@ -57,9 +58,7 @@ def register(tx: Tx, hello: Hello) -> Registered:
         listed = ", ".join(astray[:5])
         raise StillRuns(f"fenced; {len(astray)} VMs may run elsewhere: {listed}", host=hello.host)
     # A hello is evidence: without it the watcher would go on counting the silence from before.
-    heard = tx.update(
-        host_liveness, host_liveness.c.host == number, evidence=host_liveness.c.evidence + 1
-    )
+    heard = tx.change(host_liveness, {"host": number}, evidence=Plus(1))
     assert heard is not None
     changed: dict[str, Any] = {
         "inventory": inventory,
@@ -90,9 +89,9 @@ def _astray(tx: Tx, hello: Hello, number: int) -> list[str]:
 
 
 def _enter(tx: Tx, hello: Hello, spec: HostSpec, inventory: str) -> HostRow:
-    bump = update(counters).where(counters.c.name == "hosts")
-    bump = bump.values(value=counters.c.value + 1)
-    number = int(tx.connection.execute(bump.returning(counters.c.value)).scalar_one())
+    counted = tx.change(counters, {"name": "hosts"}, value=Plus(1))
+    assert counted is not None
+    number = int(counted["value"])
     row = HostRow(
         number=number,
         name=hello.host,
@@ -133,13 +132,12 @@ def _enter(tx: Tx, hello: Hello, spec: HostSpec, inventory: str) -> HostRow:
 
 
 def _set_capacity(tx: Tx, number: int, spec: HostSpec) -> None:
-    tx.update(host_amounts, host_amounts.c.host == number, **capacity_columns(spec))
+    tx.change(host_amounts, {"host": number}, **capacity_columns(spec))
     wanted = counter_capacities(spec)
-    known = tx.rows(select(host_counters).where(host_counters.c.host == number))
-    for row in known:
-        where = (host_counters.c.host == number, host_counters.c.counter == row["counter"])
+    for row in tx.find_all(host_counters, host=number):
+        where = {"host": number, "counter": row["counter"]}
         # A counter that is gone keeps what was promised of it, and can promise nothing more.
-        tx.update(host_counters, *where, capacity=wanted.pop(row["counter"], 0))
+        tx.change(host_counters, where, capacity=wanted.pop(row["counter"], 0))
     for counter, capacity in wanted.items():
         row = {"host": number, "counter": counter, "capacity": capacity, "committed": 0}
         tx.insert(host_counters, row)
@@ -150,12 +148,10 @@ def change_host(
     **values: Any,
 ) -> HostRow:  # fmt: skip
     """Change a host's row; its generation moves with it."""
-    found = tx.update(hosts, hosts.c.number == number, **values)
+    found = tx.change(hosts, {"number": number}, **values)
     if found is None:
         raise NotFound(f"no host number {number}", host=number)
-    amounts = tx.update(
-        host_amounts, host_amounts.c.host == number, generation=host_amounts.c.generation + 1
-    )
+    amounts = tx.change(host_amounts, {"host": number}, generation=Plus(1))
     assert amounts is not None
     row = HostRow(**found)
     changes: Changes = {"hosts": {str(number): row}, **(extra or {})}
@@ -166,7 +162,7 @@ def change_host(
 
 def locked_host(tx: Tx, name: str) -> HostRow:
     """Return a host by name, locked until the transaction ends."""
-    found = tx.row(select(hosts).where(hosts.c.name == name).with_for_update())
+    found = tx.find(hosts, name=name, lock=True)
     if found is None:
         raise NotFound(f"no host {name!r}", host=name)
     return HostRow(**found)

@@ -14,7 +14,8 @@ from sqlalchemy import Connection, select
 
 from roost.fleet.fleet import Fleet
 from roost.fleet.layout import Int64Array
-from roost.ledger.rows import AmountsRow, ClaimRow, Event, GroupRow, HostRow, VMRow
+from roost.ledger.rows import ClaimRow, Event, GroupRow, HostRow, VMRow
+from roost.ledger.statements import find_rows
 from roost.ledger.tables import (
     claims,
     counters,
@@ -34,6 +35,12 @@ from roost.wire.translate import ADMINS, HEALTHS, constraints_of, demand_of, gro
 
 #: A VM whose body has none of these words asks for amounts alone; most do.
 _SPECIAL = ('"constraints"', '"gpu"', '"numa"', '"extended"')
+_COUNTERS = select(counters.c.name, counters.c.value)
+_GENERATIONS = select(host_amounts.c.host, host_amounts.c.generation)
+_EPOCHS = select(host_liveness.c.host, host_liveness.c.epoch)
+_MEMBERS = select(members.c.group_id, members.c.vm)
+_WAITING = select(vms).where(vms.c.pending.is_not(None))
+_CLAIMS = select(claims, vms.c.asked).outerjoin(vms, vms.c.id == claims.c.vm)
 _inventory = msgspec.json.Decoder(Inventory)
 _asked = msgspec.json.Decoder(CreateVM)
 _labels = msgspec.json.Decoder(dict[str, str])
@@ -135,35 +142,32 @@ class Roster:
     def load(self, connection: Connection) -> int:
         """Fill an empty roster from one consistent view; return the view's sequence."""
         self._clear()
-        values = {row.name: row.value for row in connection.execute(select(counters))}
+        values = {row.name: row.value for row in connection.execute(_COUNTERS)}
         self.rules = values["rules"]
-        amounts = {
-            row.host: AmountsRow(**row._mapping) for row in connection.execute(select(host_amounts))
-        }
-        for found in connection.execute(select(hosts).order_by(hosts.c.number)):
-            row = HostRow(**found._mapping)
-            self._put_host(row, amounts[row.number].generation)
-        for alive in connection.execute(select(host_liveness)):
-            self.hosts[alive.host].epoch = alive.epoch
-        for found in connection.execute(select(groups)):
-            self._put_group(GroupRow(**found._mapping))
+        generations = {row.host: row.generation for row in connection.execute(_GENERATIONS)}
+        for found in find_rows(connection, hosts, {}):
+            row = HostRow(**found)
+            self._put_host(row, generations[row.number])
+        for host, epoch in connection.execute(_EPOCHS):
+            self.hosts[host].epoch = epoch
+        for found in find_rows(connection, groups, {}):
+            self._put_group(GroupRow(**found))
         of: dict[str, list[str]] = defaultdict(list)
-        for group, vm in connection.execute(select(members.c.group_id, members.c.vm)).all():
-            of[vm].append(group)
+        for group, member in connection.execute(_MEMBERS).all():
+            of[member].append(group)
         self.groups_of = {vm: tuple(sorted(found)) for vm, found in of.items()}
         self._load_claims(connection)
-        for found in connection.execute(select(vms).where(vms.c.pending.is_not(None))):
-            vm = VMRow(**found._mapping)
+        for waits in connection.execute(_WAITING).mappings():
+            vm = VMRow(**waits)
             self.waiting[vm.id] = vm
         return int(values["events"])
 
     def _load_claims(self, connection: Connection) -> None:
         """Charge every claim; those that ask for amounts alone all at once."""
-        query = select(claims, vms.c.asked).outerjoin(vms, vms.c.id == claims.c.vm)
         names: list[str] = []
         rows: list[int] = []
         demand: list[tuple[int, int, int]] = []
-        for found in connection.execute(query).all():
+        for found in connection.execute(_CLAIMS).all():
             (claim_id, vm, host, kind, cpu, memory, disk, counted, devices, cells, asked) = found
             asked = asked or ""  # what a deleted VM left to clean up is held without its VM
             special = counted or vm in self.groups_of or any(word in asked for word in _SPECIAL)

@@ -4,6 +4,7 @@
     heartbeat  evidence; the lease is renewed once the evidence is in the ledger
     report     to the intake; samples likewise
     told       the answer to a question that was asked through this process
+    present    the answer to a roll call, after an old ledger was restored
 
 An agent can only speak for the host that its credential names. A host that was fenced is let back
 in only when it shows that nothing runs on it that may run elsewhere.
@@ -23,9 +24,11 @@ from roost.control.access import Principal
 from roost.control.dispatch import Dispatch
 from roost.control.follower import Follower
 from roost.control.intake import Intake
+from roost.control.lineage import Lineage
 from roost.control.liveness import Evidence, Timers
 from roost.control.registering import StillRuns, inventory_text, register
 from roost.control.roster import Roster
+from roost.control.settling import hosts_to_ask, take_answer
 from roost.ledger.store import Store
 from roost.ledger.transaction import row_json
 from roost.wire.agentlink import (
@@ -34,9 +37,11 @@ from roost.wire.agentlink import (
     Desired,
     Heartbeat,
     Hello,
+    Present,
     Refused,
     Renewed,
     Report,
+    RollCall,
     Samples,
     ToAgent,
     Told,
@@ -78,11 +83,12 @@ class Agents:
         dispatch: Dispatch,
         intake: Intake,
         evidence: Evidence,
+        lineage: Lineage,
         clock: Clock,
         timers: Timers,
     ) -> None:
         self.store, self.roster, self.follower = store, roster, follower
-        self.dispatch, self.intake = dispatch, intake
+        self.dispatch, self.intake, self.lineage = dispatch, intake, lineage
         self.evidence, self.clock, self.timers = evidence, clock, timers
         self.ready = asyncio.Event()  # the fleet is loaded; until then agents wait
         self._sessions: dict[int, Session] = {}
@@ -152,6 +158,15 @@ class Agents:
                 session.next_list_s = now + self.timers.full_list_s
                 await session.send_list(number)
 
+    async def call_roll(self) -> None:
+        """Ask the hosts here what they have, while an old ledger is being set right."""
+        if not self.lineage.restored or not self._sessions:
+            return
+        wanted = await self.store.read(hosts_to_ask)
+        for number, session in list(self._sessions.items()):
+            if number in wanted:
+                session.send(RollCall())
+
     async def settle(self) -> None:
         """Wait until what sessions have begun in the background is done."""
         while self._tasks:
@@ -210,6 +225,8 @@ class Session:
         elif isinstance(message, Told):
             if (asked := self._asked.get(message.number)) is not None and not asked.done():
                 asked.set_result(message)
+        elif isinstance(message, Present):
+            self._agents.spawn(self._present(self._number, message))
         else:
             self._samples(self._number, message)
 
@@ -255,6 +272,7 @@ class Session:
             self.send(Refused("invalid_request", f"protocol {hello.protocol}, not {PROTOCOL}"))
             self.link.close(1008, "another protocol")
             return
+        await agents.lineage.hear(hello)
         entry = agents.roster.entry(self.host)
         if entry is not None and self._as_known(hello):
             number, epoch = entry.number, entry.epoch
@@ -271,12 +289,26 @@ class Session:
         if self._closed:
             return
         self._number, self._epoch = number, epoch
+        agents.lineage.let_in(number)
         agents.attach(self, number)
         timers = agents.timers
         self.send(Welcome(number, timers.heartbeat_s, timers.lease_s, timers.full_list_s))
         agents.intake.report(number, hello.vms, None)
         if hello.digest != agents.dispatch.digest(number):
             await self.send_list(number)
+        if agents.lineage.restored:
+            self.send(RollCall())
+
+    async def _present(self, number: int, present: Present) -> None:
+        """Take the answer to a roll call; one that was given on another list does not count."""
+        if present.digest != self._agents.dispatch.digest(number):
+            return
+        try:
+            await self._agents.store.write(
+                lambda tx: take_answer(tx, number, present.copies), f"agent/{self.host}"
+            )
+        except RoostError as error:
+            log.warning("the answer of host %s is asked for again: %s", self.host, error.message)
 
     def _as_known(self, hello: Hello) -> bool:
         """Say whether the ledger has all this already: a reconnect then writes nothing."""
@@ -314,7 +346,7 @@ class Session:
 
     def _renew(self, heartbeat: int, renewed: bool) -> None:
         if renewed:
-            self.send(Renewed(heartbeat))
+            self.send(Renewed(heartbeat, self._agents.lineage.point))
         else:
             self.send(Refused("fenced", "this host was fenced", fenced=True))
             self.link.close(1008, "fenced")

@@ -6,7 +6,7 @@ Every change of holder moves the token, and a holder's transactions check the to
 so one that was stopped for an hour and wakes up can commit nothing.
 """
 
-from sqlalchemy import select, text
+from sqlalchemy import bindparam, select, text
 
 from roost.base.clock import Clock
 from roost.base.errors import Conflict
@@ -19,6 +19,8 @@ _INSERT = text(
     "INSERT INTO leases (name, holder, token, renewals) VALUES (:name, :holder, 1, 0) "
     "ON CONFLICT DO NOTHING"
 )
+_CHECK = select(leases.c.token).where(leases.c.name == bindparam("lease"))
+_CHECK = _CHECK.with_for_update(read=True)
 
 
 class NotHolder(Conflict):
@@ -54,20 +56,20 @@ class Singleton:
         return self._seen
 
     def _try(self, tx: Tx, token: int | None, silent: tuple[int, int] | None) -> int | None:
-        query = select(leases).where(leases.c.name == self.name).with_for_update()
-        found = tx.row(query)
+        found = tx.find(leases, name=self.name, lock=True)
         if found is None:
             row = {"name": self.name, "holder": self.holder}
             if tx.connection.execute(_INSERT, row).rowcount == 1:
                 return 1
-            found = tx.row(query)  # another process was first, just now
+            # Another process was first, just now.
+            found = tx.find(leases, name=self.name, lock=True)
             assert found is not None
         mine = token is not None and found["token"] == token
         if mine or (silent is not None and silent == (found["token"], found["renewals"])):
             new = found["token"] if mine else found["token"] + 1
-            tx.update(
+            tx.change(
                 leases,
-                leases.c.name == self.name,
+                {"name": self.name},
                 holder=self.holder,
                 token=new,
                 renewals=found["renewals"] + 1,
@@ -80,7 +82,6 @@ class Singleton:
 
     def check(self, tx: Tx) -> None:
         """Refuse to go on in a transaction unless the lease is still ours."""
-        query = select(leases.c.token).where(leases.c.name == self.name).with_for_update(read=True)
-        found = tx.row(query)
+        found = tx.row(_CHECK, lease=self.name)
         if self.token is None or found is None or found["token"] != self.token:
             raise NotHolder(f"another process holds the lease {self.name!r}")

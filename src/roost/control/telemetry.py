@@ -92,9 +92,11 @@ class Telemetry:
             child = self._children[key] = counter.labels(*labels)
         return child
 
-    def watch(self, roster: Roster, agents_online: Callable[[], int]) -> None:
+    def watch(
+        self, roster: Roster, agents_online: Callable[[], int], in_doubt: Callable[[], int]
+    ) -> None:
         """Report the fleet when asked for."""
-        self.registry.register(_Fleet(roster, agents_online))
+        self.registry.register(_Fleet(roster, agents_online, in_doubt))
 
     def text(self) -> bytes:
         """Return the exposition."""
@@ -104,8 +106,10 @@ class Telemetry:
 class _Fleet(Collector):
     """Gauges read from the roster at the moment of the question."""
 
-    def __init__(self, roster: Roster, agents_online: Callable[[], int]) -> None:
-        self._roster, self._agents_online = roster, agents_online
+    def __init__(
+        self, roster: Roster, agents_online: Callable[[], int], in_doubt: Callable[[], int]
+    ) -> None:
+        self._roster, self._agents_online, self._in_doubt = roster, agents_online, in_doubt
 
     def collect(self) -> Iterator[Metric]:
         roster = self._roster
@@ -114,6 +118,11 @@ class _Fleet(Collector):
         )
         yield GaugeMetricFamily(
             "roost_agents_online", "Agents connected to this process.", value=self._agents_online()
+        )
+        yield GaugeMetricFamily(
+            "roost_vms_in_doubt",
+            "VMs whose host is not known after an old database was restored.",
+            value=self._in_doubt(),
         )
         hosts = roster.fleet.hosts
         for name, column, unit, divisor in _RESOURCES:

@@ -7,6 +7,7 @@
 | host_liveness | how often a host was heard of, and how often fenced | no |
 | idempotency, decisions, samples | answers, reasons, readings; for a while | no |
 | leases, counters, events | who may act alone; sequences; what happened | no |
+| doubts, roll_call, copies | after an old copy was restored: what is not sure yet | no |
 
 Amounts that every host has are columns of `host_amounts`, one narrow row per host because every
 create updates it; anything else that can run out (extended resources, device shares, NUMA cells)
@@ -271,6 +272,23 @@ leases = _table(
     _number("token"),  # grows with every change of holder; the holder's commits quote it
     _number("renewals"),
 )
+
+doubts = _table("doubts", _text("vm", key=True))  # VMs of which it is not known where they are
+
+roll_call = _table(
+    "roll_call",
+    _number("host", key=True),
+    Column("answered", Boolean, nullable=False),
+)
+
+copies = _table(
+    "copies",  # what hosts have, or remember, of VMs in doubt
+    _text("vm", key=True),
+    _number("host", key=True),
+    _number("generation"),
+    _text("state"),  # agentlink.CopyState
+)
+Index("copies_host", copies.c.host)
 
 counters = _table("counters", _text("name", key=True), _number("value"))
 

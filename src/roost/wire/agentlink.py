@@ -1,12 +1,13 @@
 """The messages between an agent and the control plane, over one WebSocket, as JSON.
 
-    agent -> control   hello, heartbeat, report, samples, told
-    control -> agent   welcome, desired, delta, renewed, refused, ask
+    agent -> control   hello, heartbeat, report, samples, told, present
+    control -> agent   welcome, desired, delta, renewed, refused, ask, roll_call
 
 The agent converges on its whole desired list. `digest` sums the list up: equal digests mean equal
 lists, so an unchanged list is never sent again except in full every `full_list_s`. What is missing
 from a list is held and reported; only a tombstone destroys. A lease renewal is counted by the agent
-from when it *sent* the heartbeat whose number `renewed` returns.
+from when it *sent* the heartbeat whose number `renewed` returns. Agents keep the newest point of
+the ledger that they heard of and say it in `hello`: a ledger that does not know it has gone back.
 """
 
 from hashlib import blake2b
@@ -47,6 +48,9 @@ Seen = Literal[
     "absent",
     "failed",
 ]
+#: What is here of a VM, whatever any list says. `leaving`: it is being sent, or nobody here can
+#: tell who has it. `gone`: it was destroyed here after a tombstone. `unclear`: ask again.
+CopyState = Literal["running", "stopped", "ready", "leaving", "moved", "lost", "gone", "unclear"]
 #: transient: retried with back-off. permanent: not before a new generation. capacity: the agent's
 #: own books say no; retried when room appears.
 FailureClass = Literal["transient", "permanent", "capacity"]
@@ -215,6 +219,22 @@ class HeldVM(Struct, omit_defaults=True):
     name: str = ""
     seen: Seen = "running"
     reason: str = "not on the list"
+    generation: Count = 0  # the newest that was acted upon
+
+
+class LedgerPoint(Struct, frozen=True):
+    """How far a ledger had come: an event's sequence, and the transaction that made it."""
+
+    seq: Count
+    tx: str
+
+
+class CopyInfo(Struct):
+    """What a host has of one VM, or remembers of it, whoever's order it was."""
+
+    id: str
+    generation: Count
+    is_: CopyState = msgspec.field(name="is")
 
 
 # Agent to control plane
@@ -232,6 +252,7 @@ class Hello(Struct, tag="hello", omit_defaults=True):
     vms: list[SeenVM] = []
     held: list[HeldVM] = []
     guard_stop_s: Seconds | None = None  # a fence guard runs and needs at most so long to stop VMs
+    heard: LedgerPoint | None = None  # the newest point of a ledger that it was told
 
 
 class Heartbeat(Struct, tag="heartbeat", omit_defaults=True):
@@ -279,7 +300,14 @@ class Told(Struct, tag="told", omit_defaults=True):
     message: str = ""
 
 
-FromAgent = Hello | Heartbeat | Report | Samples | Told
+class Present(Struct, tag="present"):
+    """The answer to a roll call: every copy here and every record, as of the list with `digest`."""
+
+    digest: str
+    copies: list[CopyInfo]
+
+
+FromAgent = Hello | Heartbeat | Report | Samples | Told | Present
 
 
 # Control plane to agent
@@ -295,11 +323,17 @@ class Welcome(Struct, tag="welcome"):
 
 
 class Desired(Struct, tag="desired", omit_defaults=True):
-    """The whole list."""
+    """The whole list.
+
+    Unless it `confirms`, VMs with `restart: elsewhere` must not start by it after a gap in the
+    lease: the control plane does not know yet whether its ledger is the newest.
+    """
 
     digest: str
     vms: list[DesiredVM] = []
     tombstones: list[Tombstone] = []
+    point: LedgerPoint | None = None
+    confirms: bool = True
 
 
 class Delta(Struct, tag="delta", omit_defaults=True):
@@ -315,12 +349,14 @@ class Delta(Struct, tag="delta", omit_defaults=True):
     tombstones: list[Tombstone] = []
     dropped: list[str] = []
     buried: list[str] = []
+    point: LedgerPoint | None = None
 
 
-class Renewed(Struct, tag="renewed"):
+class Renewed(Struct, tag="renewed", omit_defaults=True):
     """The lease is renewed as of when heartbeat `number` was sent; it is in the ledger."""
 
     number: int
+    point: LedgerPoint | None = None
 
 
 class Refused(Struct, tag="refused", omit_defaults=True):
@@ -344,7 +380,11 @@ class Ask(Struct, tag="ask", omit_defaults=True):
     limit: int = 65536
 
 
-ToAgent = Welcome | Desired | Delta | Renewed | Refused | Ask
+class RollCall(Struct, tag="roll_call"):
+    """An old ledger was restored: say what you have, by `present`."""
+
+
+ToAgent = Welcome | Desired | Delta | Renewed | Refused | Ask | RollCall
 
 _NUL, _REPLACEMENT = rb"\u0000", rb"\ufffd"
 _encoder = msgspec.json.Encoder()

@@ -18,6 +18,8 @@ from roost.control.sessions import Session
 from roost.wire.agentlink import (
     PROTOCOL,
     AmountInfo,
+    CopyInfo,
+    CopyState,
     Delta,
     Desired,
     DesiredVM,
@@ -25,9 +27,12 @@ from roost.wire.agentlink import (
     HeldVM,
     Hello,
     Inventory,
+    LedgerPoint,
+    Present,
     Refused,
     Renewed,
     Report,
+    RollCall,
     Seen,
     SeenVM,
     ToAgent,
@@ -46,6 +51,12 @@ def inventory(cpu: int = 4, memory: int = 8, disk: int = 100, **rest: object) ->
     return Inventory(
         AmountInfo(cpu * 1000), AmountInfo(memory * GIB), AmountInfo(disk * GIB), **rest
     )
+
+
+#: What copies that do not run are called in a roll call.
+_IS: dict[str, CopyState] = {
+    "stopped": "stopped", "ready": "ready", "moved": "moved", "lost": "lost",
+}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -121,6 +132,8 @@ class ModelAgent:
     asked: bool = False
     reported: dict[str, SeenVM] = field(default_factory=dict)
     reported_held: list[HeldVM] | None = None
+    point: LedgerPoint | None = None  # the newest of a ledger that it heard of
+    anew: bool = True  # none of this connection was heard yet
 
     # The connection
 
@@ -130,13 +143,13 @@ class ModelAgent:
         self.link = ModelLink(self)
         who = Principal(f"agent/{self.name}", "agent", None, self.name)
         self.session = plane.agents.connect(self.link, who)
-        self.refusal = None
+        self.refusal, self.anew = None, True
         self.outbox.append(encode(self.hello()))
 
     def hello(self) -> Hello:
         return Hello(
             PROTOCOL, self.name, self.instance, "1", self.inventory, self.digest,
-            list(self.sightings().values()), self.held(), self.guard_stop_s,
+            list(self.sightings().values()), self.held(), self.guard_stop_s, self.point,
         )  # fmt: skip
 
     def disconnect(self) -> None:
@@ -202,11 +215,17 @@ class ModelAgent:
                 self.vms = {vm.id: vm for vm in message.vms}
                 self.tombstones = {grave.id: grave for grave in message.tombstones}
                 self.digest = message.digest
-                if self.asked and self.leased:
+                self._hear(message.point)
+                if not message.confirms:
+                    self.asked = False
+                elif self.asked and self.leased:
                     self.asked, self.confirmed = False, True
             case Delta():
                 self._take_delta(message)
+            case RollCall():
+                self.outbox.append(encode(Present(self.digest, self.present())))
             case Renewed():
+                self._hear(message.point)
                 self.leased_until = max(
                     self.leased_until, self.sent_at[message.number] + self.lease_s
                 )
@@ -233,6 +252,25 @@ class ModelAgent:
         whole = Desired(delta.digest, list(vms.values()), list(tombstones.values()))
         if list_digest(whole) == delta.digest:
             self.vms, self.tombstones, self.digest = vms, tombstones, delta.digest
+            self._hear(delta.point)
+
+    def _hear(self, point: LedgerPoint | None) -> None:
+        if point is not None and (self.anew or self.point is None or point.seq > self.point.seq):
+            self.point, self.anew = point, False
+
+    def present(self) -> list[CopyInfo]:
+        """Return what a roll call is told."""
+        found = []
+        for vm_id in sorted(self.copies.keys() | self.done.keys()):
+            copy, done = self.copies.get(vm_id), self.done.get(vm_id, 0)
+            if copy is None:
+                found.append(CopyInfo(vm_id, done, "gone" if vm_id in self.gone else "stopped"))
+                continue
+            state: CopyState = "running" if copy.runs else _IS.get(copy.state, "unclear")
+            if copy.state == "paused":
+                state = "running"
+            found.append(CopyInfo(vm_id, max(done, copy.generation), state))
+        return found
 
     # Acting
 
@@ -418,7 +456,12 @@ class ModelAgent:
     def held(self) -> list[HeldVM]:
         listed = self.vms.keys() | self.tombstones.keys()
         return [
-            HeldVM(vm_id, copy.order.name, "failed" if copy.state == "lost" else copy.state)
+            HeldVM(
+                vm_id,
+                copy.order.name,
+                "failed" if copy.state == "lost" else copy.state,
+                generation=max(self.done.get(vm_id, 0), copy.generation),
+            )
             for vm_id, copy in sorted(self.copies.items())
             if vm_id not in listed
         ]

@@ -297,6 +297,7 @@ class Rig:
                     agent.heartbeat()
                     self.step(agent)
             await self.hear()
+            await self.plane.look_back()
             await self.plane.keep()
             await self.hear()
             self.one_copy()
@@ -321,7 +322,7 @@ class Rig:
         assert told == [], told
         await self.plane.follower.catch_up()
         check_fleet(self.plane.roster.fleet, over_capacity=self.shrunk)
-        fresh, lists = Roster("first_fit"), Dispatch(Roster("first_fit"))
+        fresh, lists = Roster("first_fit"), Dispatch(Roster("first_fit"), self.plane.lineage)
 
         def load(connection: Connection) -> int:
             lists.load(connection)

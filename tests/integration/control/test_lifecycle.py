@@ -285,17 +285,6 @@ def test_nothing_is_lost_when_the_plane_restarts_at_any_point(database_url: str)
     run(database_url, test)
 
 
-def test_a_host_ahead_of_a_restored_ledger_is_obeyed_again(database_url: str) -> None:
-    async def test(rig: Rig) -> None:
-        await rig.host("h1")
-        made = await rig.running("web")
-        await rig.report("h1", SeenVM(made.id, 9, "running"))
-        assert (await rig.get("web")).generation == 10
-        await rig.check()
-
-    run(database_url, test)
-
-
 def test_what_the_guest_is_told_reaches_its_host_and_nobody_else(database_url: str) -> None:
     async def test(rig: Rig) -> None:
         a = await rig.host("a")

@@ -138,10 +138,10 @@ def test_a_lease_is_renewed_as_of_the_heartbeat_that_is_in_the_ledger(database_u
         await rig.plane.flush()
         rig.store.write = write  # type: ignore[method-assign]
         agent.listen()
-        assert agent.said(Renewed)[-1] == Renewed(agent.number - 1)
+        assert agent.said(Renewed)[-1].number == agent.number - 1
         await rig.plane.flush()
         agent.listen()
-        assert agent.said(Renewed)[-1] == Renewed(agent.number)
+        assert agent.said(Renewed)[-1].number == agent.number
 
     run(database_url, test)
 
@@ -388,7 +388,7 @@ def test_either_the_renewal_or_the_fence_is_first(database_url: str, first: str)
             with pytest.raises(Conflict, match="heard of since"):
                 await rig.store.write(fence_it)
             agent.listen()
-            assert agent.said(Renewed)[-1] == Renewed(agent.number)
+            assert agent.said(Renewed)[-1].number == agent.number
         else:
             await rig.store.write(fence_it)
             await rig.plane.flush()

@@ -12,7 +12,7 @@ from roost.wire.agentlink import (
     Seen,
     SeenVM,
 )
-from roost.wire.bodies import MigrateVM, ResizeVM
+from roost.wire.bodies import ConstraintsBody, MigrateVM, ResizeVM
 from tests.integration.control.agentmodel import GIB
 from tests.integration.control.rig import OPERATOR, TIMERS, Rig, run
 
@@ -443,5 +443,23 @@ def test_a_source_that_does_not_run_it_is_not_believed_to_have_it(
         await rig.settle()
         assert await rig.state("web") == ("running", "b")
         await rig.converged()
+
+    run(database_url, test)
+
+
+def test_a_vm_is_not_sent_to_a_host_that_its_own_constraint_does_not_name(
+    database_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        for name in "abc":
+            await rig.host(name)
+        made = await rig.running("web", constraints=ConstraintsBody(hosts=["a", "b"]))
+        other = "b" if made.host == "a" else "a"
+        with pytest.raises(NoFit):
+            await rig.migrate("web", "c")
+        assert await rig.claims() == {"web:run": made.host}
+        await rig.migrate("web", other)
+        await rig.settle()
+        assert await rig.state("web") == ("running", other)
 
     run(database_url, test)

@@ -340,3 +340,36 @@ def test_records_of_destroyed_vms_are_kept_only_so_many(monkeypatch) -> None:
         assert Record("vm-5", generation=1, gone=True) in host.store.records()
 
     on(Host, story)
+
+
+def test_a_vm_is_destroyed_only_when_an_old_list_cannot_bring_it_back() -> None:
+    class FullDisk(MemoryStore):
+        full = False
+
+        async def save_record(self, record: Record) -> None:
+            if self.full:
+                raise OSError(28, "No space left on device")
+            await super().save_record(record)
+
+    def full_disk() -> Host:
+        host = Host()
+        host.store = FullDisk()
+        host.reborn()
+        return host
+
+    async def story(host: Host) -> None:
+        await host.start()
+        await host.order(vm("vm-1"))
+        await host.store.save_desired(listing(vm("vm-1")))  # the last list that is kept
+        host.store.full = True
+        await host.order(Tombstone("vm-1", 2))
+        assert host.seen() == "running"  # were it gone, a restart would bring it back
+        host.store.full = False
+        await host.clock.pass_by(30.0)
+        assert host.seen() == "absent"
+        host.reborn()
+        await host.start()
+        await host.clock.pass_by(10.0)
+        assert host.vms.vms == {}
+
+    on(full_disk, story)

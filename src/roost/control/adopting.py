@@ -1,0 +1,205 @@
+"""Where a VM was found becomes its home in the ledger: claim, row and tombstones in one event.
+
+What is found may not have room by the books, because others were promised it since the copy: then
+the VM stays in doubt. A host that has an older copy, or the remains of a move, destroys it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+
+from roost.base.errors import InvariantBroken
+from roost.control.burying import order_grave
+from roost.control.charging import advance_groups, charge, claims_of, counters_in, release
+from roost.control.roster import asked_of
+from roost.ledger.rows import Changes, ClaimRow, VMRow
+from roost.ledger.tables import AMOUNTS, host_amounts, host_counters, hosts, tombstones, vms
+from roost.ledger.transaction import Tx, row_json
+
+#: Added to the newest generation that was seen: nothing of the lost time may look like an order.
+JUMP = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What one host has, or remembers, of a VM."""
+
+    host: int
+    generation: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Where a VM is. `boots`: what is there cannot go on. `gone`: nobody has it any more."""
+
+    host: int | None
+    boots: bool = False
+    gone: bool = False
+
+
+def bring_home(tx: Tx, vm: VMRow, finding: Finding, found: Sequence[Copy]) -> bool:
+    """Let the ledger follow what was found; False when the host has no room for the claim."""
+    changes: Changes = {"claims": {}}
+    home, known = finding.host, claims_of(tx, vm.id)
+    graves = _elsewhere(vm, home, found)
+    spared = {copy.host for copy in found if copy.state == "stopped"} - set(graves) | {home}
+    # Room that was kept for it under another name; a hold elsewhere waits for its tombstone.
+    kept = [
+        claim
+        for kind, claim in known.items()
+        if kind == "migrate_in" or (kind == "hold" and claim.host in spared)
+    ]
+    claim = None
+    if home != vm.host:
+        kept += [known["run"]] if "run" in known else []
+        claim = None if home is None else _claim_at(vm, home, known.get("run"))
+        if home is not None and (claim is None or not _fits(tx, claim, kept)):
+            return _let_go(tx, vm, home, graves, kept)
+    for each in kept:
+        release(tx, each)
+        changes["claims"][each.id] = None
+    if claim is not None:
+        if not charge(tx, claim, None):
+            raise InvariantBroken(f"host {home} had room for {claim.id} a moment ago")
+        changes["claims"][claim.id] = claim
+    _unbury(tx, vm, spared, changes)
+    row = _settled_row(tx, vm, finding, found)
+    for host in graves:
+        order_grave(tx, row, host, changes)
+    if row.desired == "absent" and home is not None:
+        order_grave(tx, row, home, changes)
+    advance_groups(tx, vm.id, changes)
+    changes["vms"] = {vm.id: row}
+    kind, note = _words(vm, finding)
+    tx.event(kind, f"vm/{vm.id}", changes, project=vm.project, note=note)
+    return True
+
+
+def _words(vm: VMRow, finding: Finding) -> tuple[str, str]:
+    if finding.gone:
+        return "vm.vanished", "a host has destroyed it since the copy that was restored"
+    if finding.host != vm.host:
+        return "vm.adopted", "found on this host after an old ledger was restored"
+    return "vm.found", "where it is is known again"
+
+
+def _settled_row(tx: Tx, vm: VMRow, finding: Finding, found: Sequence[Copy]) -> VMRow:
+    generation = max([vm.generation, *(copy.generation for copy in found)]) + JUMP
+    values: dict[str, Any] = {"target": None, "phase": "", "move": None, "problem": None}
+    if finding.host != vm.host:
+        values |= {"host": finding.host, "pending": None}
+        values |= {"observed": "", "observed_generation": 0}
+    if finding.boots:
+        values["restarts"] = vm.restarts + 1
+    if finding.gone and vm.desired != "absent":
+        values["desired"] = "stopped"
+        values["pending"] = None
+    row = tx.update(vms, vms.c.id == vm.id, generation=generation, **values)
+    assert row is not None
+    return VMRow(**row)
+
+
+def _elsewhere(vm: VMRow, home: int | None, found: Sequence[Copy]) -> list[int]:
+    """Return the hosts that destroy what they have: they had it before its home.
+
+    What is newer than the copy that counts is left alone, and held: somebody may want to look.
+    """
+    here = max((copy.generation for copy in found if copy.host == home), default=vm.generation)
+    older = {
+        copy.host
+        for copy in found
+        if copy.state in ("moved", "lost", "ready")  # remains of a move: the VM is not there
+        or (copy.state == "stopped" and copy.generation <= here)
+    }
+    answered = {copy.host for copy in found}
+    before = {host for host in (vm.host, vm.target) if host is not None and host not in answered}
+    return sorted((older | before) - {home})
+
+
+def _claim_at(vm: VMRow, host: int, run: ClaimRow | None) -> ClaimRow | None:
+    """Return the claim of a VM on another host; None when nobody knows which devices it has."""
+    demand = asked_of(vm).demand
+    if demand.gpu or demand.numa != "any" or (run is not None and (run.devices or run.cells)):
+        return None
+    counters = {f"x:{name}": int(amount) for name, amount in demand.extended.items() if amount}
+    return ClaimRow(
+        id=f"{vm.id}:run",
+        vm=vm.id,
+        host=host,
+        kind="run",
+        cpu_milli=vm.cpu_milli,
+        memory_bytes=vm.memory_bytes,
+        disk_bytes=vm.disk_bytes,
+        counters=row_json(counters) if counters else "",
+        devices=0,
+        cells=0,
+    )
+
+
+def _fits(tx: Tx, claim: ClaimRow, kept: Sequence[ClaimRow]) -> bool:
+    """Say whether a host can promise a claim once what is kept there for it is given back."""
+    query = select(host_amounts).where(host_amounts.c.host == claim.host).with_for_update()
+    amounts = tx.row(query)
+    if amounts is None:
+        return False
+    here = [each for each in kept if each.host == claim.host]
+    for name in AMOUNTS:
+        more = getattr(claim, name) - sum(getattr(each, name) for each in here)
+        if amounts[f"{name}_committed"] + more > amounts[f"{name}_capacity"]:
+            return False
+    if amounts["vms_committed"] + 1 - len(here) > amounts["vms_capacity"]:
+        return False
+    for counter, amount in counters_in(claim).items():
+        given = sum(counters_in(each).get(counter, 0) for each in here)
+        where = (host_counters.c.host == claim.host, host_counters.c.counter == counter)
+        row = tx.row(select(host_counters).where(*where).with_for_update())
+        if row is None or row["committed"] + amount - given > row["capacity"]:
+            return False
+    return True
+
+
+def _unbury(tx: Tx, vm: VMRow, spared: set[int | None], changes: Changes) -> None:
+    """Take back orders to destroy what counts now, or is newer than that."""
+    for row in tx.rows(select(tombstones).where(tombstones.c.vm == vm.id)):
+        if row["host"] in spared:
+            tx.delete(tombstones, tombstones.c.vm == vm.id, tombstones.c.host == row["host"])
+            changes.setdefault("tombstones", {})[f"{vm.id}|{row['host']}"] = None
+
+
+def _let_go(tx: Tx, vm: VMRow, home: int, graves: Sequence[int], kept: Sequence[ClaimRow]) -> bool:
+    """A VM is where it has no room by the books: it stays in doubt, and keeps none elsewhere.
+
+    So two VMs that have changed places do not wait for each other.
+    """
+    name = tx.connection.execute(select(hosts.c.name).where(hosts.c.number == home)).scalar()
+    problem = row_json(
+        {"code": "not_adopted", "message": f"host {name} has it, and no room for it by the books"}
+    )
+    if vm.host is None and vm.problem == problem:
+        return False
+    changes: Changes = {"claims": {}}
+    for claim in kept:
+        if claim.kind != "hold":
+            release(tx, claim)
+            changes["claims"][claim.id] = None
+    values: dict[str, Any] = {
+        "host": None,
+        "target": None,
+        "phase": "",
+        "move": None,
+        "problem": problem,
+    }
+    values |= {"observed": "", "observed_generation": 0}
+    found_row = tx.update(vms, vms.c.id == vm.id, generation=vms.c.generation + 1, **values)
+    assert found_row is not None
+    row = VMRow(**found_row)
+    for host in graves:
+        order_grave(tx, row, host, changes)
+    advance_groups(tx, vm.id, changes)
+    changes["vms"] = {vm.id: row}
+    note = f"host {name} has it, and no room for it"
+    tx.event("vm.not_adopted", f"vm/{vm.id}", changes, project=vm.project, note=note)
+    return False

@@ -1,0 +1,298 @@
+"""An old copy of the ledger is put back: nothing runs twice, and what hosts say counts."""
+
+import pytest
+from sqlalchemy import Connection, delete, insert, select
+
+from roost.base.errors import LedgerUnsettled
+from roost.control.adopting import JUMP
+from roost.ledger.tables import doubts, metadata, roll_call
+from roost.ledger.transaction import Tx
+from roost.wire.agentlink import SeenVM
+from roost.wire.bodies import ConfirmDead
+from tests.integration.control.rig import ADMIN, OPERATOR, TIMERS, Rig, run
+
+GUARD_STOP_S = 4.0
+#: Long enough for every lease to end.
+LONG_S = TIMERS.lease_s * TIMERS.fence_margin + 3 * GUARD_STOP_S
+
+Copy = dict[str, list[dict[str, object]]]
+
+
+async def copy(rig: Rig) -> Copy:
+    """Return everything that the database holds."""
+
+    def ask(connection: Connection) -> Copy:
+        tables = metadata.sorted_tables
+        return {t.name: [dict(r) for r in connection.execute(select(t)).mappings()] for t in tables}
+
+    return await rig.store.read(ask)
+
+
+async def put_back(rig: Rig, old: Copy) -> None:
+    """Stop the plane, put an old copy in the database's place, and start another plane."""
+
+    def change(tx: Tx) -> None:
+        for table in metadata.sorted_tables:
+            tx.connection.execute(delete(table))
+            if old[table.name]:
+                tx.connection.execute(insert(table), old[table.name])
+
+    for agent in rig.agents.values():
+        agent.disconnect()
+        # Where copies are is what the ledger has forgotten.
+        rig.excused |= {(vm_id, agent.name) for vm_id in agent.copies}
+    await rig.plane.stop()
+    await rig.store.write(change)
+    await rig.load()
+
+
+async def come_back(rig: Rig, *names: str) -> None:
+    """Let agents connect again, and talk until nothing changes."""
+    for name in names:
+        rig.agents[name].connect(rig.plane)
+    await rig.settle()
+
+
+async def in_doubt(rig: Rig) -> set[str]:
+    return {str(row["vm"]) for row in await rig.rows(select(doubts))}
+
+
+async def kinds(rig: Rig) -> list[str]:
+    return [event.kind for event in (await rig.plane.events.page(0, 1000, ADMIN)).events]
+
+
+def test_a_ledger_that_is_the_newest_is_believed_as_soon_as_every_host_was_heard(
+    database_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("a")
+        await rig.host("b")
+        await rig.running("web")
+        await rig.restart()
+        assert not rig.plane.lineage.sure
+        with pytest.raises(LedgerUnsettled, match="not heard of every host"):
+            await rig.migrate("web", "b")
+        await come_back(rig, "a")
+        await rig.plane.look_back()
+        assert not rig.plane.lineage.sure
+        await come_back(rig, "b")
+        await rig.plane.look_back()
+        assert rig.plane.lineage.sure
+        assert "ledger.restored" not in await kinds(rig)
+        await rig.move("web", "b")
+
+    run(database_url, test)
+
+
+def test_a_host_that_never_comes_back_is_waited_for_no_longer_than_its_lease(
+    database_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("a")
+        await rig.host("b")
+        await rig.restart()
+        await come_back(rig, "a")
+        await rig.pass_by(LONG_S, silent=("b",))
+        assert rig.plane.lineage.sure
+
+    run(database_url, test)
+
+
+def test_a_vm_that_moved_since_the_copy_is_adopted_where_it_runs(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        a, b = await rig.host("a"), await rig.host("b")
+        made = await rig.running("web")
+        old = await copy(rig)
+        await rig.move("web", "b")
+        await put_back(rig, old)
+        assert await rig.state("web") == ("running", "a")
+        await come_back(rig, "a")
+        for _ in range(3):
+            with pytest.raises(LedgerUnsettled, match="not known yet where VM 'web' is"):
+                await rig.plane.vms.restart("web", None, OPERATOR)
+        assert await in_doubt(rig) == {made.id}
+        await come_back(rig, "b")
+        await rig.pass_by(4.0)
+        assert await rig.state("web") == ("running", "b")
+        assert await rig.claims() == {"web:run": "b"}
+        assert (await rig.get("web")).generation > JUMP
+        assert await in_doubt(rig) == set()
+        assert {"ledger.restored", "vm.adopted", "ledger.settled"} <= set(await kinds(rig))
+        await rig.plane.vms.stop("web", None, OPERATOR)
+        await rig.settle()
+        assert await rig.state("web") == ("stopped", "b")
+        assert not a.copies
+        assert not b.copies[made.id].runs
+
+    run(database_url, test)
+
+
+def test_the_old_home_of_a_recovered_vm_does_not_start_it_when_it_is_back_first(
+    database_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        a = await rig.host("a", guard=GUARD_STOP_S)
+        b = await rig.host("b", guard=GUARD_STOP_S)
+        made = await rig.running("web", restart="elsewhere")
+        old = await copy(rig)
+        a.disconnect()
+        await rig.pass_by(2 * LONG_S, silent=("a",))
+        assert await rig.state("web") == ("running", "b")
+        await put_back(rig, old)
+        await come_back(rig, "a")  # it has heard of nothing since the copy
+        for _ in range(6):
+            a.heartbeat()
+            await rig.settle()
+        assert not a.copies[made.id].runs
+        assert b.copies[made.id].runs
+        await come_back(rig, "b")
+        await rig.pass_by(LONG_S)
+        assert await rig.state("web") == ("running", "b")
+        assert made.id not in a.copies
+
+    run(database_url, test)
+
+
+def test_a_waiting_vm_that_was_placed_since_the_copy_is_not_placed_again(
+    database_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("a", cpu=1)
+        await rig.running("big")
+        made = await rig.create("web", on_no_fit="queue")
+        old = await copy(rig)
+        b = await rig.host("b", cpu=1)
+        await rig.settle(keep=True)
+        assert await rig.state("web") == ("running", "b")
+        await rig.pass_by(4.0)  # whoever lives hears how far the ledger has come
+        await put_back(rig, old)
+        c = await rig.host("c", cpu=1)
+        await come_back(rig, "a")
+        await rig.settle(keep=True)
+        assert made.id not in c.copies
+        await come_back(rig, "b")  # a host that the copy does not know
+        await rig.pass_by(LONG_S)
+        assert b.copies[made.id].runs
+        assert await rig.state("web") == ("running", "b")
+
+    run(database_url, test)
+
+
+def test_a_vm_deleted_since_the_copy_is_not_started_again(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        a = await rig.host("a")
+        made = await rig.running("web")
+        old = await copy(rig)
+        await rig.plane.vms.delete("web", None, OPERATOR)
+        await rig.settle()
+        await put_back(rig, old)
+        await come_back(rig, "a")
+        await rig.pass_by(LONG_S)
+        assert made.id not in a.copies
+        assert await rig.state("web") == ("stopped", None)
+        assert "vm.vanished" in await kinds(rig)
+        await rig.plane.vms.delete("web", None, OPERATOR)
+        assert await rig.row("web") is None
+
+    run(database_url, test)
+
+
+def test_a_vm_created_since_the_copy_runs_on_and_is_held(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        a = await rig.host("a")
+        await rig.running("old")
+        old = await copy(rig)
+        made = await rig.running("web")
+        await put_back(rig, old)
+        await come_back(rig, "a")
+        await rig.pass_by(LONG_S)
+        assert a.copies[made.id].runs
+        assert [vm.id for vm in a.held()] == [made.id]
+        assert await rig.state("old") == ("running", "a")
+        await rig.running("new", cpu=1)
+
+    run(database_url, test)
+
+
+def test_a_silent_host_keeps_what_lies_in_doubt_until_somebody_says_that_it_is_dead(
+    database_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("a")
+        await rig.host("b")
+        await rig.host("c")
+        made = await rig.running("web")
+        await rig.move("web", "b")
+        old = await copy(rig)
+        await rig.move("web", "c")
+        await put_back(rig, old)
+        await come_back(rig, "a", "b")
+        await rig.pass_by(2 * LONG_S, silent=("c",))
+        assert await in_doubt(rig) == {made.id}
+        notes = (await rig.plane.doctor()).notes
+        assert [n.check for n in notes] == ["restored"]
+        assert notes[0].message.endswith("have not answered: c")
+        assert rig.plane.readiness().detail.endswith("1 VMs are in doubt")
+        assert b"roost_vms_in_doubt 1.0" in rig.plane.metrics_text()
+        rig.agents["c"].copies.clear()  # it burns
+        await rig.plane.hosts.confirm_dead("c", ConfirmDead(reason="it is gone"), ADMIN)
+        await rig.pass_by(4.0, silent=("c",))
+        assert await in_doubt(rig) == set()
+        assert await rig.state("web") == ("stopped", None)
+
+    run(database_url, test)
+
+
+def test_a_fence_from_before_the_copy_is_no_proof_after_it(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        a = await rig.host("a", guard=GUARD_STOP_S)
+        await rig.host("b", guard=GUARD_STOP_S)
+        a.disconnect()
+        await rig.pass_by(2 * LONG_S, silent=("a",))
+        assert rig.plane.roster.entry("a").row.fenced == "lease"  # type: ignore[union-attr]
+        old = await copy(rig)
+        a.connect(rig.plane)
+        await rig.settle()
+        await rig.running("web")
+        await put_back(rig, old)
+        await come_back(rig, "b")
+        a.connect(rig.plane)
+        await rig.settle()
+        assert "host.fence_doubted" in await kinds(rig)
+        assert a.refusal is None
+
+    run(database_url, test)
+
+
+def test_a_report_ahead_of_the_ledger_puts_everything_in_doubt(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        a = await rig.host("a")
+        made = await rig.running("web")
+        a.copies[made.id].generation = a.done[made.id] = 9
+        await rig.report("a", SeenVM(made.id, 9, "running"))
+        assert await in_doubt(rig) == {made.id}
+        assert await rig.rows(select(roll_call)) == [{"host": rig.number("a"), "answered": False}]
+        await rig.pass_by(6.0)
+        assert (await rig.get("web")).generation == 9 + JUMP
+        assert await rig.state("web") == ("running", "a")
+
+    run(database_url, test)
+
+
+def test_an_answer_on_another_list_does_not_count(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        a = await rig.host("a")
+        made = await rig.running("web")
+        a.copies[made.id].generation = a.done[made.id] = 9
+        await rig.report("a", SeenVM(made.id, 9, "running"))
+        listed, a.digest = a.digest, "0" * 16
+        await rig.plane.look_back()
+        a.listen()
+        a.speak()
+        await rig.hear()
+        assert await rig.rows(select(roll_call)) == [{"host": rig.number("a"), "answered": False}]
+        a.digest = listed
+        await rig.pass_by(6.0)
+        assert await in_doubt(rig) == set()
+
+    run(database_url, test)
