@@ -101,6 +101,7 @@ class Session:
         self._anew = True  # no point of this server's ledger was heard yet
         self._heard_at = 0.0
         self._attempts = 0  # since the last welcome
+        self._conversations = 0
 
     async def run(self) -> NoReturn:
         """Connect, speak, and connect again when the link is lost."""
@@ -123,6 +124,7 @@ class Session:
         try:
             self._heard_at = self._clock.monotonic()
             self._asked = False
+            self._conversations += 1
             await self._send(link, await self._hello())
             async with asyncio.TaskGroup() as group:
                 waiting = group.create_task(self._watch_silence(_WELCOME_WITHIN_S))
@@ -155,6 +157,7 @@ class Session:
             held=keeper.held(),
             guard_stop_s=self._registering.guard_stop_s(),
             heard=keeper.heard,
+            conversation=self._conversations,
         )
 
     async def _beat(self, link: Link, welcome: Welcome) -> None:

@@ -17,6 +17,7 @@ from roost.ledger.rows import ClaimRow, HostRow, VMRow
 from roost.ledger.store import Store
 from roost.ledger.tables import (
     claims,
+    conversations,
     host_amounts,
     host_counters,
     host_liveness,
@@ -251,6 +252,7 @@ def _remove(tx: Tx, name: str) -> None:
         (host_amounts, host_amounts.c.host),
         (host_counters, host_counters.c.host),
         (host_liveness, host_liveness.c.host),
+        (conversations, conversations.c.host),
     ):
         tx.delete(table, column == host.number)
     known = tx.rows(select(tokens.c.id).where(tokens.c.kind == "agent", tokens.c.host == name))

@@ -23,6 +23,7 @@ from sqlalchemy import bindparam, select, update
 from roost.base.clock import Clock
 from roost.base.errors import Unavailable
 from roost.control.burying import bury, clear_tombstone, destroyed_since
+from roost.control.conversations import Conversation, newest
 from roost.control.handover import (
     SENT,
     abandon_move,
@@ -58,6 +59,13 @@ _WORTH_TOGETHER = 8
 class _Sighting:
     host: int
     seen: SeenVM
+    said_in: Conversation
+
+
+@dataclass(slots=True)
+class _Held:
+    text: str
+    said_in: Conversation
 
 
 class Intake:
@@ -66,15 +74,17 @@ class Intake:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
         self._sightings: list[_Sighting] = []
-        self._held: dict[int, str] = {}
+        self._held: dict[int, _Held] = {}
         self._samples: list[dict[str, Any]] = []
         self._arrived = asyncio.Event()
 
-    def report(self, host: int, seen: list[SeenVM], held: list[HeldVM] | None) -> None:
+    def report(
+        self, host: int, seen: list[SeenVM], held: list[HeldVM] | None, said_in: Conversation
+    ) -> None:
         """Take what a host's agent saw; it is written soon."""
-        self._sightings += [_Sighting(host, vm) for vm in seen]
+        self._sightings += [_Sighting(host, vm, said_in) for vm in seen]
         if held is not None:
-            self._held[host] = row_json(held)
+            self._held[host] = _Held(row_json(held), said_in)
         self._arrived.set()
 
     def sample(self, host: int, readings: list[SampleInfo]) -> None:
@@ -120,8 +130,7 @@ class Intake:
         except Unavailable:
             # Nothing is lost: it is written when the database is back. Of each VM the last word is
             # enough, so that what waits does not grow with the time that the database is away.
-            last = _latest(sightings + self._sightings)
-            self._sightings = [_Sighting(host, seen) for (host, _), seen in last.items()]
+            self._sightings = _latest(sightings + self._sightings)
             self._held = {**held, **self._held}
             self._samples = readings + self._samples
             del self._samples[:-100_000]
@@ -129,18 +138,19 @@ class Intake:
 
 
 def _write(
-    tx: Tx, sightings: list[_Sighting], held: dict[int, str], readings: list[dict[str, Any]]
+    tx: Tx, sightings: list[_Sighting], held: dict[int, _Held], readings: list[dict[str, Any]]
 ) -> None:
-    latest = _latest(sightings)
+    sightings, held = _without_old_news(tx, sightings, held)
+    latest = {(each.host, each.seen.id): each.seen for each in _latest(sightings)}
     doubted = doubted_among(tx, [vm for _, vm in latest])
     latest = {key: seen for key, seen in latest.items() if key[1] not in doubted}
     for (host, _), seen in _take_plain(tx, latest).items():
         if not _take(tx, host, seen):
             break
-    for number, text in held.items():
+    for number, held_now in held.items():
         found = tx.find(hosts, number=number)
-        if found is not None and found["held"] != text:
-            row = tx.change(hosts, {"number": number}, held=text)
+        if found is not None and found["held"] != held_now.text:
+            row = tx.change(hosts, {"number": number}, held=held_now.text)
             tx.event(
                 "host.held", f"host/{found['name']}", {"hosts": {str(number): row}},
                 note="VMs that are on no list",
@@ -156,15 +166,35 @@ def _write(
             tx.connection.execute(samples.insert(), list(unique.values()))
 
 
-def _latest(sightings: list[_Sighting]) -> dict[tuple[int, str], SeenVM]:
+def _without_old_news(
+    tx: Tx, sightings: list[_Sighting], held: dict[int, _Held]
+) -> tuple[list[_Sighting], dict[int, _Held]]:
+    """Return what was said in the newest conversation of each host."""
+    heard: dict[int, dict[Conversation, None]] = {}
+    for each in sightings:
+        heard.setdefault(each.host, {})[each.said_in] = None
+    for host, held_now in held.items():
+        heard.setdefault(host, {})[held_now.said_in] = None
+    last = newest(tx, heard)
+    return (
+        [each for each in sightings if last.get(each.host) == each.said_in],
+        {host: each for host, each in held.items() if last.get(host) == each.said_in},
+    )
+
+
+def _latest(sightings: list[_Sighting]) -> list[_Sighting]:
     """Return the last word on each VM of each host, in the order of VMs for the locks' sake."""
-    found: dict[tuple[int, str], SeenVM] = {}
+    found: dict[tuple[str, int], _Sighting] = {}
     for sighting in sightings:
-        key = (sighting.host, sighting.seen.id)
+        key = (sighting.seen.id, sighting.host)
         before = found.get(key)
-        if before is None or sighting.seen.generation >= before.generation:
-            found[key] = sighting.seen
-    return dict(sorted(found.items(), key=lambda item: (item[0][1], item[0][0])))
+        if (
+            before is None
+            or before.said_in != sighting.said_in
+            or sighting.seen.generation >= before.seen.generation
+        ):
+            found[key] = sighting
+    return [found[key] for key in sorted(found)]
 
 
 def _take_plain(tx: Tx, latest: dict[tuple[int, str], SeenVM]) -> dict[tuple[int, str], SeenVM]:

@@ -14,6 +14,7 @@ from roost.ledger.rows import Changes, HostRow
 from roost.ledger.statements import Plus
 from roost.ledger.tables import (
     UNLIMITED,
+    conversations,
     counters,
     host_amounts,
     host_counters,
@@ -118,6 +119,7 @@ def _enter(tx: Tx, hello: Hello, spec: HostSpec, inventory: str) -> HostRow:
     }
     tx.insert(host_amounts, amounts)
     tx.insert(host_liveness, {"host": number, "evidence": 1, "epoch": 0})
+    tx.insert(conversations, {"host": number, "instance": hello.instance, "number": 0})
     for counter, capacity in counter_capacities(spec).items():
         tx.insert(
             host_counters,

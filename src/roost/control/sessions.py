@@ -21,6 +21,7 @@ import msgspec
 from roost.base.clock import Clock
 from roost.base.errors import AgentUnavailable, Conflict, RoostError
 from roost.control.access import Principal
+from roost.control.conversations import Conversation
 from roost.control.dispatch import Dispatch
 from roost.control.follower import Follower
 from roost.control.intake import Intake
@@ -190,6 +191,7 @@ class Session:
         self.host = host
         self._number: int | None = None
         self._epoch = 0
+        self._conversation = Conversation("", 0)
         self._listing = False
         self._closed = False
         self.next_list_s = 0.0  # when its whole list is due again
@@ -215,7 +217,7 @@ class Session:
         elif self._number is None:
             self.send(Refused("invalid_request", "say hello first"))
         elif isinstance(message, Report):
-            self._agents.intake.report(self._number, message.vms, message.held)
+            self._agents.intake.report(self._number, message.vms, message.held, self._conversation)
             if message.refused_destroying:
                 log.warning(
                     "host %s refuses to destroy %d VMs at once",
@@ -289,11 +291,12 @@ class Session:
         if self._closed:
             return
         self._number, self._epoch = number, epoch
+        self._conversation = Conversation(hello.instance, hello.conversation)
         agents.lineage.let_in(number)
         agents.attach(self, number)
         timers = agents.timers
         self.send(Welcome(number, timers.heartbeat_s, timers.lease_s, timers.full_list_s))
-        agents.intake.report(number, hello.vms, None)
+        agents.intake.report(number, hello.vms, None, self._conversation)
         if hello.digest != agents.dispatch.digest(number):
             await self.send_list(number)
         if agents.lineage.restored:

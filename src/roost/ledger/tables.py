@@ -5,6 +5,7 @@
 | vms, claims, groups, members, projects, hosts, tombstones, fences, tokens | the truth | folded |
 | host_amounts, host_counters | capacity and the sums of claims | derived |
 | host_liveness | how often a host was heard of, and how often fenced | no |
+| conversations | which connection of a host's agent spoke last | no |
 | idempotency, decisions, samples | answers, reasons, readings; for a while | no |
 | leases, counters, events | who may act alone; sequences; what happened | no |
 | doubts, roll_call, copies | after an old copy was restored: what is not sure yet | no |
@@ -199,6 +200,13 @@ host_liveness = _table(
     _number("host", key=True),
     _number("evidence"),  # grows with every flush of heartbeats
     _number("epoch"),  # grows when the host is fenced; renewals quote it
+)
+
+conversations = _table(
+    "conversations",  # the connection of each host's agent that spoke last
+    _number("host", key=True),
+    _text("instance"),
+    _number("number"),
 )
 
 fences = _table(

@@ -253,6 +253,7 @@ class Hello(Struct, tag="hello", omit_defaults=True):
     held: list[HeldVM] = []
     guard_stop_s: Seconds | None = None  # a fence guard runs and needs at most so long to stop VMs
     heard: LedgerPoint | None = None  # the newest point of a ledger that it was told
+    conversation: Count = 0  # grows with every connection of this instance
 
 
 class Heartbeat(Struct, tag="heartbeat", omit_defaults=True):

@@ -134,6 +134,7 @@ class ModelAgent:
     reported_held: list[HeldVM] | None = None
     point: LedgerPoint | None = None  # the newest of a ledger that it heard of
     anew: bool = True  # none of this connection was heard yet
+    conversations: int = 0
 
     # The connection
 
@@ -144,12 +145,14 @@ class ModelAgent:
         who = Principal(f"agent/{self.name}", "agent", None, self.name)
         self.session = plane.agents.connect(self.link, who)
         self.refusal, self.anew = None, True
+        self.conversations += 1
         self.outbox.append(encode(self.hello()))
 
     def hello(self) -> Hello:
         return Hello(
             PROTOCOL, self.name, self.instance, "1", self.inventory, self.digest,
             list(self.sightings().values()), self.held(), self.guard_stop_s, self.point,
+            self.conversations,
         )  # fmt: skip
 
     def disconnect(self) -> None:

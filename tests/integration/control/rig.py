@@ -23,6 +23,7 @@ from sqlalchemy import Connection, select
 from roost.base.clock import RealClock
 from roost.base.ids import IdSource
 from roost.control.access import Principal
+from roost.control.conversations import Conversation
 from roost.control.dispatch import Dispatch
 from roost.control.liveness import Timers
 from roost.control.plane import Plane, PlaneSettings
@@ -282,7 +283,10 @@ class Rig:
 
     async def report(self, host: str, *seen: SeenVM) -> None:
         """Let a report arrive that an agent sent some time ago."""
-        self.plane.intake.report(self.number(host), list(seen), None)
+        entry = self.plane.roster.entry(host)
+        assert entry is not None
+        said_in = Conversation(entry.row.instance, self.agents[host].conversations)
+        self.plane.intake.report(entry.number, list(seen), None, said_in)
         await self.plane.intake.flush()
         await self.plane.follower.catch_up()
 

@@ -1,4 +1,4 @@
-"""What is not sure after an old copy was restored: VMs, and what hosts say of them."""
+"""What is not sure after an old copy was restored; and which connection of a host spoke last."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -34,3 +34,12 @@ def upgrade() -> None:
         sqlite_with_rowid=False,
     )
     op.create_index("copies_host", "copies", ["host"], unique=False)
+    op.create_table(
+        "conversations",
+        sa.Column("host", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("instance", sa.Text(), nullable=False),
+        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.PrimaryKeyConstraint("host"),
+        sqlite_with_rowid=False,
+    )
+    op.execute("INSERT INTO conversations SELECT number, instance, 0 FROM hosts")

@@ -1,0 +1,53 @@
+"""Which connection of a host's agent spoke last: what comes by an older one is old news.
+
+Reports keep their order within a connection, not between two of them: one may wait in a process
+that is stopped, or cannot reach the database, while the agent goes on at another. So agents number
+their connections, and the newest of each host is in the ledger. It is written together with the
+first report of a connection, which holds everything: nothing that an older one said is missed.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from sqlalchemy import bindparam, select
+
+from roost.ledger.tables import conversations, hosts
+from roost.ledger.transaction import Tx
+
+_KNOWN = (
+    select(conversations)
+    .where(conversations.c.host.in_(bindparam("numbers", expanding=True)))
+    .order_by(conversations.c.host)
+    .with_for_update()
+)
+
+
+class Conversation(NamedTuple):
+    """One connection of one life of an agent."""
+
+    instance: str
+    number: int
+
+
+def newest(tx: Tx, heard: Mapping[int, Iterable[Conversation]]) -> dict[int, Conversation]:
+    """Return the newest conversation of each host, after taking note of some; locks their rows."""
+    found: dict[int, Conversation] = {}
+    if not heard:
+        return found
+    for row in tx.rows(_KNOWN, numbers=sorted(heard)):
+        host = row["host"]
+        known = best = Conversation(row["instance"], row["number"])
+        for each in heard[host]:
+            if _is_newer(tx, host, each, best):
+                best = each
+        if best != known:
+            tx.change(conversations, {"host": host}, **best._asdict())
+        found[host] = best
+    return found
+
+
+def _is_newer(tx: Tx, host: int, one: Conversation, other: Conversation) -> bool:
+    if one.instance == other.instance:
+        return one.number > other.number
+    row = tx.find(hosts, number=host)
+    return row is not None and row["instance"] == one.instance
