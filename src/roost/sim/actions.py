@@ -5,7 +5,7 @@ client does. A fault that lasts ends by itself; `end_faults` ends them all.
 """
 
 import asyncio
-from collections.abc import Callable
+import re
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -15,47 +15,78 @@ import msgspec
 from roost.base.errors import RoostError, Unavailable
 from roost.control.access import Principal
 from roost.control.placing import find_host
-from roost.control.plane import Plane
+from roost.control.plane import Plane, PlaneSettings
 from roost.ledger.rows import VMRow
-from roost.model.flow import Placement
+from roost.model.flow import Placement, RejectionCode
+from roost.sim.clocks import NodeClock
 from roost.sim.database import Troubles
+from roost.sim.disasters import Disasters
 from roost.sim.history import Action
 from roost.sim.lives import Dead
-from roost.wire.bodies import ConfirmDead, CreateVM, DemandBody, GroupBody, MigrateVM, ResizeVM
+from roost.sim.mischief import Mischief
+from roost.sim.operators import ADMIN, Operators
+from roost.wire.bodies import (
+    ConfirmDead,
+    ConstraintsBody,
+    CreateVM,
+    CreateVMs,
+    DemandBody,
+    GroupBody,
+    MigrateVM,
+    ResizeVM,
+)
 
 if TYPE_CHECKING:
     from roost.sim.world import World
 
 _USER = Principal("user", "operator")
-_ADMIN = Principal("admin", "admin")
 _TRIES = 6
+_PATIENCE_MS = 1000 * PlaneSettings().patience_s
+#: Constraints that an action may name.
+_WHERE = ("zones", "racks", "hosts", "not_hosts")
 
 
-class Actor:
+class Actor(Mischief, Operators, Disasters):
     """Carries out actions."""
 
     def __init__(self, world: "World") -> None:
+        super().__init__()
         self._world = world
         self._keys = 0
         self._users: set[asyncio.Task[None]] = set()
 
     def do(self, action: Action) -> None:
         """Do one thing, or begin it."""
-        world, name = self._world, action.on
-        world.note("action", action.do, f"{name} {action.with_}")
+        world, name = self._world, self._who(action.on)
+        world.note("action", action.do, f"{name or 'nobody'} {action.with_}")
+        if name is None or self._is_missing(name):
+            return
         if method := getattr(self, f"_{action.do}", None):
             given = {"for_" if key == "for" else key: v for key, v in action.with_.items()}
             method(name, **given)
         else:
             self._ask(action.do, name, action.with_)
 
+    def _is_missing(self, name: str) -> bool:
+        """Say whether a machine is meant that this world does not have: it was made smaller."""
+        known = name in self._world.hosts or name in self._world.planes
+        return not known and re.fullmatch(r"(h|plane)[0-9]+", name) is not None
+
     # Users
 
-    def _ask(self, what: str, name: str, given: dict[str, Any]) -> None:
+    def _ask(self, what: str, name: str, given: dict[str, Any]) -> "asyncio.Task[None]":
         self._keys += 1
         task = asyncio.get_running_loop().create_task(self._repeat(what, name, given, self._keys))
         self._users.add(task)
-        task.add_done_callback(self._users.discard)
+        task.add_done_callback(self._is_answered)
+        if self._world.stillness is not None:
+            self._world.stillness.asks()
+        return task
+
+    def _is_answered(self, task: "asyncio.Task[None]") -> None:
+        self._users.discard(task)
+        if self._world.stillness is not None:
+            self._world.stillness.was_answered()
 
     async def _repeat(self, what: str, name: str, given: dict[str, Any], turn: int) -> None:
         world, key = self._world, f"key-{turn}"
@@ -82,30 +113,39 @@ class Actor:
         self, plane: Plane, what: str, name: str, given: dict[str, Any], key: str
     ) -> None:
         laws = self._world.laws
-        vms = plane.vms
+        vms, project = plane.vms, given.get("project")
         match what:
             case "create":
                 body = _body(name, given)
                 digest = sha256(msgspec.json.encode(body)).digest()
                 made = await plane.admit.create(body, _USER, key, digest)
                 self._world.check(partial(laws.was_accepted, name, made.vm.id))
+            case "create_many":
+                many = CreateVMs(vms=[_body(vm, given) for vm in given["vms"]])
+                digest = sha256(msgspec.json.encode(many)).digest()
+                answer = await plane.admit.create_many(many, _USER, key, digest)
+                for item in answer.batch.results:
+                    if item.id is not None:
+                        self._world.check(partial(laws.was_accepted, item.name, item.id))
             case "delete":
                 # Noted first: the answer may be lost although it was done.
-                found = await vms.get(name, None, _USER)
+                found = await vms.get(name, project, _USER)
                 laws.deleted.add(found.id)
                 await vms.delete(found.id, None, _USER)
             case "stop" | "start" | "restart" | "pause":
-                await getattr(vms, what)(name, None, _USER)
+                await getattr(vms, what)(name, project, _USER)
             case "resize":
-                await vms.resize(name, None, ResizeVM(cpu=given["cpu"]), _USER)
+                await vms.resize(name, project, ResizeVM(cpu=given["cpu"]), _USER)
             case "migrate":
-                await vms.migrate(name, None, MigrateVM(host=given.get("host")), _USER)
+                await vms.migrate(name, project, MigrateVM(host=given.get("host")), _USER)
             case "cancel":
-                await vms.cancel_migration(name, None, _USER)
+                await vms.cancel_migration(name, project, _USER)
             case "cordon" | "uncordon" | "drain":
                 await getattr(plane.hosts, what)(name, _USER)
             case "confirm_dead_host":
-                await plane.hosts.confirm_dead(name, ConfirmDead(reason="it is off"), _ADMIN)
+                await plane.hosts.confirm_dead(name, ConfirmDead(reason="it is off"), ADMIN)
+            case "quota":
+                await self.set_quota(plane, name, given)
             case _:
                 raise AssertionError(f"nobody knows how to {what}")
 
@@ -128,38 +168,44 @@ class Actor:
     # Faults of hosts
 
     def _kill_agent(self, host: str, for_: float) -> None:
-        self._world.note("fault.kill_agent", host, "")
+        self._strike("kill_agent", host)
         self._world.hosts[host].kill_agent()
         self._later(for_, lambda: self._world.hosts[host].start())
 
     def _power_off(self, host: str, for_: float) -> None:
-        self._world.note("fault.power_off", host, "")
+        self._strike("power_off", host)
         self._world.hosts[host].power_off()
         self._later(for_, lambda: self._world.hosts[host].start())
 
     def _freeze_agent(self, host: str, for_: float) -> None:
         life = self._world.hosts[host].life
         if life is not None:
-            self._world.note("fault.freeze_agent", host, "")
+            self._strike("freeze_agent", host)
             life.freeze()
             self._later(for_, life.thaw)
 
     def _agent_dies_at(self, host: str, when: str, writes: int, for_: float) -> None:
-        self._world.hosts[host].die_at = (when, writes)
-        self._later(for_, lambda: self._world.hosts[host].start())
+        victim = self._world.hosts[host]
+        victim.die_at = (when, writes)
+
+        def end() -> None:
+            victim.die_at = None  # if it has not come to it yet
+            victim.start()
+
+        self._later(for_, end)
 
     def _crash_vm(self, name: str) -> None:
         for host, vm_id in self._copies(name):
-            self._world.note("fault.crash_vm", host, vm_id)
+            self._strike("crash_vm", host)
             self._world.hosts[host].crash_vm(vm_id)
 
     def _lose_incoming(self, name: str) -> None:
         for host, vm_id in self._copies(name):
-            self._world.note("fault.lose_incoming", host, vm_id)
+            self._strike("lose_incoming", host)
             self._world.hosts[host].lose_incoming(vm_id)
 
     def _clock_step(self, host: str, step_s: float) -> None:
-        self._world.note("fault.clock_step", host, f"{step_s}")
+        self._strike("clock_step", host)
         self._world.hosts[host].machine.offset_s += step_s
 
     def _copies(self, name: str) -> list[tuple[str, str]]:
@@ -173,27 +219,29 @@ class Actor:
     # Faults of the network
 
     def _cut(self, host: str, up: bool, down: bool, for_: float) -> None:
-        self._world.note("fault.cut", host, f"{up} {down}")
+        self._strike("cut", host)
         self._world.network.cut(host, up=up, down=down)
-        self._later(for_, lambda: self._world.network.heal(host))
+        self._later(for_, lambda: self._world.network.rejoin(host))
 
-    def _rough(self, host: str, chance: float, for_: float) -> None:
-        self._world.note("fault.rough", host, f"{chance}")
+    def _rough(
+        self, host: str, chance: float, for_: float, late_s: float = 1.0, loss: float = 0.5
+    ) -> None:
+        self._strike("rough", host)
         wire = self._world.network.wire(host)
-        wire.rough, wire.slow_s = chance, chance
-        self._later(for_, lambda: self._world.network.heal(host))
+        wire.rough, wire.late_s, wire.loss = chance, late_s, loss
+        self._later(for_, lambda: setattr(wire, "rough", 0.0))
 
     # Faults of planes and the database
 
     def _kill_plane(self, plane: str, for_: float) -> None:
-        self._world.note("fault.kill_plane", plane, "")
+        self._strike("kill_plane", plane)
         self._world.planes[plane].kill()
         self._later(for_, self._world.planes[plane].start)
 
     def _freeze_plane(self, plane: str, for_: float) -> None:
         sim = self._world.planes[plane]
         if sim.life is not None:
-            self._world.note("fault.freeze_plane", plane, "")
+            self._strike("freeze_plane", plane)
             sim.life.freeze()
             self._later(for_, sim.thaw)
 
@@ -201,7 +249,12 @@ class Actor:
         store = self._world.planes[plane].store
         if store is not None:
             setattr(store.troubles, f"die_{when}", commits)
-            self._later(for_, self._world.planes[plane].start)
+
+            def end() -> None:
+                setattr(store.troubles, f"die_{when}", None)  # if it has not come to it yet
+                self._world.planes[plane].start()
+
+            self._later(for_, end)
 
     def _database(self, plane: str, kind: str, commits: int) -> None:
         store = self._world.planes[plane].store
@@ -210,12 +263,12 @@ class Actor:
 
     # The end of faults
 
-    def _later(self, seconds: float, end: Callable[[], object]) -> None:
-        asyncio.get_running_loop().call_later(seconds, end)
-
     def end_faults(self) -> None:
         """Mend everything and start whoever is dead."""
         world = self._world
+        self.end_procedures()
+        self.clear_away()
+        world.database.power_fails_at = None
         for plane in world.planes.values():
             plane.thaw()
             plane.start()
@@ -223,6 +276,7 @@ class Actor:
                 plane.store.troubles = Troubles()
         for host in world.hosts.values():
             host.die_at = None
+            host.ailments.end()
             if host.life is not None:
                 host.life.thaw()
             world.network.heal(host.name)
@@ -231,25 +285,46 @@ class Actor:
 
     def who_waits_but_fits(self, rows: list[VMRow]) -> str:
         """Return who waits although there is room; empty when nobody does."""
-        ready = [p.plane for p in self._world.planes.values() if p.is_ready and p.plane]
-        if not ready:
+        ready = next((p for p in self._world.planes.values() if p.is_ready), None)
+        if ready is None:
             return "no plane is ready"
-        for vm in rows:
-            if vm.pending is not None and vm.desired != "stopped":
-                found = find_host(ready[0].roster, vm, explain=False)
-                if isinstance(found, Placement):
-                    return f"{vm.name} waits and would fit on {found.host}"
+        assert ready.plane is not None
+        assert ready.life is not None
+        now_ms = NodeClock(ready.machine, ready.life).wall_ms()
+        waiting = [vm for vm in rows if vm.pending is not None and vm.desired != "stopped"]
+        for vm in sorted(waiting, key=lambda vm: _urgency(vm, now_ms)):
+            found = find_host(ready.plane.roster, vm)
+            if isinstance(found, Placement):
+                return f"{vm.name} waits and would fit on {found.host}"
+            is_short = found is not None and found.code is RejectionCode.INSUFFICIENT_RESOURCES
+            if is_short and now_ms - vm.created_ms >= _PATIENCE_MS:
+                return ""  # room is left to add up for it, and nobody behind it gets any
         return ""
+
+
+def _urgency(vm: VMRow, now_ms: int) -> tuple[float, int, str]:
+    """Return what sorts those who wait as the queue does."""
+    return -(vm.priority + max(0, now_ms - vm.created_ms) / 60_000), vm.created_ms, vm.id
 
 
 def _body(name: str, given: dict[str, Any]) -> CreateVM:
     groups: list[str | GroupBody] = []
     if apart := given.get("apart"):
         groups.append(GroupBody(name=f"group-{apart}", rule="anti-affinity"))
+    if group := given.get("group"):
+        groups.append(GroupBody(**group))
+    where = {
+        name: given[name] for name in ("zones", "racks", "hosts", "not_hosts") if name in given
+    }
     return CreateVM(
         name=name,
-        demand=DemandBody(cpu=given.get("cpu", 1), memory="1GiB"),
+        demand=DemandBody(
+            cpu=given.get("cpu", 1), memory=given.get("memory", "1GiB"), disk=given.get("disk", 0)
+        ),
+        project=given.get("project", "default"),
+        constraints=ConstraintsBody(**where) if where else None,
         restart=given.get("restart", "here"),
         on_no_fit="queue" if given.get("queue") else "fail",
+        priority=given.get("priority", 0),
         groups=groups,
     )

@@ -3,11 +3,14 @@
 Every plane has its own `PlaneStore` on the one database, as processes have on PostgreSQL: its own
 commits come back as events at once, those of others ring a doorbell. What can go wrong is decided
 per commit: refused before anything happened (`refuse`), committed and the answer lost (`doubt`),
-a full disk (`full`), slowness, or the plane dying just before or just after.
+a full disk (`full`), slowness, or the plane dying just before or just after. The machine under the
+database may lose power in the middle of a commit: what was being written is then torn at any byte.
 """
 
 import asyncio
+import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 from typing import TypeVar
@@ -21,6 +24,7 @@ from roost.ledger.sqlite import SqliteStore
 from roost.ledger.store import DatabaseUnavailable, InDoubt, Listener
 from roost.ledger.transaction import Tx
 from roost.sim.clocks import Machine, NodeClock
+from roost.sim.faults import site_of
 from roost.sim.lives import Dead, Life
 
 T = TypeVar("T")
@@ -34,6 +38,7 @@ class Troubles:
         self.doubt = 0
         self.full = 0
         self.slow_s = 0.0
+        self.away = False  # this plane alone does not reach the database
         self.die_before: int | None = None  # at so many commits from now
         self.die_after: int | None = None
 
@@ -52,6 +57,8 @@ class Database:
         self.path = path
         self.stores: list[PlaneStore] = []
         self._committed = committed
+        self.power_lost: Callable[[list[Event]], None] = lambda events: None
+        self.power_fails_at: int | None = None  # at so many commits from now
         self._clock = NodeClock(Machine(), Life("database"))
         self._ids = IdSource(self._clock.wall_ms, Random(random.getrandbits(64)))
         self.open()
@@ -59,6 +66,33 @@ class Database:
     def open(self) -> None:
         """Open the file."""
         self.ledger = SqliteStore(self.path, self._clock, self._ids, inline=True, full=False)
+
+    def shut(self) -> None:
+        """Close the file."""
+        with suppress(StopIteration):  # in line it waits for nobody
+            self.ledger.close().send(None)
+
+    def copy_to(self, copy: Path) -> None:
+        """Make a consistent copy, as a person does while everything runs."""
+        with closing(sqlite3.connect(self.path)) as source, closing(sqlite3.connect(copy)) as to:
+            source.backup(to)
+
+    def put_back(self, copy: Path) -> None:
+        """Put a copy in the place of the database; nobody uses it meanwhile."""
+        self.shut()
+        Disk(copy.read_bytes(), b"").write(self.path)
+        self.open()
+
+    def lose_power(self, before: "Disk", events: list[Event]) -> None:
+        """Tear what was written since `before`, as if only a part of it had reached the disk."""
+        torn = before.torn(Disk.read(self.path), self.random)
+        for store in self.stores:
+            if store.life.alive:
+                store.kill()
+        self.shut()
+        torn.write(self.path)
+        self.open()
+        self.power_lost(events)
 
     def attach(self, life: Life, kill: Callable[[], None]) -> "PlaneStore":
         """Return the store of one life of a plane; `kill` ends that life."""
@@ -80,6 +114,51 @@ class Database:
                 loop.call_later(0.002 + self.random.random() * 0.01, store.ring)
 
 
+class Disk:
+    """The bytes of a database at a moment: its file, and what is written ahead of it."""
+
+    def __init__(self, whole: bytes, ahead: bytes) -> None:
+        self.whole, self.ahead = whole, ahead
+
+    @classmethod
+    def read(cls, path: Path) -> "Disk":
+        """Return what lies there."""
+        return cls(path.read_bytes(), _beside(path, "-wal").read_bytes())
+
+    def write(self, path: Path) -> None:
+        """Put it there; what the processes shared in memory is gone."""
+        path.write_bytes(self.whole)
+        _beside(path, "-wal").write_bytes(self.ahead)
+        _beside(path, "-shm").unlink(missing_ok=True)
+
+    def torn(self, after: "Disk", random: Random) -> "Disk":
+        """Return a disk between this one and a later one.
+
+        What is written ahead is on the disk before the file itself is touched, so once the file has
+        changed only the file can be torn.
+        """
+        if after.whole != self.whole:
+            return Disk(_torn(self.whole, after.whole, random, garbled=False), after.ahead)
+        garbled = random.random() < 0.3
+        return Disk(self.whole, _torn(self.ahead, after.ahead, random, garbled=garbled))
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def _torn(before: bytes, after: bytes, random: Random, *, garbled: bool) -> bytes:
+    """Return the beginning of what was written and the end of what was there."""
+    changed = (at for at in range(min(len(before), len(after))) if before[at] != after[at])
+    first = next(changed, min(len(before), len(after)))
+    cut = random.randint(first, len(after))
+    written = after[:cut]
+    if garbled:
+        spoilt = min(cut - first, random.randint(1, 512))
+        written = written[: cut - spoilt] + random.randbytes(spoilt)
+    return written + before[cut:]
+
+
 class PlaneStore:
     """Implements `Store` for one life of one plane."""
 
@@ -89,7 +168,7 @@ class PlaneStore:
         self.listener: Listener = lambda events: None
         self.doorbell: Callable[[], None] = lambda: None
         self.life, self.troubles = life, Troubles()
-        self._database, self._kill = database, kill
+        self._database, self.kill = database, kill
 
     def ring(self) -> None:
         """Hear that another process has committed."""
@@ -98,12 +177,13 @@ class PlaneStore:
 
     async def read(self, question: Callable[[Connection], T]) -> T:
         """Ask."""
-        await self._way()
+        await self._way("read")
         return await self._database.ledger.read(question)
 
     async def write(self, change: Callable[[Tx], T], actor: str = "roost") -> T:
         """Make one change."""
-        return await self._commit(lambda: self._database.ledger.write(change, actor))
+        site = f"commit:{site_of(change)}"
+        return await self._commit(lambda: self._database.ledger.write(change, actor), site)
 
     async def claim(
         self,
@@ -115,31 +195,39 @@ class PlaneStore:
     ) -> list[Outcome]:
         """Commit a batch of creates."""
         ledger = self._database.ledger
-        return await self._commit(lambda: ledger.claim(proposals, actors, snapshot, atomic=atomic))
+        return await self._commit(
+            lambda: ledger.claim(proposals, actors, snapshot, atomic=atomic), "commit:ledger.claim"
+        )
 
     async def close(self) -> None:
         """The database stays open for the others."""
 
-    async def _way(self) -> None:
+    async def _way(self, site: str) -> None:
         """Travel to the database."""
         random = self._database.random
         await asyncio.sleep(0.0005 + random.random() * (0.001 + self.troubles.slow_s))
         await self.life.gate()
+        if self.troubles.away:
+            if site != "read":
+                self._database.note("fault.db_away", self.life.name, site)
+            raise DatabaseUnavailable("the database does not answer: on purpose")
 
-    async def _commit(self, work: Callable[[], Awaitable[T]]) -> T:
-        await self._way()
+    async def _commit(self, work: Callable[[], Awaitable[T]], site: str) -> T:
+        await self._way(site)
+        self._database.note("at", self.life.name, site)
         troubles, note, name = self.troubles, self._database.note, self.life.name
         if _counts_down(troubles, "die_before"):
-            note("fault.die_before_commit", name, "")
-            self._kill()
+            note("fault.die_before_commit", name, site)
+            self.kill()
             raise Dead(name)
         if troubles.refuse or troubles.full:
             kind = "refuse" if troubles.refuse else "full"
             setattr(troubles, kind, getattr(troubles, kind) - 1)
-            note(f"fault.db_{kind}", name, "")
+            note(f"fault.db_{kind}", name, site)
             raise DatabaseUnavailable("the database did not take the change: on purpose")
         caught: list[Event] = []
-        ledger = self._database.ledger
+        database, ledger = self._database, self._database.ledger
+        before = Disk.read(database.path) if _counts_down(database, "power_fails_at") else None
         ledger.listener = caught.extend
         result: list[T] = []
         failed: Exception | None = None
@@ -147,26 +235,32 @@ class PlaneStore:
             result.append(await work())
         except Exception as error:  # noqa: BLE001 - given back below, after others were told
             failed = error
+        if before is not None:
+            note("fault.power_loss", name, site)
+            database.lose_power(before, caught)
+            raise Dead(name)
         if caught:
-            self._database.told(self, caught)
+            database.told(self, caught)
             if _counts_down(troubles, "die_after"):
-                note("fault.die_after_commit", name, "")
-                self._kill()
+                note("fault.die_after_commit", name, site)
+                self.kill()
                 raise Dead(name)
             if troubles.doubt:
                 troubles.doubt -= 1
-                note("fault.db_doubt", name, "")
+                note("fault.db_doubt", name, site)
                 self.doorbell()
                 raise InDoubt("the answer was lost: on purpose")
             self.listener(caught)
+        elif failed is None:
+            note("transaction", name, site)
         if failed is not None:
             raise failed
         return result[0]
 
 
-def _counts_down(troubles: Troubles, kind: str) -> bool:
-    left = getattr(troubles, kind)
+def _counts_down(what: Troubles | Database, kind: str) -> bool:
+    left = getattr(what, kind)
     if left is None:
         return False
-    setattr(troubles, kind, None if left == 0 else left - 1)
+    setattr(what, kind, None if left == 0 else left - 1)
     return bool(left == 0)

@@ -4,7 +4,7 @@ A history is complete: with it and the world's seed every run is the same. That 
 can be made shorter, action by action.
 """
 
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -23,6 +23,29 @@ class Action(Struct, frozen=True, omit_defaults=True):
         return f"{self.at:8.2f} s  {self.do} {self.on} {given}".rstrip()
 
 
+class Machines(Struct, frozen=True, omit_defaults=True):
+    """Some equal hosts: what each has, and how they stand in zones and racks."""
+
+    count: int
+    cpu: int = 16
+    memory_gib: int = 64
+    disk_gib: int = 1000
+    zones: tuple[str, ...] = ("z0",)
+    racks: int = 0  # in each zone; 0: nobody says where they stand
+    guard: bool = True  # a fence guard runs beside the agent
+
+
+class HostPlan(NamedTuple):
+    """One host of a world."""
+
+    cpu: int
+    memory_gib: int
+    disk_gib: int
+    zone: str
+    rack: str
+    guard: bool
+
+
 class History(Struct, omit_defaults=True):
     """The world and all that is done to it."""
 
@@ -33,7 +56,26 @@ class History(Struct, omit_defaults=True):
     cpu: int = 4
     memory_gib: int = 16
     calm_s: float = 0.0  # after the last action, faults end; then everything must converge
+    lazy: bool = False  # time stands still where nothing happens
+    rates: dict[str, float] = {}  # how fast the clocks of some hosts and planes run
+    timers: Literal["short", "production"] = "short"
+    length_s: float = 0.0  # how long it lasts at least, when the last action is earlier
+    machines: list[Machines] = []  # none: all have `cpu` and `memory_gib`, in `zones` zones
     actions: list[Action] = []
+
+    def host_plan(self, number: int) -> HostPlan:
+        """Return what a host has and where it stands."""
+        at = number
+        for some in self.machines:
+            if at < some.count:
+                zone = some.zones[at % len(some.zones)]
+                rack = f"{zone}-r{at // len(some.zones) % some.racks}" if some.racks else ""
+                return HostPlan(
+                    some.cpu, some.memory_gib, some.disk_gib, zone, rack, guard=some.guard
+                )
+            at -= some.count
+        zone = f"z{number % self.zones}"
+        return HostPlan(self.cpu, self.memory_gib, 1000, zone, "", guard=number % 4 != 3)
 
 
 def host_name(number: int) -> str:

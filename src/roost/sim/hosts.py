@@ -18,10 +18,12 @@ from roost.agent.drivers.vmfiles import Change, MemoryVMs
 from roost.agent.memoryguard import MemoryFences, MemoryGuard
 from roost.agent.store import MemoryStore, Record
 from roost.base.ids import IdSource
+from roost.sim.ailments import Ailments
 from roost.sim.clocks import Machine, NodeClock
+from roost.sim.faults import site_of
 from roost.sim.lives import Life
 from roost.sim.network import HostTransport, Network
-from roost.wire.agentlink import Desired
+from roost.wire.agentlink import Desired, LedgerPoint
 
 
 class WatchedVMs(MemoryVMs):
@@ -44,6 +46,11 @@ class WatchedVMs(MemoryVMs):
         self.vms[vm.id] = vm
         self._changed(vm.id, vm)
 
+    def drop(self, vm_id: str) -> None:
+        """Let somebody destroy one by hand, and tell."""
+        del self.vms[vm_id]
+        self._changed(vm_id, None)
+
 
 class LifeVMs:
     """The VMs as one life of the agent reaches them: not at all once it is dead."""
@@ -54,6 +61,7 @@ class LifeVMs:
     async def all(self) -> list[LocalVM]:
         """Return them all."""
         await self._life.gate()
+        self._host.ailments.look("look:all")
         return await self._vms.all()
 
     async def get(self, vm_id: str) -> LocalVM | None:
@@ -64,10 +72,12 @@ class LifeVMs:
     async def change(self, vm_id: str, change: Change) -> LocalVM | None:
         """Change one, and perhaps die before or after."""
         await self._life.gate()
-        self._host.may_die("before", "vm")
+        site = f"vm:{site_of(change).rpartition('.')[2]}"
+        self._host.may_die("before", site)
         self._life.check()
+        self._host.ailments.change(site)
         after = await self._vms.change(vm_id, change)
-        self._host.may_die("after", "vm")
+        self._host.may_die("after", site)
         self._life.check()
         return after
 
@@ -97,17 +107,20 @@ class LifeStore(MemoryStore):
     async def save_desired(self, desired: Desired) -> None:
         """Keep a list."""
         await self._life.gate()
-        self._host.may_die("before", "list")
+        self._host.may_die("before", "write:list")
         self._life.check()
+        self._host.ailments.write("write:list")
         await self._kept.save_desired(desired)
 
     async def save_record(self, record: Record) -> None:
         """Keep a record."""
         await self._life.gate()
-        self._host.may_die("before", "record")
+        site = "write:record of a grave" if record.gone else "write:record"
+        self._host.may_die("before", site)
         self._life.check()
+        self._host.ailments.write(site)
         await self._kept.save_record(record)
-        self._host.may_die("after", "record")
+        self._host.may_die("after", site)
         self._life.check()
 
     async def forget_record(self, vm_id: str) -> None:
@@ -122,7 +135,18 @@ class LifeStore(MemoryStore):
     def save_lease(self, deadline: float | None) -> None:
         """Keep the deadline."""
         self._life.check()
+        self._host.ailments.write("write:lease")
         self._kept.save_lease(deadline)
+
+    def heard(self) -> LedgerPoint | None:
+        """Return the newest point of a ledger."""
+        return self._kept.heard()
+
+    def save_heard(self, point: LedgerPoint | None) -> None:
+        """Keep a point of the ledger."""
+        self._life.check()
+        self._host.ailments.write("write:heard")
+        self._kept.save_heard(point)
 
 
 class SimHost:
@@ -137,6 +161,7 @@ class SimHost:
         *,
         servers: tuple[str, ...],
         zone: str,
+        rack: str = "",
         guard: bool,
         changed: Callable[[str, str, LocalVM | None], None],
         note: Callable[[str, str, str], None],
@@ -149,9 +174,11 @@ class SimHost:
         self.life: Life | None = None
         self.guard_life: Life | None = None
         self.agent: Agent | None = None
+        self.ailments = Ailments(name, note)
         self.die_at: tuple[str, int] | None = None  # before or after so many writes from now
         self._network, self._random, self._note = network, random, note
-        self._servers, self._zone, self._guarded = servers, zone, guard
+        self._servers, self._guarded = servers, guard
+        self.zone, self.rack = zone, rack
         self._lives = 0
 
     def start(self) -> None:
@@ -161,10 +188,11 @@ class SimHost:
         self._lives += 1
         guard = self._start_guard() if self._guarded else None
         life = self.life = Life(f"{self.name}.{self._lives}")
+        self._note("start", self.name, life.name)
         clock = NodeClock(self.machine, life)
         random = Random(self._random.getrandbits(64))
         agent = memory_agent(
-            AgentSettings(self.name, self._servers, zone=self._zone, sample_s=1e9),
+            AgentSettings(self.name, self._servers, zone=self.zone, rack=self.rack, sample_s=1e9),
             self.virtual,
             credential="credential",
             clock=clock,
@@ -191,6 +219,23 @@ class SimHost:
             life.spawn(self._guard.run())
         return self._guard
 
+    @property
+    def is_well(self) -> bool:
+        """Return whether its agent runs and speaks with a plane over a whole wire."""
+        agent, life = self.agent, self.life
+        if agent is None or life is None or life.frozen is not None:
+            return False
+        return agent.session.connected.is_set() and self._network.wire(self.name).is_whole
+
+    @property
+    def is_still(self) -> bool:
+        """Return whether nothing is under way here that time would bring on."""
+        if not self.is_well or self.agent is None:
+            return False
+        keeper, lease = self.agent.keeper, self.kept.lease()
+        has_lease = lease is not None and self.machine.monotonic() < lease
+        return has_lease and keeper.is_quiet() and not keeper.needs_confirming
+
     def kill_agent(self) -> None:
         """Kill -9 of the agent; VMs and guard go on."""
         if self.life is not None:
@@ -204,6 +249,8 @@ class SimHost:
             self.guard_life.end()
             self.guard_life = None
         self.kept.save_lease(None)
+        listed = self.kept.desired()  # what was not forced to the disk may be gone
+        self.kept.save_heard(listed.point if listed is not None else None)
         for vm_id, vm in list(self.vms.vms.items()):
             if vm.state in ("starting", "running", "paused"):
                 self.crash_vm(vm_id)
@@ -231,12 +278,20 @@ class SimHost:
             if self.agent is not None:
                 self.agent.keeper.look_at(vm_id)
 
-    def may_die(self, when: str, what: str) -> None:
+    def sends_to(self, vm_id: str) -> str:
+        """Return the host that it was told to send a VM to; empty when its list does not say."""
+        listed = self.kept.desired()
+        orders = listed.vms if listed is not None else []
+        return next((vm.peer for vm in orders if vm.id == vm_id and vm.part == "outgoing"), "")
+
+    def may_die(self, when: str, site: str) -> None:
         """Die here if it was so ordered; whoever called finds its life ended."""
+        if when == "before":
+            self._note("at", self.name, site)
         if self.die_at is None or self.die_at[0] != when:
             return
         left = self.die_at[1]
         self.die_at = None if left == 0 else (when, left - 1)
         if left == 0:
-            self._note(f"fault.die_{when}_write", self.name, what)
+            self._note(f"fault.die_{when}_write", self.name, site)
             self.kill_agent()

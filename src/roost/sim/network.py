@@ -30,7 +30,14 @@ class Wire:
         self.up = True  # from the host to the planes
         self.down = True
         self.rough = 0.0  # chance of mischief per message
+        self.loss = 0.5  # share of the mischief that loses a message; else it comes twice
+        self.late_s = 1.0  # how late a message may come that is overtaken
         self.slow_s = 0.0  # more delay
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether nothing ails it."""
+        return self.up and self.down and not self.rough and not self.slow_s
 
 
 class Network:
@@ -54,8 +61,13 @@ class Network:
     def heal(self, host: str) -> None:
         """Mend a host's wire; what waits is sent."""
         wire = self.wire(host)
-        wire.up = wire.down = True
         wire.rough = wire.slow_s = 0.0
+        self.rejoin(host)
+
+    def rejoin(self, host: str) -> None:
+        """End a cut; what waits is sent."""
+        wire = self.wire(host)
+        wire.up = wire.down = True
         for connection in list(self.connections):
             if connection.host == host:
                 connection.push()
@@ -102,6 +114,7 @@ class Connection:
         self._last = {"up": 0.0, "down": 0.0}
         self.open = True
         network.connections.append(self)
+        network.note("net.open", host, plane_life.name)
         who = Principal(f"agent/{host}", "agent", None, host)
         self._session: Session = plane.agents.connect(_PlaneEnd(self), who)
 
@@ -150,11 +163,12 @@ class Connection:
         times, late = 1, 0.0
         if wire.rough and any(kind in data[:40] for kind in _ROUGH):
             if random.random() < wire.rough:
-                times = random.choice((0, 2))
-                self._network.note("net.lost" if times == 0 else "net.twice", self.host, way)
+                times = 0 if random.random() < wire.loss else 2
+                kind = "net.lost" if times == 0 else "net.twice"
+                self._network.note(kind, self.host, f"message:{_kind(data)} {way}")
             if random.random() < wire.rough:
-                late = random.random()
-                self._network.note("net.late", self.host, way)
+                late = random.random() * wire.late_s
+                self._network.note("net.late", self.host, f"message:{_kind(data)} {way}")
         for _ in range(times):
             at = loop.time() + delay + late
             if not late:
@@ -167,7 +181,7 @@ class Connection:
         if self.plane_life.frozen is not None:
             self._up.append(data)
             return
-        self._network.note("net.up", self.host, "")
+        self._network.note("net.up", self.host, _kind(data))
         token = self.plane_life.enter()
         try:
             self._session.received(data)
@@ -176,7 +190,7 @@ class Connection:
 
     def _arrive_down(self, data: bytes) -> None:
         if self.open:
-            self._network.note("net.down", self.host, "")
+            self._network.note("net.down", self.host, _kind(data))
             self._inbox.put_nowait(data)
 
     def send_down(self, data: bytes) -> None:
@@ -191,6 +205,7 @@ class Connection:
             return
         self.open = False
         self._network.connections.remove(self)
+        self._network.note("net.gone", self.host, self.plane_life.name)
         self._inbox.put_nowait(None)
         if self.plane_life.alive:
             token = self.plane_life.enter()
@@ -214,3 +229,8 @@ class _PlaneEnd:
     def close(self, code: int, reason: str) -> None:
         """End the connection, after what was sent before has gone out."""
         asyncio.get_running_loop().call_later(0.003, self._connection.reset)
+
+
+def _kind(message: bytes) -> str:
+    """Return the type of a message, which is its first field."""
+    return message[9 : message.find(b'"', 9)].decode()

@@ -6,7 +6,7 @@ from random import Random
 from roost.base.ids import IdSource
 from roost.control.liveness import Timers
 from roost.control.plane import Plane, PlaneSettings
-from roost.sim.clocks import Machine, NodeClock
+from roost.sim.clocks import Frame, Machine, NodeClock
 from roost.sim.database import Database, PlaneStore
 from roost.sim.lives import Life
 from roost.sim.network import Network
@@ -22,10 +22,11 @@ class SimPlane:
         network: Network,
         random: Random,
         timers: Timers,
+        frame: Frame,
         note: Callable[[str, str, str], None],
     ) -> None:
         self.name = name
-        self.machine = Machine()
+        self.machine = Machine(frame)
         self.life: Life | None = None
         self.plane: Plane | None = None
         self.store: PlaneStore | None = None
@@ -39,6 +40,7 @@ class SimPlane:
             return
         self._lives += 1
         life = self.life = Life(f"{self.name}.{self._lives}")
+        self._note("start", self.name, life.name)
         clock = NodeClock(self.machine, life)
         self.store = self._database.attach(life, self.kill)
         ids = IdSource(clock.wall_ms, Random(self._random.getrandbits(64)))
@@ -63,6 +65,11 @@ class SimPlane:
             for connection in list(self._network.connections):
                 if connection.plane_life is self.life:
                     connection.push()
+
+    def renew_leases(self) -> None:
+        """Let it write down at once whom it has heard of, before its own turn."""
+        if self.life is not None and self.plane is not None:
+            self.life.spawn(self.plane.flush())
 
     @property
     def is_ready(self) -> bool:

@@ -1,22 +1,27 @@
-"""A process of a campaign: seeds come in by line, verdicts go out by line.
+"""A process of a campaign: tasks come in by line, verdicts go out by line, both as JSON.
 
-PYTHONHASHSEED=0 python -m roost.sim.worker ACTIONS SECONDS
+PYTHONHASHSEED=0 python -m roost.sim.worker
 """
 
 import sys
+from time import process_time
 
 import msgspec
 
-from roost.sim.draws import draw_history
+from roost.sim.campaign import Ran, Task
 from roost.sim.world import run_history
+
+_task = msgspec.json.Decoder(Task)
 
 
 def main() -> None:
-    """Run worlds until there are no more seeds."""
-    actions, seconds = int(sys.argv[1]), float(sys.argv[2])
+    """Run worlds until there are no more tasks."""
     for line in sys.stdin:
-        verdict = run_history(draw_history(int(line), actions=actions, seconds=seconds))
-        sys.stdout.write(msgspec.json.encode(verdict).decode() + "\n")
+        began = process_time()
+        task = _task.decode(line)
+        ran = Ran(task, run_history(task.history()), 0.0)
+        ran.cpu_s = process_time() - began
+        sys.stdout.write(msgspec.json.encode(ran).decode() + "\n")
         sys.stdout.flush()
 
 

@@ -1,0 +1,465 @@
+"""The ledger as its events tell it, kept beside the real one, with the laws about what it may say.
+
+Every commit costs as much as it changes: sums of promises and of quotas move with the rows, and
+only hosts, projects and VMs that a commit touched are looked at. Afterwards the sums are compared
+with those that the ledger itself keeps.
+
+| law | looked at |
+|---|---|
+| no host takes on more promises than it has | hosts whose claims or capacity changed |
+| what a host has promised is the sum of its claims | the same hosts |
+| no project grows beyond its quota | projects whose VMs changed |
+| what a project uses is the sum over its VMs | the same projects |
+| a new place is on a host that takes VMs | VMs with a new host or target |
+| a new place breaks no constraint and no hard rule | the same VMs |
+| neither a VM's generation nor what was seen of it goes back | VMs that changed |
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from sqlalchemy import Connection, select
+
+from roost.ledger.tables import (
+    AMOUNTS,
+    claims,
+    groups,
+    host_amounts,
+    hosts,
+    members,
+    projects,
+    vms,
+)
+
+_LIMITS = (*AMOUNTS, "vms")
+#: How long the fleet must have been as it is before a spread is held against it: a process decides
+#: on what it has heard, and only the chosen host and the group are compared again at the commit.
+_SETTLED_S = 120.0
+
+
+class Broken(AssertionError):
+    """A law was broken."""
+
+
+# What is kept of each row
+
+
+class VM(Struct, gc=False):
+    """What the laws need of a VM's row."""
+
+    project: str
+    name: str
+    asked: str
+    cpu_milli: int
+    memory_bytes: int
+    disk_bytes: int
+    desired: str
+    generation: int
+    phase: str
+    observed_generation: int
+    host: int | None = None
+    target: int | None = None
+
+    @property
+    def amounts(self) -> tuple[int, ...]:
+        """Return what it asks for."""
+        return (self.cpu_milli, self.memory_bytes, self.disk_bytes)
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Return the hosts that this VM has room on."""
+        return tuple(n for n in (self.host, self.target) if n is not None)
+
+
+class Claim(Struct, gc=False):
+    """What the laws need of a claim's row."""
+
+    vm: str
+    host: int
+    kind: str
+    cpu_milli: int
+    memory_bytes: int
+    disk_bytes: int
+
+
+class _Place(Struct, gc=False):
+    zone: str = ""
+    rack: str = ""
+
+
+class Host(Struct, gc=False):
+    """What the laws need of a host's row."""
+
+    name: str
+    inventory: str
+    health: str
+    admin: str
+    fenced: str | None = None
+
+
+class Group(Struct, gc=False):
+    """What the laws need of a group's row."""
+
+    rule: str
+    scope: str
+    hard: bool
+    max_skew: int
+
+
+class _Capacity(Struct, gc=False):
+    cpu_milli_capacity: int
+    memory_bytes_capacity: int
+    disk_bytes_capacity: int
+    vms_capacity: int
+
+
+class _Quota(Struct, gc=False):
+    cpu_milli_quota: int | None = None
+    memory_bytes_quota: int | None = None
+    disk_bytes_quota: int | None = None
+    vms_quota: int | None = None
+
+
+class Changes(Struct):
+    """What an event says is different now, as far as laws look at it."""
+
+    vms: dict[str, VM | None] = {}
+    claims: dict[str, Claim | None] = {}
+    hosts: dict[str, Host | None] = {}
+    host_amounts: dict[str, _Capacity | None] = {}
+    projects: dict[str, _Quota | None] = {}
+    groups: dict[str, Group | None] = {}
+    members: dict[str, dict[str, Any] | None] = {}
+    tombstones: dict[str, dict[str, Any] | None] = {}
+
+
+class _Constraints(Struct):
+    zones: list[str] = []
+    racks: list[str] = []
+    hosts: list[str] = []
+    not_hosts: list[str] = []
+
+
+class _Asked(Struct):
+    constraints: _Constraints | None = None
+
+
+read_changes = msgspec.json.Decoder(Changes).decode
+_place = msgspec.json.Decoder(_Place).decode
+_asked = msgspec.json.Decoder(_Asked).decode
+_NOWHERE = _Constraints()
+
+
+class Books:
+    """Follows the ledger commit by commit."""
+
+    def __init__(self, now: Callable[[], float] = lambda: 0.0) -> None:
+        self._now = now
+        self.hosts: dict[int, Host] = {}
+        self.vms: dict[str, VM] = {}
+        self.quotas: dict[str, tuple[int | None, ...]] = {"default": (None,) * 4}
+        self.used: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+        self.capacity: dict[int, tuple[int, ...]] = {}
+        self.promised: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+        self._claims: dict[str, Claim] = {}
+        self._places: dict[int, _Place] = {}
+        self._groups: dict[str, Group] = {}
+        self._members: dict[str, dict[str, None]] = defaultdict(dict)
+        self._groups_of: dict[str, dict[str, None]] = defaultdict(dict)
+        self._changed_at = 0.0  # when a host last was not what it had been
+        self._touched_hosts: dict[int, None] = {}
+        self._had: dict[int, tuple[int, ...]] = {}  # what hosts had promised before a commit
+        self._touched_projects: dict[str, None] = {}
+        self._gained: list[tuple[str, str, int]] = []  # (kind of event, VM, host) of a commit
+
+    @classmethod
+    def read(cls, connection: Connection, now: Callable[[], float]) -> "Books":
+        """Begin with the rows as they are."""
+        books, rows = cls(now), _read_all(connection)
+        found, rows.vms = rows.vms, {}
+        books.apply("", rows)
+        for vm_id, vm in found.items():
+            if vm is not None:
+                books.vms[vm_id] = vm
+                books._count(vm, 1)
+        books._had = {number: tuple(sums) for number, sums in books.promised.items()}
+        books._touched_hosts.clear()
+        books._touched_projects.clear()
+        return books
+
+    def host_name(self, number: int) -> str:
+        """Return a host's name; empty when there is no such host."""
+        host = self.hosts.get(number)
+        return "" if host is None else host.name
+
+    # Following
+
+    def apply(self, kind: str, changes: Changes) -> None:
+        """Take over what one event says."""
+        for number, host in changes.hosts.items():
+            self._put_host(int(number), host)
+        for number, capacity in changes.host_amounts.items():
+            self._put_capacity(int(number), capacity)
+        for name, quota in changes.projects.items():
+            self._put_quota(name, quota)
+        for group_id, group in changes.groups.items():
+            if group is not None:
+                self._groups[group_id] = group
+        for key, member in changes.members.items():
+            self._put_member(key, present=member is not None)
+        for claim_id, claim in changes.claims.items():
+            self._put_claim(claim_id, claim)
+        for vm_id, vm in changes.vms.items():
+            for place in self._put_vm(kind, vm_id, vm):
+                self._gained.append((kind, vm_id, place))
+
+    def check(self) -> None:
+        """Look at what a whole commit did: until its end nobody has seen any of it."""
+        gained, self._gained = self._gained, []
+        for kind, vm_id, place in gained:
+            # Where a VM is found after an old ledger was restored, nobody chose.
+            if vm_id in self.vms and kind != "vm.adopted":
+                self._may_have(kind, vm_id, place)
+        self._have_what_they_promised()
+
+    def _put_host(self, number: int, host: Host | None) -> None:
+        self._changed_at = self._now()
+        if host is None:
+            self.hosts.pop(number, None)
+            return
+        known = self.hosts.get(number)
+        self.hosts[number] = host
+        if known is None or known.inventory != host.inventory:
+            self._places[number] = _place(host.inventory)
+
+    def _put_capacity(self, number: int, capacity: _Capacity | None) -> None:
+        self._touched_hosts[number] = None
+        if capacity is None:
+            self.capacity.pop(number, None)
+        else:
+            self.capacity[number] = tuple(getattr(capacity, f"{n}_capacity") for n in _LIMITS)
+
+    def _put_quota(self, name: str, quota: _Quota | None) -> None:
+        if quota is None:
+            self.quotas.pop(name, None)
+        else:
+            self.quotas[name] = tuple(getattr(quota, f"{n}_quota") for n in _LIMITS)
+
+    def _put_member(self, key: str, *, present: bool) -> None:
+        group, _, vm = key.rpartition("|")
+        if present:
+            self._members[group][vm] = self._groups_of[vm][group] = None
+        else:
+            self._members[group].pop(vm, None)
+            self._groups_of[vm].pop(group, None)
+
+    def _put_claim(self, claim_id: str, claim: Claim | None) -> None:
+        if (before := self._claims.pop(claim_id, None)) is not None:
+            self._promise(before, -1)
+        if claim is not None:
+            self._claims[claim_id] = claim
+            self._promise(claim, 1)
+
+    def _promise(self, claim: Claim, sign: int) -> None:
+        self._touched_hosts[claim.host] = None
+        sums = self.promised[claim.host]
+        sums[0] += sign * claim.cpu_milli
+        sums[1] += sign * claim.memory_bytes
+        sums[2] += sign * claim.disk_bytes
+        sums[3] += sign
+
+    def _put_vm(self, kind: str, vm_id: str, vm: VM | None) -> Iterable[int]:
+        """Take over a VM's row; return the hosts on which it is new."""
+        before = self.vms.pop(vm_id, None)
+        if vm is None:
+            self._groups_of.pop(vm_id, None)
+            if before is not None:
+                self._count(before, -1)
+            return ()
+        if before is not None and before.host == vm.host:
+            seen, now = before.observed_generation, vm.observed_generation
+            if now < seen:
+                raise Broken(f"{vm_id} was seen at {seen} and then at {now}, by {kind}")
+        self.vms[vm_id] = vm
+        if before is not None and vm.generation < before.generation:
+            raise Broken(
+                f"the generation of {vm_id} went back from {before.generation} to "
+                f"{vm.generation} by {kind}"
+            )
+        if before is None or before.amounts != vm.amounts:
+            if before is not None:
+                self._count(before, -1)
+            self._count(vm, 1)
+            self._is_within_quota(before, vm)
+        known = before.places if before is not None else ()
+        return [place for place in vm.places if place not in known]
+
+    def _count(self, vm: VM, sign: int) -> None:
+        self._touched_projects[vm.project] = None
+        sums = self.used[vm.project]
+        sums[0] += sign * vm.cpu_milli
+        sums[1] += sign * vm.memory_bytes
+        sums[2] += sign * vm.disk_bytes
+        sums[3] += sign
+
+    # Laws
+
+    def _is_within_quota(self, before: VM | None, vm: VM) -> None:
+        """Refuse growth beyond a quota; one that was lowered below what is used is no offence."""
+        now = (*vm.amounts, 1)
+        was = (*before.amounts, 1) if before is not None else (0, 0, 0, 0)
+        quotas, used = self.quotas.get(vm.project), self.used[vm.project]
+        if quotas is None:
+            raise Broken(f"{vm.name} is in the project {vm.project!r}, which does not exist")
+        for at, name in enumerate(_LIMITS):
+            quota = quotas[at]
+            if quota is not None and now[at] > was[at] and used[at] > quota:
+                raise Broken(
+                    f"project {vm.project!r} grew to {used[at]} {name} of {quota} by {vm.name}"
+                )
+
+    def _may_have(self, kind: str, vm_id: str, place: int) -> None:
+        """See whether a VM may be on a host where it was not before."""
+        vm, host = self.vms[vm_id], self.hosts.get(place)
+        if host is None:
+            raise Broken(f"{vm.name} is placed on host {place}, which does not exist")
+        if host.health == "offline" or host.admin != "open" or host.fenced is not None:
+            state = "fenced" if host.fenced is not None else f"{host.health} and {host.admin}"
+            raise Broken(f"{vm.name} is placed on {host.name}, which is {state}, by {kind}")
+        asked = self._constraints(vm)
+        if not self._is_allowed(asked, place):
+            raise Broken(f"{vm.name} is placed on {host.name}, which it does not allow")
+        for group_id in self._groups_of.get(vm_id, ()):
+            if self._groups[group_id].hard:
+                self._obeys(kind, vm_id, place, group_id)
+
+    def _constraints(self, vm: VM) -> _Constraints:
+        if '"constraints"' not in vm.asked:
+            return _NOWHERE
+        return _asked(vm.asked).constraints or _NOWHERE
+
+    def _is_allowed(self, asked: _Constraints, number: int) -> bool:
+        place, name = self._places[number], self.hosts[number].name
+        return (
+            (not asked.zones or place.zone in asked.zones)
+            and (not asked.racks or place.rack in asked.racks)
+            and (not asked.hosts or name in asked.hosts)
+            and name not in asked.not_hosts
+        )
+
+    def _domain(self, number: int, scope: str) -> str:
+        if scope == "host":
+            return self.host_name(number)
+        place = self._places[number]
+        return place.zone if scope == "zone" else place.rack
+
+    def _obeys(self, kind: str, vm_id: str, place: int, group_id: str) -> None:
+        """See whether a hard rule allows this place, given where the other members are."""
+        group, vm = self._groups[group_id], self.vms[vm_id]
+        domain = self._domain(place, group.scope)
+        others = [
+            self._domain(there, group.scope)
+            for member in self._members[group_id]
+            if member != vm_id and member in self.vms
+            for there in self.vms[member].places
+        ]
+        if group.rule == "anti-affinity" and domain and domain in others:
+            raise Broken(f"two members of {group_id} are in the {group.scope} {domain}: {vm.name}")
+        if group.rule == "affinity" and others and domain not in others:
+            raise Broken(f"{vm.name} of {group_id} is in the {group.scope} {domain}, alone")
+        if group.rule == "spread" and kind == "vm.created":
+            self._is_even(vm, group_id, group, domain, others)
+
+    def _is_even(self, vm: VM, group_id: str, group: Group, domain: str, others: list[str]) -> None:
+        """Compare domains as they were decided on: those with a host that the VM may use."""
+        if self._now() - self._changed_at < _SETTLED_S:
+            return
+        asked = self._constraints(vm)
+        usable = {
+            self._domain(number, group.scope)
+            for number, host in self.hosts.items()
+            if host.health == "online"
+            and host.admin == "open"
+            and host.fenced is None
+            and self._is_allowed(asked, number)
+        }
+        fewest = min(others.count(each) + (each == domain) for each in sorted(usable | {domain}))
+        if others.count(domain) + 1 - fewest > group.max_skew:
+            raise Broken(f"{group_id} is uneven: {vm.name} went to the {group.scope} {domain}")
+
+    def _have_what_they_promised(self) -> None:
+        """See whether the hosts of the last commit have what they promised."""
+        for number in self._touched_hosts:
+            capacity, promised = self.capacity.get(number), self.promised[number]
+            if capacity is None:
+                if any(promised):
+                    raise Broken(f"host {number} does not exist and has promised {promised}")
+                continue
+            # What a host has may shrink, to nothing if it cannot tell: then it takes on no more.
+            had, self._had[number] = self._had.get(number), tuple(promised)
+            for at, name in enumerate(_LIMITS):
+                if promised[at] > capacity[at] and (had is None or promised[at] > had[at]):
+                    raise Broken(
+                        f"{self.host_name(number)} promises {promised[at]} {name} of {capacity[at]}"
+                    )
+
+    def overdrawn(self) -> str:
+        """Return which host has promised more than it says to have; empty when none has."""
+        for number, capacity in self.capacity.items():
+            if any(one > other for one, other in zip(self.promised[number], capacity, strict=True)):
+                return self.host_name(number)
+        return ""
+
+    @property
+    def has_sums_to_compare(self) -> bool:
+        """Return whether a commit has changed sums since they were last compared."""
+        return bool(self._touched_hosts or self._touched_projects)
+
+    def compare_sums(self, connection: Connection) -> None:
+        """Compare what the ledger says of the touched hosts and projects with what follows."""
+        numbers, names = list(self._touched_hosts), list(self._touched_projects)
+        self._touched_hosts.clear()
+        self._touched_projects.clear()
+        if numbers:
+            sums = [host_amounts.c[f"{name}_committed"] for name in _LIMITS]
+            where = host_amounts.c.host.in_(numbers)
+            query = select(host_amounts.c.host, *sums).where(where)
+            for number, *said in connection.execute(query):
+                self._agree(f"host {self.host_name(number)} promised", said, self.promised[number])
+        if names:
+            sums = [projects.c[f"{name}_used"] for name in _LIMITS]
+            where = projects.c.name.in_(names)
+            query = select(projects.c.name, *sums).where(where)
+            for name, *said in connection.execute(query):
+                self._agree(f"project {name} used", said, self.used[name])
+
+    def _agree(self, what: str, said: Sequence[int], follows: Sequence[int]) -> None:
+        for at, name in enumerate(_LIMITS):
+            if said[at] != follows[at]:
+                raise Broken(f"{what} {said[at]} {name}, and its rows {follows[at]}")
+
+
+def _read_all(connection: Connection) -> Changes:
+    """Return every row as one great change."""
+
+    def rows(table: Any, key: str) -> dict[str, Any]:
+        found = connection.execute(select(table)).mappings()
+        return {str(row[key]): {str(name): row[name] for name in row} for row in found}
+
+    return msgspec.convert(
+        {
+            "vms": rows(vms, "id"),
+            "claims": rows(claims, "id"),
+            "hosts": rows(hosts, "number"),
+            "host_amounts": rows(host_amounts, "host"),
+            "projects": rows(projects, "name"),
+            "groups": rows(groups, "id"),
+            "members": {
+                f"{row.group_id}|{row.vm}": {} for row in connection.execute(select(members))
+            },
+        },
+        Changes,
+    )
