@@ -15,6 +15,7 @@ PYTEST := $(BIN)/python -m pytest
 # ONCE=1   make demo ends by itself          SHORT=1  the quick rows of a benchmark
 # DATA=DIR the folder of public traces       JOBS=N   pytest in N processes (as cores, up to 4)
 # SEEDS=N  worlds of make chaos             FIRST=N  the first seed of make chaos
+# SCENARIOS=...  shipped scenarios for make chaos, by name or `all`
 # ARGS=... passed on to pytest               PG=1     benchmark PostgreSQL too, or fail without it
 ONCE  ?=
 SHORT ?=
@@ -23,6 +24,7 @@ JOBS  ?= $(shell n=$$(nproc 2>/dev/null || echo 1); echo $$((n > 4 ? 4 : n)))
 ARGS  ?=
 SEEDS ?= 1000
 FIRST ?= 0
+SCENARIOS ?=
 PG    ?=
 
 PYTEST_ARGS := $(if $(filter-out 1,$(JOBS)),-n $(JOBS)) $(ARGS)
@@ -109,6 +111,10 @@ bench-api: $(STAMP) ## durable creates, agents and starts of a real server (SHOR
 bench-agent: $(STAMP) ## boots and live moves beside QEMU by hand, memory of agents (SHORT=1: quick rows; after make parts)
 	$(BIN)/python -m benchmarks.agent $(if $(SHORT),--short)
 
+.PHONY: bench-sim
+bench-sim: $(STAMP) ## simulated worlds: a campaign, a quiet week, planted mistakes (SHORT=1: quick rows)
+	$(BIN)/python -m benchmarks.sim $(if $(SHORT),--short)
+
 .PHONY: bench-packing
 bench-packing: $(STAMP) ## packing quality on public traces (DATA=folder)
 	$(BIN)/python -m benchmarks.packing --data $(DATA)
@@ -124,8 +130,14 @@ test-bounds: $(STAMP) ## kernel tests with array bounds checked
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.cache/numba-bounds $(PYTEST) -m kernel $(PYTEST_ARGS)
 
 .PHONY: chaos
-chaos: $(STAMP) ## the control plane and agents through simulated faults (SEEDS=1000 worlds, FIRST=0)
-	@$(BIN)/roost sim chaos --seeds $(SEEDS) --first $(FIRST)
+chaos: $(STAMP) ## the control plane and agents through simulated faults (SEEDS=1000 worlds, FIRST=0, SCENARIOS=all or names)
+	@$(BIN)/roost sim chaos --seeds $(SEEDS) --first $(FIRST) $(addprefix --scenario ,$(SCENARIOS))
+
+# SEED=N one draw of faults, SECONDS=N or MINUTES=N of faults, DATABASE=sqlite|postgresql|both
+.PHONY: chaos-real
+chaos-real: $(STAMP) ## real processes killed, frozen and cut off on real databases (SEED=1 SECONDS=120 DATABASE=both)
+	@$(BIN)/python -m tests.campaign --seed $(or $(SEED),1) --database $(or $(DATABASE),both) \
+	  --seconds $(or $(SECONDS),$(if $(MINUTES),$$(($(MINUTES) * 60))),120)
 
 .PHONY: parts
 parts: ## install the Debian packages that tests and demos use, those that are missing (as root)

@@ -7,13 +7,14 @@ after the second was seen executing do both execute at one instant.
 
 import threading
 from collections import defaultdict
+from collections.abc import Iterator, Set
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import msgspec
 
-from roost.agent.drivers.base import EXECUTING, LocalVM
+from roost.agent.drivers.base import EXECUTING, LocalState, LocalVM
 
 _decoder = msgspec.json.Decoder(LocalVM)
 
@@ -26,25 +27,45 @@ def read_vm(path: Path) -> LocalVM | None:
         return None
 
 
-def is_executing(path: Path) -> bool:
+def vm_files(folder: Path) -> Iterator[Path]:
+    """Yield the VM files of all hosts; a process with several has a folder for each."""
+    yield from folder.glob("*/vms/*.json")
+    yield from folder.glob("*/*/vms/*.json")
+
+
+def host_of(path: Path) -> str:
+    """Return the host whose VM file this is."""
+    return path.parts[-3]
+
+
+def is_executing(path: Path, states: Set[LocalState] = EXECUTING) -> bool:
     """Say whether the VM of a file may execute."""
     vm = read_vm(path)
-    return vm is not None and vm.state in EXECUTING
+    return vm is not None and vm.state in states
 
 
 class OneCopy:
     """Use it as a context manager around what must not start a second copy."""
 
-    def __init__(self, folder: Path, *, but: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        but: tuple[str, ...] = (),
+        states: Set[LocalState] = EXECUTING,
+        every_s: float = 0.001,
+    ) -> None:
         self._folder = folder
         self.but = set(but)  # hosts that an operator has called dead
+        self._states = states  # where VMs move, a copy that only waits is none
+        self._every_s = every_s
         self.looks = 0
         self.doubles: list[str] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="one-copy")
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self.start()
         return self
 
     def __exit__(
@@ -58,21 +79,35 @@ class OneCopy:
             assert not self.doubles, self.doubles
             assert self.looks > 100, "it hardly looked"
 
+    def start(self) -> None:
+        """Look from now on."""
+        self._thread.start()
+
     def stop(self) -> None:
         """Look no more."""
         self._stop.set()
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._stop.wait(0.001) and len(self.doubles) < 10:
+        while not self._stop.wait(self._every_s) and len(self.doubles) < 10:
             self.looks += 1
-            seen: defaultdict[str, list[Path]] = defaultdict(list)
-            for path in self._folder.glob("*/vms/*.json"):
-                if path.parts[-3] not in self.but and is_executing(path):
-                    seen[path.name].append(path)
-            for paths in seen.values():
-                if len(paths) > 1 and is_executing(paths[0]):
-                    self.doubles.append(" and ".join(map(str, sorted(paths))))
+            executing: dict[Path, LocalVM] = {}
+            for path in vm_files(self._folder):
+                vm = read_vm(path) if host_of(path) not in self.but else None
+                if vm is not None and vm.state in self._states:
+                    executing[path] = vm
+            self.look(executing)
+
+    def look(self, executing: dict[Path, LocalVM]) -> None:
+        """Look at what executed a moment ago."""
+        seen: defaultdict[str, list[Path]] = defaultdict(list)
+        for path in executing:
+            seen[path.name].append(path)
+        for paths in seen.values():
+            if len(paths) > 1 and is_executing(paths[0], self._states):
+                words = " and ".join(map(str, sorted(paths)))
+                if words not in self.doubles:
+                    self.doubles.append(words)
 
 
 def copies(folder: Path, vm_id: str) -> dict[str, str]:

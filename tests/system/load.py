@@ -1,7 +1,8 @@
 """Creates and deletes without a pause, from a thread of its own, while a test breaks things.
 
-Every call is carried to its answer: a client repeats a create with the same key until somebody
-answers. So when the load has ended it is known exactly which VMs must exist.
+`Background` is the thread, `Load` what goes on in it. Every call is carried to its answer: a client
+repeats a create with the same key until somebody answers. So when the load has ended it is known
+exactly which VMs must exist.
 """
 
 import asyncio
@@ -19,7 +20,42 @@ from roost.wire.bodies import CreateVM, VMBody
 from tests.system.processes import PATIENCE_S, small
 
 
-class Load:
+class Background:
+    """Runs clients in a thread of its own until the block ends; then says what went wrong."""
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="load")
+        self._failure: BaseException | None = None
+
+    async def run(self) -> None:
+        """Do the work until `stop` is set."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop.set()
+        self._thread.join(2 * PATIENCE_S)
+        assert not self._thread.is_alive()
+        if error is None and self._failure is not None:
+            raise self._failure
+
+    def _work(self) -> None:
+        try:
+            asyncio.run(self.run())
+        except BaseException as error:  # noqa: BLE001 - raised again by whoever ends the load
+            self._failure = error
+
+
+class Load(Background):
     """Use it as a context manager: inside, the load is on; after it, `kept` is the truth."""
 
     def __init__(
@@ -32,39 +68,16 @@ class Load:
         pause_s: float = 0.0,
         make: Callable[[str], CreateVM] = small,
     ) -> None:
+        super().__init__()
         self._make_clients = clients
         self._seed, self._workers = seed, workers
         self._delete_share, self._pause_s, self._make = delete_share, pause_s, make
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="load")
         self.kept: dict[str, VMBody] = {}
         self.deleted: set[str] = set()
         self.refused: Counter[str] = Counter()
-        self._failure: BaseException | None = None
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stop.set()
-        self._thread.join(2 * PATIENCE_S)
-        assert not self._thread.is_alive()
-        if error is None and self._failure is not None:
-            raise self._failure
-
-    def _work(self) -> None:
-        try:
-            asyncio.run(self._run())
-        except BaseException as error:  # noqa: BLE001 - raised again by whoever ends the load
-            self._failure = error
-
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """Let all workers create and delete."""
         clients = self._make_clients()
         try:
             async with asyncio.TaskGroup() as group:
@@ -78,7 +91,7 @@ class Load:
         random = Random(f"{self._seed}-{number}")
         mine: list[str] = []
         turn = 0
-        while not self._stop.is_set():
+        while not self.stop.is_set():
             turn += 1
             if mine and random.random() < self._delete_share:
                 await self._delete(client, mine.pop(random.randrange(len(mine))))

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import httpx
 
@@ -138,11 +138,17 @@ class Server(Process):
         return False
 
 
+class Reachable(Protocol):
+    """Where an agent or a client finds a control plane: itself, or a gate in front of it."""
+
+    url: str
+
+
 class Hosts(Process):
     """One agent process; with `count` above one it runs several hosts."""
 
     def __init__(
-        self, site: "Site", name: str, servers: list[Server], options: dict[str, object]
+        self, site: "Site", name: str, servers: list[Reachable], options: dict[str, object]
     ) -> None:
         self.name, self.options, self.servers = name, options, servers
         self.folder = site.folder / "hosts" / name
@@ -194,7 +200,7 @@ class Site:
             eventually(f"{server.name} is ready again", server.is_ready)
         return server
 
-    def hosts(self, name: str, *servers: Server, wait: bool = True, **options: object) -> Hosts:
+    def hosts(self, name: str, *servers: Reachable, wait: bool = True, **options: object) -> Hosts:
         """Start the agent of a host, or of several, and wait until they are online."""
         amounts = {"cpu": "16", "memory": "64GiB", "disk": "1000GiB", "boot_s": 0.05}
         agent = Hosts(self, name, list(servers), amounts | options)
@@ -209,7 +215,7 @@ class Site:
         self.processes.append(agent)
         return agent
 
-    def wait_online(self, server: Server, prefix: str, number: int) -> None:
+    def wait_online(self, server: Reachable, prefix: str, number: int) -> None:
         """Wait until so many hosts of a name are online."""
         with self.client(server) as client:
 
@@ -246,13 +252,16 @@ class Site:
         """Return the admin's token."""
         return str(json.loads(self.context.read_text())["token"])
 
-    def client(self, server: Server, token: str | None = None, **options: object) -> Client:
+    def client(self, server: Reachable, token: str | None = None, **options: object) -> Client:
         """Return a client that waits for a server to come back."""
         return Client(server.url, token or self.token, patience=_patience(options))
 
-    def async_client(self, server: Server, **options: object) -> AsyncClient:
+    def async_client(
+        self, server: Reachable, *, timeout_s: float = 60.0, **options: object
+    ) -> AsyncClient:
         """Return a client for asyncio."""
-        return AsyncClient(server.url, self.token, patience=_patience(options))
+        patience = _patience(options)
+        return AsyncClient(server.url, self.token, patience=patience, timeout_s=timeout_s)
 
     def doctor(self, *servers: Server) -> None:
         """Let every control plane examine the ledger, and demand that nothing is wrong."""
