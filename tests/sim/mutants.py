@@ -1,6 +1,9 @@
 """Realistic mistakes, each planted into the production code; a campaign must find every one.
 
-A mutant is a function that patches modules. Its docstring says what was done wrong.
+A mutant is a function that patches modules. Its docstring says what was done wrong; the words
+before the colon are its name. How many worlds find each:
+
+    python -m tests.sim.finding --worlds 60 --jobs 2
 """
 
 from collections.abc import Callable
@@ -8,12 +11,13 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import update
 
-from roost.agent import converge, keeper, lease
-from roost.agent.lease import Lease
+from roost.agent import converge, keeper
+from roost.agent.drivers.base import DriverError
+from roost.agent.keeper import Keeper
+from roost.agent.session import Session
 from roost.base.errors import Unavailable
-from roost.control import burying, charging, handover, intake, queueing, recover
+from roost.control import burying, charging, handover, intake, liveness, queueing, recover
 from roost.control.handover import complete_move, go_back
-from roost.control.liveness import Watcher
 from roost.ledger import sqliteclaims
 from roost.ledger.rows import VMRow
 from roost.ledger.tables import host_amounts
@@ -22,11 +26,36 @@ from roost.sim.database import PlaneStore
 
 Patch = pytest.MonkeyPatch
 MUTANTS: dict[str, Callable[[Patch], None]] = {}
+#: Mistakes that everybody makes once; a campaign that misses one of them is worth little.
+NAMED = (
+    "forgotten re-check",
+    "absolute write",
+    "lost tombstone",
+    "lease counted from receipt",
+    "double release",
+    "off by one",
+    "stale generation",
+    "ack before commit",
+    "missing fence",
+    "reordered report",
+)
 
 
 def mutant(plant: Callable[[Patch], None]) -> None:
     assert plant.__doc__
     MUTANTS[plant.__doc__] = plant
+
+
+def plant(mistake: str, patch: Patch) -> None:
+    """Plant the mistake whose description begins like this."""
+    found = [each for name, each in MUTANTS.items() if name.startswith(mistake)]
+    assert len(found) == 1, f"{len(found)} mistakes are called {mistake!r}"
+    found[0](patch)
+
+
+def names() -> list[str]:
+    """Return what each mistake is called."""
+    return [name.partition(":")[0] for name in MUTANTS]
 
 
 def _without(statement: str, *conditions: str) -> str:
@@ -35,6 +64,9 @@ def _without(statement: str, *conditions: str) -> str:
         statement = statement.replace(condition, "")
     lines = statement.splitlines()
     return "\n".join(line for line in lines if not any(each in line for each in conditions))
+
+
+# Claims
 
 
 @mutant
@@ -46,7 +78,7 @@ def _(patch: Patch) -> None:
 
 @mutant
 def _(patch: Patch) -> None:
-    """absolute write: a release sets what the host had promised when the claim was made"""
+    """absolute write: a release sets what the host had promised when the claim was first seen"""
 
     def release(tx: Tx, claim) -> None:
         row = tx.row(host_amounts.select().where(host_amounts.c.host == claim.host))
@@ -62,23 +94,6 @@ def _(patch: Patch) -> None:
     charging_release = charging.release
     for module in (charging, burying, recover, handover):
         patch.setattr(module, "release", release)
-
-
-@mutant
-def _(patch: Patch) -> None:
-    """lost tombstone: the source of a move is not told to clean up"""
-    patch.setattr(handover, "order_grave", lambda tx, vm, host, changes: None)
-
-
-@mutant
-def _(patch: Patch) -> None:
-    """lease counted from receipt: the agent adds the lease to when it heard of the renewal"""
-    real = Lease.renewed
-
-    def renewed(self: Lease, number: int, lease_s: float) -> bool:
-        return real(self, number, 2 * lease_s)
-
-    patch.setattr(lease.Lease, "renewed", renewed)
 
 
 @mutant
@@ -106,12 +121,6 @@ def _(patch: Patch) -> None:
 
 @mutant
 def _(patch: Patch) -> None:
-    """stale generation: an agent carries out orders older than what it has done"""
-    patch.setattr(converge, "carried_out", lambda record, local: 0)
-
-
-@mutant
-def _(patch: Patch) -> None:
     """ack before commit: a create is answered although the database refused it"""
     real = PlaneStore.claim
 
@@ -122,6 +131,77 @@ def _(patch: Patch) -> None:
             return [sqliteclaims.KEPT] * len(proposals)
 
     patch.setattr(PlaneStore, "claim", claim)
+
+
+# Orders and reports
+
+
+@mutant
+def _(patch: Patch) -> None:
+    """stale generation: an agent carries out orders older than what it has done"""
+    patch.setattr(converge, "carried_out", lambda record, local: 0)
+
+
+@mutant
+def _(patch: Patch) -> None:
+    """reordered report: the last word counts, however old it is"""
+    real = intake._take_from_host
+
+    def take(tx: Tx, vm: VMRow, seen) -> None:
+        vm.observed_generation = 0
+        real(tx, vm, seen)
+
+    patch.setattr(intake, "_take_from_host", take)
+
+
+@mutant
+def _(patch: Patch) -> None:
+    """lost tombstone: the source of a move is not told to clean up"""
+    patch.setattr(handover, "order_grave", lambda tx, vm, host, changes: None)
+
+
+@mutant
+def _(patch: Patch) -> None:
+    """early word: an agent destroys a VM, and says so, before it has written that down"""
+
+    async def settle(self: Keeper, vm_id, order) -> None:
+        try:
+            await real(self, vm_id, order)
+        except DriverError:
+            if not isinstance(order, keeper.Tombstone):
+                raise
+            self._records[vm_id] = keeper.Record(vm_id, generation=order.generation, gone=True)
+
+    real = Keeper._settle
+    patch.setattr(Keeper, "_settle", settle)
+
+
+# Leases and fences
+
+
+@mutant
+def _(patch: Patch) -> None:
+    """lease counted from receipt: the agent adds the lease to when it heard of the renewal"""
+    real = Session._renewed
+
+    def renewed(self: Session, number: int) -> None:
+        if number in self._lease._sent:
+            self._lease._sent[number] = self._clock.monotonic()
+        real(self, number)
+
+    patch.setattr(Session, "_renewed", renewed)
+
+
+@mutant
+def _(patch: Patch) -> None:
+    """renewal before the ledger: leases are renewed before it is written that hosts were heard"""
+    real = liveness.Evidence.heard
+
+    def heard(self, host: int, epoch: int, renew) -> None:
+        renew(True)
+        real(self, host, epoch, lambda renewed: None if renewed else renew(False))
+
+    patch.setattr(liveness.Evidence, "heard", heard)
 
 
 @mutant
@@ -138,26 +218,28 @@ def _(patch: Patch) -> None:
 
 @mutant
 def _(patch: Patch) -> None:
-    """reordered report: the last word counts, however old it is"""
-    real = intake._take_from_host
+    """old list: after a gap in its lease an agent starts VMs from the list it has on hand"""
+    real = converge.next_step
 
-    def take(tx: Tx, vm: VMRow, seen) -> None:
-        vm.observed_generation = 0
-        seen.generation = max(seen.generation, vm.generation)
-        real(tx, vm, seen)
+    def next_step(order, record, local, leased):
+        held = converge.Leased.CONFIRMED if leased is converge.Leased.HELD else leased
+        return real(order, record, local, held)
 
-    patch.setattr(intake, "_take_from_host", take)
+    patch.setattr(keeper, "next_step", next_step)
+
+
+# Moves
 
 
 @mutant
 def _(patch: Patch) -> None:
-    """a fenced source's VM is restarted without asking the target of its move"""
+    """target not asked: a fenced source's VM is restarted without asking the target of its move"""
     patch.setattr(recover, "SENT", ())
 
 
 @mutant
 def _(patch: Patch) -> None:
-    """the ledger calls the target a VM's home on the source's word"""
+    """source's word: the ledger calls the target a VM's home when the source has sent it"""
 
     def note_sent(tx: Tx, vm: VMRow) -> None:
         complete_move(tx, vm, vm.observed_generation)
@@ -167,7 +249,7 @@ def _(patch: Patch) -> None:
 
 @mutant
 def _(patch: Patch) -> None:
-    """a move is taken back before the target has answered"""
+    """no waiting for the target: a move is taken back before the target has answered"""
 
     def impatient(tx: Tx, vm: VMRow, why: str) -> VMRow:
         vm.phase = "recalling"
@@ -179,33 +261,5 @@ def _(patch: Patch) -> None:
 
 @mutant
 def _(patch: Patch) -> None:
-    """a refused VM goes elsewhere before its host has let go of it"""
+    """no waiting for the refuser: a refused VM goes elsewhere before its host let go of it"""
     patch.setattr(queueing, "claims_of", lambda tx, vm: {})
-
-
-@mutant
-def _(patch: Patch) -> None:
-    """after a gap in its lease an agent starts VMs from the list it has on hand"""
-    real = converge.next_step
-
-    def next_step(order, record, local, leased):
-        held = converge.Leased.CONFIRMED if leased is converge.Leased.HELD else leased
-        return real(order, record, local, held)
-
-    patch.setattr(keeper, "next_step", next_step)
-
-
-@mutant
-def _(patch: Patch) -> None:
-    """the watcher counts its own stand-still against the hosts"""
-    real = Watcher.watch
-
-    async def watch(self) -> None:
-        last, now = self._last, self._clock.monotonic()
-        await real(self)
-        if last is not None:
-            for silence in self.silences.values():
-                if not silence.grew:
-                    silence.silent_s += max(0.0, now - last - 2 * self._timers.watch_s)
-
-    patch.setattr(Watcher, "watch", watch)

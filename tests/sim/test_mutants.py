@@ -1,55 +1,68 @@
-"""Planted mistakes are found by a campaign of a few worlds.
+"""Planted mistakes are found by a campaign of a few worlds, and it is printed in how many.
 
 The worlds are those of `roost sim`, drawn from seeds. Each mistake names a seed whose world breaks
-a law with it; if worlds are drawn differently one day, the search goes on from there.
+a law with it; if worlds are drawn differently one day, the search goes on from there. Without a
+mistake the same worlds hold every law, which campaigns see to. `tests.sim.finding` prints the table
+of all mistakes over many worlds.
 """
-
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-from roost.sim.campaign import fixed_environment
-from roost.sim.draws import draw_history
-from roost.sim.world import run_history
-from tests.sim.mutants import MUTANTS
+from tests.sim.finding import Found, find, table
+from tests.sim.mutants import NAMED, names
+from tests.sim.written import WRITTEN
 
 #: Worlds that are tried before a mistake counts as missed.
-MOST_WORLDS = 12
-#: A mistake, by how its description begins, and a seed that finds it.
+MOST_WORLDS = 40
+#: A mistake, and a seed that finds it.
 FOUND_AT = {
-    "forgotten re-check": 2,
+    "forgotten re-check": 0,
     "absolute write": 0,
-    "lost tombstone": 1,
-    "lease counted from receipt": 0,
     "double release": 0,
-    "off by one": 7,
+    "off by one": 2,
     "ack before commit": 0,
+    "stale generation": 5,
+    "reordered report": 1,
+    "lost tombstone": 0,
+    "early word": 2,
+    "lease counted from receipt": 28,
+    "renewal before the ledger": 21,
     "missing fence": 1,
+    "target not asked": 36,
+    "source's word": 0,
+    "no waiting for the target": 1,
+    "no waiting for the refuser": 13,
 }
+#: Mistakes that need so much at once that no drawn world has found them yet.
+WRITTEN_ONLY = {"old list": 11}
 
 
-def first_found(mistake: str, first: int) -> int | None:
-    """Return the first seed whose world breaks a law with this mistake planted."""
-    plant = next(each for name, each in MUTANTS.items() if name.startswith(mistake))
-    with pytest.MonkeyPatch.context() as patch:
-        plant(patch)
-        for seed in range(first, first + MOST_WORLDS):
-            if run_history(draw_history(seed)).broken:
-                return seed
-    return None
+def test_every_mistake_is_looked_for() -> None:
+    assert {*FOUND_AT, *WRITTEN_ONLY} == set(names())
+    assert set(NAMED) <= set(FOUND_AT)
 
 
 @pytest.mark.parametrize("mistake", FOUND_AT)
 def test_a_planted_mistake_is_found(mistake: str) -> None:
-    # In a process of its own, with a fixed order of sets, so that a seed is the same world again.
-    code = (
-        "import sys; from tests.sim.test_mutants import first_found;"
-        "print(first_found(sys.argv[1], int(sys.argv[2])))"
-    )
-    command = [sys.executable, "-c", code, mistake, str(FOUND_AT[mistake])]
-    done = subprocess.run(
-        command, env=fixed_environment(), cwd=Path.cwd(), capture_output=True, check=True
-    )
-    assert done.stdout.strip() != b"None"
+    first = FOUND_AT[mistake]
+    found = find(mistake, range(first, first + MOST_WORLDS), enough=1)
+    print(found)
+    assert found.first is not None
+
+
+@pytest.mark.parametrize("mistake", WRITTEN)
+def test_a_history_that_was_written_for_a_mistake_finds_it(mistake: str) -> None:
+    first = WRITTEN_ONLY.get(mistake, 0)
+    found = find(mistake, range(first, first + MOST_WORLDS), enough=1, written=True)
+    print(found)
+    assert found.first is not None
+
+
+def test_the_table_says_what_was_found_and_what_was_not() -> None:
+    found = [Found("forgotten", 12, 7, 3, "h1 promises 5 of 4"), Found("hidden", 12, 0)]
+    lines = list(table(found))
+    assert "7 of 12" in lines[1]
+    assert lines[1].endswith("h1 promises 5 of 4")
+    assert "0 of 12" in lines[2]
+    assert str(found[0]).startswith("forgotten: found in 7 of 12 worlds, first at seed 3")
+    assert str(found[1]) == "hidden: found in none of 12 worlds"

@@ -154,11 +154,19 @@ class Recover:
         await self._store.write(change)
 
     def _release_holds(self, tx: Tx, entry: HostEntry) -> None:
-        """Give back what is held for copies on a fenced host; their tombstones stay."""
+        """Give back what is held for copies on a fenced host; their tombstones stay.
+
+        Not for copies that the fence does not end: a lease ends only VMs that may run elsewhere,
+        and as long as something is held for a VM it is not placed elsewhere.
+        """
         self._singleton.check(tx)
-        if locked_host(tx, entry.name).fenced is None:
+        fenced = locked_host(tx, entry.name).fenced
+        if fenced is None:
             return
         for row in tx.find_all(claims, host=entry.number, kind="hold"):
+            vm = tx.find(vms, id=row["vm"])
+            if vm is not None and not is_proof(VMRow(**vm), fenced):
+                continue
             release(tx, ClaimRow(**row))
             tx.event("vm.hold_released", f"vm/{row['vm']}", {"claims": {row["id"]: None}})
 

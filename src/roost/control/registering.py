@@ -14,6 +14,7 @@ from roost.ledger.rows import Changes, HostRow
 from roost.ledger.statements import Plus
 from roost.ledger.tables import (
     UNLIMITED,
+    claims,
     conversations,
     counters,
     host_amounts,
@@ -80,13 +81,20 @@ def register(tx: Tx, hello: Hello) -> Registered:
 def _astray(tx: Tx, hello: Hello, number: int) -> list[str]:
     """Return the VMs that run on a host and belong to another by now, or will.
 
-    One that is in the ledger no more runs nowhere else; it is held, or its tombstone waits.
+    One that is in the ledger no more runs nowhere else; it is held, or its tombstone waits. Nor
+    does one that waits for this host to let go of it: the host must be let in to hear so.
     """
     # What has arrived and lies is still told as arrived, for that it came is news.
     going = {vm.id for vm in hello.vms if vm.seen in _GOING and vm.code not in _LIES}
     going |= {vm.id for vm in hello.held if vm.seen in _GOING}
     query = select(vms.c.id, vms.c.host, vms.c.target).where(vms.c.id.in_(going))
-    return sorted(row["id"] for row in tx.rows(query) if number not in (row["host"], row["target"]))
+    elsewhere = [row for row in tx.rows(query) if number not in (row["host"], row["target"])]
+    waiting = {
+        row["id"]
+        for row in elsewhere
+        if row["host"] is None and tx.find(claims, vm=row["id"], host=number, kind="hold")
+    }
+    return sorted(row["id"] for row in elsewhere if row["id"] not in waiting)
 
 
 def _enter(tx: Tx, hello: Hello, spec: HostSpec, inventory: str) -> HostRow:

@@ -1,0 +1,1 @@
+"""What simulated worlds cost, and what they find."""

@@ -1,0 +1,67 @@
+"""Histories that somebody wrote: what chance would take long to bring about, or has brought about.
+
+Each takes the seed of everything that chance still decides in it: delays, and who is placed where.
+"""
+
+from collections.abc import Callable
+
+from roost.sim.history import Action, History
+
+
+def _history(seed: int, *actions: Action, restart: str) -> History:
+    vms = [Action(0.0, "create", f"vm{n}", {"cpu": 1, "restart": restart}) for n in range(2)]
+    last = Action(90.0, "create", "last")
+    return History(seed, hosts=3, planes=1, calm_s=120.0, actions=[*vms, *actions, last])
+
+
+def refused_and_deaf(seed: int) -> History:
+    """A host refuses a VM, hears nothing more, and starts it after all when it tries again."""
+    return _history(
+        seed,
+        Action(5.0, "slow", "h2", {"seconds": 6.5, "for": 20.0}),
+        Action(5.0, "refuse_vms", "h2", {"times": 1}),
+        Action(6.0, "create", "web", {"cpu": 1, "restart": "here"}),
+        Action(9.0 + seed % 8 / 2, "cut", "h2", {"up": False, "down": True, "for": 45.0}),
+        restart="here",
+    )
+
+
+def back_to_a_slow_ledger(seed: int) -> History:
+    """A host was gone for long; it is renewed before it hears what has become of its VMs."""
+    return _history(
+        seed,
+        Action(10.0, "cut", "h0", {"up": True, "down": True, "for": 28.0}),
+        Action(30.0, "kill_agent", "h0", {"for": 8.0 + seed % 8 / 4}),
+        Action(36.0, "slow_database", "plane0", {"seconds": 6.0, "for": 25.0}),
+        restart="elsewhere",
+    )
+
+
+def forgotten_on_a_full_disk(seed: int) -> History:
+    """An agent that can write nothing sends a VM away, is killed, and begins with an old list."""
+    return _history(
+        seed,
+        Action(10.0, "forget", "source of vm0", {"after": 3.3 + seed % 8 / 2}),
+        Action(10.2, "migrate", "vm0"),
+        restart="here",
+    )
+
+
+def deaf_after_a_freeze(seed: int) -> History:
+    """A stopped agent reads a renewal when it goes on, and is cut off then."""
+    return _history(
+        seed,
+        Action(8.0, "slow", "h0", {"seconds": 2.0, "for": 9.0}),
+        Action(12.0 + seed % 8 / 4, "freeze_agent", "h0", {"for": 11.5}),
+        Action(18.0, "cut", "h0", {"up": True, "down": True, "for": 40.0}),
+        restart="elsewhere",
+    )
+
+
+#: A mistake, by name, and a history that somebody wrote to bring it out.
+WRITTEN: dict[str, Callable[[int], History]] = {
+    "no waiting for the refuser": refused_and_deaf,
+    "old list": back_to_a_slow_ledger,
+    "stale generation": forgotten_on_a_full_disk,
+    "lease counted from receipt": deaf_after_a_freeze,
+}
