@@ -13,10 +13,12 @@ from sqlalchemy import select
 from roost.base.errors import InvariantBroken
 from roost.control.burying import order_grave
 from roost.control.charging import advance_groups, charge, claims_of, counters_in, release
+from roost.control.movetext import Move
 from roost.control.roster import asked_of
 from roost.ledger.rows import Changes, ClaimRow, VMRow
 from roost.ledger.tables import AMOUNTS, host_amounts, host_counters, hosts, tombstones, vms
 from roost.ledger.transaction import Tx, row_json
+from roost.wire.agentlink import MoveInfo
 
 #: Added to the newest generation that was seen: nothing of the lost time may look like an order.
 JUMP = 2**20
@@ -33,18 +35,23 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Where a VM is. `boots`: what is there cannot go on. `gone`: nobody has it any more."""
+    """Where a VM is. `boots`: what is there cannot go on. `gone`: nobody has it any more.
+
+    `asks`: it was sent off, and this host still waits for it; it is asked to let go, unless it has
+    the VM by then (`handover.recall`).
+    """
 
     host: int | None
     boots: bool = False
     gone: bool = False
+    asks: int | None = None
 
 
 def bring_home(tx: Tx, vm: VMRow, finding: Finding, found: Sequence[Copy]) -> bool:
     """Let the ledger follow what was found; False when the host has no room for the claim."""
     changes: Changes = {"claims": {}}
     home, known = finding.host, claims_of(tx, vm.id)
-    graves = _elsewhere(vm, home, found)
+    graves = [host for host in _elsewhere(vm, home, found) if host != finding.asks]
     spared = {copy.host for copy in found if copy.state == "stopped"} - set(graves) | {home}
     # Room that was kept for it under another name; a hold elsewhere waits for its tombstone.
     kept = [
@@ -58,13 +65,19 @@ def bring_home(tx: Tx, vm: VMRow, finding: Finding, found: Sequence[Copy]) -> bo
         claim = None if home is None else _claim_at(vm, home, known.get("run"))
         if home is not None and (claim is None or not _fits(tx, claim, kept)):
             return _let_go(tx, vm, home, graves, kept)
+    incoming = None
+    if finding.asks is not None:
+        incoming = _claim_at(vm, finding.asks, known.get("run"), "migrate_in")
+        if incoming is None or not _fits(tx, incoming, kept):
+            return False
     for each in kept:
         release(tx, each)
         changes["claims"][each.id] = None
-    if claim is not None:
-        if not charge(tx, claim, None):
-            raise InvariantBroken(f"host {home} had room for {claim.id} a moment ago")
-        changes["claims"][claim.id] = claim
+    for new in (claim, incoming):
+        if new is not None:
+            if not charge(tx, new, None):
+                raise InvariantBroken(f"host {new.host} had room for {new.id} a moment ago")
+            changes["claims"][new.id] = new
     _unbury(tx, vm, spared, changes)
     row = _settled_row(tx, vm, finding, found)
     for host in graves:
@@ -92,6 +105,9 @@ def _settled_row(tx: Tx, vm: VMRow, finding: Finding, found: Sequence[Copy]) -> 
     if finding.host != vm.host:
         values |= {"host": finding.host, "pending": None}
         values |= {"observed": "", "observed_generation": 0}
+    if finding.asks is not None:
+        move = Move(MoveInfo(), why="an old ledger was restored")
+        values |= {"target": finding.asks, "phase": "recalling", "move": row_json(move)}
     if finding.boots:
         values["restarts"] = vm.restarts + 1
     if finding.gone and vm.desired != "absent":
@@ -119,17 +135,17 @@ def _elsewhere(vm: VMRow, home: int | None, found: Sequence[Copy]) -> list[int]:
     return sorted((older | before) - {home})
 
 
-def _claim_at(vm: VMRow, host: int, run: ClaimRow | None) -> ClaimRow | None:
+def _claim_at(vm: VMRow, host: int, run: ClaimRow | None, kind: str = "run") -> ClaimRow | None:
     """Return the claim of a VM on another host; None when nobody knows which devices it has."""
     demand = asked_of(vm).demand
     if demand.gpu or demand.numa != "any" or (run is not None and (run.devices or run.cells)):
         return None
     counters = {f"x:{name}": int(amount) for name, amount in demand.extended.items() if amount}
     return ClaimRow(
-        id=f"{vm.id}:run",
+        id=f"{vm.id}:{kind}",
         vm=vm.id,
         host=host,
-        kind="run",
+        kind=kind,
         cpu_milli=vm.cpu_milli,
         memory_bytes=vm.memory_bytes,
         disk_bytes=vm.disk_bytes,

@@ -8,6 +8,7 @@
 | once everybody has answered, or is known to run nothing | |
 | it lies on some hosts | the newest copy counts |
 | it was sent off, and arrived nowhere | it boots anew where it was sent from |
+| it was sent off, and a host still waits for it | the same, once that host has let go of it |
 | a host has destroyed it since the copy | deleted, or lost: it has no host until somebody asks |
 | nobody has heard of it | it is as the ledger says |
 
@@ -44,8 +45,10 @@ _PASSING = ("leaving", "ready", "unclear")
 def judge(vm: VMRow, found: Sequence[Copy], *, all_heard: bool) -> Finding | None:
     """Return where a VM is by what hosts say; None while that is open."""
     states = {copy.state for copy in found}
-    if states & {"leaving", "unclear"} or {"ready", "moved"} <= states:
+    if states & {"leaving", "unclear"}:
         return None
+    if {"ready", "moved"} <= states:
+        return _judge_sent(vm, found) if all_heard and "running" not in states else None
     running = [copy for copy in found if copy.state == "running"]
     if running:
         return Finding(running[0].host) if len(running) == 1 else None
@@ -62,6 +65,15 @@ def judge(vm: VMRow, found: Sequence[Copy], *, all_heard: bool) -> Finding | Non
         # A delete goes on where it was begun; else no room is kept for what is not there.
         return Finding(vm.host if vm.desired == "absent" else None, gone=True)
     return Finding(vm.host)
+
+
+def _judge_sent(vm: VMRow, found: Sequence[Copy]) -> Finding | None:
+    """It was sent, and somebody still waits for it: only who waits can tell whether it comes."""
+    home = _newest(vm, [copy for copy in found if copy.state == "moved"]).host
+    if vm.desired == "absent":
+        return Finding(home)
+    waits = [copy for copy in found if copy.state == "ready"]
+    return Finding(home, boots=True, asks=waits[0].host) if len(waits) == 1 else None
 
 
 def _newest(vm: VMRow, found: Iterable[Copy]) -> Copy:

@@ -34,7 +34,22 @@ CASES: dict[str, tuple[VMRow, list[Copy], Finding | None, Finding | None]] = {
         row(), [Copy(A, 4, "running"), Copy(B, 9, "running")], None, None,
     ),
     "it is leaving": (row(), [Copy(A, 6, "leaving"), Copy(B, 5, "ready")], None, None),
-    "it has left and not arrived": (row(), [Copy(A, 6, "moved"), Copy(B, 5, "ready")], None, None),
+    "it has left and not arrived": (
+        row(), [Copy(A, 6, "moved"), Copy(B, 5, "ready")], None, Finding(A, boots=True, asks=B),
+    ),
+    "it has left twice and not arrived": (
+        row(), [Copy(A, 6, "moved"), Copy(B, 9, "moved"), Copy(C, 9, "ready")],
+        None, Finding(B, boots=True, asks=C),
+    ),
+    "it has left, and two wait for it": (
+        row(), [Copy(A, 6, "moved"), Copy(B, 5, "ready"), Copy(C, 7, "ready")], None, None,
+    ),
+    "it has left, runs, and somebody waits": (
+        row(), [Copy(A, 6, "moved"), Copy(B, 7, "running"), Copy(C, 7, "ready")], None, None,
+    ),
+    "it has left, not arrived, and was being deleted": (
+        row(desired="absent"), [Copy(A, 6, "moved"), Copy(B, 5, "ready")], None, Finding(A),
+    ),
     "it has left and is lost": (
         row(), [Copy(A, 6, "moved"), Copy(B, 5, "lost")], None, Finding(A, boots=True),
     ),
