@@ -17,6 +17,7 @@ from roost.ledger.tables import (
     claims,
     conversations,
     counters,
+    doubts,
     host_amounts,
     host_counters,
     host_liveness,
@@ -82,11 +83,14 @@ def _astray(tx: Tx, hello: Hello, number: int) -> list[str]:
     """Return the VMs that run on a host and belong to another by now, or will.
 
     One that is in the ledger no more runs nowhere else; it is held, or its tombstone waits. Nor
-    does one that waits for this host to let go of it: the host must be let in to hear so.
+    does one that waits for this host to let go of it: the host must be let in to hear so. And of
+    one in doubt nobody knows where it is; this host is the one to tell.
     """
     # What has arrived and lies is still told as arrived, for that it came is news.
     going = {vm.id for vm in hello.vms if vm.seen in _GOING and vm.code not in _LIES}
     going |= {vm.id for vm in hello.held if vm.seen in _GOING}
+    in_doubt = select(doubts.c.vm).where(doubts.c.vm.in_(going))
+    going -= {row["vm"] for row in tx.rows(in_doubt)}
     query = select(vms.c.id, vms.c.host, vms.c.target).where(vms.c.id.in_(going))
     elsewhere = [row for row in tx.rows(query) if number not in (row["host"], row["target"])]
     waiting = {
