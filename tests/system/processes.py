@@ -32,7 +32,7 @@ T = TypeVar("T")
 ROOST = Path(sys.executable).with_name("roost")
 PATIENCE_S = 90.0  # much for what takes a second: other work may keep the machine busy
 _FIRST_PORT, _PORTS = 20_000, 10_000
-_ports = count(os.getpid() % _PORTS)
+_ports = count(os.getpid() * 997 % _PORTS)  # neighbours by number begin far apart
 
 #: Timers that make a test of silence take seconds; heartbeats stay far apart from the limits.
 QUICK = {"heartbeat_s": 0.2, "suspect_s": 0.8, "offline_s": 1.6, "lease_s": 2.0}
