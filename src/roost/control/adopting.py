@@ -8,15 +8,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
 from sqlalchemy import select
 
 from roost.base.errors import InvariantBroken
 from roost.control.burying import order_grave
 from roost.control.charging import advance_groups, charge, claims_of, counters_in, release
-from roost.control.movetext import Move
+from roost.control.movetext import Move, move_of
 from roost.control.roster import asked_of
 from roost.ledger.rows import Changes, ClaimRow, VMRow
-from roost.ledger.tables import AMOUNTS, host_amounts, host_counters, hosts, tombstones, vms
+from roost.ledger.tables import (
+    AMOUNTS,
+    host_amounts,
+    host_counters,
+    hosts,
+    roll_call,
+    tombstones,
+    vms,
+)
 from roost.ledger.transaction import Tx, row_json
 from roost.wire.agentlink import MoveInfo
 
@@ -51,8 +60,11 @@ def bring_home(tx: Tx, vm: VMRow, finding: Finding, found: Sequence[Copy]) -> bo
     """Let the ledger follow what was found; False when the host has no room for the claim."""
     changes: Changes = {"claims": {}}
     home, known = finding.host, claims_of(tx, vm.id)
-    graves = [host for host in _elsewhere(vm, home, found) if host != finding.asks]
-    spared = {copy.host for copy in found if copy.state == "stopped"} - set(graves) | {home}
+    graves = [host for host in _elsewhere(tx, vm, home, found) if host != finding.asks]
+    if _may_still_leave(vm, finding, found):
+        return _call_back(tx, vm, found, graves)
+    lying = {copy.host for copy in found if copy.state == "stopped"}
+    spared: set[int | None] = {*(lying - set(graves)), home, finding.asks}
     # Room that was kept for it under another name; a hold elsewhere waits for its tombstone.
     kept = [
         claim
@@ -91,6 +103,31 @@ def bring_home(tx: Tx, vm: VMRow, finding: Finding, found: Sequence[Copy]) -> bo
     return True
 
 
+def _may_still_leave(vm: VMRow, finding: Finding, found: Sequence[Copy]) -> bool:
+    """Say whether a VM is at home under orders to leave: it may do so before it hears of others."""
+    runs = any(copy.host == vm.host and copy.state == "running" for copy in found)
+    at_home = finding.host == vm.host and not finding.gone
+    return vm.phase == "moving" and vm.desired != "absent" and at_home and runs
+
+
+def _call_back(tx: Tx, vm: VMRow, found: Sequence[Copy], graves: Sequence[int]) -> bool:
+    """Ask the source to keep the VM, as when a move is cancelled; the move's own steps end it."""
+    move = replace(move_of(vm), why="an old ledger was restored")
+    generation = max([vm.generation, *(copy.generation for copy in found)]) + JUMP
+    values: dict[str, Any] = {"phase": "cancelling", "move": row_json(move)}
+    found_row = tx.update(vms, vms.c.id == vm.id, generation=generation, **values)
+    assert found_row is not None
+    row, changes = VMRow(**found_row), Changes()
+    for host in graves:
+        if host != vm.target:
+            order_grave(tx, row, host, changes)
+    advance_groups(tx, vm.id, changes)
+    changes["vms"] = {vm.id: row}
+    note = "where it is is known again; its move is taken back"
+    tx.event("vm.found", f"vm/{vm.id}", changes, project=vm.project, note=note)
+    return True
+
+
 def _words(vm: VMRow, finding: Finding) -> tuple[str, str]:
     if finding.gone:
         return "vm.vanished", "a host has destroyed it since the copy that was restored"
@@ -118,10 +155,11 @@ def _settled_row(tx: Tx, vm: VMRow, finding: Finding, found: Sequence[Copy]) -> 
     return VMRow(**row)
 
 
-def _elsewhere(vm: VMRow, home: int | None, found: Sequence[Copy]) -> list[int]:
+def _elsewhere(tx: Tx, vm: VMRow, home: int | None, found: Sequence[Copy]) -> list[int]:
     """Return the hosts that destroy what they have: they had it before its home.
 
-    What is newer than the copy that counts is left alone, and held: somebody may want to look.
+    What is newer than the copy that counts is left alone, and held: somebody may want to look. So
+    is what a silent host has of a VM that stays where it is: it may be the newest, or the only one.
     """
     here = max((copy.generation for copy in found if copy.host == home), default=vm.generation)
     older = {
@@ -132,7 +170,13 @@ def _elsewhere(vm: VMRow, home: int | None, found: Sequence[Copy]) -> list[int]:
     }
     answered = {copy.host for copy in found}
     before = {host for host in (vm.host, vm.target) if host is not None and host not in answered}
+    if vm.restart != "elsewhere":
+        before = {host for host in before if _has_answered(tx, host)}
     return sorted((older | before) - {home})
+
+
+def _has_answered(tx: Tx, host: int) -> bool:
+    return tx.find(roll_call, host=host, answered=True) is not None
 
 
 def _claim_at(vm: VMRow, host: int, run: ClaimRow | None, kind: str = "run") -> ClaimRow | None:

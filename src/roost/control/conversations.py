@@ -34,7 +34,13 @@ def newest(tx: Tx, heard: Mapping[int, Iterable[Conversation]]) -> dict[int, Con
     found: dict[int, Conversation] = {}
     if not heard:
         return found
-    for row in tx.rows(_KNOWN, numbers=sorted(heard)):
+    rows = tx.rows(_KNOWN, numbers=sorted(heard))
+    for host in sorted(heard.keys() - {row["host"] for row in rows}):
+        # It joined through a process of an older version, which kept no such row.
+        if (known_host := tx.find(hosts, number=host)) is not None:
+            row = {"host": host, "instance": known_host["instance"], "number": 0}
+            rows.append(tx.insert(conversations, row))
+    for row in rows:
         host = row["host"]
         known = best = Conversation(row["instance"], row["number"])
         for each in heard[host]:

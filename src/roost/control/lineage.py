@@ -11,6 +11,7 @@ of any VM may be untrue. Two states follow:
                (`settling`): nobody changes a VM in doubt, and hosts are asked what they have
 """
 
+import asyncio
 import logging
 from collections import OrderedDict
 
@@ -65,6 +66,7 @@ class Lineage:
         self._unheard: dict[int, int] = {}  # hosts, with their evidence when this process began
         self._since = 0.0
         self._declared = False  # this process has said that the ledger was restored
+        self._declaring = asyncio.Lock()
         self._outlived = False  # ... or seen the end of that
 
     # Following
@@ -149,10 +151,13 @@ class Lineage:
         if self._outlived:
             log.warning("host %s comes late: %s", hello.host, why)
             return
-        note = f"host {hello.host} {why}"
-        await self._store.write(lambda tx: doubt_all(tx, note), "roost")
-        self._declared = self.restored = True
-        log.error("an old ledger was restored: %s", note)
+        async with self._declaring:  # hosts come back together, and once is enough
+            if self._declared and self.restored:
+                return
+            note = f"host {hello.host} {why}"
+            await self._store.write(lambda tx: doubt_all(tx, note), "roost")
+            self._declared = self.restored = True
+            log.error("an old ledger was restored: %s", note)
 
     def let_in(self, host: int) -> None:
         """Know that a host was heard here, and compared."""

@@ -166,7 +166,7 @@ class Agents:
         wanted = await self.store.read(hosts_to_ask)
         for number, session in list(self._sessions.items()):
             if number in wanted:
-                session.send(RollCall())
+                session.call_roll()
 
     async def settle(self) -> None:
         """Wait until what sessions have begun in the background is done."""
@@ -296,10 +296,17 @@ class Session:
         agents.attach(self, number)
         timers = agents.timers
         self.send(Welcome(number, timers.heartbeat_s, timers.lease_s, timers.full_list_s))
-        agents.intake.report(number, hello.vms, None, self._conversation)
+        agents.intake.report(number, hello.vms, hello.held, self._conversation)
         if hello.digest != agents.dispatch.digest(number):
             await self.send_list(number)
         if agents.lineage.restored:
+            self.call_roll()
+
+    def call_roll(self) -> None:
+        """Ask what the host has; an agent that does not number its connections is too old to know
+        the question, and would take it for the end of the connection.
+        """
+        if self._conversation.number > 0:
             self.send(RollCall())
 
     async def _present(self, number: int, present: Present) -> None:
@@ -340,8 +347,13 @@ class Session:
         renew = partial(self._renew, heartbeat.number)
         agents.evidence.heard(number, self._epoch, renew)
         entry = agents.roster.hosts.get(number)
-        if entry is None or entry.row.guard_stop_s != heartbeat.guard_stop_s:
-            # The guard came or went, or the host was removed: it has to introduce itself again.
+        if (
+            entry is None
+            or entry.row.guard_stop_s != heartbeat.guard_stop_s
+            or entry.row.instance != self._conversation.instance
+        ):
+            # The guard came or went, the host was removed, or the hello of an earlier life of this
+            # agent came late: it has to introduce itself again.
             self.link.close(1012, "say hello again")
             return
         if heartbeat.digest != agents.dispatch.digest(number) and not self._listing:

@@ -89,7 +89,10 @@ class SqliteStore:
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._ask, question)
 
     def _ask(self, question: Callable[[Connection], T]) -> T:
-        connection = self._idle.pop() if self._idle else self._connect()
+        try:
+            connection = self._idle.pop()
+        except IndexError:  # not asked before: another thread may take the last one meanwhile
+            connection = self._connect()
         raw = _raw(connection)
         try:
             raw.execute("BEGIN")
