@@ -32,15 +32,15 @@ class Guest(NamedTuple):
     kernel: Path
     initrd: Path
 
-    def vm(self, name: str, host: str, words: str = "") -> CreateVM:
-        """Return the request for a VM on a host; `words` are for the guest."""
+    def vm(self, name: str, *hosts: str, words: str = "") -> CreateVM:
+        """Return the request for a VM on one of some hosts; `words` are for the guest."""
         boot = BootBody(
             kernel=_image(self.kernel),
             initrd=_image(self.initrd),
             cmdline=f"{_CMDLINE} {words}".strip(),
         )
         demand = DemandBody(cpu=1, memory=f"{MEMORY_MIB}MiB")
-        where = ConstraintsBody(hosts=[host])
+        where = ConstraintsBody(hosts=list(hosts))
         return CreateVM(name=name, demand=demand, boot=boot, constraints=where)
 
     @property

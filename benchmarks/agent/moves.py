@@ -18,7 +18,7 @@ from benchmarks.agent import byhand
 from benchmarks.agent.byhand import HandVM
 from benchmarks.agent.consoles import Console, stand_still_s
 from benchmarks.agent.guests import Guest, Missing
-from benchmarks.agent.hosts import HERE, WATCH, Hosts, QemuHosts
+from benchmarks.agent.hosts import HERE, THERE, WATCH, Hosts, QemuHosts
 from benchmarks.agent.qmp import Conversation
 from benchmarks.agent.sizes import Sizes, spread
 from benchmarks.engine.measuring import Job
@@ -99,10 +99,11 @@ def _rows(
 def _pairs(
     sizes: Sizes, hosts: Hosts, files: Guest, folder: Path, words: str, begun: bytes
 ) -> Iterator[tuple[Move, Move]]:
-    vm = hosts.create(files.vm(f"moved-{folder.name}", HERE, words))
-    argv = hosts.argv(HERE, vm.id)
+    vm = hosts.create(files.vm(f"moved-{folder.name}", HERE, THERE, words=words))
+    assert vm.host is not None
+    argv = hosts.argv(vm.host, vm.id)
     with closing(ByHand(argv, folder)) as hand:
-        with Console(hosts.console(HERE, vm.id)) as console:
+        with Console(hosts.console(vm.host, vm.id)) as console:
             console.wait_for(begun)
         _pause(hosts, vm)
         hand.wait_for(begun)
