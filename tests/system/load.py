@@ -7,6 +7,7 @@ exactly which VMs must exist.
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,7 +21,7 @@ from roost.wire.bodies import CreateVM, VMBody
 from tests.system.processes import PATIENCE_S, small
 
 
-class Background:
+class Background(ABC):
     """Runs clients in a thread of its own until the block ends; then says what went wrong."""
 
     def __init__(self) -> None:
@@ -28,9 +29,9 @@ class Background:
         self._thread = threading.Thread(target=self._work, name="load")
         self._failure: BaseException | None = None
 
+    @abstractmethod
     async def run(self) -> None:
         """Do the work until `stop` is set."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         self._thread.start()
