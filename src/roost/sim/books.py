@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from roost.ledger.tables import (
     AMOUNTS,
@@ -38,6 +38,13 @@ _LIMITS = (*AMOUNTS, "vms")
 #: How long the fleet must have been as it is before a spread is held against it: a process decides
 #: on what it has heard, and only the chosen host and the group are compared again at the commit.
 _SETTLED_S = 120.0
+#: What the ledger itself has added up, asked at every commit that changes it.
+_PROMISED = select(
+    host_amounts.c.host, *(host_amounts.c[f"{name}_committed"] for name in _LIMITS)
+).where(host_amounts.c.host.in_(bindparam("numbers", expanding=True)))
+_USED = select(projects.c.name, *(projects.c[f"{name}_used"] for name in _LIMITS)).where(
+    projects.c.name.in_(bindparam("names", expanding=True))
+)
 
 
 class Broken(AssertionError):
@@ -265,11 +272,7 @@ class Books:
 
     def _promise(self, claim: Claim, sign: int) -> None:
         self._touched_hosts[claim.host] = None
-        sums = self.promised[claim.host]
-        sums[0] += sign * claim.cpu_milli
-        sums[1] += sign * claim.memory_bytes
-        sums[2] += sign * claim.disk_bytes
-        sums[3] += sign
+        _add(self.promised[claim.host], claim, sign)
 
     def _put_vm(self, kind: str, vm_id: str, vm: VM | None) -> Iterable[int]:
         """Take over a VM's row; return the hosts on which it is new."""
@@ -299,11 +302,7 @@ class Books:
 
     def _count(self, vm: VM, sign: int) -> None:
         self._touched_projects[vm.project] = None
-        sums = self.used[vm.project]
-        sums[0] += sign * vm.cpu_milli
-        sums[1] += sign * vm.memory_bytes
-        sums[2] += sign * vm.disk_bytes
-        sums[3] += sign
+        _add(self.used[vm.project], vm, sign)
 
     # Laws
 
@@ -424,22 +423,24 @@ class Books:
         self._touched_hosts.clear()
         self._touched_projects.clear()
         if numbers:
-            sums = [host_amounts.c[f"{name}_committed"] for name in _LIMITS]
-            where = host_amounts.c.host.in_(numbers)
-            query = select(host_amounts.c.host, *sums).where(where)
-            for number, *said in connection.execute(query):
+            for number, *said in connection.execute(_PROMISED, {"numbers": numbers}):
                 self._agree(f"host {self.host_name(number)} promised", said, self.promised[number])
         if names:
-            sums = [projects.c[f"{name}_used"] for name in _LIMITS]
-            where = projects.c.name.in_(names)
-            query = select(projects.c.name, *sums).where(where)
-            for name, *said in connection.execute(query):
+            for name, *said in connection.execute(_USED, {"names": names}):
                 self._agree(f"project {name} used", said, self.used[name])
 
     def _agree(self, what: str, said: Sequence[int], follows: Sequence[int]) -> None:
         for at, name in enumerate(_LIMITS):
             if said[at] != follows[at]:
                 raise Broken(f"{what} {said[at]} {name}, and its rows {follows[at]}")
+
+
+def _add(sums: list[int], amounts: Claim | VM, sign: int) -> None:
+    """Add what one claim or VM takes, in the order of `_LIMITS`; or take it away again."""
+    sums[0] += sign * amounts.cpu_milli
+    sums[1] += sign * amounts.memory_bytes
+    sums[2] += sign * amounts.disk_bytes
+    sums[3] += sign
 
 
 def _read_all(connection: Connection) -> Changes:
