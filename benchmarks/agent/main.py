@@ -6,7 +6,6 @@ wrong, 2 that no row has the asked name. Rows that need QEMU are skipped where i
 """
 
 import argparse
-import os
 import signal
 import sys
 import tempfile
@@ -19,13 +18,11 @@ from benchmarks.agent.sizes import FULL, SHORT, Sizes
 from benchmarks.api.main import run, show
 from benchmarks.api.serving import REPOSITORY, ServerFailed
 from benchmarks.api.verifying import Wrong
-from benchmarks.engine.measuring import Job, say
+from benchmarks.engine.measuring import Job, named, say_if_busy
 from benchmarks.results import Result
 from roost.base.errors import RoostError
 
 OUTPUT = REPOSITORY / "build" / "bench" / "agent.json"
-#: Processes that run on a machine on which nothing else goes on.
-_QUIET = 0.7
 
 
 def jobs_of(sizes: Sizes, folder: Path, hosts: QemuHosts) -> Iterator[Job]:
@@ -60,14 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def measure(sizes: Sizes, prefix: str) -> list[Result]:
     """Run the jobs that have rows so named, and remove everything again."""
     OUTPUT.parent.mkdir(parents=True, exist_ok=True)
-    busy = os.getloadavg()[0]
-    if busy > _QUIET:
-        say(f"the machine is busy already (load {busy:.1f}); the numbers will be worse for it")
+    say_if_busy()
     # Not under /tmp, which may be memory: agents and ledger write to a disk.
     with (
         tempfile.TemporaryDirectory(dir=OUTPUT.parent) as folder,
         QemuHosts(Path(folder) / "hosts") as hosts,
     ):
         jobs = jobs_of(sizes, Path(folder), hosts)
-        chosen = [j for j in jobs if j.name.startswith(prefix) or prefix.startswith(j.name)]
-        return run(chosen, prefix)
+        return run(named(jobs, prefix), prefix)

@@ -6,7 +6,6 @@ was wrong, 2 that no row has the asked name or that PostgreSQL was asked for and
 """
 
 import argparse
-import os
 import signal
 import sys
 import tempfile
@@ -26,12 +25,10 @@ from benchmarks.api.databases import (
 from benchmarks.api.measuring import FULL, SHORT, Sizes
 from benchmarks.api.serving import REPOSITORY, ServerFailed
 from benchmarks.api.verifying import Wrong
-from benchmarks.engine.measuring import Job, say
+from benchmarks.engine.measuring import Job, named, say, say_if_busy
 from benchmarks.results import Result, significant, table, write_json
 
 OUTPUT = REPOSITORY / "build" / "bench" / "api.json"
-#: Processes that run on a machine on which nothing else goes on.
-_QUIET = 0.7
 
 
 def jobs_of(sizes: Sizes, databases: Databases, folder: Path) -> Iterator[Job]:
@@ -90,9 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def measure(sizes: Sizes, postgres: str, prefix: str) -> list[Result]:
     """Make the databases, run the jobs that have rows so named, and remove everything again."""
     OUTPUT.parent.mkdir(parents=True, exist_ok=True)
-    busy = os.getloadavg()[0]
-    if busy > _QUIET:
-        say(f"the machine is busy already (load {busy:.1f}); the numbers will be worse for it")
+    say_if_busy()
     with ExitStack() as stack:
         # Not under /tmp, which may be memory: what is measured is a disk.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=OUTPUT.parent)))
@@ -100,8 +95,7 @@ def measure(sizes: Sizes, postgres: str, prefix: str) -> list[Result]:
         if postgres != "no" and has_postgres():
             kinds.append(stack.enter_context(postgres_databases(folder)))
         jobs = [job for databases in kinds for job in jobs_of(sizes, databases, folder)]
-        chosen = [j for j in jobs if j.name.startswith(prefix) or prefix.startswith(j.name)]
-        return run(chosen, prefix)
+        return run(named(jobs, prefix), prefix)
 
 
 def show(results: Sequence[Result], output: Path, title: str) -> None:

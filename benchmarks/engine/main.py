@@ -15,7 +15,7 @@ from rich.console import Console
 from benchmarks.engine import batch, churn, decision, growth, questions, rules, startup
 from benchmarks.engine.checking import AnswersDiffer, check_batch
 from benchmarks.engine.fleets import FLAVORED, empty_fleet, requests_of
-from benchmarks.engine.measuring import FULL, SHORT, Job, Sizes, say
+from benchmarks.engine.measuring import FULL, SHORT, Job, Sizes, named, say
 from benchmarks.results import Result, significant, table, write_json
 from roost.placement.engine import Engine
 from roost.placement.mix import mix_of
@@ -29,7 +29,7 @@ TOPICS = (startup, batch, decision, growth, rules, churn, questions)
 def chosen_jobs(sizes: Sizes, prefix: str) -> list[Job]:
     """Return the jobs that have rows whose names begin with the prefix."""
     jobs = [job for topic in TOPICS for job in topic.jobs(sizes)]
-    return [job for job in jobs if job.name.startswith(prefix) or prefix.startswith(job.name)]
+    return named(jobs, prefix)
 
 
 def load_kernels() -> None:

@@ -1,6 +1,7 @@
 """CPU time, sizes, and the unit of work that the command line chooses from."""
 
 import gc
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -11,6 +12,8 @@ from typing import NamedTuple
 from benchmarks.results import Result
 
 _BEGAN = time.perf_counter()
+#: Processes that run on a machine on which nothing else goes on.
+_QUIET = 0.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,17 @@ class Job(NamedTuple):
 
     name: str
     run: Callable[[], Iterable[Result]]
+
+
+def named(jobs: Iterable[Job], prefix: str) -> list[Job]:
+    """Return the jobs that have rows whose names begin so."""
+    return [j for j in jobs if j.name.startswith(prefix) or prefix.startswith(j.name)]
+
+
+def say_if_busy() -> None:
+    """Tell the user when other work will make the numbers worse."""
+    if (busy := os.getloadavg()[0]) > _QUIET:
+        say(f"the machine is busy already (load {busy:.1f}); the numbers will be worse for it")
 
 
 def say(text: str) -> None:

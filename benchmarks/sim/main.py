@@ -7,7 +7,6 @@ not fail the run. 1 means that something was wrong, 2 that no row has the asked 
 """
 
 import argparse
-import os
 import resource
 import subprocess
 import sys
@@ -19,7 +18,7 @@ import msgspec
 
 from benchmarks.api.main import run, show
 from benchmarks.api.verifying import Wrong
-from benchmarks.engine.measuring import Job, say
+from benchmarks.engine.measuring import Job, named, say, say_if_busy
 from benchmarks.results import Result, at_least, at_most
 from roost.sim.campaign import Tally, Task, fixed_environment, run_tasks
 from roost.sim.world import Verdict
@@ -136,11 +135,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     sizes = SHORT if options.short else FULL
     prefix = options.only
-    if (busy := os.getloadavg()[0]) > 0.7:
-        say(f"the machine is busy already (load {busy:.1f}); the numbers will be worse for it")
-    chosen = [j for j in jobs_of(sizes) if j.name.startswith(prefix) or prefix.startswith(j.name)]
+    say_if_busy()
     try:
-        results = run(chosen, prefix)
+        results = run(named(jobs_of(sizes), prefix), prefix)
     except Wrong as problem:
         print(f"bench-sim: {problem}", file=sys.stderr)
         return 1

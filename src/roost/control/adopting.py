@@ -113,7 +113,7 @@ def _may_still_leave(vm: VMRow, finding: Finding, found: Sequence[Copy]) -> bool
 def _call_back(tx: Tx, vm: VMRow, found: Sequence[Copy], graves: Sequence[int]) -> bool:
     """Ask the source to keep the VM, as when a move is cancelled; the move's own steps end it."""
     move = replace(move_of(vm), why="an old ledger was restored")
-    generation = max([vm.generation, *(copy.generation for copy in found)]) + JUMP
+    generation = _far_beyond(vm, found)
     values: dict[str, Any] = {"phase": "cancelling", "move": row_json(move)}
     found_row = tx.update(vms, vms.c.id == vm.id, generation=generation, **values)
     assert found_row is not None
@@ -136,8 +136,13 @@ def _words(vm: VMRow, finding: Finding) -> tuple[str, str]:
     return "vm.found", "where it is is known again"
 
 
+def _far_beyond(vm: VMRow, found: Sequence[Copy]) -> int:
+    """Return a generation that nothing which any host has seen of a VM can reach."""
+    return max([vm.generation, *(copy.generation for copy in found)]) + JUMP
+
+
 def _settled_row(tx: Tx, vm: VMRow, finding: Finding, found: Sequence[Copy]) -> VMRow:
-    generation = max([vm.generation, *(copy.generation for copy in found)]) + JUMP
+    generation = _far_beyond(vm, found)
     values: dict[str, Any] = {"target": None, "phase": "", "move": None, "problem": None}
     if finding.host != vm.host:
         values |= {"host": finding.host, "pending": None}
