@@ -5,12 +5,13 @@ from collections.abc import Callable
 
 import pytest
 
-from roost.control import draining, intake, moving, queueing, recover
-from roost.control.handover import abandon_move, complete_move, go_back
+from roost.control import draining, intake, moving
+from roost.control.handover import abandon_move, go_back
 from roost.ledger.rows import VMRow
 from roost.ledger.transaction import Tx
 from roost.wire.agentlink import SeenVM
 from tests.integration.control.rig import OPERATOR, TIMERS, Rig, run
+from tests.sim.mutants import plant
 
 Patch = pytest.MonkeyPatch
 GUARD_STOP_S = 4.0
@@ -144,11 +145,7 @@ def broken(scenario: Scenario) -> Callable[[Callable[[Patch], None]], None]:
 @broken(lost_on_its_way)
 def _(patch: Patch) -> None:
     """the ledger switches on the source's word"""
-
-    def note_sent(tx: Tx, vm: VMRow) -> None:
-        complete_move(tx, vm, vm.observed_generation)
-
-    patch.setattr(intake, "note_sent", note_sent)
+    plant("source's word", patch)
 
 
 @broken(cancelled_at_the_last_moment)
@@ -166,18 +163,13 @@ def _(patch: Patch) -> None:
 @broken(undecided)
 def _(patch: Patch) -> None:
     """the source goes on before the target has answered"""
-
-    def impatient(tx: Tx, vm: VMRow, why: str) -> VMRow:
-        vm.phase = "recalling"
-        return go_back(tx, vm, why)
-
-    patch.setattr(intake, "recall", impatient)
+    plant("no waiting for the target", patch)
 
 
 @broken(source_lost)
 def _(patch: Patch) -> None:
     """a fenced source's VMs are restarted without asking the target"""
-    patch.setattr(recover, "SENT", ())
+    plant("target not asked", patch)
 
 
 @broken(target_fenced)
@@ -194,7 +186,7 @@ def _(patch: Patch) -> None:
 @broken(refused_and_then_room)
 def _(patch: Patch) -> None:
     """a refused VM goes elsewhere before its host has let go of it"""
-    patch.setattr(queueing, "claims_of", lambda tx, vm: {})
+    plant("no waiting for the refuser", patch)
 
 
 SCENARIOS = (
