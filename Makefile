@@ -62,7 +62,7 @@ test: lint type layers pytest ## what every change must pass: lint, types, layer
 
 .PHONY: pytest
 pytest: $(STAMP) ## the tests alone (JOBS=1 for one process, ARGS='-k name' to choose)
-	$(PYTEST) --ignore=tests/system -m "not qemu or smoke" $(PYTEST_ARGS)
+	$(PYTEST) --ignore=tests/system --ignore=tests/kube -m "not qemu or smoke" $(PYTEST_ARGS)
 
 .PHONY: test-system
 test-system: $(STAMP) ## real processes on real databases: started, killed, stopped, restarted
@@ -72,6 +72,10 @@ test-system: $(STAMP) ## real processes on real databases: started, killed, stop
 .PHONY: test-qemu
 test-qemu: $(STAMP) ## real guests on QEMU: booted, moved, killed half way (after make parts)
 	$(PYTEST) tests/integration/qemu tests/conformance tests/system -m qemu --dist loadfile $(PYTEST_ARGS)
+
+.PHONY: test-kube
+test-kube: $(STAMP) ## real Kubernetes: scheduler, API server, fake nodes (after make kube-tools)
+	$(PYTEST) tests/kube --dist loadfile $(PYTEST_ARGS)
 
 .PHONY: lint
 lint: $(STAMP) ## ruff: format and rules
@@ -142,6 +146,10 @@ chaos-real: $(STAMP) ## real processes killed, frozen and cut off on real databa
 .PHONY: parts
 parts: ## install the Debian packages that tests and demos use, those that are missing (as root)
 	@tools/install-parts
+
+.PHONY: kube-tools
+kube-tools: ## build Kubernetes, etcd, KWOK and the descheduler into a cache (once per machine, about 8 minutes; needs Go)
+	@tools/build-kube
 
 .PHONY: constraints
 constraints: ## pin the newest versions of everything into constraints.txt, from a fresh venv

@@ -22,7 +22,8 @@ _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)  # looked up here: little is safe between fork and exec
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """Ask the kernel, between fork and exec, to end this process when its parent ends."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
@@ -56,7 +57,7 @@ class Child:
             stderr=asyncio.subprocess.PIPE,
             env=dict(environment),
             start_new_session=True,
-            preexec_fn=_die_with_parent,
+            preexec_fn=die_with_parent,
         )
         return cls(name, process, log, told)
 

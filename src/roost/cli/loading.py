@@ -47,13 +47,14 @@ def new_app(name: str, **more: Any) -> typer.Typer:
 def new_group(name: str, about: str, commands: dict[str, Callable[..., None]]) -> typer.Typer:
     """Return a group with these commands; alone, its name prints its help."""
     group = new_app(name, help=about, invoke_without_command=True)
-    group.callback()(_help_when_bare)
+    group.callback()(show_help_when_bare)
     for command, function in commands.items():
         group.command(command)(function)
     return group
 
 
-def _help_when_bare(ctx: typer.Context) -> None:
+def show_help_when_bare(ctx: typer.Context) -> None:
+    """Print the help of a group that was named alone."""
     if ctx.invoked_subcommand is None:
         # Help with panels prints itself; plain help comes back as text.
         if text := ctx.get_help():

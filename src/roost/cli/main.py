@@ -67,6 +67,7 @@ COMMANDS = (
         _RUNNING,
         "Run the control plane and agents through simulated faults.",
     ),
+    Entry("kube", "roost.cli.kube:kube", _RUNNING, "VMs as pods on Kubernetes, real or local."),
     Entry(
         "demo",
         "roost.cli.demo:demo",

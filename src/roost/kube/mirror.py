@@ -1,0 +1,171 @@
+"""A local copy of objects that live in a cluster, kept up by list and watch.
+
+Whoever waits for something waits for a change of a mirror, never for time to pass. A watch that
+ends goes on from the last version; one whose version is too old (410) begins with a new list, and
+the difference is told as the events that were missed.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from roost.base.clock import Clock, RealClock
+from roost.base.errors import RoostError, Unavailable
+from roost.kube.client import Kube, Object, Resource
+from roost.kube.failures import Gone
+
+Key = tuple[str, str]  # namespace ("" for objects of the whole cluster) and name
+#: Called with the object as it was and as it is; None where there was or is none.
+Heard = Callable[[Object | None, Object | None], None]
+T = TypeVar("T")
+
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 5.0
+_WATCH_S = 60
+
+
+def key_of(item: Object) -> Key:
+    """Return what names an object within its resource."""
+    metadata = item["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
+
+
+class Mirror:
+    """All objects of one resource, or those of a namespace or with some labels."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        labels: str | None = None,
+        clock: Clock | None = None,
+        watch_s: int = _WATCH_S,
+    ) -> None:
+        self.resource = resource
+        self.objects: dict[Key, Object] = {}
+        self.lists = 0  # whole lists asked for so far
+        self.trouble: RoostError | None = None  # why it is behind, while it is
+        self._kube, self._namespace, self._labels = kube, namespace, labels
+        self._clock = clock or RealClock()
+        self._watch_s = watch_s
+        self._version = ""
+        self._heard: list[Heard] = []
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    # Using it
+
+    def __iter__(self) -> Iterator[Object]:
+        return iter(self.objects.values())
+
+    def __len__(self) -> int:
+        return len(self.objects)
+
+    def get(self, name: str, namespace: str = "") -> Object | None:
+        """Return one object as last heard of."""
+        return self.objects.get((namespace, name))
+
+    def listen(self, heard: Heard) -> None:
+        """Call this at every change, in order; objects that are there already are told first."""
+        self._heard.append(heard)
+        for item in list(self.objects.values()):
+            heard(None, item)
+
+    async def until(self, found: Callable[[], T | None], limit_s: float, what: str = "") -> T:
+        """Return what a question gives once it gives something; asked at every change."""
+        deadline = self._clock.monotonic() + limit_s
+        while True:
+            changed = self._changed
+            if (answer := found()) is not None and answer is not False:
+                return answer
+            left = deadline - self._clock.monotonic()
+            try:
+                async with asyncio.timeout(max(left, 0.0)):
+                    await changed.wait()
+            except TimeoutError:
+                if (answer := found()) is not None and answer is not False:
+                    return answer
+                raise Unavailable(
+                    f"{what or self.resource.kind} did not come within {limit_s:g} s"
+                ) from self.trouble
+
+    # Keeping it
+
+    async def start(self) -> "Mirror":
+        """Begin, and return when the first list is here; fails when that cannot be had."""
+        await self._list()
+        self._task = asyncio.create_task(self._keep(), name=f"mirror {self.resource.plural}")
+        return self
+
+    async def stop(self) -> None:
+        """End the watch."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def _keep(self) -> None:
+        wait_s = _FIRST_WAIT_S
+        while True:
+            try:
+                await self._follow()
+                self.trouble, wait_s = None, _FIRST_WAIT_S
+            except Gone:
+                self._version = ""
+            except RoostError as error:
+                self.trouble = error
+                await self._clock.sleep(wait_s * random.uniform(0.5, 1.0))
+                wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
+
+    async def _follow(self) -> None:
+        if not self._version:
+            await self._list()
+        asked = self._kube.watch(
+            self.resource, self._version, self._namespace, labels=self._labels,
+            seconds=self._watch_s,
+        )  # fmt: skip
+        async for event in asked:
+            self.trouble = None
+            item = event.object
+            self._version = item["metadata"]["resourceVersion"]
+            if event.type == "BOOKMARK":
+                continue
+            key = key_of(item)
+            before = self.objects.get(key)
+            if event.type == "DELETED":
+                self.objects.pop(key, None)
+                # The last state comes along: a finalizer's work may be told by it.
+                self._tell(item if before is None else before, None)
+            else:
+                self.objects[key] = item
+                self._tell(before, item)
+
+    async def _list(self) -> None:
+        listed = await self._kube.list(self.resource, self._namespace, labels=self._labels)
+        self.lists += 1
+        fresh = {key_of(item): item for item in listed.items}
+        gone = [(key, item) for key, item in self.objects.items() if key not in fresh]
+        before, self.objects = self.objects, fresh
+        for _, item in gone:
+            self._tell(item, None)
+        for key, item in fresh.items():
+            old = before.get(key)
+            if old is None or _version(old) != _version(item):
+                self._tell(old, item)
+        self._version = listed.version
+        self._wake()
+
+    def _tell(self, before: Object | None, after: Object | None) -> None:
+        for heard in self._heard:
+            heard(before, after)
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+def _version(item: Object) -> str:
+    return str(item["metadata"]["resourceVersion"])

@@ -1,0 +1,26 @@
+"""The cluster that tests share."""
+
+import asyncio
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from roost.kube.local import LocalCluster, Setup
+from tests.kube.clusters import need_tools
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Bring up a cluster without nodes: every test adds those that it needs."""
+    need_tools()
+    made = LocalCluster(tmp_path_factory.mktemp("kube"))
+    asyncio.run(made.up(Setup(pools=()), attached=True))
+    yield made
+    asyncio.run(made.down())
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """Return a name that no other test has, fit for namespaces and nodes."""
+    return re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:40].strip("-")
