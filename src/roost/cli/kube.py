@@ -130,7 +130,7 @@ _GROUPS: tuple[Entry, ...] = ()
 
 kube = new_app(
     "kube",
-    help="VMs as pods: a cluster on this machine, or any other.",
+    help="VMs as pods on Kubernetes, real or local.",
     cls=lazy_group(_GROUPS),
     invoke_without_command=True,
 )

@@ -356,7 +356,6 @@ class LocalCluster:
                     f"--advertise-address={LOOPBACK}", f"--tls-cert-file={pki / 'server.crt'}",
                     f"--tls-private-key-file={pki / 'server.key'}",
                     f"--client-ca-file={pki / 'ca.crt'}",
-                    f"--requestheader-client-ca-file={pki / 'ca.crt'}", "--authorization-mode=RBAC",
                     f"--service-account-key-file={pki / 'tokens.key'}",
                     f"--service-account-signing-key-file={pki / 'tokens.key'}",
                     f"--service-account-issuer={state.server}",
