@@ -355,7 +355,7 @@ class LocalCluster:
                     f"--bind-address={LOOPBACK}", f"--secure-port={port}",
                     f"--advertise-address={LOOPBACK}", f"--tls-cert-file={pki / 'server.crt'}",
                     f"--tls-private-key-file={pki / 'server.key'}",
-                    f"--client-ca-file={pki / 'ca.crt'}",
+                    f"--client-ca-file={pki / 'ca.crt'}", "--authorization-mode=RBAC",
                     f"--service-account-key-file={pki / 'tokens.key'}",
                     f"--service-account-signing-key-file={pki / 'tokens.key'}",
                     f"--service-account-issuer={state.server}",
