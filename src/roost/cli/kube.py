@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from roost.base.errors import Unavailable
+from roost.cli.kubecluster import with_extra
 from roost.cli.loading import Entry, lazy_group, new_app, show_help_when_bare, stand_in
 from roost.cli.options import OutputOption, reports_errors
 from roost.cli.screen import note, show_document, show_text
@@ -110,23 +111,34 @@ def _status_lines(found: "Status") -> list[str]:
     return lines
 
 
-def with_extra() -> None:
-    """Say what to install when roost was installed without what Kubernetes needs."""
-    from importlib.util import find_spec
-
-    if missing := [name for name in ("kubernetes_asyncio", "cryptography") if not find_spec(name)]:
-        raise Unavailable(
-            f"not installed: {', '.join(missing)}", hint="Maybe: pip install 'roost[kube]'"
-        )
-
-
 _CLUSTER, _WORK = "A cluster on this machine", "VMs as pods, on any cluster"
 _COMMANDS: dict[str, tuple[str, Callable[..., None]]] = {
     "up": (_CLUSTER, up),
     "down": (_CLUSTER, down),
     "status": (_CLUSTER, status),
 }
-_GROUPS: tuple[Entry, ...] = ()
+_GROUPS = (
+    Entry("vm", "roost.cli.kubevm:vm", _WORK, "Create, see, move and delete VMs that are pods."),
+    Entry(
+        "controller",
+        "roost.cli.kubecontroller:controller",
+        _WORK,
+        "Keep a pod for every VM, and move VMs instead of evicting them.",
+    ),
+    Entry(
+        "exporter",
+        "roost.cli.kubeexporter:exporter",
+        _WORK,
+        "Serve what nodes and VMs use, as Prometheus reads it.",
+    ),
+    Entry(
+        "scenario",
+        "roost.cli.kubescenario:scenario",
+        _WORK,
+        "Run a scenario and report where each VM went.",
+    ),
+    Entry("demo", "roost.cli.kubedemo:demo", _CLUSTER, "Show all of it on a cluster of its own."),
+)
 
 kube = new_app(
     "kube",
