@@ -280,7 +280,9 @@ class Kube:
             "timeoutSeconds": str(seconds),
         }
         path = resource.path(namespace)
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=seconds + 15)
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=10, sock_read=seconds + max(2.0, seconds / 4)
+        )
         try:
             response = await self._send("GET", path, query=query, timeout=timeout)
             try:

@@ -116,6 +116,7 @@ class Mirror:
                 self._version = ""
             except RoostError as error:
                 self.trouble = error
+                self._wake()
                 await self._clock.sleep(wait_s * random.uniform(0.5, 1.0))
                 wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
 
