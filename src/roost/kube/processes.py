@@ -19,7 +19,7 @@ _GRACE_S = 10.0
 _LOOK_S = 0.02
 _BEGAN = 21  # of /proc/PID/stat, counted from 0: clock ticks since boot
 #: Children of this process, which must be waited for or would stay as zombies.
-_children: dict[int, subprocess.Popen[bytes]] = {}
+_children: dict[tuple[int, int], subprocess.Popen[bytes]] = {}
 
 
 class Process(Struct, frozen=True):
@@ -32,9 +32,14 @@ class Process(Struct, frozen=True):
     log: str
 
     @property
+    def key(self) -> tuple[int, int]:
+        """Return what no other process ever has."""
+        return self.pid, self.began
+
+    @property
     def is_alive(self) -> bool:
         """Say whether it still runs."""
-        if (child := _children.get(self.pid)) is not None and child.poll() is not None:
+        if (child := _children.get(self.key)) is not None and child.poll() is not None:
             return False
         return _began(self.pid) == self.began
 
@@ -58,8 +63,9 @@ def start(
             env=dict(os.environ if environment is None else environment),
             preexec_fn=die_with_parent if attached else None,
         )
-    _children[child.pid] = child
-    return Process(name, child.pid, _began(child.pid) or 0, list(command), str(log))
+    process = Process(name, child.pid, _began(child.pid) or 0, list(command), str(log))
+    _children[process.key] = child
+    return process
 
 
 async def end(processes: Sequence[Process], clock: Clock, *, grace_s: float = _GRACE_S) -> None:
@@ -83,7 +89,7 @@ async def _wait_gone(process: Process, clock: Clock, limit_s: float) -> bool:
         if clock.monotonic() > deadline:
             return False
         await clock.sleep(_LOOK_S)
-    if (child := _children.pop(process.pid, None)) is not None:
+    if (child := _children.pop(process.key, None)) is not None:
         child.wait(_GRACE_S)  # it has ended: this only fetches how
     return True
 
