@@ -1,25 +1,26 @@
 """Asking an API server: plain JSON objects in and out, over a session from a kubeconfig.
 
-kubernetes_asyncio reads the kubeconfig (contexts, certificates, tokens, exec plugins) and keeps
-the session; its generated models are left out, because turning every pod of a watch into one costs
-more than all that roost does with it (ADR-0019).
+kubernetes_asyncio reads the kubeconfig (contexts, certificates, tokens, exec plugins). Its
+generated models are left out: turning every pod of a watch into one costs more than all that roost
+does with it (ADR-0019).
 """
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import aiohttp
 import msgspec
-from kubernetes_asyncio.client import ApiClient, Configuration
+from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.config import ConfigException, load_incluster_config, load_kube_config
 
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import InvalidRequest, RoostError, Unavailable
 from roost.kube.failures import AlreadyExists, Gone, TooManyRequests, refused, unreachable
-from roost.kube.names import GROUP, MANAGER, VERSION
+from roost.kube.names import GROUP, VERSION
+from roost.kube.session import Session
 
 Object = dict[str, Any]
 
@@ -126,11 +127,10 @@ class Kube:
         patience_s: float = PATIENCE_S,
         connections: int = 100,
     ) -> None:
-        configuration.connection_pool_maxsize = connections
         self.server = str(configuration.host)
         self.patience_s = patience_s
         self._clock = clock or RealClock()
-        self._api = ApiClient(configuration)
+        self._session = Session(configuration, connections)
 
     @classmethod
     async def open(
@@ -153,7 +153,7 @@ class Kube:
 
     async def close(self) -> None:
         """End the session."""
-        await self._api.close()
+        await self._session.close()
 
     # Objects
 
@@ -267,6 +267,7 @@ class Kube:
         labels: str | None = None,
         fields: str | None = None,
         seconds: int = 60,
+        opened: Callable[[], None] = lambda: None,
     ) -> AsyncIterator[Event]:
         """Yield what changes after a version, for so long; Gone when that version is too old.
 
@@ -288,6 +289,7 @@ class Kube:
             try:
                 if response.status >= 300:
                     raise refused(response.status, await response.read(), f"watch {path}")
+                opened()
                 async for line in _lines(response.content):
                     event = msgspec.json.decode(line)
                     if event["type"] == "ERROR":
@@ -365,22 +367,14 @@ class Kube:
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
     ) -> aiohttp.ClientResponse:
-        headers = {"Accept": "application/json", "User-Agent": MANAGER}
-        # Renews a token that an exec plugin gave and that has run out.
-        await self._api.update_params_for_auth(headers, [], ["BearerToken"])
-        rest = self._api.rest_client
+        headers: dict[str, str] = {}
         more: dict[str, Any] = {}
         if body is not None:
             headers["Content-Type"] = content_type
             more["data"] = msgspec.json.encode(body)
-        if rest.proxy:
-            more["proxy"] = rest.proxy
-        if rest.server_hostname:
-            more["server_hostname"] = rest.server_hostname
-        response: aiohttp.ClientResponse = await rest.pool_manager.request(
-            method, f"{self.server}{path}", params=query, headers=headers, timeout=timeout, **more
+        return await self._session.send(
+            method, path, headers, params=query, timeout=timeout, **more
         )
-        return response
 
 
 def _selectors(labels: str | None, fields: str | None) -> dict[str, str]:
