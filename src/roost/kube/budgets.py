@@ -1,0 +1,94 @@
+"""Which disruption budgets cover a VM, and whether it may be disturbed now. Pure.
+
+A live migration counts as a disturbance for as long as it lasts: the guest slows down and stands
+still for a moment. Kubernetes counts pods, and a VM that moves has two of them; the second one is
+taken off again, or a migration would seem to make room for the next. It is taken off before
+Kubernetes has counted it, too: that errs on the side of waiting.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from roost.kube.client import Object
+
+Labels = Mapping[str, str]
+
+
+def selects(selector: Object | None, labels: Labels) -> bool:
+    """Say whether a label selector picks something; none picks nothing, an empty one all."""
+    if selector is None:
+        return False
+    wanted: Mapping[str, str] = selector.get("matchLabels") or {}
+    if any(labels.get(key) != value for key, value in wanted.items()):
+        return False
+    return all(_holds(each, labels) for each in selector.get("matchExpressions") or ())
+
+
+def _holds(expression: Object, labels: Labels) -> bool:
+    key, values = expression["key"], expression.get("values") or ()
+    match expression["operator"]:
+        case "In":
+            return labels.get(key) in values
+        case "NotIn":
+            return labels.get(key) not in values  # also what lacks the label
+        case "Exists":
+            return key in labels
+        case "DoesNotExist":
+            return key not in labels
+    return False  # an operator of the future: the API server has checked what it knows
+
+
+def covering(budgets: Iterable[Object], namespace: str, labels: Labels) -> list[Object]:
+    """Return the budgets that cover pods of a namespace with these labels, by name."""
+    found = [
+        budget
+        for budget in budgets
+        if budget["metadata"].get("namespace") == namespace
+        and selects(budget["spec"].get("selector"), labels)
+    ]
+    return sorted(found, key=lambda budget: str(budget["metadata"]["name"]))
+
+
+class Room(NamedTuple):
+    """Whether one more VM may be disturbed, and if not, why."""
+
+    free: bool
+    reason: str = ""
+
+
+def room(
+    budgets: Iterable[Object], namespace: str, labels: Labels, moving: Collection["Moving"]
+) -> Room:
+    """Say whether a VM whose pod has these labels may be disturbed besides those that move."""
+    for budget in covering(budgets, namespace, labels):
+        name, status = budget["metadata"]["name"], budget.get("status") or {}
+        allowed = int(status.get("disruptionsAllowed") or 0)
+        selector = budget["spec"].get("selector")
+        under = [
+            each
+            for each in moving
+            if each.namespace == namespace and selects(selector, each.labels)
+        ]
+        second_pods = sum(each.second_pods for each in under)
+        if allowed - second_pods - len(under) < 1:
+            return Room(False, _why(name, status, len(under)))
+    return Room(True)
+
+
+class Moving(NamedTuple):
+    """A VM whose migration is under way."""
+
+    namespace: str
+    labels: Labels
+    second_pods: int = 1  # its pods besides its own that Kubernetes may count as healthy
+
+
+def _why(name: str, status: Object, moving: int) -> str:
+    said = f"disruption budget {name} allows no more VM to be disturbed now"
+    if moving:
+        return f"{said}: {moving} under way"
+    for condition in status.get("conditions") or ():
+        if condition.get("reason") == "SyncFailed":
+            return f"{said}: Kubernetes cannot compute it ({condition.get('message', '')})"
+    healthy, wanted = status.get("currentHealthy", 0), status.get("desiredHealthy", 0)
+    return f"{said}: {healthy} healthy, {wanted} wanted"

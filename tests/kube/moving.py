@@ -1,0 +1,161 @@
+"""VMs of one test on nodes of their own, with a controller and a webhook that move them."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from roost.kube.client import PODS, VMS, Kube, Object
+from roost.kube.control import Controller, ControllerSettings, mark_namespace
+from roost.kube.cooldown import CoolDown
+from roost.kube.launching import LaunchSettings
+from roost.kube.local import LocalCluster
+from roost.kube.migrating import MigrationSettings
+from roost.kube.mirror import Mirror
+from roost.kube.names import NAME_LABEL
+from roost.kube.vms import VM, to_object
+from roost.kube.webhook import Webhook
+from tests.kube.clusters import LIMIT_S, namespace, nodes, pool
+
+GIB = 2**30
+#: Fast: a second of the clock is a minute of a copy, and nobody is told to come back later.
+QUICK = MigrationSettings(
+    speed=60.0, unschedulable_s=0.0, ramp_s=0.1, cool_down=CoolDown(base_s=0.0, retry_s=0.0)
+)
+
+
+class Rig:
+    """What a test needs."""
+
+    def __init__(self, kube: Kube, space: str, marked: str, at: list[str]) -> None:
+        self.kube, self.space, self.marked, self.nodes = kube, space, marked, at
+        self.vms, self.pods = Mirror(kube, VMS, space), Mirror(kube, PODS, space)
+        self.webhook: Webhook | None = None
+        self.lives: list[tuple[str, int, int]] = []  # VM, its live pods, those that run; each event
+
+    async def vm(self, name: str, **asked: Any) -> str:
+        """Create a VM and return the node on which it runs."""
+        asked = {"cpu_milli": 1000, "memory_bytes": 8 * GIB, "memory_utilization": 1.0} | asked
+        made = VM(name=name, namespace=self.space, node_labels={"test": self.marked}, **asked)
+        await self.kube.create(VMS, to_object(made), self.space)
+        return str((await self.until(name, running))["status"]["nodeName"])
+
+    async def until(self, name: str, found: Callable[[Object], object]) -> Object:
+        """Wait until a VM is as asked for, and return it."""
+
+        def look() -> Object | None:
+            vm = self.vms.get(name, self.space)
+            return vm if vm is not None and found(vm) else None
+
+        try:
+            return await self.vms.until(look, LIMIT_S)
+        except Exception as error:
+            raise AssertionError(f"{name}: {self.vms.get(name, self.space)}") from error
+
+    async def moved(self, name: str, number: int = 1) -> Object:
+        """Wait until a migration of a VM has ended, and return it."""
+        vm = await self.until(name, lambda vm: ended(vm, number))
+        migration: Object = vm["status"]["migration"]
+        return migration
+
+    async def pod_of(self, name: str) -> str:
+        """Return the name of a VM's own pod."""
+        return str((await self.kube.get(VMS, name, self.space))["status"]["podName"])
+
+    async def evict(self, name: str) -> None:
+        """Ask for the eviction of a VM's own pod."""
+        await self.kube.evict(await self.pod_of(name), self.space)
+
+    async def ask(self, name: str, **more: Any) -> None:
+        """Mark a VM to leave its node, as a user does."""
+        vm = await self.kube.get(VMS, name, self.space)
+        evacuation = {"cause": "request", "requestedAt": "2026-01-01T00:00:00Z"} | more
+        status = {"evacuationNodeName": vm["status"]["nodeName"], "evacuation": evacuation}
+        await self.kube.patch(VMS, name, {"status": status}, self.space, part="status")
+
+    def pods_of(self, name: str) -> list[Object]:
+        """Return all pods of a VM."""
+        return [pod for pod in self.pods if vm_of(pod) == name]
+
+    async def alone(self, name: str) -> Object:
+        """Wait until a VM has one pod, its own, that runs; return it."""
+
+        def look() -> Object | None:
+            pods, vm = self.pods_of(name), self.vms.get(name, self.space)
+            own = ((vm or {}).get("status") or {}).get("podName")
+            if [pod["metadata"]["name"] for pod in pods] != [own]:
+                return None
+            return pods[0] if pods[0]["status"]["phase"] == "Running" else None
+
+        return await self.pods.until(look, LIMIT_S)
+
+    def heard_pod(self, before: Object | None, after: Object | None) -> None:
+        """Write down how many pods a VM has."""
+        name = vm_of(after or before or {})
+        pods = [pod for pod in self.pods_of(name) if "deletionTimestamp" not in pod["metadata"]]
+        runs = sum(pod["status"].get("phase") == "Running" for pod in pods)
+        self.lives.append((name, len(pods), runs))
+
+
+def vm_of(pod: Object) -> str:
+    """Return the name of the VM whose pod this is, or ''."""
+    return str((pod["metadata"].get("labels") or {}).get(NAME_LABEL, ""))
+
+
+def running(vm: Object) -> bool:
+    """Say whether a VM runs."""
+    return (vm.get("status") or {}).get("phase") == "Running"
+
+
+def ended(vm: Object, number: int) -> bool:
+    """Say whether a migration of a VM has ended."""
+    migration = vm["status"].get("migration") or {}
+    if migration.get("number") != number or "evacuationNodeName" in vm["status"]:
+        return False
+    return migration.get("phase") in ("Succeeded", "Failed")
+
+
+@asynccontextmanager
+async def controller(
+    kube: Kube, space: str, settings: MigrationSettings = QUICK, *, migrate: bool = True
+) -> AsyncIterator[Controller]:
+    """Run a controller of a namespace."""
+    launch = LaunchSettings(node_gone_s=0.2)
+    chosen = ControllerSettings(launch=launch, migration=settings, migrate=migrate, lease=None)
+    made = Controller(kube, space, settings=chosen)
+    await made.start()
+    try:
+        await made.until_leading()
+        yield made
+    finally:
+        await made.stop()
+
+
+@asynccontextmanager
+async def rig(
+    cluster: LocalCluster,
+    name: str,
+    settings: MigrationSettings | None = QUICK,
+    *,
+    webhook: bool = False,
+    migrate: bool = True,
+    count: int = 3,
+    **node: Any,
+) -> AsyncIterator[Rig]:
+    """Make nodes and a namespace for one test; without settings there is no controller."""
+    async with AsyncExitStack() as stack:
+        kube = await stack.enter_async_context(await cluster.connect())
+        space = await stack.enter_async_context(namespace(kube, name))
+        at = await stack.enter_async_context(nodes(kube, pool(name, count, **node)))
+        await mark_namespace(kube, space)
+        if settings is not None:
+            await stack.enter_async_context(controller(kube, space, settings, migrate=migrate))
+        made = Rig(kube, space, name, at)
+        for mirror in (made.vms, made.pods):
+            await mirror.start()
+            stack.push_async_callback(mirror.stop)
+        made.pods.listen(made.heard_pod)
+        if webhook:
+            made.webhook = Webhook(kube, namespace=space)
+            await made.webhook.start()
+            stack.push_async_callback(made.webhook.stop)
+        yield made
