@@ -1,0 +1,140 @@
+"""Rules in fact: random placements against a twin in plain loops, and what is said of each kind."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roost.kube.compliance import Placed, violations
+from roost.kube.names import HOSTNAME_LABEL, RACK_LABEL, ZONE_LABEL
+from roost.kube.vms import VM, Group, parse_group
+
+KEYS = {"host": HOSTNAME_LABEL, "rack": RACK_LABEL, "zone": ZONE_LABEL}
+NODES = {
+    f"n{number}": {
+        HOSTNAME_LABEL: f"n{number}",
+        ZONE_LABEL: "ab"[number % 2],
+        RACK_LABEL: f"{'ab'[number % 2]}-r{number // 2}",
+        "tier": "gold" if number < 4 else "tin",
+    }
+    for number in range(6)
+} | {"bare": {HOSTNAME_LABEL: "bare"}}
+
+
+def vm(name: str, **more: Any) -> VM:
+    """Return a VM of which only the rules matter."""
+    return VM(name=name, cpu_milli=1000, memory_bytes=2**30, **more)
+
+
+groups = st.builds(
+    Group,
+    name=st.sampled_from(["web", "db"]),
+    rule=st.sampled_from(["affinity", "anti-affinity", "spread"]),
+    scope=st.sampled_from(["host", "rack", "zone"]),
+    hard=st.booleans(),
+    max_skew=st.integers(1, 2),
+)
+
+
+@st.composite
+def placements(draw: st.DrawFn) -> list[Placed]:
+    """Draw some VMs with rules, each somewhere."""
+    return [
+        Placed(
+            vm(
+                f"vm{number}",
+                namespace=draw(st.sampled_from(["one", "one", "two"])),
+                zones=draw(st.sampled_from([(), (), ("a",), ("a", "b")])),
+                node_labels=draw(st.sampled_from([{}, {}, {"tier": "gold"}])),
+                groups=tuple(draw(st.lists(groups, max_size=2))),
+            ),
+            draw(st.sampled_from([*NODES, "gone"])),
+        )
+        for number in range(draw(st.integers(0, 6)))
+    ]
+
+
+def able(each: VM, node: str) -> bool:
+    """Say whether a VM may stand on a node by zone and labels."""
+    if each.zones and NODES[node].get(ZONE_LABEL) not in each.zones:
+        return False
+    return all(NODES[node].get(key) == value for key, value in each.node_labels.items())
+
+
+def holds(where: list[Placed], each: Placed, group: Group) -> bool:
+    """Say, one VM and node after the other, whether one rule of a group holds."""
+    key = KEYS[group.scope]
+    members = [
+        other for other in where
+        if other.vm.namespace == each.vm.namespace
+        and any(theirs.name == group.name for theirs in other.vm.groups)
+    ]  # fmt: skip
+    others = [other for other in members if other.vm.name != each.vm.name]
+    mine = NODES[each.node].get(key)
+    if group.rule == "anti-affinity":
+        for other in others:
+            if other.node in NODES and mine is not None and NODES[other.node].get(key) == mine:
+                return False
+        return True
+    if mine is None:
+        return False
+    if group.rule == "affinity":
+        for other in others:
+            if group in other.vm.groups and (
+                other.node not in NODES or NODES[other.node].get(key) != mine
+            ):
+                return False
+        return True
+    needed = [
+        KEYS[theirs.scope] for theirs in each.vm.groups
+        if theirs.rule == "spread" and theirs.hard == group.hard
+    ]  # fmt: skip
+    counts: dict[str, int] = {}
+    for node, labels in NODES.items():
+        if able(each.vm, node) and all(each_key in labels for each_key in needed):
+            counts.setdefault(labels[key], 0)
+            for other in members:
+                if other.node == node:
+                    counts[labels[key]] += 1
+    return bool(counts) and counts.get(mine, 0) - min(counts.values()) <= group.max_skew
+
+
+@given(placements())
+def test_what_does_not_hold_is_what_a_plain_loop_finds(where: list[Placed]) -> None:
+    found = {(each.namespace, each.vm) for each in violations(where, NODES)}
+    for each in where:
+        fine = each.node in NODES and able(each.vm, each.node)
+        fine = fine and all(holds(where, each, group) for group in each.vm.groups)
+        assert ((each.vm.namespace, each.vm.name) not in found) == fine, each
+
+
+@given(placements())
+def test_the_order_of_vms_does_not_matter(where: list[Placed]) -> None:
+    assert violations(where, NODES) == violations(where[::-1], NODES)
+
+
+@pytest.mark.parametrize(
+    ("rule", "nodes", "said"),
+    [
+        ("web anti-affinity zone", ("n0", "n2"), "vm1 stands in the same zone a"),
+        ("web affinity zone", ("n0", "n1"), "vm1 stands outside of zone a"),
+        ("web affinity rack", ("bare", "n1"), "bare has no rack"),
+        ("web spread zone", ("n0", "n2"), "2 members in zone a, but 0 in b"),
+    ],
+)
+def test_what_is_wrong_is_said(rule: str, nodes: tuple[str, str], said: str) -> None:
+    group = parse_group(rule)
+    where = [Placed(vm(f"vm{n}", groups=(group,)), node) for n, node in enumerate(nodes)]
+    first = violations(where, NODES)[0]
+    assert (first.vm, first.wrong) == ("vm0", said)
+
+
+def test_a_vm_that_was_moved_off_its_forced_node_breaks_no_hard_rule() -> None:
+    [found] = violations([Placed(vm("v", node="n1"), "n2")], NODES)
+    assert not found.hard
+
+
+def test_a_node_that_is_gone_is_told_once() -> None:
+    [found] = violations([Placed(vm("v", zones=("a",)), "gone")], NODES)
+    assert found.rule == "node"
