@@ -73,12 +73,12 @@ def demo(
     if serve is None:
         serve = sys.stdout.isatty() and not os.environ.get("ONCE")
     shown = _run_qemu if qemu else _run
-    code = asyncio.run(_until_stopped(lambda toured: shown(form, folder, port, serve, toured)))
+    code = asyncio.run(until_stopped(lambda toured: shown(form, folder, port, serve, toured)))
     if code:
         raise typer.Exit(code)
 
 
-async def _until_stopped(run: Callable[[asyncio.Event], Coroutine[None, None, None]]) -> int:
+async def until_stopped(run: Callable[[asyncio.Event], Coroutine[None, None, None]]) -> int:
     """Run the demo until it ends or a signal ends it; return the exit code."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -106,7 +106,7 @@ async def _run(form: Output, folder: Path, port: int, serve: bool, toured: async
     from roost.base.clock import RealClock
     from roost.cli.demotour import Tour
 
-    clock, screen = RealClock(), _screen(form)
+    clock, screen = RealClock(), demo_screen(form)
     screen.lines(
         "roost demo: a control plane and 20 virtual hosts as processes of this machine, and a",
         "tour of what they do. Everything is on loopback and ends with this command.",
@@ -120,7 +120,7 @@ async def _run(form: Output, folder: Path, port: int, serve: bool, toured: async
         await show.tour(port, tour)
         toured.set()
         if serve:
-            roost = _command()
+            roost = typed_command()
             show.what_next(
                 (f"{roost} vm create web-1 --cpu 2 --memory 4GiB --disk 20GiB", "where, and why"),
                 (f"{roost} vm explain web-1", "what every host says to it"),
@@ -145,7 +145,7 @@ async def _run_qemu(
     from roost.base.clock import RealClock
     from roost.cli.qemutour import QemuTour
 
-    clock, screen, roost = RealClock(), _screen(form), _command()
+    clock, screen, roost = RealClock(), demo_screen(form), typed_command()
     guest = await build_guest()
     screen.lines(
         "roost demo: a control plane, two hosts and three real guests as processes of this",
@@ -199,7 +199,7 @@ class _Show:
         self._screen.lines(
             "",
             f"The control plane is ready after {ready_s:.1f} s: {context.server}",
-            f"Try at once, in a second terminal: {_command()} vm list",
+            f"Try at once, in a second terminal: {typed_command()} vm list",
         )
         async with AsyncClient(context.server, context.token) as client, Tape(client) as tape:
             tour = make(client, tape)
@@ -236,7 +236,8 @@ class _Show:
         )
 
 
-def _screen(form: Output) -> "Screen":
+def demo_screen(form: Output) -> "Screen":
+    """Return where a demo is shown: nowhere when only its summary is wanted."""
     from roost.cli.demotour import Screen
 
     return Screen(_console() if form is Output.TABLE else None)
@@ -248,7 +249,7 @@ def _console() -> Console:
     return made
 
 
-def _command() -> str:
+def typed_command() -> str:
     """Return how `roost` is typed here: a checkout has it at its root."""
     return "./roost" if Path("roost").is_file() else "roost"
 

@@ -164,7 +164,7 @@ class LocalCluster:
             self.folder.chmod(0o700)
             for name in ("pki", "logs"):
                 (self.folder / name).mkdir(exist_ok=True)
-            ports = _free_ports("etcd", "etcd-peer", API, SCHEDULER, CONTROLLERS, KWOK)
+            ports = free_ports("etcd", "etcd-peer", API, SCHEDULER, CONTROLLERS, KWOK)
             state = State(
                 version=tools_version(),
                 server=f"https://{LOOPBACK}:{ports[API]}",
@@ -496,7 +496,7 @@ async def local_cluster(
             await cluster.down()
 
 
-def _free_ports(*names: str) -> dict[str, int]:
+def free_ports(*names: str) -> dict[str, int]:
     """Return a free port for each name; held until all are found, so that none comes twice."""
     held = []
     try:

@@ -73,6 +73,11 @@ class Mirror:
         for item in list(self.objects.values()):
             heard(None, item)
 
+    def forget(self, heard: Heard) -> None:
+        """Call this no more; one that was never told to is no error."""
+        if heard in self._heard:
+            self._heard.remove(heard)
+
     async def until(self, found: Callable[[], T | None], limit_s: float, what: str = "") -> T:
         """Return what a question gives once it gives something; asked at every change."""
         deadline = self._clock.monotonic() + limit_s
@@ -125,7 +130,7 @@ class Mirror:
             await self._list()
         asked = self._kube.watch(
             self.resource, self._version, self._namespace, labels=self._labels,
-            seconds=self._watch_s,
+            seconds=self._watch_s, opened=self._well,
         )  # fmt: skip
         async for event in asked:
             self.trouble = None
@@ -142,6 +147,10 @@ class Mirror:
             else:
                 self.objects[key] = item
                 self._tell(before, item)
+
+    def _well(self) -> None:
+        # Not only by the next event: a quiet resource may have none for a minute.
+        self.trouble = None
 
     async def _list(self) -> None:
         listed = await self._kube.list(self.resource, self._namespace, labels=self._labels)

@@ -9,6 +9,15 @@ VERSION = "v1alpha1"
 #: Who wrote a field, for server-side bookkeeping and in events.
 MANAGER = "roost"
 
+# VMs and where they live
+
+#: While a VM has it, its pods are still there; whoever takes them away takes it off.
+VM_FINALIZER = f"{GROUP}/pods"
+#: On VMs that a list of VMs made: what is no longer on the list goes.
+LIST_LABEL, LISTED = f"{GROUP}/managed-by", "list"
+#: On namespaces that hold VMs; evictions in others are none of our business.
+VMS_NAMESPACE_LABEL = f"{GROUP}/vms"
+
 # Pods
 
 POD_PREFIX = "virt-launcher"
@@ -17,10 +26,14 @@ DOMAIN_LABEL = "kubevirt.io/domain"
 NAME_LABEL = "vm.kubevirt.io/name"
 #: Which of a VM's groups a pod belongs to: GROUP_LABEL + the group's name, with this value.
 GROUP_LABEL, MEMBER = f"group.{GROUP}/", "member"
+#: Tells one pod of a VM from another, so that a rule can leave out the one that is moving.
+LAUNCHER_LABEL = f"{GROUP}/launcher"
 #: Set on the target of a migration, with the migration's number.
 MIGRATION_LABEL = f"{GROUP}/migration"
 DOMAIN_ANNOTATION = "kubevirt.io/domain"
 EVICT_ONLY_ANNOTATION = "descheduler.alpha.kubernetes.io/request-evict-only"
+#: On a pod whose eviction goes on in the background; taking it off tells that it does not.
+EVICTION_IN_PROGRESS_ANNOTATION = "descheduler.alpha.kubernetes.io/eviction-in-progress"
 PREFER_NO_EVICTION_ANNOTATION = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 
 _ALLOCATION = "simulation.node-classifier.io/vm-"

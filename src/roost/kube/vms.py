@@ -4,6 +4,7 @@ Two things are kept apart: what is allocated (and charged by the scheduler), and
 (which only metrics show).
 """
 
+from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -20,6 +21,11 @@ PHASES = ("Pending", "Scheduling", "Scheduled", "Running", "Failed")
 
 #: KubeVirt's usual ratio: a pod asks for a tenth of the cores its VM sees.
 CPU_ALLOCATION_RATIO = 10
+
+_GROUP_HINT = (
+    "Maybe 'web anti-affinity host': a name; affinity, anti-affinity or spread; host, rack or "
+    "zone; soft for a wish; max-skew=2."
+)
 
 
 class Group(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -58,6 +64,41 @@ class VM(Struct, kw_only=True, frozen=True):
             raise ValueError(f"VM {self.name!r} needs cpu and memory")
 
 
+def parse_group(text: str) -> Group:
+    """Return a group as people write it: NAME RULE [SCOPE] [soft] [max-skew=N]."""
+    words = text.split()
+    if len(words) < 2:
+        raise InvalidRequest(f"group {text!r} has no rule", hint=_GROUP_HINT)
+    asked: dict[str, Any] = {"name": words[0], "rule": words[1]}
+    for word in words[2:]:
+        if word in SCOPE_LABELS:
+            asked["scope"] = word
+        elif word in ("soft", "hard"):
+            asked["hard"] = word == "hard"
+        elif word.startswith("max-skew="):
+            asked["max_skew"] = word.partition("=")[2]
+        else:
+            raise InvalidRequest(f"group {text!r}: {word!r} is not known", hint=_GROUP_HINT)
+    try:
+        return msgspec.convert(asked, Group, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"group {text!r}: {error}", hint=_GROUP_HINT) from error
+
+
+def group_text(group: Group) -> str:
+    """Return a group as people write it."""
+    words = [group.name, group.rule, group.scope]
+    words += [] if group.hard else ["soft"]
+    words += [f"max-skew={group.max_skew}"] if group.max_skew != 1 else []
+    return " ".join(words)
+
+
+def number_text(ratio: float) -> str:
+    """Return a number so that `float` gives it back exactly, and never with an exponent."""
+    text = format(Decimal(repr(ratio)), "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
 def to_object(vm: VM) -> Object:
     """Return the VirtualMachine object that asks for a VM."""
     placement: Object = {}
@@ -82,8 +123,8 @@ def to_object(vm: VM) -> Object:
         "running": vm.running,
         "resources": {"cpu": exact_cpu(vm.cpu_milli), "memory": bytes_quantity(vm.memory_bytes)},
         "utilization": {
-            "cpu": f"{vm.cpu_utilization:g}",
-            "memory": f"{vm.memory_utilization:g}",
+            "cpu": number_text(vm.cpu_utilization),
+            "memory": number_text(vm.memory_utilization),
         },
         "migration": {"dirtyRateMbps": vm.dirty_rate_mbps},
     }

@@ -1,0 +1,217 @@
+"""The controller: mirrors of a cluster, and what acts on them while this one is the chosen.
+
+    mirrors (vms, pods, nodes, budgets) --> Launching    a pod for every VM
+         ^                              --> Migrations   moves instead of evictions
+         |                              --> Namespaces   marks those that hold VMs
+         +-- the cluster, which is the only memory: whoever comes next goes on from it
+
+Several may run; all follow the mirrors, and one, by its lease, acts.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from roost.base.clock import Clock, RealClock
+from roost.base.errors import Forbidden, RoostError
+from roost.kube.client import BUDGETS, NAMESPACES, NODES, PODS, VMS, Kube, Object
+from roost.kube.crd import install_crd, is_installed
+from roost.kube.launchers import LAUNCHERS
+from roost.kube.launching import Launching, LaunchSettings
+from roost.kube.lease import Lease, LeaseLost, LeaseSettings
+from roost.kube.mirror import Key, Mirror, key_of
+from roost.kube.names import VMS_NAMESPACE_LABEL
+from roost.kube.workqueue import WorkQueue
+
+if TYPE_CHECKING:
+    from roost.kube.migrating import Migrations, MigrationSettings
+
+log = logging.getLogger("roost.kube")
+
+#: Where the lease of a controller of all namespaces is.
+_HOME = "default"
+_TROUBLE_S = 1.0
+
+
+class Service(Protocol):
+    """Something that acts while it runs."""
+
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControllerSettings:
+    """How a controller works."""
+
+    launch: LaunchSettings = field(default_factory=LaunchSettings)
+    #: None: what migrations do when nothing else is said.
+    migration: "MigrationSettings | None" = None
+    migrate: bool = True  # False: pods are kept, but VMs stay where they are
+    #: None: this is the only one, and nobody is asked.
+    lease: LeaseSettings | None = field(default_factory=LeaseSettings)
+
+
+class Controller:
+    """Keeps the VMs of one namespace, or of all."""
+
+    migrations: "Migrations | None" = None
+    launching: Launching | None = None
+
+    def __init__(
+        self,
+        kube: Kube,
+        namespace: str | None = None,
+        *,
+        settings: ControllerSettings | None = None,
+        clock: Clock | None = None,
+        beside: Sequence[Service] = (),
+    ) -> None:
+        """Take what is needed; services `beside` it run whenever this one acts, as the webhook."""
+        self.kube, self.namespace = kube, namespace
+        self._beside = beside
+        self.settings, self.clock = settings or ControllerSettings(), clock or RealClock()
+        self.vms = Mirror(kube, VMS, namespace, clock=self.clock)
+        self.pods = Mirror(kube, PODS, namespace, labels=LAUNCHERS, clock=self.clock)
+        self.nodes = Mirror(kube, NODES, clock=self.clock)
+        self.budgets = Mirror(kube, BUDGETS, namespace, clock=self.clock)
+        self._mirrors = (self.vms, self.pods, self.nodes, self.budgets)
+        self._lease: Lease | None = None
+        if self.settings.lease is not None:
+            home = namespace or _HOME
+            self._lease = Lease(kube, home, self.settings.lease, clock=self.clock)
+        self._leads, self._rests = asyncio.Event(), asyncio.Event()
+        self._rests.set()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_leading(self) -> bool:
+        """Say whether this one acts."""
+        return self._leads.is_set()
+
+    async def until_leading(self) -> None:
+        """Wait until this one acts."""
+        await self._leads.wait()
+
+    async def until_idle(self) -> None:
+        """Wait until this one does not act."""
+        await self._rests.wait()
+
+    async def start(self) -> None:
+        """Begin: make VMs known to the cluster, read all there is, and act when it is our turn."""
+        await self._know_vms()
+        try:
+            for mirror in self._mirrors:
+                await mirror.start()
+            if self._lease is not None:
+                await self._lease.start()
+        except BaseException:
+            await self.stop()
+            raise
+        self._task = asyncio.create_task(self._lead(), name="controller")
+
+    async def stop(self) -> None:
+        """End, and let another take over at once."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        for mirror in self._mirrors:
+            await mirror.stop()
+        if self._lease is not None:
+            await self._lease.stop()
+
+    async def _know_vms(self) -> None:
+        try:
+            await install_crd(self.kube, self.clock)
+        except Forbidden:
+            # Who may not define objects may well use them.
+            if not await is_installed(self.kube):
+                raise
+
+    async def _lead(self) -> None:
+        while True:
+            try:
+                if self._lease is not None:
+                    await self._lease.acquire()
+                await self._act()
+            except LeaseLost as lost:
+                log.warning("stopped acting: %s", lost.message)
+            except RoostError as error:
+                log.warning("cannot act: %s", error.message)
+                await self.clock.sleep(_TROUBLE_S)
+            except Exception:  # a service: it must come back, and its trouble be seen
+                log.exception("cannot act: our bug")
+                await self.clock.sleep(_TROUBLE_S)
+
+    async def _act(self) -> None:
+        async with contextlib.AsyncExitStack() as running:
+            self._rests.clear()
+            running.callback(self._rests.set)
+            for service in self._services():
+                running.push_async_callback(service.stop)
+                await service.start()
+            self._leads.set()
+            running.callback(self._leads.clear)
+            log.info("keeping %d VMs in %s", len(self.vms), self.namespace or "all namespaces")
+            if self._lease is not None:
+                await self._lease.hold()
+            else:
+                await asyncio.Event().wait()
+
+    def _services(self) -> list[Service]:
+        made = self.settings
+        self.launching = Launching(
+            self.kube, self.vms, self.pods, self.nodes, made.launch, self.clock
+        )
+        services: list[Service] = [Namespaces(self.kube, self.vms, self.clock), self.launching]
+        if made.migrate:
+            from roost.kube.migrating import Migrations, MigrationSettings
+
+            self.migrations = Migrations(
+                self.kube, self.vms, self.pods, self.nodes, self.budgets,
+                made.migration or MigrationSettings(), self.clock, launchers=made.launch.launcher,
+            )  # fmt: skip
+            services.append(self.migrations)
+        return [*services, *self._beside]
+
+
+class Namespaces:
+    """Marks every namespace that holds VMs: only there evictions are asked about."""
+
+    def __init__(self, kube: Kube, vms: Mirror, clock: Clock) -> None:
+        self._kube, self._vms = kube, vms
+        self._marked: set[str] = set()
+        self._queue = WorkQueue(self._mark, clock, what="namespace", at_once=1)
+
+    async def start(self) -> None:
+        """Begin to listen."""
+        self._queue.start()
+        self._vms.listen(self._heard)
+
+    async def stop(self) -> None:
+        """End."""
+        self._vms.forget(self._heard)
+        await self._queue.stop()
+
+    def _heard(self, before: Object | None, after: Object | None) -> None:
+        namespace = key_of(after or before or {})[0]
+        if after is not None and namespace not in self._marked:
+            self._marked.add(namespace)
+            self._queue.add(("", namespace))
+
+    async def _mark(self, key: Key) -> None:
+        try:
+            await mark_namespace(self._kube, key[1])
+        except Forbidden as error:
+            log.warning("evictions in %s will not become migrations: %s", key[1], error.message)
+
+
+async def mark_namespace(kube: Kube, name: str) -> None:
+    """Say of a namespace that it holds VMs."""
+    found = await kube.get(NAMESPACES, name)
+    if (found["metadata"].get("labels") or {}).get(VMS_NAMESPACE_LABEL) != "true":
+        await kube.patch(NAMESPACES, name, {"metadata": {"labels": {VMS_NAMESPACE_LABEL: "true"}}})
