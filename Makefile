@@ -57,6 +57,11 @@ demo: $(STAMP) ## run a control plane with 20 virtual hosts and show what it doe
 demo-qemu: $(STAMP) ## boot three real guests on two hosts, move one while it counts, break things (after make parts)
 	@$(if $(ONCE),ONCE=$(ONCE)) $(BIN)/roost demo --qemu
 
+.PHONY: demo-kube
+demo-kube: $(STAMP) ## VMs as pods on a real Kubernetes with fake nodes: placed, moved, evicted (first time: 8 minutes of building; needs Go)
+	@tools/build-kube >/dev/null
+	@$(if $(ONCE),ONCE=$(ONCE)) $(BIN)/roost kube demo
+
 .PHONY: test
 test: lint type layers pytest ## what every change must pass: lint, types, layers, all tests but the slowest suites
 
@@ -118,6 +123,10 @@ bench-agent: $(STAMP) ## boots and live moves beside QEMU by hand, memory of age
 .PHONY: bench-sim
 bench-sim: $(STAMP) ## simulated worlds: a campaign, a quiet week, planted mistakes (SHORT=1: quick rows)
 	$(BIN)/python -m benchmarks.sim $(if $(SHORT),--short)
+
+.PHONY: bench-kube
+bench-kube: $(STAMP) ## the same requests through kube-scheduler and through roost (SHORT=1: quick rows; after make kube-tools)
+	$(BIN)/python -m benchmarks.kube $(if $(SHORT),--short)
 
 .PHONY: bench-packing
 bench-packing: $(STAMP) ## packing quality on public traces (DATA=folder)

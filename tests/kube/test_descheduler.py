@@ -9,7 +9,7 @@ from roost.base.errors import Unavailable
 from roost.kube.local import LocalCluster
 from roost.kube.prometheus import find_prometheus
 from roost.kube.reports import Report
-from roost.kube.runner import Place, run
+from roost.kube.runner import Cluster, run
 from roost.kube.scenarios import parse_scenario
 from roost.kube.tools import tool
 from tests.kube.clusters import run as bounded
@@ -43,8 +43,8 @@ def chased(cluster: LocalCluster, name: str, cool_down: str) -> Report:
 
     async def body() -> Report:
         async with await cluster.connect() as kube:
-            where = Place(kube, cluster.kubeconfig, cluster)
-            return await run(scenario, where, name=name, clock=RealClock())
+            there = Cluster(kube, cluster.kubeconfig, cluster)
+            return await run(scenario, there, name=name, clock=RealClock())
 
     return bounded(body)
 

@@ -12,7 +12,7 @@ from roost.base.errors import Conflict
 from roost.kube.client import NAMESPACES, NODES, PODS, WEBHOOKS, Kube
 from roost.kube.local import LocalCluster
 from roost.kube.reports import Report
-from roost.kube.runner import Place, run
+from roost.kube.runner import Cluster, run
 from roost.kube.scenarios import find_scenario, parse_scenario, read_scenario
 from tests.kube.clusters import nodes as made_nodes
 from tests.kube.clusters import pool
@@ -26,8 +26,8 @@ def ran(cluster: LocalCluster, text: str, name: str, said: list[str] | None = No
     async def body() -> Report:
         say = (said if said is not None else []).append
         async with await cluster.connect() as kube:
-            where = Place(kube, cluster.kubeconfig, cluster)
-            report = await run(scenario, where, name=name, clock=RealClock(), say=say)
+            there = Cluster(kube, cluster.kubeconfig, cluster)
+            report = await run(scenario, there, name=name, clock=RealClock(), say=say)
             await nothing_left(kube, report.namespace, scenario.node_names)
         return report
 
@@ -142,7 +142,7 @@ def test_nodes_of_others_are_never_taken(cluster: LocalCluster, name: str) -> No
             theirs = msgspec.structs.replace(pool(name, 1), name=name[:20])
             async with made_nodes(kube, theirs) as (node,):
                 with pytest.raises(Conflict, match=f"there is a node {node} already"):
-                    await run(scenario, Place(kube, cluster.kubeconfig, cluster), name=name)
+                    await run(scenario, Cluster(kube, cluster.kubeconfig, cluster), name=name)
                 found = await kube.get(NODES, node)
                 assert found["metadata"]["labels"]["test"] == name
 

@@ -79,8 +79,8 @@ async def _run(form: Output, serve: bool, toured: asyncio.Event) -> None:
     )
     began = clock.monotonic()
     async with (
-        own_cluster(clock, note, folder=clusters_folder() / NAME) as where,
-        running(scenario, where, name=SCENARIO, namespace=NAME, clock=clock, say=note) as made,
+        own_cluster(clock, note, folder=clusters_folder() / NAME) as cluster,
+        running(scenario, cluster, name=SCENARIO, namespace=NAME, clock=clock, say=note) as made,
         serving(Exporter(made.kube, NAME, clock=clock), clock=clock) as exporter,
     ):
         tour = KubeTour(made, exporter.url, clock, screen)
@@ -105,7 +105,7 @@ class KubeTour:
         self.summary: dict[str, Any] = {
             "server": made.kube.server,
             "version": made.report.version,
-            "kubeconfig": str(made.where.kubeconfig),
+            "kubeconfig": str(made.cluster.kubeconfig),
         }
 
     async def run(self) -> None:
@@ -136,7 +136,7 @@ class KubeTour:
         self.summary["pending"] = {place.vm: place.reason for place in found.pending}
 
     async def migrate(self) -> None:
-        """Move a VM where it is not wanted."""
+        """Ask a VM to move to a node that has no room for it."""
         self._screen.heading(
             f"A migration: {MOVED} shall go to {WANTED}",
             "A second pod that excludes the node it leaves, a live copy in rounds, then the first "
@@ -207,7 +207,7 @@ class KubeTour:
 
         roost = f"{typed_command()} kube"
         tries = (
-            (f"export KUBECONFIG={self._made.where.kubeconfig}", ""),
+            (f"export KUBECONFIG={self._made.cluster.kubeconfig}", ""),
             (f"{roost} vm list -n {NAME}", "who is where, and why one waits"),
             (f"{roost} vm create more --cpu 4 --memory 16GiB --wait -n {NAME}", ""),
             (f"{roost} vm migrate app-1 --wait -n {NAME}", "the scheduler chooses"),

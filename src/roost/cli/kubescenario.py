@@ -21,7 +21,7 @@ from roost.cli.screen import Output, note, show, show_document, show_text
 
 if TYPE_CHECKING:
     from roost.kube.reports import Report
-    from roost.kube.runner import Place
+    from roost.kube.runner import Cluster
     from roost.kube.scenarios import Scenario
 
 ScenarioArgument = Annotated[
@@ -67,6 +67,7 @@ def run(
 @reports_errors
 def listed(output: OutputOption = None) -> None:
     """List the scenarios that come with roost."""
+    with_extra()
     from roost.kube.scenarios import read_scenario, shipped
 
     found = {name: read_scenario(path) for name, path in shipped().items()}
@@ -87,6 +88,7 @@ def check(
     output: OutputOption = None,
 ) -> None:
     """Read a scenario and say what it would do, without a cluster."""
+    with_extra()
     from roost.kube.scenarios import all_vms, find_scenario, read_scenario, timeline
 
     path = find_scenario(scenario)
@@ -133,32 +135,31 @@ async def _run(
     from roost.kube.runner import run as run_scenario
 
     clock = RealClock()
-    async with _place(kubeconfig, context, keep) as where:
+    async with _cluster(kubeconfig, context, keep) as cluster:
         return await run_scenario(
-            found, where, name=name, seed=seed, keep=keep, clock=clock, say=note
+            found, cluster, name=name, seed=seed, keep=keep, clock=clock, say=note
         )
 
 
 @asynccontextmanager
-async def _place(
+async def _cluster(
     kubeconfig: Path | None, context: str | None, keep: bool
-) -> "AsyncIterator[Place]":
+) -> "AsyncIterator[Cluster]":
     """Yield the cluster that is meant, or one that lasts as long as the run."""
     from roost.base.clock import RealClock
     from roost.kube.client import Kube
     from roost.kube.local import LocalCluster, clusters_folder
-    from roost.kube.runner import Place, own_cluster
+    from roost.kube.runner import Cluster, own_cluster
 
     chosen = chosen_kubeconfig(kubeconfig, context)
     usual = os.environ.get("KUBECONFIG", "")
     if chosen is None and context is None and not usual:
         folder = clusters_folder() / KEPT if keep else None
-        async with own_cluster(RealClock(), note, folder=folder, keep=keep) as where:
-            yield where
+        async with own_cluster(RealClock(), note, folder=folder, keep=keep) as cluster:
+            yield cluster
         if keep:
-            note(
-                f"export KUBECONFIG={where.kubeconfig}; end it with: roost kube down --name {KEPT}"
-            )
+            note(f"export KUBECONFIG={cluster.kubeconfig}")
+            note(f"end it with: roost kube down --name {KEPT}")
         return
     if chosen is None and usual and os.pathsep not in usual:
         chosen = Path(usual)
@@ -166,7 +167,7 @@ async def _place(
         local = LocalCluster(chosen.parent) if chosen is not None else None
         if local is not None and (not local.exists or local.state.server != kube.server):
             local = None
-        yield Place(kube, chosen, local, context=context)
+        yield Cluster(kube, chosen, local, context=context)
 
 
 def _show(report: "Report", output: Output | None) -> None:

@@ -301,6 +301,10 @@ class Kube:
                         )
                     yield Event(event["type"], event["object"])
             finally:
+                # A watch has no end to wait for: without this TLS would wait for the other side,
+                # longer than a command lives that has just got what it waited for.
+                if (connection := response.connection) and connection.transport:
+                    connection.transport.abort()
                 response.close()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise unreachable(error, self.server) from error

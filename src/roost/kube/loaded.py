@@ -33,7 +33,7 @@ def read_body(body: bytes, name: str | None, namespace: str) -> Loaded:
         if name is None:
             raise InvalidRequest(
                 "there is no scenario in the body",
-                hint="Maybe send a scenario file, or name a shipped one with ?name=light-load.",
+                hint="Maybe send a scenario file, or name a shipped one with ?name=light.",
             )
         return _of(name, read_scenario(find_scenario(name)), namespace)
     try:

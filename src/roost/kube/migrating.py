@@ -26,6 +26,7 @@ from roost.kube.client import EVENTS, NODES, PODS, VMS, Kube, Object
 from roost.kube.cooldown import CoolDown, Past, cools_until
 from roost.kube.copying import Copying
 from roost.kube.launchers import LauncherSettings, free_pod, is_going, launcher_pod, pod_name
+from roost.kube.local import is_ready
 from roost.kube.mirror import Heard, Key, Mirror, key_of
 from roost.kube.moments import moment_ms, moment_text
 from roost.kube.names import (
@@ -376,20 +377,12 @@ class Migrations:
         return await self._kube.ensure(PODS, pod, key[0])
 
     async def _lost(self, pod: Object | None, what: str) -> str:
-        """Return why a pod of a migration is of no use any more; '' when it is."""
-        if pod is None:
-            return f"the {what} pod is gone"
-        if is_going(pod):
-            return f"the {what} pod was deleted"
-        if (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded"):
-            return f"the {what} pod has ended"
-        node = pod["spec"].get("nodeName")
-        if node and self._nodes.get(node) is None:
-            try:
-                await self._kube.get(NODES, node)  # a new one may not have been heard of yet
-            except NotFound:
-                return f"node {node} of the {what} is gone"
-        return ""
+        name = (pod or {}).get("spec", {}).get("nodeName")
+        node = self._nodes.get(name) if name else None
+        if name and node is None:
+            with contextlib.suppress(NotFound):
+                node = await self._kube.get(NODES, name)  # a new one may not be heard of yet
+        return why_lost(pod, node, what)
 
     # Copying
 
@@ -558,6 +551,22 @@ class Migrations:
 
 
 _UNMARKED: Object = {"evacuationNodeName": None, "evacuation": None}
+
+
+def why_lost(pod: Object | None, node: Object | None, what: str) -> str:
+    """Return why a pod of a migration is of no use any more; '' when it is."""
+    if pod is None:
+        return f"the {what} pod is gone"
+    if is_going(pod):
+        return f"the {what} pod was deleted"
+    if (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded"):
+        return f"the {what} pod has ended"
+    name = pod["spec"].get("nodeName")
+    if name and node is None:
+        return f"node {name} of the {what} is gone"
+    if node is not None and not is_ready(node):
+        return f"node {name} of the {what} is not ready"
+    return ""
 
 
 def sentence(migration: Object) -> str:

@@ -16,30 +16,25 @@ import msgspec
 from msgspec import Struct
 
 from roost.base.clock import Clock, RealClock
-from roost.base.errors import Conflict, InvalidRequest, Unavailable
-from roost.kube.client import NAMESPACES, NODES, Kube, Object
+from roost.base.errors import Conflict, InvalidRequest, NotFound, Unavailable
+from roost.kube.chasing import chasing, exporting
+from roost.kube.client import LEASES, NAMESPACES, NODES, PODS, VMS, Kube, Object
 from roost.kube.compliance import placed, violations
 from roost.kube.control import Controller, ControllerSettings
 from roost.kube.cooldown import CoolDown
-from roost.kube.descheduler import Descheduler, descheduler, promql, with_context
-from roost.kube.exporter import Exporter
-from roost.kube.exporterapp import serving
-from roost.kube.launchers import LauncherSettings
+from roost.kube.crd import install_crd
+from roost.kube.descheduler import Descheduler
+from roost.kube.launchers import LAUNCHERS, LauncherSettings
 from roost.kube.launching import LaunchSettings
+from roost.kube.lease import LeaseSettings
 from roost.kube.local import LocalCluster, Setup, add_nodes, is_ready
 from roost.kube.many import each_of
 from roost.kube.migrating import MigrationSettings
+from roost.kube.mirror import Mirror
+from roost.kube.moments import moment_ms
 from roost.kube.names import GROUP, NODE_KIND, NODE_LABEL, VMS_NAMESPACE_LABEL
 from roost.kube.playing import Play
-from roost.kube.prometheus import Prometheus, prometheus
-from roost.kube.reports import (
-    Evictions,
-    Report,
-    judge,
-    returns_of,
-    spread_of,
-    time_to_balance,
-)
+from roost.kube.reports import Evictions, Report, judge, returns_of, spread_of, time_to_balance
 from roost.kube.scenarios import Migrating, Scenario, timeline
 from roost.kube.vmlist import cleanup_all
 from roost.kube.watching import Say, Watching
@@ -50,14 +45,15 @@ RUN_LABEL = f"{GROUP}/scenario"
 #: What counts as even when a scenario does not say.
 EVEN_WITHIN = 0.10
 NODES_S = 30.0
-SCRAPE_S = 0.5
+#: Where a controller of all namespaces keeps its lease, and how fresh that is while it runs.
+_HOME, _FRESH_MS = "default", 60_000
 
 
-class Place(Struct):
+class Cluster(Struct):
     """Where a scenario runs."""
 
     kube: Kube
-    kubeconfig: Path | None  # of the descheduler; None: as is usual
+    kubeconfig: Path | None  # for the descheduler, which reads one itself
     local: LocalCluster | None = None  # a cluster of this machine
     own: bool = False  # it lasts as long as the run
     context: str | None = None  # of the kubeconfig; None: the current one
@@ -66,14 +62,14 @@ class Place(Struct):
 @asynccontextmanager
 async def own_cluster(
     clock: Clock, say: Say, *, folder: Path | None = None, keep: bool = False
-) -> AsyncIterator[Place]:
+) -> AsyncIterator[Cluster]:
     """Bring up a cluster for one run; it is taken down at the end, unless it is to be kept."""
     with tempfile.TemporaryDirectory(prefix="roost-kube-") as temporary:
         cluster = LocalCluster(folder or Path(temporary) / "cluster", clock=clock, say=say)
         await cluster.up(Setup(pools=()), attached=not keep)
         try:
             async with await cluster.connect() as kube:
-                yield Place(kube, cluster.kubeconfig, cluster, own=True)
+                yield Cluster(kube, cluster.kubeconfig, cluster, own=True)
         finally:
             if not keep:
                 await asyncio.shield(cluster.down())
@@ -81,7 +77,7 @@ async def own_cluster(
 
 async def run(
     scenario: Scenario,
-    where: Place,
+    cluster: Cluster,
     *,
     name: str,
     seed: int | None = None,
@@ -91,7 +87,7 @@ async def run(
 ) -> Report:
     """Run a scenario on a cluster and return what came of it."""
     async with running(
-        scenario, where, name=name, seed=seed, keep=keep, clock=clock, say=say
+        scenario, cluster, name=name, seed=seed, keep=keep, clock=clock, say=say
     ) as made:
         await made.place()
         await made.play()
@@ -101,7 +97,7 @@ async def run(
 @asynccontextmanager
 async def running(
     scenario: Scenario,
-    where: Place,
+    cluster: Cluster,
     *,
     name: str,
     namespace: str = "",
@@ -112,8 +108,11 @@ async def running(
 ) -> AsyncIterator["Run"]:
     """Make everything that a scenario needs, and take it away at the end."""
     namespace = namespace or f"scenario-{name[:30].strip('-')}-{secrets.token_hex(3)}"
-    seed = scenario.seed if seed is None else seed
-    made = Run(scenario, where, name, namespace, seed, clock or RealClock(), say)
+    report = Report(
+        scenario=name, about=scenario.about, seed=scenario.seed if seed is None else seed,
+        own_cluster=cluster.own, server=cluster.kube.server, namespace=namespace,
+    )  # fmt: skip
+    made = Run(scenario, cluster, report, clock or RealClock(), say)
     try:
         await made.begin()
         yield made
@@ -122,30 +121,18 @@ async def running(
 
 
 class Run:
-    """One run of a scenario."""
+    """One run of a scenario: begin, place, play, end."""
 
-    controller: Controller
     watching: Watching
     player: Play
     webhook: Webhook | None = None
 
     def __init__(
-        self,
-        scenario: Scenario,
-        where: Place,
-        name: str,
-        namespace: str,
-        seed: int,
-        clock: Clock,
-        say: Say,
+        self, scenario: Scenario, cluster: Cluster, report: Report, clock: Clock, say: Say
     ) -> None:
-        self.scenario, self.where, self.seed = scenario, where, seed
-        self.kube, self.clock, self._say = where.kube, clock, say
-        self.namespace = namespace
-        self.report = Report(
-            scenario=name, about=scenario.about, seed=seed, own_cluster=where.own,
-            server=where.kube.server, namespace=self.namespace,
-        )  # fmt: skip
+        self.scenario, self.cluster, self.report = scenario, cluster, report
+        self.kube, self.clock, self._say = cluster.kube, clock, say
+        self.namespace = report.namespace
         self._running = AsyncExitStack()
         self._own_nodes: list[str] = []
         self._made_namespace = False
@@ -156,7 +143,7 @@ class Run:
         """Make nodes and a namespace, and start the controller and the webhook."""
         self.report.version = str((await self.kube.call("GET", "/version")).get("gitVersion", ""))
         there = (await self.kube.list(NODES)).items
-        fake = self.where.local is not None or any(_is_fake(node) for node in there)
+        fake = self.cluster.local is not None or any(_is_fake(node) for node in there)
         labels = await self._make_nodes(there, fake=fake)
         names = self._own_nodes or [node["metadata"]["name"] for node in there]
         if not names:
@@ -164,35 +151,70 @@ class Run:
         body = {"metadata": {"name": self.namespace, "labels": {VMS_NAMESPACE_LABEL: "true"}}}
         await self.kube.ensure(NAMESPACES, body)
         self._made_namespace = True
-        selector = {NODE_LABEL: NODE_KIND} if fake else {}
-        self.controller = Controller(
+        if await self._is_controlled():
+            self.report.notes.append(
+                "the controller that runs on this cluster was used: migrations went by its "
+                "settings, not by the scenario's"
+            )
+            vms, pods, nodes = await self._mirrors()
+        else:
+            vms, pods, nodes = await self._control({NODE_LABEL: NODE_KIND} if fake else {})
+        self.watching = Watching(vms, pods, nodes, self.namespace, names, self.clock, self._say)
+        self.player = Play(
+            self.kube, self.watching, node_labels=labels, own_nodes=bool(self._own_nodes),
+            seed=self.report.seed, clock=self.clock,
+        )  # fmt: skip
+        if self._own_nodes:
+            await nodes.until(lambda: self._nodes_ready(nodes), NODES_S, "ready nodes")
+
+    async def _is_controlled(self) -> bool:
+        """Say whether a controller of all namespaces runs: two would be in each other's way."""
+        try:
+            lease = await self.kube.get(LEASES, LeaseSettings().name, _HOME)
+        except NotFound:
+            return False
+        spec = lease.get("spec") or {}
+        if not spec.get("holderIdentity") or not spec.get("renewTime"):
+            return False
+        return self.clock.wall_ms() - moment_ms(spec["renewTime"]) < _FRESH_MS
+
+    async def _control(self, node_selector: dict[str, str]) -> tuple[Mirror, Mirror, Mirror]:
+        """Start a controller for the run, and the webhook where the cluster can reach it."""
+        wanted = self.scenario.migration
+        controller = Controller(
             self.kube,
             self.namespace,
             settings=ControllerSettings(
-                launch=LaunchSettings(launcher=LauncherSettings(node_selector=selector)),
-                migration=_settings(self.scenario.migration),
+                launch=LaunchSettings(launcher=LauncherSettings(node_selector=node_selector)),
+                migration=_settings(wanted),
                 lease=None,
             ),
             clock=self.clock,
         )
-        self._running.push_async_callback(self.controller.stop)
-        await self.controller.start()
-        await self.controller.until_leading()
-        if self.where.local is not None:
+        self._running.push_async_callback(controller.stop)
+        await controller.start()
+        await controller.until_leading()
+        if self.cluster.local is not None:
             self.webhook = Webhook(self.kube, namespace=self.namespace, clock=self.clock)
             self._running.push_async_callback(self.webhook.stop)
             await self.webhook.start()
         else:
             self.report.notes.append(
-                "evictions are answered as this cluster does: it cannot ask a webhook of ours here"
+                "evictions are answered as this cluster does: it cannot reach a webhook of ours"
             )
-        self.watching = Watching(self.controller, self.namespace, names, self.clock, self._say)
-        self.player = Play(
-            self.kube, self.watching, node_labels=labels, own_nodes=bool(self._own_nodes),
-            seed=self.seed, clock=self.clock,
-        )  # fmt: skip
-        if self._own_nodes:
-            await self.controller.nodes.until(self._nodes_ready, NODES_S, "ready nodes")
+        return controller.vms, controller.pods, controller.nodes
+
+    async def _mirrors(self) -> tuple[Mirror, Mirror, Mirror]:
+        await install_crd(self.kube, self.clock)
+        made = (
+            Mirror(self.kube, VMS, self.namespace, clock=self.clock),
+            Mirror(self.kube, PODS, self.namespace, labels=LAUNCHERS, clock=self.clock),
+            Mirror(self.kube, NODES, clock=self.clock),
+        )
+        for mirror in made:
+            self._running.push_async_callback(mirror.stop)
+            await mirror.start()
+        return made
 
     async def _make_nodes(self, there: Sequence[Object], *, fake: bool) -> dict[str, str]:
         """Add the scenario's nodes where that is possible; return the label of the run's nodes."""
@@ -220,13 +242,13 @@ class Run:
         await add_nodes(self.kube, pools)
         return label
 
-    def _nodes_ready(self) -> bool | None:
-        found = (self.controller.nodes.get(name) for name in self._own_nodes)
-        return all(node is not None and is_ready(node) for node in found) or None
+    def _nodes_ready(self, nodes: Mirror) -> bool:
+        found = (nodes.get(name) for name in self._own_nodes)
+        return all(node is not None and is_ready(node) for node in found)
 
     async def end(self, *, keep: bool) -> None:
         """Take away what was made."""
-        if keep or self.where.own:
+        if keep or self.cluster.own:
             await self._running.aclose()
             if keep:
                 self._say(f"kept: namespace {self.namespace} and what is in it")
@@ -245,33 +267,24 @@ class Run:
 
     async def place(self) -> None:
         """Create the VMs, and wait until the scheduler has answered for each."""
-        watching = self.watching
+        watching, report = self.watching, self.report
         total = sum(len(pool.names()) for pool in self.scenario.vms)
         self._say(f"creating {total} VMs in namespace {self.namespace}")
         watching.begin()
         await self.player.create(self.scenario.vms)
         await self._settled()
-        self.report.placed_s = round(watching.now_s, 3)
-        self.report.vms = watching.places()
-        waiting = len(self.report.pending)
+        report.placed_s = round(watching.now_s, 3)
+        report.vms = watching.places()
+        waiting = len(report.pending)
         self._say(f"{total - waiting} VMs on nodes, {waiting} waiting, {watching.now_s:.1f} s")
-        self.report.nodes_before = self.report.nodes = watching.node_states()
-        self.report.spread_before = spread_of(self.report.nodes_before)
-
-    async def _settled(self) -> None:
-        if trouble := await self.watching.settled():
-            self.report.notes.append(trouble)
+        report.nodes_before = report.nodes = watching.node_states()
+        report.spread_before = spread_of(report.nodes_before)
 
     async def play(self) -> None:
         """Let the scenario's time pass, and complete the report."""
-        moments = timeline(self.scenario, self.seed)
+        moments = timeline(self.scenario, self.report.seed)
         async with AsyncExitStack() as beside:
-            chaser: Descheduler | None = None
-            exporter = ""
-            if self.scenario.descheduler is not None or self.scenario.avoid_pressure is not None:
-                exporter = await beside.enter_async_context(self._exporter())
-            if self.scenario.descheduler is not None:
-                chaser = await beside.enter_async_context(self._descheduler(exporter))
+            chaser = await self._beside(beside)
             self.watching.begin()
             await self.player.play(moments, float(self.scenario.duration))
             self.report.seconds = round(self.watching.now_s, 3)
@@ -282,54 +295,36 @@ class Run:
         self.watching.sample()
         self._complete()
 
-    @asynccontextmanager
-    async def _exporter(self) -> AsyncIterator[str]:
-        """Serve metrics, and keep the scheduler off pressed nodes when that is asked for."""
-        avoid = self.scenario.avoid_pressure if self._own_nodes else None
-        exporter = Exporter(self.kube, self.namespace, clock=self.clock, avoid_pressure=avoid)
-        async with serving(exporter, clock=self.clock, changes=False) as served:
-            yield served.url.removeprefix("http://")
+    async def _settled(self) -> None:
+        if trouble := await self.watching.settled():
+            self.report.notes.append(trouble)
 
-    @asynccontextmanager
-    async def _descheduler(self, exporter: str) -> AsyncIterator[Descheduler]:
-        wanted = self.scenario.descheduler
-        kubeconfig = self.where.kubeconfig
-        if wanted is None or kubeconfig is None:
+    async def _beside(self, stack: AsyncExitStack) -> Descheduler | None:
+        """Start what the scenario has beside it."""
+        wanted, avoid = self.scenario.descheduler, self.scenario.avoid_pressure
+        if avoid is not None and not self._own_nodes:
+            self.report.notes.append("no node was tainted: they are not the scenario's own")
+            avoid = None
+        exporter = ""
+        if wanted is not None or avoid is not None:
+            exporter = await stack.enter_async_context(
+                exporting(self.kube, self.namespace, self.clock, avoid)
+            )
+        if wanted is None:
+            return None
+        if self.cluster.kubeconfig is None:
             raise InvalidRequest(
                 "the descheduler needs a kubeconfig file", hint="Maybe --kubeconfig FILE."
             )
-        nodes = f"{RUN_LABEL}={self.namespace}" if self._own_nodes else ""
-        async with AsyncExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roost-desch-")))
-            url = ""
-            if wanted.source == "prometheus":
-                asked = await stack.enter_async_context(
-                    prometheus(folder, [exporter], self.clock, every_s=SCRAPE_S)
-                )
-                await self._until_known(asked, promql(wanted))
-                url = asked.url
-            self._say(f"the descheduler looks every {wanted.every:g} s ({wanted.source})")
-            if self.where.context is not None:
-                kubeconfig = with_context(kubeconfig, self.where.context, folder / "kubeconfig")
-            yield await stack.enter_async_context(
-                descheduler(
-                    self.kube, kubeconfig, folder, wanted, self.clock,
-                    namespace=self.namespace, nodes=nodes, prometheus_url=url,
-                )
-            )  # fmt: skip
-
-    async def _until_known(self, asked: Prometheus, query: str) -> None:
-        """Wait until Prometheus knows the use of every node."""
-        wanted = {use.name for use in self.watching.uses()}
-        deadline = self.clock.monotonic() + NODES_S
-        while True:
-            known = {each["metric"].get("instance") for each in await asked.ask(query)}
-            if wanted <= known:
-                return
-            if self.clock.monotonic() > deadline:
-                missing = sorted(wanted - known)
-                raise Unavailable(f"Prometheus knows nothing of {', '.join(missing[:5])}")
-            await self.clock.sleep(SCRAPE_S / 2)
+        self._say(f"the descheduler looks every {wanted.every:g} s ({wanted.source})")
+        return await stack.enter_async_context(
+            chasing(
+                self.kube, self.cluster.kubeconfig, self.cluster.context, wanted, self.clock,
+                namespace=self.namespace, exporter=exporter,
+                selector=f"{RUN_LABEL}={self.namespace}" if self._own_nodes else "",
+                nodes=[use.name for use in self.watching.uses()],
+            )
+        )  # fmt: skip
 
     def _complete(self) -> None:
         report, expected, watching = self.report, self.scenario.expect, self.watching
@@ -341,27 +336,25 @@ class Run:
         report.samples = watching.samples
         within = EVEN_WITHIN if expected.balanced_within is None else expected.balanced_within
         report.time_to_balance_s = time_to_balance(report.samples, within)
-        report.violations = self._violations()
-        if self.webhook is not None:
-            told = self.webhook.told
-            report.evictions = Evictions(
-                asked=told["marked"] + told["known"] + told["refused"],
-                converted=told["marked"],
-                repeated=told["known"],
-                refused=told["refused"],
-            )
+        broken = violations(placed(watching.vms()), watching.node_labels())
+        report.violations = [
+            f"{each.vm}, {each.rule}: {each.wrong}" for each in broken if each.hard
+        ]
+        report.evictions = self._evictions()
         report.notes += self.player.troubles
         report.judgements = judge(expected, report)
 
-    def _violations(self) -> list[str]:
-        nodes = {use.name for use in self.watching.uses()}
-        labels = {
-            node["metadata"]["name"]: node["metadata"].get("labels") or {}
-            for node in self.controller.nodes
-            if node["metadata"]["name"] in nodes
-        }
-        found = violations(placed(self.controller.vms), labels)
-        return [f"{each.vm}, {each.rule}: {each.wrong}" for each in found if each.hard]
+    def _evictions(self) -> Evictions:
+        if self.webhook is None:
+            known = sum(move.cause == "eviction" for move in self.report.moves)
+            return Evictions(asked=known, converted=known)
+        told = self.webhook.told
+        return Evictions(
+            asked=told["marked"] + told["known"] + told["refused"],
+            converted=told["marked"],
+            repeated=told["known"],
+            refused=told["refused"],
+        )
 
 
 def _settings(wanted: Migrating) -> MigrationSettings:

@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from roost.base.clock import Clock
+from roost.base.clock import Clock, first_of
 from roost.base.errors import Conflict, InvalidRequest, NotFound, RoostError
 from roost.kube.client import NODES, Kube, Object
 from roost.kube.many import each_of
@@ -72,7 +72,8 @@ class Tainting:
         self.writes = 0
         self._kube, self._nodes, self._usage, self._clock = kube, nodes, usage, clock
         self._stale: set[str] = set()
-        self._wake = asyncio.Event()
+        self._wake, self._ending = asyncio.Event(), asyncio.Event()
+        self._tainted: set[str] = set()  # by us; a mirror may not have heard of it yet
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -90,13 +91,22 @@ class Tainting:
         """End, and take the taint off every node; when the server is away it stays."""
         if self._task is None:
             return
-        self._task.cancel()
+        # A write under way is let finish: one that is cut off may still be done by the server.
+        self._ending.set()
+        self._wake.set()
         await asyncio.gather(self._task, return_exceptions=True)
         self._task = None
         try:
-            await each_of(self.avoided, lambda name: self._write(name, tainted=False))
+            await each_of(self._tainted.union(self.avoided), self._clear)
         except RoostError as error:
             log.warning("nodes keep the taint %s: %s", PRESSURE_TAINT_KEY, error.message)
+
+    async def _clear(self, name: str) -> None:
+        try:
+            node = await self._kube.get(NODES, name)
+        except NotFound:
+            return
+        await self._write(name, node, tainted=False)
 
     def _heard(self, use: NodeUse) -> None:
         self._look_at(use.name)
@@ -123,6 +133,8 @@ class Tainting:
         wait_s = _AGAIN_S
         while True:
             await self._wake.wait()
+            if self._ending.is_set():
+                return
             self._wake.clear()
             names, self._stale = self._stale, set()
             try:
@@ -132,21 +144,24 @@ class Tainting:
                 log.warning("cannot change taints: %s", error.message)
                 self._stale |= names
                 self._wake.set()
-                await self._clock.sleep(wait_s)
+                await first_of(self._clock, wait_s, self._ending)
                 wait_s = min(2 * wait_s, _LONGEST_S)
 
     async def _correct(self, name: str) -> None:
         if (wanted := self._wanted(name)) is not None:
-            await self._write(name, tainted=wanted)
+            await self._write(name, self._nodes.get(name), tainted=wanted)
 
-    async def _write(self, name: str, *, tainted: bool) -> None:
-        node = self._nodes.get(name)
+    async def _write(self, name: str, node: Object | None, *, tainted: bool) -> None:
         for _ in range(_TRIES):
             if node is None or is_tainted(node) == tainted:
                 return
             try:
+                if tainted:
+                    self._tainted.add(name)
                 await self._kube.patch(NODES, name, retainted(node, tainted))
                 self.writes += 1
+                if not tainted:
+                    self._tainted.discard(name)
                 log.info("node %s is %s", name, "avoided" if tainted else "no longer avoided")
                 return
             except NotFound:

@@ -1,6 +1,6 @@
 """What is seen of a scenario while it is played: who is where, what moved, how busy nodes are.
 
-Fed by the controller's mirrors; asked by `roost.kube.playing` (which node is the hottest now?) and
+Fed by mirrors; asked by `roost.kube.playing` (which node is the hottest now?) and
 read at the end by `roost.kube.runner`, for the report.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from roost.base.clock import Clock
 from roost.base.errors import NotFound, Unavailable
 from roost.kube.client import Object
-from roost.kube.control import Controller
+from roost.kube.mirror import Mirror
 from roost.kube.moments import moment_ms
 from roost.kube.names import ZONE_LABEL
 from roost.kube.reports import FAILED, SUCCEEDED, Move, NodeState, Place, Sample, sample_of
@@ -28,7 +28,9 @@ class Watching:
 
     def __init__(
         self,
-        controller: Controller,
+        vms: Mirror,
+        pods: Mirror,
+        nodes: Mirror,
         namespace: str,
         node_names: Iterable[str],
         clock: Clock,
@@ -41,11 +43,11 @@ class Watching:
         self.moves: dict[tuple[str, int], Move] = {}
         self.samples: list[Sample] = []
         self.first: dict[str, str] = {}  # VM to the node it was put on first
-        self._controller, self._clock, self._say = controller, clock, say
+        self._vms, self._nodes, self._clock, self._say = vms, nodes, clock, say
         self.begin()
-        controller.nodes.listen(self.usage.heard_node)
-        controller.pods.listen(self.usage.heard_pod)
-        controller.vms.listen(self._vm_heard)
+        nodes.listen(self.usage.heard_node)
+        pods.listen(self.usage.heard_pod)
+        vms.listen(self._vm_heard)
 
     # Time
 
@@ -67,7 +69,11 @@ class Watching:
 
     def vm(self, name: str) -> Object | None:
         """Return a VM as last heard of."""
-        return self._controller.vms.get(name, self.namespace)
+        return self._vms.get(name, self.namespace)
+
+    def vms(self) -> list[Object]:
+        """Return all VMs that there should be and that are there."""
+        return [item for name in self.pools if (item := self.vm(name)) is not None]
 
     def status(self, name: str) -> Object:
         """Return what the cluster says of a VM."""
@@ -81,7 +87,7 @@ class Watching:
             said = (self.status(name) for name in wanted)
             return all(each.get("phase") == "Running" or each.get("reason") for each in said)
 
-        await self._controller.vms.until(known, limit_s, "an answer for every VM")
+        await self._vms.until(known, limit_s, "an answer for every VM")
 
     async def settled(self, limit_s: float = SETTLED_S) -> str:
         """Wait until every VM runs or has the scheduler's answer, and none moves.
@@ -89,7 +95,7 @@ class Watching:
         Returns what is wrong when that does not come to pass.
         """
         try:
-            await self._controller.vms.until(
+            await self._vms.until(
                 lambda: not self._unsettled() or None, limit_s, "an answer for every VM"
             )
         except Unavailable:
@@ -126,7 +132,7 @@ class Watching:
             last = max(mine, key=lambda move: move.number, default=None)
             return last if last is not None and last.phase in (SUCCEEDED, FAILED) else None
 
-        return await self._controller.vms.until(ended, limit_s, f"the migration of {name}")
+        return await self._vms.until(ended, limit_s, f"the migration of {name}")
 
     def _vm_heard(self, before: Object | None, after: Object | None) -> None:
         if after is None:
@@ -185,12 +191,19 @@ class Watching:
             )
         return found
 
+    def node_labels(self) -> dict[str, dict[str, str]]:
+        """Return the labels of every node."""
+        found = ((name, self._nodes.get(name)) for name in self.nodes)
+        return {
+            name: item["metadata"].get("labels") or {} for name, item in found if item is not None
+        }
+
     def node_states(self) -> list[NodeState]:
         """Return how the nodes are."""
         return [self._node_state(use) for use in self.uses()]
 
     def _node_state(self, use: NodeUse) -> NodeState:
-        item = self._controller.nodes.get(use.name) or {"metadata": {}}
+        item = self._nodes.get(use.name) or {"metadata": {}}
         has = use.capacity
         # What pods ask for is what their VMs were given, by the ratio of launcher pods.
         cpu_milli = sum(charge.cpu_milli for charge in use.charges.values()) / CPU_ALLOCATION_RATIO

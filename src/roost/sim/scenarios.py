@@ -5,21 +5,17 @@ of it, in which every moment is fixed. Files are read strictly: a field that nob
 error with its line, because a fault that is misspelt never happens.
 """
 
-import re
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import msgspec
-import yaml
 from msgspec import Meta, Struct, field
 
-from roost.base.errors import InvalidRequest, NotFound
 from roost.base.units import GIB, parse_bytes
 from roost.sim.draws import KINDS
 from roost.sim.history import History, Machines, host_name
+from roost.wire.strictyaml import Seconds, Size, find_file, parse_strictly, read_text
 
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 Count = Annotated[int, Meta(ge=1, le=100_000)]
 PerHour = Annotated[float, Meta(ge=0.0)]
 
@@ -35,16 +31,6 @@ _NO_FAULTS = frozenset(
      "migrate", "cancel", "cordon", "uncordon", "drain", "confirm_dead")
 )  # fmt: skip
 FAULT_KINDS = tuple(sorted({kind.do for kind in KINDS} - _NO_FAULTS))
-
-
-class Seconds(float):
-    """A length of time; in files a number of seconds, or such as 90s, 20m, 4h, 7d."""
-
-
-class Size(str):
-    """An amount of memory or disk, such as 4GiB."""
-
-    __slots__ = ()
 
 
 class Part(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -257,37 +243,6 @@ class Scenario(Part):
 # Reading
 
 
-_BOOL = "tag:yaml.org,2002:bool"
-
-
-class _Loader(yaml.SafeLoader):
-    """Reads `on`, `off`, `yes` and `no` as the words they are: `on` is a field of every action.
-
-    A field that is there twice is a mistake.
-    """
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Return a mapping."""
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if key.value in seen:
-                said = f"the field `{key.value}` is there twice"
-                raise yaml.MarkedYAMLError(problem=said, problem_mark=key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [found for found in resolvers if first in "tTfF" or found[0] != _BOOL]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-
-
-def read_yaml(text: str) -> Any:
-    """Return what a YAML text holds."""
-    return yaml.load(text, Loader=_Loader)
-
-
 def shipped() -> dict[str, Path]:
     """Return the scenarios that come with roost, by name."""
     folder = Path(str(files("roost.sim") / "shipped"))
@@ -296,78 +251,14 @@ def shipped() -> dict[str, Path]:
 
 def find_scenario(name: str) -> Path:
     """Return the file of a scenario that is named, or given as a path."""
-    found = shipped()
-    if name in found:
-        return found[name]
-    path = Path(name)
-    if path.suffix in (".yaml", ".yml", ".json") and path.exists():
-        return path
-    raise NotFound(
-        f"no scenario {name!r}; shipped are {', '.join(found)}",
-        hint="Maybe a file with the ending .yaml.",
-    )
+    return find_file(name, shipped(), "scenario")
 
 
 def read_scenario(path: Path) -> Scenario:
     """Read a scenario; a mistake is told with its line."""
-    try:
-        text = path.read_text()
-    except OSError as error:
-        raise InvalidRequest(f"cannot read {path}: {error.strerror}") from error
-    return parse_scenario(text, str(path))
+    return parse_scenario(read_text(path), str(path))
 
 
 def parse_scenario(text: str, file: str) -> Scenario:
     """Turn a text into a scenario."""
-    try:
-        return msgspec.convert(read_yaml(text), Scenario, dec_hook=_read_value)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        at = f"{file}:{mark.line + 1}" if mark is not None else file
-        raise InvalidRequest(f"{at}: {error.problem}") from error
-    except msgspec.ValidationError as error:
-        said, _, where = str(error).partition(" - at ")
-        line, words = _line_of(text, where.strip("`"), said)
-        raise InvalidRequest(f"{file}:{line}: {said[0].lower()}{said[1:]}{words}") from error
-
-
-def _read_value(kind: type, value: Any) -> Any:
-    if kind is Seconds:
-        return _seconds(value)
-    if kind is Size:
-        try:
-            parse_bytes(value)
-        except (InvalidRequest, TypeError, AttributeError) as error:
-            raise ValueError(f"{value!r} is no amount of bytes; write it as 4GiB") from error
-        return Size(value)
-    raise AssertionError(f"a scenario has a field of type {kind}, which nobody reads")
-
-
-def _seconds(value: Any) -> Seconds:
-    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
-        return Seconds(value)
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([smhd])\s*", str(value))
-    if match is None:
-        raise ValueError(f"{value!r} is no length of time; write it as 90s, 20m, 4h or 7d")
-    return Seconds(float(match[1]) * _UNITS[match[2]])
-
-
-def _line_of(text: str, path: str, said: str) -> tuple[int, str]:
-    """Return the line that a path such as $.arrivals[0].batch means, and the path in words."""
-    node = yaml.compose(text, Loader=_Loader)
-    steps = re.findall(r"\.([^.\[\]]+)|\[([0-9]+)\]", path)
-    unknown = re.search(r"unknown field `([^`]+)`", said)
-    if unknown is not None:
-        steps.append((unknown[1], ""))
-    line = 1
-    for key, index in steps:
-        if isinstance(node, yaml.SequenceNode) and index:
-            node = node.value[int(index)]
-            line = node.start_mark.line + 1
-        elif isinstance(node, yaml.MappingNode) and key:
-            found = [pair for pair in node.value if pair[0].value == key]
-            if not found:
-                break
-            line, node = found[0][0].start_mark.line + 1, found[0][1]
-    shown = path.removeprefix("$").removeprefix(".")
-    return line, f", at {shown}" if shown and "key" not in shown else ""
+    return parse_strictly(text, file, Scenario)

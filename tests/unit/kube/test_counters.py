@@ -53,14 +53,15 @@ def test_no_total_ever_goes_back(history: list[tuple[int, Rates]], reads: list[b
             counter.change(now, rates)
 
 
-@given(rates_, rates_, st.integers(1, 10**12))
+@given(rates_, rates_, rates_, st.integers(1, 10**12))
 def test_a_moment_before_the_last_one_counts_as_that_one(
-    was: Rates, then: Rates, back: int
+    first: Rates, then: Rates, last: Rates, back: int
 ) -> None:
     now = 2 * 10**12
-    counter, straight = Counter(10**12, was), Counter(10**12, was)
-    counter.change(now, then)
-    straight.change(now, then)
+    counter, straight = Counter(10**12, first), Counter(10**12, first)
+    for each in (counter, straight):
+        each.change(now, then)
     assert counter.read(now - back) == counter.read(now)
-    counter.change(now - back, then)
+    counter.change(now - back, last)
+    straight.change(now, last)
     assert counter.read(now + 1) == straight.read(now + 1)

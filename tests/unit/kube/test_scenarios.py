@@ -81,7 +81,7 @@ def test_a_mistake_in_the_vms_is_told_too(vms: str, words: str) -> None:
 
 
 def test_bad_nodes_and_endless_generators_are_refused() -> None:
-    with pytest.raises(InvalidRequest, match=r"t:2: cpu 'many' is not a number ..at nodes\[0\].cpu"):
+    with pytest.raises(InvalidRequest, match=r"t:2: cpu 'many' is not a number .*nodes\[0\]"):
         parse_scenario("about: a\nnodes: [{cpu: many}]\nvms: [{name: w}]", "t")
     with pytest.raises(InvalidRequest, match="generator 'g' never ends"):
         parse_scenario(
