@@ -108,15 +108,15 @@ def sentences(found: "Report") -> list[str]:
     if evictions.asked:
         by = f" ({found.descheduler_rounds} rounds of the descheduler)"
         told.append(
-            f"{evictions.asked} evictions asked for{by if found.descheduler_rounds else ''}: "
+            f"evictions asked for: {evictions.asked}{by if found.descheduler_rounds else ''}; "
             f"{evictions.converted} became migrations, {evictions.refused} refused, "
             f"{evictions.repeated} of VMs that were moving already"
         )
     if found.moves:
         elsewhere = sum(move.elsewhere for move in found.moves)
         told.append(
-            f"{len(found.succeeded)} VMs moved, {elsewhere} of them elsewhere than wanted; "
-            f"{len(found.aborted)} stayed"
+            f"moves: {len(found.succeeded)}, {elsewhere} of them elsewhere than wanted; "
+            f"{len(found.aborted)} given up"
         )
         soonest = min((each.away_s for each in found.returns), default=None)
         told.append(

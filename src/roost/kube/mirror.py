@@ -51,6 +51,7 @@ class Mirror:
         self._clock = clock or RealClock()
         self._watch_s = watch_s
         self._version = ""
+        self._listed = ""  # the version of the last list
         self._heard: list[Heard] = []
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -118,6 +119,9 @@ class Mirror:
                 await self._follow()
                 self.trouble, wait_s = None, _FIRST_WAIT_S
             except Gone:
+                # A server that has just started may call even its own answer too old for a while.
+                if self._version == self._listed:
+                    await self._clock.sleep(_FIRST_WAIT_S)
                 self._version = ""
             except RoostError as error:
                 self.trouble = error
@@ -162,9 +166,12 @@ class Mirror:
             self._tell(item, None)
         for key, item in fresh.items():
             old = before.get(key)
+            if old is not None and old["metadata"]["uid"] != item["metadata"]["uid"]:
+                self._tell(old, None)  # it went, and another came under its name
+                old = None
             if old is None or _version(old) != _version(item):
                 self._tell(old, item)
-        self._version = listed.version
+        self._version = self._listed = listed.version
         self._wake()
 
     def _tell(self, before: Object | None, after: Object | None) -> None:

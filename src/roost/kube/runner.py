@@ -251,7 +251,10 @@ class Run:
         if keep or self.cluster.own:
             await self._running.aclose()
             if keep:
-                self._say(f"kept: namespace {self.namespace} and what is in it")
+                self._say(
+                    f"kept: namespace {self.namespace} and what is in it; `roost kube controller` "
+                    "goes on with it"
+                )
             return
         try:
             if self._made_namespace:

@@ -55,7 +55,7 @@ def test_a_report_tells_where_each_vm_went() -> None:
     text = captured.get()
     for words in (
         "a (from n-1)", "Insufficient memory", "n-3", "120 ms", "stayed", "b stayed: full",
-        "5 evictions asked for: 2 became migrations, 3 refused", "the soonest after 21.0 s",
+        "evictions asked for: 5; 2 became migrations, 3 refused", "the soonest after 21.0 s",
         "NO  pending: 0  (1)", "note: something", "not even at the end",
     ):  # fmt: skip
         assert words in text, text
