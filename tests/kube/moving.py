@@ -1,5 +1,6 @@
 """VMs of one test on nodes of their own, with a controller and a webhook that move them."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -31,6 +32,9 @@ class Rig:
         self.vms, self.pods = Mirror(kube, VMS, space), Mirror(kube, PODS, space)
         self.webhook: Webhook | None = None
         self.lives: list[tuple[str, int, int]] = []  # VM, its live pods, those that run; each event
+        self._news = asyncio.Event()
+        for mirror in (self.vms, self.pods):
+            mirror.listen(self._heard)
 
     async def vm(self, name: str, **asked: Any) -> str:
         """Create a VM and return the node on which it runs."""
@@ -86,7 +90,15 @@ class Rig:
                 return None
             return pods[0] if pods[0]["status"]["phase"] == "Running" else None
 
-        return await self.pods.until(look, LIMIT_S)
+        async with asyncio.timeout(LIMIT_S):
+            # Either may tell it: the VM's status or the pod.
+            while (found := look()) is None:
+                await self._news.wait()
+            return found
+
+    def _heard(self, *_: Object | None) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
 
     def heard_pod(self, before: Object | None, after: Object | None) -> None:
         """Write down how many pods a VM has."""

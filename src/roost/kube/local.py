@@ -189,8 +189,9 @@ class LocalCluster:
         return state
 
     async def _add_nodes(self, pools: Sequence[NodePool]) -> None:
-        total = sum(pool.count for pool in pools)
-        self._say(f"adding {total} nodes")
+        if not pools:
+            return
+        self._say(f"adding {sum(pool.count for pool in pools)} nodes")
         async with await self.connect() as kube:
             await add_nodes(kube, pools)
 
