@@ -149,9 +149,7 @@ def test_a_vm_whose_node_goes_starts_anew_elsewhere(cluster: LocalCluster, name:
     run(body)
 
 
-def test_a_pod_made_in_place_of_the_source_is_not_the_source(
-    cluster: LocalCluster, name: str
-) -> None:
+def test_a_source_that_is_taken_away_ends_the_migration(cluster: LocalCluster, name: str) -> None:
     async def body() -> None:
         async with rig(cluster, name, SLOW) as made:
             await made.vm("db")

@@ -31,9 +31,7 @@ def controller(
     ] = None,
     all_namespaces: Annotated[
         bool,
-        typer.Option(
-            "--all-namespaces", "-A", help="Keep those of all (the default)."
-        ),
+        typer.Option("--all-namespaces", "-A", help="Keep those of all (the default)."),
     ] = False,
     node_selector: Annotated[
         list[str] | None,

@@ -68,7 +68,7 @@ def migrate(
     elif migration is None:
         show_text(f"{name} is to leave {source}; `roost kube vm migrations {name}` tells the rest")
     else:
-        from roost.kube.migrating import sentence
+        from roost.kube.migrationrecord import sentence
 
         if migration["phase"] == "Succeeded":
             show_text(f"{name} {sentence(migration)}")

@@ -1,19 +1,22 @@
 """`roost kube vm`: VMs that are pods, asked for and seen through the cluster's own API."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from roost.base.errors import InvalidRequest, Unavailable
-from roost.cli.kubecluster import ContextOption, KubeconfigOption, NamespaceOption, ask_cluster
+from roost.base.errors import InvalidRequest, NotFound, Unavailable
+from roost.cli import kubecluster
+from roost.cli.kubecluster import ContextOption, KubeconfigOption, NamespaceOption
 from roost.cli.loading import Entry, lazy_group, new_app, show_help_when_bare, stand_in
 from roost.cli.options import OutputOption, reports_errors
 from roost.cli.screen import show, show_document, show_text
 
 if TYPE_CHECKING:
     from roost.kube.client import Kube, Object
+
+T = TypeVar("T")
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the VM.")]
 AllNamespacesOption = Annotated[
@@ -160,7 +163,6 @@ def delete(
         raise InvalidRequest("name the VMs to delete, or --all", hint="Maybe one of the two.")
 
     async def work(kube: "Kube") -> list[str]:
-        from roost.base.errors import NotFound
         from roost.kube.many import each_of
         from roost.kube.vmlist import cleanup_all, delete_vm
 
@@ -279,6 +281,27 @@ def stats(
     from roost.cli import kubetables
 
     show(*kubetables.statistics(found))
+
+
+def ask_cluster(
+    kubeconfig: Path | None, context: str | None, work: "Callable[[Kube], Awaitable[T]]"
+) -> T:
+    """Run some work; say so when it fails because the cluster knows nothing of VMs."""
+
+    async def body(kube: "Kube") -> T:
+        try:
+            return await work(kube)
+        except NotFound:
+            from roost.kube.crd import is_installed
+
+            if await is_installed(kube):
+                raise
+            raise NotFound(
+                "this cluster does not know what a VirtualMachine is",
+                hint="Maybe `roost kube controller` first, which makes it known.",
+            ) from None
+
+    return kubecluster.ask_cluster(kubeconfig, context, body)
 
 
 async def _items(kube: "Kube", resource: Any, namespace: str | None) -> "list[Object]":

@@ -10,6 +10,7 @@ from roost.base.clock import Clock
 from roost.base.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from roost.kube.client import NODES, VMS, Kube, Object
 from roost.kube.launchers import is_going
+from roost.kube.migrationrecord import migration_of
 from roost.kube.mirror import Mirror
 from roost.kube.moments import moment_text
 from roost.kube.vmstatus import UNDER_WAY, status_of
@@ -98,11 +99,6 @@ async def follow(
         raise
     finally:
         await vms.stop()
-
-
-def migration_of(vm: Object) -> Object:
-    """Return the migration that a VM's status tells of, which may be over; {} when none."""
-    return status_of(vm).get("migration") or {}
 
 
 def _movable_from(vm: Object, wanted: str, forced: str) -> str:

@@ -15,23 +15,30 @@ What is left behind by a crash (the target of a failed migration) is taken away 
 import contextlib
 import logging
 from collections.abc import Iterable
-from typing import Any
 
 from msgspec import Struct
 
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import InvalidRequest, NotFound
 from roost.kube.budgets import covering
-from roost.kube.client import EVENTS, NODES, PODS, VMS, Kube, Object
-from roost.kube.cooldown import CoolDown, Past, cools_until
+from roost.kube.client import NODES, PODS, VMS, Kube, Object
+from roost.kube.cooldown import CoolDown
 from roost.kube.copying import Copying
 from roost.kube.launchers import LauncherSettings, free_pod, is_going, launcher_pod, pod_name
-from roost.kube.local import is_ready
+from roost.kube.migrationnews import News
+from roost.kube.migrationrecord import (
+    UNMARKED,
+    ended_status,
+    figures,
+    migration_of,
+    new_migration,
+    runs,
+    sentence,
+    why_lost,
+)
 from roost.kube.mirror import Heard, Key, Mirror, key_of
 from roost.kube.moments import moment_ms, moment_text
 from roost.kube.names import (
-    EVICTION_IN_PROGRESS_ANNOTATION,
-    MANAGER,
     MEMORY_UTILIZATION_ANNOTATION,
     NAME_LABEL,
 )
@@ -43,12 +50,6 @@ from roost.kube.workqueue import WorkQueue
 
 log = logging.getLogger("roost.kube")
 
-#: Fields of a migration, so that one that begins leaves nothing of the one before.
-_FIELDS = (
-    "number", "phase", "reason", "cause", "sourceNode", "sourcePod", "sourceUid", "targetPod",
-    "targetNode", "wantedNode", "forcedNode", "startedAt", "copyingAt", "endedAt", "rounds",
-    "copiedBytes", "progress", "copySeconds", "downtimeMs",
-)  # fmt: skip
 #: A budget is not trusted to know of a pod that has just gone until it was written again.
 _SETTLES_S = 2.0
 
@@ -89,6 +90,7 @@ class Migrations:
         self._nodes, self._budgets = nodes, budgets
         self._clock = clock or RealClock()
         self._launchers = launchers
+        self._news = News(kube, self._clock)
         self._queue = WorkQueue(self._look, self._clock, what="migration of")
         rate = bytes_per_s(self.settings.nic_mbps)
         self._copying: Copying[Key] = Copying(lambda _: rate)
@@ -167,7 +169,7 @@ class Migrations:
                 # Its pods go with it; the controller that made them sees to that.
                 self._forget(key)
                 return None
-            phase = _migration(vm).get("phase")
+            phase = migration_of(vm).get("phase")
             self._take_slot(key, vm)
             try:
                 match phase:
@@ -228,7 +230,7 @@ class Migrations:
 
     async def _idle(self, key: Key, vm: Object) -> float | None:
         """Look at a VM that is not moving: is it to move, and is anything left of the last time."""
-        status, migration = status_of(vm), _migration(vm)
+        status, migration = status_of(vm), migration_of(vm)
         name, wanted = status.get("podName") or "", status.get("evacuationNodeName") or ""
         pod = self._pods.get(name, key[0]) if name else None
         await self._tidy(key, migration, pod, name)
@@ -239,9 +241,9 @@ class Migrations:
             if migration.get("phase") == "Waiting":
                 await self._finish(key, vm, "Failed", "it is not asked for any more")
             elif wanted:
-                await self._write(key, _UNMARKED)
+                await self._write(key, UNMARKED)
             return None
-        if pod is None or not node or is_going(pod) or not _runs(pod):
+        if pod is None or not node or is_going(pod) or not runs(pod):
             self._forget(key)
             return None  # there will be news
         if key not in self._begun:
@@ -264,7 +266,7 @@ class Migrations:
             if left and left != name and (pod := self._pods.get(left, key[0])) is not None:
                 await free_pod(self._kube, pod)
             if own is not None:
-                await self._tell_descheduler(own, moving=False)
+                await self._news.descheduler(own, moving=False)
 
     def _offer(self) -> None:
         """Let those begin that may, and have those looked at whose reason to wait is another."""
@@ -293,7 +295,7 @@ class Migrations:
                 self._queue.add(key)
 
     def _take_slot(self, key: Key, vm: Object) -> None:
-        migration = _migration(vm)
+        migration = migration_of(vm)
         if key not in self._begun and migration.get("phase") in UNDER_WAY[1:]:
             self._wishes.pop(key, None)
             pod = self._pods.get(migration.get("sourcePod") or "", key[0]) or {"metadata": {}}
@@ -301,40 +303,25 @@ class Migrations:
             self._begun[key] = Begun(key, migration.get("sourceNode") or "", labels)
 
     async def _wait(self, key: Key, vm: Object, pod: Object, reason: str) -> None:
-        await self._write(key, {"migration": self._fresh(vm, pod) | {"reason": reason}})
+        await self._write(key, {"migration": new_migration(vm, pod) | {"reason": reason}})
 
     async def _begin(self, key: Key, vm: Object, pod: Object) -> None:
-        begun = self._fresh(vm, pod) | {"phase": "Scheduling", "startedAt": self._stamp}
+        begun = new_migration(vm, pod) | {"phase": "Scheduling", "startedAt": self._stamp}
         # First the name, then the pod: a pod that no migration names would be taken for a leftover.
         begun["targetPod"] = pod_name(key[1], vm["metadata"]["uid"], begun["number"])
         await self._write(key, {"migration": begun})
         log.info("VM %s is to leave %s (%s)", "/".join(key), begun["sourceNode"], begun["cause"])
 
-    def _fresh(self, vm: Object, pod: Object) -> Object:
-        """Return a migration that has not begun, with nothing of the one before."""
-        last, asked = _migration(vm), status_of(vm).get("evacuation") or {}
-        number = int(last.get("number") or 0)
-        return dict.fromkeys(_FIELDS) | {
-            "number": number if last.get("phase") == "Waiting" else number + 1,
-            "phase": "Waiting",
-            "cause": asked.get("cause") or "request",
-            "sourceNode": pod["spec"]["nodeName"],
-            "sourcePod": pod["metadata"]["name"],
-            "sourceUid": pod["metadata"]["uid"],
-            "wantedNode": asked.get("wantedNode"),
-            "forcedNode": asked.get("forcedNode"),
-        }
-
     # Scheduling
 
     async def _schedule(self, key: Key, vm: Object) -> float | None:
         """See to it that there is a target, and that it runs."""
-        migration = _migration(vm)
-        source = self._source(key, migration)
+        migration = migration_of(vm)
+        source = self._pods.get(migration["sourcePod"], key[0])
         if why := await self._lost(source, "source"):
             return await self._fail(key, vm, why)
         assert source is not None
-        await self._tell_descheduler(source, moving=True)
+        await self._news.descheduler(source, moving=True)
         target = self._pods.get(migration["targetPod"], key[0])
         if target is None:
             target = await self._create_target(key, vm)
@@ -343,7 +330,7 @@ class Migrations:
         node = target["spec"].get("nodeName") or ""
         if node == migration["sourceNode"]:
             return await self._fail(key, vm, f"the target stands on node {node}, too")
-        if node and _runs(target):
+        if node and runs(target):
             began = {"phase": "Copying", "targetNode": node, "copyingAt": self._stamp}
             await self._write(key, {"migration": began})
             return 0.0
@@ -357,13 +344,8 @@ class Migrations:
         late = f"does not run on {node}" if node else "was not given a node"
         return await self._fail(key, vm, f"the target {late} within {limit_s:g} s")
 
-    def _source(self, key: Key, migration: Object) -> Object | None:
-        """Return the pod that is left; not one of the same name that was made in its place."""
-        pod = self._pods.get(migration["sourcePod"], key[0])
-        return pod if pod and pod["metadata"]["uid"] == migration.get("sourceUid") else None
-
     async def _create_target(self, key: Key, vm: Object) -> Object:
-        migration = _migration(vm)
+        migration = migration_of(vm)
         pod = launcher_pod(
             from_object(vm),
             vm,
@@ -388,8 +370,8 @@ class Migrations:
 
     async def _copy(self, key: Key, vm: Object) -> float | None:
         """Let the copy go on, and tell from time to time how far it is."""
-        migration = _migration(vm)
-        source = self._source(key, migration)
+        migration = migration_of(vm)
+        source = self._pods.get(migration["sourcePod"], key[0])
         target = self._pods.get(migration["targetPod"], key[0])
         if why := await self._lost(source, "source") or await self._lost(target, "target"):
             return await self._fail(key, vm, why)
@@ -411,7 +393,7 @@ class Migrations:
 
     def _begin_copy(self, key: Key, vm: Object) -> Copy:
         """Begin, or go on with a copy that an earlier controller began, as if it had gone on."""
-        migration, asked = _migration(vm), from_object(vm)
+        migration, asked = migration_of(vm), from_object(vm)
         passed_s = self._passed_s(migration.get("copyingAt")) * self.settings.speed
         copy = Copy(
             asked.memory_bytes * asked.memory_utilization,
@@ -434,19 +416,19 @@ class Migrations:
             return max(wait_s, self.settings.ramp_s / 4)
         self._ramped[key] = now, copy.progress
         used = from_object(vm).memory_utilization * copy.progress
-        await self._note(target, MEMORY_UTILIZATION_ANNOTATION, number_text(round(used, 4)))
-        await self._write(key, {"migration": _figures(copy)})
+        await self._news.note(target, MEMORY_UTILIZATION_ANNOTATION, number_text(round(used, 4)))
+        await self._write(key, {"migration": figures(copy)})
         return self.settings.ramp_s
 
     async def _commit(self, key: Key, vm: Object, target: Object, copy: Copy) -> None:
         """Make the target the VM, in one write."""
         full = number_text(from_object(vm).memory_utilization)
-        await self._note(target, MEMORY_UTILIZATION_ANNOTATION, full)
-        migration = _migration(vm)
+        await self._news.note(target, MEMORY_UTILIZATION_ANNOTATION, full)
+        migration = migration_of(vm)
         status = {
             "podName": migration["targetPod"],
             "nodeName": migration["targetNode"],
-            "migration": {"phase": "Handover", "reason": None, **_figures(copy)},
+            "migration": {"phase": "Handover", "reason": None, **figures(copy)},
         }
         # Not over a VM that was deleted or given another pod meanwhile.
         await self._write(key, status, only=vm)
@@ -455,8 +437,8 @@ class Migrations:
 
     async def _hand_over(self, key: Key, vm: Object) -> float | None:
         """Let the source go; with it gone the migration is done."""
-        migration = _migration(vm)
-        source = self._source(key, migration)
+        migration = migration_of(vm)
+        source = self._pods.get(migration["sourcePod"], key[0])
         if source is None:
             return await self._finish(key, vm, "Succeeded", "")
         labels = source["metadata"].get("labels") or {}
@@ -468,73 +450,25 @@ class Migrations:
 
     async def _fail(self, key: Key, vm: Object, reason: str) -> float | None:
         copy = self._copying.get(key)
-        return await self._finish(key, vm, "Failed", reason, _figures(copy) if copy else {})
+        return await self._finish(key, vm, "Failed", reason, figures(copy) if copy else {})
 
     async def _finish(
-        self, key: Key, vm: Object, phase: str, reason: str, figures: Object | None = None
+        self, key: Key, vm: Object, phase: str, reason: str, copied: Object | None = None
     ) -> float | None:
         """Write down how it ended; what is left to tidy up is done when that is seen."""
         ended = {"phase": phase, "reason": reason or None, "endedAt": self._stamp}
-        ended |= figures or {}
-        kept = {k: v for k, v in (_migration(vm) | ended).items() if v is not None}
-        earlier = status_of(vm).get("migrations") or []
-        history = [*earlier, kept][-self.settings.history :]
-        cools_s = cools_until([_past(each) for each in history], self.settings.cool_down)
-        status = _UNMARKED | {
-            "migration": ended,
-            "migrations": history,
-            "coolDownUntil": moment_text(round(cools_s * 1000)) if cools_s is not None else None,
-        }
+        ended |= copied or {}
+        status = ended_status(vm, ended, self.settings.history, self.settings.cool_down)
+        kept = status["migrations"][-1]
         if phase == "Succeeded":
             # Told before it is over, or a crash in between would lose it.
-            await self._tell(vm, kept)
+            await self._news.event(vm, kept)
         await self._write(key, status)
         log.info("VM %s %s", "/".join(key), sentence(kept))
         self._end(key)
         if phase == "Failed":
-            await self._tell(vm, kept)
+            await self._news.event(vm, kept)
         return 0.0
-
-    # Telling
-
-    async def _tell_descheduler(self, pod: Object, *, moving: bool) -> None:
-        """Note on the source that its eviction goes on; taking it off tells that it does not.
-
-        The descheduler counts such pods as leaving, and asks again only when the note is gone.
-        """
-        noted = EVICTION_IN_PROGRESS_ANNOTATION in (pod["metadata"].get("annotations") or {})
-        if noted != moving:
-            value = MANAGER if moving else None
-            await self._note(pod, EVICTION_IN_PROGRESS_ANNOTATION, value)
-
-    async def _note(self, pod: Object, key: str, value: str | None) -> None:
-        name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
-        with contextlib.suppress(NotFound):  # whoever looks next sees that it is gone
-            change = {"metadata": {"annotations": {key: value}}}
-            await self._kube.patch(PODS, name, change, namespace)
-
-    async def _tell(self, vm: Object, migration: Object) -> None:
-        """Leave an event on the VM; its name follows from the number, so it comes once."""
-        namespace, name = key_of(vm)
-        event = {
-            "metadata": {
-                "name": f"{name}.migration.{vm['metadata']['uid'][:8]}.{migration['number']}",
-                "namespace": namespace,
-            },
-            "involvedObject": {
-                "apiVersion": VMS.api_version, "kind": VMS.kind, "name": name,
-                "namespace": namespace, "uid": vm["metadata"]["uid"],
-            },
-            "type": "Normal" if migration["phase"] == "Succeeded" else "Warning",
-            "reason": "Migrated" if migration["phase"] == "Succeeded" else "MigrationFailed",
-            "message": sentence(migration),
-            "source": {"component": MANAGER},
-            "firstTimestamp": moment_text(self._clock.wall_ms()),
-            "lastTimestamp": moment_text(self._clock.wall_ms()),
-            "count": 1,
-        }  # fmt: skip
-        with contextlib.suppress(InvalidRequest):  # a namespace that goes takes no events
-            await self._kube.ensure(EVENTS, event, namespace)
 
     # Time
 
@@ -550,69 +484,9 @@ class Migrations:
         return max(self._clock.wall_ms() - moment_ms(since), 0) / 1000 if since else 0.0
 
 
-_UNMARKED: Object = {"evacuationNodeName": None, "evacuation": None}
-
-
-def why_lost(pod: Object | None, node: Object | None, what: str) -> str:
-    """Return why a pod of a migration is of no use any more; '' when it is."""
-    if pod is None:
-        return f"the {what} pod is gone"
-    if is_going(pod):
-        return f"the {what} pod was deleted"
-    if (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded"):
-        return f"the {what} pod has ended"
-    name = pod["spec"].get("nodeName")
-    if name and node is None:
-        return f"node {name} of the {what} is gone"
-    if node is not None and not is_ready(node):
-        return f"node {name} of the {what} is not ready"
-    return ""
-
-
-def sentence(migration: Object) -> str:
-    """Return what became of a migration, for people."""
-    source, target = migration.get("sourceNode"), migration.get("targetNode")
-    if migration.get("phase") != "Succeeded":
-        return f"migration from {source} failed: {migration.get('reason', 'no reason is known')}"
-    wanted, forced = migration.get("wantedNode"), migration.get("forcedNode")
-    if forced:
-        chosen = f"forced to {forced}"
-    elif wanted:
-        same = "and so did the scheduler" if wanted == target else f"scheduler chose {target}"
-        chosen = f"wanted {wanted}, {same}"
-    else:
-        chosen = f"scheduler chose {target}"
-    return f"moved from {source} to {target}: {chosen}"
-
-
-def _figures(copy: Copy) -> dict[str, Any]:
-    return {
-        "rounds": len(copy.rounds),
-        "copiedBytes": round(copy.copied_bytes),
-        "progress": round(copy.progress, 3),
-        "copySeconds": round(min(copy.now_s, copy.ended_s) - copy.began_s, 3),
-        "downtimeMs": round(copy.downtime_s * 1000, 1),
-    }
-
-
-def _migration(vm: Object) -> Object:
-    return status_of(vm).get("migration") or {}
-
-
-def _past(migration: Object) -> Past:
-    ended_s = moment_ms(migration["endedAt"]) / 1000
-    return Past(ended_s, migration.get("phase") == "Succeeded")
-
-
 def _version(item: Object) -> int:
     # Kubernetes says since 1.35 that versions of one resource are numbers that grow.
     return int(item["metadata"]["resourceVersion"])
 
 
-def _runs(pod: Object) -> bool:
-    status = pod.get("status") or {}
-    ready = any(
-        each["type"] == "Ready" and each["status"] == "True"
-        for each in status.get("conditions") or ()
-    )
-    return status.get("phase") == "Running" and ready
+__all__ = ["MigrationSettings", "Migrations"]

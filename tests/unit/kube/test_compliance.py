@@ -159,3 +159,13 @@ def test_a_vm_that_was_moved_off_its_forced_node_breaks_no_hard_rule() -> None:
 def test_a_node_that_is_gone_is_told_once() -> None:
     [found] = violations([Placed(vm("v", zones=("a",)), "gone")], NODES)
     assert found.rule == "node"
+
+
+@pytest.mark.parametrize(("zone_rule", "holds_there"), [("hard", True), ("soft", False)])
+def test_a_node_without_a_zone_is_no_host_for_who_must_spread_over_zones(
+    zone_rule: str, holds_there: bool
+) -> None:
+    both = parse_group("web spread host"), parse_group(f"web spread zone {zone_rule}")
+    at = ["n0", *(f"n{number}" for number in range(6))]  # two on n0; none on the one without
+    where = [Placed(vm(f"vm{n}", groups=both), node) for n, node in enumerate(at)]
+    assert (violations(where, NODES) == []) == holds_there
