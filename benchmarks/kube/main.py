@@ -23,7 +23,7 @@ from benchmarks.kube.measuring import FULL, SHORT, Sizes
 from benchmarks.kube.side import Side
 from benchmarks.results import Result, write_json
 from roost.base.errors import RoostError
-from roost.kube.tools import missing_tools, tools_version
+from roost.kube.cluster.tools import missing_tools, tools_version
 
 OUTPUT = REPOSITORY / "build" / "bench" / "kube.json"
 NOTES = """

@@ -15,10 +15,10 @@ from pathlib import Path
 from benchmarks.api.verifying import Wrong
 from benchmarks.kube.workload import Case, check, node, pod
 from roost.kube.client import NAMESPACES, NODES, PODS, Kube, Object
-from roost.kube.local import API, ETCD, SCHEDULER, LocalCluster, Setup
+from roost.kube.cluster.local import API, ETCD, SCHEDULER, LocalCluster, Setup
+from roost.kube.cluster.processes import cpu_seconds
 from roost.kube.many import each_of
 from roost.kube.mirror import Mirror
-from roost.kube.processes import cpu_seconds
 
 NAMESPACE = "bench"
 PARTS = (SCHEDULER, API, ETCD)

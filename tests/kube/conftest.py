@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from roost.kube.local import LocalCluster, Setup
+from roost.kube.cluster.local import LocalCluster, Setup
 from tests.kube.clusters import need_tools
 
 

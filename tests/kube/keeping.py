@@ -5,16 +5,16 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from roost.base.errors import Unavailable
-from roost.kube.assignments import Statistics, until_decided
 from roost.kube.client import NODES, PODS, VMS, Kube, Object, load_configuration
-from roost.kube.compliance import Violation, placed, violations
+from roost.kube.cluster.local import LocalCluster
 from roost.kube.control import Controller, ControllerSettings
-from roost.kube.crd import install_crd
-from roost.kube.launching import LaunchSettings
-from roost.kube.local import LocalCluster
 from roost.kube.mirror import Mirror
-from roost.kube.vmlist import cleanup_all, create_vm
-from roost.kube.vms import VM
+from roost.kube.vms.assignments import Statistics, until_decided
+from roost.kube.vms.compliance import Violation, placed, violations
+from roost.kube.vms.crd import install_crd
+from roost.kube.vms.launching import LaunchSettings
+from roost.kube.vms.spec import VM
+from roost.kube.vms.vmlist import cleanup_all, create_vm
 from tests.kube.clusters import LIMIT_S, namespace, nodes, pool
 
 GIB = 2**30

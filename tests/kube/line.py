@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from roost.kube.local import LocalCluster
+from roost.kube.cluster.local import LocalCluster
 
 
 class Line:

@@ -6,15 +6,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from roost.kube.client import PODS, VMS, Kube, Object
+from roost.kube.cluster.local import LocalCluster
 from roost.kube.control import Controller, ControllerSettings, mark_namespace
-from roost.kube.cooldown import CoolDown
-from roost.kube.launching import LaunchSettings
-from roost.kube.local import LocalCluster
-from roost.kube.migrating import MigrationSettings
 from roost.kube.mirror import Mirror
+from roost.kube.moving.cooldown import CoolDown
+from roost.kube.moving.migrating import MigrationSettings
+from roost.kube.moving.webhook import Webhook
 from roost.kube.names import NAME_LABEL
-from roost.kube.vms import VM, to_object
-from roost.kube.webhook import Webhook
+from roost.kube.vms.launching import LaunchSettings
+from roost.kube.vms.spec import VM, to_object
 from tests.kube.clusters import LIMIT_S, namespace, nodes, pool
 
 GIB = 2**30

@@ -19,7 +19,7 @@ import yaml
 
 from roost.fleet.fleet import Fleet
 from roost.kube.client import NAMESPACES, NODES, PODS, Kube, Object
-from roost.kube.local import API, ETCD, SCHEDULER, LocalCluster, Setup
+from roost.kube.cluster.local import API, ETCD, SCHEDULER, LocalCluster, Setup
 from roost.kube.many import each_of
 from roost.kube.mirror import Mirror
 from roost.kube.translate.cluster import Cluster

@@ -9,11 +9,11 @@ import pytest
 
 from roost.base.errors import NotFound
 from roost.kube.client import LEASES, PODS, VMS, Object
+from roost.kube.cluster.local import API, LocalCluster, Setup
 from roost.kube.control import ControllerSettings
-from roost.kube.launching import LaunchSettings
 from roost.kube.lease import LeaseSettings
-from roost.kube.local import API, LocalCluster, Setup
-from roost.kube.vmlist import sync
+from roost.kube.vms.launching import LaunchSettings
+from roost.kube.vms.vmlist import sync
 from tests.kube.clusters import LIMIT_S, cluster_in, run
 from tests.kube.keeping import Space, controller, mortal, space
 

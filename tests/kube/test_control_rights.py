@@ -7,10 +7,10 @@ import yaml
 
 from roost.base.errors import Forbidden
 from roost.kube.client import Kube, Resource, TooManyRequests
+from roost.kube.cluster.local import LocalCluster
 from roost.kube.control import Controller, ControllerSettings
 from roost.kube.lease import LeaseSettings
-from roost.kube.local import LocalCluster
-from roost.kube.webhook import Webhook
+from roost.kube.moving.webhook import Webhook
 from tests.kube.clusters import run
 from tests.kube.keeping import space
 

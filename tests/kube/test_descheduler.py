@@ -6,12 +6,12 @@ import pytest
 
 from roost.base.clock import RealClock
 from roost.base.errors import Unavailable
-from roost.kube.local import LocalCluster
-from roost.kube.prometheus import find_prometheus
-from roost.kube.reports import Report
-from roost.kube.runner import Cluster, run
-from roost.kube.scenarios import parse_scenario
-from roost.kube.tools import tool
+from roost.kube.cluster.local import LocalCluster
+from roost.kube.cluster.tools import tool
+from roost.kube.scenarios.prometheus import find_prometheus
+from roost.kube.scenarios.reports import Report
+from roost.kube.scenarios.runner import Cluster, run
+from roost.kube.scenarios.scenario import parse_scenario
 from tests.kube.clusters import run as bounded
 
 #: One VM that is hot wherever it is, and two nodes: it would be sent back and forth for ever.

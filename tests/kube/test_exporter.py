@@ -12,20 +12,20 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from roost.base.units import GIB
 from roost.kube.client import NODES, PODS, VMS, Kube
-from roost.kube.crd import install_crd
-from roost.kube.exporter import Exporter
-from roost.kube.exporterapp import serving
-from roost.kube.kubesource import KubeSource
-from roost.kube.launchers import launcher_pod
-from roost.kube.local import API, LocalCluster, Setup
+from roost.kube.cluster.local import API, LocalCluster, Setup
+from roost.kube.cluster.nodes import NodePool
+from roost.kube.metering.app import serving
+from roost.kube.metering.exporter import Exporter
+from roost.kube.metering.kubesource import KubeSource
+from roost.kube.metering.tainting import is_tainted, retainted
+from roost.kube.metering.watched import WatchedMirror
 from roost.kube.names import (
     CPU_UTILIZATION_ANNOTATION,
     MEMORY_UTILIZATION_ANNOTATION,
 )
-from roost.kube.nodes import NodePool
-from roost.kube.tainting import is_tainted, retainted
-from roost.kube.vms import VM, to_object
-from roost.kube.watched import WatchedMirror
+from roost.kube.vms.crd import install_crd
+from roost.kube.vms.launchers import launcher_pod
+from roost.kube.vms.spec import VM, to_object
 from tests.kube.clusters import LIMIT_S, cluster_in, namespace, nodes, pool, run
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import httpx
 
 from roost.kube.client import PODS, Kube
+from roost.kube.cluster.local import LocalCluster
 from roost.kube.control import Controller, ControllerSettings
-from roost.kube.exporter import Exporter
-from roost.kube.exporterapp import serving
-from roost.kube.local import LocalCluster
-from roost.kube.migrating import MigrationSettings
-from roost.kube.vmlist import cleanup_all
+from roost.kube.metering.app import serving
+from roost.kube.metering.exporter import Exporter
+from roost.kube.moving.migrating import MigrationSettings
+from roost.kube.vms.vmlist import cleanup_all
 from tests.kube.clusters import LIMIT_S, namespace, nodes, pool, run
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from roost.kube.local import LocalCluster
+from roost.kube.cluster.local import LocalCluster
 from tests.kube.clusters import LIMIT_S, run
 
 DEAD = (

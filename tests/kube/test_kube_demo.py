@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from roost.kube.local import LocalCluster
+from roost.kube.cluster.local import LocalCluster
 from tests.kube.clusters import LIMIT_S, need_tools
 
 ROOST = str(Path(sys.executable).with_name("roost"))

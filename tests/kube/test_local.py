@@ -8,9 +8,9 @@ import pytest
 from roost.base.clock import RealClock
 from roost.base.errors import Conflict, Forbidden, NotFound, Unauthorized, Unavailable
 from roost.kube.client import NODES, PODS, Kube
-from roost.kube.local import API, SCHEDULER, LocalCluster, Setup
+from roost.kube.cluster.local import API, SCHEDULER, LocalCluster, Setup
+from roost.kube.cluster.nodes import NodePool
 from roost.kube.mirror import Mirror
-from roost.kube.nodes import NodePool
 from tests.kube.clusters import LIMIT_S, cluster_in, namespace, nodes, pool, run
 
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from roost.kube.client import BUDGETS, EVENTS, NODES, VMS, Object, TooManyRequests
-from roost.kube.local import LocalCluster
+from roost.kube.cluster.local import LocalCluster
 from roost.kube.mirror import Mirror
 from roost.kube.names import (
     EVICTION_IN_PROGRESS_ANNOTATION,

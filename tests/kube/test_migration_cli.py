@@ -6,7 +6,7 @@ import json
 from typer.testing import CliRunner, Result
 
 from roost.cli.main import app
-from roost.kube.local import LocalCluster
+from roost.kube.cluster.local import LocalCluster
 from tests.kube.clusters import run
 from tests.kube.moving import rig
 

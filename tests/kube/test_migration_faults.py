@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from roost.kube.client import NODES, PODS, VMS, Kube, Object
+from roost.kube.cluster.local import API, ETCD, KWOK, SCHEDULER, LocalCluster, Setup
 from roost.kube.control import Controller, ControllerSettings
-from roost.kube.launchers import free_pod
-from roost.kube.local import API, ETCD, KWOK, SCHEDULER, LocalCluster, Setup
 from roost.kube.many import each_of
-from roost.kube.migrating import Migrations
 from roost.kube.mirror import Mirror
+from roost.kube.moving.migrating import Migrations
+from roost.kube.vms.launchers import free_pod
 from tests.kube.clusters import LIMIT_S, cluster_in, namespace, nodes, pool, run
 from tests.kube.moving import QUICK, Rig, rig
 

@@ -10,10 +10,10 @@ import pytest
 from roost.base.clock import RealClock
 from roost.base.errors import Conflict
 from roost.kube.client import NAMESPACES, NODES, PODS, WEBHOOKS, Kube
-from roost.kube.local import LocalCluster
-from roost.kube.reports import Report
-from roost.kube.runner import Cluster, run
-from roost.kube.scenarios import find_scenario, parse_scenario, read_scenario
+from roost.kube.cluster.local import LocalCluster
+from roost.kube.scenarios.reports import Report
+from roost.kube.scenarios.runner import Cluster, run
+from roost.kube.scenarios.scenario import find_scenario, parse_scenario, read_scenario
 from tests.kube.clusters import nodes as made_nodes
 from tests.kube.clusters import pool
 from tests.kube.clusters import run as bounded

@@ -6,11 +6,10 @@ import msgspec
 import pytest
 
 from roost.base.errors import InvalidRequest
-from roost.kube.assignments import node_of, read_statistics
 from roost.kube.client import NAMESPACES, NODES, PODS, VMS, Object
+from roost.kube.cluster.local import LocalCluster
+from roost.kube.cluster.nodes import NodePool
 from roost.kube.failures import AlreadyExists
-from roost.kube.launchers import launcher_pod
-from roost.kube.local import LocalCluster
 from roost.kube.names import (
     CPU_UTILIZATION_ANNOTATION,
     FINALIZER,
@@ -18,9 +17,10 @@ from roost.kube.names import (
     VMS_NAMESPACE_LABEL,
     ZONE_LABEL,
 )
-from roost.kube.nodes import NodePool
-from roost.kube.vmlist import cleanup_all, create_vm, delete_vm, sync
-from roost.kube.vms import Group, from_object, parse_group
+from roost.kube.vms.assignments import node_of, read_statistics
+from roost.kube.vms.launchers import launcher_pod
+from roost.kube.vms.spec import Group, from_object, parse_group
+from roost.kube.vms.vmlist import cleanup_all, create_vm, delete_vm, sync
 from tests.kube.clusters import LIMIT_S, run
 from tests.kube.keeping import GIB, Space, controller, space
 

@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from roost.base.clock import RealClock
 from roost.cli.main import app
-from roost.kube import processes
 from roost.kube.client import VMS
-from roost.kube.local import LocalCluster
+from roost.kube.cluster import processes
+from roost.kube.cluster.local import LocalCluster
 from roost.kube.mirror import Mirror
 from tests.kube.clusters import LIMIT_S, namespace, nodes, pool, run
 

@@ -7,9 +7,9 @@ import pytest
 
 from roost.base.errors import Forbidden, RoostError, Unavailable
 from roost.kube.client import NAMESPACES, NODES, PODS, VMS, WEBHOOKS, Kube, TooManyRequests
-from roost.kube.cooldown import CoolDown
-from roost.kube.local import LocalCluster
-from roost.kube.webhook import Service, Webhook, configuration
+from roost.kube.cluster.local import LocalCluster
+from roost.kube.moving.cooldown import CoolDown
+from roost.kube.moving.webhook import Service, Webhook, configuration
 from tests.kube.clusters import LIMIT_S, run
 from tests.kube.moving import QUICK, Rig, rig
 

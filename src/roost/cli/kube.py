@@ -12,7 +12,7 @@ from roost.cli.options import OutputOption, reports_errors
 from roost.cli.screen import note, show_document, show_text
 
 if TYPE_CHECKING:
-    from roost.kube.local import LocalCluster, Status
+    from roost.kube.cluster.local import LocalCluster, Status
 
 NameOption = Annotated[
     str, typer.Option("--name", metavar="NAME", help="Which of this machine's clusters.")
@@ -39,8 +39,8 @@ def up(
     import asyncio
 
     from roost.base.clock import RealClock
-    from roost.kube.local import LocalCluster, Setup
-    from roost.kube.nodes import NodePool
+    from roost.kube.cluster.local import LocalCluster, Setup
+    from roost.kube.cluster.nodes import NodePool
 
     pool = NodePool(
         count=nodes, cpu=cpu, memory=memory, racks=racks,
@@ -91,7 +91,7 @@ def status(name: NameOption = "roost", output: OutputOption = None) -> None:
 
 
 def _there(name: str) -> "LocalCluster":
-    from roost.kube.local import LocalCluster
+    from roost.kube.cluster.local import LocalCluster
 
     cluster = LocalCluster.named(name, say=note)
     _ = cluster.state  # says so when there is none

@@ -44,7 +44,7 @@ def with_extra() -> None:
 
 def chosen_kubeconfig(kubeconfig: Path | None, context: str | None) -> Path | None:
     """Return the kubeconfig that is meant; None leaves it to what is usual for Kubernetes."""
-    from roost.kube.local import LocalCluster
+    from roost.kube.cluster.local import LocalCluster
 
     if kubeconfig is not None or context is not None or os.environ.get("KUBECONFIG"):
         return kubeconfig

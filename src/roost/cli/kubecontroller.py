@@ -16,7 +16,7 @@ from roost.cli.serve import LogFormat, LogFormatOption, LogLevel, LogLevelOption
 if TYPE_CHECKING:
     from roost.kube.client import Kube
     from roost.kube.control import ControllerSettings
-    from roost.kube.webhook import Service, Webhook
+    from roost.kube.moving.webhook import Service, Webhook
 
 log = logging.getLogger("roost.kube")
 
@@ -119,12 +119,12 @@ def controller(
 
     async def work(kube: "Kube") -> None:
         from roost.kube.control import ControllerSettings
-        from roost.kube.cooldown import CoolDown
-        from roost.kube.launchers import LauncherSettings
-        from roost.kube.launching import LaunchSettings
         from roost.kube.lease import LeaseSettings
-        from roost.kube.migrating import MigrationSettings
-        from roost.kube.webhook import Webhook
+        from roost.kube.moving.cooldown import CoolDown
+        from roost.kube.moving.migrating import MigrationSettings
+        from roost.kube.moving.webhook import Webhook
+        from roost.kube.vms.launchers import LauncherSettings
+        from roost.kube.vms.launching import LaunchSettings
 
         launcher = LauncherSettings(scheduler=scheduler)
         if node_selector is not None:
@@ -173,7 +173,7 @@ async def _run(
 
 
 def _service(text: str) -> "Service":
-    from roost.kube.webhook import Service
+    from roost.kube.moving.webhook import Service
 
     namespace, slash, rest = text.partition("/")
     name, colon, port = rest.partition(":")

@@ -23,8 +23,8 @@ from roost.cli.screen import Output, note, show_document
 if TYPE_CHECKING:
     from roost.base.clock import Clock
     from roost.cli.demotour import Screen
-    from roost.kube.reports import Move
-    from roost.kube.runner import Run
+    from roost.kube.scenarios.reports import Move
+    from roost.kube.scenarios.runner import Run
 
 #: Which of this machine's clusters it is, and the namespace of its VMs.
 NAME = "demo"
@@ -65,11 +65,11 @@ def demo(
 
 async def _run(form: Output, serve: bool, toured: asyncio.Event) -> None:
     from roost.base.clock import RealClock
-    from roost.kube.exporter import Exporter
-    from roost.kube.exporterapp import serving
-    from roost.kube.local import clusters_folder
-    from roost.kube.runner import own_cluster, running
-    from roost.kube.scenarios import find_scenario, read_scenario
+    from roost.kube.cluster.local import clusters_folder
+    from roost.kube.metering.app import serving
+    from roost.kube.metering.exporter import Exporter
+    from roost.kube.scenarios.runner import own_cluster, running
+    from roost.kube.scenarios.scenario import find_scenario, read_scenario
 
     clock, screen = RealClock(), demo_screen(form)
     scenario = read_scenario(find_scenario(SCENARIO))
@@ -203,7 +203,7 @@ class KubeTour:
 
     def what_next(self) -> None:
         """Say what can be tried while it is up."""
-        from roost.kube.tools import tools_folder
+        from roost.kube.cluster.tools import tools_folder
 
         roost = f"{typed_command()} kube"
         tries = (

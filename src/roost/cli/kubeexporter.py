@@ -1,4 +1,4 @@
-"""`roost kube exporter`: options in, `roost.kube.exporterapp` serves."""
+"""`roost kube exporter`: options in, `roost.kube.metering.app` serves."""
 
 import asyncio
 import contextlib
@@ -26,8 +26,8 @@ from roost.cli.serve import LogFormat, LogFormatOption, LogLevel, LogLevelOption
 
 if TYPE_CHECKING:
     from roost.kube.client import Kube
-    from roost.kube.exporter import Exporter
-    from roost.kube.ownfleet import OwnFleet
+    from roost.kube.metering.exporter import Exporter
+    from roost.kube.metering.ownfleet import OwnFleet
 
 #: How long a cluster is waited for before the exporter falls back.
 _PATIENCE_S = 3.0
@@ -91,7 +91,7 @@ def exporter(
     """  # fmt: skip
     with_extra()
     from roost.app.logs import set_up_logs
-    from roost.kube.exporterapp import serving
+    from roost.kube.metering.app import serving
 
     host, port = _address(listen)
     if avoid_pressure is not None and not 0.0 < avoid_pressure < 1.0:
@@ -135,7 +135,7 @@ def _exporter(
     all_namespaces: bool,
     avoid_pressure: float | None,
 ) -> "Exporter":
-    from roost.kube.exporter import Exporter
+    from roost.kube.metering.exporter import Exporter
 
     return Exporter(
         kube,
@@ -171,7 +171,7 @@ async def _source(
         except Unavailable as error:
             if required:
                 raise
-            logging.getLogger("roost.kube.exporter").warning("%s", error.message)
+            logging.getLogger("roost.kube.metering.exporter").warning("%s", error.message)
             yield None, _fleet(None, error.message)
             return
         yield kube, None
@@ -179,7 +179,7 @@ async def _source(
 
 def _fleet(path: str | None, why: str) -> "OwnFleet":
     from roost.app.kernels import announce_compiling
-    from roost.kube.ownfleet import OwnFleet
+    from roost.kube.metering.ownfleet import OwnFleet
     from roost.wire.files import load_fleet
 
     announce_compiling(note)

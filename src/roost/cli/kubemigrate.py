@@ -54,7 +54,7 @@ def migrate(
 
     async def work(kube: "Kube") -> "tuple[Object, Object | None]":
         from roost.base.clock import RealClock
-        from roost.kube.marking import ask_to_move, follow
+        from roost.kube.moving.marking import ask_to_move, follow
 
         vm = await ask_to_move(kube, name, namespace, RealClock(), wanted=wanted, forced=force_node)
         return vm, await follow(kube, vm, wait_s, _progress()) if wait else None
@@ -68,7 +68,7 @@ def migrate(
     elif migration is None:
         show_text(f"{name} is to leave {source}; `roost kube vm migrations {name}` tells the rest")
     else:
-        from roost.kube.migrationrecord import sentence
+        from roost.kube.moving.migrationrecord import sentence
 
         if migration["phase"] == "Succeeded":
             show_text(f"{name} {sentence(migration)}")

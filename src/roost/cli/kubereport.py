@@ -10,7 +10,7 @@ from roost.base.units import format_bytes
 from roost.cli.tables import table
 
 if TYPE_CHECKING:
-    from roost.kube.reports import Move, NodeState, Place, Report
+    from roost.kube.scenarios.reports import Move, NodeState, Place, Report
 
 #: Rows of a table before it says how many more there are.
 SOME_ROWS = 25

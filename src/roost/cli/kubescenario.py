@@ -20,9 +20,9 @@ from roost.cli.options import OutputOption, reports_errors
 from roost.cli.screen import Output, note, show, show_document, show_text
 
 if TYPE_CHECKING:
-    from roost.kube.reports import Report
-    from roost.kube.runner import Cluster
-    from roost.kube.scenarios import Scenario
+    from roost.kube.scenarios.reports import Report
+    from roost.kube.scenarios.runner import Cluster
+    from roost.kube.scenarios.scenario import Scenario
 
 ScenarioArgument = Annotated[
     str, typer.Argument(metavar="FILE|NAME", help="A scenario file, or one that is shipped.")
@@ -54,7 +54,7 @@ def run(
     are fake ones, nodes of its own. Ends with 1 when an expectation is not met.
     """
     with_extra()
-    from roost.kube.scenarios import find_scenario, read_scenario
+    from roost.kube.scenarios.scenario import find_scenario, read_scenario
 
     path = find_scenario(scenario)
     found = read_scenario(path)
@@ -68,7 +68,7 @@ def run(
 def listed(output: OutputOption = None) -> None:
     """List the scenarios that come with roost."""
     with_extra()
-    from roost.kube.scenarios import read_scenario, shipped
+    from roost.kube.scenarios.scenario import read_scenario, shipped
 
     found = {name: read_scenario(path) for name, path in shipped().items()}
     if output not in (None, Output.TABLE):
@@ -89,7 +89,7 @@ def check(
 ) -> None:
     """Read a scenario and say what it would do, without a cluster."""
     with_extra()
-    from roost.kube.scenarios import all_vms, find_scenario, read_scenario, timeline
+    from roost.kube.scenarios.scenario import all_vms, find_scenario, read_scenario, timeline
 
     path = find_scenario(scenario)
     found = read_scenario(path)
@@ -132,7 +132,7 @@ async def _run(
     keep: bool,
 ) -> "Report":
     from roost.base.clock import RealClock
-    from roost.kube.runner import run as run_scenario
+    from roost.kube.scenarios.runner import run as run_scenario
 
     clock = RealClock()
     async with _cluster(kubeconfig, context, keep) as cluster:
@@ -148,8 +148,8 @@ async def _cluster(
     """Yield the cluster that is meant, or one that lasts as long as the run."""
     from roost.base.clock import RealClock
     from roost.kube.client import Kube
-    from roost.kube.local import LocalCluster, clusters_folder
-    from roost.kube.runner import Cluster, own_cluster
+    from roost.kube.cluster.local import LocalCluster, clusters_folder
+    from roost.kube.scenarios.runner import Cluster, own_cluster
 
     chosen = chosen_kubeconfig(kubeconfig, context)
     usual = os.environ.get("KUBECONFIG", "")

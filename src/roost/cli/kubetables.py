@@ -11,11 +11,11 @@ from rich.text import Text
 from roost.cli.listings import age
 from roost.cli.tables import table
 from roost.kube.client import Object
-from roost.kube.vms import from_object, group_text
+from roost.kube.vms.spec import from_object, group_text
 
 if TYPE_CHECKING:
-    from roost.kube.assignments import Statistics
-    from roost.kube.compliance import Violation
+    from roost.kube.vms.assignments import Statistics
+    from roost.kube.vms.compliance import Violation
 
 _STYLES = {"Running": "green", "Failed": "bold red"}
 #: Characters of a reason in a list; `show` has all of it.

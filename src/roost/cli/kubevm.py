@@ -83,7 +83,7 @@ def create(
     from roost.base.units import parse_cpu
     from roost.cli.asking import read_labels
     from roost.kube.quantities import parse_quantity
-    from roost.kube.vms import VM, parse_group
+    from roost.kube.vms.spec import VM, parse_group
 
     vm = VM(
         name=name,
@@ -100,8 +100,8 @@ def create(
     )
 
     async def work(kube: "Kube") -> "Object":
-        from roost.kube.crd import install_crd, is_installed
-        from roost.kube.vmlist import create_vm
+        from roost.kube.vms.crd import install_crd, is_installed
+        from roost.kube.vms.vmlist import create_vm
 
         if not await is_installed(kube):
             await install_crd(kube)
@@ -164,7 +164,7 @@ def delete(
 
     async def work(kube: "Kube") -> list[str]:
         from roost.kube.many import each_of
-        from roost.kube.vmlist import cleanup_all, delete_vm
+        from roost.kube.vms.vmlist import cleanup_all, delete_vm
 
         if every:
             return await cleanup_all(kube, namespace)
@@ -196,13 +196,13 @@ def sync(
     """
     import msgspec
 
-    from roost.kube.vmfile import read_vms
+    from roost.kube.vms.vmfile import read_vms
 
     vms = read_vms(file, namespace)
 
     async def work(kube: "Kube") -> Any:
-        from roost.kube.crd import install_crd, is_installed
-        from roost.kube.vmlist import sync as synced
+        from roost.kube.vms.crd import install_crd, is_installed
+        from roost.kube.vms.vmlist import sync as synced
 
         if not await is_installed(kube):
             await install_crd(kube)
@@ -233,7 +233,7 @@ def check(
     """Check whether every VM stands where its rules say; exit code 1 when a hard one does not."""
     import msgspec
 
-    from roost.kube.compliance import placed, violations
+    from roost.kube.vms.compliance import placed, violations
 
     asked = None if all_namespaces else namespace
 
@@ -272,7 +272,7 @@ def stats(
     """Count VMs: on a node, waiting (and why), or without a pod."""
     import msgspec
 
-    from roost.kube.assignments import read_statistics
+    from roost.kube.vms.assignments import read_statistics
 
     found = ask_cluster(kubeconfig, context, lambda kube: read_statistics(kube, namespace))
     if output is not None:
@@ -292,7 +292,7 @@ def ask_cluster(
         try:
             return await work(kube)
         except NotFound:
-            from roost.kube.crd import is_installed
+            from roost.kube.vms.crd import is_installed
 
             if await is_installed(kube):
                 raise

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Protocol
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import Forbidden, RoostError
 from roost.kube.client import BUDGETS, NAMESPACES, NODES, PODS, VMS, Kube, Object
-from roost.kube.crd import install_crd, is_installed
-from roost.kube.launchers import LAUNCHERS
-from roost.kube.launching import Launching, LaunchSettings
 from roost.kube.lease import Lease, LeaseLost, LeaseSettings
 from roost.kube.mirror import Key, Mirror, key_of
 from roost.kube.names import VMS_NAMESPACE_LABEL
+from roost.kube.vms.crd import install_crd, is_installed
+from roost.kube.vms.launchers import LAUNCHERS
+from roost.kube.vms.launching import Launching, LaunchSettings
 from roost.kube.workqueue import WorkQueue
 
 if TYPE_CHECKING:
-    from roost.kube.migrating import Migrations, MigrationSettings
+    from roost.kube.moving.migrating import Migrations, MigrationSettings
 
 log = logging.getLogger("roost.kube")
 
@@ -169,7 +169,7 @@ class Controller:
         )
         services: list[Service] = [Namespaces(self.kube, self.vms, self.clock), self.launching]
         if made.migrate:
-            from roost.kube.migrating import Migrations, MigrationSettings
+            from roost.kube.moving.migrating import Migrations, MigrationSettings
 
             self.migrations = Migrations(
                 self.kube, self.vms, self.pods, self.nodes, self.budgets,

@@ -8,7 +8,15 @@ from rich.console import Console
 
 from roost.cli import kubereport
 from roost.cli.main import run
-from roost.kube.reports import Evictions, Judgement, Move, NodeState, Place, Report, Return
+from roost.kube.scenarios.reports import (
+    Evictions,
+    Judgement,
+    Move,
+    NodeState,
+    Place,
+    Report,
+    Return,
+)
 
 
 def test_shipped_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

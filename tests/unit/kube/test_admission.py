@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.base.errors import InvalidRequest
-from roost.kube.admission import Known, Verdict, answer, judge, read_review
-from roost.kube.launchers import launcher_pod
-from roost.kube.vms import VM
+from roost.kube.moving.admission import Known, Verdict, answer, judge, read_review
+from roost.kube.vms.launchers import launcher_pod
+from roost.kube.vms.spec import VM
 
 ASK = VM(name="db", namespace="s", cpu_milli=1000, memory_bytes=2**30)
 TEXT = 'Eviction triggered evacuation of VMI "s/db"'

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from roost.kube.assignments import own_pod, statistics
-from roost.kube.launchers import launcher_pod
-from roost.kube.vms import VM, to_object
-from roost.kube.vmstatus import changed, idle_status, migration_target, pod_status
+from roost.kube.vms.assignments import own_pod, statistics
+from roost.kube.vms.launchers import launcher_pod
+from roost.kube.vms.spec import VM, to_object
+from roost.kube.vms.status import changed, idle_status, migration_target, pod_status
 
 NOW = "2026-11-16T10:00:00Z"
 LATER = "2026-11-16T11:00:00Z"

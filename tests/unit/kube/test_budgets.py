@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roost.kube.budgets import Moving, covering, room, selects
+from roost.kube.moving.budgets import Moving, covering, room, selects
 
 WEB = {"app": "web", "tier": "front"}
 

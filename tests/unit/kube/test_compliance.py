@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roost.kube.compliance import Placed, violations
 from roost.kube.names import HOSTNAME_LABEL, RACK_LABEL, ZONE_LABEL
-from roost.kube.vms import VM, Group, group_text, parse_group
+from roost.kube.vms.compliance import Placed, violations
+from roost.kube.vms.spec import VM, Group, group_text, parse_group
 
 KEYS = {"host": HOSTNAME_LABEL, "rack": RACK_LABEL, "zone": ZONE_LABEL}
 NODES = {

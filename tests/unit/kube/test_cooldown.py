@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roost.kube.cooldown import CoolDown, Past, cools_until
+from roost.kube.moving.cooldown import CoolDown, Past, cools_until
 
 DAY = 86_400.0
 TIMES = st.lists(st.floats(0.0, 3 * DAY), min_size=1, max_size=12)

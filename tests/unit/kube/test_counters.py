@@ -5,7 +5,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roost.kube.counters import Counter, Rates, Totals
+from roost.kube.metering.counters import Counter, Rates, Totals
 
 millionths = st.integers(0, 1_000_000)
 rates_ = st.integers(0, 64_000_000).flatmap(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from roost.kube.descheduler import (
+from roost.kube.scenarios.descheduler import (
     Descheduling,
     Told,
     in_a_pods_place,
@@ -17,7 +17,7 @@ from roost.kube.descheduler import (
     read_log,
     with_context,
 )
-from roost.kube.prometheus import settings
+from roost.kube.scenarios.prometheus import settings
 from roost.wire.strictyaml import Seconds
 
 

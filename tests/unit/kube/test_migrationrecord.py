@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from roost.kube.migrationrecord import sentence, why_lost
+from roost.kube.moving.migrationrecord import sentence, why_lost
 
 
 def pod(node: str = "n1", phase: str = "Running", **metadata: Any) -> Any:

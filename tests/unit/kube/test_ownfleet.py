@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from roost.base.units import GIB
 from roost.fleet.check import check
-from roost.kube.loaded import Loaded, read_body
-from roost.kube.nodes import NodePool
-from roost.kube.ownfleet import OwnFleet
-from roost.kube.sources import Asked, Landed, Moved
-from roost.kube.usage import Usage
-from roost.kube.vms import VM, Group
+from roost.kube.cluster.nodes import NodePool
+from roost.kube.metering.loaded import Loaded, read_body
+from roost.kube.metering.ownfleet import OwnFleet
+from roost.kube.metering.sources import Asked, Landed, Moved
+from roost.kube.metering.usage import Usage
+from roost.kube.vms.spec import VM, Group
 from roost.wire import fleetfile
 
 

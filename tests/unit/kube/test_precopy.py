@@ -6,8 +6,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from roost.kube.copying import Copying, fair_shares
-from roost.kube.precopy import Copy, Limits, Stage, bytes_per_s
+from roost.kube.moving.copying import Copying, fair_shares
+from roost.kube.moving.precopy import Copy, Limits, Stage, bytes_per_s
 
 GIB = float(2**30)
 MEMORY = st.floats(0.0, 512 * GIB)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roost.kube.pressure import pressure
+from roost.kube.metering.pressure import pressure
 
 #: Anywhere, and around the points at which one part of the curve ends and the next begins.
 demands = st.one_of(

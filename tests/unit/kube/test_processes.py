@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from roost.base.clock import RealClock
-from roost.kube import processes
+from roost.kube.cluster import processes
 
 SLEEPER = [sys.executable, "-c", "import signal; print('up', flush=True); signal.pause()"]
 STUBBORN = [

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roost.kube.reports import (
+from roost.kube.scenarios.reports import (
     Evictions,
     Move,
     NodeState,
@@ -17,7 +17,7 @@ from roost.kube.reports import (
     spread_of,
     time_to_balance,
 )
-from roost.kube.scenarios import Expected
+from roost.kube.scenarios.scenario import Expected
 from roost.wire.strictyaml import Seconds
 
 

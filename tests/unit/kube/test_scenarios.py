@@ -3,8 +3,8 @@
 import pytest
 
 from roost.base.errors import InvalidRequest, NotFound
-from roost.kube.nodes import NodePool
-from roost.kube.scenarios import (
+from roost.kube.cluster.nodes import NodePool
+from roost.kube.scenarios.scenario import (
     Create,
     LoadStep,
     all_vms,

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roost.kube.slots import Begun, Wish, admit
+from roost.kube.moving.slots import Begun, Wish, admit
 
 NODES = st.sampled_from(["a", "b", "c"])
 APPS = st.sampled_from(["web", "db"])

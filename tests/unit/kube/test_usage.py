@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.base.units import GIB
-from roost.kube.mirror import Key, key_of
-from roost.kube.names import APP, APP_LABEL, NAME_LABEL
-from roost.kube.usage import (
+from roost.kube.metering.usage import (
     ASSUMED_CPU_MILLI,
     ASSUMED_MEMORY_BYTES,
     NodeUse,
@@ -17,6 +15,8 @@ from roost.kube.usage import (
     capacity_of,
     charge_of,
 )
+from roost.kube.mirror import Key, key_of
+from roost.kube.names import APP, APP_LABEL, NAME_LABEL
 
 NOTE = "simulation.node-classifier.io/vm-"
 Object = dict[str, Any]

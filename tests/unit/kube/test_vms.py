@@ -7,9 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.base.errors import InvalidRequest
-from roost.kube.crd import crd
-from roost.kube.vmfile import parse_vms
-from roost.kube.vms import VM, Group, from_object, group_text, number_text, parse_group, to_object
+from roost.kube.vms.crd import crd
+from roost.kube.vms.spec import (
+    VM,
+    Group,
+    from_object,
+    group_text,
+    number_text,
+    parse_group,
+    to_object,
+)
+from roost.kube.vms.vmfile import parse_vms
 
 _names = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,10}[a-z0-9])?", fullmatch=True)
 groups = st.builds(

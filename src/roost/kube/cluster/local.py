@@ -1,0 +1,511 @@
+"""A Kubernetes control plane with fake nodes on loopback, for laptops, tests and benchmarks.
+
+    FOLDER/cluster.json   what was started: processes by id, ports, version
+    FOLDER/kubeconfig     for kubectl and everything else; holds an admin's key
+    FOLDER/pki/           the authority and what it signed
+    FOLDER/etcd/          the data
+    FOLDER/logs/          what each process wrote
+
+Each part is the real program (`make kube-tools`). Only the kubelets are missing; KWOK plays them.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import yaml
+from msgspec import Struct, field
+
+from roost.base.clock import Clock, RealClock
+from roost.base.errors import Conflict, NotFound, RoostError, Unavailable
+from roost.kube.client import NODES, PODS, Kube, Object
+from roost.kube.cluster import processes
+from roost.kube.cluster.nodes import NodePool, kwok_stages
+from roost.kube.cluster.pki import Authority, signing_key
+from roost.kube.cluster.processes import Process
+from roost.kube.cluster.tools import tool, tools_version
+from roost.kube.failures import unreachable
+from roost.kube.many import each_of
+
+LOOPBACK = "127.0.0.1"
+ETCD, API, SCHEDULER, CONTROLLERS, KWOK = (
+    "etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kwok"
+)  # fmt: skip
+PARTS = (ETCD, API, SCHEDULER, CONTROLLERS, KWOK)
+DEFAULT_NAME = "roost"
+
+#: A part that is not ready by then has failed. A loaded machine needs some seconds.
+READY_S = 90.0
+_LOOK_S = 0.05
+#: Controllers that matter to pods, nodes and budgets; the others only cost.
+_CONTROLLERS = (
+    "disruption-controller", "garbage-collector-controller", "namespace-controller",
+    "node-lifecycle-controller", "pod-garbage-collector-controller",
+    "serviceaccount-controller", "taint-eviction-controller",
+)  # fmt: skip
+#: Requests a second that our own parts may make; the usual limits are for shared clusters.
+_QPS = 5000
+
+
+class Setup(Struct, kw_only=True):
+    """What a cluster is made of."""
+
+    pools: tuple[NodePool, ...] = (NodePool(),)
+    parts: tuple[str, ...] = PARTS
+    scheduler: dict[str, Any] = field(default_factory=dict)  # over KubeSchedulerConfiguration
+    fsync: bool = False  # True: survives a power cut, as a cluster that matters must
+    api_flags: tuple[str, ...] = ()
+
+
+class State(Struct, kw_only=True):
+    """What cluster.json says."""
+
+    version: str
+    server: str
+    ports: dict[str, int]
+    setup: Setup
+    processes: dict[str, Process] = {}
+
+
+class PartStatus(Struct):
+    """One part as it is now."""
+
+    name: str
+    pid: int
+    alive: bool
+    log: str
+
+
+class Status(Struct, kw_only=True):
+    """A cluster as it is now."""
+
+    name: str
+    folder: str
+    version: str
+    server: str
+    kubeconfig: str
+    parts: list[PartStatus]
+    ready: bool = False
+    nodes: int = 0
+    nodes_ready: int = 0
+    pods: int = 0
+    problem: str = ""
+
+
+def clusters_folder() -> Path:
+    """Return where local clusters are kept."""
+    if chosen := os.environ.get("ROOST_KUBE_HOME"):
+        return Path(chosen)
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "roost" / "kube"
+
+
+class LocalCluster:
+    """One control plane in one folder."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        clock: Clock | None = None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.folder = folder
+        self.kubeconfig = folder / "kubeconfig"
+        self._clock, self._say = clock or RealClock(), say
+
+    @classmethod
+    def named(cls, name: str = DEFAULT_NAME, **more: Any) -> "LocalCluster":
+        """Return the cluster of a name, which may not be there yet."""
+        return cls(clusters_folder() / name, **more)
+
+    @property
+    def exists(self) -> bool:
+        """Say whether it was started and not taken down."""
+        return (self.folder / "cluster.json").exists()
+
+    @property
+    def state(self) -> State:
+        """Return what was started; NotFound when nothing was."""
+        try:
+            return msgspec.json.decode((self.folder / "cluster.json").read_bytes(), type=State)
+        except FileNotFoundError:
+            raise NotFound(
+                f"there is no cluster in {self.folder}", hint="Maybe `roost kube up` starts one."
+            ) from None
+
+    # Up
+
+    async def up(self, setup: Setup | None = None, *, attached: bool = False) -> State:
+        """Start everything and wait until it answers; a cluster that is up is a Conflict.
+
+        What is attached ends with this process; otherwise it runs until `down`.
+        """
+        setup = setup or Setup()
+        programs = {part: tool(part) for part in setup.parts}
+        with self._locked():
+            if self.exists:
+                if any(each.is_alive for each in self.state.processes.values()):
+                    raise Conflict(
+                        f"the cluster in {self.folder} is up already",
+                        hint="Maybe `roost kube down` first, or another --name.",
+                    )
+                self._remove()
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.chmod(0o700)
+            for name in ("pki", "logs"):
+                (self.folder / name).mkdir(exist_ok=True)
+            ports = free_ports("etcd", "etcd-peer", API, SCHEDULER, CONTROLLERS, KWOK)
+            state = State(
+                version=tools_version(),
+                server=f"https://{LOOPBACK}:{ports[API]}",
+                ports=ports,
+                setup=setup,
+            )
+            self._write_state(state)
+            self._write_files(state)
+            try:
+                for part in setup.parts:
+                    self._launch(state, part, str(programs[part]), attached=attached)
+                    if part == API:
+                        self._say("waiting for the API server")
+                        await self._wait_ready(state)
+                await self._add_nodes(setup.pools)
+                for part in setup.parts:
+                    if part in (SCHEDULER, CONTROLLERS):
+                        await self._wait_healthy(state, part)
+            except BaseException:
+                await processes.end(list(state.processes.values())[::-1], self._clock)
+                raise
+        return state
+
+    async def _add_nodes(self, pools: Sequence[NodePool]) -> None:
+        if not pools:
+            return
+        self._say(f"adding {sum(pool.count for pool in pools)} nodes")
+        async with await self.connect() as kube:
+            await add_nodes(kube, pools)
+
+    async def connect(self, *, patience_s: float = 20.0) -> Kube:
+        """Return a session as its admin."""
+        return await Kube.open(self.kubeconfig, patience_s=patience_s, clock=self._clock)
+
+    # Down
+
+    async def down(self, *, keep: bool = False) -> None:
+        """End every process and remove the folder, or keep it for its logs."""
+        with self._locked():
+            if self.exists:
+                running = list(self.state.processes.values())[::-1]
+                await processes.end(running, self._clock)
+            if not keep:
+                self._remove()
+
+    def _remove(self) -> None:
+        for path in self.folder.iterdir():
+            if path.name == "lock":
+                continue
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+    # Single parts
+
+    async def stop_part(self, part: str, *, crash: bool = False) -> None:
+        """End one part, or kill it."""
+        process = self.state.processes[part]
+        if crash:
+            await processes.kill(process, self._clock)
+        else:
+            await processes.end([process], self._clock)
+
+    async def start_part(self, part: str, *, attached: bool = False) -> None:
+        """Start one part again, as it was, and wait until it answers."""
+        state = self.state
+        if state.processes[part].is_alive:
+            raise Conflict(f"{part} runs already")
+        self._launch(state, part, str(tool(part)), attached=attached)
+        if part == API:
+            await self._wait_ready(state)
+        elif part in (SCHEDULER, CONTROLLERS):
+            await self._wait_healthy(state, part)
+
+    async def reconfigure_scheduler(self, changes: Object, *, attached: bool = False) -> None:
+        """Start the scheduler again with another configuration."""
+        await self.stop_part(SCHEDULER)
+        state = self.state
+        state.setup.scheduler = changes
+        self._write_yaml("scheduler.yaml", self._scheduler_configuration(state))
+        self._write_state(state)
+        await self.start_part(SCHEDULER, attached=attached)
+
+    # How it is
+
+    async def status(self) -> Status:
+        """Return how every part is, asking the API server when it runs."""
+        state = self.state
+        status = Status(
+            name=self.folder.name,
+            folder=str(self.folder),
+            version=state.version,
+            server=state.server,
+            kubeconfig=str(self.kubeconfig),
+            parts=[
+                PartStatus(each.name, each.pid, each.is_alive, each.log)
+                for each in state.processes.values()
+            ],
+        )
+        try:
+            async with await self.connect(patience_s=0.0) as kube:
+                await kube.call("GET", "/readyz")
+                nodes = (await kube.list(NODES)).items
+                pods = (await kube.list(PODS)).items
+        except RoostError as error:
+            status.problem = error.message
+            return status
+        status.ready = all(part.alive for part in status.parts)
+        status.nodes, status.pods = len(nodes), len(pods)
+        status.nodes_ready = sum(is_ready(node) for node in nodes)
+        return status
+
+    async def _wait_ready(self, state: State) -> None:
+        async with await self.connect(patience_s=0.0) as kube:
+            await self._wait_for(state, (ETCD, API), lambda: kube.call("GET", "/readyz"))
+
+    async def _wait_healthy(self, state: State, part: str) -> None:
+        trusted = ssl.create_default_context(cafile=self.folder / "pki" / "ca.crt")
+        url = f"https://{LOOPBACK}:{state.ports[part]}/healthz"
+
+        async def ask() -> None:
+            try:
+                async with session.get(url, ssl=trusted) as answer:
+                    if answer.status != 200:
+                        raise Unavailable(f"HTTP {answer.status}")
+            except (aiohttp.ClientError, OSError) as error:
+                raise unreachable(error, url) from error
+
+        async with aiohttp.ClientSession() as session:
+            await self._wait_for(state, (part,), ask)
+
+    async def _wait_for(
+        self, state: State, parts: Sequence[str], ask: Callable[[], Awaitable[object]]
+    ) -> None:
+        """Ask until there is an answer; a part that has ended will never give one."""
+        deadline = self._clock.monotonic() + READY_S
+        while True:
+            for part in parts:
+                if not (process := state.processes[part]).is_alive:
+                    raise Unavailable(
+                        f"{part} ended: {processes.tail(process)}",
+                        hint=f"Maybe {process.log} tells more.",
+                    )
+            try:
+                await ask()
+                return
+            except RoostError as error:
+                if self._clock.monotonic() > deadline:
+                    raise Unavailable(
+                        f"{parts[-1]} is not ready after {READY_S:g} s: {error.message}",
+                        hint=f"Maybe {state.processes[parts[-1]].log} tells more.",
+                    ) from error
+            await self._clock.sleep(_LOOK_S)
+
+    # Files and commands
+
+    def _launch(self, state: State, part: str, program: str, *, attached: bool) -> None:
+        command = [program, *self._flags(state, part)]
+        log = self.folder / "logs" / f"{part}.log"
+        state.processes[part] = processes.start(part, command, log, attached=attached)
+        self._write_state(state)
+
+    def _flags(self, state: State, part: str) -> list[str]:
+        pki = self.folder / "pki"
+        etcd, port = f"https://{LOOPBACK}:{state.ports[ETCD]}", state.ports.get(part, 0)
+        peer = f"http://{LOOPBACK}:{state.ports['etcd-peer']}"
+        config = str(self.kubeconfig)
+        serving = [
+            f"--tls-cert-file={pki / 'server.crt'}", f"--tls-private-key-file={pki / 'server.key'}"
+        ]  # fmt: skip
+        match part:
+            case "etcd":
+                return [
+                    f"--data-dir={self.folder / 'etcd'}", "--name=roost",
+                    f"--listen-client-urls={etcd}", f"--advertise-client-urls={etcd}",
+                    f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}",
+                    f"--initial-cluster=roost={peer}", "--client-cert-auth",
+                    f"--trusted-ca-file={pki / 'ca.crt'}", f"--cert-file={pki / 'etcd.crt'}",
+                    f"--key-file={pki / 'etcd.key'}", "--log-level=warn",
+                    "--auto-compaction-retention=5m", "--quota-backend-bytes=4294967296",
+                    *([] if state.setup.fsync else ["--unsafe-no-fsync"]),
+                ]  # fmt: skip
+            case "kube-apiserver":
+                return [
+                    f"--etcd-servers={etcd}", f"--etcd-cafile={pki / 'ca.crt'}",
+                    f"--etcd-certfile={pki / 'etcd-client.crt'}",
+                    f"--etcd-keyfile={pki / 'etcd-client.key'}",
+                    f"--bind-address={LOOPBACK}", f"--secure-port={port}",
+                    f"--advertise-address={LOOPBACK}", f"--tls-cert-file={pki / 'server.crt'}",
+                    f"--tls-private-key-file={pki / 'server.key'}",
+                    f"--client-ca-file={pki / 'ca.crt'}", "--authorization-mode=RBAC",
+                    f"--service-account-key-file={pki / 'tokens.key'}",
+                    f"--service-account-signing-key-file={pki / 'tokens.key'}",
+                    f"--service-account-issuer={state.server}",
+                    "--service-cluster-ip-range=10.0.0.0/16", "--endpoint-reconciler-type=none",
+                    # Pods of fake nodes need no tokens, and fake nodes are ready at once.
+                    "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+                    "--enable-priority-and-fairness=false", "--max-requests-inflight=4000",
+                    "--max-mutating-requests-inflight=4000", "--profiling=false",
+                    *state.setup.api_flags,
+                ]  # fmt: skip
+            case "kube-scheduler":
+                return [
+                    f"--config={self.folder / 'scheduler.yaml'}", f"--secure-port={port}",
+                    f"--bind-address={LOOPBACK}", f"--authentication-kubeconfig={config}",
+                    f"--authorization-kubeconfig={config}", *serving,
+                ]  # fmt: skip
+            case "kube-controller-manager":
+                return [
+                    f"--kubeconfig={config}", f"--secure-port={port}",
+                    f"--bind-address={LOOPBACK}", f"--authentication-kubeconfig={config}",
+                    f"--authorization-kubeconfig={config}", *serving,
+                    f"--controllers={','.join(_CONTROLLERS)}", "--leader-elect=false",
+                    f"--kube-api-qps={_QPS}", f"--kube-api-burst={_QPS}",
+                ]  # fmt: skip
+            case "kwok":
+                return [
+                    f"--kubeconfig={config}", f"--config={self.folder / 'kwok.yaml'}",
+                    "--manage-all-nodes=false",
+                    "--manage-nodes-with-label-selector=type=kwok",
+                    "--node-lease-duration-seconds=40", f"--server-address={LOOPBACK}:{port}",
+                ]  # fmt: skip
+        raise NotFound(f"there is no part {part!r}; parts are {', '.join(PARTS)}")
+
+    def _write_files(self, state: State) -> None:
+        pki = self.folder / "pki"
+        authority = Authority("roost local cluster")
+        (pki / "ca.crt").write_bytes(authority.certificate)
+        (pki / "ca.key").touch(mode=0o600)
+        (pki / "ca.key").write_bytes(authority.key)
+        (pki / "tokens.key").touch(mode=0o600)
+        (pki / "tokens.key").write_bytes(signing_key())
+        here = (LOOPBACK, "localhost")
+        authority.peer("etcd", here).write(pki, "etcd")
+        authority.client("kube-apiserver").write(pki, "etcd-client")
+        service = ("10.0.0.1", "kubernetes", "kubernetes.default.svc")
+        authority.server("kube-apiserver", (*here, *service)).write(pki, "server")
+        self.write_kubeconfig(self.kubeconfig, "admin", ("system:masters",))
+        self._write_yaml("scheduler.yaml", self._scheduler_configuration(state))
+        stages = "---\n".join(yaml.safe_dump(stage) for stage in kwok_stages())
+        (self.folder / "kwok.yaml").write_text(stages)
+
+    def write_kubeconfig(
+        self, path: Path, user: str, groups: Sequence[str] = (), *, expired: bool = False
+    ) -> Path:
+        """Write the kubeconfig of a user in some groups."""
+        pki = self.folder / "pki"
+        authority = Authority("roost local cluster", key=(pki / "ca.key").read_bytes())
+        pair = authority.client(user, groups, expired=expired)
+        certificate, key = pair.write(path.parent, f".{path.name}-{user}")
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {
+                    "name": "roost",
+                    "cluster": {
+                        "server": self.state.server,
+                        "certificate-authority": str(pki / "ca.crt"),
+                    },
+                }
+            ],
+            "users": [
+                {
+                    "name": user,
+                    "user": {"client-certificate": str(certificate), "client-key": str(key)},
+                }
+            ],
+            "contexts": [{"name": "roost", "context": {"cluster": "roost", "user": user}}],
+            "current-context": "roost",
+        }
+        path.touch(mode=0o600)
+        path.write_text(yaml.safe_dump(document, sort_keys=False))
+        return path
+
+    def _scheduler_configuration(self, state: State) -> Object:
+        return {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "clientConnection": {"kubeconfig": str(self.kubeconfig), "qps": _QPS, "burst": _QPS},
+            "leaderElection": {"leaderElect": False},
+        } | state.setup.scheduler
+
+    def _write_yaml(self, name: str, document: Object) -> None:
+        (self.folder / name).write_text(yaml.safe_dump(document, sort_keys=False))
+
+    def _write_state(self, state: State) -> None:
+        path = self.folder / "cluster.json"
+        beside = path.with_suffix(".new")
+        beside.write_bytes(msgspec.json.format(msgspec.json.encode(state)))
+        beside.rename(path)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Conflict(
+                    f"another command is starting or stopping the cluster in {self.folder}"
+                ) from None
+            yield
+
+
+async def add_nodes(kube: Kube, pools: Sequence[NodePool]) -> None:
+    """Create the nodes of some pools, those that are not there; many at a time."""
+    nodes = [node for pool in pools for node in pool.nodes()]
+    await each_of(nodes, lambda node: kube.ensure(NODES, node))
+
+
+def is_ready(node: Object) -> bool:
+    """Say whether a node's kubelet says that it is ready."""
+    conditions = node.get("status", {}).get("conditions") or ()
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+@asynccontextmanager
+async def local_cluster(
+    folder: Path, setup: Setup | None = None, **more: Any
+) -> AsyncIterator[LocalCluster]:
+    """Run a cluster for as long as the block lasts."""
+    cluster = LocalCluster(folder, **more)
+    await cluster.up(setup, attached=True)
+    try:
+        yield cluster
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            await cluster.down()
+
+
+def free_ports(*names: str) -> dict[str, int]:
+    """Return a free port for each name; held until all are found, so that none comes twice."""
+    held = []
+    try:
+        for _ in names:
+            opened = socket.socket()
+            opened.bind((LOOPBACK, 0))
+            held.append(opened)
+        return {name: each.getsockname()[1] for name, each in zip(names, held, strict=True)}
+    finally:
+        for each in held:
+            each.close()

@@ -1,0 +1,1 @@
+"""What nodes and VMs use, kept up by watches and served as Prometheus reads it."""

@@ -1,0 +1,220 @@
+"""VMs by request: one created or deleted, or a whole list brought about.
+
+These are what a command or a scenario asks for; the controller does the rest. Deleting works
+without a controller, too: it lets the VM's pods go itself.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+
+from roost.base.clock import Clock, RealClock
+from roost.base.errors import Conflict, InvalidRequest, NotFound, Unavailable
+from roost.kube.client import PODS, VMS, Kube, Object
+from roost.kube.failures import AlreadyExists
+from roost.kube.many import each_of
+from roost.kube.mirror import Mirror
+from roost.kube.names import LIST_LABEL, LISTED, NAME_LABEL, VM_FINALIZER
+from roost.kube.vms.launchers import free_pod, owner_of
+from roost.kube.vms.spec import VM, from_object, to_object
+
+#: Reached only when something is stuck that should not be.
+GONE_S = 60.0
+_TRIES = 10
+
+
+class Synced(Struct, kw_only=True):
+    """What a list changed, by name."""
+
+    created: list[str] = []
+    updated: list[str] = []
+    deleted: list[str] = []
+    unchanged: int = 0
+
+
+async def create_vm(kube: Kube, vm: VM, *, labels: dict[str, str] | None = None) -> Object:
+    """Ask for a VM; AlreadyExists when there is another of its name."""
+    body = _body(vm, labels or {})
+    try:
+        # `ensure` may be repeated by itself; that of another's making tells itself by its spec.
+        return await kube.call("POST", VMS.path(vm.namespace), body=body)
+    except AlreadyExists:
+        found = await kube.get(VMS, vm.name, vm.namespace)
+        if from_object(found) == vm and _is_new(found):
+            return found
+        raise AlreadyExists(
+            f"there is a VM {vm.namespace}/{vm.name} already",
+            hint="Maybe another name, or `roost kube vm delete` first.",
+        ) from None
+    except NotFound as error:
+        raise _unknown(vm.namespace) from error
+
+
+async def delete_vm(
+    kube: Kube, name: str, namespace: str, *, wait_s: float = GONE_S, clock: Clock | None = None
+) -> bool:
+    """Delete a VM and its pods and wait until none is left; say whether there was anything."""
+    return bool(await _delete(kube, [name], namespace, wait_s, clock or RealClock()))
+
+
+async def cleanup_all(
+    kube: Kube, namespace: str, *, wait_s: float = GONE_S, clock: Clock | None = None
+) -> list[str]:
+    """Delete every VM of a namespace, and every launcher pod whose VM is no more."""
+    names = {item["metadata"]["name"] for item in (await kube.list(VMS, namespace)).items}
+    pods = (await kube.list(PODS, namespace, labels=NAME_LABEL)).items
+    names |= {owner[0] for pod in pods if (owner := owner_of(pod)) is not None}
+    return await _delete(kube, sorted(names), namespace, wait_s, clock or RealClock())
+
+
+async def sync(
+    kube: Kube, namespace: str, vms: Sequence[VM], *, clock: Clock | None = None
+) -> Synced:
+    """Bring about that the namespace has these VMs; others go, if a list once made them."""
+    wanted: dict[str, VM] = {}
+    for vm in vms:
+        if vm.name in wanted:
+            raise InvalidRequest(f"VM {vm.name!r} stands twice in the list")
+        wanted[vm.name] = msgspec.structs.replace(vm, namespace=namespace)
+    there = {item["metadata"]["name"]: item for item in (await kube.list(VMS, namespace)).items}
+    synced = Synced()
+
+    async def one(vm: VM) -> None:
+        item = there.get(vm.name)
+        if item is None:
+            await create_vm(kube, vm, labels={LIST_LABEL: LISTED})
+            synced.created.append(vm.name)
+        elif item["metadata"].get("deletionTimestamp"):
+            # Its name is free when its pods are gone; then it is made anew.
+            await delete_vm(kube, vm.name, namespace, clock=clock)
+            await create_vm(kube, vm, labels={LIST_LABEL: LISTED})
+            synced.created.append(vm.name)
+        elif from_object(item) != vm or not _is_listed(item):
+            await _update(kube, vm)
+            synced.updated.append(vm.name)
+        else:
+            synced.unchanged += 1
+
+    await each_of(wanted.values(), one)
+    extra = [name for name, item in there.items() if name not in wanted and _is_listed(item)]
+    synced.deleted = await _delete(kube, sorted(extra), namespace, GONE_S, clock or RealClock())
+    synced.created.sort()
+    synced.updated.sort()
+    return synced
+
+
+# Single steps
+
+
+def _body(vm: VM, labels: dict[str, str]) -> Object:
+    body = to_object(vm)
+    body["metadata"]["finalizers"] = [VM_FINALIZER]
+    if labels:
+        body["metadata"]["labels"] = dict(labels)
+    return body
+
+
+def _is_new(item: Object) -> bool:
+    """Say whether nothing has happened to a VM yet: then it is the one that was just asked for."""
+    return not item.get("status") and not item["metadata"].get("deletionTimestamp")
+
+
+def _is_listed(item: Object) -> bool:
+    return bool((item["metadata"].get("labels") or {}).get(LIST_LABEL) == LISTED)
+
+
+async def _update(kube: Kube, vm: VM) -> None:
+    spec = to_object(vm)["spec"]
+    # A merge keeps what is not named: what is no longer asked for has to be taken out.
+    spec.setdefault("placement", None)
+    if spec["placement"] is not None:
+        for key in ("zones", "nodeSelector", "nodeName", "groups"):
+            spec["placement"].setdefault(key, None)
+    change = {"metadata": {"labels": {LIST_LABEL: LISTED}}, "spec": spec}
+    await kube.patch(VMS, vm.name, change, vm.namespace)
+
+
+async def _delete(
+    kube: Kube, names: Sequence[str], namespace: str, wait_s: float, clock: Clock
+) -> list[str]:
+    """Delete VMs with their pods; return the names of those of which there was anything."""
+    if not names:
+        return []
+    found = await each_of(names, lambda name: _let_go(kube, name, namespace))
+    there = [name for name, was_there in zip(names, found, strict=True) if was_there]
+    if there and wait_s > 0:
+        await _until_gone(kube, set(there), namespace, wait_s, clock)
+    return there
+
+
+async def _let_go(kube: Kube, name: str, namespace: str) -> bool:
+    """Delete one VM, free its pods, and then let the VM itself go."""
+    there = False
+    for _ in range(_TRIES):
+        try:
+            item: Object | None = await kube.get(VMS, name, namespace)
+        except NotFound:
+            item = None
+        if item is not None:
+            there = True
+            # First of all: from now on nobody makes new pods for it.
+            await kube.delete(VMS, name, namespace, uid=item["metadata"]["uid"])
+        pods = (await kube.list(PODS, namespace, labels=f"{NAME_LABEL}={name}")).items
+        ours = [pod for pod in pods if owner_of(pod) is not None]
+        for pod in ours:
+            there = True
+            await free_pod(kube, pod)
+        if item is None:
+            return there
+        try:
+            await _drop_finalizer(kube, name, namespace, item["metadata"]["uid"])
+        except NotFound:
+            return True
+        except Conflict:
+            continue
+        return True
+    raise Unavailable(f"VM {namespace}/{name} changes too fast to be deleted")
+
+
+async def _drop_finalizer(kube: Kube, name: str, namespace: str, uid: str) -> None:
+    item = await kube.get(VMS, name, namespace)
+    metadata = item["metadata"]
+    if metadata["uid"] != uid or VM_FINALIZER not in (metadata.get("finalizers") or ()):
+        return
+    change = {
+        "metadata": {
+            "finalizers": [each for each in metadata["finalizers"] if each != VM_FINALIZER],
+            "resourceVersion": metadata["resourceVersion"],
+        }
+    }
+    await kube.patch(VMS, name, change, namespace)
+
+
+async def _until_gone(
+    kube: Kube, names: set[str], namespace: str, wait_s: float, clock: Clock
+) -> None:
+    vms = Mirror(kube, VMS, namespace, clock=clock)
+    pods = Mirror(kube, PODS, namespace, labels=NAME_LABEL, clock=clock)
+
+    def no_vms() -> bool | None:
+        return not any(vms.get(name, namespace) for name in names) or None
+
+    def no_pods() -> bool | None:
+        return not any(pod["metadata"]["labels"][NAME_LABEL] in names for pod in pods) or None
+
+    try:
+        await vms.start()
+        await pods.start()
+        await vms.until(no_vms, wait_s, "the end of the VMs")
+        await pods.until(no_pods, wait_s, "the end of the pods")
+    finally:
+        await vms.stop()
+        await pods.stop()
+
+
+def _unknown(namespace: str) -> NotFound:
+    return NotFound(
+        f"namespace {namespace!r}, or what a VirtualMachine is, are unknown to the cluster",
+        hint="Maybe `kubectl create namespace`, or start `roost kube controller` once.",
+    )
