@@ -10,12 +10,12 @@ import pytest
 from roost.base.clock import RealClock
 from roost.base.errors import Conflict
 from roost.kube.client import NAMESPACES, NODES, PODS, WEBHOOKS, Kube
-from roost.kube.cluster.local import LocalCluster
+from roost.kube.cluster.local import API, LocalCluster, Setup
 from roost.kube.scenarios.reports import Report
 from roost.kube.scenarios.runner import Cluster, run
 from roost.kube.scenarios.scenario import find_scenario, parse_scenario, read_scenario
+from tests.kube.clusters import cluster_in, pool
 from tests.kube.clusters import nodes as made_nodes
-from tests.kube.clusters import pool
 from tests.kube.clusters import run as bounded
 
 
@@ -168,3 +168,21 @@ def test_the_command_answers_with_a_report(cluster: LocalCluster, tmp_path: Path
     assert len(report["vms"]) == 3
     assert all(vm["node"].startswith("small-node-") for vm in report["vms"])
     assert "creating 3 VMs" in done.stderr
+
+
+def test_real_nodes_are_left_alone_unless_they_are_meant(tmp_path: Path) -> None:
+    async def body() -> None:
+        cluster = cluster_in(tmp_path / "c")
+        await cluster.up(Setup(pools=(), parts=("etcd", API)), attached=True)
+        try:
+            async with await cluster.connect() as kube:
+                await kube.create(NODES, {"metadata": {"name": "real"}})
+                scenario = read_scenario(find_scenario("light"))
+                with pytest.raises(Conflict, match="real ones"):
+                    await run(scenario, Cluster(kube, cluster.kubeconfig, None), name="light")
+                spaces = [each["metadata"]["name"] for each in (await kube.list(NAMESPACES)).items]
+                assert not [space for space in spaces if space.startswith("scenario-")]
+        finally:
+            await cluster.down()
+
+    bounded(body)

@@ -214,7 +214,7 @@ class KubeTour:
             (f"{roost} vm migrations -n {NAME}", "wanted against actual"),
             (f"{roost} vm check -n {NAME}", "does every rule hold?"),
             (f"{roost} scenario run heat-and-chase", "the descheduler, 90 s"),
-            (f"{tools_folder() / 'kubectl'} get vm,pods -n {NAME} -o wide", ""),
+            (f"{tools_folder() / 'kubectl'} get rvm,pods -n {NAME} -o wide", ""),
             (f"curl -s {self._exporter}/metrics", ""),
         )
         width = max(len(command) for command, _ in tries[1:-2])

@@ -5,7 +5,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -45,6 +45,10 @@ def run(
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave nodes and VMs as they are at the end.")
     ] = False,
+    real_nodes: Annotated[
+        bool,
+        typer.Option("--real-nodes", help="Also where nodes are real and pods take their room."),
+    ] = False,
     output: OutputOption = None,
 ) -> None:
     """Run a scenario and report where each VM went.
@@ -58,7 +62,9 @@ def run(
 
     path = find_scenario(scenario)
     found = read_scenario(path)
-    report = asyncio.run(_run(found, path.stem, kubeconfig, context, seed, keep))
+    report = asyncio.run(
+        _run(found, path.stem, kubeconfig, context, keep=keep, seed=seed, real_nodes=real_nodes)
+    )
     _show(report, output)
     if not report.met:
         raise typer.Exit(_NOT_MET)
@@ -128,8 +134,9 @@ async def _run(
     name: str,
     kubeconfig: Path | None,
     context: str | None,
-    seed: int | None,
+    *,
     keep: bool,
+    **options: Any,
 ) -> "Report":
     from roost.base.clock import RealClock
     from roost.kube.scenarios.runner import run as run_scenario
@@ -137,7 +144,7 @@ async def _run(
     clock = RealClock()
     async with _cluster(kubeconfig, context, keep) as cluster:
         return await run_scenario(
-            found, cluster, name=name, seed=seed, keep=keep, clock=clock, say=note
+            found, cluster, name=name, keep=keep, clock=clock, say=note, **options
         )
 
 

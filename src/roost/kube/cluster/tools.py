@@ -22,7 +22,7 @@ def tool(name: str) -> Path:
     if not os.access(path, os.X_OK):
         raise Unavailable(
             f"there is no {name} in {path.parent}",
-            hint="Maybe `make kube-tools` builds it (needs Go, about ten minutes, once), or "
+            hint="Maybe `make kube-tools` builds it (needs Go, about 8 minutes, once), or "
             "ROOST_KUBE_BIN names a folder that has it.",
         )
     return path.resolve()

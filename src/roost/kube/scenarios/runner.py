@@ -20,7 +20,7 @@ from roost.base.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from roost.kube.client import LEASES, NAMESPACES, NODES, PODS, VMS, Kube, Object
 from roost.kube.cluster.local import LocalCluster, Setup, add_nodes, is_ready
 from roost.kube.control import Controller, ControllerSettings
-from roost.kube.lease import LeaseSettings
+from roost.kube.lease import HOME, lease_name
 from roost.kube.many import each_of
 from roost.kube.mirror import Mirror
 from roost.kube.moments import moment_ms
@@ -52,8 +52,8 @@ RUN_LABEL = f"{GROUP}/scenario"
 #: What counts as even when a scenario does not say.
 EVEN_WITHIN = 0.10
 NODES_S = 30.0
-#: Where a controller of all namespaces keeps its lease, and how fresh that is while it runs.
-_HOME, _FRESH_MS = "default", 60_000
+#: How fresh the lease of a controller is while it runs.
+_FRESH_MS = 60_000
 
 
 class Cluster(Struct):
@@ -89,13 +89,15 @@ async def run(
     name: str,
     seed: int | None = None,
     keep: bool = False,
+    real_nodes: bool = False,
     clock: Clock | None = None,
     say: Say = lambda _: None,
 ) -> Report:
     """Run a scenario on a cluster and return what came of it."""
     async with running(
-        scenario, cluster, name=name, seed=seed, keep=keep, clock=clock, say=say
-    ) as made:
+        scenario, cluster, name=name, seed=seed, keep=keep, real_nodes=real_nodes,
+        clock=clock, say=say,
+    ) as made:  # fmt: skip
         await made.place()
         await made.play()
         return made.report
@@ -110,6 +112,7 @@ async def running(
     namespace: str = "",
     seed: int | None = None,
     keep: bool = False,
+    real_nodes: bool = False,
     clock: Clock | None = None,
     say: Say = lambda _: None,
 ) -> AsyncIterator["Run"]:
@@ -120,6 +123,7 @@ async def running(
         own_cluster=cluster.own, server=cluster.kube.server, namespace=namespace,
     )  # fmt: skip
     made = Run(scenario, cluster, report, clock or RealClock(), say)
+    made.real_nodes = real_nodes
     try:
         await made.begin()
         yield made
@@ -133,6 +137,7 @@ class Run:
     watching: Watching
     player: Play
     webhook: Webhook | None = None
+    real_nodes = False  # True: also where pods take room that others may need
 
     def __init__(
         self, scenario: Scenario, cluster: Cluster, report: Report, clock: Clock, say: Say
@@ -151,6 +156,12 @@ class Run:
         self.report.version = str((await self.kube.call("GET", "/version")).get("gitVersion", ""))
         there = (await self.kube.list(NODES)).items
         fake = self.cluster.local is not None or any(_is_fake(node) for node in there)
+        if not fake and not self.real_nodes:
+            raise Conflict(
+                f"the nodes of {self.kube.server} are real ones: VMs of a scenario would take room "
+                "on them",
+                hint="Maybe another cluster (`roost kube up`), or --real-nodes when that is meant.",
+            )
         labels = await self._make_nodes(there, fake=fake)
         names = self._own_nodes or [node["metadata"]["name"] for node in there]
         if not names:
@@ -175,15 +186,17 @@ class Run:
             await nodes.until(lambda: self._nodes_ready(nodes), NODES_S, "ready nodes")
 
     async def _is_controlled(self) -> bool:
-        """Say whether a controller of all namespaces runs: two would be in each other's way."""
-        try:
-            lease = await self.kube.get(LEASES, LeaseSettings().name, _HOME)
-        except NotFound:
-            return False
-        spec = lease.get("spec") or {}
-        if not spec.get("holderIdentity") or not spec.get("renewTime"):
-            return False
-        return self.clock.wall_ms() - moment_ms(spec["renewTime"]) < _FRESH_MS
+        """Say whether a controller of this namespace or of all runs: two would disagree."""
+        for name in (lease_name(None), lease_name(self.namespace)):
+            try:
+                spec = (await self.kube.get(LEASES, name, HOME)).get("spec") or {}
+            except NotFound:
+                continue
+            if spec.get("holderIdentity") and spec.get("renewTime"):
+                age_ms = self.clock.wall_ms() - moment_ms(spec["renewTime"])
+                if age_ms < _FRESH_MS:
+                    return True
+        return False
 
     async def _control(self, node_selector: dict[str, str]) -> tuple[Mirror, Mirror, Mirror]:
         """Start a controller for the run, and the webhook where the cluster can reach it."""
