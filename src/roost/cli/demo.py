@@ -9,7 +9,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -219,21 +219,28 @@ class _Show:
 
     def what_next(self, *tries: tuple[str, str]) -> None:
         """Say what can be tried while it serves."""
-        width = max(len(command) for command, _ in tries)
         log = f"{_short(self._stage.folder)}/serve.log"
         docs = f"{self._stage.context.server}/api/v1/docs"
         self._screen.show(
-            "",
-            Text("Now yours, in a second terminal in this folder:", style="bold"),
-            "",
-            *(
-                Text.assemble(f"  {command:<{width}}", (f"  {about}".rstrip(), "dim"))
-                for command, about in tries
-            ),
-            "",
+            *to_try(tries),
             Text(f"The API documents itself at {docs}; log: {log}"),
             Text("It serves until Ctrl-C.", style="bold"),
         )
+
+
+def to_try(tries: Sequence[tuple[str, str]], *, wide: Sequence[str] = ()) -> "list[Text | str]":
+    """Return lines with commands and what they are for; those that are `wide` may stick out."""
+    width = max(len(command) for command, _ in tries if command not in wide)
+    return [
+        "",
+        Text("Now yours, in a second terminal in this folder:", style="bold"),
+        "",
+        *(
+            Text.assemble(f"  {command:<{width}}", (f"  {about}".rstrip(), "dim"))
+            for command, about in tries
+        ),
+        "",
+    ]
 
 
 def demo_screen(form: Output) -> "Screen":

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from roost.base.errors import Conflict
 from roost.base.units import format_bytes
-from roost.cli.demo import demo_screen, typed_command, until_stopped
+from roost.cli.demo import demo_screen, to_try, typed_command, until_stopped
 from roost.cli.kubecluster import with_extra
 from roost.cli.opening import chosen_output
 from roost.cli.options import OutputOption, reports_errors
@@ -217,15 +217,8 @@ class KubeTour:
             (f"{tools_folder() / 'kubectl'} get rvm,pods -n {NAME} -o wide", ""),
             (f"curl -s {self._exporter}/metrics", ""),
         )
-        width = max(len(command) for command, _ in tries[1:-2])
+        wide = [command for command, about in tries if not about]
         self._screen.show(
-            "",
-            Text("Now yours, in a second terminal in this folder:", style="bold"),
-            "",
-            *(
-                Text.assemble(f"  {command:<{width}}", (f"  {about}".rstrip(), "dim"))
-                for command, about in tries
-            ),
-            "",
+            *to_try(tries, wide=wide),
             Text("It stays up until Ctrl-C.", style="bold"),
         )
