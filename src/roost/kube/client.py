@@ -6,6 +6,7 @@ does with it (ADR-0019).
 """
 
 import asyncio
+import os
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ import aiohttp
 import msgspec
 from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.config import ConfigException, load_incluster_config, load_kube_config
+from yaml import YAMLError
 
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import InvalidRequest, RoostError, Unavailable
@@ -97,22 +99,25 @@ async def load_configuration(
 ) -> Configuration:
     """Return how to reach a cluster: the kubeconfig that is named or usual, or the pod's own."""
     configuration = Configuration()
-    try:
-        await load_kube_config(
-            config_file=str(kubeconfig) if kubeconfig else None,
-            context=context,
-            client_configuration=configuration,
-        )
-    except (ConfigException, OSError, TypeError) as error:
-        if kubeconfig is not None or context is not None:
-            raise InvalidRequest(f"the kubeconfig cannot be used: {error}") from error
+    usual = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    files = str(kubeconfig) if kubeconfig else usual
+    if not any(Path(each).is_file() for each in files.split(os.pathsep)):
+        if kubeconfig is not None:
+            raise InvalidRequest(f"there is no kubeconfig {kubeconfig}")
         try:
             load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
         except ConfigException:
             raise Unavailable(
-                f"no Kubernetes cluster is known: {error}",
+                f"no Kubernetes cluster is known: there is no {files}",
                 hint="Maybe `roost kube up` for one on this machine, or --kubeconfig FILE.",
-            ) from error
+            ) from None
+        return configuration
+    try:
+        await load_kube_config(
+            config_file=files, context=context, client_configuration=configuration
+        )
+    except (ConfigException, OSError, TypeError, YAMLError) as error:
+        raise InvalidRequest(f"the kubeconfig {files} cannot be used: {error}") from error
     return configuration
 
 

@@ -41,7 +41,8 @@ def refused(status: int, body: bytes, asked: str) -> RoostError:
         message, reason = str(told.get("message") or ""), str(told.get("reason") or "")
     except (msgspec.DecodeError, AttributeError):
         message, reason = body[:300].decode(errors="replace"), ""
-    said = f"{asked}: {message or reason or 'HTTP ' + str(status)}"
+    # The server's own words name what was asked for; others do not.
+    said = message if reason else f"{asked}: {message or 'HTTP ' + str(status)}"
     if status == 401:
         return Unauthorized(
             said, hint="Maybe the kubeconfig's certificate or token has expired; renew it."
