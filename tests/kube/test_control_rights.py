@@ -39,7 +39,7 @@ def test_the_rights_that_are_written_down_suffice(
                 },
             )
             async with await Kube.open(config) as kube:
-                settings = ControllerSettings(lease=LeaseSettings(duration_s=2.0))
+                settings = ControllerSettings(lease=LeaseSettings())
                 door = Webhook(kube, namespace=name)
                 made = Controller(kube, name, settings=settings, beside=[door])
                 await made.start()

@@ -27,6 +27,7 @@ class Folded:
 
     def __init__(self, mirror: Mirror) -> None:
         self.versions: dict[tuple[str, str], str] = {}
+        self.wrong: list[tuple[str, str]] = []
         mirror.listen(self.heard)
 
     def heard(self, before: Object | None, after: Object | None) -> None:
@@ -36,7 +37,8 @@ class Folded:
             self.versions.pop(key_of(before), None)
             return
         key = key_of(after)
-        assert (before is None) == (key not in self.versions), key
+        if (before is None) != (key not in self.versions):
+            self.wrong.append(key)
         self.versions[key] = after["metadata"]["resourceVersion"]
 
 
@@ -50,6 +52,7 @@ async def same_as_cluster(mirror: Mirror, folded: Folded, kube: Kube, space: str
         return True if has == want == folded.versions else None
 
     await mirror.until(same, LIMIT_S, "the mirror of all of them")
+    assert not folded.wrong
 
 
 @pytest.mark.parametrize("seed", range(4))

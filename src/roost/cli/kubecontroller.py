@@ -97,6 +97,14 @@ def controller(
             rich_help_panel=_HOOK,
         ),
     ] = None,
+    webhook_keep: Annotated[
+        bool,
+        typer.Option(
+            "--webhook-keep/--no-webhook-keep",
+            help="While no controller runs, refuse evictions of VMs (else they lose their memory).",
+            rich_help_panel=_HOOK,
+        ),
+    ] = True,
     lease_s: Annotated[
         float, typer.Option(min=1, metavar="S", help="Silence after which another takes over.")
     ] = 15.0,
@@ -143,7 +151,12 @@ def controller(
         door = None
         if webhook and migrate:
             door = Webhook(
-                kube, host=webhook_host, port=webhook_port, namespace=namespace, service=service
+                kube,
+                host=webhook_host,
+                port=webhook_port,
+                namespace=namespace,
+                service=service,
+                keep=webhook_keep,
             )
         await _run(kube, namespace, settings, door)
 

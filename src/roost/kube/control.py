@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from roost.base.clock import Clock, RealClock
-from roost.base.errors import Forbidden, RoostError
+from roost.base.errors import Forbidden, NotFound, RoostError, Unavailable
 from roost.kube.client import BUDGETS, NAMESPACES, NODES, PODS, VMS, Kube, Object
-from roost.kube.lease import Lease, LeaseLost, LeaseSettings
+from roost.kube.lease import Lease, LeaseLost, LeaseSettings, lease_name
 from roost.kube.mirror import Key, Mirror, key_of
 from roost.kube.names import VMS_NAMESPACE_LABEL
 from roost.kube.vms.crd import install_crd, is_installed
@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("roost.kube")
 
-#: Where the lease of a controller of all namespaces is.
-_HOME = "default"
-_TROUBLE_S = 1.0
+#: Pauses of one that cannot act; meanwhile another may try.
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 30.0
+#: Somebody may take the mark off a namespace: it is looked at so often.
+_MARKED_S = 15.0
 
 
 class Service(Protocol):
@@ -81,10 +82,14 @@ class Controller:
         self._mirrors = (self.vms, self.pods, self.nodes, self.budgets)
         self._lease: Lease | None = None
         if self.settings.lease is not None:
-            home = namespace or _HOME
-            self._lease = Lease(kube, home, self.settings.lease, clock=self.clock)
+            name = lease_name(namespace)
+            self._lease = Lease(kube, name, self.settings.lease, clock=self.clock)
+            self._lease.mirror.troubled = _tell
+        for mirror in self._mirrors:
+            mirror.troubled = _tell
         self._leads, self._rests = asyncio.Event(), asyncio.Event()
         self._rests.set()
+        self._acted = False
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -133,27 +138,38 @@ class Controller:
                 raise
 
     async def _lead(self) -> None:
+        wait_s = _FIRST_WAIT_S
         while True:
+            self._acted = False
             try:
                 if self._lease is not None:
                     await self._lease.acquire()
                 await self._act()
             except LeaseLost as lost:
                 log.warning("stopped acting: %s", lost.message)
+                continue
             except RoostError as error:
-                log.warning("cannot act: %s", error.message)
-                await self.clock.sleep(_TROUBLE_S)
+                log.warning("cannot act: %s", _with_hint(error))
             except Exception:  # a service: it must come back, and its trouble be seen
                 log.exception("cannot act: our bug")
-                await self.clock.sleep(_TROUBLE_S)
+            if self._lease is not None:
+                await self._lease.give_back()  # another may be able to
+            wait_s = _FIRST_WAIT_S if self._acted else wait_s
+            await self.clock.sleep(wait_s)
+            wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
 
     async def _act(self) -> None:
         async with contextlib.AsyncExitStack() as running:
             self._rests.clear()
             running.callback(self._rests.set)
-            for service in self._services():
-                running.push_async_callback(service.stop)
-                await service.start()
+            try:
+                async with asyncio.timeout(self._lease.left_s if self._lease else None):
+                    for service in self._services():
+                        running.push_async_callback(service.stop)
+                        await service.start()
+            except TimeoutError:
+                raise Unavailable("the lease ended before all had started") from None
+            self._acted = True
             self._leads.set()
             running.callback(self._leads.clear)
             log.info("keeping %d VMs in %s", len(self.vms), self.namespace or "all namespaces")
@@ -176,15 +192,18 @@ class Controller:
                 made.migration or MigrationSettings(), self.clock, launchers=made.launch.launcher,
             )  # fmt: skip
             services.append(self.migrations)
-        return [*services, *self._beside]
+        # Stopped from the end: first what writes, and what answers about evictions last.
+        return [*self._beside, *services]
 
 
 class Namespaces:
     """Marks every namespace that holds VMs: only there evictions are asked about."""
 
-    def __init__(self, kube: Kube, vms: Mirror, clock: Clock) -> None:
-        self._kube, self._vms = kube, vms
-        self._marked: set[str] = set()
+    def __init__(
+        self, kube: Kube, vms: Mirror, clock: Clock, *, again_s: float = _MARKED_S
+    ) -> None:
+        self._kube, self._vms, self._again_s = kube, vms, again_s
+        self._forbidden: set[str] = set()  # those of which that was told
         self._queue = WorkQueue(self._mark, clock, what="namespace", at_once=1)
 
     async def start(self) -> None:
@@ -198,16 +217,34 @@ class Namespaces:
         await self._queue.stop()
 
     def _heard(self, before: Object | None, after: Object | None) -> None:
-        namespace = key_of(after or before or {})[0]
-        if after is not None and namespace not in self._marked:
-            self._marked.add(namespace)
-            self._queue.add(("", namespace))
+        if before is None and after is not None:
+            self._queue.add(("", key_of(after)[0]))
 
-    async def _mark(self, key: Key) -> None:
+    async def _mark(self, key: Key) -> float | None:
+        name = key[1]
+        if not any(namespace == name for namespace, _ in self._vms.objects):
+            return None  # the next VM brings it back
         try:
-            await mark_namespace(self._kube, key[1])
+            await mark_namespace(self._kube, name)
+            self._forbidden.discard(name)
+        except NotFound:
+            pass  # it is made again, or its VMs are soon heard to be gone
         except Forbidden as error:
-            log.warning("evictions in %s will not become migrations: %s", key[1], error.message)
+            if name not in self._forbidden:
+                self._forbidden.add(name)
+                log.warning("evictions in %s do not become migrations: %s", name, _with_hint(error))
+        return self._again_s
+
+
+def _tell(mirror: Mirror) -> None:
+    if mirror.trouble is not None:
+        log.warning("%s are not up to date: %s", mirror.resource.plural, _with_hint(mirror.trouble))
+    else:
+        log.info("%s are up to date again", mirror.resource.plural)
+
+
+def _with_hint(error: RoostError) -> str:
+    return f"{error.message}; {error.hint}" if error.hint else error.message
 
 
 async def mark_namespace(kube: Kube, name: str) -> None:

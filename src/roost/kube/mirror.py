@@ -6,6 +6,7 @@ the difference is told as the events that were missed.
 """
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -19,6 +20,8 @@ Key = tuple[str, str]  # namespace ("" for objects of the whole cluster) and nam
 #: Called with the object as it was and as it is; None where there was or is none.
 Heard = Callable[[Object | None, Object | None], None]
 T = TypeVar("T")
+
+log = logging.getLogger("roost.kube")
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 5.0
 _WATCH_S = 60
@@ -47,6 +50,8 @@ class Mirror:
         self.objects: dict[Key, Object] = {}
         self.lists = 0  # whole lists asked for so far
         self.trouble: RoostError | None = None  # why it is behind, while it is
+        #: Called when that changes: with the mirror, which tells how it is now.
+        self.troubled: Callable[[Mirror], None] | None = None
         self._kube, self._namespace, self._labels = kube, namespace, labels
         self._clock = clock or RealClock()
         self._watch_s = watch_s
@@ -117,17 +122,27 @@ class Mirror:
         while True:
             try:
                 await self._follow()
-                self.trouble, wait_s = None, _FIRST_WAIT_S
+                self._well()
+                wait_s = _FIRST_WAIT_S
             except Gone:
                 # A server that has just started may call even its own answer too old for a while.
                 if self._version == self._listed:
                     await self._clock.sleep(_FIRST_WAIT_S)
                 self._version = ""
             except RoostError as error:
-                self.trouble = error
-                self._wake()
-                await self._clock.sleep(wait_s * random.uniform(0.5, 1.0))
-                wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
+                wait_s = await self._behind(error, wait_s)
+            except Exception as error:  # a service: it must go on, and its trouble be seen
+                log.exception("mirror of %s: our bug", self.resource.plural)
+                self._version = ""  # what was missed is in the next list
+                told = Unavailable(f"{self.resource.plural} cannot be followed: {error!r}")
+                wait_s = await self._behind(told, wait_s)
+
+    async def _behind(self, error: RoostError, wait_s: float) -> float:
+        """Tell why, and pause; return how long to pause the next time."""
+        self._be(error)
+        self._wake()
+        await self._clock.sleep(wait_s * random.uniform(0.5, 1.0))
+        return min(wait_s * 2, _LONGEST_WAIT_S)
 
     async def _follow(self) -> None:
         if not self._version:
@@ -137,7 +152,7 @@ class Mirror:
             seconds=self._watch_s, opened=self._well,
         )  # fmt: skip
         async for event in asked:
-            self.trouble = None
+            self._well()
             item = event.object
             self._version = item["metadata"]["resourceVersion"]
             if event.type == "BOOKMARK":
@@ -154,7 +169,12 @@ class Mirror:
 
     def _well(self) -> None:
         # Not only by the next event: a quiet resource may have none for a minute.
-        self.trouble = None
+        self._be(None)
+
+    def _be(self, trouble: RoostError | None) -> None:
+        before, self.trouble = self.trouble, trouble
+        if self.troubled is not None and _message(before) != _message(trouble):
+            self.troubled(self)
 
     async def _list(self) -> None:
         listed = await self._kube.list(self.resource, self._namespace, labels=self._labels)
@@ -175,8 +195,11 @@ class Mirror:
         self._wake()
 
     def _tell(self, before: Object | None, after: Object | None) -> None:
-        for heard in self._heard:
-            heard(before, after)
+        for heard in list(self._heard):
+            try:
+                heard(before, after)
+            except Exception:  # one listener's bug must not keep the news from the others
+                log.exception("a listener to %s: our bug", self.resource.plural)
         self._wake()
 
     def _wake(self) -> None:
@@ -186,3 +209,7 @@ class Mirror:
 
 def _version(item: Object) -> str:
     return str(item["metadata"]["resourceVersion"])
+
+
+def _message(trouble: RoostError | None) -> str:
+    return trouble.message if trouble is not None else ""

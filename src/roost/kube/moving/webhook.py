@@ -119,9 +119,11 @@ class Webhook:
     async def stop(self) -> None:
         """Take the registration back, unless it is to be kept or another has taken over; end."""
         try:
-            if not self._keep:
+            if self._keep:
+                log.info("evictions of VMs are refused until a controller runs again")
+            else:
                 await self._unregister()
-        except Unavailable as error:
+        except RoostError as error:
             log.warning("%s stays registered: %s", self.configuration, error.message)
         finally:
             if self._runner is not None:
