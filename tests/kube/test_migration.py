@@ -115,7 +115,7 @@ def test_a_vm_that_fits_nowhere_else_stays_unharmed(cluster: LocalCluster, name:
 
 def test_two_at_once_share_the_network(cluster: LocalCluster, name: str) -> None:
     async def body() -> None:
-        slower = msgspec.structs.replace(QUICK, speed=20.0)
+        slower = msgspec.structs.replace(QUICK, speed=4.0)
         async with rig(cluster, name, slower) as made:
             home = made.nodes[0]
             for vm in ("one", "two"):

@@ -12,8 +12,8 @@ from roost.kube.cluster.local import API, ETCD, KWOK, SCHEDULER, LocalCluster, S
 from roost.kube.control import Controller, ControllerSettings
 from roost.kube.many import each_of
 from roost.kube.mirror import Mirror
-from roost.kube.moving.migrating import Migrations
-from roost.kube.vms.launchers import free_pod
+from roost.kube.moving.migrating import Migrations, MigrationSettings
+from roost.kube.vms.launchers import free_pod, pod_name
 from tests.kube.clusters import LIMIT_S, cluster_in, namespace, nodes, pool, run
 from tests.kube.moving import QUICK, Rig, rig
 
@@ -48,13 +48,15 @@ class Dying(Kube):
         return event
 
 
-async def migrations(kube: Kube, made: Rig, there: Mirror) -> tuple[Migrations, list[Mirror]]:
+async def migrations(
+    kube: Kube, made: Rig, there: Mirror, settings: MigrationSettings = QUICK
+) -> tuple[Migrations, list[Mirror]]:
     """Start what moves VMs, with mirrors of its own as after a restart."""
     vms, pods = Mirror(kube, VMS, made.space), Mirror(kube, PODS, made.space)
     for mirror in (vms, pods):
         await mirror.start()
     budgets = Mirror(kube, VMS, made.space)  # there are none
-    moving = Migrations(kube, vms, pods, there, budgets, QUICK)
+    moving = Migrations(kube, vms, pods, there, budgets, settings)
     await moving.start()
     return moving, [vms, pods]
 
@@ -179,6 +181,93 @@ def test_a_vm_that_is_deleted_while_it_moves_leaves_nothing(
             await made.kube.delete(VMS, "db", made.space)
             await made.vms.until(lambda: made.vms.get("db", made.space) is None or None, LIMIT_S)
             await made.pods.until(lambda: not made.pods_of("db") or None, LIMIT_S)
+
+    run(body)
+
+
+def test_a_vm_that_is_in_another_pod_by_now_does_not_move(cluster: LocalCluster, name: str) -> None:
+    async def body() -> None:
+        async with rig(cluster, name, SLOW, migrate=False) as made:
+            await made.vm("db")
+            there = await Mirror(made.kube, NODES).start()
+            moves, mirrors = await migrations(made.kube, made, there, SLOW)
+            await made.ask("db")
+            vm = await made.until("db", lambda vm: moving(vm) == "Copying")
+            other = {"status": {"podName": vm["status"]["migration"]["targetPod"]}}
+            await made.kube.patch(VMS, "db", other, made.space, part="status")
+            told = await made.moved("db")
+            assert told["phase"] == "Failed"
+            assert told["reason"] == "the source pod is not the VM's any more"
+            await moves.stop()
+            for mirror in (*mirrors, there):
+                await mirror.stop()
+
+    run(body)
+
+
+def test_a_target_that_is_anothers_pod_is_not_taken(cluster: LocalCluster, name: str) -> None:
+    async def body() -> None:
+        async with rig(cluster, name) as made:
+            await made.vm("db")
+            vm = await made.kube.get(VMS, "db", made.space)
+            target = pod_name("db", vm["metadata"]["uid"], 1)
+            containers = [{"name": "c", "image": "none"}]
+            body = {"metadata": {"name": target}, "spec": {"containers": containers}}
+            await made.kube.create(PODS, body, made.space)
+            await made.ask("db")
+            told = await made.moved("db")
+            assert (told["phase"], told["reason"]) == ("Failed", f"pod {target} belongs to others")
+            await made.alone("db")
+            # And it is left in peace.
+            found = await made.kube.get(PODS, target, made.space)
+            assert "deletionTimestamp" not in found["metadata"]
+
+    run(body)
+
+
+def test_a_finalizer_of_others_does_not_hold_a_migration_up(
+    cluster: LocalCluster, name: str
+) -> None:
+    async def body() -> None:
+        async with rig(cluster, name) as made:
+            await made.vm("db")
+            first = made.pods_of("db")[0]["metadata"]
+            kept = {"metadata": {"finalizers": [*first["finalizers"], "test.example/mine"]}}
+            await made.kube.patch(PODS, first["name"], kept, made.space)
+            await made.ask("db")
+            assert (await made.moved("db"))["phase"] == "Succeeded"
+            left = await made.kube.get(PODS, first["name"], made.space)
+            assert left["metadata"]["finalizers"] == ["test.example/mine"]
+            free = {"metadata": {"finalizers": None}}
+            await made.kube.patch(PODS, first["name"], free, made.space)
+            await made.alone("db")
+
+    run(body)
+
+
+def test_a_marked_vm_waits_for_its_node_and_says_so(cluster: LocalCluster, name: str) -> None:
+    async def body() -> None:
+        async with rig(cluster, name, migrate=False) as made:
+            source = await made.vm("db")
+            there = Mirror(made.kube, NODES)  # not followed: KWOK would have it ready at once
+            for node in made.nodes:
+                there.objects["", node] = await made.kube.get(NODES, node)
+            ready = there.objects["", source]
+            lost = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
+            there.objects["", source] = ready | lost
+            moves, mirrors = await migrations(made.kube, made, there)
+            await made.ask("db")
+            vm = await made.until("db", lambda vm: moving(vm) == "Waiting")
+            said = vm["status"]["migration"]["reason"]
+            assert said == f"node {source} of the source is not ready"
+            assert moves.under_way == []
+            there.objects["", source] = ready
+            moves._node_heard(ready | lost, ready)
+            told = await made.moved("db")
+            assert (told["phase"], told["number"]) == ("Succeeded", 1)
+            await moves.stop()
+            for mirror in mirrors:
+                await mirror.stop()
 
     run(body)
 

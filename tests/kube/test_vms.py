@@ -1,12 +1,13 @@
 """VMs as pods on a real control plane: they run where the scheduler says, and leave no trace."""
 
 from collections import Counter
+from typing import Any
 
 import msgspec
 import pytest
 
-from roost.base.errors import InvalidRequest
-from roost.kube.client import NAMESPACES, NODES, PODS, VMS, Object
+from roost.base.errors import Conflict, InvalidRequest
+from roost.kube.client import NAMESPACES, NODES, PODS, VMS, Kube, Object, Resource
 from roost.kube.cluster.local import LocalCluster
 from roost.kube.cluster.nodes import NodePool
 from roost.kube.failures import AlreadyExists
@@ -19,7 +20,7 @@ from roost.kube.names import (
 )
 from roost.kube.vms.assignments import node_of, read_statistics
 from roost.kube.vms.launchers import launcher_pod
-from roost.kube.vms.spec import Group, from_object, parse_group
+from roost.kube.vms.spec import VM, Group, from_object, parse_group
 from roost.kube.vms.vmlist import cleanup_all, create_vm, delete_vm, sync
 from tests.kube.clusters import LIMIT_S, run
 from tests.kube.keeping import GIB, Space, controller, space
@@ -75,6 +76,40 @@ def test_a_vm_goes_without_a_controller_too(cluster: LocalCluster, name: str) ->
             await there.kube.create(PODS, launcher_pod(vm, item, 0), name)
             assert await cleanup_all(there.kube, name) == ["web"]
             await there.gone()
+
+    run(body)
+
+
+class Racing(Kube):
+    """A session in whose way another makes a VM of the same name, just when one was deleted."""
+
+    raced = False
+
+    async def patch(self, resource: Resource, name: str, *more: Any, **named: Any) -> Object:
+        """Change something; the first time, another was faster."""
+        answer = await super().patch(resource, name, *more, **named)
+        if resource is VMS and not self.raced:
+            self.raced = True
+            again = VM(name=name, namespace=more[1], cpu_milli=1, memory_bytes=GIB)
+            await create_vm(self, again)
+            raise Conflict("by a test")
+        return answer
+
+
+def test_a_vm_made_anew_while_the_last_one_is_deleted_stays(
+    cluster: LocalCluster, name: str
+) -> None:
+    async def body() -> None:
+        async with (
+            space(cluster, name, 1, settings=None) as there,
+            await Racing.open(cluster.kubeconfig) as racing,
+        ):
+            await there.create("web")
+            first = await there.kube.get(VMS, "web", name)
+            assert await delete_vm(racing, "web", name, wait_s=0)
+            second = await there.kube.get(VMS, "web", name)
+            assert second["metadata"]["uid"] != first["metadata"]["uid"]
+            assert "deletionTimestamp" not in second["metadata"]
 
     run(body)
 
@@ -287,6 +322,11 @@ def test_a_list_is_brought_about_and_then_nothing_is_done(cluster: LocalCluster,
             assert (done.created, done.updated, done.deleted) == (["vm-9"], ["vm-0"], ["vm-3"])
             # What was not on a list before stays.
             assert there.vms.get("by-hand", name) is not None
+            there_now = await there.kube.get(VMS, "by-hand", name)
+            with pytest.raises(Conflict, match=r"VM by-hand in .* was not made from a list"):
+                await sync(there.kube, name, [there.vm("by-hand", cpu_utilization=0.1)])
+            assert await there.kube.get(VMS, "by-hand", name) == there_now
+            assert there.vms.get("vm-9", name) is not None  # nothing was done at all
             twice = [there.vm("a"), there.vm("a")]
             with pytest.raises(InvalidRequest, match="twice"):
                 await sync(there.kube, name, twice)
@@ -394,5 +434,17 @@ def test_an_evacuation_mark_keeps_a_new_pod_off_that_node(cluster: LocalCluster,
                 now = await there.running("web")
                 assert now["nodeName"] == there.nodes[1]
                 assert "evacuationNodeName" not in now
+
+    run(body)
+
+
+def test_a_marked_vm_that_fits_only_there_starts_there(cluster: LocalCluster, name: str) -> None:
+    async def body() -> None:
+        async with space(cluster, name, 1, settings=None) as there:
+            vm = await there.create("web")
+            status = {"evacuationNodeName": there.nodes[0], "evacuation": {"cause": "eviction"}}
+            await there.kube.patch(VMS, vm.name, {"status": status}, name, part="status")
+            async with controller(there.kube, name):
+                assert (await there.running("web"))["nodeName"] == there.nodes[0]
 
     run(body)

@@ -13,6 +13,7 @@ from roost.kube.vms.spec import VM
 
 ASK = VM(name="db", namespace="s", cpu_milli=1000, memory_bytes=2**30)
 TEXT = 'Eviction triggered evacuation of VMI "s/db"'
+AGAIN = 'VMI "s/db" is being moved already'
 
 
 def the_pod(number: int = 0, node: str = "n1", **metadata: Any) -> Any:
@@ -93,7 +94,7 @@ def test_a_target_is_protected_until_it_is_the_vms_own() -> None:
     assert "target of a migration" in told.message
     assert judged(Known(the_pod(1, "n2"), vm), "deletion", TARGET).code == 403
     after = the_vm(podName=TARGET, migration=MOVING | {"phase": "Handover"})
-    assert judged(Known(the_pod(1, "n2"), after), name=TARGET) == Verdict(False, TEXT, 429)
+    assert judged(Known(the_pod(1, "n2"), after), name=TARGET) == Verdict(False, AGAIN, 429)
     assert judged(Known(the_pod(), after)).allowed  # the source is about to go
     done = the_vm(podName=TARGET, migration=MOVING | {"phase": "Succeeded"})
     assert judged(Known(the_pod(1, "n2"), done), name=TARGET).mark
@@ -103,6 +104,23 @@ def test_a_pod_without_a_node_has_nothing_to_move() -> None:
     told = judged(Known(the_pod(node=""), the_vm(podName=OWN)))
     assert (told.code, told.mark) == (429, False)
     assert "not on a node" in told.message
+    assert judged(Known(the_pod(node=""), the_vm(podName=OWN)), "deletion").allowed
+
+
+def test_a_pod_that_does_not_run_may_be_deleted_and_is_marked_when_evicted() -> None:
+    conditions = [{"type": "Ready", "status": "False"}]
+    pod = the_pod() | {"status": {"phase": "Running", "conditions": conditions}}
+    assert judged(Known(pod, the_vm(podName=OWN)), "deletion").allowed
+    assert judged(Known(pod, the_vm(podName=OWN))).mark
+
+
+def test_what_no_migration_follows_is_not_called_triggered() -> None:
+    # A migration of another pod, which is about to be given up.
+    vm = the_vm(podName=OWN, migration=MOVING | {"sourcePod": "virt-launcher-db-other"})
+    assert judged(Known(the_pod(), vm)) == Verdict(False, AGAIN, 429)
+    # One that waits, whose mark somebody has taken off.
+    vm = the_vm(podName=OWN, migration={"phase": "Waiting", "sourcePod": OWN})
+    assert judged(Known(the_pod(), vm)).mark
 
 
 GONE = {"deletionTimestamp": "2026-01-01T00:00:00Z"}

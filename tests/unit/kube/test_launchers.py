@@ -98,6 +98,18 @@ def test_a_target_keeps_off_the_nodes_that_are_excluded() -> None:
     assert pod["metadata"]["labels"][MIGRATION_LABEL] == "3"
 
 
+def test_nodes_to_avoid_are_a_matter_of_preference() -> None:
+    avoiding = vm(node="n1", zones=("a",))
+    spec = launcher_pod(avoiding, owner(avoiding), -1, avoid_nodes=["n1"])["spec"]
+    assert "nodeName" not in spec
+    affinity = spec["affinity"]["nodeAffinity"]
+    [term] = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term == {"matchExpressions": [{"key": ZONE_LABEL, "operator": "In", "values": ["a"]}]}
+    [soft] = affinity["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert soft["weight"] == 100
+    assert soft["preference"]["matchFields"][0]["values"] == ["n1"]
+
+
 def test_a_hard_spread_must_see_the_node_that_its_vm_leaves() -> None:
     spread = vm(groups=(Group(name="web", rule="spread", scope="zone"),))
     pod = launcher_pod(spread, owner(spread, present="old"), 1, exclude_nodes=["n1"])

@@ -274,7 +274,7 @@ class KubeSource(Source):
     async def move(self, asked: Sequence[Asked], wait_s: float) -> list[Moved]:
         """Note on each VM the wish to leave its node; wait until the scheduler has chosen."""
         await self._need_vms()
-        wishes = Wishes(self._kube, self.vms, self.nodes, self.home, self._clock)
+        wishes = Wishes(self._kube, self.vms, self.home, self._clock)
         return await wishes.ask(asked, wait_s)
 
 

@@ -9,22 +9,20 @@ import contextlib
 from collections.abc import Sequence
 
 from roost.base.clock import Clock
-from roost.base.errors import Conflict, InvalidRequest, NotFound, RoostError, Unavailable
-from roost.kube.client import VMS, Kube
+from roost.base.errors import RoostError, Unavailable
+from roost.kube.client import Kube
 from roost.kube.many import each_of
 from roost.kube.metering.sources import Asked, Moved
 from roost.kube.mirror import Mirror
-from roost.kube.moments import moment_text
-
-_TRIES = 5
+from roost.kube.moving.marking import ask_to_move
+from roost.kube.moving.migrationrecord import migration_of
 
 
 class Wishes:
     """Notes wishes and reads back what became of them."""
 
-    def __init__(self, kube: Kube, vms: Mirror, nodes: Mirror, home: str, clock: Clock) -> None:
-        self._kube, self._vms, self._nodes, self._clock = kube, vms, nodes, clock
-        self._home = home
+    def __init__(self, kube: Kube, vms: Mirror, home: str, clock: Clock) -> None:
+        self._kube, self._vms, self._home, self._clock = kube, vms, home, clock
 
     async def ask(self, asked: Sequence[Asked], wait_s: float) -> list[Moved]:
         """Note all wishes; return when the scheduler has chosen for each, or after this time."""
@@ -60,36 +58,11 @@ class Wishes:
     async def _mark(self, asked: Asked) -> int:
         """Set the mark; return the number of the VM's last migration before that."""
         namespace, name = self._named(asked.vm_id)
-        if asked.to_node and self._nodes.get(asked.to_node) is None:
-            raise NotFound(f"there is no node {asked.to_node!r}")
-        for _ in range(_TRIES):
-            vm = await self._kube.get(VMS, name, namespace)
-            status = vm.get("status") or {}
-            at = status.get("nodeName")
-            if not at:
-                raise Conflict(f"VM {asked.vm_id!r} is on no node yet")
-            if asked.from_node and asked.from_node != at:
-                raise Conflict(f"VM {asked.vm_id!r} is on {at!r}, not on {asked.from_node!r}")
-            if asked.to_node == at:
-                raise InvalidRequest(f"VM {asked.vm_id!r} is on {at!r} already")
-            if leaving := status.get("evacuationNodeName"):
-                raise Conflict(f"VM {asked.vm_id!r} is leaving {leaving!r} already")
-            evacuation = {
-                "cause": "request",
-                "requestedAt": moment_text(self._clock.wall_ms()),
-                "wantedNode": asked.to_node or None,
-            }
-            change = {
-                # Made for this version: a mark that another has set meanwhile is not written over.
-                "metadata": {"resourceVersion": vm["metadata"]["resourceVersion"]},
-                "status": {"evacuationNodeName": at, "evacuation": evacuation},
-            }
-            try:
-                await self._kube.patch(VMS, name, change, namespace, part="status")
-            except Conflict:
-                continue
-            return int((status.get("migration") or {}).get("number") or 0)
-        raise Conflict(f"VM {asked.vm_id!r} changes too often to be asked")
+        vm = await ask_to_move(
+            self._kube, name, namespace, self._clock,
+            leaving=asked.from_node, wanted=asked.to_node,
+        )  # fmt: skip
+        return int(migration_of(vm).get("number") or 0)
 
     def _read_back(self, moved: Moved, number_before: int) -> None:
         namespace, name = self._named(moved.vm_id)

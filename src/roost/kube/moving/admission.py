@@ -5,6 +5,7 @@
     the VM cools down         refused with 429 and until when, nothing is marked; unless its node
                               is cordoned: that is a drain, which nobody does to balance load
     it is a migration's target  refused: the VM is about to live there
+    it has no node, or does not run  may be deleted: nothing is left in it that could be moved
     anything else             none of our business: allowed
 
 A disruption budget without room does not refuse the mark: the migration waits for room and says
@@ -105,10 +106,15 @@ def judge(asked: Asked, known: Known) -> Verdict:
         return Verdict(False, f'pod is the target of a migration of VMI "{where}"', code)
     if (status.get("podName") or asked.pod) != asked.pod:
         return _ALLOWED  # a leftover: the controller takes it away, too
+    if asked.action == DELETION and (not node or _stands_still(pod)):
+        return _ALLOWED  # another pod takes its place, elsewhere if its node is not ready
     if not node:
         said = f'VMI "{where}" is not on a node yet: there is nothing to move'
         return Verdict(False, said, TOO_MANY)
-    moving = migration.get("phase") in UNDER_WAY
+    moving = migration.get("phase") in UNDER_WAY[1:]
+    if moving and (migration["phase"] == "Handover" or migration.get("sourcePod") != asked.pod):
+        # What is under way does not lead away from this pod, and its end takes any mark off.
+        return Verdict(False, f'VMI "{where}" is being moved already', TOO_MANY)
     if not moving and status.get("evacuationNodeName") != node:
         if _is_cooling(known):
             return Verdict(False, _cools(where, status, known), TOO_MANY)
@@ -149,6 +155,12 @@ def _is_free(pod: Object, vm: Object) -> bool:
 
 def _has_ended(pod: Object) -> bool:
     return (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded")
+
+
+def _stands_still(pod: Object) -> bool:
+    # Kubernetes says so of the pods of a node that is not ready, too, before it evicts them.
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "Ready" and each["status"] == "False" for each in conditions)
 
 
 def _is_target(pod: Object, migration: Object) -> bool:

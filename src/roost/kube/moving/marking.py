@@ -46,14 +46,26 @@ async def mark(
 
 
 async def ask_to_move(
-    kube: Kube, name: str, namespace: str, clock: Clock, *, wanted: str = "", forced: str = ""
+    kube: Kube,
+    name: str,
+    namespace: str,
+    clock: Clock,
+    *,
+    leaving: str = "",
+    wanted: str = "",
+    forced: str = "",
 ) -> Object:
-    """Ask that a VM leaves its node; return the VM as it was, whose last migration has a number."""
+    """Ask that a VM leaves its node; return the VM as it was, whose last migration has a number.
+
+    Whoever says which node it is `leaving` gets a Conflict when the VM is on another one.
+    """
     for node in filter(None, (wanted, forced)):
         await _check_node(kube, node)
     for _ in range(_TRIES):
         vm = await kube.get(VMS, name, namespace)
         node = _movable_from(vm, wanted, forced)
+        if leaving and leaving != node:
+            raise Conflict(f"VM {name} is on {node}, not on {leaving}")
         try:
             await mark(
                 kube, vm, node, cause="request", at_ms=clock.wall_ms(), wanted=wanted,

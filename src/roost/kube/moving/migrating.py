@@ -21,6 +21,7 @@ from msgspec import Struct
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import InvalidRequest, NotFound
 from roost.kube.client import NODES, PODS, VMS, Kube, Object
+from roost.kube.cluster.local import is_ready
 from roost.kube.mirror import Heard, Key, Mirror, key_of
 from roost.kube.moments import moment_ms, moment_text
 from roost.kube.moving.budgets import covering
@@ -43,9 +44,18 @@ from roost.kube.names import (
     MEMORY_UTILIZATION_ANNOTATION,
     NAME_LABEL,
 )
-from roost.kube.vms.launchers import LauncherSettings, free_pod, is_going, launcher_pod, pod_name
+from roost.kube.vms.launchers import (
+    LauncherSettings,
+    free_pod,
+    is_going,
+    is_protected,
+    launcher_pod,
+    owner_of,
+    pod_name,
+)
 from roost.kube.vms.spec import from_object, number_text
 from roost.kube.vms.status import UNDER_WAY, status_of, why_unscheduled
+from roost.kube.waited import Waited
 from roost.kube.workqueue import WorkQueue
 
 log = logging.getLogger("roost.kube")
@@ -98,6 +108,7 @@ class Migrations:
         self._wishes: dict[Key, Wish] = {}
         self._begun: dict[Key, Begun] = {}
         self._reasons: dict[Key, str] = {}  # why a wish waits
+        self._waited = Waited(self._clock)  # since a migration began
         self._ramped: dict[Key, tuple[float, float]] = {}  # when, and how far the copy was
         self._unsettled: dict[Key, float] = {}  # budgets, and until when they are not trusted
 
@@ -144,9 +155,13 @@ class Migrations:
         if name:
             self._queue.add((metadata["namespace"], name))
 
-    def _node_heard(self, _: Object | None, after: Object | None) -> None:
+    def _node_heard(self, before: Object | None, after: Object | None) -> None:
         if after is None:
             self._add_all(self._begun)
+        if (before is not None and is_ready(before)) != (after is not None and is_ready(after)):
+            name = (after or before or {})["metadata"]["name"]
+            marked = (vm for vm in self._vms if status_of(vm).get("evacuationNodeName") == name)
+            self._add_all(key_of(vm) for vm in marked)
 
     def _budget_heard(self, before: Object | None, after: Object | None) -> None:
         self._unsettled.pop(key_of(after or before or {}), None)
@@ -201,11 +216,13 @@ class Migrations:
             return heard
         return answer
 
-    async def _write(self, key: Key, status: Object, *, only: Object | None = None) -> None:
-        """Change a VM's status; with `only`, if the VM is still as it was then."""
-        change: Object = {"status": status}
-        if only is not None:
-            change["metadata"] = {"resourceVersion": only["metadata"]["resourceVersion"]}
+    async def _write(self, key: Key, vm: Object, status: Object) -> None:
+        """Change a VM's status if the VM is still as it was; Conflict when it is not.
+
+        So nothing is written over what another wrote meanwhile, nor to another VM of that name.
+        """
+        version = vm["metadata"]["resourceVersion"]
+        change = {"metadata": {"resourceVersion": version}, "status": status}
         answer = await self._kube.patch(VMS, key[1], change, key[0], part="status")
         known = self._answers.get(key)
         if known is None or _version(known) < _version(answer):
@@ -219,6 +236,7 @@ class Migrations:
     def _end(self, key: Key) -> None:
         """Give back what a migration held: its slot and its share of the network."""
         self._ramped.pop(key, None)
+        self._waited.forget(key)
         if key in self._copying:
             self._copying.advance(self._now_s)
             self._copying.remove(key)
@@ -233,7 +251,7 @@ class Migrations:
         status, migration = status_of(vm), migration_of(vm)
         name, wanted = status.get("podName") or "", status.get("evacuationNodeName") or ""
         pod = self._pods.get(name, key[0]) if name else None
-        await self._tidy(key, migration, pod, name)
+        await self._tidy(key, vm, pod, name)
         node = (pod or {}).get("spec", {}).get("nodeName") or ""
         if not wanted or (node and node != wanted):
             # Nobody asks for it any more, or the VM is not there any more.
@@ -241,11 +259,15 @@ class Migrations:
             if migration.get("phase") == "Waiting":
                 await self._finish(key, vm, "Failed", "it is not asked for any more")
             elif wanted:
-                await self._write(key, UNMARKED)
+                await self._write(key, vm, UNMARKED)
             return None
-        if pod is None or not node or is_going(pod) or not runs(pod):
+        if pod is None or not node or is_going(pod):
             self._forget(key)
             return None  # there will be news
+        if why := await self._lost(pod, "source") or ("" if runs(pod) else "its pod does not run"):
+            self._forget(key)
+            await self._wait(key, vm, pod, why)
+            return None  # there will be news of the pod or of its node
         if key not in self._begun:
             asked = status.get("evacuation") or {}
             labels = pod["metadata"].get("labels") or {}
@@ -254,16 +276,16 @@ class Migrations:
         if key in self._begun:
             await self._begin(key, vm, pod)
             return 0.0
-        reason = self._reasons.get(key, "")
-        if migration.get("phase") != "Waiting" or migration.get("reason") != reason:
-            await self._wait(key, vm, pod, reason)
+        await self._wait(key, vm, pod, self._reasons.get(key, ""))
         return _SETTLES_S if self._unsettled else None
 
-    async def _tidy(self, key: Key, migration: Object, own: Object | None, name: str) -> None:
+    async def _tidy(self, key: Key, vm: Object, own: Object | None, name: str) -> None:
         """Take away what a migration left that has ended."""
+        migration = migration_of(vm)
         left = migration.get("targetPod")
         if migration.get("phase") == "Failed":
-            if left and left != name and (pod := self._pods.get(left, key[0])) is not None:
+            pod = self._pods.get(left, key[0]) if left and left != name else None
+            if pod is not None and _is_of(pod, vm):
                 await free_pod(self._kube, pod)
             if own is not None:
                 await self._news.descheduler(own, moving=False)
@@ -303,13 +325,16 @@ class Migrations:
             self._begun[key] = Begun(key, migration.get("sourceNode") or "", labels)
 
     async def _wait(self, key: Key, vm: Object, pod: Object, reason: str) -> None:
-        await self._write(key, {"migration": new_migration(vm, pod) | {"reason": reason}})
+        migration = migration_of(vm)
+        if (migration.get("phase"), migration.get("reason")) != ("Waiting", reason):
+            waits = new_migration(vm, pod) | {"reason": reason}
+            await self._write(key, vm, {"migration": waits})
 
     async def _begin(self, key: Key, vm: Object, pod: Object) -> None:
         begun = new_migration(vm, pod) | {"phase": "Scheduling", "startedAt": self._stamp}
         # First the name, then the pod: a pod that no migration names would be taken for a leftover.
         begun["targetPod"] = pod_name(key[1], vm["metadata"]["uid"], begun["number"])
-        await self._write(key, {"migration": begun})
+        await self._write(key, vm, {"migration": begun})
         log.info("VM %s is to leave %s (%s)", "/".join(key), begun["sourceNode"], begun["cause"])
 
     # Scheduling
@@ -318,13 +343,15 @@ class Migrations:
         """See to it that there is a target, and that it runs."""
         migration = migration_of(vm)
         source = self._pods.get(migration["sourcePod"], key[0])
-        if why := await self._lost(source, "source"):
+        if why := await self._lost_source(vm, source):
             return await self._fail(key, vm, why)
         assert source is not None
         await self._news.descheduler(source, moving=True)
         target = self._pods.get(migration["targetPod"], key[0])
         if target is None:
             target = await self._create_target(key, vm)
+        if not _is_of(target, vm):
+            return await self._fail(key, vm, f"pod {migration['targetPod']} belongs to others")
         if why := await self._lost(target, "target"):
             return await self._fail(key, vm, why)
         node = target["spec"].get("nodeName") or ""
@@ -332,9 +359,9 @@ class Migrations:
             return await self._fail(key, vm, f"the target stands on node {node}, too")
         if node and runs(target):
             began = {"phase": "Copying", "targetNode": node, "copyingAt": self._stamp}
-            await self._write(key, {"migration": began})
+            await self._write(key, vm, {"migration": began})
             return 0.0
-        passed_s = self._passed_s(migration.get("startedAt"))
+        passed_s = self._waited.since(key, migration.get("startedAt"))
         said = "" if node else why_unscheduled(target)
         limit_s = self.settings.unschedulable_s if said else self.settings.scheduling_s
         if passed_s < limit_s:
@@ -366,6 +393,13 @@ class Migrations:
                 node = await self._kube.get(NODES, name)  # a new one may not be heard of yet
         return why_lost(pod, node, what)
 
+    async def _lost_source(self, vm: Object, source: Object | None) -> str:
+        if why := await self._lost(source, "source"):
+            return why
+        if status_of(vm).get("podName") != migration_of(vm)["sourcePod"]:
+            return "the source pod is not the VM's any more"
+        return ""
+
     # Copying
 
     async def _copy(self, key: Key, vm: Object) -> float | None:
@@ -373,7 +407,7 @@ class Migrations:
         migration = migration_of(vm)
         source = self._pods.get(migration["sourcePod"], key[0])
         target = self._pods.get(migration["targetPod"], key[0])
-        if why := await self._lost(source, "source") or await self._lost(target, "target"):
+        if why := await self._lost_source(vm, source) or await self._lost(target, "target"):
             return await self._fail(key, vm, why)
         assert target is not None
         copy = self._copying.get(key) or self._begin_copy(key, vm)
@@ -417,7 +451,7 @@ class Migrations:
         self._ramped[key] = now, copy.progress
         used = from_object(vm).memory_utilization * copy.progress
         await self._news.note(target, MEMORY_UTILIZATION_ANNOTATION, number_text(round(used, 4)))
-        await self._write(key, {"migration": figures(copy)})
+        await self._write(key, vm, {"migration": figures(copy)})
         return self.settings.ramp_s
 
     async def _commit(self, key: Key, vm: Object, target: Object, copy: Copy) -> None:
@@ -431,7 +465,7 @@ class Migrations:
             "migration": {"phase": "Handover", "reason": None, **figures(copy)},
         }
         # Not over a VM that was deleted or given another pod meanwhile.
-        await self._write(key, status, only=vm)
+        await self._write(key, vm, status)
 
     # The end
 
@@ -439,7 +473,8 @@ class Migrations:
         """Let the source go; with it gone the migration is done."""
         migration = migration_of(vm)
         source = self._pods.get(migration["sourcePod"], key[0])
-        if source is None:
+        if source is None or (is_going(source) and not is_protected(source)):
+            # Whoever else may hold it back: it is nothing to the VM.
             return await self._finish(key, vm, "Succeeded", "")
         labels = source["metadata"].get("labels") or {}
         until = self._clock.monotonic() + _SETTLES_S
@@ -463,7 +498,7 @@ class Migrations:
         if phase == "Succeeded":
             # Told before it is over, or a crash in between would lose it.
             await self._news.event(vm, kept)
-        await self._write(key, status)
+        await self._write(key, vm, status)
         log.info("VM %s %s", "/".join(key), sentence(kept))
         self._end(key)
         if phase == "Failed":
@@ -482,6 +517,11 @@ class Migrations:
 
     def _passed_s(self, since: str | None) -> float:
         return max(self._clock.wall_ms() - moment_ms(since), 0) / 1000 if since else 0.0
+
+
+def _is_of(pod: Object, vm: Object) -> bool:
+    owner = owner_of(pod)
+    return owner is not None and owner[1] == vm["metadata"]["uid"]
 
 
 def _version(item: Object) -> int:

@@ -93,6 +93,7 @@ def launcher_pod(
     number: int,
     *,
     exclude_nodes: Sequence[str] = (),
+    avoid_nodes: Sequence[str] = (),
     node: str = "",
     settings: LauncherSettings | None = None,
 ) -> Object:
@@ -100,13 +101,15 @@ def launcher_pod(
 
     With a number above 0 it is the target of that migration: the VM's present pod, which `owner`
     names in its status, does not count for the rules of the VM's groups. A forced node goes past
-    the scheduler; the VM's own wish for one does not hold for targets.
+    the scheduler; the VM's own wish for one does not hold for targets. Nodes to avoid will do when
+    no other does; nodes to exclude never.
     """
     settings = settings or LauncherSettings()
     name = pod_name(vm.name, owner["metadata"]["uid"], number)
     present = (owner.get("status") or {}).get("podName") or ""
     moving = present if number > 0 and present != name else ""
-    node = node or (vm.node if number <= 0 and vm.node not in exclude_nodes else "")
+    kept_off = [*exclude_nodes, *avoid_nodes]
+    node = node or (vm.node if number <= 0 and vm.node not in kept_off else "")
     spec: Object = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -135,7 +138,7 @@ def launcher_pod(
     # A forced node is taken as it is: a kubelet would refuse a pod whose selector it fails.
     if selector := vm.node_labels if node else {**settings.node_selector, **vm.node_labels}:
         spec["nodeSelector"] = dict(selector)
-    if affinity := _affinity(vm, exclude_nodes, moving):
+    if affinity := _affinity(vm, exclude_nodes, avoid_nodes, moving):
         spec["affinity"] = affinity
     if spread := [_spread(group, moving) for group in vm.groups if group.rule == "spread"]:
         spec["topologySpreadConstraints"] = spread
@@ -256,8 +259,11 @@ def launcher_id(name: str) -> str:
 # Rules
 
 
-def _affinity(vm: VM, exclude_nodes: Sequence[str], moving: str) -> Object:
+def _affinity(
+    vm: VM, exclude_nodes: Sequence[str], avoid_nodes: Sequence[str], moving: str
+) -> Object:
     affinity: Object = {}
+    where: Object = {}
     term: Object = {}
     apart = list(_apart_terms(vm, "anti-affinity", moving))
     if vm.zones:
@@ -270,20 +276,30 @@ def _affinity(vm: VM, exclude_nodes: Sequence[str], moving: str) -> Object:
             own = {"matchLabels": {NAME_LABEL: vm.name}}
             apart.append((True, {"labelSelector": own, "topologyKey": HOSTNAME_LABEL}))
         else:
-            term.setdefault("matchExpressions", []).append(
-                _term(HOSTNAME_LABEL, "NotIn", exclude_nodes)
-            )
-            # Not every cluster's nodes are named as their label says. One value is allowed each.
-            term["matchFields"] = [_term("metadata.name", "NotIn", [n]) for n in exclude_nodes]
+            off = _off(exclude_nodes)
+            term.setdefault("matchExpressions", []).extend(off["matchExpressions"])
+            term["matchFields"] = off["matchFields"]
     if term:
-        affinity["nodeAffinity"] = {
-            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}
-        }
+        where["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": [term]}
+    if avoid_nodes:
+        where["preferredDuringSchedulingIgnoredDuringExecution"] = [
+            {"weight": _SOFT_WEIGHT, "preference": _off(avoid_nodes)}
+        ]
+    if where:
+        affinity["nodeAffinity"] = where
     if together := list(_apart_terms(vm, "affinity", moving)):
         affinity["podAffinity"] = _hard_and_soft(together)
     if apart:
         affinity["podAntiAffinity"] = _hard_and_soft(apart)
     return affinity
+
+
+def _off(nodes: Sequence[str]) -> Object:
+    return {
+        "matchExpressions": [_term(HOSTNAME_LABEL, "NotIn", nodes)],
+        # Not every cluster's nodes are named as their label says. One value is allowed each.
+        "matchFields": [_term("metadata.name", "NotIn", [node]) for node in nodes],
+    }
 
 
 def _apart_terms(vm: VM, rule: str, moving: str) -> Iterator[tuple[bool, Object]]:

@@ -43,6 +43,7 @@ from roost.kube.vms.status import (
     status_of,
     why_ended,
 )
+from roost.kube.waited import Waited
 from roost.kube.workqueue import WorkQueue
 
 log = logging.getLogger("roost.kube")
@@ -83,6 +84,7 @@ class Launching:
         )  # fmt: skip
         self._pods_of: defaultdict[Key, set[Key]] = defaultdict(set)
         self._wanting: defaultdict[str, set[Key]] = defaultdict(set)  # by forced node, not there
+        self._waited = Waited(self._clock)  # since the last failure
         self._gone: dict[str, float] = {}  # nodes, and when they were first missed
         #: What our own last write of a VM gave, until the mirror has it: else we would fall over
         #: our own feet, by writing for a version that we made old ourselves.
@@ -112,6 +114,8 @@ class Launching:
         written = self._written.get(key)
         if written is not None and (after is None or _version(after) >= _version(written)):
             del self._written[key]
+        if after is None:
+            self._waited.forget(key)
         self._queue.add(key)
 
     def _heard_pod(self, before: Object | None, after: Object | None) -> None:
@@ -198,21 +202,23 @@ class Launching:
     async def _launch(self, item: Object, vm: VM) -> float | None:
         """Create the VM's pod."""
         status, uid = status_of(item), item["metadata"]["uid"]
-        if (wait_s := self._back_off(status)) > 0:
+        if (wait_s := self._back_off(key_of(item), status)) > 0:
             return wait_s
         if named := status.get("podName"):
             if await self._exists(named, vm.namespace):
                 return _SOON_S  # the mirror is behind
             item = await self._give_up(item, "Pending", "its pod is gone")
-        exclude = [node] if (node := status.get("evacuationNodeName")) else []
-        if vm.node and vm.node not in exclude and self._nodes.get(vm.node) is None:
+        # Only if another will do: a VM that fits nowhere else is better there than nowhere. A node
+        # that is being emptied is closed to all new pods anyway.
+        avoid = [node] if (node := status.get("evacuationNodeName")) else []
+        if vm.node and vm.node not in avoid and self._nodes.get(vm.node) is None:
             self._wanting[vm.node].add(key_of(item))
             reason = f"node {vm.node} is not there"
             await self._note(item, idle_status("Pending", reason, self._now(), item))
             return None
         item = await self._protect(item)
         wanted = launcher_pod(
-            vm, item, own_number(item), exclude_nodes=exclude, settings=self._settings.launcher
+            vm, item, own_number(item), avoid_nodes=avoid, settings=self._settings.launcher
         )  # fmt: skip
         try:
             pod = await self._kube.ensure(PODS, wanted, vm.namespace)
@@ -222,7 +228,7 @@ class Launching:
         if _owner_uid(pod) != uid:
             raise Conflict(f"pod {vm.namespace}/{own_name(item)} belongs to somebody else")
         seen = pod_status(pod, status_of(item), self._now())
-        if exclude:
+        if avoid:
             seen |= {"evacuationNodeName": None, "evacuation": None}
         await self._note(item, seen)
         return None
@@ -245,13 +251,12 @@ class Launching:
         await self._give_up(item, "Failed", why_ended(own), failures=failures)
         await self._free([own], "failed")
 
-    def _back_off(self, status: Object) -> float:
+    def _back_off(self, key: Key, status: Object) -> float:
         failures: Object = status.get("failures") or {}
         if not (count := int(failures.get("count", 0))):
             return 0.0
         wait_s: float = min(_FIRST_BACK_OFF_S * 2.0 ** min(count - 1, 20), _LONGEST_BACK_OFF_S)
-        waited_ms = self._clock.wall_ms() - moment_ms(failures["lastAt"])
-        return wait_s - waited_ms / 1000
+        return wait_s - self._waited.since(key, failures["lastAt"])
 
     async def _node_gone(self, own: Object) -> tuple[str, float | None]:
         """Say that a pod's node is gone for good, or how long to wait for it."""

@@ -16,7 +16,7 @@ from roost.kube.failures import AlreadyExists
 from roost.kube.many import each_of
 from roost.kube.mirror import Mirror
 from roost.kube.names import LIST_LABEL, LISTED, NAME_LABEL, VM_FINALIZER
-from roost.kube.vms.launchers import free_pod, owner_of
+from roost.kube.vms.launchers import free_pod, is_going, owner_of
 from roost.kube.vms.spec import VM, from_object, to_object
 
 #: Reached only when something is stuck that should not be.
@@ -71,13 +71,26 @@ async def cleanup_all(
 async def sync(
     kube: Kube, namespace: str, vms: Sequence[VM], *, clock: Clock | None = None
 ) -> Synced:
-    """Bring about that the namespace has these VMs; others go, if a list once made them."""
+    """Bring about that the namespace has these VMs; others go, if a list once made them.
+
+    Conflict, and nothing is changed, when a VM of one of the names is there that no list made.
+    """
     wanted: dict[str, VM] = {}
     for vm in vms:
         if vm.name in wanted:
             raise InvalidRequest(f"VM {vm.name!r} stands twice in the list")
         wanted[vm.name] = msgspec.structs.replace(vm, namespace=namespace)
     there = {item["metadata"]["name"]: item for item in (await kube.list(VMS, namespace)).items}
+    by_hand = [
+        name
+        for name, item in there.items()
+        if name in wanted and not _is_listed(item) and not is_going(item)
+    ]
+    if by_hand:
+        raise Conflict(
+            f"VM {', '.join(sorted(by_hand))} in {namespace} was not made from a list",
+            hint="Maybe another name in the list, or `roost kube vm delete` first.",
+        )
     synced = Synced()
 
     async def one(vm: VM) -> None:
@@ -85,12 +98,12 @@ async def sync(
         if item is None:
             await create_vm(kube, vm, labels={LIST_LABEL: LISTED})
             synced.created.append(vm.name)
-        elif item["metadata"].get("deletionTimestamp"):
+        elif is_going(item):
             # Its name is free when its pods are gone; then it is made anew.
             await delete_vm(kube, vm.name, namespace, clock=clock)
             await create_vm(kube, vm, labels={LIST_LABEL: LISTED})
             synced.created.append(vm.name)
-        elif from_object(item) != vm or not _is_listed(item):
+        elif from_object(item) != vm:
             await _update(kube, vm)
             synced.updated.append(vm.name)
         else:
@@ -131,8 +144,7 @@ async def _update(kube: Kube, vm: VM) -> None:
     if spec["placement"] is not None:
         for key in ("zones", "nodeSelector", "nodeName", "groups"):
             spec["placement"].setdefault(key, None)
-    change = {"metadata": {"labels": {LIST_LABEL: LISTED}}, "spec": spec}
-    await kube.patch(VMS, vm.name, change, vm.namespace)
+    await kube.patch(VMS, vm.name, {"spec": spec}, vm.namespace)
 
 
 async def _delete(
@@ -150,16 +162,19 @@ async def _delete(
 
 async def _let_go(kube: Kube, name: str, namespace: str) -> bool:
     """Delete one VM, free its pods, and then let the VM itself go."""
-    there = False
+    there, uid = False, ""
     for _ in range(_TRIES):
         try:
             item: Object | None = await kube.get(VMS, name, namespace)
         except NotFound:
             item = None
         if item is not None:
+            uid = uid or item["metadata"]["uid"]
+            if item["metadata"]["uid"] != uid:
+                return True  # it is gone; somebody has made another of its name, which stays
             there = True
             # First of all: from now on nobody makes new pods for it.
-            await kube.delete(VMS, name, namespace, uid=item["metadata"]["uid"])
+            await kube.delete(VMS, name, namespace, uid=uid)
         pods = (await kube.list(PODS, namespace, labels=f"{NAME_LABEL}={name}")).items
         ours = [pod for pod in pods if owner_of(pod) is not None]
         for pod in ours:
@@ -168,7 +183,7 @@ async def _let_go(kube: Kube, name: str, namespace: str) -> bool:
         if item is None:
             return there
         try:
-            await _drop_finalizer(kube, name, namespace, item["metadata"]["uid"])
+            await _drop_finalizer(kube, name, namespace, uid)
         except NotFound:
             return True
         except Conflict:
