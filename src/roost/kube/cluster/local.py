@@ -29,12 +29,12 @@ from roost.base.clock import Clock, RealClock
 from roost.base.errors import Conflict, NotFound, RoostError, Unavailable
 from roost.kube.client import NODES, PODS, Kube, Object
 from roost.kube.cluster import processes
-from roost.kube.cluster.nodes import NodePool, kwok_stages
-from roost.kube.cluster.pki import Authority, signing_key
+from roost.kube.cluster.nodes import NodePool, is_ready, kwok_stages
 from roost.kube.cluster.processes import Process
 from roost.kube.cluster.tools import tool, tools_version
 from roost.kube.failures import unreachable
 from roost.kube.many import each_of
+from roost.kube.pki import Authority, signing_key
 
 LOOPBACK = "127.0.0.1"
 ETCD, API, SCHEDULER, CONTROLLERS, KWOK = (
@@ -475,12 +475,6 @@ async def add_nodes(kube: Kube, pools: Sequence[NodePool]) -> None:
     """Create the nodes of some pools, those that are not there; many at a time."""
     nodes = [node for pool in pools for node in pool.nodes()]
     await each_of(nodes, lambda node: kube.ensure(NODES, node))
-
-
-def is_ready(node: Object) -> bool:
-    """Say whether a node's kubelet says that it is ready."""
-    conditions = node.get("status", {}).get("conditions") or ()
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 @asynccontextmanager

@@ -89,6 +89,12 @@ class NodePool(Struct, kw_only=True, forbid_unknown_fields=True):
         }
 
 
+def is_ready(node: Object) -> bool:
+    """Say whether a node's kubelet says that it is ready."""
+    conditions = node.get("status", {}).get("conditions") or ()
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
 def _when(path: str, operator: str, *values: str) -> Object:
     return {"key": path, "operator": operator} | ({"values": list(values)} if values else {})
 

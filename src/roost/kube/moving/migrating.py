@@ -21,7 +21,7 @@ from msgspec import Struct
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import InvalidRequest, NotFound
 from roost.kube.client import NODES, PODS, VMS, Kube, Object
-from roost.kube.cluster.local import is_ready
+from roost.kube.cluster.nodes import is_ready
 from roost.kube.mirror import Heard, Key, Mirror, key_of
 from roost.kube.moments import moment_ms, moment_text
 from roost.kube.moving.budgets import covering

@@ -4,7 +4,7 @@
 """
 
 from roost.kube.client import Object
-from roost.kube.cluster.local import is_ready
+from roost.kube.cluster.nodes import is_ready
 from roost.kube.moments import moment_ms, moment_text
 from roost.kube.moving.cooldown import CoolDown, Past, cools_until
 from roost.kube.moving.precopy import Copy

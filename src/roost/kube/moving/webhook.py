@@ -35,11 +35,11 @@ from roost.kube.client import (
     Object,
     Resource,
 )
-from roost.kube.cluster.pki import Authority, Pair
 from roost.kube.moments import moment_ms
 from roost.kube.moving.admission import Asked, Known, Verdict, answer, judge, read_review
 from roost.kube.moving.marking import mark
 from roost.kube.names import FINALIZER, GROUP, POD_PREFIX, VMS_NAMESPACE_LABEL
+from roost.kube.pki import Authority, Pair
 from roost.kube.vms.launchers import is_going, owner_of
 
 log = logging.getLogger("roost.kube")

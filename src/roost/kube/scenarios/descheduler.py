@@ -233,7 +233,7 @@ def in_a_pods_place(command: Sequence[str], folder: Path) -> list[str]:
             )
     bundle = folder / "authorities.crt"
     if not bundle.exists():
-        from roost.kube.cluster.pki import Authority
+        from roost.kube.pki import Authority
 
         bundle.write_bytes(Authority("nobody").certificate)
     place = shlex.quote(str(_SERVICE_ACCOUNT).replace("/var/run", "/run"))
