@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from roost.kube.cluster.local import LocalCluster, Setup
+from roost.kube.cluster.local import LocalCluster
+from roost.kube.cluster.parts import Setup
 from tests.kube.clusters import need_tools
 
 

@@ -19,7 +19,8 @@ import yaml
 
 from roost.fleet.fleet import Fleet
 from roost.kube.client import NAMESPACES, NODES, PODS, Kube, Object
-from roost.kube.cluster.local import API, ETCD, SCHEDULER, LocalCluster, Setup
+from roost.kube.cluster.local import LocalCluster
+from roost.kube.cluster.parts import API, ETCD, SCHEDULER, Setup
 from roost.kube.many import each_of
 from roost.kube.mirror import Mirror
 from roost.kube.translate.cluster import Cluster

@@ -9,7 +9,8 @@ import pytest
 
 from roost.base.errors import NotFound
 from roost.kube.client import LEASES, PODS, VMS, Object
-from roost.kube.cluster.local import API, LocalCluster, Setup
+from roost.kube.cluster.local import LocalCluster
+from roost.kube.cluster.parts import API, Setup
 from roost.kube.control import ControllerSettings
 from roost.kube.lease import HOME, LeaseSettings, lease_name
 from roost.kube.vms.launching import LaunchSettings

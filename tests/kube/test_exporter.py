@@ -12,8 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from roost.base.units import GIB
 from roost.kube.client import NODES, PODS, VMS, Kube
-from roost.kube.cluster.local import API, LocalCluster, Setup
+from roost.kube.cluster.local import LocalCluster
 from roost.kube.cluster.nodes import NodePool
+from roost.kube.cluster.parts import API, Setup
 from roost.kube.metering.app import serving
 from roost.kube.metering.exporter import Exporter
 from roost.kube.metering.kubesource import KubeSource

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from roost.kube.client import NODES, PODS, VMS, Kube, Object
-from roost.kube.cluster.local import API, ETCD, KWOK, SCHEDULER, LocalCluster, Setup
+from roost.kube.cluster.local import LocalCluster
+from roost.kube.cluster.parts import API, ETCD, KWOK, SCHEDULER, Setup
 from roost.kube.control import Controller, ControllerSettings
 from roost.kube.many import each_of
 from roost.kube.mirror import Mirror

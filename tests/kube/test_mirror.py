@@ -7,7 +7,8 @@ import pytest
 
 from roost.base.errors import Unavailable
 from roost.kube.client import NAMESPACES, Kube, Object, Resource
-from roost.kube.cluster.local import API, LocalCluster, Setup
+from roost.kube.cluster.local import LocalCluster
+from roost.kube.cluster.parts import API, Setup
 from roost.kube.failures import Gone
 from roost.kube.mirror import Mirror, key_of
 from tests.kube.clusters import LIMIT_S, cluster_in, namespace, run

@@ -10,7 +10,8 @@ import pytest
 from roost.base.clock import RealClock
 from roost.base.errors import Conflict
 from roost.kube.client import NAMESPACES, NODES, PODS, WEBHOOKS, Kube
-from roost.kube.cluster.local import API, LocalCluster, Setup
+from roost.kube.cluster.local import LocalCluster
+from roost.kube.cluster.parts import API, Setup
 from roost.kube.scenarios.reports import Report
 from roost.kube.scenarios.runner import Cluster, run
 from roost.kube.scenarios.scenario import find_scenario, parse_scenario, read_scenario

@@ -39,8 +39,9 @@ def up(
     import asyncio
 
     from roost.base.clock import RealClock
-    from roost.kube.cluster.local import LocalCluster, Setup
+    from roost.kube.cluster.local import LocalCluster
     from roost.kube.cluster.nodes import NodePool
+    from roost.kube.cluster.parts import Setup
 
     pool = NodePool(
         count=nodes, cpu=cpu, memory=memory, racks=racks,

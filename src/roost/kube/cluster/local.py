@@ -22,58 +22,37 @@ from typing import Any
 
 import aiohttp
 import msgspec
-import yaml
-from msgspec import Struct, field
+from msgspec import Struct
 
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import Conflict, NotFound, RoostError, Unavailable
 from roost.kube.client import NODES, PODS, Kube, Object
 from roost.kube.cluster import processes
-from roost.kube.cluster.nodes import NodePool, is_ready, kwok_stages
-from roost.kube.cluster.processes import Process
+from roost.kube.cluster.nodes import NodePool, is_ready
+from roost.kube.cluster.parts import (
+    API,
+    CONTROLLERS,
+    ETCD,
+    KWOK,
+    LOOPBACK,
+    SCHEDULER,
+    Setup,
+    State,
+    flags,
+    kubeconfig_of,
+    write_files,
+    write_kubeconfig,
+    write_scheduler_configuration,
+)
 from roost.kube.cluster.tools import tool, tools_version
 from roost.kube.failures import unreachable
 from roost.kube.many import each_of
-from roost.kube.pki import Authority, signing_key
 
-LOOPBACK = "127.0.0.1"
-ETCD, API, SCHEDULER, CONTROLLERS, KWOK = (
-    "etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kwok"
-)  # fmt: skip
-PARTS = (ETCD, API, SCHEDULER, CONTROLLERS, KWOK)
 DEFAULT_NAME = "roost"
 
 #: A part that is not ready by then has failed. A loaded machine needs some seconds.
 READY_S = 90.0
 _LOOK_S = 0.05
-#: Controllers that matter to pods, nodes and budgets; the others only cost.
-_CONTROLLERS = (
-    "disruption-controller", "garbage-collector-controller", "namespace-controller",
-    "node-lifecycle-controller", "pod-garbage-collector-controller",
-    "serviceaccount-controller", "taint-eviction-controller",
-)  # fmt: skip
-#: Requests a second that our own parts may make; the usual limits are for shared clusters.
-_QPS = 5000
-
-
-class Setup(Struct, kw_only=True):
-    """What a cluster is made of."""
-
-    pools: tuple[NodePool, ...] = (NodePool(),)
-    parts: tuple[str, ...] = PARTS
-    scheduler: dict[str, Any] = field(default_factory=dict)  # over KubeSchedulerConfiguration
-    fsync: bool = False  # True: survives a power cut, as a cluster that matters must
-    api_flags: tuple[str, ...] = ()
-
-
-class State(Struct, kw_only=True):
-    """What cluster.json says."""
-
-    version: str
-    server: str
-    ports: dict[str, int]
-    setup: Setup
-    processes: dict[str, Process] = {}
 
 
 class PartStatus(Struct):
@@ -120,7 +99,7 @@ class LocalCluster:
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.folder = folder
-        self.kubeconfig = folder / "kubeconfig"
+        self.kubeconfig = kubeconfig_of(folder)
         self._clock, self._say = clock or RealClock(), say
 
     @classmethod
@@ -172,7 +151,7 @@ class LocalCluster:
                 setup=setup,
             )
             self._write_state(state)
-            self._write_files(state)
+            write_files(self.folder, state)
             try:
                 for part in setup.parts:
                     self._launch(state, part, str(programs[part]), attached=attached)
@@ -245,7 +224,7 @@ class LocalCluster:
         await self.stop_part(SCHEDULER)
         state = self.state
         state.setup.scheduler = changes
-        self._write_yaml("scheduler.yaml", self._scheduler_configuration(state))
+        write_scheduler_configuration(self.folder, state)
         self._write_state(state)
         await self.start_part(SCHEDULER, attached=attached)
 
@@ -323,134 +302,17 @@ class LocalCluster:
     # Files and commands
 
     def _launch(self, state: State, part: str, program: str, *, attached: bool) -> None:
-        command = [program, *self._flags(state, part)]
+        command = [program, *flags(part, self.folder, state)]
         log = self.folder / "logs" / f"{part}.log"
         state.processes[part] = processes.start(part, command, log, attached=attached)
         self._write_state(state)
-
-    def _flags(self, state: State, part: str) -> list[str]:
-        pki = self.folder / "pki"
-        etcd, port = f"https://{LOOPBACK}:{state.ports[ETCD]}", state.ports.get(part, 0)
-        peer = f"http://{LOOPBACK}:{state.ports['etcd-peer']}"
-        config = str(self.kubeconfig)
-        serving = [
-            f"--tls-cert-file={pki / 'server.crt'}", f"--tls-private-key-file={pki / 'server.key'}"
-        ]  # fmt: skip
-        match part:
-            case "etcd":
-                return [
-                    f"--data-dir={self.folder / 'etcd'}", "--name=roost",
-                    f"--listen-client-urls={etcd}", f"--advertise-client-urls={etcd}",
-                    f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}",
-                    f"--initial-cluster=roost={peer}", "--client-cert-auth",
-                    f"--trusted-ca-file={pki / 'ca.crt'}", f"--cert-file={pki / 'etcd.crt'}",
-                    f"--key-file={pki / 'etcd.key'}", "--log-level=warn",
-                    "--auto-compaction-retention=5m", "--quota-backend-bytes=4294967296",
-                    *([] if state.setup.fsync else ["--unsafe-no-fsync"]),
-                ]  # fmt: skip
-            case "kube-apiserver":
-                return [
-                    f"--etcd-servers={etcd}", f"--etcd-cafile={pki / 'ca.crt'}",
-                    f"--etcd-certfile={pki / 'etcd-client.crt'}",
-                    f"--etcd-keyfile={pki / 'etcd-client.key'}",
-                    f"--bind-address={LOOPBACK}", f"--secure-port={port}",
-                    f"--advertise-address={LOOPBACK}", f"--tls-cert-file={pki / 'server.crt'}",
-                    f"--tls-private-key-file={pki / 'server.key'}",
-                    f"--client-ca-file={pki / 'ca.crt'}", "--authorization-mode=RBAC",
-                    f"--service-account-key-file={pki / 'tokens.key'}",
-                    f"--service-account-signing-key-file={pki / 'tokens.key'}",
-                    f"--service-account-issuer={state.server}",
-                    "--service-cluster-ip-range=10.0.0.0/16", "--endpoint-reconciler-type=none",
-                    # Pods of fake nodes need no tokens, and fake nodes are ready at once.
-                    "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
-                    "--enable-priority-and-fairness=false", "--max-requests-inflight=4000",
-                    "--max-mutating-requests-inflight=4000", "--profiling=false",
-                    *state.setup.api_flags,
-                ]  # fmt: skip
-            case "kube-scheduler":
-                return [
-                    f"--config={self.folder / 'scheduler.yaml'}", f"--secure-port={port}",
-                    f"--bind-address={LOOPBACK}", f"--authentication-kubeconfig={config}",
-                    f"--authorization-kubeconfig={config}", *serving,
-                ]  # fmt: skip
-            case "kube-controller-manager":
-                return [
-                    f"--kubeconfig={config}", f"--secure-port={port}",
-                    f"--bind-address={LOOPBACK}", f"--authentication-kubeconfig={config}",
-                    f"--authorization-kubeconfig={config}", *serving,
-                    f"--controllers={','.join(_CONTROLLERS)}", "--leader-elect=false",
-                    f"--kube-api-qps={_QPS}", f"--kube-api-burst={_QPS}",
-                ]  # fmt: skip
-            case "kwok":
-                return [
-                    f"--kubeconfig={config}", f"--config={self.folder / 'kwok.yaml'}",
-                    "--manage-all-nodes=false",
-                    "--manage-nodes-with-label-selector=type=kwok",
-                    "--node-lease-duration-seconds=40", f"--server-address={LOOPBACK}:{port}",
-                ]  # fmt: skip
-        raise NotFound(f"there is no part {part!r}; parts are {', '.join(PARTS)}")
-
-    def _write_files(self, state: State) -> None:
-        pki = self.folder / "pki"
-        authority = Authority("roost local cluster")
-        (pki / "ca.crt").write_bytes(authority.certificate)
-        (pki / "ca.key").touch(mode=0o600)
-        (pki / "ca.key").write_bytes(authority.key)
-        (pki / "tokens.key").touch(mode=0o600)
-        (pki / "tokens.key").write_bytes(signing_key())
-        here = (LOOPBACK, "localhost")
-        authority.peer("etcd", here).write(pki, "etcd")
-        authority.client("kube-apiserver").write(pki, "etcd-client")
-        service = ("10.0.0.1", "kubernetes", "kubernetes.default.svc")
-        authority.server("kube-apiserver", (*here, *service)).write(pki, "server")
-        self.write_kubeconfig(self.kubeconfig, "admin", ("system:masters",))
-        self._write_yaml("scheduler.yaml", self._scheduler_configuration(state))
-        stages = "---\n".join(yaml.safe_dump(stage) for stage in kwok_stages())
-        (self.folder / "kwok.yaml").write_text(stages)
 
     def write_kubeconfig(
         self, path: Path, user: str, groups: Sequence[str] = (), *, expired: bool = False
     ) -> Path:
         """Write the kubeconfig of a user in some groups."""
-        pki = self.folder / "pki"
-        authority = Authority("roost local cluster", key=(pki / "ca.key").read_bytes())
-        pair = authority.client(user, groups, expired=expired)
-        certificate, key = pair.write(path.parent, f".{path.name}-{user}")
-        document = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [
-                {
-                    "name": "roost",
-                    "cluster": {
-                        "server": self.state.server,
-                        "certificate-authority": str(pki / "ca.crt"),
-                    },
-                }
-            ],
-            "users": [
-                {
-                    "name": user,
-                    "user": {"client-certificate": str(certificate), "client-key": str(key)},
-                }
-            ],
-            "contexts": [{"name": "roost", "context": {"cluster": "roost", "user": user}}],
-            "current-context": "roost",
-        }
-        path.touch(mode=0o600)
-        path.write_text(yaml.safe_dump(document, sort_keys=False))
-        return path
-
-    def _scheduler_configuration(self, state: State) -> Object:
-        return {
-            "apiVersion": "kubescheduler.config.k8s.io/v1",
-            "kind": "KubeSchedulerConfiguration",
-            "clientConnection": {"kubeconfig": str(self.kubeconfig), "qps": _QPS, "burst": _QPS},
-            "leaderElection": {"leaderElect": False},
-        } | state.setup.scheduler
-
-    def _write_yaml(self, name: str, document: Object) -> None:
-        (self.folder / name).write_text(yaml.safe_dump(document, sort_keys=False))
+        pki, server = self.folder / "pki", self.state.server
+        return write_kubeconfig(path, pki, server, user, groups, expired=expired)
 
     def _write_state(self, state: State) -> None:
         path = self.folder / "cluster.json"

@@ -18,7 +18,8 @@ import yaml
 from roost.base.clock import Clock
 from roost.base.errors import Unavailable
 from roost.kube.cluster import processes
-from roost.kube.cluster.local import LOOPBACK, free_ports
+from roost.kube.cluster.local import free_ports
+from roost.kube.cluster.parts import LOOPBACK
 
 READY_S = 30.0
 _LOOK_S = 0.05

@@ -18,8 +18,9 @@ from msgspec import Struct
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from roost.kube.client import LEASES, NAMESPACES, NODES, PODS, VMS, Kube, Object
-from roost.kube.cluster.local import LocalCluster, Setup, add_nodes
+from roost.kube.cluster.local import LocalCluster, add_nodes
 from roost.kube.cluster.nodes import is_ready
+from roost.kube.cluster.parts import Setup
 from roost.kube.control import Controller, ControllerSettings
 from roost.kube.lease import HOME, lease_name
 from roost.kube.many import each_of
