@@ -63,9 +63,10 @@ async def ask_to_move(
         await _check_node(kube, node)
     for _ in range(_TRIES):
         vm = await kube.get(VMS, name, namespace)
+        here = status_of(vm).get("nodeName")
+        if leaving and here and leaving != here:
+            raise Conflict(f"VM {name} is on {here}, not on {leaving}")
         node = _movable_from(vm, wanted, forced)
-        if leaving and leaving != node:
-            raise Conflict(f"VM {name} is on {node}, not on {leaving}")
         try:
             await mark(
                 kube, vm, node, cause="request", at_ms=clock.wall_ms(), wanted=wanted,
