@@ -353,6 +353,6 @@ def test_feedback_becomes_a_wish_on_the_vm(cluster: LocalCluster, name: str) -> 
                 assert noted["evacuation"]["wantedNode"] == second
                 # The next one is told that it is leaving already, and changes nothing.
                 again = await asked.client.post(path, json={"migrations": [moves[0]]})
-                assert "leaving" in again.json()["results"][0]["error"]["message"]
+                assert "to leave" in again.json()["results"][0]["error"]["message"]
 
     run(body)
