@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from roost.kube.client import PODS, VMS, Kube, Object
+from roost.kube.client import PODS, VMS, Kube
 from roost.kube.cluster.local import LocalCluster
 from roost.kube.control import Controller, ControllerSettings, mark_namespace
 from roost.kube.mirror import Mirror
@@ -13,6 +13,7 @@ from roost.kube.moving.cooldown import CoolDown
 from roost.kube.moving.migrating import MigrationSettings
 from roost.kube.moving.webhook import Webhook
 from roost.kube.names import NAME_LABEL
+from roost.kube.objects import Object
 from roost.kube.vms.launching import LaunchSettings
 from roost.kube.vms.spec import VM, to_object
 from tests.kube.clusters import LIMIT_S, namespace, nodes, pool

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from roost.kube.client import BUDGETS, EVENTS, NODES, VMS, Object, TooManyRequests
+from roost.kube.client import BUDGETS, EVENTS, NODES, VMS, TooManyRequests
 from roost.kube.cluster.local import LocalCluster
 from roost.kube.mirror import Mirror
 from roost.kube.names import (
@@ -11,6 +11,7 @@ from roost.kube.names import (
     MEMORY_UTILIZATION_ANNOTATION,
     NAME_LABEL,
 )
+from roost.kube.objects import Object
 from tests.kube.clusters import LIMIT_S, run
 from tests.kube.moving import GIB, QUICK, Rig, rig
 

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import Unavailable
-from roost.kube.client import NAMESPACES, Kube, Object, Resource
+from roost.kube.client import NAMESPACES, Kube, Resource
 from roost.kube.cluster.local import LocalCluster
 from roost.kube.cluster.parts import API, Setup
 from roost.kube.failures import Gone
-from roost.kube.mirror import Mirror, key_of
+from roost.kube.mirror import Mirror
+from roost.kube.objects import Object, key_of
 from tests.kube.clusters import LIMIT_S, cluster_in, namespace, run
 from tests.kube.line import line_to
 
@@ -161,9 +162,8 @@ def test_an_answer_that_is_lost_creates_nothing_twice(
             line_to(cluster, tmp_path) as (line, config),
             await Kube.open(config, patience_s=10.0) as over,
         ):
-            await over.list(
-                THINGS, space
-            )  # the connection is there, the next answer is the create's
+            # The connection is there, so the next answer is that of the create.
+            await over.list(THINGS, space)
             line.loses_answers = True
             with pytest.raises(Unavailable):
                 await over.create(THINGS, thing("once"), space)

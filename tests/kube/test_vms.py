@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from roost.base.errors import Conflict, InvalidRequest
-from roost.kube.client import NAMESPACES, NODES, PODS, VMS, Kube, Object, Resource
+from roost.kube.client import NAMESPACES, NODES, PODS, VMS, Kube, Resource
 from roost.kube.cluster.local import LocalCluster
 from roost.kube.cluster.nodes import NodePool
 from roost.kube.failures import AlreadyExists
@@ -18,6 +18,7 @@ from roost.kube.names import (
     VMS_NAMESPACE_LABEL,
     ZONE_LABEL,
 )
+from roost.kube.objects import Object
 from roost.kube.vms.assignments import node_of, read_statistics
 from roost.kube.vms.launchers import launcher_pod
 from roost.kube.vms.spec import VM, Group, from_object, parse_group

@@ -13,7 +13,8 @@ from roost.cli.screen import note, show, show_document, show_text
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from roost.kube.client import Kube, Object
+    from roost.kube.client import Kube
+    from roost.kube.objects import Object
 
 #: A copy may take five minutes, and others may come first.
 _WAIT_S = 1800.0

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from roost.cli.listings import age
 from roost.cli.tables import table
-from roost.kube.client import Object
+from roost.kube.objects import Object
 from roost.kube.vms.spec import from_object, group_text
 
 if TYPE_CHECKING:

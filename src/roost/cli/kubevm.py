@@ -14,7 +14,8 @@ from roost.cli.options import OutputOption, reports_errors
 from roost.cli.screen import show, show_document, show_text
 
 if TYPE_CHECKING:
-    from roost.kube.client import Kube, Object
+    from roost.kube.client import Kube
+    from roost.kube.objects import Object
 
 T = TypeVar("T")
 

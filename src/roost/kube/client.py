@@ -22,9 +22,8 @@ from roost.base.clock import Clock, RealClock
 from roost.base.errors import InvalidRequest, RoostError, Unavailable
 from roost.kube.failures import AlreadyExists, Gone, TooManyRequests, refused, unreachable
 from roost.kube.names import GROUP, VERSION
+from roost.kube.objects import Object
 from roost.kube.session import Session
-
-Object = dict[str, Any]
 
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -403,6 +402,6 @@ async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
 
 __all__ = [
     "BUDGETS", "CRDS", "EVENTS", "JSON_PATCH", "LEASES", "MERGE", "NAMESPACES", "NODES", "PODS",
-    "SECRETS", "VMS", "WEBHOOKS", "AlreadyExists", "Event", "Gone", "Kube", "Listed", "Object",
+    "SECRETS", "VMS", "WEBHOOKS", "AlreadyExists", "Event", "Gone", "Kube", "Listed",
     "Resource", "TooManyRequests", "load_configuration",
 ]  # fmt: skip

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import Forbidden, NotFound, RoostError, Unavailable
-from roost.kube.client import BUDGETS, NAMESPACES, NODES, PODS, VMS, Kube, Object
+from roost.kube.client import BUDGETS, NAMESPACES, NODES, PODS, VMS, Kube
 from roost.kube.lease import Lease, LeaseLost, LeaseSettings, lease_name
-from roost.kube.mirror import Key, Mirror, key_of
+from roost.kube.mirror import Mirror
 from roost.kube.names import VMS_NAMESPACE_LABEL
+from roost.kube.objects import Key, Object, key_of
 from roost.kube.vms.crd import install_crd, is_installed
 from roost.kube.vms.launchers import LAUNCHERS
 from roost.kube.vms.launching import Launching, LaunchSettings

@@ -16,10 +16,11 @@ from msgspec import Struct
 
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import Conflict, NotFound, RoostError, Unavailable
-from roost.kube.client import LEASES, Kube, Object
+from roost.kube.client import LEASES, Kube
 from roost.kube.mirror import Mirror
 from roost.kube.moments import moment_text
 from roost.kube.names import MANAGER
+from roost.kube.objects import Object
 
 log = logging.getLogger("roost.kube")
 

@@ -13,10 +13,10 @@ from typing import TypeVar
 
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import RoostError, Unavailable
-from roost.kube.client import Kube, Object, Resource
+from roost.kube.client import Kube, Resource
 from roost.kube.failures import Gone
+from roost.kube.objects import Key, Object, key_of, version_of
 
-Key = tuple[str, str]  # namespace ("" for objects of the whole cluster) and name
 #: Called with the object as it was and as it is; None where there was or is none.
 Heard = Callable[[Object | None, Object | None], None]
 T = TypeVar("T")
@@ -25,12 +25,6 @@ log = logging.getLogger("roost.kube")
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 5.0
 _WATCH_S = 60
-
-
-def key_of(item: Object) -> Key:
-    """Return what names an object within its resource."""
-    metadata = item["metadata"]
-    return metadata.get("namespace", ""), metadata["name"]
 
 
 class Mirror:
@@ -189,7 +183,7 @@ class Mirror:
             if old is not None and old["metadata"]["uid"] != item["metadata"]["uid"]:
                 self._tell(old, None)  # it went, and another came under its name
                 old = None
-            if old is None or _version(old) != _version(item):
+            if old is None or version_of(old) != version_of(item):
                 self._tell(old, item)
         self._version = self._listed = listed.version
         self._wake()
@@ -205,10 +199,6 @@ class Mirror:
     def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
-
-
-def _version(item: Object) -> str:
-    return str(item["metadata"]["resourceVersion"])
 
 
 def _message(trouble: RoostError | None) -> str:

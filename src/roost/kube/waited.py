@@ -6,8 +6,8 @@ never lasts longer than it would with a clock that nobody touches, counted from 
 """
 
 from roost.base.clock import Clock
-from roost.kube.mirror import Key
 from roost.kube.moments import moment_ms
+from roost.kube.objects import Key
 
 
 class Waited:

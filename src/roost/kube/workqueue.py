@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from roost.base.clock import Clock
 from roost.base.errors import Conflict, RoostError
-from roost.kube.mirror import Key
+from roost.kube.objects import Key
 
 log = logging.getLogger("roost.kube")
 

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from roost.fleet.fleet import Fleet
 from roost.kube.names import HOSTNAME_LABEL, RACK_LABEL, ZONE_LABEL
+from roost.kube.selectors import PodSelector, pod_selector
 from roost.kube.translate.amounts import pod_amounts
 from roost.kube.translate.cluster import Cluster
 from roost.kube.translate.nodes import Topology, translate_node
 from roost.kube.translate.nodeselectors import node_choice
 from roost.kube.translate.pods import Translated, Translator, describe, translate_pod
-from roost.kube.translate.selectors import PodSelector, pod_selector
 from roost.kube.translate.taints import (
     EFFECTS,
     tolerated,

@@ -15,8 +15,8 @@ from roost.kube.metering.usage import (
     capacity_of,
     charge_of,
 )
-from roost.kube.mirror import Key, key_of
 from roost.kube.names import APP, APP_LABEL, NAME_LABEL
+from roost.kube.objects import Key, key_of
 
 NOTE = "simulation.node-classifier.io/vm-"
 Object = dict[str, Any]

@@ -10,7 +10,6 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from roost.base.units import parse_bytes, parse_cpu
-from roost.kube.client import Object
 from roost.kube.names import (
     FAKE_TAINT_KEY,
     FAKE_TAINT_VALUE,
@@ -21,6 +20,7 @@ from roost.kube.names import (
     SCHEDULABLE_LABEL,
     ZONE_LABEL,
 )
+from roost.kube.objects import Object
 
 
 class NodePool(Struct, kw_only=True, forbid_unknown_fields=True):

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import msgspec
 
 from roost.base.errors import InvalidRequest
-from roost.kube.client import Object
 from roost.kube.metering.legacy import is_legacy, read_legacy
+from roost.kube.objects import Object
 from roost.kube.scenarios.scenario import (
     Scenario,
     all_vms,

@@ -18,9 +18,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from roost.base.errors import InvalidRequest
-from roost.kube.client import Object
 from roost.kube.metering.pressure import pressure
-from roost.kube.mirror import Key, key_of
 from roost.kube.names import (
     APP,
     APP_LABEL,
@@ -30,6 +28,7 @@ from roost.kube.names import (
     MEMORY_UTILIZATION_ANNOTATION,
     NAME_LABEL,
 )
+from roost.kube.objects import Key, Object, key_of
 from roost.kube.quantities import parse_quantity
 from roost.kube.vms.spec import CPU_ALLOCATION_RATIO
 

@@ -9,33 +9,15 @@ Kubernetes has counted it, too: that errs on the side of waiting.
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from roost.kube.client import Object
+from roost.kube.objects import Object
+from roost.kube.selectors import pod_selector
 
 Labels = Mapping[str, str]
 
 
 def selects(selector: Object | None, labels: Labels) -> bool:
     """Say whether a label selector picks something; none picks nothing, an empty one all."""
-    if selector is None:
-        return False
-    wanted: Mapping[str, str] = selector.get("matchLabels") or {}
-    if any(labels.get(key) != value for key, value in wanted.items()):
-        return False
-    return all(_holds(each, labels) for each in selector.get("matchExpressions") or ())
-
-
-def _holds(expression: Object, labels: Labels) -> bool:
-    key, values = expression["key"], expression.get("values") or ()
-    match expression["operator"]:
-        case "In":
-            return labels.get(key) in values
-        case "NotIn":
-            return labels.get(key) not in values  # also what lacks the label
-        case "Exists":
-            return key in labels
-        case "DoesNotExist":
-            return key not in labels
-    return False  # an operator of the future: the API server has checked what it knows
+    return selector is not None and pod_selector(selector).matches(labels)
 
 
 def covering(budgets: Iterable[Object], namespace: str, labels: Labels) -> list[Object]:

@@ -20,9 +20,9 @@ from msgspec import Struct
 
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import InvalidRequest, NotFound
-from roost.kube.client import NODES, PODS, VMS, Kube, Object
+from roost.kube.client import NODES, PODS, VMS, Kube
 from roost.kube.cluster.nodes import is_ready
-from roost.kube.mirror import Heard, Key, Mirror, key_of
+from roost.kube.mirror import Heard, Mirror
 from roost.kube.moments import moment_ms, moment_text
 from roost.kube.moving.budgets import covering
 from roost.kube.moving.cooldown import CoolDown
@@ -44,6 +44,7 @@ from roost.kube.names import (
     MEMORY_UTILIZATION_ANNOTATION,
     NAME_LABEL,
 )
+from roost.kube.objects import Key, Object, key_of, version_of
 from roost.kube.vms.launchers import (
     LauncherSettings,
     free_pod,
@@ -211,7 +212,7 @@ class Migrations:
         answer = self._answers.get(key)
         if heard is None or answer is None:
             return heard
-        if _version(heard) >= _version(answer):
+        if version_of(heard) >= version_of(answer):
             del self._answers[key]
             return heard
         return answer
@@ -225,7 +226,7 @@ class Migrations:
         change = {"metadata": {"resourceVersion": version}, "status": status}
         answer = await self._kube.patch(VMS, key[1], change, key[0], part="status")
         known = self._answers.get(key)
-        if known is None or _version(known) < _version(answer):
+        if known is None or version_of(known) < version_of(answer):
             self._answers[key] = answer
 
     def _forget(self, key: Key) -> None:
@@ -522,11 +523,6 @@ class Migrations:
 def _is_of(pod: Object, vm: Object) -> bool:
     owner = owner_of(pod)
     return owner is not None and owner[1] == vm["metadata"]["uid"]
-
-
-def _version(item: Object) -> int:
-    # Kubernetes says since 1.35 that versions of one resource are numbers that grow.
-    return int(item["metadata"]["resourceVersion"])
 
 
 __all__ = ["MigrationSettings", "Migrations"]

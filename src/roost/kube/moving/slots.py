@@ -8,9 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from roost.kube.client import Object
-from roost.kube.mirror import Key
 from roost.kube.moving.budgets import Moving, room
+from roost.kube.objects import Key, Object
 
 
 class Wish(NamedTuple):

@@ -24,21 +24,12 @@ from aiohttp import web
 
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import Conflict, NotFound, RoostError, Unavailable
-from roost.kube.client import (
-    NAMESPACES,
-    NODES,
-    PODS,
-    VMS,
-    WEBHOOKS,
-    AlreadyExists,
-    Kube,
-    Object,
-    Resource,
-)
+from roost.kube.client import NAMESPACES, NODES, PODS, VMS, WEBHOOKS, AlreadyExists, Kube, Resource
 from roost.kube.moments import moment_ms
 from roost.kube.moving.admission import Asked, Known, Verdict, answer, judge, read_review
 from roost.kube.moving.marking import mark
 from roost.kube.names import FINALIZER, GROUP, POD_PREFIX, VMS_NAMESPACE_LABEL
+from roost.kube.objects import Object
 from roost.kube.pki import Authority, Pair
 from roost.kube.vms.launchers import is_going, owner_of
 

@@ -21,10 +21,11 @@ from msgspec import Meta, Struct
 
 from roost.base.clock import Clock
 from roost.base.errors import Unavailable
-from roost.kube.client import SECRETS, Kube, Object
+from roost.kube.client import SECRETS, Kube
 from roost.kube.cluster import processes
 from roost.kube.cluster.tools import tool
 from roost.kube.names import APP, APP_LABEL
+from roost.kube.objects import Object
 from roost.wire.strictyaml import Seconds
 
 TOKEN_SECRET = "roost-prometheus"

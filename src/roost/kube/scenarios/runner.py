@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import Conflict, InvalidRequest, NotFound, Unavailable
-from roost.kube.client import LEASES, NAMESPACES, NODES, PODS, VMS, Kube, Object
+from roost.kube.client import LEASES, NAMESPACES, NODES, PODS, VMS, Kube
 from roost.kube.cluster.local import LocalCluster, add_nodes
 from roost.kube.cluster.nodes import is_ready
 from roost.kube.cluster.parts import Setup
@@ -30,6 +30,7 @@ from roost.kube.moving.cooldown import CoolDown
 from roost.kube.moving.migrating import MigrationSettings
 from roost.kube.moving.webhook import Webhook
 from roost.kube.names import GROUP, NODE_KIND, NODE_LABEL, VMS_NAMESPACE_LABEL
+from roost.kube.objects import Object
 from roost.kube.scenarios.chasing import chasing, exporting
 from roost.kube.scenarios.descheduler import Descheduler
 from roost.kube.scenarios.playing import Play

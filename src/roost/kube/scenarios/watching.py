@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable
 
 from roost.base.clock import Clock
 from roost.base.errors import NotFound, Unavailable
-from roost.kube.client import Object
 from roost.kube.metering.usage import NodeUse, Usage
 from roost.kube.mirror import Mirror
 from roost.kube.moments import moment_ms
 from roost.kube.names import ZONE_LABEL
+from roost.kube.objects import Object
 from roost.kube.scenarios.reports import (
     FAILED,
     SUCCEEDED,

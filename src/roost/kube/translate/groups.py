@@ -16,9 +16,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from roost.kube.names import HOSTNAME_LABEL
+from roost.kube.objects import Object, key_of
 from roost.kube.translate.cluster import Cluster
 from roost.kube.translate.nodeselectors import NodeChoice
-from roost.kube.translate.objects import Object, key_of
 from roost.kube.translate.podrules import HONOR, AntiTerm, PodRule, pod_rules
 from roost.kube.translate.taints import PREFER_NOT, node_taints, tolerated
 from roost.kube.translate.unsupported import Unsupported

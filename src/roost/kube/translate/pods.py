@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from roost.kube.objects import Key, Object, key_of
 from roost.kube.translate.amounts import CPU, DISK, MEMORY, pod_amounts
 from roost.kube.translate.cluster import Cluster
 from roost.kube.translate.groups import translate_groups
 from roost.kube.translate.nodes import translate_node
 from roost.kube.translate.nodeselectors import NodeChoice, node_choice, node_term
-from roost.kube.translate.objects import Key, Object, key_of
 from roost.kube.translate.taints import translate_tolerations
 from roost.kube.translate.unsupported import Unsupported
 from roost.model.constraints import Constraints, Preference

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from roost.base.errors import Conflict, NotFound
-from roost.kube.client import PODS, VMS, Kube, Object
+from roost.kube.client import PODS, VMS, Kube
 from roost.kube.names import (
     APP,
     APP_LABEL,
@@ -39,6 +39,7 @@ from roost.kube.names import (
     POD_PREFIX,
     ZONE_LABEL,
 )
+from roost.kube.objects import Object
 from roost.kube.vms.spec import CPU_ALLOCATION_RATIO, VM, Group, number_text
 
 #: As labels are asked for: all launcher pods.

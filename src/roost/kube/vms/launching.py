@@ -20,10 +20,11 @@ from msgspec import Struct, field
 
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import Conflict, InvalidRequest, NotFound
-from roost.kube.client import NODES, PODS, VMS, Kube, Object
-from roost.kube.mirror import Key, Mirror, key_of
+from roost.kube.client import NODES, PODS, VMS, Kube
+from roost.kube.mirror import Mirror
 from roost.kube.moments import moment_ms, moment_text
 from roost.kube.names import VM_FINALIZER
+from roost.kube.objects import Key, Object, key_of, version_of
 from roost.kube.vms.launchers import (
     LauncherSettings,
     free_pod,
@@ -112,7 +113,7 @@ class Launching:
     def _heard_vm(self, before: Object | None, after: Object | None) -> None:
         key = key_of(after or before or {})
         written = self._written.get(key)
-        if written is not None and (after is None or _version(after) >= _version(written)):
+        if written is not None and (after is None or version_of(after) >= version_of(written)):
             del self._written[key]
         if after is None:
             self._waited.forget(key)
@@ -367,7 +368,7 @@ class Launching:
     def _remember(self, item: Object) -> None:
         key = key_of(item)
         known = self._vms.objects.get(key)
-        if known is not None and _version(known) < _version(item):
+        if known is not None and version_of(known) < version_of(item):
             self._written[key] = item
 
     async def _exists(self, name: str, namespace: str) -> Object | None:
@@ -387,7 +388,3 @@ def _named(item: Object) -> tuple[str, str | None]:
 def _owner_uid(pod: Object) -> str:
     owner = owner_of(pod)
     return owner[1] if owner else ""
-
-
-def _version(item: Object) -> int:
-    return int(item["metadata"]["resourceVersion"])

@@ -1,11 +1,12 @@
 """Label selectors over pods, in one written form, so that equal rules are recognised as equal."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from roost.kube.translate.objects import Object
+from roost.kube.objects import Object
 
-_IN, _NOT_IN, _EXISTS, _ABSENT = "In", "NotIn", "Exists", "DoesNotExist"
+_IN, _NOT_IN = "In", "NotIn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,17 +15,11 @@ class PodSelector:
 
     requirements: tuple[tuple[str, str, tuple[str, ...]], ...] = ()  # key, operator, values
 
-    def matches(self, labels: dict[str, str]) -> bool:
+    def matches(self, labels: Mapping[str, str]) -> bool:
         """Say whether a pod with these labels is selected."""
         for key, operator, values in self.requirements:
             value = labels.get(key)
-            if operator == _IN:
-                holds = value in values
-            elif operator == _NOT_IN:
-                holds = value not in values
-            else:
-                holds = (value is not None) == (operator == _EXISTS)
-            if not holds:
+            if not _holds(operator, value, values):
                 return False
         return True
 
@@ -63,6 +58,19 @@ def own_selector(rule: Object, labels: dict[str, str]) -> PodSelector | None:
     for field, operator in (("matchLabelKeys", _IN), ("mismatchLabelKeys", _NOT_IN)):
         more += [(key, operator, (labels[key],)) for key in rule.get(field) or () if key in labels]
     return selector & PodSelector(tuple(more))
+
+
+def _holds(operator: str, value: str | None, values: tuple[str, ...]) -> bool:
+    match operator:
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values  # also what lacks the label
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+    return False  # an operator of the future: the API server has checked what it knows
 
 
 def _canonical(found: list[Any]) -> PodSelector:
