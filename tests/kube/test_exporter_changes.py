@@ -30,6 +30,22 @@ async def controlled(kube: Kube, space: str) -> AsyncIterator[None]:
         await controller.stop()
 
 
+@asynccontextmanager
+async def exported(
+    cluster: LocalCluster, name: str
+) -> AsyncIterator[tuple[Kube, str, list[str], httpx.AsyncClient]]:
+    """Yield a session, a namespace whose VMs are kept, three nodes, and an exporter's client."""
+    async with (
+        await cluster.connect() as kube,
+        namespace(kube, name) as space,
+        nodes(kube, pool(name, 3)) as there,
+        controlled(kube, space),
+        serving(Exporter(kube, space)) as running,
+        httpx.AsyncClient(base_url=running.url, timeout=LIMIT_S) as client,
+    ):
+        yield kube, space, there, client
+
+
 def scenario(marked: str, **vms: dict[str, Any]) -> dict[str, Any]:
     """Return a scenario for the nodes of one test."""
     usual = {"cpu": 4, "memory": "8GiB", "node_labels": {"test": marked}}
@@ -40,14 +56,7 @@ def test_a_scenario_is_loaded_and_told_with_where_each_vm_went(
     cluster: LocalCluster, name: str
 ) -> None:
     async def body() -> None:
-        async with (
-            await cluster.connect() as kube,
-            namespace(kube, name) as space,
-            nodes(kube, pool(name, 3)) as there,
-            controlled(kube, space),
-            serving(Exporter(kube, space)) as running,
-            httpx.AsyncClient(base_url=running.url, timeout=LIMIT_S) as client,
-        ):
+        async with exported(cluster, name) as (kube, space, there, client):
             document = scenario(name, web={"count": 3}, big={"memory": "900GiB"})
             answer = await client.post(f"/scenario?wait_s={LIMIT_S}", json=document)
             assert answer.status_code == 200, answer.text
@@ -76,14 +85,7 @@ def test_feedback_tells_what_was_wanted_and_what_the_scheduler_chose(
     cluster: LocalCluster, name: str
 ) -> None:
     async def body() -> None:
-        async with (
-            await cluster.connect() as kube,
-            namespace(kube, name) as space,
-            nodes(kube, pool(name, 3)) as there,
-            controlled(kube, space),
-            serving(Exporter(kube, space)) as running,
-            httpx.AsyncClient(base_url=running.url, timeout=LIMIT_S) as client,
-        ):
+        async with exported(cluster, name) as (_, _, there, client):
             wait = f"wait_s={LIMIT_S}"
             document = scenario(name, web={})
             answer = await client.post(f"/scenario?{wait}", json=document)

@@ -1,6 +1,8 @@
 """A mirror is what the cluster holds, whatever happens to the line between."""
 
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from roost.kube.failures import Gone
 from roost.kube.mirror import Mirror
 from roost.kube.objects import Object, key_of
 from tests.kube.clusters import LIMIT_S, cluster_in, namespace, run
-from tests.kube.line import line_to
+from tests.kube.line import Line, line_to
 
 #: Nobody changes these but the test.
 THINGS = Resource("/api/v1", "configmaps", "ConfigMap")
@@ -22,6 +24,20 @@ THINGS = Resource("/api/v1", "configmaps", "ConfigMap")
 def thing(name: str) -> Object:
     """Return an object."""
     return {"metadata": {"name": name}}
+
+
+@asynccontextmanager
+async def over_a_line(
+    cluster: LocalCluster, name: str, folder: Path
+) -> AsyncIterator[tuple[Kube, str, Line, Kube]]:
+    """Yield a session, a namespace, a line that can be cut, and a session that goes over it."""
+    async with (
+        await cluster.connect() as kube,
+        namespace(kube, name) as space,
+        line_to(cluster, folder) as (line, config),
+        await Kube.open(config, patience_s=10.0) as over,
+    ):
+        yield kube, space, line, over
 
 
 class Folded:
@@ -63,12 +79,7 @@ def test_cuts_at_any_time_lose_no_event(
 ) -> None:
     async def body() -> None:
         chance = random.Random(seed)
-        async with (
-            await cluster.connect() as kube,
-            namespace(kube, name) as space,
-            line_to(cluster, tmp_path) as (line, config),
-            await Kube.open(config) as over,
-        ):
+        async with over_a_line(cluster, name, tmp_path) as (kube, space, line, over):
             mirror = await Mirror(over, THINGS, space).start()
             folded = Folded(mirror)
             there: list[str] = []
@@ -132,12 +143,7 @@ def test_a_line_that_falls_silent_is_noticed(
     cluster: LocalCluster, name: str, tmp_path: Path
 ) -> None:
     async def body() -> None:
-        async with (
-            await cluster.connect() as kube,
-            namespace(kube, name) as space,
-            line_to(cluster, tmp_path) as (line, config),
-            await Kube.open(config) as over,
-        ):
+        async with over_a_line(cluster, name, tmp_path) as (kube, space, line, over):
             mirror = await Mirror(over, THINGS, space, watch_s=2).start()
             folded = Folded(mirror)
             line.freeze()
@@ -156,12 +162,7 @@ def test_an_answer_that_is_lost_creates_nothing_twice(
     cluster: LocalCluster, name: str, tmp_path: Path
 ) -> None:
     async def body() -> None:
-        async with (
-            await cluster.connect() as kube,
-            namespace(kube, name) as space,
-            line_to(cluster, tmp_path) as (line, config),
-            await Kube.open(config, patience_s=10.0) as over,
-        ):
+        async with over_a_line(cluster, name, tmp_path) as (kube, space, line, over):
             # The connection is there, so the next answer is that of the create.
             await over.list(THINGS, space)
             line.loses_answers = True
