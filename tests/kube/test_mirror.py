@@ -15,6 +15,7 @@ from roost.kube.failures import Gone
 from roost.kube.mirror import Mirror
 from roost.kube.objects import Object, key_of
 from tests.kube.clusters import LIMIT_S, cluster_in, namespace, run
+from tests.kube.late import tell_late
 from tests.kube.line import Line, line_to
 
 #: Nobody changes these but the test.
@@ -175,5 +176,32 @@ def test_an_answer_that_is_lost_creates_nothing_twice(
             assert again["metadata"]["uid"] == first["metadata"]["uid"]
             assert len((await kube.list(THINGS, space)).items) == 1
             await things.stop()
+
+    run(body)
+
+
+def test_who_catches_up_knows_what_was_written_before(
+    cluster: LocalCluster, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tell_late(monkeypatch, 0.5)
+
+    async def body() -> None:
+        async with await cluster.connect() as kube, namespace(kube, name) as space:
+            mirror = await Mirror(kube, THINGS, space).start()
+            try:
+                # Created, changed, deleted; and, the third time, nothing at all.
+                await kube.create(THINGS, thing("a"), space)
+                assert mirror.get("a", space) is None
+                await mirror.catch_up(LIMIT_S)
+                assert mirror.get("a", space) is not None
+                changed = await kube.patch(THINGS, "a", {"data": {"b": "c"}}, space)
+                await mirror.catch_up(LIMIT_S)
+                assert mirror.get("a", space) == changed
+                await mirror.catch_up(LIMIT_S)
+                await kube.delete(THINGS, "a", space)
+                await mirror.catch_up(LIMIT_S)
+                assert mirror.get("a", space) is None
+            finally:
+                await mirror.stop()
 
     run(body)

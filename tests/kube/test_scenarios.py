@@ -18,6 +18,7 @@ from roost.kube.scenarios.scenario import find_scenario, parse_scenario, read_sc
 from tests.kube.clusters import cluster_in, pool
 from tests.kube.clusters import nodes as made_nodes
 from tests.kube.clusters import run as bounded
+from tests.kube.late import tell_late
 
 
 def ran(cluster: LocalCluster, text: str, name: str, said: list[str] | None = None) -> Report:
@@ -46,6 +47,20 @@ async def nothing_left(kube: Kube, namespace: str, names: list[str]) -> None:
     assert all(space["metadata"].get("deletionTimestamp") for space in kept)
 
 
+LAST_STEP = """
+about: The run is over with the wish to move.
+nodes: [{count: 2, cpu: 8, memory: 32GiB, name: last-node}]
+vms:
+  - {name: a, cpu: 2, memory: 1GiB, node: last-node-1}
+  - {name: b, cpu: 2, memory: 1GiB, node: last-node-2}
+steps:
+  - {at: 0s, do: migrate, on: a}
+  - {at: 0s, do: evict, on: b}
+migration: {speed: 20}
+expect: {moves_at_least: 2}
+"""
+
+
 def test_the_scheduler_places_every_vm(cluster: LocalCluster, name: str) -> None:
     report = ran(cluster, "initial-placement", name)
     assert report.met, report.judgements
@@ -67,6 +82,16 @@ def test_a_vm_goes_elsewhere_when_the_wanted_node_is_full(cluster: LocalCluster,
     assert move.rounds >= 1
     assert move.copied_bytes > 10 * 2**30
     assert 0 < move.downtime_ms <= 300
+
+
+def test_a_migration_that_is_the_last_step_is_waited_for(
+    cluster: LocalCluster, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nobody has heard of the mark yet when the last step is done.
+    tell_late(monkeypatch, 0.5)
+    report = ran(cluster, LAST_STEP, name)
+    assert report.met, report.judgements
+    assert [(move.vm, move.cause) for move in report.moves] == [("a", "request"), ("b", "eviction")]
 
 
 def test_what_finds_no_room_waits_with_the_reason(cluster: LocalCluster, name: str) -> None:
@@ -105,12 +130,12 @@ vms:
   - {name: b, memory: 8GiB, node: step-node-2}
 steps:
   - {at: 0s, do: cordon, node: step-node-3}
-  - {at: 0s, do: load, on: a, to: {cpu: 1}, for: 0.8s}
+  - {at: 0s, do: load, on: a, to: {cpu: 1}, for: 3s}
   - {at: 0.1s, do: evict, on: b}
   - {at: 0.5s, do: kill, node: step-node-3}
   - {at: 0.6s, do: cordon, node: step-node-3}
   - {at: 1s, do: create, vms: [{name: c, node: step-node-2}]}
-duration: 1.5s
+duration: 6s
 migration: {speed: 50}
 expect: {pending: 1, moves_at_least: 2}
 """

@@ -96,6 +96,24 @@ class Mirror:
                     f"{what or self.resource.kind} did not come within {limit_s:g} s"
                 ) from self.trouble
 
+    async def catch_up(self, limit_s: float) -> None:
+        """Return when everything that was written before this call has been heard of.
+
+        A watch tells of a write some time after its writer has its answer: who has written, or has
+        had something written, and then asks the mirror whether all is done, asks too early.
+        """
+        listed = await self._kube.list(self.resource, self._namespace, labels=self._labels)
+        there = {key_of(item): version_of(item) for item in listed.items}
+
+        def heard() -> bool:
+            if self._version and int(self._version) >= int(listed.version):
+                return True
+            # Of a quiet resource no later version is told: its objects have to do.
+            mine = {key: version_of(item) for key, item in self.objects.items()}
+            return mine.keys() == there.keys() and all(mine[key] >= there[key] for key in there)
+
+        await self.until(heard, limit_s, f"the news of {self.resource.plural}")
+
     # Keeping it
 
     async def start(self) -> "Mirror":

@@ -343,7 +343,7 @@ class Migrations:
     async def _schedule(self, key: Key, vm: Object) -> float | None:
         """See to it that there is a target, and that it runs."""
         migration = migration_of(vm)
-        source = self._pods.get(migration["sourcePod"], key[0])
+        source = await self._pod(migration["sourcePod"], key[0])
         if why := await self._lost_source(vm, source):
             return await self._fail(key, vm, why)
         assert source is not None
@@ -386,6 +386,14 @@ class Migrations:
         pod["metadata"]["annotations"][MEMORY_UTILIZATION_ANNOTATION] = "0"
         return await self._kube.ensure(PODS, pod, key[0])
 
+    async def _pod(self, name: str, namespace: str) -> Object | None:
+        """Return a pod; only the API server says that there is none, the mirror may be behind."""
+        if (heard := self._pods.get(name, namespace)) is not None:
+            return heard
+        with contextlib.suppress(NotFound):
+            return await self._kube.get(PODS, name, namespace)
+        return None
+
     async def _lost(self, pod: Object | None, what: str) -> str:
         name = (pod or {}).get("spec", {}).get("nodeName")
         node = self._nodes.get(name) if name else None
@@ -406,8 +414,8 @@ class Migrations:
     async def _copy(self, key: Key, vm: Object) -> float | None:
         """Let the copy go on, and tell from time to time how far it is."""
         migration = migration_of(vm)
-        source = self._pods.get(migration["sourcePod"], key[0])
-        target = self._pods.get(migration["targetPod"], key[0])
+        source = await self._pod(migration["sourcePod"], key[0])
+        target = await self._pod(migration["targetPod"], key[0])
         if why := await self._lost_source(vm, source) or await self._lost(target, "target"):
             return await self._fail(key, vm, why)
         assert target is not None
@@ -473,7 +481,7 @@ class Migrations:
     async def _hand_over(self, key: Key, vm: Object) -> float | None:
         """Let the source go; with it gone the migration is done."""
         migration = migration_of(vm)
-        source = self._pods.get(migration["sourcePod"], key[0])
+        source = await self._pod(migration["sourcePod"], key[0])
         if source is None or (is_going(source) and not is_protected(source)):
             # Whoever else may hold it back: it is nothing to the VM.
             return await self._finish(key, vm, "Succeeded", "")

@@ -51,7 +51,8 @@ class Watching:
         self.moves: dict[tuple[str, int], Move] = {}
         self.samples: list[Sample] = []
         self.first: dict[str, str] = {}  # VM to the node it was put on first
-        self._vms, self._nodes, self._clock, self._say = vms, nodes, clock, say
+        self._vms, self._pods, self._nodes = vms, pods, nodes
+        self._clock, self._say = clock, say
         self.begin()
         nodes.listen(self.usage.heard_node)
         pods.listen(self.usage.heard_pod)
@@ -103,9 +104,12 @@ class Watching:
         Returns what is wrong when that does not come to pass.
         """
         try:
+            # A migration that was asked for a moment ago may not be in the mirror yet.
+            await self._vms.catch_up(limit_s)
             await self._vms.until(
                 lambda: not self._unsettled() or None, limit_s, "an answer for every VM"
             )
+            await self._pods.catch_up(limit_s)
         except Unavailable:
             left = self._unsettled()
             return f"{len(left)} VMs had no end after {limit_s:g} s: {', '.join(left[:5])}"
@@ -132,6 +136,7 @@ class Watching:
 
     async def moved(self, name: str, limit_s: float = SETTLED_S) -> Move:
         """Wait until the VM's migration has ended, one that is asked for by now."""
+        await self._vms.catch_up(limit_s)
 
         def ended() -> Move | None:
             if self.status(name).get("evacuationNodeName"):
