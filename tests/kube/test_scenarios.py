@@ -135,7 +135,7 @@ steps:
   - {at: 0.5s, do: kill, node: step-node-3}
   - {at: 0.6s, do: cordon, node: step-node-3}
   - {at: 1s, do: create, vms: [{name: c, node: step-node-2}]}
-duration: 6s
+duration: 4s
 migration: {speed: 50}
 expect: {pending: 1, moves_at_least: 2}
 """

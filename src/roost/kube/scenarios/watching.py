@@ -23,7 +23,8 @@ from roost.kube.scenarios.reports import (
     sample_of,
 )
 from roost.kube.scenarios.scenario import COLDEST, HOTTEST
-from roost.kube.vms.spec import CPU_ALLOCATION_RATIO
+from roost.kube.vms.launchers import is_going, used_annotations
+from roost.kube.vms.spec import CPU_ALLOCATION_RATIO, from_object
 from roost.kube.vms.status import UNDER_WAY, status_of
 
 #: Until every VM has an answer, and every migration an end.
@@ -110,8 +111,9 @@ class Watching:
                 lambda: not self._unsettled() or None, limit_s, "an answer for every VM"
             )
             await self._pods.catch_up(limit_s)
+            await self._pods.until(lambda: not self._unshown() or None, limit_s, "loads on pods")
         except Unavailable:
-            left = self._unsettled()
+            left = self._unsettled() or self._unshown()
             return f"{len(left)} VMs had no end after {limit_s:g} s: {', '.join(left[:5])}"
         return ""
 
@@ -125,6 +127,19 @@ class Watching:
             runs = status.get("phase") == "Running" and status.get("nodeName") in self.nodes
             if moves or not (runs or self._waits(name, status)):
                 found.append(name)
+        return found
+
+    def _unshown(self) -> list[str]:
+        """Return the VMs whose pods do not show yet what they use by now."""
+        found = []
+        for item in self.vms():
+            pod = self._pods.get(status_of(item).get("podName") or "", self.namespace)
+            if pod is None or is_going(pod):
+                continue
+            shown = pod["metadata"].get("annotations") or {}
+            used = used_annotations(from_object(item))
+            if any(shown.get(key) != value for key, value in used.items()):
+                found.append(item["metadata"]["name"])
         return found
 
     def _waits(self, name: str, status: Object) -> bool:
