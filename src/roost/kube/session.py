@@ -4,12 +4,16 @@ The session of kubernetes_asyncio looks for proxies and passwords in the environ
 request, in a thread: three times the CPU of the request itself. Ours looks once.
 """
 
+import asyncio
 import ssl
 import urllib.request
 from typing import Any
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.tracing import Trace
 from kubernetes_asyncio.client import Configuration
 
 from roost.kube.names import MANAGER
@@ -29,7 +33,7 @@ class Session:
             self._always["proxy"] = proxy
         if configuration.tls_server_name:
             self._always["server_hostname"] = configuration.tls_server_name
-        connector = aiohttp.TCPConnector(limit=connections, ssl=_trust(configuration))
+        connector = _Connector(limit=connections, ssl=_trust(configuration))
         self._http = aiohttp.ClientSession(connector=connector, read_bufsize=_READ_AHEAD)
 
     async def close(self) -> None:
@@ -47,6 +51,32 @@ class Session:
         return await self._http.request(
             method, f"{self.server}{path}", headers=headers, **self._always, **more
         )
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Ends every connection that it has opened, also those that are being closed in peace.
+
+    A request that is given up half way has its TLS connection closed with a farewell, for whose
+    answer nobody waits: a command would end before it comes, with the connection open.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._opened: WeakSet[asyncio.Transport] = WeakSet()
+
+    async def _create_connection(
+        self, req: aiohttp.ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout
+    ) -> ResponseHandler:
+        made = await super()._create_connection(req, traces, timeout)
+        if isinstance(made.transport, asyncio.Transport):
+            self._opened.add(made.transport)
+        return made
+
+    async def close(self, *, abort_ssl: bool = False) -> None:
+        await super().close(abort_ssl=abort_ssl)
+        for transport in self._opened:
+            transport.abort()
+        await asyncio.sleep(0)  # sockets are closed in the next round of the loop
 
 
 def _trust(configuration: Configuration) -> ssl.SSLContext:
