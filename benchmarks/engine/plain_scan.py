@@ -20,6 +20,7 @@ from roost.fleet.fleet import Fleet
 from roost.fleet.layout import BoolArray, Int32Array, Int64Array
 from roost.placement.batching import RequestColumns
 from roost.placement.kernels.decide import Batch, Scratch
+from roost.placement.kernels.fit import A_COUNTS
 from roost.placement.kernels.search import NOWHERE
 from roost.placement.mix import NO_MIX, Mix
 from roost.placement.rankings import Rankings
@@ -114,7 +115,7 @@ class PlainScan:
         return Scratch(
             columns=np.zeros(width, np.int64),
             least=np.zeros(width, np.int64),
-            counts=np.zeros(4, np.int64),
+            counts=np.zeros(A_COUNTS, np.int64),
             fewest=np.zeros(self._terms.most_groups, np.int64),
             skip=np.zeros(0, np.int64),
         )

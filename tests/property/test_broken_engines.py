@@ -30,6 +30,7 @@ from roost.placement.filtering import Filter
 from roost.placement.filters import spread
 from roost.placement.kernels.keys import KEY_FREE
 from roost.placement.kernels.ranking import P_KEY, Ranking, file_in_order, write_keys
+from roost.placement.kernels.whereabouts import WHERE
 from roost.placement.rankings import Rankings
 from roost.placement.registry import FILTERS
 from roost.placement.selectors import Selectors
@@ -256,6 +257,18 @@ def _(patch: Patch) -> None:
     patch.setattr(Selectors, "_update", nothing)
 
 
+@broken(partial(changes, focus="groups"))
+def _(patch: Patch) -> None:
+    """where hosts are is looked at once and never again"""
+    real = Selectors._locate
+
+    def locate(self, rows):
+        if not self.marks[:, WHERE].any():
+            real(self, rows)
+
+    patch.setattr(Selectors, "_locate", locate)
+
+
 @broken(changes)
 def _(patch: Patch) -> None:
     """terms are compiled once and never again"""
@@ -346,18 +359,25 @@ def _(patch: Patch) -> None:
     patch.setattr(TermsTables, "ready_all", ready_all)
 
 
-# The books
+# The books: as the fleet keeps them itself, for what an engine lends it is compiled
+
+
+def plainly(patch: Patch) -> None:
+    """Let no engine lend the fleet its compiled charge."""
+    patch.setattr(engine_module, "Charger", lambda fleet: None)
 
 
 @broken(changes)
 def _(patch: Patch) -> None:
     """groups do not count their members"""
+    plainly(patch)
     patch.setattr(Fleet, "count_groups", nothing)
 
 
 @broken(changes)
 def _(patch: Patch) -> None:
     """groups count their members in the wrong kind of domain"""
+    plainly(patch)
     real = Groups.add
     patch.setattr(
         Groups, "add", lambda self, group, domains, by: real(self, group, domains[::-1], by)
@@ -367,6 +387,7 @@ def _(patch: Patch) -> None:
 @broken(changes)
 def _(patch: Patch) -> None:
     """a VM is not charged to its devices"""
+    plainly(patch)
     real = fleet_module.charge
     patch.setattr(
         fleet_module,
@@ -380,6 +401,7 @@ def _(patch: Patch) -> None:
 @broken(changes)
 def _(patch: Patch) -> None:
     """a VM is not charged to its NUMA cells"""
+    plainly(patch)
     real = fleet_module.charge
     patch.setattr(
         fleet_module,
@@ -403,6 +425,7 @@ def _(patch: Patch) -> None:
 @broken(changes)
 def _(patch: Patch) -> None:
     """a charge leaves the ratio columns as they were"""
+    plainly(patch)
     patch.setattr(fleet_module, "refresh_ratio_columns", nothing)
 
 

@@ -35,6 +35,7 @@ from roost.control.proposing import counters_of, selected_line
 from roost.control.roster import HostEntry, Roster, labels_text
 from roost.control.telemetry import Telemetry
 from roost.control.views import placement_body, placement_text, vm_body
+from roost.fleet.assign import mask_of
 from roost.ledger.claims import KEPT, Outcome, Proposal, Verdict
 from roost.ledger.rows import ClaimRow, VMRow
 from roost.ledger.store import Store
@@ -394,8 +395,8 @@ class Admit:
             fleet.vector(request.demand),
             0 if request.terms is NO_TERMS else fleet.terms.number(request.terms),
             fleet.groups.set_number(request.groups) if request.groups else 0,
-            sum(1 << position for position in placement.devices),
-            sum(1 << position for position in placement.cells),
+            mask_of(placement.devices),
+            mask_of(placement.cells),
         )
         if strategy_named(placement.strategy).turns:
             roster.engine.cursor = placement.cursor
@@ -483,8 +484,8 @@ class Admit:
             memory_bytes=demand.memory_bytes,
             disk_bytes=demand.disk_bytes,
             counters=row_json(dict(counters)) if counters else "",
-            devices=sum(1 << position for position in ask.placement.devices),
-            cells=sum(1 << position for position in ask.placement.cells),
+            devices=mask_of(ask.placement.devices),
+            cells=mask_of(ask.placement.cells),
         )
         return Proposal(
             ask.row,

@@ -16,6 +16,7 @@ from roost.control.lineage import member_is_doubted
 from roost.control.proposing import counters_of
 from roost.control.roster import Roster, asked_of
 from roost.control.views import placement_text
+from roost.fleet.assign import mask_of
 from roost.ledger.rows import Changes, ClaimRow, VMRow
 from roost.ledger.store import Store
 from roost.ledger.tables import decisions, tombstones
@@ -112,8 +113,8 @@ def claim_row(vm: VMRow, roster: Roster, placement: Placement, kind: str) -> Cla
         memory_bytes=vm.memory_bytes,
         disk_bytes=vm.disk_bytes,
         counters=row_json(dict(counters)) if counters else "",
-        devices=sum(1 << position for position in placement.devices),
-        cells=sum(1 << position for position in placement.cells),
+        devices=mask_of(placement.devices),
+        cells=mask_of(placement.cells),
     )
 
 

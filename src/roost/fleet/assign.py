@@ -101,3 +101,8 @@ def pick_cells(hosts: HostArrays, row: int, cpu: int, memory: int, mode: int, ru
 def positions(mask: int) -> tuple[int, ...]:
     """Return the positions in a bit mask."""
     return tuple(position for position in range(mask.bit_length()) if mask >> position & 1)
+
+
+def mask_of(places: tuple[int, ...]) -> int:
+    """Return the bit mask of positions."""
+    return sum(1 << place for place in places) if places else 0

@@ -34,6 +34,7 @@ class GroupArrays(NamedTuple):
     | info | int64 [groups, 5] | rule, scope, hard, max_skew, weight |
     | members | int64 [groups] | members in all |
     | used | int64 [1] | entries in the table |
+    | set_start, set_groups | int64 [sets + 1], int64 [n] | the groups of each set |
     """
 
     keys: Int64Array
@@ -43,6 +44,8 @@ class GroupArrays(NamedTuple):
     info: Int64Array
     members: Int64Array
     used: Int64Array
+    set_start: Int64Array
+    set_groups: Int64Array
 
 
 def find_entry(keys: Int64Array, key: int) -> int:
@@ -62,13 +65,17 @@ def find_entry(keys: Int64Array, key: int) -> int:
 class Groups:
     """The group registry and its member counts."""
 
-    __slots__ = ("_by_name", "_sets", "arrays", "specs")
+    __slots__ = ("_by_name", "_last", "_last_number", "_sets", "arrays", "most_in_set", "specs")
 
     def __init__(self) -> None:
         self.specs: Interned[GroupSpec] = Interned()
         self._by_name: dict[str, int] = {}
         self._sets: Interned[tuple[int, ...]] = Interned()
         self._sets.number(())
+        self.most_in_set = 1  # groups in the largest set, or 1
+        # The set that was asked for last: what is placed is then charged.
+        self._last: tuple[GroupSpec | str, ...] = ()
+        self._last_number = 0
         self.arrays = GroupArrays(
             keys=np.full(64, EMPTY, np.int64),
             counts=np.zeros(64, np.int64),
@@ -77,6 +84,8 @@ class Groups:
             info=np.zeros((8, 5), np.int64),
             members=np.zeros(8, np.int64),
             used=np.zeros(1, np.int64),
+            set_start=np.zeros(16, np.int64),
+            set_groups=np.zeros(16, np.int64),
         )
 
     def __len__(self) -> int:
@@ -88,11 +97,10 @@ class Groups:
 
     def register(self, spec: GroupSpec) -> int:
         """Return the group's number; a known name must bring the same rule."""
-        number = self.specs.find(spec)
-        if number >= 0:
-            return number
-        known = self._by_name.get(spec.name)
+        known = self._by_name.get(spec.name)  # comparing is much quicker than hashing a rule
         if known is not None:
+            if self.specs[known] == spec:
+                return known
             raise Conflict(
                 f"group {spec.name!r} is {self.specs[known]}, not {spec}", group=spec.name
             )
@@ -110,6 +118,8 @@ class Groups:
 
     def set_number(self, groups: tuple[GroupSpec | str, ...]) -> int:
         """Return the number of this set of groups, registering groups that bring their rule."""
+        if groups is self._last:
+            return self._last_number
         if not groups:
             return 0
         numbers = []
@@ -121,7 +131,9 @@ class Groups:
             if number < 0:
                 raise InvalidRequest(f"unknown group {group!r}", group=group)
             numbers.append(number)
-        return self._sets.number(tuple(sorted(set(numbers))))
+        self._last_number = self.set_of_numbers(tuple(numbers))
+        self._last = groups
+        return self._last_number
 
     def set_members(self, set_number: int) -> tuple[int, ...]:
         """Return the groups in a set."""
@@ -133,7 +145,25 @@ class Groups:
 
     def set_of_numbers(self, numbers: tuple[int, ...]) -> int:
         """Return the number of the set of these group numbers."""
-        return self._sets.number(tuple(sorted(set(numbers))))
+        members = numbers if len(numbers) == 1 else tuple(sorted(set(numbers)))
+        number = self._sets.find(members)
+        return number if number >= 0 else self._add_set(members)
+
+    def _add_set(self, members: tuple[int, ...]) -> int:
+        number = self._sets.number(members)
+        start, pool = self.arrays.set_start, self.arrays.set_groups
+        first = int(start[number])
+        end = first + len(members)
+        if number + 1 >= len(start):
+            start = _longer(start, 2 * len(start))
+        if end > len(pool):
+            pool = _longer(pool, 2 * end)
+        start[number + 1] = end
+        pool[first:end] = members
+        if start is not self.arrays.set_start or pool is not self.arrays.set_groups:
+            self.arrays = self.arrays._replace(set_start=start, set_groups=pool)
+        self.most_in_set = max(self.most_in_set, len(members))
+        return number
 
     def count(self, group: int, scope: int, domain: int) -> int:
         """Return the group's members in one fault domain."""
@@ -202,5 +232,12 @@ class Groups:
         other.specs = self.specs.copy()
         other._by_name = dict(self._by_name)
         other._sets = self._sets.copy()
+        other.most_in_set = self.most_in_set
         other.arrays = GroupArrays(*(array.copy() for array in self.arrays))
         return other
+
+
+def _longer(array: Int64Array, length: int) -> Int64Array:
+    longer = np.zeros(length, np.int64)
+    longer[: len(array)] = array
+    return longer

@@ -5,22 +5,31 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T", bound=Hashable)
 
+_NOTHING = object()
+
 
 class Interned(Generic[T]):
     """Values numbered in the order they were first seen."""
 
-    __slots__ = ("_numbers", "values")
+    __slots__ = ("_last", "_last_number", "_numbers", "values")
 
     def __init__(self) -> None:
         self.values: list[T] = []
         self._numbers: dict[T, int] = {}
+        # What is placed is then charged: the same object is asked for twice in a row, and to hash
+        # one that is made of many costs more than the rest of either.
+        self._last: object = _NOTHING
+        self._last_number = -1
 
     def number(self, value: T) -> int:
         """Return the value's number, giving it one if it is new."""
+        if value is self._last:
+            return self._last_number
         found = self._numbers.get(value)
         if found is None:
             found = self._numbers[value] = len(self.values)
             self.values.append(value)
+        self._last, self._last_number = value, found
         return found
 
     def find(self, value: T) -> int:

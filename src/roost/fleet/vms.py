@@ -65,7 +65,8 @@ class VMTable:
             number = self._free.popitem()[0]
         else:
             number = self.count
-            self.ensure(number + 1, self.demand.shape[1])
+            if number == len(self.host):
+                self.ensure(number + 1, self.demand.shape[1])
             self.count += 1
         self.host[number] = host
         self.demand[number] = demand

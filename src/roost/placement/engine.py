@@ -19,12 +19,13 @@ from itertools import groupby
 import numpy as np
 
 from roost.base.errors import Conflict, FleetUnavailable, InvalidRequest
-from roost.fleet.assign import positions
+from roost.fleet.assign import mask_of, positions
 from roost.fleet.fleet import Fleet
-from roost.fleet.layout import Int32Array, Int64Array
+from roost.fleet.layout import BASE, CPU, DISK, MEMORY, Int32Array, Int64Array
 from roost.model.constraints import NO_TERMS
 from roost.model.flow import Answer, Placement, PlaceRequest, Rejection, RunnerUp, ScoreTerm
 from roost.placement.batching import DecisionColumns, RequestColumns, columns_of
+from roost.placement.kernels.charging import Charger
 from roost.placement.kernels.decide import (
     COMMIT,
     DRY,
@@ -43,11 +44,12 @@ from roost.placement.kernels.decide import (
     judge,
 )
 from roost.placement.kernels.directory import Bundles, Directory
+from roost.placement.kernels.fit import A_COUNTS
 from roost.placement.kernels.fragments import MixArrays
 from roost.placement.kernels.keys import SCORE_ONE
-from roost.placement.kernels.ranking import M_FREE_BLOCKS, rebuild
+from roost.placement.kernels.ranking import M_FREE_BLOCKS, Ranking, rebuild
 from roost.placement.kernels.scan import PART_PENALTY, PARTS
-from roost.placement.kernels.search import MOST
+from roost.placement.kernels.search import MOST, NOWHERE
 from roost.placement.mix import NO_MIX, Mix, mix_of
 from roost.placement.rankings import Rankings
 from roost.placement.rejecting import reject
@@ -81,6 +83,7 @@ class Engine:
         if fleet is None:
             raise FleetUnavailable("the fleet is not loaded")
         self.fleet = fleet
+        fleet.charger = Charger(fleet)
         self.default_strategy = strategy_named(default_strategy).name
         self.cursor = -1  # where round_robin goes on when no cursor is passed in
         self.mix = mix
@@ -89,7 +92,6 @@ class Engine:
         self._selectors = Selectors(fleet, self._rankings)
         self._terms = TermsTables(fleet, self._selectors)
         # One decision reuses these, because allocating them anew would cost more than deciding.
-        self._options = np.zeros(OPTIONS, np.int64)
         self._out = new_answers(1)
         self._scratch: dict[int, Scratch] = {}
         self._terms_number = np.zeros(1, np.int32)
@@ -97,7 +99,7 @@ class Engine:
         self._seed = np.zeros(1, np.int64)
         self._demand = np.zeros((1, len(fleet.hosts.resources)), np.int64)
         self._changed = np.zeros(64, np.int64)
-        self._directories: dict[tuple[int, int, bool], Directory] = {}
+        self._directories: dict[tuple[str, int], Directory] = {}
 
     def strategy_of(self, request: PlaceRequest) -> Strategy:
         """Return the strategy a request asks for, or the default."""
@@ -130,7 +132,7 @@ class Engine:
         if row < 0:
             return None
         out = self._out
-        score, devices, cells = int(out.score[0]), int(out.devices[0]), int(out.cells[0])
+        score, devices, cells = out.score.item(0), out.devices.item(0), out.cells.item(0)
         names = self.fleet.hosts.names
         runners: tuple[RunnerUp, ...] = ()
         if runners_up:
@@ -163,11 +165,14 @@ class Engine:
                 self._demand = np.zeros((1, len(vector)), np.int64)
             self._demand[0] = vector
         else:
-            if self._demand.shape[1] != len(fleet.hosts.resources):
-                self._demand = np.zeros((1, len(fleet.hosts.resources)), np.int64)
-            row = self._demand[0]
-            row[3:] = 0
-            row[0], row[1], row[2] = demand.cpu_milli, demand.memory_bytes, demand.disk_bytes
+            width = len(fleet.hosts.resources)
+            if self._demand.shape[1] != width:
+                self._demand = np.zeros((1, width), np.int64)
+            vector = self._demand
+            vector[0, CPU], vector[0, MEMORY] = demand.cpu_milli, demand.memory_bytes
+            vector[0, DISK] = demand.disk_bytes
+            if width > BASE:
+                vector[0, BASE:] = 0
         terms = fleet.terms.number(request.terms) if request.terms is not NO_TERMS else 0
         group_set = fleet.groups.set_number(request.groups) if request.groups else 0
         self._terms.ready(terms, group_set)
@@ -184,34 +189,39 @@ class Engine:
         if len(changed) > len(self._changed):
             self._changed = np.zeros(2 * len(changed), np.int64)
         self._changed[: len(changed)] = changed
-        options = self._options_for(strategy, cursor, runners_up, DRY)
-        key = (strategy.key, runners_up, strategy.needs_mix)
-        tables, groups = self._terms.tables, self.fleet.groups.arrays
-        scratch, mix = self._scratch_for(runners_up), self._mix_for(strategy)
-        directory = self._directories.get(key)
-        if directory is None or not (
-            (at := directory.bundles).hosts is hosts
+        directory = self._directory_for(strategy, runners_up, ranking)
+        directory.bundles.options[O_CURSOR] = cursor
+        if directory.decide(len(changed)) == 0:  # the ranking ran out of blocks
+            rebuild(ranking, hosts, marks)
+            directory.decide(0)
+        return self._out.row.item(0)
+
+    def _directory_for(self, strategy: Strategy, runners_up: int, ranking: Ranking) -> Directory:
+        """Return where the arrays of one decision are; they are the same from call to call."""
+        hosts, groups = self.fleet.hosts.arrays, self.fleet.groups.arrays
+        marks, tables, mix = self._selectors.marks, self._terms.tables, self._mix_for(strategy)
+        key = (strategy.name, runners_up)
+        known = self._directories.get(key)
+        if (
+            known is not None
+            and (at := known.bundles).hosts is hosts
             and at.marks is marks
             and at.groups is groups
             and at.ranking is ranking
             and at.tables is tables
             and at.mix is mix
-            and at.scratch is scratch
+            and len(at.scratch.fewest) == self.fleet.groups.most_in_set
             and at.batch.demand is self._demand
             and at.batch.changed is self._changed
         ):
-            batch = Batch(
-                self._demand, self._terms_number, self._set_number, self._seed, self._changed
-            )
-            directory = self._directories[key] = Directory(
-                Bundles(
-                    hosts, marks, groups, ranking, tables, batch, self._out, options, mix, scratch
-                )
-            )
-        if directory.decide(len(changed)) == 0:  # the ranking ran out of blocks
-            rebuild(ranking, hosts, marks)
-            directory.decide(0)
-        return int(self._out.row[0])
+            return known
+        batch = Batch(self._demand, self._terms_number, self._set_number, self._seed, self._changed)
+        options = self._options_for(strategy, NOWHERE, runners_up, DRY)
+        scratch = self._scratch_for(runners_up)
+        directory = self._directories[key] = Directory(
+            Bundles(hosts, marks, groups, ranking, tables, batch, self._out, options, mix, scratch)
+        )
+        return directory
 
     def commit(self, request: PlaceRequest, placement: Placement) -> int:
         """Make a placement real and return the VM's number."""
@@ -222,8 +232,8 @@ class Engine:
             fleet.vector(request.demand),
             fleet.terms.number(request.terms),
             fleet.groups.set_number(request.groups),
-            sum(1 << position for position in placement.devices),
-            sum(1 << position for position in placement.cells),
+            mask_of(placement.devices),
+            mask_of(placement.cells),
         )
         if strategy_named(placement.strategy).turns:
             self.cursor = placement.cursor
@@ -439,14 +449,13 @@ class Engine:
     def _options_for(
         self, strategy: Strategy, cursor: int, runners_up: int, commit: int
     ) -> Int64Array:
-        options = self._options
+        options = np.zeros(OPTIONS, np.int64)
         options[O_SEARCH] = strategy.search
         options[O_SCORE] = strategy.score
         options[O_CELL_RULE] = strategy.cell_rule
         options[O_COMMIT] = commit
         options[O_CURSOR] = cursor
         options[O_RUNNERS] = runners_up
-        options[O_NEXT] = 0
         return options
 
     def _scratch_for(self, runners_up: int) -> Scratch:
@@ -456,7 +465,7 @@ class Engine:
             scratch = self._scratch[runners_up] = Scratch(
                 columns=np.zeros(columns, np.int64),
                 least=np.zeros(columns, np.int64),
-                counts=np.zeros(4, np.int64),
+                counts=np.zeros(A_COUNTS, np.int64),
                 fewest=np.zeros(groups, np.int64),
                 skip=np.zeros(runners_up, np.int64),
             )

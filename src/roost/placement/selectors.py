@@ -4,6 +4,8 @@ Every distinct conjunction of attribute rules that requests use is a selector. O
 satisfy owns a bit in the `marks` of every host, so a search can skip blocks without it; one that
 few hosts satisfy is kept as a list of those hosts, and the search asks only them. How many
 different pools of hosts there are does not matter: only how many different rules are asked.
+
+The first word of the marks belongs to no selector: it says in which rack and zone a host is.
 """
 
 from collections.abc import Callable, Hashable
@@ -13,6 +15,7 @@ import numpy as np
 
 from roost.fleet.fleet import Fleet
 from roost.fleet.layout import BoolArray, Int64Array
+from roost.placement.kernels.whereabouts import WHERE, whereabouts
 from roost.placement.rankings import Rankings
 
 NO_BIT = -1
@@ -21,6 +24,7 @@ NO_BIT = -1
 Column = Callable[[Int64Array], BoolArray]
 _WORD_BITS = 63  # the sign bit stays clear
 _MOST_WORDS = 64
+_FIRST_WORD = WHERE + 1
 
 
 @dataclass(slots=True)
@@ -35,7 +39,7 @@ class Selector:
     @property
     def word(self) -> int:
         """Return the word of its bit, -1 if it has none."""
-        return self.bit // _WORD_BITS if self.bit >= 0 else -1
+        return _FIRST_WORD + self.bit // _WORD_BITS if self.bit >= 0 else -1
 
     @property
     def shift(self) -> int:
@@ -46,23 +50,36 @@ class Selector:
 class Selectors:
     """All selectors of one fleet, and the marks of its hosts."""
 
-    __slots__ = ("_bits", "_fleet", "_kept", "_rankings", "generation", "marks")
+    __slots__ = ("_bits", "_fleet", "_kept", "_located", "_rankings", "generation", "marks")
 
     def __init__(self, fleet: Fleet, rankings: Rankings) -> None:
         self._fleet = fleet
         self._rankings = rankings
         self._kept: dict[Hashable, Selector] = {}
-        self._bits = 0
         self.generation = 0  # grows when every selector was dropped
-        self.marks = np.zeros((fleet.hosts.row_capacity, 1), np.int64)
+        self._start()
+
+    def _start(self) -> None:
+        self._bits = 0
+        self._located = 0  # head of the attribute log at the last look where hosts are
+        self.marks = np.zeros((self._fleet.hosts.row_capacity, _FIRST_WORD + 1), np.int64)
+        self._locate(np.arange(self._fleet.hosts.count))
 
     def ensure_rows(self) -> None:
-        """Make the marks as long as the host columns."""
+        """Make the marks as long as the host columns, and right about where hosts are."""
         capacity = self._fleet.hosts.row_capacity
         if len(self.marks) < capacity:
             grown = np.zeros((capacity, self.marks.shape[1]), np.int64)
             grown[: len(self.marks)] = self.marks
             self.marks = grown
+        if self._located != self._fleet.attribute_changes.head:
+            rows = self._fleet.attribute_changes.since(self._located)
+            self._locate(np.arange(self._fleet.hosts.count) if rows is None else rows)
+
+    def _locate(self, rows: Int64Array) -> None:
+        # The rankings learn of it by the fleet's change log, which has these rows too.
+        self.marks[rows, WHERE] = whereabouts(self._fleet.hosts.arrays.domain[rows])
+        self._located = self._fleet.attribute_changes.head
 
     def get(self, key: Hashable, column: Column, *, listed: bool) -> Selector:
         """Return the selector under this key, brought up to date.
@@ -138,6 +155,5 @@ class Selectors:
     def clear(self) -> None:
         """Forget every selector; those still in use come back when they are asked for."""
         self._kept.clear()
-        self._bits = 0
-        self.marks = np.zeros((self._fleet.hosts.row_capacity, 1), np.int64)
+        self._start()
         self.generation += 1

@@ -53,34 +53,32 @@ class TermsTables:
         self._selectors = selectors
         self._compiled_at: list[int] = []  # head of the attribute log, by terms number
         self._spread_at: list[int] = []
-        self._sets = 0
+        self._spreading: dict[int, bool] = {}  # by number of the group set
         self._lists_used = 0
         self._eligible_used = 0
-        self.most_groups = 1
         self.tables = Tables(
             terms=np.zeros((8, T_COLUMNS), np.int64),
             lists=np.zeros(64, np.int64),
             spread=np.zeros((8, len(Scope), 3), np.int64),
             eligible=np.zeros(64, np.int64),
-            set_start=np.zeros(16, np.int64),
-            set_groups=np.zeros(16, np.int64),
         )
+
+    @property
+    def most_groups(self) -> int:
+        """Return how many groups the largest set has, at least 1."""
+        return self._fleet.groups.most_in_set
 
     def ready(self, number: int, group_set: int) -> None:
         """Make terms and a group set usable by the kernels."""
-        if group_set >= self._sets:
-            self._add_sets()
         if number >= len(self._compiled_at):
             self._grow(number + 1)
         head = self._fleet.attribute_changes.head
-        restless = self._depends_on_amounts(number)
-        if restless or self._compiled_at[number] != head:
+        if self._compiled_at[number] != head:
             self._compile(number)
-            self._compiled_at[number] = head
-        behind = restless or self._spread_at[number] != head
-        if group_set and behind and self._spreads(group_set):
+            self._compiled_at[number] = self._good_until(number, head)
+        if group_set and self._spread_at[number] != head and self._spreads(group_set):
             self._compare_domains(number)
-            self._spread_at[number] = head
+            self._spread_at[number] = self._good_until(number, head)
 
     def ready_all(self, pairs: set[tuple[int, int]]) -> None:
         """Make many pairs of terms and group set usable at the same time."""
@@ -91,6 +89,10 @@ class TermsTables:
             if generation == self._selectors.generation:
                 return
         raise InvalidRequest(f"too many different rules in one batch: {len(pairs)}")
+
+    def _good_until(self, number: int, head: int) -> int:
+        """Return the head to note for what was just compiled: none if it is to be done again."""
+        return _NEVER if self._depends_on_amounts(number) else head
 
     def _depends_on_amounts(self, number: int) -> bool:
         predicate = self._fleet.terms[number].constraints.predicate
@@ -114,25 +116,6 @@ class TermsTables:
             spread = np.zeros((capacity, len(Scope), 3), np.int64)
             spread[: len(old.spread)] = old.spread
             self.tables = old._replace(terms=terms, spread=spread)
-
-    def _add_sets(self) -> None:
-        sets = self._fleet.groups.sets()
-        start = self.tables.set_start
-        if len(sets) + 1 > len(start):
-            start = np.zeros(2 * len(sets) + 1, np.int64)
-            start[: len(self.tables.set_start)] = self.tables.set_start
-        groups = self.tables.set_groups
-        for number in range(self._sets, len(sets)):
-            end = int(start[number]) + len(sets[number])
-            if end > len(groups):
-                longer = np.zeros(2 * end, np.int64)
-                longer[: len(groups)] = groups
-                groups = longer
-            groups[start[number] : end] = sets[number]
-            start[number + 1] = end
-            self.most_groups = max(self.most_groups, len(sets[number]))
-        self._sets = len(sets)
-        self.tables = self.tables._replace(set_start=start, set_groups=groups)
 
     def _compile(self, number: int) -> None:
         if self._selectors.full() or self._lists_used > _MOST_LISTED:
@@ -237,10 +220,14 @@ class TermsTables:
         self._lists_used = end
 
     def _spreads(self, group_set: int) -> bool:
-        groups = self._fleet.groups
-        return any(
-            groups.specs[group].rule is GroupRule.SPREAD for group in groups.set_members(group_set)
-        )
+        known = self._spreading.get(group_set)
+        if known is None:
+            groups = self._fleet.groups
+            known = self._spreading[group_set] = any(
+                groups.specs[group].rule is GroupRule.SPREAD
+                for group in groups.set_members(group_set)
+            )
+        return known
 
     def _compare_domains(self, number: int) -> None:
         """Count, per fault domain, the hosts that these terms may use."""

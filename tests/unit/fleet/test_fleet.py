@@ -434,3 +434,31 @@ def test_the_check_finds_a_hold_that_was_not_added_up() -> None:
     fleet.hosts.held[0] = 0
     with pytest.raises(InvariantBroken, match="held differs"):
         check(fleet)
+
+
+# Sets of groups
+
+
+def test_the_groups_of_each_set_are_in_the_columns_too() -> None:
+    groups = fleet_of().groups
+    for number in range(50):
+        groups.register(GroupSpec(f"g{number}", GroupRule.SPREAD))
+        groups.set_number(tuple(f"g{each}" for each in range(number, -1, -7)))
+    start, pool = groups.arrays.set_start, groups.arrays.set_groups
+    kept = [tuple(pool[start[n] : start[n + 1]].tolist()) for n in range(len(groups.sets()))]
+    assert kept == groups.sets()
+    assert groups.most_in_set == 8
+    assert groups.copy().most_in_set == 8
+
+
+def test_a_set_that_is_asked_for_again_is_known_by_its_groups_not_by_who_asks() -> None:
+    groups = fleet_of().groups
+    one, other = GroupSpec("one", GroupRule.SPREAD), GroupSpec("other", GroupRule.AFFINITY)
+    both = (one, other)
+    assert [groups.set_number(asked) for asked in (both, both, (other, one), (one,), ())] == [
+        *(1, 1, 1),
+        *(2, 0),
+    ]
+    with pytest.raises(Conflict, match="group 'one' is"):
+        groups.set_number((GroupSpec("one", GroupRule.AFFINITY),))
+    assert groups.copy().set_number(both) == 1

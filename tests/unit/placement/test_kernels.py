@@ -13,14 +13,18 @@ import numpy as np
 import pytest
 from numba import njit
 
-from roost.base.units import MAX_AMOUNT
+from roost.base.units import GIB, MAX_AMOUNT
 from roost.fleet.assign import EMPTIEST, LOWEST, TIGHTEST
+from roost.fleet.check import check
 from roost.fleet.fleet import Fleet
 from roost.fleet.groups import EMPTY
 from roost.fleet.layout import charge, refresh_ratio_columns, refresh_ratios
-from roost.model.resources import NumaMode
-from roost.placement.kernels import fit, fixed_point, keys, ranking, search, tally
+from roost.model.groups import GroupRule, GroupSpec
+from roost.model.resources import Demand, NumaMode
+from roost.placement.kernels import fit, fixed_point, keys, ranking, search, tally, whereabouts
+from roost.placement.kernels.charging import Charger
 from roost.placement.kernels.ranking import allocate, rebuild
+from tests.builders import fleet_of, host
 from tests.naive import assign, numbers
 from tests.naive.engine import CELL_RULES
 from tests.naive.fleet import World
@@ -73,6 +77,11 @@ def compiled_devices(hosts, row, count, milli, memory, models):
 @njit
 def compiled_cells(hosts, row, cpu, memory, mode, rule):
     return fit.cells_for(hosts, row, cpu, memory, mode, rule)
+
+
+@njit
+def compiled_domain_bit(scope: int, domain: int) -> int:
+    return whereabouts.domain_bit(scope, domain)
 
 
 both = pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
@@ -240,6 +249,66 @@ def test_both_forms_of_the_ratio_columns_agree() -> None:
         refresh_ratios(one, row.number, width)
         refresh_ratio_columns(other[row.number], width)
         assert (one == other).all()
+
+
+def stir(fleet: Fleet, rng: Random) -> None:
+    """Take VMs off their hosts, resize them and put others beside them; undo some of it."""
+    for number in np.flatnonzero(fleet.vms.host[: fleet.vms.count] >= 0).tolist():
+        mark = fleet.mark()
+        beside = [int(c[number]) for c in (fleet.vms.host, fleet.vms.terms, fleet.vms.group_set)]
+        demand = fleet.vms.demand[number].copy()
+        fleet.apply(None, beside[0], demand, *beside[1:])
+        fleet.resize(number, demand * rng.randint(0, 3))
+        if rng.random() < 0.5:
+            fleet.remove(number)
+        if rng.random() < 0.3:
+            fleet.undo(mark)
+        else:
+            fleet.keep(mark)
+
+
+@pytest.mark.parametrize("focus", ["any", "groups", "devices", "cells"])
+def test_a_lent_charge_does_what_the_fleet_does_by_itself(focus: str) -> None:
+    for seed in range(4):
+        fleet = grown(seed, 15, 40, focus).fleet
+        plain_one, lent = fleet.snapshot(), fleet.snapshot()
+        lent.charger = Charger(lent)
+        assert plain_one.charger is None
+        for each in (plain_one, lent):
+            stir(each, Random(seed))
+        assert plain_one.version == lent.version > fleet.version
+        for name in ("hosts", "groups"):
+            one, other = getattr(plain_one, name).arrays, getattr(lent, name).arrays
+            for field, mine, yours in zip(one._fields, one, other, strict=True):
+                assert np.array_equal(mine, yours), field
+
+
+def test_a_lent_charge_follows_columns_that_were_replaced_by_longer_ones() -> None:
+    fleet = fleet_of(host("a"))
+    fleet.charger = Charger(fleet)
+    before = (fleet.hosts.arrays, fleet.groups.arrays, fleet.vms.host)
+    for number in range(40):
+        fleet.register(host(f"h{number}"))
+        groups = fleet.groups.set_number((GroupSpec(f"g{number}", GroupRule.SPREAD),))
+        fleet.apply(f"vm{number}", number, fleet.vector(Demand(1000, GIB)), 0, groups)
+    after = (fleet.hosts.arrays, fleet.groups.arrays, fleet.vms.host)
+    assert not any(old is new for old, new in zip(before, after, strict=True))
+    assert fleet.hosts.arrays.vm_count[:41].tolist() == [1] * 40 + [0]
+    assert fleet.groups.arrays.members[:40].tolist() == [1] * 40
+    check(fleet)
+
+
+@both
+def test_a_host_has_the_bits_of_its_own_rack_and_zone(compiled: bool) -> None:
+    bit = compiled_domain_bit if compiled else plain(whereabouts.domain_bit)
+    domain = np.array([[row, row % 50 - 1, row % 30 - 1] for row in range(200)])
+    for (_, rack, zone), word in zip(
+        domain.tolist(), whereabouts.whereabouts(domain).tolist(), strict=True
+    ):
+        bits = {bit(whereabouts.RACK_SCOPE, rack)} if rack >= 0 else set()
+        bits |= {bit(whereabouts.ZONE_SCOPE, zone)} if zone >= 0 else set()
+        assert word == whereabouts.SOMEWHERE + sum(bits), (rack, zone)
+        assert 0 < word < 2**63
 
 
 # Rankings

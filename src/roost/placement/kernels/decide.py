@@ -24,16 +24,21 @@ from roost.fleet.layout import (
     HostArrays,
     Int32Array,
     Int64Array,
-    charge,
-    refresh_extras,
-    refresh_ratios,
+)
+from roost.placement.kernels.charging import (
+    charge_host,
+    charge_vm,
+    refresh_host_extras,
+    refresh_host_ratios,
 )
 from roost.placement.kernels.compiling import entry_point, inlined, int64, kernel, spliced
 from roost.placement.kernels.fit import (
     A_ALL,
     A_CHARGED,
     A_EXACT,
+    A_RACKS,
     A_RULES,
+    A_ZONES,
     T_CANDIDATE_COUNT,
     T_CANDIDATES,
     T_DEVICES,
@@ -66,7 +71,8 @@ from roost.placement.kernels.search import (
     search_chain,
     search_listed,
 )
-from roost.placement.kernels.tally import AFFINITY, HOST_SCOPE, SPREAD, add_member, fewest_members
+from roost.placement.kernels.tally import AFFINITY, HOST_SCOPE, SPREAD, fewest_members
+from roost.placement.kernels.whereabouts import ANYWHERE, RACK_SCOPE, ZONE_SCOPE, company
 
 #: How a strategy looks for its host.
 BY_KEY, BY_NUMBER, BY_TURN, BY_DRAW, BY_SCAN = range(5)
@@ -78,10 +84,6 @@ OPTIONS = 7
 #: Values of O_COMMIT.
 DRY, COMMIT, UNTIL_REFUSAL = range(3)
 
-charge_host = kernel(charge)
-refresh_host_extras = kernel(refresh_extras)
-refresh_host_ratios = inlined(refresh_ratios)
-
 
 class Tables(NamedTuple):
     """What requests point into.
@@ -92,15 +94,12 @@ class Tables(NamedTuple):
     | lists | int64 [n] | pool of candidates, exclusions and preferences |
     | spread | int64 [terms, 3, 3] | per scope: start, length, number of eligible domains |
     | eligible | int64 [n] | pool of eligible-host counts per domain |
-    | set_start, set_groups | int64 [sets + 1], int64 [n] | the groups of each set |
     """
 
     terms: Int64Array
     lists: Int64Array
     spread: Int64Array
     eligible: Int64Array
-    set_start: Int64Array
-    set_groups: Int64Array
 
 
 class Batch(NamedTuple):
@@ -195,10 +194,14 @@ def ready_ask(
     terms = tables.terms[number]
     demand = batch.demand[index]
     group_set = batch.group_set[index]
-    chosen = tables.set_groups[tables.set_start[group_set] : tables.set_start[group_set + 1]]
+    chosen = groups.set_groups[groups.set_start[group_set] : groups.set_start[group_set + 1]]
     ask_for_room(scratch, demand, terms)
     charged = terms[T_WISH_COUNT] > 0
+    scratch.counts[A_RACKS] = ANYWHERE
+    scratch.counts[A_ZONES] = ANYWHERE
     if len(chosen) > 0:
+        scratch.counts[A_RACKS] = company(groups, chosen, int64(RACK_SCOPE))
+        scratch.counts[A_ZONES] = company(groups, chosen, int64(ZONE_SCOPE))
         fill_fewest(scratch.fewest, groups, chosen, tables, number)
         for position in range(len(chosen)):
             charged |= groups.info[chosen[position], HARD] == 0
@@ -299,7 +302,6 @@ def decide(
     That one was refused (UNTIL_REFUSAL), or the ranking ran out of blocks before it: the caller
     rebuilds the ranking and calls again.
     """
-    resources = batch.demand.shape[1]
     skip = scratch.skip
     kind = ranking.meta[M_KIND]
     for position in range(len(batch.changed)):
@@ -310,7 +312,6 @@ def decide(
             return index
         ask = ready_ask(groups, tables, batch, index, scratch)
         demand = ask.demand
-        chosen = ask.groups
         seed = batch.seed[index] if len(batch.seed) > 0 else 0
         row = int64(NOWHERE)
         own = request_key(kind, ask.demand[CPU], ask.demand[MEMORY], ask.demand[DISK])
@@ -344,12 +345,8 @@ def decide(
         if options[O_SEARCH] == BY_TURN:
             options[O_CURSOR] = row
         if options[O_COMMIT]:
-            charge_host(hosts, row, demand, ask.terms[T_MILLI], devices, cells, int64(1))
-            refresh_host_ratios(hosts.headroom, row, resources)
-            if devices or cells:
-                refresh_host_extras(hosts, row, resources)
-            for position in range(len(chosen)):
-                add_member(groups, chosen[position], hosts.domain[row], int64(1))
+            milli, group_set = ask.terms[T_MILLI], batch.group_set[index]
+            charge_vm(hosts, groups, row, demand, milli, devices, cells, group_set, int64(1))
             refile(ranking, hosts, marks, row)
     return len(batch.terms)
 
@@ -393,20 +390,14 @@ def take_back(
 ) -> bool:
     """Undo the commits from `start` on, the last first; False asks the caller to rebuild."""
     filed = True
-    resources = batch.demand.shape[1]
     for index in range(len(batch.terms) - 1, start - 1, -1):
         row = int64(out.row[index])
         if row == NOWHERE:
             continue
         devices, cells = out.devices[index], out.cells[index]
         milli = tables.terms[batch.terms[index], T_MILLI]
-        charge_host(hosts, row, batch.demand[index], milli, devices, cells, int64(-1))
-        refresh_host_ratios(hosts.headroom, row, resources)
-        if devices or cells:
-            refresh_host_extras(hosts, row, resources)
-        group_set = batch.group_set[index]
-        for at in range(tables.set_start[group_set], tables.set_start[group_set + 1]):
-            add_member(groups, tables.set_groups[at], hosts.domain[row], int64(-1))
+        demand, group_set = batch.demand[index], batch.group_set[index]
+        charge_vm(hosts, groups, row, demand, milli, devices, cells, group_set, int64(-1))
         if not refile(ranking, hosts, marks, row):
             filed = False
     return filed

@@ -11,6 +11,7 @@ from roost.fleet.groups import GroupArrays
 from roost.fleet.layout import CPU, MEMORY, HostArrays, Int64Array
 from roost.placement.kernels.compiling import inlined, int64, kernel
 from roost.placement.kernels.tally import WEIGHT_ONE, groups_allow, groups_penalty
+from roost.placement.kernels.whereabouts import WHERE
 
 #: Columns of a compiled terms row.
 (
@@ -31,7 +32,8 @@ from roost.placement.kernels.tally import WEIGHT_ONE, groups_allow, groups_penal
 ) = range(14)
 
 #: Entries of `Ask.counts`.
-A_EXACT, A_ALL, A_RULES, A_CHARGED = range(4)
+A_EXACT, A_ALL, A_RULES, A_CHARGED, A_RACKS, A_ZONES = range(6)
+A_COUNTS = 6
 
 devices_for = kernel(pick_devices)
 cells_for = kernel(pick_cells)
@@ -46,7 +48,9 @@ class Ask(NamedTuple):
 
     columns: Int64Array
     least: Int64Array
-    counts: Int64Array  # exact columns, all columns, has rules beside room and mark, has penalties
+    # exact columns, all columns, has rules beside room and mark, has penalties, and the racks and
+    # zones that affinity leaves as bits of `whereabouts`
+    counts: Int64Array
     demand: Int64Array  # amounts, by resource
     terms: Int64Array  # compiled terms row
     lists: Int64Array  # pool that the terms point into
@@ -59,6 +63,12 @@ class Ask(NamedTuple):
 def marked(marks: Int64Array, row: int, word: int, bit: int) -> bool:
     """Say whether a host has a selector's mark."""
     return (marks[row, word] >> bit) & 1 == 1
+
+
+@inlined
+def in_company(where: int, ask: Ask) -> bool:
+    """Say whether a host, or one of several, may be where affinity leaves room."""
+    return where & ask.counts[A_RACKS] != 0 and where & ask.counts[A_ZONES] != 0
 
 
 @inlined
@@ -78,7 +88,9 @@ def row_fits(hosts: HostArrays, marks: Int64Array, groups: GroupArrays, ask: Ask
     word = ask.terms[T_WORD]
     if word >= 0 and not marked(marks, row, word, ask.terms[T_BIT]):
         return False
-    return ask.counts[A_RULES] == 0 or rules_allow(hosts, groups, ask, row)
+    if ask.counts[A_RULES] == 0:
+        return True
+    return in_company(marks[row, WHERE], ask) and rules_allow(hosts, groups, ask, row)
 
 
 @kernel

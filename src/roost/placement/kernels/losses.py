@@ -50,7 +50,6 @@ class Losses(NamedTuple):
 def count_members(
     hosts: HostArrays,
     groups: GroupArrays,
-    tables: Tables,
     losses: Losses,
     start: int,
     end: int,
@@ -59,8 +58,8 @@ def count_members(
     """Take the VMs of a loss out of their groups, or put them back."""
     for vm in range(start, end):
         group_set = losses.group_set[vm]
-        for at in range(tables.set_start[group_set], tables.set_start[group_set + 1]):
-            add_member(groups, tables.set_groups[at], hosts.domain[losses.vm_host[vm]], amount)
+        for at in range(groups.set_start[group_set], groups.set_start[group_set + 1]):
+            add_member(groups, groups.set_groups[at], hosts.domain[losses.vm_host[vm]], amount)
 
 
 @entry_point
@@ -90,7 +89,7 @@ def first_not_survived(
             out.runner_row[at] = hosts.takes[row]  # to be put back below
             hosts.takes[row] = False
             filed &= refile(ranking, hosts, marks, row)
-        count_members(hosts, groups, tables, losses, start, end, int64(-1))
+        count_members(hosts, groups, losses, start, end, int64(-1))
         options[O_NEXT] = 0
         options[O_CURSOR] = cursor
         batch = Batch(
@@ -115,7 +114,7 @@ def first_not_survived(
         )
         crowded = answered < end - start and ranking.meta[M_FREE_BLOCKS] <= 1
         filed &= take_back(hosts, marks, groups, ranking, tables, batch, answers, int64(0))
-        count_members(hosts, groups, tables, losses, start, end, int64(1))
+        count_members(hosts, groups, losses, start, end, int64(1))
         for at in range(losses.host_start[loss], losses.host_start[loss + 1]):
             hosts.takes[losses.hosts[at]] = out.runner_row[at] != 0
             filed &= refile(ranking, hosts, marks, losses.hosts[at])

@@ -18,6 +18,7 @@ from roost.placement.kernels.fit import (
     T_WISHES,
     T_WORD,
     Ask,
+    in_company,
     row_fits,
     row_penalty,
 )
@@ -42,6 +43,7 @@ from roost.placement.kernels.ranking import (
     tighten_top,
 )
 from roost.placement.kernels.tally import WEIGHT_ONE
+from roost.placement.kernels.whereabouts import WHERE
 
 NOWHERE = -1
 MOST = 2**62
@@ -53,6 +55,8 @@ def run_covers(ranking: Ranking, which: int, run: int, ask: Ask, marks_at: int) 
     for position in range(ask.counts[A_ALL] - 1, -1, -1):
         if ranking.runs[which, run, ask.columns[position]] < ask.least[position]:
             return False
+    if not in_company(ranking.runs[which, run, marks_at + WHERE], ask):
+        return False
     word = ask.terms[T_WORD]
     return word < 0 or (ranking.runs[which, run, marks_at + word] >> ask.terms[T_BIT]) & 1 == 1
 
@@ -63,6 +67,8 @@ def block_covers(ranking: Ranking, block: int, ask: Ask, marks_at: int) -> bool:
     for position in range(ask.counts[A_ALL] - 1, -1, -1):
         if ranking.bounds[block, B_BOUNDS + ask.columns[position]] < ask.least[position]:
             return False
+    if not in_company(ranking.bounds[block, B_BOUNDS + marks_at + WHERE], ask):
+        return False
     word = ask.terms[T_WORD]
     return (
         word < 0 or (ranking.bounds[block, B_BOUNDS + marks_at + word] >> ask.terms[T_BIT]) & 1 == 1
