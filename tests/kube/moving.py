@@ -7,13 +7,14 @@ from typing import Any
 
 from roost.kube.client import PODS, VMS, Kube
 from roost.kube.cluster.local import LocalCluster
-from roost.kube.control import Controller, ControllerSettings, mark_namespace
+from roost.kube.control import Controller, ControllerSettings
 from roost.kube.mirror import Mirror
 from roost.kube.moving.cooldown import CoolDown
-from roost.kube.moving.migrating import MigrationSettings
+from roost.kube.moving.migrating import Migrations, MigrationSettings
 from roost.kube.moving.webhook import Webhook
 from roost.kube.names import NAME_LABEL
 from roost.kube.objects import Object
+from roost.kube.vms.crd import install_crd
 from roost.kube.vms.launching import LaunchSettings
 from roost.kube.vms.spec import VM, to_object
 from tests.kube.clusters import LIMIT_S, namespace, nodes, pool
@@ -143,6 +144,19 @@ async def controller(
         await made.stop()
 
 
+async def migrations(
+    kube: Kube, made: Rig, there: Mirror, settings: MigrationSettings = QUICK
+) -> tuple[Migrations, list[Mirror]]:
+    """Start what moves VMs, with mirrors of its own as after a restart."""
+    vms, pods = Mirror(kube, VMS, made.space), Mirror(kube, PODS, made.space)
+    for mirror in (vms, pods):
+        await mirror.start()
+    budgets = Mirror(kube, VMS, made.space)  # there are none
+    moving = Migrations(kube, vms, pods, there, budgets, settings)
+    await moving.start()
+    return moving, [vms, pods]
+
+
 @asynccontextmanager
 async def rig(
     cluster: LocalCluster,
@@ -157,9 +171,9 @@ async def rig(
     """Make nodes and a namespace for one test; without settings there is no controller."""
     async with AsyncExitStack() as stack:
         kube = await stack.enter_async_context(await cluster.connect())
+        await install_crd(kube)
         space = await stack.enter_async_context(namespace(kube, name))
         at = await stack.enter_async_context(nodes(kube, pool(name, count, **node)))
-        await mark_namespace(kube, space)
         if settings is not None:
             await stack.enter_async_context(controller(kube, space, settings, migrate=migrate))
         made = Rig(kube, space, name, at)

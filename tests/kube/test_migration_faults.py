@@ -13,11 +13,10 @@ from roost.kube.cluster.parts import API, ETCD, KWOK, SCHEDULER, Setup
 from roost.kube.control import Controller, ControllerSettings
 from roost.kube.many import each_of
 from roost.kube.mirror import Mirror
-from roost.kube.moving.migrating import Migrations, MigrationSettings
 from roost.kube.objects import Object
 from roost.kube.vms.launchers import free_pod, pod_name
 from tests.kube.clusters import LIMIT_S, cluster_in, namespace, nodes, pool, run
-from tests.kube.moving import QUICK, Rig, rig
+from tests.kube.moving import QUICK, Rig, migrations, rig
 
 #: Slow enough to do something while a copy is under way.
 SLOW = msgspec.structs.replace(QUICK, speed=0.5)
@@ -48,19 +47,6 @@ class Dying(Kube):
         """Return what tells that it has died."""
         event: asyncio.Event = self.__dict__.setdefault("_died", asyncio.Event())
         return event
-
-
-async def migrations(
-    kube: Kube, made: Rig, there: Mirror, settings: MigrationSettings = QUICK
-) -> tuple[Migrations, list[Mirror]]:
-    """Start what moves VMs, with mirrors of its own as after a restart."""
-    vms, pods = Mirror(kube, VMS, made.space), Mirror(kube, PODS, made.space)
-    for mirror in (vms, pods):
-        await mirror.start()
-    budgets = Mirror(kube, VMS, made.space)  # there are none
-    moving = Migrations(kube, vms, pods, there, budgets, settings)
-    await moving.start()
-    return moving, [vms, pods]
 
 
 @pytest.mark.parametrize(
@@ -264,7 +250,7 @@ def test_a_marked_vm_waits_for_its_node_and_says_so(cluster: LocalCluster, name:
             assert said == f"node {source} of the source is not ready"
             assert moves.under_way == []
             there.objects["", source] = ready
-            moves._node_heard(ready | lost, ready)
+            there._tell(ready | lost, ready)
             told = await made.moved("db")
             assert (told["phase"], told["number"]) == ("Succeeded", 1)
             await moves.stop()

@@ -6,7 +6,7 @@ They are computed anew whenever a copy begins or ends. Pure: time is an argument
 """
 
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 from roost.kube.moving.precopy import Copy
@@ -55,6 +55,9 @@ class Copying(Generic[K]):
 
     def __contains__(self, key: K) -> bool:
         return key in self._flows
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(list(self._flows))
 
     def __len__(self) -> int:
         return len(self._flows)
