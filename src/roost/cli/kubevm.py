@@ -1,5 +1,6 @@
 """`roost kube vm`: VMs that are pods, asked for and seen through the cluster's own API."""
 
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -11,7 +12,7 @@ from roost.cli import kubecluster
 from roost.cli.kubecluster import ContextOption, KubeconfigOption, NamespaceOption
 from roost.cli.loading import Entry, lazy_group, new_app, show_help_when_bare, stand_in
 from roost.cli.options import OutputOption, reports_errors
-from roost.cli.screen import show, show_document, show_text
+from roost.cli.screen import note, show, show_document, show_text
 
 if TYPE_CHECKING:
     from roost.kube.client import Kube
@@ -154,6 +155,9 @@ def delete(
     every: Annotated[
         bool, typer.Option("--all", help="Every VM of the namespace, and pods left behind.")
     ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask whether --all is meant.")
+    ] = False,
     namespace: NamespaceOption = "default",
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = None,
@@ -162,6 +166,8 @@ def delete(
     """Delete VMs with their pods, and return when they are gone; no controller is needed."""
     if bool(names) == every:
         raise InvalidRequest("name the VMs to delete, or --all", hint="Maybe one of the two.")
+    if every and not yes:
+        _make_sure(kubeconfig, context, namespace)
 
     async def work(kube: "Kube") -> list[str]:
         from roost.kube.many import each_of
@@ -284,6 +290,31 @@ def stats(
     show(*kubetables.statistics(found))
 
 
+def _has_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
+def _make_sure(kubeconfig: Path | None, context: str | None, namespace: str) -> None:
+    """Ask whether all VMs of a namespace are to go; without a terminal there is nobody to ask."""
+    from roost.kube.client import VMS
+
+    if not _has_terminal():
+        raise InvalidRequest(
+            f"--all deletes every VM of namespace {namespace}, and there is no terminal to ask",
+            hint="Maybe --yes, if that is meant.",
+        )
+
+    async def work(kube: "Kube") -> tuple[str, int]:
+        return kube.server, len(await _items(kube, VMS, namespace))
+
+    server, count = ask_cluster(kubeconfig, context, work)
+    question = f"Delete every VM of namespace {namespace} on {server} ({count} now)?"
+    # Not on standard output, which is for the answer.
+    if not typer.confirm(question, err=True):
+        note("nothing is deleted")
+        raise typer.Exit(1)
+
+
 def ask_cluster(
     kubeconfig: Path | None, context: str | None, work: "Callable[[Kube], Awaitable[T]]"
 ) -> T:
@@ -335,7 +366,12 @@ async def _decided(kube: "Kube", name: str, namespace: str) -> "Object":
 def _document(item: "Object") -> "Object":
     metadata = item["metadata"]
     kept = {key: metadata[key] for key in ("name", "namespace", "uid", "creationTimestamp")}
-    return {"metadata": kept, "spec": item["spec"], "status": item.get("status") or {}}
+    # How many it is, is for disruption budgets; it says nothing about a VM.
+    spec, status = (
+        {key: value for key, value in (item.get(part) or {}).items() if key != "replicas"}
+        for part in ("spec", "status")
+    )
+    return {"metadata": kept, "spec": spec, "status": status}
 
 
 def _show_one(item: "Object", output: Any) -> None:

@@ -4,7 +4,7 @@ These are what a command or a scenario asks for; the controller does the rest. D
 without a controller, too: it lets the VM's pods go itself.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -56,17 +56,18 @@ async def delete_vm(
     kube: Kube, name: str, namespace: str, *, wait_s: float = GONE_S, clock: Clock | None = None
 ) -> bool:
     """Delete a VM and its pods and wait until none is left; say whether there was anything."""
-    return bool(await _delete(kube, [name], namespace, wait_s, clock or RealClock()))
+    return bool(await _delete(kube, {name: ""}, namespace, wait_s, clock or RealClock()))
 
 
 async def cleanup_all(
     kube: Kube, namespace: str, *, wait_s: float = GONE_S, clock: Clock | None = None
 ) -> list[str]:
     """Delete every VM of a namespace, and every launcher pod whose VM is no more."""
-    names = {item["metadata"]["name"] for item in (await kube.list(VMS, namespace)).items}
+    uids = _uids((await kube.list(VMS, namespace)).items)
     pods = (await kube.list(PODS, namespace, labels=NAME_LABEL)).items
-    names |= {owner[0] for pod in pods if (owner := owner_of(pod)) is not None}
-    return await _delete(kube, sorted(names), namespace, wait_s, clock or RealClock())
+    left = {owner[0] for pod in pods if (owner := owner_of(pod)) is not None} - uids.keys()
+    asked = dict(sorted((uids | dict.fromkeys(left, "")).items()))
+    return await _delete(kube, asked, namespace, wait_s, clock or RealClock())
 
 
 async def sync(
@@ -101,7 +102,7 @@ async def sync(
             synced.created.append(vm.name)
         elif is_going(item):
             # Its name is free when its pods are gone; then it is made anew.
-            await delete_vm(kube, vm.name, namespace, clock=clock)
+            await _delete(kube, _uids([item]), namespace, GONE_S, clock or RealClock())
             await create_vm(kube, vm, labels={LIST_LABEL: LISTED})
             synced.created.append(vm.name)
         elif from_object(item) != vm:
@@ -111,8 +112,9 @@ async def sync(
             synced.unchanged += 1
 
     await each_of(wanted.values(), one)
-    extra = [name for name, item in there.items() if name not in wanted and _is_listed(item)]
-    synced.deleted = await _delete(kube, sorted(extra), namespace, GONE_S, clock or RealClock())
+    extra = [item for name, item in there.items() if name not in wanted and _is_listed(item)]
+    asked = dict(sorted(_uids(extra).items()))
+    synced.deleted = await _delete(kube, asked, namespace, GONE_S, clock or RealClock())
     synced.created.sort()
     synced.updated.sort()
     return synced
@@ -134,6 +136,10 @@ def _is_new(item: Object) -> bool:
     return not item.get("status") and not item["metadata"].get("deletionTimestamp")
 
 
+def _uids(items: Iterable[Object]) -> dict[str, str]:
+    return {item["metadata"]["name"]: item["metadata"]["uid"] for item in items}
+
+
 def _is_listed(item: Object) -> bool:
     return bool((item["metadata"].get("labels") or {}).get(LIST_LABEL) == LISTED)
 
@@ -149,48 +155,69 @@ async def _update(kube: Kube, vm: VM) -> None:
 
 
 async def _delete(
-    kube: Kube, names: Sequence[str], namespace: str, wait_s: float, clock: Clock
+    kube: Kube, names: Mapping[str, str], namespace: str, wait_s: float, clock: Clock
 ) -> list[str]:
-    """Delete VMs with their pods; return the names of those of which there was anything."""
-    if not names:
-        return []
-    found = await each_of(names, lambda name: _let_go(kube, name, namespace))
-    there = [name for name, was_there in zip(names, found, strict=True) if was_there]
-    if there and wait_s > 0:
-        await _until_gone(kube, set(there), namespace, wait_s, clock)
-    return there
+    """Delete VMs with their pods; return the names of those of which there was anything.
+
+    Each by its uid, or the one that has the name now when that is "".
+    """
+    found = await each_of(names.items(), lambda asked: _let_go(kube, *asked, namespace))
+    if (gone := set[str]().union(*found)) and wait_s > 0:
+        await _until_gone(kube, gone, namespace, wait_s, clock)
+    return [name for name, uids in zip(names, found, strict=True) if uids]
 
 
-async def _let_go(kube: Kube, name: str, namespace: str) -> bool:
-    """Delete one VM, free its pods, and then let the VM itself go."""
-    there, uid = False, ""
+async def _let_go(kube: Kube, name: str, uid: str, namespace: str) -> set[str]:
+    """Delete one VM, free its pods, and then let the VM itself go.
+
+    Return the uids of what goes: the VM, and VMs of its name that were, whose pods had stayed.
+    """
+    going = {uid} if uid else set[str]()
     for _ in range(_TRIES):
-        try:
-            item: Object | None = await kube.get(VMS, name, namespace)
-        except NotFound:
-            item = None
+        item = await _present(kube, name, namespace)
         if item is not None:
             uid = uid or item["metadata"]["uid"]
             if item["metadata"]["uid"] != uid:
-                return True  # it is gone; somebody has made another of its name, which stays
-            there = True
+                # It is gone; somebody has made another of its name, which stays.
+                return going | await _free_pods(kube, name, uid, namespace)
+            going.add(uid)
             # First of all: from now on nobody makes new pods for it.
             await kube.delete(VMS, name, namespace, uid=uid)
-        pods = (await kube.list(PODS, namespace, labels=f"{NAME_LABEL}={name}")).items
-        ours = [pod for pod in pods if owner_of(pod) is not None]
-        for pod in ours:
-            there = True
-            await free_pod(kube, pod)
+        going |= await _free_pods(kube, name, uid, namespace)
         if item is None:
-            return there
+            return going
         try:
             await _drop_finalizer(kube, name, namespace, uid)
         except NotFound:
-            return True
+            return going
         except Conflict:
             continue
-        return True
+        return going
     raise Unavailable(f"VM {namespace}/{name} changes too fast to be deleted")
+
+
+async def _free_pods(kube: Kube, name: str, uid: str, namespace: str) -> set[str]:
+    """Let all pods go that a VM's name is on, but for those of another VM that has it by now.
+
+    Return the uids of the VMs whose pods they are.
+    """
+    pods = (await kube.list(PODS, namespace, labels=f"{NAME_LABEL}={name}")).items
+    ours = [(owner[1], pod) for pod in pods if (owner := owner_of(pod)) is not None]
+    if any(owner != uid for owner, _ in ours):
+        # Asked only now: whatever VM of that name has a pod on the list is there by now.
+        now = await _present(kube, name, namespace)
+        spared = now["metadata"]["uid"] if now is not None else uid
+        ours = [(owner, pod) for owner, pod in ours if owner == uid or owner != spared]
+    for _, pod in ours:
+        await free_pod(kube, pod)
+    return {owner for owner, _ in ours}
+
+
+async def _present(kube: Kube, name: str, namespace: str) -> Object | None:
+    try:
+        return await kube.get(VMS, name, namespace)
+    except NotFound:
+        return None
 
 
 async def _drop_finalizer(kube: Kube, name: str, namespace: str, uid: str) -> None:
@@ -208,16 +235,17 @@ async def _drop_finalizer(kube: Kube, name: str, namespace: str, uid: str) -> No
 
 
 async def _until_gone(
-    kube: Kube, names: set[str], namespace: str, wait_s: float, clock: Clock
+    kube: Kube, uids: set[str], namespace: str, wait_s: float, clock: Clock
 ) -> None:
+    """Wait for the end of these VMs and of their pods, whatever else has their names by now."""
     vms = Mirror(kube, VMS, namespace, clock=clock)
     pods = Mirror(kube, PODS, namespace, labels=NAME_LABEL, clock=clock)
 
-    def no_vms() -> bool | None:
-        return not any(vms.get(name, namespace) for name in names) or None
+    def no_vms() -> bool:
+        return not any(item["metadata"]["uid"] in uids for item in vms)
 
-    def no_pods() -> bool | None:
-        return not any(pod["metadata"]["labels"][NAME_LABEL] in names for pod in pods) or None
+    def no_pods() -> bool:
+        return not any((owner := owner_of(pod)) and owner[1] in uids for pod in pods)
 
     try:
         await vms.start()
