@@ -1,13 +1,14 @@
 """VMs as pods on a real control plane: they run where the scheduler says, and leave no trace."""
 
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 import pytest
 
 from roost.base.errors import Conflict, InvalidRequest
-from roost.kube.client import NAMESPACES, NODES, PODS, VMS, Kube, Resource
+from roost.kube.client import NODES, PODS, VMS, Kube, Resource
 from roost.kube.cluster.local import LocalCluster
 from roost.kube.cluster.nodes import NodePool
 from roost.kube.failures import AlreadyExists
@@ -15,7 +16,6 @@ from roost.kube.names import (
     CPU_UTILIZATION_ANNOTATION,
     FINALIZER,
     NAME_LABEL,
-    VMS_NAMESPACE_LABEL,
     ZONE_LABEL,
 )
 from roost.kube.objects import Object
@@ -43,8 +43,6 @@ def test_a_vm_runs_and_its_status_tells_where(cluster: LocalCluster, name: str) 
             assert status["podName"] == pod["metadata"]["name"]
             assert (status["allocatedCpu"], status["allocatedMemory"]) == ("2500m", "1Gi")
             assert await node_of(there.kube, "web", name) == status["nodeName"]
-            marked = await there.kube.get(NAMESPACES, name)
-            assert marked["metadata"]["labels"][VMS_NAMESPACE_LABEL] == "true"
             # What it uses is seen on its pod, and the pod stays.
             used = {"spec": {"utilization": {"cpu": "0.9"}}}
             await there.kube.patch(VMS, "web", used, name)
@@ -107,10 +105,58 @@ def test_a_vm_made_anew_while_the_last_one_is_deleted_stays(
         ):
             await there.create("web")
             first = await there.kube.get(VMS, "web", name)
-            assert await delete_vm(racing, "web", name, wait_s=0)
+            # That another has its name by now does not keep it waiting.
+            assert await delete_vm(racing, "web", name, wait_s=LIMIT_S / 4)
             second = await there.kube.get(VMS, "web", name)
             assert second["metadata"]["uid"] != first["metadata"]["uid"]
             assert "deletionTimestamp" not in second["metadata"]
+
+    run(body)
+
+
+class Hurried(Kube):
+    """A session in whose way another makes a VM anew, and it runs, before its pods are listed."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.hurry: Callable[[], Awaitable[None]] | None = None
+
+    async def delete(self, resource: Resource, name: str, *more: Any, **named: Any) -> None:
+        """Delete something; the first time, another goes on at once."""
+        await super().delete(resource, name, *more, **named)
+        if resource is VMS and (hurry := self.hurry) is not None:
+            self.hurry = None
+            await hurry()
+
+
+def test_the_end_of_a_vm_is_waited_for_and_not_that_of_the_next(
+    cluster: LocalCluster, name: str
+) -> None:
+    async def body() -> None:
+        async with space(cluster, name) as there, await Hurried.open(cluster.kubeconfig) as kube:
+            await there.create("web")
+            first = await there.until("web", lambda status: status.get("phase") == "Running")
+
+            async def again() -> None:
+                gone = first["metadata"]["uid"]
+                await there.vms.until(lambda: uid_of("web") != gone, LIMIT_S)
+                await there.create("web")
+                await there.vms.until(lambda: uid_of("web") not in (None, gone), LIMIT_S)
+                await there.running("web")
+
+            def uid_of(vm: str) -> str | None:
+                return ((there.vms.get(vm, name) or {}).get("metadata") or {}).get("uid")
+
+            kube.hurry = again
+            assert await delete_vm(kube, "web", name, wait_s=LIMIT_S / 4)
+            second = await there.kube.get(VMS, "web", name)
+            assert second["metadata"]["uid"] != first["metadata"]["uid"]
+            # It lost no pod by it, nor has it got another.
+            assert second["status"]["phase"] == "Running"
+            assert "restarts" not in second["status"]
+            await there.pods.catch_up(LIMIT_S)
+            assert len(there.pods_ever) == 2
+            assert [pod["metadata"]["name"] for pod in there.pods] == [second["status"]["podName"]]
 
     run(body)
 

@@ -2,7 +2,7 @@
 
     mirrors (vms, pods, nodes, budgets) --> Launching    a pod for every VM
          ^                              --> Migrations   moves instead of evictions
-         |                              --> Namespaces   marks those that hold VMs
+         |                              --> Namespaces   of all: marks those that hold VMs
          +-- the cluster, which is the only memory: whoever comes next goes on from it
 
 Several may run; all follow the mirrors, and one, by its lease, acts.
@@ -184,21 +184,30 @@ class Controller:
         self.launching = Launching(
             self.kube, self.vms, self.pods, self.nodes, made.launch, self.clock
         )
-        services: list[Service] = [Namespaces(self.kube, self.vms, self.clock), self.launching]
+        services: list[Service] = [self.launching]
+        if self.namespace is None:
+            services.insert(0, Namespaces(self.kube, self.vms, self.clock))
         if made.migrate:
             from roost.kube.moving.migrating import Migrations, MigrationSettings
+            from roost.kube.moving.recounting import Recounting
 
             self.migrations = Migrations(
                 self.kube, self.vms, self.pods, self.nodes, self.budgets,
                 made.migration or MigrationSettings(), self.clock, launchers=made.launch.launcher,
             )  # fmt: skip
-            services.append(self.migrations)
+            services += [
+                self.migrations,
+                Recounting(self.kube, self.budgets, self.pods, self.clock),
+            ]
         # Stopped from the end: first what writes, and what answers about evictions last.
         return [*self._beside, *services]
 
 
 class Namespaces:
-    """Marks every namespace that holds VMs: only there evictions are asked about."""
+    """Marks every namespace that holds VMs: only there the webhook of all namespaces is asked.
+
+    That of one namespace is registered by its name, so its controller marks nothing.
+    """
 
     def __init__(
         self, kube: Kube, vms: Mirror, clock: Clock, *, again_s: float = _MARKED_S

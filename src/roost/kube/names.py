@@ -15,7 +15,7 @@ MANAGER = "roost"
 VM_FINALIZER = f"{GROUP}/pods"
 #: On VMs that a list of VMs made: what is no longer on the list goes.
 LIST_LABEL, LISTED = f"{GROUP}/managed-by", "list"
-#: On namespaces that hold VMs; evictions in others are none of our business.
+#: On namespaces that hold VMs: the webhook of all namespaces is asked about evictions only there.
 VMS_NAMESPACE_LABEL = f"{GROUP}/vms"
 
 # Pods

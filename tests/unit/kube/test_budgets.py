@@ -73,6 +73,18 @@ def test_a_budget_that_kubernetes_cannot_compute_says_why() -> None:
     assert "found no controllers" in told.reason
 
 
+def test_what_was_counted_before_the_budget_was_changed_allows_nothing() -> None:
+    changed = budget("b", {}, 3, observedGeneration=1)
+    changed["metadata"]["generation"] = 2
+    told = room([changed], "s", WEB, [])
+    assert (told.free, told.reason.partition(": ")[2]) == (
+        False,
+        "Kubernetes has yet to compute it",
+    )
+    changed["status"]["observedGeneration"] = 2
+    assert room([changed], "s", WEB, []).free
+
+
 @given(st.integers(0, 6), st.integers(0, 6), st.data())
 def test_never_more_are_disturbed_than_are_allowed_without_the_targets(
     healthy: int, wanted: int, data: st.DataObject

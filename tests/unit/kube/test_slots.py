@@ -1,5 +1,6 @@
 """Migrations begin in the order in which they were asked for, and within every limit."""
 
+import math
 from collections import Counter
 from typing import Any
 
@@ -78,3 +79,41 @@ def test_no_limit_is_passed_and_nobody_waits_without_reason(
                 or leaving[waiting.node] >= per_node
                 or (waiting.labels["app"] == "web" and allowed < 2 * len(web) + 1)
             )
+
+
+NUMBERS, SHARES = st.integers(0, 7), st.integers(0, 100).map(lambda share: f"{share}%")
+WORDS = st.tuples(st.sampled_from(["minAvailable", "maxUnavailable"]), NUMBERS | SHARES)
+
+
+def stay(words: tuple[str, int | str], vms: int) -> int:
+    """Return how many of some VMs have to stay undisturbed; shares are rounded up."""
+    kind, amount = words
+    if isinstance(amount, str):
+        amount = math.ceil(vms * int(amount.rstrip("%")) / 100)
+    return amount if kind == "minAvailable" else max(vms - amount, 0)
+
+
+@given(WORDS, st.integers(1, 7), st.integers(0, 7), st.data())
+def test_in_whatever_words_a_budget_is_written_enough_vms_stay_undisturbed(
+    words: tuple[str, int | str], vms: int, down: int, data: st.DataObject
+) -> None:
+    wanted, healthy = stay(words, vms), max(vms - down, 0)
+    begun: list[Begun] = []
+
+    def turn(targets: int) -> None:
+        # As Kubernetes has counted: VMs, and every pod that was ready when it did.
+        allowed = max(healthy + targets - wanted, 0)
+        waiting = [wish(f"v{n}") for n in range(healthy) if ("s", f"v{n}") not in moving()]
+        admitted = admit(waiting, begun, [budget("web", allowed)], at_once=99, per_node=99)
+        begun.extend(Begun(each.key, each.node, each.labels) for each in admitted.begin)
+        assert not begun or healthy - len(begun) >= wanted
+
+    def moving() -> set[Any]:
+        return {each.key for each in begun}
+
+    for _ in range(vms):
+        turn(data.draw(st.integers(0, len(begun)), "targets it has counted"))
+    for _ in range(vms):
+        turn(len(begun))
+    # When all is counted nobody waits for nothing.
+    assert len(begun) == max(healthy - wanted, 0)

@@ -40,6 +40,8 @@ PATH, HEALTH_PATH = "/validate", "/health"
 #: Seconds after which the API server takes no answer for one, and after which we give up first.
 TIMEOUT_S, _OURS_S = 10, 8.0
 _TRIES = 5
+#: Kubernetes itself puts it on every namespace, with the namespace's name.
+_NAMED_LABEL = "kubernetes.io/metadata.name"
 
 
 class Service(NamedTuple):
@@ -222,9 +224,9 @@ def configuration(
         client["service"] = {
             "namespace": where.namespace, "name": where.name, "port": where.port, "path": PATH,
         }  # fmt: skip
-    labels = {VMS_NAMESPACE_LABEL: "true"}
-    if namespace:
-        labels["kubernetes.io/metadata.name"] = namespace
+    # A namespace of our own needs no mark, and without one nobody's registration for all namespaces
+    # is in the way there: one that was kept by a controller that has ended refuses everything.
+    labels = {_NAMED_LABEL: namespace} if namespace else {VMS_NAMESPACE_LABEL: "true"}
     deletes = "request.operation == 'DELETE'"
     launcher = f"({deletes} ? oldObject.metadata.name : request.name).startsWith('{POD_PREFIX}-')"
     kept = (

@@ -21,7 +21,7 @@ from roost.kube.client import LEASES, NAMESPACES, NODES, PODS, VMS, Kube
 from roost.kube.cluster.local import LocalCluster, add_nodes
 from roost.kube.cluster.nodes import is_ready
 from roost.kube.cluster.parts import Setup
-from roost.kube.control import Controller, ControllerSettings
+from roost.kube.control import Controller, ControllerSettings, mark_namespace
 from roost.kube.lease import HOME, lease_name
 from roost.kube.many import each_of
 from roost.kube.mirror import Mirror
@@ -29,7 +29,7 @@ from roost.kube.moments import moment_ms
 from roost.kube.moving.cooldown import CoolDown
 from roost.kube.moving.migrating import MigrationSettings
 from roost.kube.moving.webhook import Webhook
-from roost.kube.names import GROUP, NODE_KIND, NODE_LABEL, VMS_NAMESPACE_LABEL
+from roost.kube.names import GROUP, NODE_KIND, NODE_LABEL
 from roost.kube.objects import Object
 from roost.kube.scenarios.chasing import chasing, exporting
 from roost.kube.scenarios.descheduler import Descheduler
@@ -169,10 +169,12 @@ class Run:
         names = self._own_nodes or [node["metadata"]["name"] for node in there]
         if not names:
             raise Unavailable("there is no node", hint="Maybe give the scenario some: nodes.")
-        body = {"metadata": {"name": self.namespace, "labels": {VMS_NAMESPACE_LABEL: "true"}}}
-        await self.kube.ensure(NAMESPACES, body)
+        # Not marked: the webhook of an earlier controller may be registered for all that are, and
+        # with that one gone it refuses every eviction.
+        await self.kube.ensure(NAMESPACES, {"metadata": {"name": self.namespace}})
         self._made_namespace = True
         if await self._is_controlled():
+            await mark_namespace(self.kube, self.namespace)
             self.report.notes.append(
                 "the controller that runs on this cluster was used: migrations went by its "
                 "settings, not by the scenario's"

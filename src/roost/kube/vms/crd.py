@@ -19,6 +19,10 @@ _NUMBER: Object = {"type": "number"}
 _WHOLE: Object = {"type": "integer", "format": "int64"}
 _TIME: Object = {"type": "string", "format": "date-time"}
 _RATIO = {"type": "string", "pattern": r"^(0(\.[0-9]+)?|\.[0-9]+|1(\.0*)?)$"}
+#: Disruption budgets in percent, or of how many may be missing, ask the owner of each pod how many
+#: pods it has when all is well. Nobody has to write it: VMs of before it was known have it, too.
+_ONE: Object = {"type": "integer", "format": "int32", "minimum": 1, "maximum": 1, "default": 1}
+_SCALE = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
 
 _BY_TYPE = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
 
@@ -63,6 +67,7 @@ def _spec() -> Object:
     return _struct(
         ("resources",),
         running={"type": "boolean", "default": True},
+        replicas=_ONE | {"description": "Always 1; disruption budgets count VMs by it."},
         resources=_struct(
             ("cpu", "memory"),
             cpu=quantity | {"pattern": r"^[0-9]+(\.[0-9]{1,3}|m)?$"},
@@ -114,6 +119,7 @@ def _status() -> Object:
         allocatedCpu=_TEXT,
         allocatedMemory=_TEXT,
         restarts=_WHOLE,
+        replicas={"type": "integer", "format": "int32", "default": 1},
         failures=_struct(count=_WHOLE, lastAt=_TIME),
         conditions=_list(
             condition,
@@ -139,7 +145,7 @@ def crd() -> Object:
         "name": VERSION,
         "served": True,
         "storage": True,
-        "subresources": {"status": {}},
+        "subresources": {"status": {}, "scale": _SCALE},
         "additionalPrinterColumns": [
             _column("Phase", ".status.phase"),
             _column("CPU", ".spec.resources.cpu"),

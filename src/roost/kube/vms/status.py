@@ -44,6 +44,7 @@ def pod_status(pod: Object, before: Object, now: str) -> Object:
     return {
         "phase": phase,
         "podName": pod["metadata"]["name"],
+        "replicas": 1,
         "nodeName": node or None,
         "reason": reason,
         "allocatedCpu": exact_cpu(parse_cpu(cores)) if cores else None,
@@ -57,6 +58,7 @@ def idle_status(phase: str, reason: str, now: str, item: Object) -> Object:
     return {
         "phase": phase,
         "podName": None,
+        "replicas": 0,
         "nodeName": None,
         "reason": reason,
         "allocatedCpu": None,
