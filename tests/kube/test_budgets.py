@@ -151,7 +151,7 @@ def test_a_migration_that_fails_makes_no_room_by_the_pod_it_leaves(
 ) -> None:
     async def body() -> None:
         # A copy that cannot converge is given up after some seconds.
-        async with rig(cluster, name, msgspec.structs.replace(QUICK, speed=4.0)) as made:
+        async with rig(cluster, name, msgspec.structs.replace(QUICK, speed=1.0)) as made:
             for vm in (*NAMES, "down"):
                 await made.vm(vm, dirty_rate_mbps=12_000 if vm == "a" else 800)
             budgets = await budget(made, maxUnavailable=1)

@@ -23,5 +23,8 @@ def warm_up() -> None:
     for name in STRATEGIES:
         engine.place(replace(request, strategy=name), runners_up=2)
     engine.place_batch([replace(request, name=f"warm-{at}") for at in range(2)])
+    found = engine.find(request)
+    assert found is not None
+    fleet.remove(engine.commit(request, found))
     engine.place(PlaceRequest("zone", Demand(1000, GIB), Constraints(zones=("a",))))
     engine.place(PlaceRequest("large", Demand(64_000, 512 * GIB)))

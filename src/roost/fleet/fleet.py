@@ -311,7 +311,7 @@ class Fleet:
             raise NotFound(f"no VM number {number}", vm=number)
         before = self.vms.demand[number].copy()
         self._recharge(number, -1)
-        self.vms.demand[number] = demand
+        self.vms.demand[number] = self.vms.widened(demand)
         self._recharge(number, 1)
         self._on_undo(lambda: self.resize(number, before))
 

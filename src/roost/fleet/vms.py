@@ -69,13 +69,22 @@ class VMTable:
                 self.ensure(number + 1, self.demand.shape[1])
             self.count += 1
         self.host[number] = host
-        self.demand[number] = demand
+        self.demand[number] = self.widened(demand)
         self.terms[number] = terms
         self.group_set[number] = group_set
         self.devices[number] = devices
         self.cells[number] = cells
         self.alive += 1
         return number
+
+    def widened(self, demand: Int64Array) -> Int64Array:
+        """Return a demand with all columns; one from before some were added has fewer."""
+        width = self.demand.shape[1]
+        if len(demand) == width:
+            return demand
+        wide = np.zeros(width, np.int64)
+        wide[: len(demand)] = demand
+        return wide
 
     def add_many(
         self,

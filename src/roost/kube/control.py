@@ -2,6 +2,7 @@
 
     mirrors (vms, pods, nodes, budgets) --> Launching    a pod for every VM
          ^                              --> Migrations   moves instead of evictions
+         |                              --> Recounting   budgets that could not be counted
          |                              --> Namespaces   of all: marks those that hold VMs
          +-- the cluster, which is the only memory: whoever comes next goes on from it
 

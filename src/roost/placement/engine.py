@@ -59,7 +59,6 @@ from roost.placement.tables import TermsTables
 
 #: More runners-up than this are not looked for.
 MOST_RUNNERS = 16
-_NO_SEED = np.zeros(0, np.int64)
 _NO_ROWS = np.zeros(0, np.int64)
 
 

@@ -69,7 +69,8 @@ class World(Engine):
         ranking, changed = self._rankings.current(strategy.key, marks)
         if len(changed):
             rebuild(ranking, arrays, marks)
-        self.fleet.groups.reserve(3 * int(np.count_nonzero(losses.group_set)))
+        memberships = int(np.count_nonzero(losses.group_set)) * self._terms.most_groups
+        self.fleet.groups.reserve(3 * memberships)
         out = new_answers(len(losses.terms), len(losses.hosts) + MOST_RUNNERS)
         options = self._options_for(strategy, self.cursor, 0, UNTIL_REFUSAL)
         lost = 0

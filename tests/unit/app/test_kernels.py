@@ -16,9 +16,20 @@ def double(number):
 print(CACHE_FOLDER is not None, double(21), double(4))
 """
 
+#: Kernels that Python calls, by the arrays that they are handed; the others are called by these.
+_WARM_ALL = """
+from roost.app.warming import warm_up
+warm_up()
+from roost.placement.kernels import charging, directory
+for entry in (charging.charge_at, directory.decide_at):
+    print(len(entry.signatures))
+"""
 
-def run(script: str, cache: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
+
+def run(script: str, cache: Path | None) -> subprocess.CompletedProcess[str]:
+    environment = dict(os.environ)
+    if cache is not None:
+        environment["NUMBA_CACHE_DIR"] = str(cache)
     environment.pop("NUMBA_DISABLE_JIT", None)
     return subprocess.run(
         [sys.executable, "-c", script],
@@ -43,3 +54,7 @@ def test_a_missing_or_unwritable_folder_is_no_error(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
     assert run(_COMPILE_ONE, blocked).stdout.split() == ["False", "42", "8"]
+
+
+def test_what_is_warm_has_nothing_left_to_load_at_the_first_request() -> None:
+    assert run(_WARM_ALL, None).stdout.split() == ["1", "1"]

@@ -317,6 +317,22 @@ def test_undo_of_a_removal_gives_back_devices_cells_and_groups() -> None:
     check(fleet)
 
 
+@pytest.mark.parametrize("change", ["remove", "resize"])
+def test_undo_gives_back_a_vm_from_before_a_resource_was_known(change: str) -> None:
+    fleet = fleet_of(host("a"))
+    number = put(fleet, "a")
+    before = free(fleet, "a")
+    mark = fleet.mark()
+    if change == "remove":
+        fleet.remove(number)
+    else:
+        fleet.resize(number, fleet.vector(Demand(2000, GIB)))
+    fleet.vector(Demand(1000, GIB, extended=(("vendor/thing", 1),)))
+    fleet.undo(mark)
+    assert (free(fleet, "a"), fleet.vm_number("tenant")) == (before, number)
+    check(fleet)
+
+
 # Snapshots and descriptions
 
 

@@ -67,7 +67,7 @@ def test_one_that_is_under_way_already_takes_a_slot_beyond_every_limit() -> None
 
 def test_a_budget_that_is_not_settled_holds_its_vms_and_nobody_else() -> None:
     seen = Seen(budget(5), at_once=9, per_node=9)
-    seen.turns.unsettle("s", {"app": "web"})
+    seen.turns.unsettle("s", "gone", {"app": "web"})
     assert not seen.turns.wish(wish("web", app="web"))
     said = seen.turns.why_waiting(("s", "web"))
     assert said == "disruption budget keep-web is being computed"
@@ -80,11 +80,24 @@ def test_a_budget_that_is_not_settled_holds_its_vms_and_nobody_else() -> None:
 
 def test_a_budget_that_nobody_writes_again_is_trusted_after_a_while() -> None:
     seen = Seen(budget(5))
-    seen.turns.unsettle("s", {"app": "web"})
+    seen.turns.unsettle("s", "gone", {"app": "web"})
     seen.clock.now += SETTLES_S / 2
-    seen.turns.unsettle("s", {"app": "web"})  # a second look at the same pod makes it no longer
+    seen.turns.unsettle(
+        "s", "gone", {"app": "web"}
+    )  # a second look at the same pod makes it no longer
     assert not seen.turns.wish(wish("web", app="web"))
     seen.clock.now += SETTLES_S / 2
+    assert seen.turns.wish(wish("web", app="web"))
+
+
+def test_every_pod_that_goes_has_its_own_time_to_be_counted() -> None:
+    seen = Seen(budget(5))
+    seen.turns.unsettle("s", "one", {"app": "web"})
+    seen.clock.now += SETTLES_S - 0.1
+    seen.turns.unsettle("s", "two", {"app": "web"})
+    seen.clock.now += 0.2
+    assert not seen.turns.wish(wish("web", app="web"))
+    seen.clock.now += SETTLES_S
     assert seen.turns.wish(wish("web", app="web"))
 
 
@@ -141,7 +154,7 @@ class Machine(RuleBasedStateMachine):
         self.step(asked=False)
         if self.trusted_at <= self.seen.clock.now:
             self.trusted_at = self.seen.clock.now + SETTLES_S
-        self.turns.unsettle("s", {"app": "web"})
+        self.turns.unsettle("s", "gone", {"app": "web"})
 
     @rule(allowed=st.integers(0, 9))
     def the_budget_is_written(self, allowed: int) -> None:

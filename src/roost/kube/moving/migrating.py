@@ -192,7 +192,8 @@ class Migrations:
         if migration.get("phase") == "Failed":
             pod = self._pods.get(left, key[0]) if left and left != name else None
             if pod is not None and _is_of(pod, vm):
-                self._turns.unsettle(key[0], _labels(pod))
+                if not is_going(pod):
+                    self._unsettle(pod)
                 await free_pod(self._kube, pod)
             if own is not None:
                 await self._news.descheduler(own, moving=False)
@@ -312,14 +313,14 @@ class Migrations:
         if source is None or (is_going(source) and not is_protected(source)):
             # Whoever else may hold it back: it is nothing to the VM.
             return await self._finish(key, vm, "Succeeded", "")
-        self._turns.unsettle(key[0], _labels(source))
+        self._unsettle(source)
         await free_pod(self._kube, source)
         return None
 
     async def _fail(self, key: Key, vm: Object, reason: str) -> float | None:
         # Until its target is gone, and Kubernetes has seen that, budgets allow one too many.
-        target = self._pods.get(migration_of(vm).get("targetPod") or "", key[0])
-        self._turns.unsettle(key[0], _labels(target))
+        if target := self._pods.get(migration_of(vm).get("targetPod") or "", key[0]):
+            self._unsettle(target)
         copy = self._copies.get(key)
         return await self._finish(key, vm, "Failed", reason, figures(copy) if copy else {})
 
@@ -340,6 +341,11 @@ class Migrations:
         if phase == "Failed":
             await self._news.event(vm, kept)
         return 0.0
+
+    def _unsettle(self, pod: Object) -> None:
+        """Have no budget trusted that counts a pod which goes now."""
+        namespace, name = key_of(pod)
+        self._turns.unsettle(namespace, name, _labels(pod))
 
     @property
     def _stamp(self) -> str:

@@ -38,7 +38,8 @@ class Turns:
         self._wishes: dict[Key, Wish] = {}
         self._begun: dict[Key, Begun] = {}
         self._reasons: dict[Key, str] = {}  # why a wish waits
-        self._unsettled: dict[Key, float] = {}  # budgets, and until when they are not trusted
+        # Budgets, and until when they are not trusted, for each of the pods that go.
+        self._unsettled: dict[Key, dict[str, float]] = {}
 
     @property
     def begun(self) -> list[Key]:
@@ -88,11 +89,11 @@ class Turns:
 
     # Budgets
 
-    def unsettle(self, namespace: str, labels: dict[str, str]) -> None:
+    def unsettle(self, namespace: str, pod: str, labels: dict[str, str]) -> None:
         """Trust no budget of a pod that goes now, until it is heard of again."""
         until = self._clock.monotonic() + SETTLES_S
         for budget in covering(self._budgets, namespace, labels):
-            self._unsettled.setdefault(key_of(budget), until)
+            self._unsettled.setdefault(key_of(budget), {}).setdefault(pod, until)
 
     def settle(self, budget: Key) -> None:
         """Trust a budget that was written again."""
@@ -122,7 +123,9 @@ class Turns:
     def _held(self) -> dict[Key, str]:
         """Return those that wait for a budget that is not trusted, and why."""
         now = self._clock.monotonic()
-        self._unsettled = {key: at for key, at in self._unsettled.items() if at > now}
+        self._unsettled = {
+            key: pods for key, pods in self._unsettled.items() if max(pods.values()) > now
+        }
         unsettled = [item for item in self._budgets if key_of(item) in self._unsettled]
         return {
             key: f"disruption budget {found[0]['metadata']['name']} is being computed"

@@ -104,18 +104,26 @@ class Watching:
 
         Returns what is wrong when that does not come to pass.
         """
+        deadline = self._clock.monotonic() + limit_s
+
+        def left_s() -> float:
+            return max(deadline - self._clock.monotonic(), 0.0)
+
         try:
-            # A migration that was asked for a moment ago may not be in the mirror yet.
-            await self._vms.catch_up(limit_s)
-            await self._vms.until(
-                lambda: not self._unsettled() or None, limit_s, "an answer for every VM"
-            )
-            await self._pods.catch_up(limit_s)
-            await self._pods.until(lambda: not self._unshown() or None, limit_s, "loads on pods")
-        except Unavailable:
-            left = self._unsettled() or self._unshown()
-            return f"{len(left)} VMs had no end after {limit_s:g} s: {', '.join(left[:5])}"
-        return ""
+            while True:
+                # A migration that was asked for a moment ago may not be in the mirror yet.
+                await self._vms.catch_up(left_s())
+                await self._vms.until(
+                    lambda: not self._unsettled(), left_s(), "an answer for every VM"
+                )
+                await self._pods.catch_up(left_s())
+                await self._pods.until(lambda: not self._unshown(), left_s(), "loads on pods")
+                if not self._unsettled():
+                    return ""
+        except Unavailable as error:
+            if left := self._unsettled() or self._unshown():
+                return f"{len(left)} VMs had no end after {limit_s:g} s: {', '.join(left[:5])}"
+            return error.message
 
     def _unsettled(self) -> list[str]:
         found = []

@@ -44,12 +44,12 @@ def pod_status(pod: Object, before: Object, now: str) -> Object:
     return {
         "phase": phase,
         "podName": pod["metadata"]["name"],
-        "replicas": 1,
         "nodeName": node or None,
         "reason": reason,
         "allocatedCpu": exact_cpu(parse_cpu(cores)) if cores else None,
         "allocatedMemory": bytes_quantity(int(memory)) if memory else None,
         "conditions": _conditions(phase, reason, before, now),
+        **_scale(1, before),
     }
 
 
@@ -58,13 +58,19 @@ def idle_status(phase: str, reason: str, now: str, item: Object) -> Object:
     return {
         "phase": phase,
         "podName": None,
-        "replicas": 0,
         "nodeName": None,
         "reason": reason,
         "allocatedCpu": None,
         "allocatedMemory": None,
         "conditions": _conditions(phase, reason, status_of(item), now),
+        **_scale(0, status_of(item)),
     }
+
+
+def _scale(pods: int, before: Object) -> Object:
+    # By its default it is there, unless this cluster's definition of a VM is an older one: then it
+    # would be dropped, and be written again at every look.
+    return {"replicas": pods} if "replicas" in before else {}
 
 
 def why_unscheduled(pod: Object) -> str | None:
