@@ -202,7 +202,9 @@ async def under_way(driver: QemuDriver, outgoing: DesiredVM, pair: Pair) -> "asy
     task = asyncio.create_task(pair.send(driver, outgoing))
     async with asyncio.timeout(PATIENCE_S):
         while not any(each.left_bytes and each.sent_bytes for each in pair.progress):
-            assert not task.done()
+            if task.done():
+                await task  # what it says of itself, if anything
+                raise AssertionError("all was sent before any of it was seen")
             await asyncio.sleep(0.02)
     return task
 

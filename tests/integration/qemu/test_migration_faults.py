@@ -199,7 +199,8 @@ async def at_the_switch_over(
 ) -> DesiredVM:
     """Bring a move to where the guest stands still and all can still be cancelled; then nobody
     goes on with it, as after the end of the source's agent."""
-    move = replace(SLOW, bandwidth_bytes=64 * MIB, post_copy=post_copy, downtime_ms=downtime_ms)
+    # Some seconds for all of its memory: a busy machine may look away for one of them.
+    move = replace(SLOW, bandwidth_bytes=16 * MIB, post_copy=post_copy, downtime_ms=downtime_ms)
     outgoing = await vm.prepare(there, move)
     if driver is not None:
         await abandon(await under_way(driver, outgoing, vm))

@@ -25,6 +25,7 @@ from qemu.qmp import (
     QMPError,
     Runstate,
 )
+from qemu.qmp.qmp_client import NegotiationError
 
 from roost.agent.drivers.base import DriverError
 
@@ -32,6 +33,9 @@ from roost.agent.drivers.base import DriverError
 SOCKET = "qmp.sock"
 
 GONE, SILENT, REFUSED = "qmp_gone", "qmp_silent", "qemu_refused"
+
+#: Times that a connection is begun whose first answer an event forestalls.
+_TRIES = 3
 
 _quiet = logging.getLogger(f"{__name__}.wire")
 _quiet.setLevel(logging.CRITICAL + 1)  # every failure reaches the caller as DriverError
@@ -66,6 +70,23 @@ class Expected:
             ) from None
 
 
+async def _greeted(folder: Path) -> QMPClient:
+    """Return a client that QEMU has greeted."""
+    for left in reversed(range(_TRIES)):
+        client = QMPClient()
+        client.logger = _quiet
+        try:
+            await client.connect(_socket(folder))
+        except ConnectError as error:
+            # An event of a migration may come before the answer to the first command, which the
+            # library takes for a wrong answer. The next connection begins anew.
+            if left and isinstance(error.exc, NegotiationError):
+                continue
+            raise
+        return client
+    raise AssertionError("the last try returns or raises")
+
+
 class Monitor:
     """One open QMP connection. Make it by `connect`; `close` it when done."""
 
@@ -91,11 +112,9 @@ class Monitor:
         Raises DriverError: `qmp_gone` when there is no socket or nobody listens, `qmp_silent` when
         QEMU does not greet in time (it hangs, or talks to another client).
         """
-        client = QMPClient()
-        client.logger = _quiet
         try:
             async with asyncio.timeout(within_s):
-                await client.connect(_socket(folder))
+                client = await _greeted(folder)
         except TimeoutError:
             raise DriverError(
                 "transient", SILENT, f"QEMU does not answer on its socket within {within_s:g} s"
