@@ -25,6 +25,20 @@ QUICK = MigrationSettings(
     speed=60.0, unschedulable_s=0.0, ramp_s=0.1, cool_down=CoolDown(base_s=0.0, retry_s=0.0)
 )
 
+#: A scenario of both ways to ask for a move.
+BOTH = """
+about: One VM is asked to move, another is evicted; the run is over with that.
+nodes: [{count: 2, cpu: 8, memory: 32GiB, name: both-node}]
+vms:
+  - {name: a, cpu: 2, memory: 1GiB, node: both-node-1}
+  - {name: b, cpu: 2, memory: 1GiB, node: both-node-2}
+steps:
+  - {at: 0s, do: migrate, on: a}
+  - {at: 0s, do: evict, on: b}
+migration: {speed: 20}
+expect: {moves_at_least: 2}
+"""
+
 
 class Rig:
     """What a test needs."""

@@ -19,6 +19,7 @@ from tests.kube.clusters import cluster_in, pool
 from tests.kube.clusters import nodes as made_nodes
 from tests.kube.clusters import run as bounded
 from tests.kube.late import tell_late
+from tests.kube.moving import BOTH
 
 
 def ran(cluster: LocalCluster, text: str, name: str, said: list[str] | None = None) -> Report:
@@ -45,20 +46,6 @@ async def nothing_left(kube: Kube, namespace: str, names: list[str]) -> None:
     spaces = (await kube.list(NAMESPACES)).items
     kept = [space for space in spaces if space["metadata"]["name"] == namespace]
     assert all(space["metadata"].get("deletionTimestamp") for space in kept)
-
-
-LAST_STEP = """
-about: The run is over with the wish to move.
-nodes: [{count: 2, cpu: 8, memory: 32GiB, name: last-node}]
-vms:
-  - {name: a, cpu: 2, memory: 1GiB, node: last-node-1}
-  - {name: b, cpu: 2, memory: 1GiB, node: last-node-2}
-steps:
-  - {at: 0s, do: migrate, on: a}
-  - {at: 0s, do: evict, on: b}
-migration: {speed: 20}
-expect: {moves_at_least: 2}
-"""
 
 
 def test_the_scheduler_places_every_vm(cluster: LocalCluster, name: str) -> None:
@@ -89,7 +76,7 @@ def test_a_migration_that_is_the_last_step_is_waited_for(
 ) -> None:
     # Nobody has heard of the mark yet when the last step is done.
     tell_late(monkeypatch, 0.5)
-    report = ran(cluster, LAST_STEP, name)
+    report = ran(cluster, BOTH, name)
     assert report.met, report.judgements
     assert [(move.vm, move.cause) for move in report.moves] == [("a", "request"), ("b", "eviction")]
 

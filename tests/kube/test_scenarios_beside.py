@@ -16,20 +16,8 @@ from roost.kube.scenarios.reports import Report
 from roost.kube.scenarios.runner import Cluster, Run, run
 from roost.kube.scenarios.scenario import parse_scenario
 from tests.kube.clusters import run as bounded
-from tests.kube.moving import QUICK
+from tests.kube.moving import BOTH, QUICK
 
-BOTH = """
-about: One VM is asked to move, another is evicted.
-nodes: [{count: 2, cpu: 8, memory: 32GiB, name: beside-node}]
-vms:
-  - {name: a, cpu: 2, memory: 1GiB, node: beside-node-1}
-  - {name: b, cpu: 2, memory: 1GiB, node: beside-node-2}
-steps:
-  - {at: 0s, do: migrate, on: a}
-  - {at: 0s, do: evict, on: b}
-migration: {speed: 20}
-expect: {moves_at_least: 2}
-"""
 MOVES = [("a", "request"), ("b", "eviction")]
 USED = (
     "the controller that runs on this cluster was used: migrations went by its settings, not by "

@@ -59,9 +59,6 @@ class Copying(Generic[K]):
     def __iter__(self) -> Iterator[K]:
         return iter(list(self._flows))
 
-    def __len__(self) -> int:
-        return len(self._flows)
-
     def get(self, key: K) -> Copy | None:
         """Return a copy that was begun and not removed; it may be over."""
         flow = self._flows.get(key)
