@@ -19,13 +19,13 @@ from typing import TypeVar
 from benchmarks.api.workload import hello, host_name, placed_rows
 from roost.base.clock import RealClock
 from roost.base.ids import IdSource
-from roost.control.access import public
-from roost.control.registering import register
+from roost.control.hosts.registering import register
 from roost.ledger.claims import KEPT, Proposal
 from roost.ledger.opening import open_store
 from roost.ledger.store import Store
 from roost.ledger.tables import tokens
 from roost.ledger.transaction import Tx
+from roost.parts.access import public
 from tests.databases import PostgresServer, programs, running_postgres
 
 T = TypeVar("T")

@@ -3,7 +3,7 @@
 from sqlalchemy import Connection, func, or_, select
 
 from benchmarks.api.databases import with_store
-from roost.control.doctor import doctor
+from roost.control.admin.doctor import doctor
 from roost.ledger.store import Store
 from roost.ledger.tables import host_amounts, vms
 

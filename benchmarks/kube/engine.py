@@ -7,7 +7,7 @@ from benchmarks.api.verifying import Wrong
 from benchmarks.engine.measuring import Span, timed
 from benchmarks.kube.workload import Case, check, same_rule
 from roost.fleet.fleet import Fleet
-from roost.kube.objects import Object
+from roost.kube.base.objects import Object
 from roost.kube.translate.cluster import Cluster
 from roost.kube.translate.pods import Translator, describe
 from roost.model.flow import Answer, Placement, PlaceRequest

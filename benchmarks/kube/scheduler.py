@@ -14,13 +14,13 @@ from pathlib import Path
 
 from benchmarks.api.verifying import Wrong
 from benchmarks.kube.workload import Case, check, node, pod
-from roost.kube.client import NAMESPACES, NODES, PODS, Kube
+from roost.kube.base.client import NAMESPACES, NODES, PODS, Kube
+from roost.kube.base.concurrent import each_of
+from roost.kube.base.mirror import Mirror
+from roost.kube.base.objects import Object
 from roost.kube.cluster.local import LocalCluster
 from roost.kube.cluster.parts import API, ETCD, SCHEDULER, Setup
 from roost.kube.cluster.processes import cpu_seconds
-from roost.kube.many import each_of
-from roost.kube.mirror import Mirror
-from roost.kube.objects import Object
 
 NAMESPACE = "bench"
 PARTS = (SCHEDULER, API, ETCD)

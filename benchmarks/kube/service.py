@@ -14,8 +14,8 @@ from benchmarks.api.serving import REPOSITORY, running
 from benchmarks.api.verifying import Wrong, verify
 from benchmarks.kube.api_load import Orders, Report
 from benchmarks.kube.workload import Case, check
-from roost.control.registering import register
-from roost.kube.objects import Object
+from roost.control.hosts.registering import register
+from roost.kube.base.objects import Object
 from roost.kube.translate.nodes import translate_node
 from roost.ledger.store import Store
 from roost.ledger.transaction import Tx

@@ -10,8 +10,8 @@ from benchmarks.kube import engine, scheduler, service
 from benchmarks.kube.measuring import Sizes
 from benchmarks.kube.workload import Case
 from benchmarks.results import Result, at_least, at_most
+from roost.kube.base.objects import Object
 from roost.kube.cluster.local import LocalCluster
-from roost.kube.objects import Object
 
 _ENGINE_GOAL, _ENGINE_AIM = 100.0, 1000.0
 _API_GOAL, _API_AIM = 3.0, 10.0

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from benchmarks.api.verifying import Wrong
-from roost.kube.names import HOSTNAME_LABEL, RACK_LABEL, ZONE_LABEL
-from roost.kube.objects import Object
+from roost.kube.base.names import HOSTNAME_LABEL, RACK_LABEL, ZONE_LABEL
+from roost.kube.base.objects import Object
 from roost.model.groups import GroupRule, GroupSpec
 from roost.model.hosts import Scope
 

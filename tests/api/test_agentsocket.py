@@ -9,7 +9,7 @@ import pytest
 import websockets
 from websockets.asyncio.client import ClientConnection, connect
 
-from roost.api import agentsocket
+from roost.api.fast import agentsocket
 from roost.base.errors import FleetUnavailable, NotFound
 from roost.wire.agentlink import MOST_BYTES
 from tests.api.fakeplane import FakeSession, token

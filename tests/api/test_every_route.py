@@ -7,7 +7,7 @@ import httpx
 import msgspec
 import pytest
 
-from roost.api import guard
+from roost.api import authorize
 from roost.api.calls import Route
 from roost.api.openapi import error_statuses
 from roost.api.routes import ROUTES
@@ -53,7 +53,7 @@ def body_of(route: Route) -> dict[str, object] | None:
 
 def tokens_of(route: Route) -> dict[str, str]:
     """Return the header of somebody who may."""
-    name = "join" if route.roles == guard.JOINING else sorted(route.roles - {"member"})[0]
+    name = "join" if route.roles == authorize.JOINING else sorted(route.roles - {"member"})[0]
     return {"Authorization": f"Bearer {token(name)}"}
 
 
@@ -68,8 +68,8 @@ def refusal(response: httpx.Response, status: int, code: str) -> ErrorBody:
     return error
 
 
-CLOSED = [route for route in ROUTES if route.roles != guard.ANYONE]
-ROLED = [route for route in CLOSED if route.roles != guard.JOINING]
+CLOSED = [route for route in ROUTES if route.roles != authorize.ANYONE]
+ROLED = [route for route in CLOSED if route.roles != authorize.JOINING]
 BODIED = [route for route in ROUTES if route.body is not None]
 QUERIED = [route for route in ROUTES if route.query is not None]
 NAMED = [route for route in ROUTES if "{" in route.path]

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from roost.api import httpprotocol
+from roost.api.fast import httpprotocol
 from tests.api.fakeplane import token
 from tests.api.serving import TIMEOUT_S, Running, serving
 

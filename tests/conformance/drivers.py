@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 import pytest
 from msgspec.structs import replace
 
-from roost.agent.drivers.base import CRASHED, FENCED, Driver, DriverError, LocalVM
+from roost.agent.drivers.base import CRASHED, FENCED, Driver, LocalVM
+from roost.hostkit.failures import DriverError
 from roost.wire.agentlink import DesiredVM, MoveInfo, ProgressInfo
 
 #: Longer than anything here takes on a busy machine.

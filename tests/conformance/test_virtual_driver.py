@@ -8,12 +8,13 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from roost.agent.drivers.base import CRASHED, Driver, DriverError, Fences, LocalVM
+from roost.agent.drivers.base import CRASHED, Driver, Fences, LocalVM
 from roost.agent.drivers.virtual import VirtualDriver, VirtualSettings
 from roost.agent.drivers.vmfiles import FolderVMs, MemoryVMs, VMFiles
-from roost.agent.fencing import FolderFences
+from roost.agent.fencing.recipes import FolderFences
 from roost.agent.memoryguard import MemoryFences
 from roost.base.clock import RealClock
+from roost.hostkit.failures import DriverError
 from tests.conformance.drivers import CHECKS, Check, Host, Rig, kept
 from tests.unit.agent.fake_control import vm
 

@@ -8,7 +8,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from roost.kube.names import HOSTNAME_LABEL, RACK_LABEL, ZONE_LABEL
+from roost.kube.base.names import HOSTNAME_LABEL, RACK_LABEL, ZONE_LABEL
 
 Object = dict[str, Any]
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -13,11 +13,11 @@ from typing import Any, NoReturn, TypeVar
 
 import pytest
 
-from roost.kube.client import NAMESPACES, NODES, Kube
+from roost.kube.base.client import NAMESPACES, NODES, Kube
+from roost.kube.base.concurrent import each_of
 from roost.kube.cluster.local import LocalCluster, add_nodes
 from roost.kube.cluster.nodes import NodePool
 from roost.kube.cluster.tools import missing_tools
-from roost.kube.many import each_of
 
 INSTALL = "build the Kubernetes programs: make kube-tools (needs Go)"
 #: Long enough for a machine that is busy with other tests; reached only by a failure.

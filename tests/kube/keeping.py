@@ -5,11 +5,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from roost.base.errors import Unavailable
-from roost.kube.client import NODES, PODS, VMS, Kube, load_configuration
+from roost.kube.base.client import NODES, PODS, VMS, Kube, load_configuration
+from roost.kube.base.mirror import Mirror
+from roost.kube.base.objects import Object
 from roost.kube.cluster.local import LocalCluster
 from roost.kube.control import Controller, ControllerSettings
-from roost.kube.mirror import Mirror
-from roost.kube.objects import Object
 from roost.kube.vms.assignments import Statistics, until_decided
 from roost.kube.vms.compliance import Violation, placed, violations
 from roost.kube.vms.crd import install_crd

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from roost.base.errors import RoostError
-from roost.kube.client import Event, Kube
+from roost.kube.base.client import Event, Kube
 
 _ended = object()
 

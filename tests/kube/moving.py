@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from roost.kube.client import PODS, VMS, Kube
+from roost.kube.base.client import PODS, VMS, Kube
+from roost.kube.base.mirror import Mirror
+from roost.kube.base.names import NAME_LABEL
+from roost.kube.base.objects import Object
 from roost.kube.cluster.local import LocalCluster
 from roost.kube.control import Controller, ControllerSettings
-from roost.kube.mirror import Mirror
 from roost.kube.moving.cooldown import CoolDown
 from roost.kube.moving.migrating import Migrations, MigrationSettings
 from roost.kube.moving.webhook import Webhook
-from roost.kube.names import NAME_LABEL
-from roost.kube.objects import Object
 from roost.kube.vms.crd import install_crd
 from roost.kube.vms.launching import LaunchSettings
 from roost.kube.vms.spec import VM, to_object

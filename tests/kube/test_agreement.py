@@ -18,12 +18,12 @@ import pytest
 import yaml
 
 from roost.fleet.fleet import Fleet
-from roost.kube.client import NAMESPACES, NODES, PODS, Kube
+from roost.kube.base.client import NAMESPACES, NODES, PODS, Kube
+from roost.kube.base.concurrent import each_of
+from roost.kube.base.mirror import Mirror
+from roost.kube.base.objects import Object
 from roost.kube.cluster.local import LocalCluster
 from roost.kube.cluster.parts import API, ETCD, SCHEDULER, Setup
-from roost.kube.many import each_of
-from roost.kube.mirror import Mirror
-from roost.kube.objects import Object
 from roost.kube.translate.cluster import Cluster
 from roost.kube.translate.pods import Translated, describe, translate_pod
 from roost.kube.translate.taints import PREFER_NOT, tolerated

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from roost.base.errors import InvalidRequest, RoostError
-from roost.kube.client import BUDGETS, CRDS, PODS, VMS, Kube, TooManyRequests
+from roost.kube.base.client import BUDGETS, CRDS, PODS, VMS, Kube, TooManyRequests
+from roost.kube.base.mirror import Mirror
+from roost.kube.base.names import APP, APP_LABEL
+from roost.kube.base.objects import Object
 from roost.kube.cluster.local import LocalCluster
-from roost.kube.mirror import Mirror
-from roost.kube.names import APP, APP_LABEL
-from roost.kube.objects import Object
 from roost.kube.vms.crd import CRD_NAME, crd, install_crd
 from tests.kube.clusters import LIMIT_S, run
 from tests.kube.keeping import space

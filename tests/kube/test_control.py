@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from roost.base.errors import NotFound
-from roost.kube.client import LEASES, PODS, VMS
+from roost.kube.base.client import LEASES, PODS, VMS
+from roost.kube.base.lease import HOME, LeaseSettings, lease_name
+from roost.kube.base.objects import Object
 from roost.kube.cluster.local import LocalCluster
 from roost.kube.cluster.parts import API, Setup
 from roost.kube.control import ControllerSettings
-from roost.kube.lease import HOME, LeaseSettings, lease_name
-from roost.kube.objects import Object
 from roost.kube.vms.launching import LaunchSettings
 from roost.kube.vms.vmlist import sync
 from tests.kube.clusters import LIMIT_S, cluster_in, run

@@ -6,10 +6,10 @@ import pytest
 import yaml
 
 from roost.base.errors import Forbidden
-from roost.kube.client import Kube, Resource, TooManyRequests
+from roost.kube.base.client import Kube, Resource, TooManyRequests
+from roost.kube.base.lease import LeaseSettings
 from roost.kube.cluster.local import LocalCluster
 from roost.kube.control import Controller, ControllerSettings
-from roost.kube.lease import LeaseSettings
 from roost.kube.moving.webhook import Webhook
 from tests.kube.clusters import run
 from tests.kube.keeping import space

@@ -12,14 +12,14 @@ import pytest
 
 from roost.base.clock import RealClock
 from roost.base.errors import Unavailable
-from roost.kube.client import LEASES, NAMESPACES, PODS, WEBHOOKS, Kube, load_configuration
+from roost.kube.base.client import LEASES, NAMESPACES, PODS, WEBHOOKS, Kube, load_configuration
+from roost.kube.base.lease import HOME, Lease, LeaseLost, LeaseSettings, lease_name
+from roost.kube.base.mirror import Mirror
+from roost.kube.base.names import VMS_NAMESPACE_LABEL
+from roost.kube.base.objects import Object
 from roost.kube.cluster.local import LocalCluster
 from roost.kube.control import Controller, ControllerSettings, Namespaces
-from roost.kube.lease import HOME, Lease, LeaseLost, LeaseSettings, lease_name
-from roost.kube.mirror import Mirror
 from roost.kube.moving.webhook import CONFIGURATION
-from roost.kube.names import VMS_NAMESPACE_LABEL
-from roost.kube.objects import Object
 from tests.kube.clusters import LIMIT_S, namespace, run
 from tests.kube.keeping import controller, space
 from tests.kube.line import line_to

@@ -11,7 +11,7 @@ from roost.kube.cluster.tools import tool
 from roost.kube.scenarios.prometheus import find_prometheus
 from roost.kube.scenarios.reports import Report
 from roost.kube.scenarios.runner import Cluster, run
-from roost.kube.scenarios.scenario import parse_scenario
+from roost.kube.script.scenario import parse_scenario
 from tests.kube.clusters import run as bounded
 
 #: One VM that is hot wherever it is, and two nodes: it would be sent back and forth for ever.

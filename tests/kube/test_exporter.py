@@ -11,7 +11,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from roost.base.units import GIB
-from roost.kube.client import NODES, PODS, VMS, Kube
+from roost.kube.base.client import NODES, PODS, VMS, Kube
+from roost.kube.base.names import (
+    CPU_UTILIZATION_ANNOTATION,
+    MEMORY_UTILIZATION_ANNOTATION,
+)
 from roost.kube.cluster.local import LocalCluster
 from roost.kube.cluster.nodes import NodePool
 from roost.kube.cluster.parts import API, Setup
@@ -20,10 +24,6 @@ from roost.kube.metering.exporter import Exporter
 from roost.kube.metering.kubesource import KubeSource
 from roost.kube.metering.tainting import is_tainted, retainted
 from roost.kube.metering.watched import WatchedMirror
-from roost.kube.names import (
-    CPU_UTILIZATION_ANNOTATION,
-    MEMORY_UTILIZATION_ANNOTATION,
-)
 from roost.kube.vms.crd import install_crd
 from roost.kube.vms.launchers import launcher_pod
 from roost.kube.vms.spec import VM, to_object

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from roost.kube.client import PODS, Kube
+from roost.kube.base.client import PODS, Kube
 from roost.kube.cluster.local import LocalCluster
 from roost.kube.control import Controller, ControllerSettings
 from roost.kube.metering.app import serving

@@ -7,11 +7,11 @@ import pytest
 
 from roost.base.clock import RealClock
 from roost.base.errors import Conflict, Forbidden, NotFound, Unauthorized, Unavailable
-from roost.kube.client import NODES, PODS, Kube
+from roost.kube.base.client import NODES, PODS, Kube
+from roost.kube.base.mirror import Mirror
 from roost.kube.cluster.local import LocalCluster
 from roost.kube.cluster.nodes import NodePool
 from roost.kube.cluster.parts import API, SCHEDULER, Setup
-from roost.kube.mirror import Mirror
 from tests.kube.clusters import LIMIT_S, cluster_in, namespace, nodes, pool, run
 
 

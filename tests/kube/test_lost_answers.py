@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from roost.base.errors import Unavailable
-from roost.kube.client import EVENTS, NODES, VMS, Kube
+from roost.kube.base.client import EVENTS, NODES, VMS, Kube
+from roost.kube.base.concurrent import each_of
+from roost.kube.base.mirror import Mirror
+from roost.kube.base.names import EVICTION_IN_PROGRESS_ANNOTATION, MEMORY_UTILIZATION_ANNOTATION
+from roost.kube.base.objects import Object
 from roost.kube.cluster.local import LocalCluster
 from roost.kube.control import Controller, ControllerSettings
-from roost.kube.many import each_of
-from roost.kube.mirror import Mirror
-from roost.kube.names import EVICTION_IN_PROGRESS_ANNOTATION, MEMORY_UTILIZATION_ANNOTATION
-from roost.kube.objects import Object
 from tests.kube.clusters import LIMIT_S, namespace, nodes, pool, run
 from tests.kube.moving import QUICK, Rig, migrations
 

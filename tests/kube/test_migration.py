@@ -3,15 +3,15 @@
 import msgspec
 import pytest
 
-from roost.kube.client import BUDGETS, EVENTS, NODES, VMS, TooManyRequests
-from roost.kube.cluster.local import LocalCluster
-from roost.kube.mirror import Mirror
-from roost.kube.names import (
+from roost.kube.base.client import BUDGETS, EVENTS, NODES, VMS, TooManyRequests
+from roost.kube.base.mirror import Mirror
+from roost.kube.base.names import (
     EVICTION_IN_PROGRESS_ANNOTATION,
     MEMORY_UTILIZATION_ANNOTATION,
     NAME_LABEL,
 )
-from roost.kube.objects import Object
+from roost.kube.base.objects import Object
+from roost.kube.cluster.local import LocalCluster
 from tests.kube.clusters import LIMIT_S, run
 from tests.kube.moving import GIB, QUICK, Rig, rig
 

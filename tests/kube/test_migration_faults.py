@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from roost.kube.client import NODES, PODS, VMS, Kube
+from roost.kube.base.client import NODES, PODS, VMS, Kube
+from roost.kube.base.concurrent import each_of
+from roost.kube.base.mirror import Mirror
+from roost.kube.base.objects import Object
 from roost.kube.cluster.local import LocalCluster
 from roost.kube.cluster.parts import API, ETCD, KWOK, SCHEDULER, Setup
 from roost.kube.control import Controller, ControllerSettings
-from roost.kube.many import each_of
-from roost.kube.mirror import Mirror
-from roost.kube.objects import Object
 from roost.kube.vms.launchers import free_pod, pod_name
 from tests.kube.clusters import LIMIT_S, cluster_in, namespace, nodes, pool, run
 from tests.kube.moving import QUICK, Rig, migrations, rig

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import Unavailable
-from roost.kube.client import NAMESPACES, Kube, Resource
+from roost.kube.base.client import NAMESPACES, Kube, Resource
+from roost.kube.base.failures import Gone
+from roost.kube.base.mirror import Mirror
+from roost.kube.base.objects import Object, key_of
 from roost.kube.cluster.local import LocalCluster
 from roost.kube.cluster.parts import API, Setup
-from roost.kube.failures import Gone
-from roost.kube.mirror import Mirror
-from roost.kube.objects import Object, key_of
 from tests.kube.clusters import LIMIT_S, cluster_in, namespace, run
 from tests.kube.late import tell_late
 from tests.kube.line import Line, line_to

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from roost.base.errors import NotFound, RoostError
-from roost.kube.client import NAMESPACES, PODS, VMS, WEBHOOKS, Kube, TooManyRequests
+from roost.kube.base.client import NAMESPACES, PODS, VMS, WEBHOOKS, Kube, TooManyRequests
+from roost.kube.base.mirror import Mirror
+from roost.kube.base.names import VMS_NAMESPACE_LABEL
 from roost.kube.cluster.local import LocalCluster
 from roost.kube.control import Controller, ControllerSettings, Service
-from roost.kube.mirror import Mirror
 from roost.kube.moving.webhook import Webhook
-from roost.kube.names import VMS_NAMESPACE_LABEL
 from tests.kube.clusters import LIMIT_S, run
 from tests.kube.keeping import space
 from tests.kube.moving import QUICK, rig

@@ -9,12 +9,12 @@ import pytest
 
 from roost.base.clock import RealClock
 from roost.base.errors import Conflict
-from roost.kube.client import NAMESPACES, NODES, PODS, WEBHOOKS, Kube
+from roost.kube.base.client import NAMESPACES, NODES, PODS, WEBHOOKS, Kube
 from roost.kube.cluster.local import LocalCluster
 from roost.kube.cluster.parts import API, Setup
 from roost.kube.scenarios.reports import Report
 from roost.kube.scenarios.runner import Cluster, run
-from roost.kube.scenarios.scenario import find_scenario, parse_scenario, read_scenario
+from roost.kube.script.scenario import find_scenario, parse_scenario, read_scenario
 from tests.kube.clusters import cluster_in, pool
 from tests.kube.clusters import nodes as made_nodes
 from tests.kube.clusters import run as bounded

@@ -6,15 +6,15 @@ from contextlib import asynccontextmanager
 import pytest
 
 from roost.base.clock import RealClock
-from roost.kube.client import LEASES, WEBHOOKS, Kube
+from roost.kube.base.client import LEASES, WEBHOOKS, Kube
+from roost.kube.base.lease import HOME, LeaseSettings, lease_name
+from roost.kube.base.moments import moment_text
 from roost.kube.cluster.local import LocalCluster
 from roost.kube.control import Controller, ControllerSettings
-from roost.kube.lease import HOME, LeaseSettings, lease_name
-from roost.kube.moments import moment_text
 from roost.kube.moving.webhook import CONFIGURATION, Webhook
 from roost.kube.scenarios.reports import Report
 from roost.kube.scenarios.runner import Cluster, Run, run
-from roost.kube.scenarios.scenario import parse_scenario
+from roost.kube.script.scenario import parse_scenario
 from tests.kube.clusters import run as bounded
 from tests.kube.moving import BOTH, QUICK
 

@@ -8,17 +8,17 @@ import msgspec
 import pytest
 
 from roost.base.errors import Conflict, InvalidRequest
-from roost.kube.client import NODES, PODS, VMS, Kube, Resource
-from roost.kube.cluster.local import LocalCluster
-from roost.kube.cluster.nodes import NodePool
-from roost.kube.failures import AlreadyExists
-from roost.kube.names import (
+from roost.kube.base.client import NODES, PODS, VMS, Kube, Resource
+from roost.kube.base.failures import AlreadyExists
+from roost.kube.base.names import (
     CPU_UTILIZATION_ANNOTATION,
     FINALIZER,
     NAME_LABEL,
     ZONE_LABEL,
 )
-from roost.kube.objects import Object
+from roost.kube.base.objects import Object
+from roost.kube.cluster.local import LocalCluster
+from roost.kube.cluster.nodes import NodePool
 from roost.kube.vms.assignments import node_of, read_statistics
 from roost.kube.vms.launchers import launcher_pod
 from roost.kube.vms.spec import VM, Group, from_object, parse_group

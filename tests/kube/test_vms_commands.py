@@ -9,12 +9,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from roost.base.clock import RealClock
-from roost.cli import kubevm
+from roost.cli.kube import vm
 from roost.cli.main import app
-from roost.kube.client import VMS
+from roost.kube.base.client import VMS
+from roost.kube.base.mirror import Mirror
 from roost.kube.cluster import processes
 from roost.kube.cluster.local import LocalCluster
-from roost.kube.mirror import Mirror
 from roost.kube.vms.vmlist import create_vm
 from tests.kube.clusters import LIMIT_S, namespace, nodes, pool, run
 from tests.kube.keeping import space
@@ -118,7 +118,7 @@ def test_all_vms_go_only_when_that_is_meant(
         asked = ("delete", "--all", "-n", name)
         refused = json.loads(roost(cluster, *asked, "-o", "json", code=2))
         assert refused["error"]["hint"] == "Maybe --yes, if that is meant."
-        monkeypatch.setattr(kubevm, "_has_terminal", lambda: True)
+        monkeypatch.setattr(vm, "_has_terminal", lambda: True)
         for answer in ("n\n", "\n"):
             done = ran(cluster, *asked, answer=answer, code=1)
             assert f"Delete every VM of namespace {name} on https://127.0.0.1:" in done.stderr

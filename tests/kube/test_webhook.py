@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from roost.base.errors import Forbidden, RoostError, Unavailable
-from roost.kube.client import NAMESPACES, NODES, PODS, VMS, WEBHOOKS, Kube, TooManyRequests
+from roost.kube.base.client import NAMESPACES, NODES, PODS, VMS, WEBHOOKS, Kube, TooManyRequests
 from roost.kube.cluster.local import LocalCluster
 from roost.kube.moving.cooldown import CoolDown
 from roost.kube.moving.webhook import Service, Webhook, configuration

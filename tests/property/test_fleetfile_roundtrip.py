@@ -23,9 +23,9 @@ from roost.model.hosts import (
     TaintEffect,
 )
 from roost.model.resources import Demand, DeviceDemand, NumaMode
-from roost.wire import words
-from roost.wire.fleetfile import dump, parse
-from roost.wire.requestwords import parse_line, write_request
+from roost.wire.text import words
+from roost.wire.text.fleetfile import dump, parse
+from roost.wire.text.requestwords import parse_line, write_request
 
 # Characters that mean something in a fleet file come up more often than by chance.
 ODD = st.text(st.sampled_from('ab1 ,=:#*?x[]-\\"\n\r\t\u00a0\u2028!.'), max_size=6)
@@ -185,7 +185,7 @@ def test_a_request_survives_being_written_as_a_line(asked: PlaceRequest) -> None
 def test_the_round_trip_catches_a_writer_that_forgets_to_escape(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("roost.wire.hostwords.escape", lambda text: text)
+    monkeypatch.setattr("roost.wire.text.hostwords.escape", lambda text: text)
     host = HostSpec("h", Resource(1), Resource(1), Resource(0), labels=(("k", "a,b"),))
     assert words.escape("a,b") != "a,b"
     assert parse(dump(FleetDescription((host,)))) != FleetDescription((host,))

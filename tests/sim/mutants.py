@@ -11,14 +11,18 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import update
 
-from roost.agent import converge, keeper
-from roost.agent.drivers.base import DriverError
-from roost.agent.keeper import Keeper
-from roost.agent.session import Session
+from roost.agent import converge, reconciler
+from roost.agent.reconciler import Keeper
+from roost.agent.talk.session import Session
 from roost.base.errors import Unavailable
-from roost.control import burying, charging, handover, intake, liveness, queueing, recover
-from roost.control.handover import complete_move, go_back
-from roost.ledger import sqliteclaims
+from roost.control.agents import intake
+from roost.control.create import queueing
+from roost.control.moves import handover
+from roost.control.moves.handover import complete_move, go_back
+from roost.control.survive import liveness, recover
+from roost.control.vms import deletion
+from roost.hostkit.failures import DriverError
+from roost.ledger import capacity, sqliteclaims
 from roost.ledger.rows import VMRow
 from roost.ledger.tables import host_amounts
 from roost.ledger.transaction import Tx
@@ -91,23 +95,23 @@ def _(patch: Patch) -> None:
         )
 
     _seen: dict[str, int] = {}
-    charging_release = charging.release
-    for module in (charging, burying, recover, handover):
+    charging_release = capacity.release
+    for module in (capacity, deletion, recover, handover):
         patch.setattr(module, "release", release)
 
 
 @mutant
 def _(patch: Patch) -> None:
     """double release: the claim of a deleted VM is given back twice"""
-    real = burying.release
+    real = deletion.release
 
     def release(tx: Tx, claim) -> None:
         real(tx, claim)
-        charging.charge_amounts(
+        capacity.charge_amounts(
             tx, claim.host, -claim.cpu_milli, -claim.memory_bytes, -claim.disk_bytes, -1, None
         )
 
-    patch.setattr(burying, "release", release)
+    patch.setattr(deletion, "release", release)
 
 
 @mutant
@@ -168,9 +172,9 @@ def _(patch: Patch) -> None:
         try:
             await real(self, vm_id, order)
         except DriverError:
-            if not isinstance(order, keeper.Tombstone):
+            if not isinstance(order, reconciler.Tombstone):
                 raise
-            self._records[vm_id] = keeper.Record(vm_id, generation=order.generation, gone=True)
+            self._records[vm_id] = reconciler.Record(vm_id, generation=order.generation, gone=True)
 
     real = Keeper._settle
     patch.setattr(Keeper, "_settle", settle)
@@ -225,7 +229,7 @@ def _(patch: Patch) -> None:
         held = converge.Leased.CONFIRMED if leased is converge.Leased.HELD else leased
         return real(order, record, local, held)
 
-    patch.setattr(keeper, "next_step", next_step)
+    patch.setattr(reconciler, "next_step", next_step)
 
 
 # Moves

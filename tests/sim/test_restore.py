@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from roost.control import intake
-from roost.control.lineage import Lineage
+from roost.control.agents import intake
+from roost.control.memory.restore_detect import Lineage
 from roost.sim.database import Disk
 from roost.sim.history import Action, History
 from roost.sim.world import run_history

@@ -22,7 +22,7 @@ from typing import Protocol, TypeVar
 
 import httpx
 
-from roost.agent.fencing import dismiss_guard
+from roost.agent.fencing.recipes import dismiss_guard
 from roost.client import AsyncClient, Client, Patience
 from roost.wire.bodies import CreateVM, DemandBody, DoctorBody, VMBody
 from tests.databases import opened
@@ -283,7 +283,7 @@ def assert_healthy(report: DoctorBody) -> None:
 
 async def examine(url: str) -> DoctorBody:
     """Examine a database directly, without any control plane."""
-    from roost.control.doctor import doctor
+    from roost.control.admin.doctor import doctor
 
     async with opened(url) as store:
         return await doctor(store)

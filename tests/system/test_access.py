@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from roost.agent.websocket import WebSocketTransport
 from roost.base.errors import Forbidden, NotFound, Unauthorized
 from roost.client import Client
+from roost.hostkit.talk.websocket import WebSocketTransport
 from roost.wire.agentlink import (
     PROTOCOL,
     AmountInfo,

@@ -13,17 +13,17 @@ from typing import NoReturn
 from roost import __version__
 from roost.agent.budget import Budgets
 from roost.agent.drivers.base import Driver
-from roost.agent.fencing import GuardHandle, NoGuard
-from roost.agent.keeper import Keeper, KeeperSettings
-from roost.agent.lanes import BackOff
-from roost.agent.lease import Lease
-from roost.agent.link import Transport
-from roost.agent.registering import HostFacts, Registering
-from roost.agent.session import Session, SessionSettings
+from roost.agent.fencing.lease import Lease
+from roost.agent.fencing.recipes import GuardHandle, NoGuard
+from roost.agent.reconciler import Keeper, KeeperSettings
 from roost.agent.store import Store
+from roost.agent.talk.registering import HostFacts, Registering
+from roost.agent.talk.session import Session, SessionSettings
 from roost.base.clock import Clock
 from roost.base.errors import InvalidRequest
 from roost.base.ids import IdSource
+from roost.hostkit.lanes import BackOff
+from roost.hostkit.talk.link import Transport
 from roost.wire.agentlink import TaintInfo
 
 _GUARD_STARTS_S = 3.0

@@ -9,8 +9,8 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from roost.agent.drivers.base import DriverError
 from roost.base.clock import Clock
+from roost.hostkit.failures import DriverError
 
 T = TypeVar("T")
 

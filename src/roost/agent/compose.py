@@ -9,12 +9,12 @@ from roost.agent.agent import Agent, AgentSettings
 from roost.agent.drivers.base import Fences
 from roost.agent.drivers.virtual import VirtualDriver, VirtualSettings
 from roost.agent.drivers.vmfiles import FolderVMs, MemoryVMs, VMFiles
-from roost.agent.fencing import FolderFences, GuardHandle
-from roost.agent.guard import boot_id
-from roost.agent.link import Transport
+from roost.agent.fencing.guard import boot_id
+from roost.agent.fencing.recipes import FolderFences, GuardHandle
 from roost.agent.store import FolderStore, MemoryStore
 from roost.base.clock import Clock
 from roost.base.ids import IdSource
+from roost.hostkit.talk.link import Transport
 
 
 def virtual_agent(

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
 
-from roost.agent.admission import amounts_of
+from roost.agent.capacity import amounts_of
 from roost.agent.desired import DesiredList, Order
 from roost.agent.drivers.base import EXECUTING, FENCED, LocalVM
 from roost.agent.store import Record

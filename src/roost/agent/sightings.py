@@ -9,8 +9,8 @@ that has arrived by a move and is landed: it never stopped.
 from roost.agent.converge import Step, carried_out
 from roost.agent.desired import Order
 from roost.agent.drivers.base import CRASHED, LocalState, LocalVM
-from roost.agent.lanes import Failure
 from roost.agent.store import Record
+from roost.hostkit.lanes import Failure
 from roost.wire.agentlink import (
     CopyInfo,
     CopyState,

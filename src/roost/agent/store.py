@@ -23,8 +23,8 @@ from typing import Protocol, TypeVar
 import msgspec
 from msgspec import Struct
 
-from roost.agent.files import file_name, put_aside, write_whole
 from roost.base.errors import Conflict
+from roost.hostkit.files import file_name, put_aside, write_whole
 from roost.wire.agentlink import Desired, LedgerPoint
 
 log = logging.getLogger(__name__)

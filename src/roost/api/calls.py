@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Generic, TypeVar
 
-from roost.api import guard
+from roost.api import authorize
 from roost.api.answers import Receive, Reply, Scope
-from roost.api.guard import Roles
+from roost.api.authorize import Roles
 from roost.api.ports import Plane, Principal
 from roost.api.queries import Query as NoQuery
 from roost.api.reading import QueryReader, RequestDecoder, idempotency_key, path_names, read_body
@@ -92,10 +92,10 @@ class Endpoint:
     def __init__(self, route: Route, site: Site) -> None:
         self.route = route
         self._site = site
-        self._asks_who = route.roles not in (guard.ANYONE, guard.JOINING)
+        self._asks_who = route.roles not in (authorize.ANYONE, authorize.JOINING)
         self._decoder = None if route.body is None else RequestDecoder(route.body)
         # Probes may ask with whatever they like; elsewhere an unknown parameter is a mistake.
-        kind = route.query or (None if route.roles == guard.ANYONE else NoQuery)
+        kind = route.query or (None if route.roles == authorize.ANYONE else NoQuery)
         self._query = None if kind is None else QueryReader(kind)
 
     async def run(self, scope: Scope, receive: Receive) -> Reply:
@@ -104,12 +104,12 @@ class Endpoint:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         who: Principal = NOBODY
         token = ""
-        if route.roles != guard.ANYONE:
+        if route.roles != authorize.ANYONE:
             plane.require_ready()
-            token = guard.bearer(headers.get(b"authorization"))
+            token = authorize.bearer(headers.get(b"authorization"))
         if self._asks_who:
-            who = await guard.principal(plane.access, token)
-            guard.allow(route.roles, who)
+            who = await authorize.principal(plane.access, token)
+            authorize.allow(route.roles, who)
         path = path_names(scope["path_params"])
         query = None if self._query is None else self._query.read(scope["query_string"])
         key = idempotency_key(headers.get(b"idempotency-key")) if route.keyed else None

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
-from roost.api import guard
+from roost.api import authorize
 from roost.api.answers import Reply, body
 from roost.api.calls import Call
 from roost.api.errors import Malformed
@@ -27,7 +27,7 @@ async def _follow(call: Call[None, ListEvents], since: int) -> AsyncIterator[Eve
     events: Any = call.plane.events.follow(since, call.who)
     async with aclosing(events):
         async for event in events:
-            await guard.principal(call.plane.access, call.token)
+            await authorize.principal(call.plane.access, call.token)
             yield event
 
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from roost.api import guard, routes, vms
+from roost.api import authorize, routes, vms
 from roost.api.answers import Answer, Header, Receive, Scope, Send
 from roost.api.calls import Site
 from roost.api.errors import Failures
@@ -66,8 +66,8 @@ class FastLane:
                 length = value
             elif name == b"idempotency-key":
                 key_header = value
-        who = await guard.principal(self._access, guard.bearer(authorization))
-        guard.allow(lane.roles, who)
+        who = await authorize.principal(self._access, authorize.bearer(authorization))
+        authorize.allow(lane.roles, who)
         key = idempotency_key(key_header)
         raw = await read_body(length, receive, self._site.max_body_bytes)
         body = lane.decoder.decode(raw)
@@ -82,7 +82,7 @@ class _Lane:
 
     def __init__(
         self,
-        roles: guard.Roles,
+        roles: authorize.Roles,
         decoder: RequestDecoder,
         create: Callable[[Any, Any, str | None, bytes], Awaitable[Created | CreatedMany]],
         answer: Callable[[Any], Answer],

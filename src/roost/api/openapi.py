@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from roost import __version__
-from roost.api import guard
+from roost.api import authorize
 from roost.api.calls import Route
 from roost.api.errors import STATUS
 from roost.api.queries import Query
@@ -145,11 +145,11 @@ def _operation(route: Route, schemas: _Schemas) -> Json:
         "tags": [_tag(route)],
         "parameters": _parameters(route, schemas),
         "responses": _responses(route, schemas),
-        "security": [] if route.roles == guard.ANYONE else [{"bearer": []}],
+        "security": [] if route.roles == authorize.ANYONE else [{"bearer": []}],
     }
-    if route.roles == guard.JOINING:
+    if route.roles == authorize.JOINING:
         operation["description"] = "The bearer token is a one-time join token."
-    elif route.roles != guard.ANYONE:
+    elif route.roles != authorize.ANYONE:
         operation["description"] = f"Roles: {', '.join(sorted(route.roles))}."
     if route.body is not None:
         content = {"application/json": {"schema": schemas.of(route.body)}}
@@ -246,9 +246,9 @@ def _error(status: int, codes: Sequence[str], schemas: _Schemas) -> Json:
 def error_statuses(route: Route) -> dict[int, list[str]]:
     """Return the statuses with which a route refuses, and the codes behind each."""
     codes = [*route.errors]
-    if route.roles != guard.ANYONE:
+    if route.roles != authorize.ANYONE:
         codes += ["unauthorized", "unavailable", "agent_service_unavailable"]
-        if route.roles != guard.JOINING:
+        if route.roles != authorize.JOINING:
             codes += ["forbidden"]
     if "{" in route.path:
         codes += ["not_found"]

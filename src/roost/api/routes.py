@@ -5,8 +5,8 @@ walk over every line. To add a route, add a line and its handler; without roles 
 """
 
 from roost.api import events, health, hosts, pages, projects, questions, tokens, vms
+from roost.api.authorize import ADMIN, ANYONE, JOINING, MEMBER, OPERATOR, VIEWER
 from roost.api.calls import Route
-from roost.api.guard import ADMIN, ANYONE, JOINING, MEMBER, OPERATOR, VIEWER
 from roost.api.queries import ExplainVM, ListEvents, ListHosts, ListVMs, OneVM, ReadConsole
 from roost.wire import bodies as b
 

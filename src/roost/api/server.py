@@ -10,9 +10,9 @@ from pathlib import Path
 
 import uvicorn
 
-from roost.api.agentsocket import agent_protocol
 from roost.api.app import App
-from roost.api.httpprotocol import http_protocol
+from roost.api.fast.agentsocket import agent_protocol
+from roost.api.fast.httpprotocol import http_protocol
 from roost.api.ports import Plane
 from roost.base.errors import Unavailable
 

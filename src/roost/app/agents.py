@@ -15,17 +15,17 @@ from roost.agent.agent import Agent, AgentSettings
 from roost.agent.drivers.base import Driver
 from roost.agent.drivers.virtual import VirtualDriver, VirtualSettings
 from roost.agent.drivers.vmfiles import FolderVMs
-from roost.agent.fencing import FolderFences, GuardHandle, NoGuard, ProcessGuard
-from roost.agent.guard import boot_id
-from roost.agent.join import join_once
+from roost.agent.fencing.guard import boot_id
+from roost.agent.fencing.recipes import FolderFences, GuardHandle, NoGuard, ProcessGuard
 from roost.agent.store import FolderStore
-from roost.agent.websocket import WebSocketTransport
+from roost.agent.talk.join import join_once
 from roost.app.logs import set_up_logs
 from roost.app.options import AgentOptions
 from roost.base.clock import RealClock
 from roost.base.errors import InvalidRequest, RoostError
 from roost.base.ids import IdSource
 from roost.client.synchronous import Client
+from roost.hostkit.talk.websocket import WebSocketTransport
 from roost.wire.agentlink import DeviceInfo
 
 log = logging.getLogger("roost.agent")

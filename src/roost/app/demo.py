@@ -22,7 +22,7 @@ from typing import NoReturn, TypeVar
 
 from roost.agent.drivers.vmfiles import FolderVMs
 from roost.api.server import bind
-from roost.app.demoprocess import Child, end_guards, guards_below
+from roost.app.childprocess import Child, end_guards, guards_below
 from roost.base.clock import Clock
 from roost.base.errors import Conflict, Unavailable
 from roost.client.context import Context, load_context

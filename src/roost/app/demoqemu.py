@@ -14,8 +14,8 @@ from typing import NamedTuple, NoReturn
 
 import roost
 from roost.agent.drivers.qemu.manifest import find_running, folder_name
+from roost.app.childprocess import kill_all
 from roost.app.demo import Stage
-from roost.app.demoprocess import kill_all
 from roost.app.options import QemuOptions
 from roost.app.qemuchecks import check_qemu
 from roost.base.clock import Clock

@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from roost.agent.drivers.base import DriverError, Fences
+from roost.agent.drivers.base import Fences
 from roost.agent.drivers.qemu.command import choose_accel
 from roost.agent.drivers.qemu.driver import QemuDriver
 from roost.agent.drivers.qemu.settings import QemuSettings
-from roost.agent.hostfacts import Given, HostReader
-from roost.agent.images import Images
+from roost.agent.machine.hostfacts import Given, HostReader
 from roost.app.options import AgentOptions, QemuOptions
 from roost.base.clock import Clock
 from roost.base.errors import InvalidRequest
+from roost.hostkit.failures import DriverError
+from roost.hostkit.images.images import Images
 from roost.wire.agentlink import BootInfo, ImageInfo
 
 

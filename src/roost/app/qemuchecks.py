@@ -9,11 +9,11 @@ import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
-from roost.agent.drivers.base import DriverError
 from roost.agent.drivers.qemu.command import choose_accel
-from roost.agent.imageurls import checked_prefix
 from roost.app.options import QemuOptions
 from roost.base.errors import InvalidRequest
+from roost.hostkit.failures import DriverError
+from roost.hostkit.images.imageurls import checked_prefix
 
 INSTALL = "Maybe: make parts, or apt-get install --no-install-recommends qemu-system-x86 qemu-utils"
 #: Paths of sockets have at most 107 bytes, of which the driver's own names take 22.

@@ -31,8 +31,8 @@ from roost.base.clock import RealClock
 from roost.base.errors import InvalidRequest
 from roost.base.ids import IdSource
 from roost.client.context import Context, load_context, write_context
-from roost.control.liveness import Timers
 from roost.control.plane import Plane, PlaneSettings
+from roost.control.timers import Timers
 from roost.ledger.opening import open_store
 from roost.ledger.store import Store
 from roost.placement.kernels.compiling import on_first_compile

@@ -11,9 +11,10 @@ import typer
 from roost.app.options import AgentOptions, GPUs
 from roost.base.errors import InvalidRequest
 from roost.base.units import parse_bytes, parse_count, parse_cpu
-from roost.cli.asking import read_labels
-from roost.cli.options import reports_errors
-from roost.cli.qemuoptions import (
+from roost.cli.serve import LogFormat, LogFormatOption, LogLevel, LogLevelOption
+from roost.cli.words.asking import read_labels
+from roost.cli.words.options import reports_errors
+from roost.cli.words.qemuoptions import (
     AccelOption,
     BridgeOption,
     CpuModelOption,
@@ -35,7 +36,6 @@ from roost.cli.qemuoptions import (
     read_qemu,
     read_seconds,
 )
-from roost.cli.serve import LogFormat, LogFormatOption, LogLevel, LogLevelOption
 
 T = TypeVar("T")
 

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from roost.cli.opening import fleet_file, open_engine
-from roost.cli.options import FleetOption, RequestWords, VMsOption, takes_request
 from roost.cli.place import refuse_file_options
-from roost.cli.session import Session, asks_server
+from roost.cli.words.opening import fleet_file, open_engine
+from roost.cli.words.options import FleetOption, RequestWords, VMsOption, takes_request
+from roost.cli.words.session import Session, asks_server
 
 
 class Survive(StrEnum):
@@ -38,14 +38,14 @@ def capacity(
     lost = None if survive is None else survive.value
     path = fleet_file(fleet)
     if path is not None:
-        from roost.cli import onfile
+        from roost.cli.words import onfile
 
         onfile.capacity(open_engine(path, vms), words.request(), lost, losses, session.form)
         return
     refuse_file_options({"--vms": vms is not None})
-    from roost.cli import tables
-    from roost.cli.answers import read_capacity
-    from roost.cli.asking import vm_fields
+    from roost.cli.show import tables
+    from roost.cli.show.answers import read_capacity
+    from roost.cli.words.asking import vm_fields
     from roost.wire.bodies import CapacityQuestion
 
     request = words.request()

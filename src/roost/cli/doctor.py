@@ -5,7 +5,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from roost.base.errors import InvariantBroken
-from roost.cli.session import Session, asks_server
+from roost.cli.words.session import Session, asks_server
 
 
 @asks_server

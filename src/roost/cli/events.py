@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roost.cli.screen import Output, console, show_document, show_line
-from roost.cli.session import Session, asks_server, document
+from roost.cli.show.screen import Output, console, show_document, show_line
+from roost.cli.words.session import Session, asks_server, document
 
 if TYPE_CHECKING:
     from roost.wire.bodies import EventBody
@@ -45,7 +45,7 @@ def events(
 
 
 def _newest(session: Session) -> int:
-    from roost.cli.following import newest_sequence
+    from roost.cli.watch.following import newest_sequence
 
     async def ask() -> int:
         async with session.async_client() as client:
@@ -67,7 +67,7 @@ def _events(session: Session, since: int, follow: bool) -> "Iterator[EventBody]"
 
 def _show_event(session: Session, event: "EventBody") -> None:
     if session.form is Output.TABLE:
-        from roost.cli import listings
+        from roost.cli.show import listings
 
         console().print(listings.event(event), soft_wrap=True)
     elif session.form is Output.YAML:

@@ -5,11 +5,11 @@ from typing import Annotated
 import typer
 
 from roost.base.errors import InvalidRequest
-from roost.cli.completing import complete_hosts, complete_vms
-from roost.cli.opening import fleet_file, open_engine
-from roost.cli.options import FleetOption, RequestWords, VMsOption, takes_request
 from roost.cli.place import refuse_file_options
-from roost.cli.session import Session, asks_server
+from roost.cli.words.completing import complete_hosts, complete_vms
+from roost.cli.words.opening import fleet_file, open_engine
+from roost.cli.words.options import FleetOption, RequestWords, VMsOption, takes_request
+from roost.cli.words.session import Session, asks_server
 
 #: Hosts that a table lists when nobody asked for all.
 SOME_HOSTS = 20
@@ -50,7 +50,7 @@ def explain(
         return
     path = fleet_file(fleet)
     if path is not None:
-        from roost.cli import onfile
+        from roost.cli.words import onfile
 
         onfile.explain(open_engine(path, vms), words.request(), host or [], most, session.form)
         return
@@ -84,9 +84,9 @@ def show_explanation(
     session: Session, vm: str, project: str | None, hosts: list[str], most: int | None
 ) -> None:
     """Show what every host says to a VM of the server."""
-    from roost.cli import tables
-    from roost.cli.answers import read_explanation
-    from roost.cli.listings import asked_by
+    from roost.cli.show import tables
+    from roost.cli.show.answers import read_explanation
+    from roost.cli.show.listings import asked_by
 
     body = session.client.explain_vm(vm, hosts=hosts, project=project)
     asked = asked_by(session.client.get_vm(vm, project=project))
@@ -96,9 +96,9 @@ def show_explanation(
 
 def _explain_request(session: Session, words: RequestWords) -> None:
     """Explain a VM that does not exist: a dry run knows all but the single hosts' verdicts."""
-    from roost.cli import tables
-    from roost.cli.answers import read_answer
-    from roost.cli.asking import vm_fields
+    from roost.cli.show import tables
+    from roost.cli.show.answers import read_answer
+    from roost.cli.words.asking import vm_fields
     from roost.wire.bodies import DryRun
 
     request = words.request()

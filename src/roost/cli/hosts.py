@@ -6,10 +6,10 @@ import typer
 from rich.text import Text
 
 from roost.base.errors import InvalidRequest
-from roost.cli.loading import new_group
-from roost.cli.nouns import HostArgument, TimeoutOption, WatchOption
-from roost.cli.screen import Output, show, show_document
-from roost.cli.session import Session, asks_server
+from roost.cli.show.screen import Output, show, show_document
+from roost.cli.words.loading import new_group
+from roost.cli.words.nouns import HostArgument, TimeoutOption, WatchOption
+from roost.cli.words.session import Session, asks_server
 
 if TYPE_CHECKING:
     from roost.client import AsyncClient
@@ -30,8 +30,8 @@ def list_(
     watch: WatchOption = False,
 ) -> None:
     """List hosts with what is committed on them."""
-    from roost.cli import listings
-    from roost.cli.following import look
+    from roost.cli.show import listings
+    from roost.cli.watch.following import look
     from roost.wire.bodies import HostPage
 
     async def fetch(client: "AsyncClient") -> "HostPage":
@@ -44,8 +44,8 @@ def list_(
 @asks_server
 def show_(session: Session, host: HostArgument, watch: WatchOption = False) -> None:
     """Show one host."""
-    from roost.cli import listings
-    from roost.cli.following import look
+    from roost.cli.show import listings
+    from roost.cli.watch.following import look
 
     look(session, lambda client: client.get_host(host), listings.host, watch)
 
@@ -85,8 +85,8 @@ def drain(
     timeout: TimeoutOption = 600.0,
 ) -> None:
     """Cordon a host and move its VMs away, one at a time."""
-    from roost.cli import listings
-    from roost.cli.waiting import wait_for_drain
+    from roost.cli.show import listings
+    from roost.cli.watch.waiting import wait_for_drain
 
     found = session.client.get_drain(host) if status else session.client.drain_host(host)
     if wait and found.state == "draining":
@@ -109,7 +109,7 @@ def labels(
     ] = False,
 ) -> None:
     """Show a host's labels, or change them."""
-    from roost.cli.asking import read_labels
+    from roost.cli.words.asking import read_labels
 
     changes = label or []
     removed = [text[:-1] for text in changes if text.endswith("-") and "=" not in text]

@@ -4,11 +4,11 @@ from typing import Annotated
 
 import typer
 
-from roost.cli.completing import complete_hosts
-from roost.cli.opening import fleet_file, open_engine
-from roost.cli.options import FleetOption, VMsOption
 from roost.cli.place import refuse_file_options
-from roost.cli.session import Session, asks_server
+from roost.cli.words.completing import complete_hosts
+from roost.cli.words.opening import fleet_file, open_engine
+from roost.cli.words.options import FleetOption, VMsOption
+from roost.cli.words.session import Session, asks_server
 
 
 @asks_server
@@ -24,7 +24,7 @@ def info(
     """Show what the scheduler knows of one host."""
     path = fleet_file(fleet)
     if path is not None:
-        from roost.cli import onfile
+        from roost.cli.words import onfile
 
         onfile.info(open_engine(path, vms), host, session.form)
         return

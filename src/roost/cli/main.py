@@ -9,8 +9,8 @@ import typer
 
 from roost import __version__
 from roost.base.errors import InvalidRequest
-from roost.cli.loading import Entry, lazy_group, new_app, stand_in
-from roost.cli.screen import Output, show, show_error
+from roost.cli.show.screen import Output, show, show_error
+from roost.cli.words.loading import Entry, lazy_group, new_app, stand_in
 
 _THINGS = "What there is"
 _QUESTIONS = "Questions (of the server, or of a fleet file with --fleet)"
@@ -67,10 +67,15 @@ COMMANDS = (
         _RUNNING,
         "Run the control plane and agents through simulated faults.",
     ),
-    Entry("kube", "roost.cli.kube:kube", _RUNNING, "VMs as pods on Kubernetes, real or local."),
+    Entry(
+        "kube",
+        "roost.cli.kube.commands:kube",
+        _RUNNING,
+        "VMs as pods on Kubernetes, real or local.",
+    ),
     Entry(
         "demo",
-        "roost.cli.demo:demo",
+        "roost.cli.demo.demo:demo",
         _RUNNING,
         "Run a control plane with 20 virtual hosts, and show what it does.",
     ),

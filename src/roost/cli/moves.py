@@ -8,13 +8,13 @@ import typer
 from rich.text import Text
 
 from roost.base.errors import Conflict, InvalidRequest
-from roost.cli.completing import complete_hosts
-from roost.cli.nouns import ProjectOption, TimeoutOption, VMArgument
-from roost.cli.screen import note
-from roost.cli.session import Session, asks_server
+from roost.cli.show.screen import note
+from roost.cli.words.completing import complete_hosts
+from roost.cli.words.nouns import ProjectOption, TimeoutOption, VMArgument
+from roost.cli.words.session import Session, asks_server
 
 if TYPE_CHECKING:
-    from roost.cli.movewatch import Ended
+    from roost.cli.watch.movewatch import Ended
     from roost.client import AsyncClient
     from roost.wire.bodies import VMBody
 
@@ -175,8 +175,8 @@ async def _ask(session: Session, ask: Ask) -> "VMBody":
 async def _ask_and_watch(
     session: Session, ask: Ask, cancel: bool, timeout_s: float
 ) -> "tuple[VMBody, Ended]":
-    from roost.cli.following import newest_sequence
-    from roost.cli.movewatch import Ended, MoveScreen, watch_move
+    from roost.cli.watch.following import newest_sequence
+    from roost.cli.watch.movewatch import Ended, MoveScreen, watch_move
 
     async with session.async_client() as client:
         # Before it is asked for, so that no end of it can be missed.
@@ -192,7 +192,7 @@ async def _ask_and_watch(
 
 
 def _begun(found: "VMBody", cancel: bool) -> str:
-    from roost.cli import listings
+    from roost.cli.show import listings
 
     if found.migration is None:
         return f"{found.name} is {found.state} on {found.host}"

@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from roost.base.errors import InvalidRequest
-from roost.cli.opening import fleet_file, open_engine
-from roost.cli.options import FleetOption, RequestWords, VMsOption, takes_request
-from roost.cli.screen import Output, show, show_document
-from roost.cli.session import Session, asks_server, document
+from roost.cli.show.screen import Output, show, show_document
+from roost.cli.words.opening import fleet_file, open_engine
+from roost.cli.words.options import FleetOption, RequestWords, VMsOption, takes_request
+from roost.cli.words.session import Session, asks_server, document
 
 #: Exit code when a VM finds no host: the answer is no, and nothing is broken.
 NO = 1
@@ -46,7 +46,7 @@ def place(
     """Find a host for a VM, or say why there is none."""
     path = fleet_file(fleet)
     if path is not None:
-        from roost.cli import onfile
+        from roost.cli.words import onfile
 
         how = onfile.Placing(count, all_or_nothing, cursor, runners_up, save, record)
         placed = onfile.place(open_engine(path, vms), words, how, session.form)
@@ -71,9 +71,9 @@ def refuse_file_options(given: dict[str, bool]) -> None:
 
 def _ask_server(session: Session, words: RequestWords, count: int, runners_up: int | None) -> int:
     """Ask for a dry run and return how many would be placed."""
-    from roost.cli import tables
-    from roost.cli.answers import read_answer
-    from roost.cli.asking import vm_fields
+    from roost.cli.show import tables
+    from roost.cli.show.answers import read_answer
+    from roost.cli.words.asking import vm_fields
     from roost.wire.bodies import CreateVM, DryRun, PlacementBody
 
     request = words.request()

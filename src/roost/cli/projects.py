@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 from rich.text import Text
 
-from roost.cli.loading import new_group
-from roost.cli.nouns import ProjectArgument, WatchOption
-from roost.cli.screen import Output, show, show_document
-from roost.cli.session import Session, asks_server
+from roost.cli.show.screen import Output, show, show_document
+from roost.cli.words.loading import new_group
+from roost.cli.words.nouns import ProjectArgument, WatchOption
+from roost.cli.words.session import Session, asks_server
 
 if TYPE_CHECKING:
     from roost.wire.bodies import QuotaBody
@@ -33,8 +33,8 @@ VMsLimitOption = Annotated[
 @asks_server
 def list_(session: Session, watch: WatchOption = False) -> None:
     """List projects with what they use of their quotas."""
-    from roost.cli import listings
-    from roost.cli.following import look
+    from roost.cli.show import listings
+    from roost.cli.watch.following import look
 
     look(
         session,
@@ -47,8 +47,8 @@ def list_(session: Session, watch: WatchOption = False) -> None:
 @asks_server
 def show_(session: Session, project: ProjectArgument, watch: WatchOption = False) -> None:
     """Show one project."""
-    from roost.cli import listings
-    from roost.cli.following import look
+    from roost.cli.show import listings
+    from roost.cli.watch.following import look
 
     look(
         session,
@@ -68,7 +68,7 @@ def create(
     vms: VMsLimitOption = None,
 ) -> None:
     """Create a project; limits that are left out are none."""
-    from roost.cli import listings
+    from roost.cli.show import listings
     from roost.wire.bodies import QuotaBody
 
     quota = _changed(QuotaBody(), cpu, memory, disk, vms)
@@ -87,7 +87,7 @@ def quota(
 ) -> None:
     """Change a project's quota; limits that are left out stay."""
     from roost.base.units import exact_cpu
-    from roost.cli import listings
+    from roost.cli.show import listings
     from roost.wire.bodies import QuotaBody
 
     found = session.client.get_project(project)

@@ -7,9 +7,9 @@ import typer
 from rich.text import Text
 
 from roost.base.errors import InvalidRequest
-from roost.cli.opening import chosen_output, fleet_file, open_engine
-from roost.cli.options import FleetOption, OutputOption, VMsOption, reports_errors
-from roost.cli.screen import Output, show, show_document
+from roost.cli.show.screen import Output, show, show_document
+from roost.cli.words.opening import chosen_output, fleet_file, open_engine
+from roost.cli.words.options import FleetOption, OutputOption, VMsOption, reports_errors
 
 
 @reports_errors
@@ -22,10 +22,10 @@ def replay(
     output: OutputOption = None,
 ) -> None:
     """Take a recorded decision again and compare."""
-    from roost.cli import tables
+    from roost.cli.show import tables
     from roost.wire.answers import answer_json
-    from roost.wire.records import load_record, replay_record
-    from roost.wire.requestwords import parse_line
+    from roost.wire.text.records import load_record, replay_record
+    from roost.wire.text.requestwords import parse_line
 
     form = chosen_output(output)
     document = load_record(record)

@@ -9,8 +9,8 @@ import typer
 
 from roost.app.options import ServeOptions
 from roost.base.errors import InvalidRequest
-from roost.cli.opening import settings
-from roost.cli.options import reports_errors
+from roost.cli.words.opening import settings
+from roost.cli.words.options import reports_errors
 
 _DATA = Path.home() / ".local" / "share" / "roost"
 _TIMERS = "Timers, in seconds"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from roost.base.errors import InvalidRequest
-from roost.cli.loading import new_group
-from roost.cli.options import OutputOption, reports_errors
-from roost.cli.screen import Output, console, show_document, show_text
+from roost.cli.show.screen import Output, console, show_document, show_text
+from roost.cli.words.loading import new_group
+from roost.cli.words.options import OutputOption, reports_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable

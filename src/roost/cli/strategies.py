@@ -1,14 +1,14 @@
 """`roost strategies`: the strategies, with their formulas."""
 
-from roost.cli.opening import chosen_output, settings
-from roost.cli.options import OutputOption, reports_errors
-from roost.cli.screen import Output, show, show_document
+from roost.cli.show.screen import Output, show, show_document
+from roost.cli.words.opening import chosen_output, settings
+from roost.cli.words.options import OutputOption, reports_errors
 
 
 @reports_errors
 def strategies(output: OutputOption = None) -> None:
     """List the strategies and how each one chooses."""
-    from roost.cli import tables
+    from roost.cli.show import tables
     from roost.placement.strategies import STRATEGIES
 
     form = chosen_output(output)

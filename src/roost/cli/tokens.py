@@ -8,10 +8,10 @@ import typer
 from rich.text import Text
 
 from roost.base.errors import InvalidRequest
-from roost.cli.completing import complete_projects
-from roost.cli.loading import new_group
-from roost.cli.screen import Output, note, show, show_document, show_text
-from roost.cli.session import Session, asks_server
+from roost.cli.show.screen import Output, note, show, show_document, show_text
+from roost.cli.words.completing import complete_projects
+from roost.cli.words.loading import new_group
+from roost.cli.words.session import Session, asks_server
 
 if TYPE_CHECKING:
     from roost.wire.bodies import TokenBody
@@ -36,7 +36,7 @@ ExpiresOption = Annotated[
 @asks_server
 def list_(session: Session) -> None:
     """List tokens, without their secrets."""
-    from roost.cli import listings
+    from roost.cli.show import listings
 
     found = session.client.list_tokens()
     session.show(found, listings.tokens(found.tokens))

@@ -9,15 +9,15 @@ import typer
 from rich.text import Text
 
 from roost.base.errors import InvalidRequest
-from roost.cli.completing import complete_hosts, complete_projects
-from roost.cli.consoles import console
 from roost.cli.explain import SOME_HOSTS, show_explanation
-from roost.cli.loading import new_group
 from roost.cli.moves import migrate
-from roost.cli.nouns import ProjectOption, TimeoutOption, VMArgument, VMsArgument, WatchOption
-from roost.cli.options import RequestWords, takes_request
-from roost.cli.screen import Output, show, show_document
-from roost.cli.session import Session, asks_server, document
+from roost.cli.show.screen import Output, show, show_document
+from roost.cli.watch.consoles import console
+from roost.cli.words.completing import complete_hosts, complete_projects
+from roost.cli.words.loading import new_group
+from roost.cli.words.nouns import ProjectOption, TimeoutOption, VMArgument, VMsArgument, WatchOption
+from roost.cli.words.options import RequestWords, takes_request
+from roost.cli.words.session import Session, asks_server, document
 
 if TYPE_CHECKING:
     from roost.client import AsyncClient
@@ -125,10 +125,10 @@ def create(
     ] = None,
 ) -> None:
     """Create a VM; says on which host it is, and why there."""
-    from roost.cli import listings
-    from roost.cli.asking import read_affinity, read_labels, vm_fields
-    from roost.cli.bootwords import read_boot, read_nics
-    from roost.cli.waiting import wait_for_vm
+    from roost.cli.show import listings
+    from roost.cli.watch.waiting import wait_for_vm
+    from roost.cli.words.asking import read_affinity, read_labels, vm_fields
+    from roost.cli.words.bootwords import read_boot, read_nics
     from roost.wire.bodies import CreateVM
 
     fields: dict[str, Any] = vm_fields(words.request(name))
@@ -179,9 +179,9 @@ def list_(
     watch: WatchOption = False,
 ) -> None:
     """List VMs."""
-    from roost.cli import listings
-    from roost.cli.asking import read_labels
-    from roost.cli.following import look
+    from roost.cli.show import listings
+    from roost.cli.watch.following import look
+    from roost.cli.words.asking import read_labels
     from roost.wire.bodies import VMPage
 
     labels = read_labels(label or [], "--label")
@@ -208,8 +208,8 @@ def show_(
     session: Session, vm: VMArgument, project: ProjectOption = None, watch: WatchOption = False
 ) -> None:
     """Show one VM: its state, its host, and why it is there or waits."""
-    from roost.cli import listings
-    from roost.cli.following import look
+    from roost.cli.show import listings
+    from roost.cli.watch.following import look
 
     look(
         session,
@@ -280,7 +280,7 @@ def resize(
     from msgspec import UNSET
 
     from roost.base.units import exact_cpu, parse_bytes, parse_cpu
-    from roost.cli import listings
+    from roost.cli.show import listings
     from roost.wire.bodies import ResizeVM
 
     if cpu is memory is disk is None:
@@ -330,8 +330,8 @@ def batch(
     ] = None,
 ) -> None:
     """Create many VMs at once."""
-    from roost.cli import listings
-    from roost.cli.batchfile import read_batch
+    from roost.cli.show import listings
+    from roost.cli.words.batchfile import read_batch
 
     asked = read_batch(file)
     found = session.client.create_vms(asked.vms, atomic=atomic or asked.atomic, key=key)

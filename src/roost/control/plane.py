@@ -14,32 +14,33 @@ from sqlalchemy import Connection
 from roost.base.clock import Clock
 from roost.base.errors import FleetUnavailable, RoostError
 from roost.base.ids import IdSource
-from roost.control.access import Access
-from roost.control.admit import Admit
-from roost.control.dispatch import Dispatch
-from roost.control.doctor import doctor
-from roost.control.draining import Drain
-from roost.control.eventlog import Broadcast, EventLog
-from roost.control.fleethosts import Hosts
-from roost.control.follower import Follower
-from roost.control.grouping import Grouping
-from roost.control.intake import Intake
-from roost.control.lifecycle import Lifecycle
-from roost.control.lineage import Lineage
-from roost.control.liveness import Evidence, Timers, Watcher
-from roost.control.moving import Moving
-from roost.control.placing import Placing
-from roost.control.projects import Projects
-from roost.control.questions import Questions
-from roost.control.queueing import Queue
-from roost.control.recover import FenceCommand, Recover
-from roost.control.roster import Roster
-from roost.control.sessions import Agents
-from roost.control.settling import Settling
-from roost.control.singleton import Singleton
-from roost.control.telemetry import Telemetry
+from roost.control.admin.doctor import doctor
+from roost.control.admin.host_admin import Hosts
+from roost.control.admin.projects import Projects
+from roost.control.agents.dispatch import Dispatch
+from roost.control.agents.intake import Intake
+from roost.control.agents.sessions import Agents
+from roost.control.create.admit import Admit
+from roost.control.create.grouping import Grouping
+from roost.control.create.placing import Placing
+from roost.control.create.questions import Questions
+from roost.control.create.queueing import Queue
+from roost.control.memory.eventlog import Broadcast, EventLog
+from roost.control.memory.follower import Follower
+from roost.control.memory.restore_detect import Lineage
+from roost.control.memory.roster import Roster
+from roost.control.memory.telemetry import Telemetry
+from roost.control.moves.draining import Drain
+from roost.control.moves.moving import Moving
+from roost.control.survive.liveness import Evidence, Watcher
+from roost.control.survive.recover import FenceCommand, Recover
+from roost.control.survive.restore_judge import Settling
+from roost.control.timers import Timers
+from roost.control.vms.lifecycle import Lifecycle
 from roost.ledger.retention import RetentionSettings, purge, surplus
 from roost.ledger.store import Store
+from roost.parts.access import Access
+from roost.parts.singleton import Singleton
 from roost.wire.bodies import DoctorBody, HealthBody
 
 log = logging.getLogger("roost.plane")

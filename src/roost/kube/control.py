@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Protocol
 
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import Forbidden, NotFound, RoostError, Unavailable
-from roost.kube.client import BUDGETS, NAMESPACES, NODES, PODS, VMS, Kube
-from roost.kube.lease import Lease, LeaseLost, LeaseSettings, lease_name
-from roost.kube.mirror import Mirror
-from roost.kube.names import VMS_NAMESPACE_LABEL
-from roost.kube.objects import Key, Object, key_of
+from roost.kube.base.client import BUDGETS, NAMESPACES, NODES, PODS, VMS, Kube
+from roost.kube.base.lease import Lease, LeaseLost, LeaseSettings, lease_name
+from roost.kube.base.mirror import Mirror
+from roost.kube.base.names import VMS_NAMESPACE_LABEL
+from roost.kube.base.objects import Key, Object, key_of
+from roost.kube.base.workqueue import WorkQueue
 from roost.kube.vms.crd import install_crd, is_installed
 from roost.kube.vms.launchers import LAUNCHERS
 from roost.kube.vms.launching import Launching, LaunchSettings
-from roost.kube.workqueue import WorkQueue
 
 if TYPE_CHECKING:
     from roost.kube.moving.migrating import Migrations, MigrationSettings

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from roost.base.errors import RoostError, Unavailable
-from roost.control.access import Principal
-from roost.control.placing import find_host
+from roost.control.create.placing import find_host
 from roost.control.plane import Plane, PlaneSettings
 from roost.ledger.rows import VMRow
 from roost.model.flow import Placement, RejectionCode
+from roost.parts.access import Principal
 from roost.sim.clocks import NodeClock
 from roost.sim.database import Troubles
 from roost.sim.disasters import Disasters
 from roost.sim.history import Action
 from roost.sim.lives import Dead
-from roost.sim.mischief import Mischief
 from roost.sim.operators import ADMIN, Operators
+from roost.sim.slow_faults import Mischief
 from roost.wire.bodies import (
     ConfirmDead,
     ConstraintsBody,

@@ -27,7 +27,7 @@ from roost.sim.scenarios import parse_scenario, read_scenario
 from roost.sim.shrinking import shrink
 from roost.sim.workloads import expand
 from roost.sim.world import Verdict, run_history
-from roost.wire.strictyaml import read_yaml
+from roost.wire.text.strictyaml import read_yaml
 
 #: How often somebody who waits for a campaign hears of it at least.
 _TELL_S = 10.0

@@ -1,7 +1,7 @@
 """Time in a world: a machine's clock may run fast, jump, or stand still while nothing happens.
 
 A `Machine` reads its time from a frame: the loop's own time, or a `PausedTime` that passes only
-while somebody has something to do (`roost.sim.stillness`). Its processes sleep on it; when the
+while somebody has something to do (`roost.sim.time_skip`). Its processes sleep on it; when the
 machine changes frames, whoever sleeps goes on sleeping for as long as was left.
 """
 

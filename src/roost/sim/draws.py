@@ -11,8 +11,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from roost.sim.follow_ups import ABOUT_LEASES, ABOUT_REFUSALS, TRAINS, Train
 from roost.sim.history import Action, History, host_name
-from roost.sim.trains import ABOUT_LEASES, ABOUT_REFUSALS, TRAINS, Train
 
 Given = dict[str, Any]
 #: VMs that a world has at most, as far as those who ask know: more would only be refused.

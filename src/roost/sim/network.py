@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import Callable
 from random import Random
 
-from roost.agent.link import LinkLost
-from roost.control.access import Principal
+from roost.control.agents.sessions import Session
 from roost.control.plane import Plane
-from roost.control.sessions import Session
+from roost.hostkit.talk.link import LinkLost
+from roost.parts.access import Principal
 from roost.sim.lives import Life
 
 Note = Callable[[str, str, str], None]
@@ -216,7 +216,7 @@ class Connection:
 
 
 class _PlaneEnd:
-    """The plane's end. Implements `roost.control.sessions.Link`."""
+    """The plane's end. Implements `roost.control.agents.sessions.Link`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -10,8 +10,8 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from roost.base.errors import NotFound
-from roost.control.access import Principal
 from roost.control.plane import Plane
+from roost.parts.access import Principal
 from roost.wire.bodies import CreateProject, QuotaBody, SetQuota
 
 if TYPE_CHECKING:

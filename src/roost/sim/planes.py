@@ -4,8 +4,8 @@ from collections.abc import Callable
 from random import Random
 
 from roost.base.ids import IdSource
-from roost.control.liveness import Timers
 from roost.control.plane import Plane, PlaneSettings
+from roost.control.timers import Timers
 from roost.sim.clocks import Frame, Machine, NodeClock
 from roost.sim.database import Database, PlaneStore
 from roost.sim.lives import Life

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct, field
 from roost.base.units import GIB, parse_bytes
 from roost.sim.draws import KINDS
 from roost.sim.history import History, Machines, host_name
-from roost.wire.strictyaml import Seconds, Size, find_file, parse_strictly, read_text
+from roost.wire.text.strictyaml import Seconds, Size, find_file, parse_strictly, read_text
 
 Count = Annotated[int, Meta(ge=1, le=100_000)]
 PerHour = Annotated[float, Meta(ge=0.0)]

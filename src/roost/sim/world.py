@@ -21,9 +21,9 @@ from sqlalchemy import Connection, select
 from roost.agent.drivers.base import LocalState, LocalVM
 from roost.agent.drivers.virtual import VirtualSettings
 from roost.base.units import GIB
-from roost.control.doctor import doctor
-from roost.control.liveness import Timers
-from roost.control.settling import what_is_open
+from roost.control.admin.doctor import doctor
+from roost.control.survive.restore_judge import what_is_open
+from roost.control.timers import Timers
 from roost.ledger.rows import Event, VMRow
 from roost.ledger.tables import claims, tombstones, vms
 from roost.sim.actions import Actor
@@ -37,7 +37,7 @@ from roost.sim.lives import task_factory
 from roost.sim.loop import VirtualLoop
 from roost.sim.network import Network
 from roost.sim.planes import SimPlane
-from roost.sim.stillness import Stillness
+from roost.sim.time_skip import Stillness
 
 #: The timers of a world: short, so that leases end and moves are given up within its few minutes.
 TIMERS = Timers(

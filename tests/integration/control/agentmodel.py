@@ -12,9 +12,9 @@ from typing import Literal
 
 import msgspec
 
-from roost.control.access import Principal
+from roost.control.agents.sessions import Session
 from roost.control.plane import Plane
-from roost.control.sessions import Session
+from roost.parts.access import Principal
 from roost.wire.agentlink import (
     PROTOCOL,
     AmountInfo,

@@ -22,18 +22,18 @@ from sqlalchemy import Connection, select
 
 from roost.base.clock import RealClock
 from roost.base.ids import IdSource
-from roost.control.access import Principal
-from roost.control.conversations import Conversation
-from roost.control.dispatch import Dispatch
-from roost.control.liveness import Timers
+from roost.control.agents.connections import Conversation
+from roost.control.agents.dispatch import Dispatch
+from roost.control.memory.roster import Roster
 from roost.control.plane import Plane, PlaneSettings
-from roost.control.roster import Roster
+from roost.control.timers import Timers
 from roost.fleet.check import check as check_fleet
 from roost.ledger.opening import open_store
 from roost.ledger.rows import ClaimRow, VMRow
 from roost.ledger.sqlite import SqliteStore
 from roost.ledger.store import Store
 from roost.ledger.tables import claims, hosts, tombstones, vms
+from roost.parts.access import Principal
 from roost.wire.agentlink import DesiredVM, SeenVM
 from roost.wire.bodies import (
     AffinityBody,

@@ -10,13 +10,13 @@ from sqlalchemy import Connection, select
 from roost.base.clock import RealClock
 from roost.base.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unauthorized
 from roost.base.ids import IdSource
-from roost.control import access as access_module
-from roost.control.access import Access, Principal
-from roost.control.doctor import doctor
-from roost.control.projects import Projects
+from roost.control.admin.doctor import doctor
+from roost.control.admin.projects import Projects
 from roost.ledger.rows import Event
 from roost.ledger.store import Store
 from roost.ledger.tables import events, tokens
+from roost.parts import access as access_module
+from roost.parts.access import Access, Principal
 from roost.wire.bodies import CreateJoinToken, CreateProject, CreateToken, JoinBody
 from tests.databases import opened
 

@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from roost.control import draining, intake, moving
-from roost.control.handover import abandon_move, go_back
+from roost.control.agents import intake
+from roost.control.moves import draining, moving
+from roost.control.moves.handover import abandon_move, go_back
 from roost.ledger.rows import VMRow
 from roost.ledger.transaction import Tx
 from roost.wire.agentlink import SeenVM

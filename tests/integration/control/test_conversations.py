@@ -1,6 +1,6 @@
 """What a host said by an older connection must not overwrite what it said by a newer one."""
 
-from roost.control.conversations import Conversation
+from roost.control.agents.connections import Conversation
 from roost.wire.agentlink import SeenVM
 from tests.integration.control.rig import Rig, run_two
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from roost.base.errors import Conflict, NoFit, NotFound, QuotaExceeded, RoostError
-from roost.control.access import Principal
+from roost.parts.access import Principal
 from roost.wire.agentlink import AmountInfo, CellInfo, DeviceInfo
 from roost.wire.bodies import CreateProject, CreateVMs, DeviceBody, QuotaBody
 from tests.integration.control.rig import ADMIN, OPERATOR, Rig, body_of, digest_of, run

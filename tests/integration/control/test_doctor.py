@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, insert, text, update
 
-from roost.control.doctor import doctor
+from roost.control.admin.doctor import doctor
 from roost.ledger import checks, fold
 from roost.ledger.claims import Verdict
 from roost.ledger.store import Store

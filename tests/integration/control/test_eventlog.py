@@ -7,12 +7,12 @@ import pytest
 
 from roost.base.clock import RealClock
 from roost.base.ids import IdSource
-from roost.control import eventlog
-from roost.control.access import Access, Principal
-from roost.control.eventlog import EventLog
-from roost.control.follower import Follower
+from roost.control.memory import eventlog
+from roost.control.memory.eventlog import EventLog
+from roost.control.memory.follower import Follower
 from roost.ledger.store import Store
 from roost.ledger.transaction import Tx
+from roost.parts.access import Access, Principal
 from roost.wire.bodies import CreateJoinToken, CreateToken, EventBody, JoinBody
 from tests.databases import opened
 

@@ -4,8 +4,8 @@ import asyncio
 
 from sqlalchemy import update
 
-from roost.control.doctor import doctor
-from roost.control.registering import change_host
+from roost.control.admin.doctor import doctor
+from roost.control.hosts.registering import change_host
 from roost.ledger.tables import hosts
 from roost.ledger.transaction import Tx
 from tests.databases import opened

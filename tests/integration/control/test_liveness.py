@@ -4,11 +4,11 @@ import pytest
 from sqlalchemy import select
 
 from roost.base.errors import Conflict
-from roost.control.recover import fence
-from roost.control.registering import locked_host
-from roost.control.singleton import NotHolder
+from roost.control.hosts.registering import locked_host
+from roost.control.survive.recover import fence
 from roost.ledger.tables import fences, host_liveness, leases, tombstones, vms
 from roost.ledger.transaction import Tx
+from roost.parts.singleton import NotHolder
 from roost.wire.agentlink import Refused, Renewed, decode_to_agent
 from roost.wire.bodies import ConfirmDead
 from tests.integration.control.rig import ADMIN, OPERATOR, TIMERS, Rig, run

@@ -24,8 +24,8 @@ from hypothesis.stateful import (
 from sqlalchemy import select
 
 from roost.base.errors import RoostError
-from roost.control.liveness import Timers
-from roost.control.placing import find_host
+from roost.control.create.placing import find_host
+from roost.control.timers import Timers
 from roost.ledger.rows import VMRow
 from roost.ledger.tables import hosts, vms
 from roost.wire.bodies import ConfirmDead, CreateVMs, ResizeVM

@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import Connection, delete, insert, select
 
 from roost.base.errors import LedgerUnsettled
-from roost.control.adopting import JUMP
+from roost.control.survive.restore_apply import JUMP
 from roost.ledger.tables import doubts, metadata, roll_call
 from roost.ledger.transaction import Tx
 from roost.wire.agentlink import SeenVM

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Connection, select, update
 
 from roost.base.errors import Conflict
-from roost.control.doctor import doctor
+from roost.control.admin.doctor import doctor
 from roost.ledger.claims import Proposal, Verdict
 from roost.ledger.fold import FOLDED, counters_committed, fold, host_committed, projects_used
 from roost.ledger.rows import Event

@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from roost.control.doctor import doctor
+from roost.control.admin.doctor import doctor
 from roost.ledger.claims import Proposal, Verdict
 from roost.ledger.store import DatabaseUnavailable, InDoubt, Store
 from roost.ledger.tables import counters, events, groups, host_amounts, members, vms

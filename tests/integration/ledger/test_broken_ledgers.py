@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from roost.control.doctor import doctor
+from roost.control.admin.doctor import doctor
 from roost.ledger import claims as claims_module
 from roost.ledger import postgres, postgresclaims, sqlite, sqliteclaims
 from roost.ledger.rows import Event

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 from sqlalchemy import func, select, update
 
-from roost.control.doctor import doctor
+from roost.control.admin.doctor import doctor
 from roost.ledger.claims import Outcome, Proposal, Verdict
 from roost.ledger.rows import Event
 from roost.ledger.store import Store

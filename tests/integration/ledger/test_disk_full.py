@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from roost.control.doctor import doctor
+from roost.control.admin.doctor import doctor
 from roost.ledger.claims import Verdict
 from roost.ledger.store import DatabaseUnavailable, Store
 from roost.ledger.tables import vms

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import select
 
 from roost.base.errors import InvariantBroken
-from roost.control.doctor import doctor
+from roost.control.admin.doctor import doctor
 from roost.ledger.claims import Verdict
 from roost.ledger.tables import projects
 from roost.ledger.transaction import Tx

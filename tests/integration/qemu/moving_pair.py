@@ -20,8 +20,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from roost.agent.drivers.base import DriverError, LocalVM
+from roost.agent.drivers.base import LocalVM
 from roost.agent.drivers.qemu.driver import QemuDriver
+from roost.hostkit.failures import DriverError
 from roost.wire.agentlink import BootInfo, DesiredVM, MoveInfo, ProgressInfo
 from tests.guest import boot_info, is_unbroken, ticks
 from tests.integration.qemu.qemu_host import PATIENCE_S, QemuHost, becomes, order, says

@@ -15,10 +15,10 @@ from roost.agent.drivers.qemu.driver import QemuDriver
 from roost.agent.drivers.qemu.manifest import Manifest, find_running, folder_name, read_manifest
 from roost.agent.drivers.qemu.process import Identity, is_alive
 from roost.agent.drivers.qemu.settings import QemuSettings
-from roost.agent.fencing import FolderFences
-from roost.agent.hostfacts import HostReader
-from roost.agent.images import Images
+from roost.agent.fencing.recipes import FolderFences
+from roost.agent.machine.hostfacts import HostReader
 from roost.base.clock import RealClock
+from roost.hostkit.images.images import Images
 from roost.wire.agentlink import BootInfo, DesiredVM
 from tests.guest import boot_info
 

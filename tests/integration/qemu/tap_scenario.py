@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.agent.drivers.base import DriverError
+from roost.hostkit.failures import DriverError
 from roost.wire.agentlink import NicInfo
 from tests.guest import boot_info
 from tests.integration.qemu.qemu_host import QemuHost, order, says

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from roost.agent.drivers.base import DriverError
 from roost.agent.drivers.qemu.disks import (
     check_disk,
     convert_disk,
@@ -23,6 +22,7 @@ from roost.agent.drivers.qemu.disks import (
     make_disk,
 )
 from roost.agent.drivers.qemu.seed import hostname, seed_files, write_seed
+from roost.hostkit.failures import DriverError
 from roost.wire.agentlink import BootInfo, DesiredVM, NicInfo
 from tests import guest
 

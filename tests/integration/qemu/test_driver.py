@@ -9,11 +9,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from roost.agent.drivers.base import FENCED, GUEST_SHUTDOWN, DriverError
+from roost.agent.drivers.base import FENCED, GUEST_SHUTDOWN
 from roost.agent.drivers.qemu.driver import QemuDriver
 from roost.agent.drivers.qemu.process import is_alive
-from roost.agent.guard import carry_out
-from roost.agent.hostfacts import HostReader
+from roost.agent.fencing.guard import carry_out
+from roost.agent.machine.hostfacts import HostReader
+from roost.hostkit.failures import DriverError
 from roost.wire.agentlink import NicInfo
 from tests.guest import boot_info, disk_numbers, is_unbroken, ticks
 from tests.integration.qemu.qemu_host import MIB, QemuHost, becomes, order, says, until

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from roost.agent.drivers.base import CRASHED, DriverError
+from roost.agent.drivers.base import CRASHED
 from roost.agent.drivers.qemu.driver import QemuDriver
 from roost.agent.drivers.qemu.process import is_alive
+from roost.hostkit.failures import DriverError
 from roost.wire.agentlink import BootInfo, DesiredVM, ImageInfo, NicInfo
 from tests.guest import boot_info
 from tests.integration.qemu.qemu_host import MIB, QemuHost, becomes, order, says, until

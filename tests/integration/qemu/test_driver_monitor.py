@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from roost.agent.drivers.base import DriverError
 from roost.agent.drivers.qemu.monitor import Event, Monitor
 from roost.agent.drivers.qemu.process import Process, spawn
+from roost.hostkit.failures import DriverError
 from tests.guest import need
 
 ARGV = ["qemu-system-x86_64", "-accel", "tcg", "-nodefaults", "-display", "none", "-S", "-m", "16"]

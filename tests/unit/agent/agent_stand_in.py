@@ -10,8 +10,8 @@ from random import Random
 
 from roost.agent.drivers.virtual import VirtualDriver, VirtualSettings
 from roost.agent.drivers.vmfiles import FolderVMs
-from roost.agent.fencing import FolderFences, ProcessGuard
-from roost.agent.guard import boot_id
+from roost.agent.fencing.guard import boot_id
+from roost.agent.fencing.recipes import FolderFences, ProcessGuard
 from roost.agent.store import FolderStore
 from roost.base.clock import RealClock
 from tests.unit.agent.fake_control import vm

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from roost.agent.link import Link, LinkLost
 from roost.base.clock import Clock
+from roost.hostkit.talk.link import Link, LinkLost
 from roost.wire.agentlink import (
     Delta,
     Desired,

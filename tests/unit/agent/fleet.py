@@ -14,10 +14,10 @@ from roost.agent.agent import Agent, AgentSettings
 from roost.agent.drivers.base import LocalVM
 from roost.agent.drivers.virtual import VirtualDriver, VirtualSettings
 from roost.agent.drivers.vmfiles import Change, MemoryVMs
-from roost.agent.link import Link, LinkLost
 from roost.agent.memoryguard import MemoryFences, MemoryGuard
 from roost.agent.store import MemoryStore
 from roost.base.ids import IdSource
+from roost.hostkit.talk.link import Link, LinkLost
 from roost.wire.agentlink import (
     Delta,
     Desired,

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from roost.agent.drivers.base import LocalVM
 from roost.agent.drivers.virtual import Fault, VirtualDriver, VirtualSettings
 from roost.agent.drivers.vmfiles import Change, MemoryVMs
-from roost.agent.keeper import Keeper, KeeperSettings
-from roost.agent.lease import Lease
+from roost.agent.fencing.lease import Lease
+from roost.agent.reconciler import Keeper, KeeperSettings
 from roost.agent.store import MemoryStore
 from roost.wire.agentlink import Delta, Desired, DesiredVM, Tombstone
 from tests.unit.agent.fake_control import listing, vm

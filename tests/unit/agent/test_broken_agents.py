@@ -7,19 +7,19 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from roost.agent import converge, keeper
-from roost.agent.admission import Room
+from roost.agent import converge, reconciler
 from roost.agent.budget import Calls
+from roost.agent.capacity import Room
 from roost.agent.converge import Leased, Step
 from roost.agent.drivers import virtual
 from roost.agent.drivers.base import LocalVM
 from roost.agent.drivers.virtual import VirtualDriver
-from roost.agent.keeper import Keeper
-from roost.agent.lanes import Lanes
-from roost.agent.lease import Lease
+from roost.agent.fencing.lease import Lease
 from roost.agent.memoryguard import MemoryGuard
-from roost.agent.session import Session
+from roost.agent.reconciler import Keeper
+from roost.agent.talk.session import Session
 from roost.agent.teardown import TeardownGuard
+from roost.hostkit.lanes import Lanes
 from roost.wire.agentlink import DesiredVM, Tombstone
 from tests.unit.agent.fleet import one_copy_executes
 from tests.unit.agent.one_host import one_host_converges
@@ -62,8 +62,8 @@ def broken(law: Callable[[int], object]) -> Callable[[Callable[[Patch], None]], 
 
 
 def use_step(patch: Patch, change: Callable[..., Step | None]) -> None:
-    """Let the keeper decide by another function, which gets the real one first."""
-    patch.setattr(keeper, "next_step", partial(change, converge.next_step))
+    """Let the reconciler decide by another function, which gets the real one first."""
+    patch.setattr(reconciler, "next_step", partial(change, converge.next_step))
 
 
 # One host
@@ -148,13 +148,13 @@ def _(patch: Patch) -> None:
 @broken(converges)
 def _(patch: Patch) -> None:
     """a failed turn is never taken again"""
-    patch.setattr("roost.agent.lanes.BackOff.delay", lambda *_: None)
+    patch.setattr("roost.hostkit.lanes.BackOff.delay", lambda *_: None)
 
 
 @broken(converges)
 def _(patch: Patch) -> None:
     """tombstones are reported as carried out before they are"""
-    real = keeper.sightings.sighting
+    real = reconciler.sightings.sighting
 
     def sighting(vm_id, order, record, local, doing, failure, *rest):
         seen = real(vm_id, order, record, local, doing, failure)
@@ -162,7 +162,7 @@ def _(patch: Patch) -> None:
             seen.seen = "absent"
         return seen
 
-    patch.setattr(keeper.sightings, "sighting", sighting)
+    patch.setattr(reconciler.sightings, "sighting", sighting)
 
 
 @broken(converges)
@@ -254,8 +254,8 @@ def _(patch: Patch) -> None:
             seen.seen = "moved"
         return seen
 
-    real_sighting = keeper.sightings.sighting
-    patch.setattr(keeper.sightings, "sighting", sighting)
+    real_sighting = reconciler.sightings.sighting
+    patch.setattr(reconciler.sightings, "sighting", sighting)
 
 
 @broken(guarded_boot_stays_stopped)

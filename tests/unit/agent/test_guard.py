@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from roost.agent import guard
 from roost.agent.drivers.vmfiles import locked
-from roost.agent.fencing import ALIVE_S, FolderFences, ProcessGuard, dismiss_guard
+from roost.agent.fencing.recipes import ALIVE_S, FolderFences, ProcessGuard, dismiss_guard, guard
 from tests.unit.agent.hand_clock import HandClock
 
 PATIENCE_S = 20.0
@@ -261,6 +260,8 @@ def test_the_agent_counts_on_a_guard_only_while_it_gives_signs_of_life(tmp_path:
 
 
 def test_the_guard_needs_nothing_but_the_standard_library() -> None:
-    code = "import sys, roost.agent.guard; print([m for m in sys.modules if 'msgspec' in m])"
+    code = (
+        "import sys, roost.agent.fencing.guard; print([m for m in sys.modules if 'msgspec' in m])"
+    )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

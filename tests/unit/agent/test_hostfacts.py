@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roost.agent.admission import capacity_of
-from roost.agent.hostfacts import Given, HostReader, allocated_in, read_inventory
-from roost.agent.pressure import UseReader, read_pressure
+from roost.agent.capacity import capacity_of
+from roost.agent.machine.hostfacts import Given, HostReader, allocated_in, read_inventory
+from roost.agent.machine.pressure import UseReader, read_pressure
 from roost.base.units import GIB, MIB
 from roost.wire.agentlink import AmountInfo, CellInfo, DeviceInfo, Inventory
 from roost.wire.translate import host_spec

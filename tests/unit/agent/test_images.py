@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roost.agent.drivers.base import DriverError
-from roost.agent.images import Images
-from roost.agent.imagestore import ImageStore
-from roost.agent.imageurls import checked_prefix, checked_web, opened_file
-from roost.agent.pulling import PullLimits
 from roost.base.clock import RealClock
+from roost.hostkit.failures import DriverError
+from roost.hostkit.images.images import Images
+from roost.hostkit.images.imagestore import ImageStore
+from roost.hostkit.images.imageurls import checked_prefix, checked_web, opened_file
+from roost.hostkit.images.pulling import PullLimits
 from roost.wire.agentlink import ImageInfo
 
 DATA = bytes(range(256)) * 12_000  # three pieces

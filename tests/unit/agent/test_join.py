@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from roost.agent.join import join, join_once
 from roost.agent.store import FolderStore
+from roost.agent.talk.join import join, join_once
 from roost.base.errors import Forbidden, Unauthorized, Unavailable
 
 

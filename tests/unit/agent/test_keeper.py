@@ -7,8 +7,8 @@ from random import Random
 from roost.agent.drivers.base import LocalVM
 from roost.agent.drivers.virtual import Fault, VirtualDriver, VirtualSettings
 from roost.agent.drivers.vmfiles import MemoryVMs
-from roost.agent.keeper import Keeper, KeeperSettings
-from roost.agent.lease import Lease
+from roost.agent.fencing.lease import Lease
+from roost.agent.reconciler import Keeper, KeeperSettings
 from roost.agent.store import MemoryStore, Record
 from roost.wire.agentlink import DesiredVM, Tombstone
 from tests.unit.agent.fake_control import listing, vm
@@ -329,7 +329,7 @@ def test_a_vm_that_cannot_be_read_is_left_alone_and_told() -> None:
 
 
 def test_records_of_destroyed_vms_are_kept_only_so_many(monkeypatch) -> None:
-    monkeypatch.setattr("roost.agent.keeper.MOST_GONE", 3)
+    monkeypatch.setattr("roost.agent.reconciler.MOST_GONE", 3)
 
     async def story(host: Host) -> None:
         for number in range(6):

@@ -4,15 +4,15 @@ from random import Random
 
 import pytest
 
-from roost.agent.admission import Books, amounts_of
+from roost.agent.capacity import Books, amounts_of
 from roost.agent.converge import Step
 from roost.agent.desired import DesiredList
 from roost.agent.drivers.base import LocalVM
-from roost.agent.lanes import BackOff, Failure
-from roost.agent.lease import Lease
+from roost.agent.fencing.lease import Lease
 from roost.agent.sightings import sighting
 from roost.agent.store import Record
 from roost.agent.teardown import WINDOW_S, TeardownGuard
+from roost.hostkit.lanes import BackOff, Failure
 from roost.wire.agentlink import AmountInfo, Delta, DeviceInfo, Inventory, Tombstone
 from tests.unit.agent.fake_control import listing, vm
 

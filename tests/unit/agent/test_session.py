@@ -11,12 +11,12 @@ import pytest
 from roost.agent.agent import Agent, AgentSettings
 from roost.agent.compose import virtual_agent
 from roost.agent.drivers.virtual import VirtualSettings
-from roost.agent.link import LinkLost
 from roost.agent.store import FolderStore
-from roost.agent.websocket import WebSocketTransport, link_url
 from roost.base.clock import RealClock
 from roost.base.errors import Conflict
 from roost.base.ids import IdSource
+from roost.hostkit.talk.link import LinkLost
+from roost.hostkit.talk.websocket import WebSocketTransport, link_url
 from roost.wire.agentlink import Delta, Refused, Tombstone
 from tests.unit.agent.fake_control import PATIENCE_S, FakeControl, listing, vm
 

@@ -9,15 +9,16 @@ from random import Random
 import msgspec
 import pytest
 
-from roost.agent.drivers.base import DriverError, LocalVM
+from roost.agent.drivers.base import LocalVM
 from roost.agent.drivers.virtual import VirtualDriver, VirtualSettings
 from roost.agent.drivers.vmfiles import FolderVMs
-from roost.agent.files import file_name, id_of, put_aside, write_whole
-from roost.agent.keeper import Keeper, KeeperSettings
-from roost.agent.lease import Lease
+from roost.agent.fencing.lease import Lease
+from roost.agent.reconciler import Keeper, KeeperSettings
 from roost.agent.store import FolderStore, Record
 from roost.base.clock import RealClock
 from roost.base.errors import Conflict
+from roost.hostkit.failures import DriverError
+from roost.hostkit.files import file_name, id_of, put_aside, write_whole
 from tests.unit.agent.fake_control import listing, vm
 
 

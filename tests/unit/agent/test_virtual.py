@@ -5,11 +5,11 @@ from random import Random
 
 import pytest
 
-from roost.agent.drivers.base import DriverError
 from roost.agent.drivers.virtual import Fault, VirtualDriver, VirtualSettings
 from roost.agent.drivers.vmfiles import MemoryVMs
 from roost.agent.memoryguard import MemoryFences, MemoryGuard
 from roost.agent.store import MemoryStore
+from roost.hostkit.failures import DriverError
 from tests.unit.agent.fake_control import vm
 from tests.unit.agent.hand_clock import HandClock
 

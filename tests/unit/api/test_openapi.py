@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from roost.api import guard
+from roost.api import authorize
 from roost.api.calls import Route
 from roost.api.errors import STATUS
 from roost.api.openapi import describe
@@ -56,8 +56,8 @@ def test_operations_have_names_of_their_own() -> None:
 def test_an_operation_tells_the_whole_truth(route: Route, operation: dict[str, Any]) -> None:
     statuses = set(operation["responses"])
     assert statuses >= {str(status) for status in route.statuses} | {"400"}
-    assert ("401" in statuses) == (route.roles != guard.ANYONE) == bool(operation["security"])
-    assert ("403" in statuses) == (route.roles not in (guard.ANYONE, guard.JOINING))
+    assert ("401" in statuses) == (route.roles != authorize.ANYONE) == bool(operation["security"])
+    assert ("403" in statuses) == (route.roles not in (authorize.ANYONE, authorize.JOINING))
     assert ("requestBody" in operation) == (route.body is not None) == ("413" in statuses)
     for code in route.errors:
         assert code in operation["responses"][str(STATUS[code])]["description"]
@@ -103,13 +103,13 @@ def test_the_reference_lists_every_route_with_its_least_role() -> None:
     text = (Path(__file__).parents[3] / "docs" / "reference" / "api.md").read_text()
     rows = re.findall(r"^\| ([A-Z]+) \| `([^`]+)` \| ([^|]+) \|", text, flags=re.MULTILINE)
     words = {
-        guard.ANYONE: "none",
-        guard.JOINING: "join token",
-        guard.ADMIN: "admin",
-        guard.OPERATOR: "operator",
-        guard.VIEWER: "viewer",
-        guard.OPERATOR | guard.MEMBER: "operator, member",
-        guard.VIEWER | guard.MEMBER: "viewer, member",
+        authorize.ANYONE: "none",
+        authorize.JOINING: "join token",
+        authorize.ADMIN: "admin",
+        authorize.OPERATOR: "operator",
+        authorize.VIEWER: "viewer",
+        authorize.OPERATOR | authorize.MEMBER: "operator, member",
+        authorize.VIEWER | authorize.MEMBER: "viewer, member",
     }
     table = [(r.method, r.path.removeprefix("/api/v1"), words[r.roles]) for r in ROUTES]
     assert rows == table

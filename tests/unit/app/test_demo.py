@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from roost.app.childprocess import guards_below
 from roost.app.demo import Stage, free_port, stage
-from roost.app.demoprocess import guards_below
 from roost.base.clock import RealClock
 from roost.base.errors import Conflict
 

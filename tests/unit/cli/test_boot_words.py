@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from roost.base.errors import InvalidRequest, NotFound, RoostError
-from roost.cli import bootwords
-from roost.cli.bootwords import read_boot, read_image, read_nics
 from roost.cli.main import app
+from roost.cli.words import bootwords
+from roost.cli.words.bootwords import read_boot, read_image, read_nics
 from roost.wire import bodies as b
 from tests.unit.client.bodies import vm
 from tests.unit.client.canned import CannedServer, Reply

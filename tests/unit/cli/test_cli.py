@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from roost.cli.main import app, run
-from roost.wire import fleetfile
+from roost.wire.text import fleetfile
 
 FLEET = """\
 defaults cpu=16 memory=64GiB disk=1TiB

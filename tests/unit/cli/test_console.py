@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from roost.cli import consoles, screen
 from roost.cli.main import app
+from roost.cli.show import screen
+from roost.cli.watch import consoles
 from roost.wire import bodies as b
 from tests.unit.client.canned import CannedServer, Seen, error
 

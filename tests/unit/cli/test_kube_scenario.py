@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from roost.cli import kubereport
+from roost.cli.kube import report
 from roost.cli.main import run
 from roost.kube.scenarios.reports import (
     Evictions,
@@ -59,7 +59,7 @@ def test_a_report_tells_where_each_vm_went() -> None:
     )  # fmt: skip
     console = Console(width=140, record=True, file=None, force_terminal=False)
     with console.capture() as captured:
-        console.print(kubereport.report(found))
+        console.print(report.report(found))
     text = captured.get()
     for words in (
         "a (from n-1)", "Insufficient memory", "n-3", "120 ms", "stayed", "b stayed: full",

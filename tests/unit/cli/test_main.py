@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from roost.cli import sentences
 from roost.cli.agent import read_gpus, read_ratio
 from roost.cli.main import COMMANDS, app, run
+from roost.cli.show import sentences
 from roost.model.flow import Placement, RunnerUp
 from roost.placement.strategies import SCORE_ONE
 from roost.wire import bodies as b

@@ -10,8 +10,9 @@ import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
-from roost.cli import listings, movewatch
 from roost.cli.main import app
+from roost.cli.show import listings
+from roost.cli.watch import movewatch
 from roost.wire import bodies as b
 from tests.unit.client.bodies import event, vm
 from tests.unit.client.canned import CannedServer, Reply, Seen, error

@@ -16,8 +16,8 @@ import pytest
 from typer.testing import CliRunner
 
 from roost.base.errors import Forbidden
-from roost.cli.following import follow, newest_sequence
 from roost.cli.main import app
+from roost.cli.watch.following import follow, newest_sequence
 from roost.client import AsyncClient
 from roost.wire import bodies as b
 from tests.unit.client.bodies import event, vm

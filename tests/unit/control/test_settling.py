@@ -2,8 +2,8 @@
 
 import pytest
 
-from roost.control.adopting import Copy, Finding
-from roost.control.settling import judge
+from roost.control.survive.restore_apply import Copy, Finding
+from roost.control.survive.restore_judge import judge
 from roost.ledger.rows import VMRow
 
 A, B, C = 1, 2, 3

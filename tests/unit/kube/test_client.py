@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import Forbidden, InvalidRequest, NotFound, RoostError, Unavailable
-from roost.kube.client import load_configuration
-from roost.kube.failures import AlreadyExists, Gone, TooManyRequests, refused
+from roost.kube.base.client import load_configuration
+from roost.kube.base.failures import AlreadyExists, Gone, TooManyRequests, refused
 
 
 def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roost.kube.names import HOSTNAME_LABEL, RACK_LABEL, ZONE_LABEL
+from roost.kube.base.names import HOSTNAME_LABEL, RACK_LABEL, ZONE_LABEL
 from roost.kube.vms.compliance import Placed, violations
 from roost.kube.vms.spec import VM, Group, group_text, parse_group
 

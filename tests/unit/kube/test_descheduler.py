@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from roost.kube.scenarios.descheduler import (
-    Descheduling,
     Told,
     in_a_pods_place,
     policy,
@@ -18,7 +17,8 @@ from roost.kube.scenarios.descheduler import (
     with_context,
 )
 from roost.kube.scenarios.prometheus import settings
-from roost.wire.strictyaml import Seconds
+from roost.kube.script.descheduling import Descheduling
+from roost.wire.text.strictyaml import Seconds
 
 
 def arguments(found: dict, plugin: str) -> dict:

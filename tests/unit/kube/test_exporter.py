@@ -10,13 +10,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from roost.base.units import GIB
+from roost.kube.base.names import APP, APP_LABEL
 from roost.kube.metering.app import serving
 from roost.kube.metering.exporter import Exporter
 from roost.kube.metering.exposition import NodePage, label
 from roost.kube.metering.ownfleet import OwnFleet
 from roost.kube.metering.pending import Pending, reason_class
 from roost.kube.metering.usage import Capacity, Charge, Usage
-from roost.kube.names import APP, APP_LABEL
 
 SCENARIO = {
     "busy": [

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roost.kube.names import FINALIZER, HOSTNAME_LABEL, MIGRATION_LABEL, NAME_LABEL, ZONE_LABEL
+from roost.kube.base.names import FINALIZER, HOSTNAME_LABEL, MIGRATION_LABEL, NAME_LABEL, ZONE_LABEL
 from roost.kube.vms.launchers import LauncherSettings, launcher_pod, owner_of, pod_name
 from roost.kube.vms.spec import VM, Group, to_object
 from tests.unit.kube.test_vms import groups

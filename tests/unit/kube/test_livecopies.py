@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from roost.kube.moments import moment_text
+from roost.kube.base.moments import moment_text
+from roost.kube.base.objects import Key
 from roost.kube.moving.livecopies import LiveCopies
 from roost.kube.moving.migrationsettings import MigrationSettings
 from roost.kube.moving.precopy import Stage
-from roost.kube.objects import Key
 from roost.kube.vms.spec import VM, to_object
 from tests.unit.agent.hand_clock import HandClock
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roost.kube.scenarios.loads import READERS, Bytes, Level, Load, LoadBook, Number, Share, Span
+from roost.kube.script.loads import READERS, Bytes, Level, Load, LoadBook, Number, Share, Span
 
 shares = st.floats(0.0, 1.0)
 levels = st.builds(Level, shares, shares)

@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 
 from roost.base.errors import InvalidRequest
+from roost.kube.base.names import RACK_LABEL, ZONE_LABEL
 from roost.kube.cluster.nodes import NodePool, kwok_stages
-from roost.kube.names import RACK_LABEL, ZONE_LABEL
 
 
 def test_nodes_stand_in_turn_in_zones_and_racks() -> None:

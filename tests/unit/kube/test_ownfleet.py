@@ -16,7 +16,7 @@ from roost.kube.metering.ownfleet import OwnFleet
 from roost.kube.metering.sources import Asked, Landed, Moved
 from roost.kube.metering.usage import Usage
 from roost.kube.vms.spec import VM, Group
-from roost.wire import fleetfile
+from roost.wire.text import fleetfile
 
 
 def vm(name: str, memory_gib: int = 8, **more: Any) -> VM:

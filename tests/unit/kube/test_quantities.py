@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.base.errors import InvalidRequest
-from roost.kube.quantities import bytes_quantity, parse_quantity
+from roost.kube.base.quantities import bytes_quantity, parse_quantity
 
 SIZES = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9}
 

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from roost.kube.client import BUDGETS, PODS, Kube
-from roost.kube.mirror import Mirror
+from roost.kube.base.client import BUDGETS, PODS, Kube
+from roost.kube.base.mirror import Mirror
 from roost.kube.moving.recounting import TOUCHED_ANNOTATION, Recounting
 from tests.unit.agent.hand_clock import HandClock
 

@@ -17,8 +17,8 @@ from roost.kube.scenarios.reports import (
     spread_of,
     time_to_balance,
 )
-from roost.kube.scenarios.scenario import Expected
-from roost.wire.strictyaml import Seconds
+from roost.kube.script.scenario import Expected
+from roost.wire.text.strictyaml import Seconds
 
 
 def move(vm: str, source: str, actual: str, at: float, phase: str = "Succeeded", **more) -> Move:

@@ -4,7 +4,7 @@ import pytest
 
 from roost.base.errors import InvalidRequest, NotFound
 from roost.kube.cluster.nodes import NodePool
-from roost.kube.scenarios.scenario import (
+from roost.kube.script.scenario import (
     Create,
     LoadStep,
     all_vms,

@@ -16,8 +16,8 @@ pytest.importorskip("kubernetes_asyncio", reason="needs roost[kube]")
 
 from kubernetes_asyncio.client import Configuration
 
-from roost.kube.pki import Authority
-from roost.kube.session import Session
+from roost.kube.base.pki import Authority
+from roost.kube.base.session import Session
 
 LIMIT_S = 20.0
 

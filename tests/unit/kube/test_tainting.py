@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roost.kube.base.names import FAKE_TAINT_KEY, PRESSURE_TAINT_KEY
 from roost.kube.metering.tainting import is_tainted, retainted, wants_taint
-from roost.kube.names import FAKE_TAINT_KEY, PRESSURE_TAINT_KEY
 
 HIGH, LOW = 0.5, 0.35
 shares = st.floats(min_value=0.0, max_value=1.0)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.fleet.fleet import Fleet
-from roost.kube.names import HOSTNAME_LABEL, RACK_LABEL, ZONE_LABEL
-from roost.kube.selectors import PodSelector, pod_selector
+from roost.kube.base.names import HOSTNAME_LABEL, RACK_LABEL, ZONE_LABEL
+from roost.kube.base.selectors import PodSelector, pod_selector
 from roost.kube.translate.amounts import pod_amounts
 from roost.kube.translate.cluster import Cluster
 from roost.kube.translate.nodes import Topology, translate_node

@@ -7,9 +7,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from roost.kube.base.objects import Key
 from roost.kube.moving.slots import Begun, Wish
 from roost.kube.moving.turns import SETTLES_S, Turns
-from roost.kube.objects import Key
 from tests.unit.agent.hand_clock import HandClock
 
 KEYS = st.sampled_from([("s", f"v{number}") for number in range(8)])

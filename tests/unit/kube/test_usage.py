@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.base.units import GIB
+from roost.kube.base.names import APP, APP_LABEL, NAME_LABEL
+from roost.kube.base.objects import Key, key_of
 from roost.kube.metering.usage import (
     ASSUMED_CPU_MILLI,
     ASSUMED_MEMORY_BYTES,
@@ -15,8 +17,6 @@ from roost.kube.metering.usage import (
     capacity_of,
     charge_of,
 )
-from roost.kube.names import APP, APP_LABEL, NAME_LABEL
-from roost.kube.objects import Key, key_of
 
 NOTE = "simulation.node-classifier.io/vm-"
 Object = dict[str, Any]

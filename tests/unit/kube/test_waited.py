@@ -1,7 +1,7 @@
 """Waits end in time though the wall clock is set back."""
 
-from roost.kube.moments import moment_text
-from roost.kube.waited import Waited
+from roost.kube.base.elapsed import Waited
+from roost.kube.base.moments import moment_text
 
 KEY = ("s", "db")
 

@@ -28,8 +28,8 @@ from roost.model.hosts import (
     TaintEffect,
 )
 from roost.model.resources import Demand, DeviceDemand, NumaMode
-from roost.wire.fleetfile import dump, load, parse
-from roost.wire.requestwords import parse_request
+from roost.wire.text.fleetfile import dump, load, parse
+from roost.wire.text.requestwords import parse_request
 
 H1 = "host h1 cpu=8 memory=16GiB\n"
 

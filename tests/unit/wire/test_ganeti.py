@@ -9,7 +9,7 @@ from roost.base.units import MIB
 from roost.model.description import FleetDescription
 from roost.model.groups import GroupRule, GroupSpec
 from roost.model.hosts import Admin, Health, HostSpec
-from roost.wire import fleetfile, ganeti
+from roost.wire.text import fleetfile, ganeti
 
 GROUPS = "main|uuid-1|preferred||\nspare|uuid-2|unallocable||\n"
 NODES = (

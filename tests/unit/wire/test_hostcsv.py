@@ -6,8 +6,8 @@ import pytest
 
 from roost.base.errors import FleetFileError, InvalidRequest, NotFound
 from roost.base.units import GIB
-from roost.wire import fleetfile, hostcsv
-from roost.wire.files import load_fleet
+from roost.wire.text import fleetfile, hostcsv
+from roost.wire.text.files import load_fleet
 
 HOSTS = """name,cpu,memory,disk,zone,labels,x.license
 h2,8,32GiB,1TiB,b,"ssd=true,tier=gold",5

@@ -6,7 +6,7 @@ import pytest
 from msgspec import Struct
 
 from roost.base.errors import InvalidRequest, NotFound
-from roost.wire.strictyaml import (
+from roost.wire.text.strictyaml import (
     Seconds,
     Size,
     find_file,

@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from roost.wire.agentlink import DesiredVM, FailureClass, Inventory, ProgressInfo, SampleInfo
+from roost.wire.agentlink import DesiredVM, Inventory, ProgressInfo, SampleInfo
 
 #: sending: it executes here while it is copied. switching: the guest stands still, and whether the
 #: target has it is unknown here. lost: an incoming copy that never executed is dead.
@@ -84,16 +84,6 @@ class ConsolePart(NamedTuple):
     text: str
     start: int
     end: int
-
-
-class DriverError(Exception):
-    """A driver could not do it. The failure class says when it makes sense to try again."""
-
-    def __init__(self, failure: FailureClass, code: str, message: str) -> None:
-        super().__init__(message)
-        self.failure = failure
-        self.code = code
-        self.message = message
 
 
 class Fences(Protocol):

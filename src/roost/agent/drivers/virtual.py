@@ -12,17 +12,11 @@ from random import Random
 
 from msgspec.structs import replace
 
-from roost.agent.drivers.base import (
-    EXECUTING,
-    ConsolePart,
-    DriverError,
-    Fences,
-    LocalState,
-    LocalVM,
-)
+from roost.agent.drivers.base import EXECUTING, ConsolePart, Fences, LocalState, LocalVM
 from roost.agent.drivers.vmfiles import Change, MemoryVMs, VMFiles
 from roost.base.clock import Clock
 from roost.base.units import GIB
+from roost.hostkit.failures import DriverError
 from roost.wire.agentlink import (
     AmountInfo,
     CellInfo,

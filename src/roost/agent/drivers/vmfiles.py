@@ -16,7 +16,7 @@ from typing import Protocol
 import msgspec
 
 from roost.agent.drivers.base import LocalVM
-from roost.agent.files import file_name, id_of, sync_folder, write_whole
+from roost.hostkit.files import file_name, id_of, sync_folder, write_whole
 
 #: From what is there to what shall be there; None is nothing.
 Change = Callable[[LocalVM | None], LocalVM | None]

@@ -26,7 +26,10 @@ from msgspec import Struct
 
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import Conflict, NotFound, RoostError, Unavailable
-from roost.kube.client import NODES, PODS, Kube
+from roost.kube.base.client import NODES, PODS, Kube
+from roost.kube.base.concurrent import each_of
+from roost.kube.base.failures import unreachable
+from roost.kube.base.objects import Object
 from roost.kube.cluster import processes
 from roost.kube.cluster.nodes import NodePool, is_ready
 from roost.kube.cluster.parts import (
@@ -45,9 +48,6 @@ from roost.kube.cluster.parts import (
     write_scheduler_configuration,
 )
 from roost.kube.cluster.tools import tool, tools_version
-from roost.kube.failures import unreachable
-from roost.kube.many import each_of
-from roost.kube.objects import Object
 
 DEFAULT_NAME = "roost"
 

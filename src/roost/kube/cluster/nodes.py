@@ -10,7 +10,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from roost.base.units import parse_bytes, parse_cpu
-from roost.kube.names import (
+from roost.kube.base.names import (
     FAKE_TAINT_KEY,
     FAKE_TAINT_VALUE,
     HOSTNAME_LABEL,
@@ -20,7 +20,7 @@ from roost.kube.names import (
     SCHEDULABLE_LABEL,
     ZONE_LABEL,
 )
-from roost.kube.objects import Object
+from roost.kube.base.objects import Object
 
 
 class NodePool(Struct, kw_only=True, forbid_unknown_fields=True):

@@ -8,9 +8,9 @@ import yaml
 from msgspec import Struct, field
 
 from roost.base.errors import NotFound
+from roost.kube.base.pki import Authority, signing_key
 from roost.kube.cluster.nodes import NodePool, kwok_stages
 from roost.kube.cluster.processes import Process
-from roost.kube.pki import Authority, signing_key
 
 LOOPBACK = "127.0.0.1"
 ETCD, API, SCHEDULER, CONTROLLERS, KWOK = (

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from roost.app.demoprocess import die_with_parent
+from roost.app.childprocess import die_with_parent
 from roost.base.clock import Clock
 
 _GRACE_S = 10.0

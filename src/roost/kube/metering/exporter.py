@@ -11,7 +11,7 @@ from typing import Any
 
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import NotFound
-from roost.kube.client import Kube
+from roost.kube.base.client import Kube
 from roost.kube.metering.exposition import NodePage, family
 from roost.kube.metering.kubesource import KubeSource
 from roost.kube.metering.loaded import read_body

@@ -12,7 +12,9 @@ from collections.abc import Callable, Sequence
 
 from roost.base.clock import Clock
 from roost.base.errors import NotFound, RoostError, Unavailable
-from roost.kube.client import NODES, PODS, VMS, Kube, Resource
+from roost.kube.base.client import NODES, PODS, VMS, Kube, Resource
+from roost.kube.base.names import APP, APP_LABEL, NAME_LABEL
+from roost.kube.base.objects import Key, Object, key_of
 from roost.kube.metering.exposition import family, head, label
 from roost.kube.metering.loaded import Loaded
 from roost.kube.metering.pending import BUCKETS, REASONS, Pending
@@ -20,8 +22,6 @@ from roost.kube.metering.sources import Asked, Health, Landed, Moved, Source
 from roost.kube.metering.tainting import Tainting
 from roost.kube.metering.watched import Tally, WatchedMirror
 from roost.kube.metering.wishes import Wishes
-from roost.kube.names import APP, APP_LABEL, NAME_LABEL
-from roost.kube.objects import Key, Object, key_of
 from roost.kube.vms.spec import PHASES
 from roost.kube.vms.vmlist import sync
 

@@ -17,9 +17,9 @@ from msgspec import Struct
 
 from roost.base.errors import InvalidRequest, NotFound
 from roost.base.units import GIB
+from roost.kube.base.names import HOSTNAME_LABEL
+from roost.kube.base.objects import Object
 from roost.kube.cluster.nodes import NodePool
-from roost.kube.names import HOSTNAME_LABEL
-from roost.kube.objects import Object
 from roost.kube.vms.spec import VM
 
 #: A node of that simulator.

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import msgspec
 
 from roost.base.errors import InvalidRequest
+from roost.kube.base.objects import Object
 from roost.kube.metering.legacy import is_legacy, read_legacy
-from roost.kube.objects import Object
-from roost.kube.scenarios.scenario import (
+from roost.kube.script.scenario import (
     Scenario,
     all_vms,
     find_scenario,

@@ -11,12 +11,12 @@ from dataclasses import replace
 
 from roost.base.errors import Conflict, InvalidRequest, NoFit, RoostError
 from roost.fleet.fleet import Fleet
+from roost.kube.base.names import RACK_LABEL, ZONE_LABEL
+from roost.kube.base.objects import Object
 from roost.kube.cluster.nodes import NodePool
 from roost.kube.metering.loaded import Loaded
 from roost.kube.metering.sources import Asked, Health, Landed, Moved, Source
 from roost.kube.metering.usage import Capacity, Charge, capacity_of
-from roost.kube.names import RACK_LABEL, ZONE_LABEL
-from roost.kube.objects import Object
 from roost.kube.vms.spec import CPU_ALLOCATION_RATIO, VM
 from roost.model.constraints import Constraints, LabelOperator, LabelTerm
 from roost.model.description import FleetDescription

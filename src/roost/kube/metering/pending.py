@@ -11,8 +11,8 @@ from collections import Counter
 from datetime import datetime
 
 from roost.base.clock import Clock
-from roost.kube.names import APP, APP_LABEL
-from roost.kube.objects import Key, Object, key_of
+from roost.kube.base.names import APP, APP_LABEL
+from roost.kube.base.objects import Key, Object, key_of
 
 BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300)
 

@@ -17,12 +17,12 @@ from collections.abc import Mapping
 
 from roost.base.clock import Clock, first_of
 from roost.base.errors import Conflict, InvalidRequest, NotFound, RoostError
-from roost.kube.client import NODES, Kube
-from roost.kube.many import each_of
+from roost.kube.base.client import NODES, Kube
+from roost.kube.base.concurrent import each_of
+from roost.kube.base.mirror import Mirror
+from roost.kube.base.names import PRESSURE_TAINT_KEY
+from roost.kube.base.objects import Object
 from roost.kube.metering.usage import NodeUse, Usage
-from roost.kube.mirror import Mirror
-from roost.kube.names import PRESSURE_TAINT_KEY
-from roost.kube.objects import Object
 
 SOFT = "PreferNoSchedule"
 #: The lower threshold, as a share of the one that is given.

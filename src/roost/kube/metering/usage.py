@@ -18,8 +18,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from roost.base.errors import InvalidRequest
-from roost.kube.metering.pressure import pressure
-from roost.kube.names import (
+from roost.kube.base.names import (
     APP,
     APP_LABEL,
     CPU_CORES_ANNOTATION,
@@ -28,8 +27,9 @@ from roost.kube.names import (
     MEMORY_UTILIZATION_ANNOTATION,
     NAME_LABEL,
 )
-from roost.kube.objects import Key, Object, key_of
-from roost.kube.quantities import parse_quantity
+from roost.kube.base.objects import Key, Object, key_of
+from roost.kube.base.quantities import parse_quantity
+from roost.kube.metering.pressure import pressure
 from roost.kube.vms.spec import CPU_ALLOCATION_RATIO
 
 #: What the scheduler takes for a container that asks for nothing.

@@ -4,8 +4,8 @@ import asyncio
 from collections import Counter
 
 from roost.base.errors import RoostError
-from roost.kube.mirror import Mirror
-from roost.kube.objects import Key
+from roost.kube.base.mirror import Mirror
+from roost.kube.base.objects import Key
 
 
 class WatchedMirror(Mirror):

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from roost.base.clock import Clock
 from roost.base.errors import RoostError, Unavailable
-from roost.kube.client import Kube
-from roost.kube.many import each_of
+from roost.kube.base.client import Kube
+from roost.kube.base.concurrent import each_of
+from roost.kube.base.mirror import Mirror
 from roost.kube.metering.sources import Asked, Moved
-from roost.kube.mirror import Mirror
 from roost.kube.moving.marking import ask_to_move
 from roost.kube.moving.migrationrecord import migration_of
 

@@ -16,8 +16,8 @@ in the same way and marks nothing.
 from typing import NamedTuple
 
 from roost.base.errors import InvalidRequest
-from roost.kube.names import POD_PREFIX
-from roost.kube.objects import Object
+from roost.kube.base.names import POD_PREFIX
+from roost.kube.base.objects import Object
 from roost.kube.vms.launchers import is_going, is_protected, owner_of
 from roost.kube.vms.status import UNDER_WAY, status_of
 

@@ -17,8 +17,8 @@ the side of waiting.
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from roost.kube.objects import Object
-from roost.kube.selectors import pod_selector
+from roost.kube.base.objects import Object
+from roost.kube.base.selectors import pod_selector
 
 Labels = Mapping[str, str]
 

@@ -5,9 +5,9 @@ meanwhile decide on a state that is over; so the answer to the last write counts
 has caught up with it.
 """
 
-from roost.kube.client import VMS, Kube
-from roost.kube.mirror import Mirror
-from roost.kube.objects import Key, Object, version_of
+from roost.kube.base.client import VMS, Kube
+from roost.kube.base.mirror import Mirror
+from roost.kube.base.objects import Key, Object, version_of
 
 
 class KnownVMs:

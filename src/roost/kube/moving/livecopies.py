@@ -9,12 +9,12 @@ stopped. It writes nothing: `migrating` does.
 from collections.abc import Callable
 
 from roost.base.clock import Clock
-from roost.kube.moments import moment_ms
+from roost.kube.base.moments import moment_ms
+from roost.kube.base.objects import Key, Object
 from roost.kube.moving.copying import Copying
 from roost.kube.moving.migrationrecord import migration_of
 from roost.kube.moving.migrationsettings import MigrationSettings
 from roost.kube.moving.precopy import Copy, bytes_per_s
-from roost.kube.objects import Key, Object
 from roost.kube.vms.spec import from_object
 
 

@@ -6,10 +6,10 @@ A mirror may be behind, so that something is missing only when the API server sa
 import contextlib
 
 from roost.base.errors import NotFound
-from roost.kube.client import NODES, PODS, Kube
-from roost.kube.mirror import Mirror
+from roost.kube.base.client import NODES, PODS, Kube
+from roost.kube.base.mirror import Mirror
+from roost.kube.base.objects import Object
 from roost.kube.moving.migrationrecord import migration_of, why_lost
-from roost.kube.objects import Object
 from roost.kube.vms.status import status_of
 
 

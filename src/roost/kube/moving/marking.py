@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 from roost.base.clock import Clock
 from roost.base.errors import Conflict, InvalidRequest, NotFound, Unavailable
-from roost.kube.client import NODES, VMS, Kube
-from roost.kube.mirror import Mirror
-from roost.kube.moments import moment_text
+from roost.kube.base.client import NODES, VMS, Kube
+from roost.kube.base.mirror import Mirror
+from roost.kube.base.moments import moment_text
+from roost.kube.base.objects import Object
 from roost.kube.moving.migrationrecord import migration_of
-from roost.kube.objects import Object
 from roost.kube.vms.launchers import is_going
 from roost.kube.vms.status import UNDER_WAY, status_of
 

@@ -19,10 +19,13 @@ import logging
 
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import InvalidRequest
-from roost.kube.client import PODS, Kube
-from roost.kube.mirror import Mirror
-from roost.kube.moments import moment_text
-from roost.kube.moving.hearing import Hearing
+from roost.kube.base.client import PODS, Kube
+from roost.kube.base.elapsed import Waited
+from roost.kube.base.mirror import Mirror
+from roost.kube.base.moments import moment_text
+from roost.kube.base.names import MEMORY_UTILIZATION_ANNOTATION
+from roost.kube.base.objects import Key, Object, key_of
+from roost.kube.base.workqueue import WorkQueue
 from roost.kube.moving.knownvms import KnownVMs
 from roost.kube.moving.livecopies import LiveCopies
 from roost.kube.moving.losses import Losses
@@ -38,10 +41,9 @@ from roost.kube.moving.migrationrecord import (
 )
 from roost.kube.moving.migrationsettings import MigrationSettings
 from roost.kube.moving.precopy import Copy, Stage
+from roost.kube.moving.routing import Hearing
 from roost.kube.moving.slots import Begun, Wish
 from roost.kube.moving.turns import Turns
-from roost.kube.names import MEMORY_UTILIZATION_ANNOTATION
-from roost.kube.objects import Key, Object, key_of
 from roost.kube.vms.launchers import (
     LauncherSettings,
     free_pod,
@@ -53,8 +55,6 @@ from roost.kube.vms.launchers import (
 )
 from roost.kube.vms.spec import from_object, number_text
 from roost.kube.vms.status import UNDER_WAY, status_of, why_unscheduled
-from roost.kube.waited import Waited
-from roost.kube.workqueue import WorkQueue
 
 log = logging.getLogger("roost.kube")
 

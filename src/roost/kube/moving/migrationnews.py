@@ -4,11 +4,11 @@ import contextlib
 
 from roost.base.clock import Clock
 from roost.base.errors import InvalidRequest, NotFound
-from roost.kube.client import EVENTS, PODS, VMS, Kube
-from roost.kube.moments import moment_text
+from roost.kube.base.client import EVENTS, PODS, VMS, Kube
+from roost.kube.base.moments import moment_text
+from roost.kube.base.names import EVICTION_IN_PROGRESS_ANNOTATION, MANAGER
+from roost.kube.base.objects import Object, key_of
 from roost.kube.moving.migrationrecord import sentence
-from roost.kube.names import EVICTION_IN_PROGRESS_ANNOTATION, MANAGER
-from roost.kube.objects import Object, key_of
 
 
 class News:

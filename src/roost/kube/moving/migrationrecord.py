@@ -3,11 +3,11 @@
 `migrating` writes these records; the webhook, the command line and reports read them.
 """
 
+from roost.kube.base.moments import moment_ms, moment_text
+from roost.kube.base.objects import Object
 from roost.kube.cluster.nodes import is_ready
-from roost.kube.moments import moment_ms, moment_text
 from roost.kube.moving.cooldown import CoolDown, Past, cools_until
 from roost.kube.moving.precopy import Copy
-from roost.kube.objects import Object
 from roost.kube.vms.launchers import is_going
 from roost.kube.vms.status import status_of
 

@@ -12,14 +12,14 @@ import logging
 
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import NotFound
-from roost.kube.client import PODS, Kube
-from roost.kube.mirror import Mirror
-from roost.kube.moments import moment_text
+from roost.kube.base.client import PODS, Kube
+from roost.kube.base.mirror import Mirror
+from roost.kube.base.moments import moment_text
+from roost.kube.base.names import GROUP
+from roost.kube.base.objects import Key, Object, key_of
+from roost.kube.base.workqueue import WorkQueue
 from roost.kube.moving.budgets import selects, uncounted
-from roost.kube.names import GROUP
-from roost.kube.objects import Key, Object, key_of
 from roost.kube.vms.launchers import is_going
-from roost.kube.workqueue import WorkQueue
 
 log = logging.getLogger("roost.kube")
 

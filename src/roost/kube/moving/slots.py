@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from roost.kube.base.objects import Key, Object
 from roost.kube.moving.budgets import Moving, room
-from roost.kube.objects import Key, Object
 
 
 class Wish(NamedTuple):

@@ -12,9 +12,9 @@ before, is to be looked at, and `migrating` does the rest.
 from collections.abc import Callable, Iterable
 
 from roost.base.clock import Clock
+from roost.kube.base.objects import Key, Object, key_of
 from roost.kube.moving.budgets import covering
 from roost.kube.moving.slots import Begun, Wish, admit
-from roost.kube.objects import Key, Object, key_of
 
 #: A budget is not trusted to know of a pod that has just gone until it was written again.
 SETTLES_S = 2.0

@@ -24,13 +24,22 @@ from aiohttp import web
 
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import Conflict, NotFound, RoostError, Unavailable
-from roost.kube.client import NAMESPACES, NODES, PODS, VMS, WEBHOOKS, AlreadyExists, Kube, Resource
-from roost.kube.moments import moment_ms
+from roost.kube.base.client import (
+    NAMESPACES,
+    NODES,
+    PODS,
+    VMS,
+    WEBHOOKS,
+    AlreadyExists,
+    Kube,
+    Resource,
+)
+from roost.kube.base.moments import moment_ms
+from roost.kube.base.names import FINALIZER, GROUP, POD_PREFIX, VMS_NAMESPACE_LABEL
+from roost.kube.base.objects import Object
+from roost.kube.base.pki import Authority, Pair
 from roost.kube.moving.admission import Asked, Known, Verdict, answer, judge, read_review
 from roost.kube.moving.marking import mark
-from roost.kube.names import FINALIZER, GROUP, POD_PREFIX, VMS_NAMESPACE_LABEL
-from roost.kube.objects import Object
-from roost.kube.pki import Authority, Pair
 from roost.kube.vms.launchers import is_going, owner_of
 
 log = logging.getLogger("roost.kube")

@@ -12,17 +12,12 @@ from pathlib import Path
 
 from roost.base.clock import Clock
 from roost.base.errors import Unavailable
-from roost.kube.client import Kube
+from roost.kube.base.client import Kube
 from roost.kube.metering.app import serving
 from roost.kube.metering.exporter import Exporter
-from roost.kube.scenarios.descheduler import (
-    Descheduler,
-    Descheduling,
-    descheduler,
-    promql,
-    with_context,
-)
+from roost.kube.scenarios.descheduler import Descheduler, descheduler, promql, with_context
 from roost.kube.scenarios.prometheus import Prometheus, prometheus
+from roost.kube.script.descheduling import Descheduling
 
 SCRAPE_S = 0.5
 _KNOWN_S = 30.0

@@ -14,19 +14,18 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Literal
 
 import yaml
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from roost.base.clock import Clock
 from roost.base.errors import Unavailable
-from roost.kube.client import SECRETS, Kube
+from roost.kube.base.client import SECRETS, Kube
+from roost.kube.base.names import APP, APP_LABEL
+from roost.kube.base.objects import Object
 from roost.kube.cluster import processes
 from roost.kube.cluster.tools import tool
-from roost.kube.names import APP, APP_LABEL
-from roost.kube.objects import Object
-from roost.wire.strictyaml import Seconds
+from roost.kube.script.descheduling import Descheduling
 
 TOKEN_SECRET = "roost-prometheus"
 #: Where the descheduler looks for an authority of Prometheus's, whether it needs one or not.
@@ -38,25 +37,6 @@ QUERIES = {
     "cpu-pressure": "node_cpu_pressure_psi",
     "memory-pressure": "node_memory_pressure_psi",
 }
-Percent = Annotated[int, Meta(ge=0, le=100)]
-
-
-class Descheduling(Struct, kw_only=True, forbid_unknown_fields=True):
-    """How the descheduler is set up."""
-
-    every: Seconds = Seconds(5.0)
-    source: Literal["prometheus", "requests"] = "prometheus"
-    metric: Literal["cpu", "memory", "cpu-pressure", "memory-pressure"] = "cpu"
-    query: str = ""  # instead of a metric: PromQL, one sample of 0 to 1 for each node
-    smooth: Seconds = Seconds(0.0)  # mean over so long; 0: the value as it is
-    under: Percent = 10  # percent below the mean: may take more
-    over: Percent = 10  # percent above the mean: shall give
-    per_node: Annotated[int, Meta(ge=1)] = 2
-    total: Annotated[int, Meta(ge=1)] = 5
-
-    def __post_init__(self) -> None:
-        if self.every <= 0:
-            raise ValueError("the descheduler needs some time between its rounds: every")
 
 
 def promql(wanted: Descheduling) -> str:
@@ -234,7 +214,7 @@ def in_a_pods_place(command: Sequence[str], folder: Path) -> list[str]:
             )
     bundle = folder / "authorities.crt"
     if not bundle.exists():
-        from roost.kube.pki import Authority
+        from roost.kube.base.pki import Authority
 
         bundle.write_bytes(Authority("nobody").certificate)
     place = shlex.quote(str(_SERVICE_ACCOUNT).replace("/var/run", "/run"))

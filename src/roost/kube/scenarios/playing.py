@@ -18,13 +18,14 @@ import msgspec
 
 from roost.base.clock import Clock
 from roost.base.errors import InvalidRequest, NotFound, RoostError
-from roost.kube.client import NODES, VMS, Kube
-from roost.kube.failures import TooManyRequests
-from roost.kube.many import each_of
+from roost.kube.base.client import NODES, VMS, Kube
+from roost.kube.base.concurrent import each_of
+from roost.kube.base.failures import TooManyRequests
 from roost.kube.moving.admission import triggered
 from roost.kube.moving.marking import ask_to_move
-from roost.kube.scenarios.loads import Level, Load, LoadBook
-from roost.kube.scenarios.scenario import (
+from roost.kube.scenarios.watching import Watching
+from roost.kube.script.loads import Level, Load, LoadBook
+from roost.kube.script.scenario import (
     Cordon,
     Create,
     Delete,
@@ -39,7 +40,6 @@ from roost.kube.scenarios.scenario import (
     VMPool,
     all_vms,
 )
-from roost.kube.scenarios.watching import Watching
 from roost.kube.vms.spec import VM, number_text
 from roost.kube.vms.vmlist import create_vm, delete_vm
 

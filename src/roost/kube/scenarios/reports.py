@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, field
 
-from roost.kube.scenarios.scenario import Expected
+from roost.kube.script.scenario import Expected
 
 SUCCEEDED, FAILED = "Succeeded", "Failed"
 

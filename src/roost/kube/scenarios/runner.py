@@ -17,20 +17,20 @@ from msgspec import Struct
 
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import Conflict, InvalidRequest, NotFound, Unavailable
-from roost.kube.client import LEASES, NAMESPACES, NODES, PODS, VMS, Kube
+from roost.kube.base.client import LEASES, NAMESPACES, NODES, PODS, VMS, Kube
+from roost.kube.base.concurrent import each_of
+from roost.kube.base.lease import HOME, lease_name
+from roost.kube.base.mirror import Mirror
+from roost.kube.base.moments import moment_ms
+from roost.kube.base.names import GROUP, NODE_KIND, NODE_LABEL
+from roost.kube.base.objects import Object
 from roost.kube.cluster.local import LocalCluster, add_nodes
 from roost.kube.cluster.nodes import is_ready
 from roost.kube.cluster.parts import Setup
 from roost.kube.control import Controller, ControllerSettings, mark_namespace
-from roost.kube.lease import HOME, lease_name
-from roost.kube.many import each_of
-from roost.kube.mirror import Mirror
-from roost.kube.moments import moment_ms
 from roost.kube.moving.cooldown import CoolDown
 from roost.kube.moving.migrating import MigrationSettings
 from roost.kube.moving.webhook import Webhook
-from roost.kube.names import GROUP, NODE_KIND, NODE_LABEL
-from roost.kube.objects import Object
 from roost.kube.scenarios.chasing import chasing, exporting
 from roost.kube.scenarios.descheduler import Descheduler
 from roost.kube.scenarios.playing import Play
@@ -42,8 +42,8 @@ from roost.kube.scenarios.reports import (
     spread_of,
     time_to_balance,
 )
-from roost.kube.scenarios.scenario import Migrating, Scenario, timeline
 from roost.kube.scenarios.watching import Say, Watching
+from roost.kube.script.scenario import Migrating, Scenario, timeline
 from roost.kube.vms.compliance import placed, violations
 from roost.kube.vms.crd import install_crd
 from roost.kube.vms.launchers import LAUNCHERS, LauncherSettings

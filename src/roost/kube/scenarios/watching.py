@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable
 
 from roost.base.clock import Clock
 from roost.base.errors import NotFound, Unavailable
+from roost.kube.base.mirror import Mirror
+from roost.kube.base.moments import moment_ms
+from roost.kube.base.names import ZONE_LABEL
+from roost.kube.base.objects import Object
 from roost.kube.metering.usage import NodeUse, Usage
-from roost.kube.mirror import Mirror
-from roost.kube.moments import moment_ms
-from roost.kube.names import ZONE_LABEL
-from roost.kube.objects import Object
 from roost.kube.scenarios.reports import (
     FAILED,
     SUCCEEDED,
@@ -22,7 +22,7 @@ from roost.kube.scenarios.reports import (
     Sample,
     sample_of,
 )
-from roost.kube.scenarios.scenario import COLDEST, HOTTEST
+from roost.kube.script.scenario import COLDEST, HOTTEST
 from roost.kube.vms.launchers import is_going, used_annotations
 from roost.kube.vms.spec import CPU_ALLOCATION_RATIO, from_object
 from roost.kube.vms.status import UNDER_WAY, status_of

@@ -6,8 +6,8 @@ the sidecars started before it; then whatever its runtime needs besides.
 
 from collections.abc import Iterable
 
-from roost.kube.objects import Object
-from roost.kube.quantities import parse_quantity
+from roost.kube.base.objects import Object
+from roost.kube.base.quantities import parse_quantity
 
 CPU, MEMORY, DISK, PODS = "cpu", "memory", "ephemeral-storage", "pods"
 Amounts = dict[str, int]

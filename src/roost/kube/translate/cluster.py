@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from functools import cached_property
 
-from roost.kube.names import HOSTNAME_LABEL
-from roost.kube.objects import Key, Object, key_of
+from roost.kube.base.names import HOSTNAME_LABEL
+from roost.kube.base.objects import Key, Object, key_of
 from roost.kube.translate.nodes import Topology
 from roost.kube.translate.podrules import AntiTerm, PodRule, anti_terms, pod_rules
 from roost.kube.translate.taints import node_taints

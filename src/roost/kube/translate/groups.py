@@ -15,8 +15,8 @@ reached depends on nodes and pods that are there. So both readings are worked ou
 from collections import Counter
 from collections.abc import Iterator
 
-from roost.kube.names import HOSTNAME_LABEL
-from roost.kube.objects import Object, key_of
+from roost.kube.base.names import HOSTNAME_LABEL
+from roost.kube.base.objects import Object, key_of
 from roost.kube.translate.cluster import Cluster
 from roost.kube.translate.nodeselectors import NodeChoice
 from roost.kube.translate.podrules import HONOR, AntiTerm, PodRule, pod_rules

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from roost.kube.names import HOSTNAME_LABEL, RACK_LABEL, ZONE_LABEL
-from roost.kube.objects import Object
+from roost.kube.base.names import HOSTNAME_LABEL, RACK_LABEL, ZONE_LABEL
+from roost.kube.base.objects import Object
 from roost.kube.translate.amounts import CPU, DISK, MEMORY, PODS, parse_amounts
 from roost.kube.translate.taints import node_taints, translate_taint
 from roost.model.hosts import HostSpec, Resource, Scope

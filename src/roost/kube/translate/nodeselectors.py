@@ -10,7 +10,7 @@ import numpy as np
 
 from roost.fleet.fleet import Fleet
 from roost.fleet.layout import BoolArray
-from roost.kube.objects import Object
+from roost.kube.base.objects import Object
 from roost.model.constraints import LabelOperator, LabelTerm, Predicate
 
 _OPERATORS = {

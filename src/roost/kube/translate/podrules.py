@@ -7,8 +7,8 @@ that when it speaks of pods like itself: its own namespace, and a selector that 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from roost.kube.objects import Object
-from roost.kube.selectors import PodSelector, own_selector
+from roost.kube.base.objects import Object
+from roost.kube.base.selectors import PodSelector, own_selector
 from roost.kube.translate.unsupported import Unsupported
 from roost.model.groups import GroupRule, GroupSpec
 from roost.model.hosts import Scope

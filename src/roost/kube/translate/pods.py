@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from roost.kube.objects import Key, Object, key_of
+from roost.kube.base.objects import Key, Object, key_of
 from roost.kube.translate.amounts import CPU, DISK, MEMORY, pod_amounts
 from roost.kube.translate.cluster import Cluster
 from roost.kube.translate.groups import translate_groups

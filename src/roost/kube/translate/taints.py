@@ -7,7 +7,7 @@ an @. A cordon is a taint too: that is how a pod may tolerate it.
 
 from collections.abc import Iterable
 
-from roost.kube.objects import Object
+from roost.kube.base.objects import Object
 from roost.kube.translate.unsupported import Unsupported
 from roost.model.constraints import Toleration
 from roost.model.hosts import Taint, TaintEffect

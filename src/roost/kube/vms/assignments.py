@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from roost.kube.client import PODS, VMS, Kube
-from roost.kube.mirror import Mirror
-from roost.kube.objects import Object
+from roost.kube.base.client import PODS, VMS, Kube
+from roost.kube.base.mirror import Mirror
+from roost.kube.base.objects import Object
 from roost.kube.vms.launchers import LAUNCHERS, is_going, own_name, owner_of
 from roost.kube.vms.status import why_unscheduled
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from roost.kube.names import ZONE_LABEL
-from roost.kube.objects import Object
+from roost.kube.base.names import ZONE_LABEL
+from roost.kube.base.objects import Object
 from roost.kube.vms.spec import VM, Group, from_object, group_text
 from roost.kube.vms.status import status_of
 

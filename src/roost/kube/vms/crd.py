@@ -2,10 +2,10 @@
 
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import NotFound
-from roost.kube.client import CRDS, VMS, Kube
-from roost.kube.mirror import Mirror
-from roost.kube.names import GROUP, VERSION
-from roost.kube.objects import Object
+from roost.kube.base.client import CRDS, VMS, Kube
+from roost.kube.base.mirror import Mirror
+from roost.kube.base.names import GROUP, VERSION
+from roost.kube.base.objects import Object
 from roost.kube.vms.spec import PHASES
 
 CRD_NAME = f"{VMS.plural}.{GROUP}"

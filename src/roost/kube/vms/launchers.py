@@ -12,8 +12,8 @@ from typing import Any
 from msgspec import Struct, field
 
 from roost.base.errors import Conflict, NotFound
-from roost.kube.client import PODS, VMS, Kube
-from roost.kube.names import (
+from roost.kube.base.client import PODS, VMS, Kube
+from roost.kube.base.names import (
     APP,
     APP_LABEL,
     CPU_CORES_ANNOTATION,
@@ -39,7 +39,7 @@ from roost.kube.names import (
     POD_PREFIX,
     ZONE_LABEL,
 )
-from roost.kube.objects import Object
+from roost.kube.base.objects import Object
 from roost.kube.vms.spec import CPU_ALLOCATION_RATIO, VM, Group, number_text
 
 #: As labels are asked for: all launcher pods.

@@ -20,11 +20,13 @@ from msgspec import Struct, field
 
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import Conflict, InvalidRequest, NotFound
-from roost.kube.client import NODES, PODS, VMS, Kube
-from roost.kube.mirror import Mirror
-from roost.kube.moments import moment_ms, moment_text
-from roost.kube.names import VM_FINALIZER
-from roost.kube.objects import Key, Object, key_of, version_of
+from roost.kube.base.client import NODES, PODS, VMS, Kube
+from roost.kube.base.elapsed import Waited
+from roost.kube.base.mirror import Mirror
+from roost.kube.base.moments import moment_ms, moment_text
+from roost.kube.base.names import VM_FINALIZER
+from roost.kube.base.objects import Key, Object, key_of, version_of
+from roost.kube.base.workqueue import WorkQueue
 from roost.kube.vms.launchers import (
     LauncherSettings,
     free_pod,
@@ -44,8 +46,6 @@ from roost.kube.vms.status import (
     status_of,
     why_ended,
 )
-from roost.kube.waited import Waited
-from roost.kube.workqueue import WorkQueue
 
 log = logging.getLogger("roost.kube")
 

@@ -12,10 +12,10 @@ from msgspec import Meta, Struct
 
 from roost.base.errors import InvalidRequest
 from roost.base.units import exact_cpu, parse_cpu
-from roost.kube.client import VMS
-from roost.kube.names import SCOPE_LABELS
-from roost.kube.objects import Object
-from roost.kube.quantities import bytes_quantity, parse_quantity
+from roost.kube.base.client import VMS
+from roost.kube.base.names import SCOPE_LABELS
+from roost.kube.base.objects import Object
+from roost.kube.base.quantities import bytes_quantity, parse_quantity
 
 Ratio = Annotated[float, Meta(ge=0.0, le=1.0)]
 PHASES = ("Pending", "Scheduling", "Scheduled", "Running", "Failed")

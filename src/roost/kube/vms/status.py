@@ -7,9 +7,9 @@ Pending -> Scheduling -> Scheduled -> Running
 """
 
 from roost.base.units import exact_cpu, parse_cpu
-from roost.kube.names import CPU_CORES_ANNOTATION, MEMORY_BYTES_ANNOTATION
-from roost.kube.objects import Object
-from roost.kube.quantities import bytes_quantity
+from roost.kube.base.names import CPU_CORES_ANNOTATION, MEMORY_BYTES_ANNOTATION
+from roost.kube.base.objects import Object
+from roost.kube.base.quantities import bytes_quantity
 
 #: Phases of a migration that is not over.
 UNDER_WAY = ("Waiting", "Scheduling", "Copying", "Handover")

@@ -13,9 +13,9 @@ from msgspec import Meta, Struct
 
 from roost.base.errors import InvalidRequest
 from roost.base.units import parse_cpu
-from roost.kube.quantities import parse_quantity
+from roost.kube.base.quantities import parse_quantity
 from roost.kube.vms.spec import VM, Group, Ratio, parse_group
-from roost.wire.strictyaml import parse_strictly, read_text
+from roost.wire.text.strictyaml import parse_strictly, read_text
 
 
 class Cores(int):

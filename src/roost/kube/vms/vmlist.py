@@ -11,12 +11,12 @@ from msgspec import Struct
 
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import Conflict, InvalidRequest, NotFound, Unavailable
-from roost.kube.client import PODS, VMS, Kube
-from roost.kube.failures import AlreadyExists
-from roost.kube.many import each_of
-from roost.kube.mirror import Mirror
-from roost.kube.names import LIST_LABEL, LISTED, NAME_LABEL, VM_FINALIZER
-from roost.kube.objects import Object
+from roost.kube.base.client import PODS, VMS, Kube
+from roost.kube.base.concurrent import each_of
+from roost.kube.base.failures import AlreadyExists
+from roost.kube.base.mirror import Mirror
+from roost.kube.base.names import LIST_LABEL, LISTED, NAME_LABEL, VM_FINALIZER
+from roost.kube.base.objects import Object
 from roost.kube.vms.launchers import free_pod, is_going, owner_of
 from roost.kube.vms.spec import VM, from_object, to_object
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from roost.agent.drivers.base import DriverError
 from roost.agent.drivers.qemu.cells import nodes_of
 from roost.agent.drivers.qemu.command import Files, choose_accel, command, mac_of, shape_of
 from roost.agent.drivers.qemu.manifest import Shape
 from roost.agent.drivers.qemu.settings import QemuSettings
+from roost.hostkit.failures import DriverError
 from roost.wire.agentlink import BootInfo, NicInfo
 from tests.unit.agent.fake_control import vm
 

@@ -55,7 +55,7 @@ def test_a_new_agent_finds_stopped_vms_and_finishes_removals(tmp_path: Path) -> 
 
 
 def test_a_process_of_another_boot_or_start_is_not_this_one() -> None:
-    from roost.agent.guard import boot_id, started_at
+    from roost.agent.fencing.guard import boot_id, started_at
 
     started = started_at(1)
     assert started is not None

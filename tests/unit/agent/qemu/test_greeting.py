@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from roost.agent.drivers.base import DriverError
 from roost.agent.drivers.qemu.monitor import SOCKET, Monitor
+from roost.hostkit.failures import DriverError
 
 GREETING = {"QMP": {"version": {"qemu": {"micro": 0, "minor": 2, "major": 7}}, "capabilities": []}}
 EVENT = {"event": "MIGRATION", "timestamp": {"seconds": 1, "microseconds": 0}, "data": {}}

@@ -9,7 +9,7 @@ only, and is taken away before a new one is made.
 import os
 from pathlib import Path
 
-from roost.agent.files import sync_folder
+from roost.hostkit.files import sync_folder
 
 NAME = "arrived"
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Literal
 from uuid import UUID
 
-from roost.agent.drivers.base import DriverError
 from roost.agent.drivers.qemu.manifest import Shape, folder_name
 from roost.agent.drivers.qemu.monitor import SOCKET
 from roost.agent.drivers.qemu.settings import Accel, QemuSettings
+from roost.hostkit.failures import DriverError
 from roost.wire.agentlink import DesiredVM, NicInfo
 
 CONSOLE, DISK, SEED = "console.log", "disk.qcow2", "seed.iso"

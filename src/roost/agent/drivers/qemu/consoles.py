@@ -10,8 +10,9 @@ import errno
 import os
 from pathlib import Path
 
-from roost.agent.drivers.base import ConsolePart, DriverError
+from roost.agent.drivers.base import ConsolePart
 from roost.agent.drivers.qemu.command import CONSOLE
+from roost.hostkit.failures import DriverError
 
 KEPT_BYTES = 8 << 20
 #: The most that one answer holds.

@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from roost.agent.drivers.base import DriverError
-from roost.agent.files import sync_folder
+from roost.hostkit.failures import DriverError
+from roost.hostkit.files import sync_folder
 
 QEMU_IMG = "qemu-img"
 

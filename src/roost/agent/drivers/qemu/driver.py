@@ -14,14 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from roost.agent.drivers.base import (
-    FENCED,
-    GUEST_SHUTDOWN,
-    ConsolePart,
-    DriverError,
-    Fences,
-    LocalVM,
-)
+from roost.agent.drivers.base import FENCED, GUEST_SHUTDOWN, ConsolePart, Fences, LocalVM
 from roost.agent.drivers.qemu import power
 from roost.agent.drivers.qemu.command import choose_accel
 from roost.agent.drivers.qemu.consoles import read_console
@@ -29,15 +22,16 @@ from roost.agent.drivers.qemu.folders import read_folders, remove_folder
 from roost.agent.drivers.qemu.handle import VMHandle
 from roost.agent.drivers.qemu.launch import Images, Parts, launch, owned_disk, protect
 from roost.agent.drivers.qemu.manifest import folder_name
-from roost.agent.drivers.qemu.moving import Moving
+from roost.agent.drivers.qemu.move.moving import Moving
 from roost.agent.drivers.qemu.process import open_process
 from roost.agent.drivers.qemu.resizing import resize
 from roost.agent.drivers.qemu.sampling import Sampler
 from roost.agent.drivers.qemu.settings import QemuSettings
 from roost.agent.drivers.qemu.sight import local_vm, unknown_vm
 from roost.agent.drivers.qemu.taps import close_taps
-from roost.agent.hostfacts import HostReader
+from roost.agent.machine.hostfacts import HostReader
 from roost.base.clock import Clock
+from roost.hostkit.failures import DriverError
 from roost.wire.agentlink import DesiredVM, DeviceInfo, Inventory, ProgressInfo, SampleInfo
 
 log = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from roost.agent.drivers.qemu.manifest import (
     write_manifest,
 )
 from roost.agent.drivers.qemu.process import Identity, is_alive
-from roost.agent.files import put_aside, sync_folder
+from roost.hostkit.files import put_aside, sync_folder
 
 log = logging.getLogger(__name__)
 

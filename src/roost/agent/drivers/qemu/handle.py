@@ -13,11 +13,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from roost.agent.drivers.base import DriverError
 from roost.agent.drivers.qemu.manifest import Manifest, write_manifest
 from roost.agent.drivers.qemu.monitor import GONE, SILENT, Event, Monitor
 from roost.agent.drivers.qemu.process import Identity, Process
 from roost.agent.drivers.qemu.sight import Told
+from roost.hostkit.failures import DriverError
 
 #: Events after which the VM may be in another state.
 TELLING = frozenset(

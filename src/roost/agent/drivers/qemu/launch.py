@@ -14,7 +14,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from roost.agent.drivers.base import DriverError, Fences
+from roost.agent.drivers.base import Fences
 from roost.agent.drivers.qemu.cells import bind_threads, nodes_of
 from roost.agent.drivers.qemu.command import (
     DISK,
@@ -40,13 +40,14 @@ from roost.agent.drivers.qemu.seed import write_seed
 from roost.agent.drivers.qemu.settings import QemuSettings
 from roost.agent.drivers.qemu.taps import open_taps
 from roost.base.clock import Clock
+from roost.hostkit.failures import DriverError
 from roost.wire.agentlink import BootInfo, DesiredVM, DeviceInfo, ImageInfo
 
 _POLL_S = 0.01
 
 
 class Images(Protocol):
-    """Where images come from; `roost.agent.images` has the real ones."""
+    """Where images come from; `roost.hostkit.images.images` has the real ones."""
 
     async def fetch(self, image: ImageInfo, vm_id: str = "") -> Path:
         """Return the file of an image, verified, and keep it for this VM."""

@@ -13,10 +13,10 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from roost.agent import guard
 from roost.agent.drivers.qemu.arrivals import is_marked
 from roost.agent.drivers.qemu.process import Identity
-from roost.agent.files import file_name, write_whole
+from roost.agent.fencing import guard
+from roost.hostkit.files import file_name, write_whole
 from roost.wire.agentlink import DesiredVM, ImageInfo
 
 NAME, BEFORE = "manifest.json", "manifest.before"

@@ -27,7 +27,7 @@ from qemu.qmp import (
 )
 from qemu.qmp.qmp_client import NegotiationError
 
-from roost.agent.drivers.base import DriverError
+from roost.hostkit.failures import DriverError
 
 #: The name of the socket in a VM's folder.
 SOCKET = "qmp.sock"

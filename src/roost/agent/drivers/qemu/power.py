@@ -6,11 +6,11 @@ holds of the disk, and if it does not it is killed. A cut kills at once and wait
 
 from msgspec.structs import replace
 
-from roost.agent.drivers.base import DriverError
 from roost.agent.drivers.qemu.handle import VMHandle
 from roost.agent.drivers.qemu.launch import Parts, protect
 from roost.agent.drivers.qemu.monitor import SILENT, Monitor
 from roost.base.clock import Clock
+from roost.hostkit.failures import DriverError
 from roost.wire.agentlink import DesiredVM
 
 INTERRUPTED = "interrupted"

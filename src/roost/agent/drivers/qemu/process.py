@@ -15,8 +15,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from roost.agent import guard
-from roost.agent.drivers.base import DriverError
+from roost.agent.fencing import guard
+from roost.hostkit.failures import DriverError
 
 #: The file in a VM's folder that QEMU's standard error goes to.
 LOG = "qemu.log"

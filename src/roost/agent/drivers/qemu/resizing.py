@@ -5,7 +5,6 @@ far as the guest plays along. vCPUs are added at once; whether the guest uses th
 business. The rest is written into the VM's note.
 """
 
-from roost.agent.drivers.base import DriverError
 from roost.agent.drivers.qemu.command import DISK_NODE, MIB, shape_of
 from roost.agent.drivers.qemu.disks import grow_disk
 from roost.agent.drivers.qemu.handle import VMHandle
@@ -13,6 +12,7 @@ from roost.agent.drivers.qemu.launch import disk_path
 from roost.agent.drivers.qemu.manifest import Manifest, Shape
 from roost.agent.drivers.qemu.monitor import REFUSED, Monitor
 from roost.agent.drivers.qemu.settings import QemuSettings
+from roost.hostkit.failures import DriverError
 from roost.wire.agentlink import DesiredVM
 
 _RESIZE_S = 60.0

@@ -12,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roost.agent.drivers.base import DriverError
 from roost.agent.drivers.qemu.command import BALLOON, DISK_DEVICE
 from roost.agent.drivers.qemu.consoles import trim_console
 from roost.agent.drivers.qemu.handle import VMHandle
@@ -20,6 +19,7 @@ from roost.agent.drivers.qemu.monitor import Monitor
 from roost.agent.drivers.qemu.settings import QemuSettings
 from roost.agent.drivers.qemu.taps import tap_names
 from roost.base.clock import Clock
+from roost.hostkit.failures import DriverError
 from roost.wire.agentlink import SampleInfo
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from roost.agent.drivers.qemu.command import mac_of
 from roost.agent.drivers.qemu.iso9660 import iso_image
-from roost.agent.files import write_whole
+from roost.hostkit.files import write_whole
 from roost.wire.agentlink import DesiredVM
 
 LABEL = "cidata"

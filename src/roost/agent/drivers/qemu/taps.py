@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Collection
 from hashlib import blake2b
 
-from roost.agent.drivers.base import DriverError
+from roost.hostkit.failures import DriverError
 from roost.wire.agentlink import DesiredVM
 
 

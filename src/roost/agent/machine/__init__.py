@@ -1,0 +1,1 @@
+"""What the host machine is and has: facts, devices, control groups and pressure."""

@@ -1,0 +1,329 @@
+"""The agent's conversation with the control plane: one link at a time, to any of its servers.
+
+    hello -> welcome, then side by side: heartbeats (which renew the lease), reports of what
+    changed, samples, and whatever the control plane sends
+
+A lost link changes nothing about the VMs. After a gap in the lease the list on hand may be old:
+the control plane may have started VMs elsewhere and the news may still be under way. So the
+session asks for the whole list *after* the first renewal (a heartbeat with an empty digest), and
+only that list lets VMs with `restart: elsewhere` start, if it says that it confirms: a control
+plane that has just begun may not know yet whether its ledger is the newest.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from random import Random
+from typing import NoReturn
+
+import msgspec
+
+from roost.agent.fencing.lease import Lease
+from roost.agent.reconciler import Keeper
+from roost.agent.store import Store
+from roost.agent.talk.registering import Registering
+from roost.base.clock import Clock, first_of
+from roost.hostkit.failures import DriverError
+from roost.hostkit.talk.link import Link, LinkLost, Transport
+from roost.wire.agentlink import (
+    PROTOCOL,
+    Ask,
+    Delta,
+    Desired,
+    FromAgent,
+    Heartbeat,
+    HeldVM,
+    Hello,
+    LedgerPoint,
+    Present,
+    Refused,
+    Renewed,
+    Report,
+    RollCall,
+    Samples,
+    SeenVM,
+    ToAgent,
+    Told,
+    Welcome,
+    decode_to_agent,
+    encode,
+)
+
+log = logging.getLogger(__name__)
+
+_WELCOME_WITHIN_S = 10.0
+_MOST_CONSOLE_BYTES = 2**20
+_GATHER_S = 0.005  # what changes in one go is reported in one go
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """Who speaks, to whom, and how often."""
+
+    host: str
+    servers: tuple[str, ...]
+    instance: str
+    version: str
+    sample_s: float = 15.0
+    report_within_s: float = 0.05  # changes within this time after a report go in one
+    retry_first_s: float = 0.5
+    retry_most_s: float = 15.0
+
+
+class Session:
+    """Speaks for one host until it is cancelled."""
+
+    def __init__(
+        self,
+        settings: SessionSettings,
+        *,
+        transport: Transport,
+        keeper: Keeper,
+        registering: Registering,
+        lease: Lease,
+        store: Store,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        self.connected = asyncio.Event()
+        self._settings = settings
+        self._transport = transport
+        self._keeper = keeper
+        self._registering = registering
+        self._lease = lease
+        self._store = store
+        self._clock = clock
+        self._random = random
+        self._number = 0  # of the last heartbeat
+        self._welcome: Welcome | None = None
+        self._beat_now = asyncio.Event()
+        self._asked = False  # for a list that is newer than the lease's renewal
+        self._anew = True  # no point of this server's ledger was heard yet
+        self._heard_at = 0.0
+        self._attempts = 0  # since the last welcome
+        self._conversations = 0
+
+    async def run(self) -> NoReturn:
+        """Connect, speak, and connect again when the link is lost."""
+        while True:
+            for server in self._settings.servers:
+                try:
+                    await self._visit(server)
+                except* LinkLost as lost:
+                    log.info("%s: %s", self._settings.host, lost.exceptions[0])
+                except* Exception:
+                    log.exception("%s: the conversation failed", self._settings.host)
+                delay = self._settings.retry_first_s * 2.0 ** min(self._attempts, 20)
+                limited = min(self._settings.retry_most_s, delay)
+                await self._clock.sleep(limited * self._random.uniform(0.5, 1.0))
+                self._attempts += 1
+
+    async def _visit(self, server: str) -> None:
+        self._welcome = None
+        link = await self._transport.connect(server, self._store.credential() or "")
+        try:
+            self._heard_at = self._clock.monotonic()
+            self._asked = False
+            self._conversations += 1
+            await self._send(link, await self._hello())
+            async with asyncio.TaskGroup() as group:
+                waiting = group.create_task(self._watch_silence(_WELCOME_WITHIN_S))
+                welcome = await self._await_welcome(link)
+                waiting.cancel()
+                limit = max(2.5 * welcome.heartbeat_s, welcome.lease_s / 2)
+                group.create_task(self._watch_silence(limit))
+                self._welcome, self._attempts, self._anew = welcome, 0, True
+                self.connected.set()
+                group.create_task(self._listen(link, group))
+                group.create_task(self._beat(link, welcome))
+                group.create_task(self._report(link, welcome))
+                group.create_task(self._sample(link))
+        finally:
+            self.connected.clear()
+            await link.close()
+
+    # What it sends
+
+    async def _hello(self) -> Hello:
+        keeper, settings = self._keeper, self._settings
+        return Hello(
+            protocol=PROTOCOL,
+            host=settings.host,
+            instance=settings.instance,
+            version=settings.version,
+            inventory=await self._registering.inventory(),
+            digest=keeper.digest,
+            vms=list(keeper.seen().values()),
+            held=keeper.held(),
+            guard_stop_s=self._registering.guard_stop_s(),
+            heard=keeper.heard,
+            conversation=self._conversations,
+        )
+
+    async def _beat(self, link: Link, welcome: Welcome) -> None:
+        while True:
+            self._beat_now.clear()
+            self._number += 1
+            # Noted before it is sent: the lease may only be counted too short.
+            now = self._clock.monotonic()
+            self._lease.sent(self._number, now)
+            self._asked = self._keeper.needs_confirming and self._lease.is_valid(now)
+            digest = "" if self._asked else self._keeper.digest
+            beat = Heartbeat(self._number, digest, self._registering.guard_stop_s())
+            await self._send(link, beat)
+            await first_of(self._clock, welcome.heartbeat_s, self._beat_now)
+
+    async def _report(self, link: Link, welcome: Welcome) -> None:
+        """Report everything at first and from time to time, and else what changed."""
+        keeper, clock = self._keeper, self._clock
+        sent: dict[str, SeenVM] = {}
+        sent_rest: tuple[list[HeldVM], int] = [], 0  # what is held and refused goes in every report
+        full_at = clock.monotonic()
+        next_at = full_at
+        while True:
+            keeper.changed.clear()
+            if keeper.known:
+                full = clock.monotonic() >= full_at
+                if full:
+                    full_at = clock.monotonic() + welcome.full_list_s
+                seen, rest = keeper.seen(), (keeper.held(), keeper.refused_destroying)
+                news = [vm for vm_id, vm in seen.items() if full or sent.get(vm_id) != vm]
+                if full or news or rest != sent_rest:
+                    sent, sent_rest = seen, rest
+                    next_at = clock.monotonic() + self._settings.report_within_s
+                    await self._send(link, Report(news, rest[0], full, rest[1]))
+            wait = max(0.0, full_at - clock.monotonic()) if keeper.known else welcome.full_list_s
+            if await first_of(clock, wait, keeper.changed):
+                # News after a silence goes at once: the ledger, and a guest's move, wait for it.
+                await clock.sleep(max(_GATHER_S, next_at - clock.monotonic()))
+
+    async def _sample(self, link: Link) -> None:
+        # Hosts that were started together do not send together.
+        await self._clock.sleep(self._random.uniform(0.0, self._settings.sample_s))
+        while True:
+            if samples := await self._keeper.samples():
+                await self._send(link, Samples(samples))
+            await self._clock.sleep(self._settings.sample_s)
+
+    async def _answer(self, link: Link, ask: Ask) -> None:
+        """Answer a question beside everything else: a slow disk holds up nobody."""
+        limit = max(0, min(ask.limit, _MOST_CONSOLE_BYTES))
+        try:
+            part = await self._keeper.console(ask.vm, ask.start, limit)
+            told = Told(ask.number, part.text, part.start, part.end)
+        except DriverError as error:
+            told = Told(ask.number, code=error.code, message=error.message)
+        await self._send(link, told)
+
+    async def _answer_roll_call(self, link: Link) -> None:
+        if (copies := self._keeper.copies()) is not None:
+            await self._send(link, Present(self._keeper.digest, copies))
+
+    async def _send(self, link: Link, message: FromAgent) -> None:
+        await link.send(encode(message))
+
+    # What it hears
+
+    async def _await_welcome(self, link: Link) -> Welcome:
+        message = await self._receive(link)
+        if isinstance(message, Welcome):
+            return message
+        if isinstance(message, Refused):
+            self._refused(message)
+        raise LinkLost(f"the server began with {type(message).__name__}, not with a welcome")
+
+    async def _listen(self, link: Link, group: asyncio.TaskGroup) -> None:
+        while True:
+            message = await self._receive(link)
+            match message:
+                case Desired():
+                    self._take_list(message)
+                case Delta():
+                    # A delta for another list: the next heartbeat's digest brings the whole list.
+                    taken = self._keeper.take_delta(message)
+                    if taken:
+                        self._hear(message.point)
+                    if not taken or self._wants_confirming():
+                        self._beat_now.set()
+                case Renewed():
+                    self._hear(message.point)
+                    self._renewed(message.number)
+                case Welcome():
+                    self._welcome = message
+                case Refused():
+                    self._refused(message)
+                case Ask():
+                    group.create_task(self._answer(link, message))
+                case RollCall():
+                    await self._answer_roll_call(link)
+
+    def _take_list(self, desired: Desired) -> None:
+        asked = self._asked
+        if not self._keeper.take_list(desired):
+            log.error("%s: a list did not match its digest; not applied", self._settings.host)
+            return
+        self._hear(desired.point)
+        if not desired.confirms:
+            self._asked = False  # the next heartbeat asks again
+        elif asked and self._lease.is_valid(self._clock.monotonic()):
+            self._asked = False
+            self._keeper.confirm(True)
+        elif self._wants_confirming():
+            self._beat_now.set()
+
+    def _hear(self, point: LedgerPoint | None) -> None:
+        if point is not None:
+            self._keeper.hear(point, anew=self._anew)
+            self._anew = False
+
+    def _renewed(self, number: int) -> None:
+        assert self._welcome is not None
+        now = self._clock.monotonic()
+        gap = not self._lease.is_valid(now)
+        if gap and not self._keeper.is_fenced():
+            # Counted again only once everything has stopped that may have been started elsewhere.
+            self._keeper.fence()
+            return
+        if not self._lease.renewed(number, self._welcome.lease_s):
+            return
+        self._save_lease()
+        if gap:
+            self._keeper.confirm(False)
+            if self._wants_confirming():
+                self._beat_now.set()
+
+    def _save_lease(self) -> None:
+        try:
+            self._store.save_lease(self._lease.deadline)
+        except OSError as error:
+            # The guard then stops VMs too early, which is safe.
+            log.error("%s: the lease could not be written: %s", self._settings.host, error)
+
+    def _wants_confirming(self) -> bool:
+        valid = self._lease.is_valid(self._clock.monotonic())
+        return valid and self._keeper.needs_confirming and not self._asked
+
+    def _refused(self, refused: Refused) -> NoReturn:
+        if refused.fenced:
+            self._lease.void()
+            self._save_lease()
+            self._keeper.fence()
+        raise LinkLost(f"refused: {refused.code}: {refused.message}")
+
+    async def _receive(self, link: Link) -> ToAgent:
+        data = await link.receive()
+        self._heard_at = self._clock.monotonic()
+        try:
+            return decode_to_agent(data)
+        except msgspec.DecodeError as error:
+            raise LinkLost(f"the server sent what nobody understands: {error}") from error
+
+    async def _watch_silence(self, limit: float) -> None:
+        """Leave a server that says nothing, while the lease still leaves time to find another."""
+        while True:
+            silence = self._clock.monotonic() - self._heard_at
+            if silence >= limit:
+                raise LinkLost(f"nothing heard for {silence:.0f} s")
+            if await self._registering.is_outdated():
+                raise LinkLost("the host has to be registered anew")
+            await self._clock.sleep(limit / 2)

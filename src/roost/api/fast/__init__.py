@@ -1,0 +1,1 @@
+"""Hand-written protocol parts of the hot paths, on private parts of uvicorn and websockets."""

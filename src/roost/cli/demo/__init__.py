@@ -1,0 +1,1 @@
+"""The guided tours of `roost demo`, on virtual hosts and on QEMU."""

@@ -1,0 +1,1 @@
+"""What a user sees: tables, sentences, documents and errors."""

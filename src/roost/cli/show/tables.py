@@ -1,0 +1,261 @@
+"""Answers as tables and sentences for a terminal. Nothing is computed here."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Protocol
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from roost.cli.show import sentences
+from roost.model.flow import Answer, Placement, PlaceRequest, ReasonCount, Rejection, Shortage
+from roost.model.hosts import Scope
+from roost.model.reasons import Reason
+
+if TYPE_CHECKING:
+    from roost.placement.strategies import Strategy
+
+#: Rows that a table of placements shows before it says how many more there are.
+SOME_ROWS = 20
+
+
+class Verdict(Protocol):
+    """What one host says to a request, of the engine here or of a server."""
+
+    @property
+    def host(self) -> str: ...
+    @property
+    def fits(self) -> bool: ...
+    @property
+    def score(self) -> int | None: ...
+    @property
+    def reasons(self) -> Sequence[Reason]: ...
+    @property
+    def shortages(self) -> Sequence[Shortage]: ...
+
+
+class Explained(Protocol):
+    """An answer with every host's verdict."""
+
+    @property
+    def answer(self) -> Answer: ...
+    @property
+    def request(self) -> PlaceRequest: ...
+    @property
+    def reasons(self) -> Sequence[ReasonCount]: ...
+    @property
+    def fitting(self) -> int: ...
+    def __len__(self) -> int: ...
+    def verdicts(self) -> Iterator[Verdict]: ...
+    def verdict(self, host: str) -> Verdict: ...
+
+
+class Counted(Protocol):
+    """How many more fit."""
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def survive(self) -> Scope | None: ...
+    @property
+    def losses(self) -> int: ...
+    @property
+    def sampled(self) -> bool: ...
+    @property
+    def blocking(self) -> str: ...
+    @property
+    def refused(self) -> Rejection | None: ...
+
+
+def table(*columns: str, right: Sequence[str] = ()) -> Table:
+    """Return an empty table; the columns named in `right` hold numbers."""
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left")
+    return made
+
+
+def answer(found: Answer, request: PlaceRequest) -> RenderableType:
+    """Return one placement or rejection."""
+    if isinstance(found, Placement):
+        return placement(found)
+    return rejection(found, request)
+
+
+def placement(found: Placement) -> RenderableType:
+    """Return a placement: the host, how it won, and who came next."""
+    parts: list[RenderableType] = [
+        Text.assemble(
+            (found.vm, "bold"),
+            " goes to ",
+            (found.host, "bold green"),
+            f"  ({found.strategy}, score {sentences.score(found.score)}, lower is better)",
+        )
+    ]
+    if found.devices or found.cells:
+        where = [f"GPU {', '.join(map(str, found.devices))}"] if found.devices else []
+        where += [f"NUMA cell {', '.join(map(str, found.cells))}"] if found.cells else []
+        parts.append(Text(f"on {' and '.join(where)}"))
+    if found.breakdown:
+        terms = " + ".join(f"{sentences.score(t.value)} {t.name}" for t in found.breakdown)
+        parts.append(Text(f"score = {terms}", style="dim"))
+    if found.runners_up:
+        listed = table("next", "score", "behind by", right=("score", "behind by"))
+        for runner in found.runners_up:
+            behind = sentences.score(runner.score - found.score)
+            listed.add_row(Text(runner.host), sentences.score(runner.score), behind)
+        parts += [Text(""), listed]
+    if found.confidence is not None:
+        parts.append(Text(f"confidence {found.confidence:.2f}", style="dim"))
+    return Group(*parts)
+
+
+def reasons(counts: Sequence[ReasonCount]) -> Table:
+    """Return how many hosts each reason refused."""
+    listed = table("reason", "", "hosts", "at all", right=("hosts", "at all"))
+    for count in counts:
+        listed.add_row(
+            count.reason.value,
+            Text(sentences.REASONS[count.reason], style="dim"),
+            str(count.first),
+            str(count.total),
+        )
+    return listed
+
+
+def rejection(found: Rejection, request: PlaceRequest) -> RenderableType:
+    """Return a rejection: the counts, the nearest miss and the fixes."""
+    parts: list[RenderableType] = [
+        Text.assemble(
+            (found.vm, "bold"),
+            (" fits on no host", "bold red"),
+            f"  ({sentences.demand(request.demand)}; {found.code.value})",
+        )
+    ]
+    return Group(*parts, *why_not(found))
+
+
+def why_not(found: Rejection) -> list[RenderableType]:
+    """Return the counts of a rejection, its nearest miss and the fixes."""
+    counts: list[RenderableType] = [Text(""), reasons(found.reasons)] if found.reasons else []
+    return [*counts, *misses_and_fixes(found)]
+
+
+def misses_and_fixes(found: Rejection) -> list[RenderableType]:
+    """Return what is missing and what would help."""
+    parts: list[RenderableType] = []
+    if found.larger_than_any_host:
+        lacking = "; ".join(map(sentences.have_and_need, found.larger_than_any_host))
+        parts.append(labelled("too large", f"the largest host has {lacking}"))
+    if found.nearest_miss is not None:
+        parts.append(labelled("nearest miss", sentences.nearest_miss(found.nearest_miss)))
+    for number, change in enumerate(found.fixes):
+        label = "smallest fix" if number == 0 else "or"
+        parts.append(labelled(label, sentences.fix(change)))
+    return [Text(""), *parts] if parts else []
+
+
+def labelled(label: str, text: str) -> Text:
+    """Return a line with its label."""
+    return Text.assemble((f"{label + ':':<13} ", "bold yellow"), text)
+
+
+def many(answers: Sequence[Answer], request: PlaceRequest, asked: int, how: str) -> RenderableType:
+    """Return the outcome of several equal requests."""
+    placed = [found for found in answers if isinstance(found, Placement)]
+    style = "bold green" if len(placed) == asked else "bold red"
+    parts: list[RenderableType] = [
+        Text.assemble((f"{len(placed)} of {asked} placed", style), f"  ({how})"),
+    ]
+    if placed:
+        listed = table("host", "VMs", "", right=("VMs",))
+        by_host = Counter(found.host for found in placed)
+        for host, count in list(by_host.items())[:SOME_ROWS]:
+            names = [found.vm for found in placed if found.host == host]
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            listed.add_row(Text(host), str(count), Text(", ".join(names[:5]) + more, style="dim"))
+        parts += [Text(""), listed]
+        if len(by_host) > SOME_ROWS:
+            parts.append(Text(f"... and {sentences.hosts(len(by_host) - SOME_ROWS)} more"))
+    refused = next((found for found in answers if isinstance(found, Rejection)), None)
+    if refused is not None:
+        parts += [Text(""), rejection(refused, request)]
+    return Group(*parts)
+
+
+def explanation(found: Explained, hosts: Sequence[str], most: int | None) -> RenderableType:
+    """Return an explanation; `hosts` limits the verdicts to some, `most` their number."""
+    parts: list[RenderableType] = []
+    listed = table("host", "verdict", "score", "reasons", "has of needed", right=("score",))
+    if hosts:
+        for host in hosts:
+            _add_verdict(listed, found.verdict(host))
+        return listed
+    parts.append(answer(found.answer, found.request))
+    if isinstance(found.answer, Placement):
+        parts.append(Text(f"\n{found.fitting} of {sentences.hosts(len(found))} fit"))
+        parts += (
+            [Text("the others:", style="bold"), reasons(found.reasons)] if found.reasons else []
+        )
+    for verdict in islice(found.verdicts(), most):
+        _add_verdict(listed, verdict)
+    parts += [Text(""), listed]
+    if most is not None and most < len(found):
+        left = sentences.hosts(len(found) - most)
+        parts.append(Text(f"... and {left} more; --all lists them", style="dim"))
+    return Group(*parts)
+
+
+def _add_verdict(listed: Table, verdict: Verdict) -> None:
+    listed.add_row(
+        Text(verdict.host),
+        Text("fits", style="green") if verdict.fits else Text("no", style="red"),
+        sentences.score(verdict.score) if verdict.fits and verdict.score is not None else "",
+        ", ".join(reason.value for reason in verdict.reasons),
+        Text("; ".join(map(sentences.have_and_need, verdict.shortages))),
+    )
+
+
+def capacity(found: Counted, request: PlaceRequest) -> RenderableType:
+    """Return how many more fit, and what stops the next one."""
+    condition = ""
+    if found.survive is not None:
+        lost = (
+            found.survive.label if found.losses == 1 else f"{found.losses} {found.survive.label}s"
+        )
+        condition = f" while the loss of any {lost} could be restarted elsewhere"
+    sampled = " (sampled, so at most this)" if found.sampled else ""
+    parts: list[RenderableType] = [
+        Text.assemble(
+            (f"{found.count} more", "bold green"),
+            f" of {sentences.demand(request.demand)} fit{condition}{sampled}",
+        )
+    ]
+    if found.blocking:
+        parts.append(labelled("blocked by", found.blocking))
+    if found.refused is not None:
+        parts += [Text(""), Text("why not one more:", style="bold")]
+        parts += [reasons(found.refused.reasons), *misses_and_fixes(found.refused)]
+    return Group(*parts)
+
+
+def strategies(listed: "Sequence[Strategy]", default: str) -> RenderableType:
+    """Return the strategies with their formulas."""
+    made = table("strategy", "chooses", "formula")
+    for each in listed:
+        name = Text(each.name, style="bold")
+        if each.name == default:
+            name.append(" (default)", style="green")
+        made.add_row(name, each.summary, Text(each.formula, style="dim"))
+    legend = "u: committed / capacity; f: what stays free / the reference host; lower scores win"
+    return Group(made, Text(legend, style="dim"))
+
+
+def bar(share: float, width: int = 24) -> Text:
+    """Return a share of one as a bar with its percentage."""
+    full = round(max(0.0, min(1.0, share)) * width)
+    style = "red" if share > 0.9 else "yellow" if share > 0.75 else "green"
+    return Text.assemble(("█" * full, style), ("░" * (width - full), "dim"), f" {share:4.0%}")

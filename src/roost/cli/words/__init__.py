@@ -1,0 +1,1 @@
+"""What a user types: options, requests, files and contexts turned into questions."""

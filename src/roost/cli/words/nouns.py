@@ -1,0 +1,38 @@
+"""Arguments and options that the commands of all nouns share."""
+
+from typing import Annotated
+
+import typer
+
+from roost.cli.words.completing import complete_hosts, complete_projects, complete_vms
+
+VMArgument = Annotated[
+    str, typer.Argument(metavar="VM", help="Name or id of the VM.", autocompletion=complete_vms)
+]
+VMsArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="VM...", help="Names or ids of VMs.", autocompletion=complete_vms),
+]
+HostArgument = Annotated[
+    str, typer.Argument(metavar="HOST", help="Name of the host.", autocompletion=complete_hosts)
+]
+ProjectArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="PROJECT", help="Name of the project.", autocompletion=complete_projects
+    ),
+]
+ProjectOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Project in which a VM's name is looked up (default: default).",
+        autocompletion=complete_projects,
+    ),
+]
+WatchOption = Annotated[
+    bool, typer.Option("--watch", "-w", help="Show it again whenever something happens.")
+]
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", min=1, metavar="SECONDS", help="How long --wait waits.")
+]

@@ -1,0 +1,129 @@
+"""Commands that ask the server: the options that name it, and the client they get.
+
+`asks_server` gives a command --server, --token and --output and hands it a `Session`. The client
+is imported only when a command runs, so that help and completion stay quick.
+"""
+
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import RenderableType
+
+from roost.cli.show.reporting import reports_errors
+from roost.cli.show.screen import Output, show, show_document
+from roost.cli.words.opening import chosen_output
+from roost.cli.words.options import OutputOption, with_parameters
+
+if TYPE_CHECKING:
+    from msgspec import Struct
+
+    from roost.client import AsyncClient, Client, Context
+
+#: How long a command tries: a server that is restarting is worth a moment, an absent one is not.
+_TRIES_S, _REFUSED_S = 10.0, 0.3
+
+ServerOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Address of the server; else ROOST_SERVER, else the context file.",
+        rich_help_panel="Server",
+    ),
+]
+TokenOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TOKEN",
+        help="Token to show it; else ROOST_TOKEN, else the context file.",
+        rich_help_panel="Server",
+    ),
+]
+
+
+@dataclass(slots=True)
+class Session:
+    """A server that a command talks to, and how it answers the user."""
+
+    form: Output
+    server: str | None = None
+    token: str | None = None
+    _client: "Client | None" = None
+
+    @property
+    def context(self) -> "Context":
+        """Return which server is meant, and as whom we come."""
+        from roost.client.context import read_context
+
+        return read_context(os.environ, Path.cwd(), server=self.server, token=self.token)
+
+    @property
+    def client(self) -> "Client":
+        """Return the client, connected when it is first used."""
+        if self._client is None:
+            from roost.client import Client, Patience
+
+            found = self.context
+            patience = Patience(_TRIES_S, _REFUSED_S)
+            self._client = Client(
+                found.server, found.token, ca_file=found.ca_file, patience=patience
+            )
+        return self._client
+
+    def async_client(self) -> "AsyncClient":
+        """Return a client for asyncio, for commands that watch."""
+        from roost.client import AsyncClient, Patience
+
+        found = self.context
+        patience = Patience(_TRIES_S, _REFUSED_S)
+        return AsyncClient(found.server, found.token, ca_file=found.ca_file, patience=patience)
+
+    def close(self) -> None:
+        """Close the client."""
+        if self._client is not None:
+            self._client.close()
+
+    def show(self, body: "Struct", *renderables: RenderableType) -> None:
+        """Show an answer: as a document, or as these tables."""
+        if self.form is Output.TABLE:
+            show(*renderables)
+        else:
+            show_document(document(body), self.form)
+
+
+def document(body: "Struct") -> dict[str, Any]:
+    """Return a body as a document."""
+    import msgspec
+
+    made: dict[str, Any] = msgspec.to_builtins(body)
+    return made
+
+
+def asks_server(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that name a server, handed over as `session: Session`."""
+
+    @functools.wraps(command)
+    def wrapper(**values: Any) -> None:
+        form = chosen_output(values.pop("output"))
+        session = Session(form, values.pop("server"), values.pop("token"))
+        try:
+            command(session=session, **values)
+        finally:
+            session.close()
+
+    options = [
+        _option("output", OutputOption),
+        _option("server", ServerOption),
+        _option("token", TokenOption),
+    ]
+    return reports_errors(with_parameters(wrapper, command, last=options, without="session"))
+
+
+def _option(name: str, annotation: Any) -> inspect.Parameter:
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return inspect.Parameter(name, kind, default=None, annotation=annotation)

@@ -1,0 +1,1 @@
+"""What operators do: projects and quotas, hosts, and the doctor's checks."""

@@ -1,0 +1,278 @@
+"""What operators do with hosts: list, look, cordon, drain, label, confirm dead, remove."""
+
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, delete, select
+
+from roost.base.errors import Conflict, InvalidRequest, NotFound
+from roost.control.agents.sessions import Agents
+from roost.control.create.placing import find_host
+from roost.control.hosts.registering import change_host, locked_host
+from roost.control.memory.roster import HostEntry, Roster
+from roost.control.survive.recover import fence
+from roost.ledger.capacity import release
+from roost.ledger.rows import ClaimRow, HostRow, VMRow
+from roost.ledger.store import Store
+from roost.ledger.tables import (
+    claims,
+    conversations,
+    host_amounts,
+    host_counters,
+    host_liveness,
+    hosts,
+    tokens,
+    tombstones,
+    vms,
+)
+from roost.ledger.transaction import Tx, row_json
+from roost.model.flow import Rejection
+from roost.parts.access import Principal
+from roost.placement.scheduling_info import scheduling_info
+from roost.wire.answers import rejection_json
+from roost.wire.bodies import (
+    ConfirmDead,
+    DrainBody,
+    HostAmounts,
+    HostBody,
+    HostPage,
+    SchedulingInfo,
+    SetLabels,
+)
+from roost.wire.queries import HostQuery
+from roost.wire.translate import ADMINS, HEALTHS
+
+#: VMs of a drain that are explained; a host may have hundreds that are stuck for one reason.
+_MOST_BLOCKED = 20
+
+
+class Hosts:
+    """Hosts as operators see them."""
+
+    def __init__(self, store: Store, roster: Roster, agents: Agents) -> None:
+        self._store, self._roster, self._agents = store, roster, agents
+
+    # Looking
+
+    async def list(self, query: HostQuery) -> HostPage:
+        """Return hosts in the order of their numbers."""
+        for word, known in ((query.health, HEALTHS), (query.admin, ADMINS)):
+            if word is not None and word not in known:
+                raise InvalidRequest(f"unknown state {word!r}; states are {', '.join(known)}")
+        after = int(query.after) if query.after and query.after.isdigit() else 0
+        found: list[HostBody] = []
+        for number, entry in sorted(self._roster.hosts.items()):
+            if number <= after or not _matches(entry, query):
+                continue
+            if len(found) == query.limit:
+                return HostPage(hosts=found, next=str(found[-1].number))
+            found.append(self._body(entry))
+        return HostPage(hosts=found)
+
+    async def get(self, name: str) -> HostBody:
+        """Return one host."""
+        return self._body(self._entry(name))
+
+    async def scheduling_info(self, name: str) -> SchedulingInfo:
+        """Return the six lines that describe a host."""
+        entry = self._entry(name)
+        return SchedulingInfo(host=name, text=scheduling_info(self._roster.fleet, entry.name))
+
+    def _entry(self, name: str) -> HostEntry:
+        entry = self._roster.entry(name)
+        if entry is None:
+            raise NotFound(f"no host {name!r}", host=name)
+        return entry
+
+    def _body(self, entry: HostEntry) -> HostBody:
+        row, inventory, at = entry.row, entry.inventory, entry.fleet_row
+        table = self._roster.fleet.hosts
+        arrays, resources = table.arrays, table.resources.values
+
+        def amounts(column: int) -> HostAmounts:
+            used = int(table.used[at, column])
+            return HostAmounts(
+                capacity=int(arrays.capacity[at, column]),
+                committed=int(arrays.committed[at, column]),
+                used=used if used >= 0 else None,
+            )
+
+        labels = inventory.labels if row.labels is None else msgspec.json.decode(row.labels)
+        free_devices = arrays.device_free[at].tolist()
+        free_cells = arrays.cell_free[at].tolist()
+        return HostBody(
+            name=row.name,
+            number=row.number,
+            health=row.health,
+            admin=row.admin,
+            driver=inventory.driver,
+            virtual=inventory.virtual,
+            zone=inventory.zone,
+            rack=inventory.rack,
+            site=inventory.site,
+            architecture=inventory.architecture,
+            labels=labels,
+            taints=[{"key": t.key, "value": t.value, "effect": t.effect} for t in inventory.taints],
+            cpu_milli=amounts(0),
+            memory_bytes=amounts(1),
+            disk_bytes=amounts(2),
+            extended={
+                name: amounts(column)
+                for column, name in enumerate(resources)
+                if name in inventory.extended
+            },
+            devices=[
+                {"model": d.model, "memory_bytes": d.memory_bytes, "free_milli": free}
+                for d, free in zip(inventory.devices, free_devices, strict=False)
+            ],
+            cells=[
+                {
+                    "cpu_milli": c.cpu_milli,
+                    "memory_bytes": c.memory_bytes,
+                    "free_cpu_milli": free[0],
+                    "free_memory_bytes": free[1],
+                }
+                for c, free in zip(inventory.cells, free_cells, strict=False)
+            ],
+            vms=int(arrays.vm_count[at]),
+            max_vms=inventory.max_vms,
+            generation=entry.generation,
+            connected=self._agents.is_connected(row.number),
+            guard=row.guard_stop_s is not None,
+            fenced=row.fenced,
+            held=msgspec.json.decode(row.held) if row.held else [],
+        )
+
+    # Changing
+
+    async def cordon(self, name: str, who: Principal) -> HostBody:
+        """Take no new VMs; what runs stays."""
+        return await self._set_admin(name, "cordoned", "host.cordoned", who)
+
+    async def uncordon(self, name: str, who: Principal) -> HostBody:
+        """Take new VMs again; a drain ends."""
+        return await self._set_admin(name, "open", "host.uncordoned", who)
+
+    async def drain(self, name: str, who: Principal) -> DrainBody:
+        """Take no new VMs and move what runs elsewhere, one VM at a time."""
+        await self._set_admin(name, "draining", "host.drain_asked", who)
+        return await self.drain_state(name)
+
+    async def _set_admin(self, name: str, admin: str, kind: str, who: Principal) -> HostBody:
+        def change(tx: Tx) -> None:
+            host = locked_host(tx, name)
+            if host.admin != admin:
+                change_host(tx, host.number, kind, admin=admin)
+
+        await self._store.write(change, who.name)
+        return await self.get(name)
+
+    async def drain_state(self, name: str) -> DrainBody:
+        """Say how far a drain has come, and which VMs fit nowhere else."""
+        entry = self._entry(name)
+
+        def question(connection: Connection) -> list[VMRow]:
+            query = select(vms).where(vms.c.host == entry.number).order_by(vms.c.id)
+            return [VMRow(**row) for row in connection.execute(query).mappings()]
+
+        rows = await self._store.read(question)
+        moving = next((vm.name for vm in rows if vm.phase), None)
+        blocked: list[dict[str, Any]] = []
+        stuck = True  # as far as was looked: nothing that is left can go
+        for vm in rows:
+            if vm.phase or vm.desired == "absent":
+                stuck = False
+                continue
+            if len(blocked) == _MOST_BLOCKED and not stuck:
+                break
+            explain = len(blocked) < _MOST_BLOCKED
+            found = find_host(self._roster, vm, never=(name,), explain=explain)
+            if isinstance(found, Rejection):
+                blocked.append({"vm": vm.name, "id": vm.id, "rejection": rejection_json(found)})
+            elif found is not None:
+                stuck = False
+        state = entry.row.admin
+        if state == "draining" and not rows:
+            state = "empty"
+        elif state == "draining" and stuck:
+            state = "blocked"
+        return DrainBody(host=name, state=state, left=len(rows), moving=moving, blocked=blocked)
+
+    async def set_labels(self, name: str, body: SetLabels, who: Principal) -> HostBody:
+        """Replace a host's labels."""
+        text = row_json(dict(sorted(body.labels.items())))
+
+        def change(tx: Tx) -> None:
+            host = locked_host(tx, name)
+            if host.labels != text:
+                change_host(tx, host.number, "host.labelled", labels=text)
+
+        await self._store.write(change, who.name)
+        return await self.get(name)
+
+    async def confirm_dead(self, name: str, body: ConfirmDead, who: Principal) -> HostBody:
+        """Record an operator's word that a host is off: its VMs may be restarted elsewhere."""
+
+        def change(tx: Tx) -> HostRow:
+            host = locked_host(tx, name)
+            if host.health == "online":
+                raise Conflict(
+                    f"host {name!r} is online: its agent is heard of",
+                    host=name,
+                    hint="Maybe drain it, or stop its agent first.",
+                )
+            if host.fenced not in (None, "lease"):
+                return host
+            # An operator knows more than a lease, which only ends VMs that may run elsewhere.
+            return fence(tx, host, "operator", f"{who.name}: {body.reason}", None)
+
+        await self._store.write(change, who.name)
+        return await self.get(name)
+
+    async def delete(self, name: str, who: Principal) -> None:
+        """Remove a host that has no VMs, with the credential of its agent."""
+        await self._store.write(lambda tx: _remove(tx, name), who.name)
+
+
+def _remove(tx: Tx, name: str) -> None:
+    host = locked_host(tx, name)
+    held = tx.rows(select(claims).where(claims.c.host == host.number).order_by(claims.c.id))
+    graves = tx.rows(select(tombstones).where(tombstones.c.host == host.number))
+    # Orders to destroy what is on a dead host go with it: nobody will ever carry them out.
+    gone = host.fenced is not None and all(claim["kind"] == "hold" for claim in held)
+    if (held or graves) and not gone:
+        raise Conflict(
+            f"host {name!r} still has VMs", host=name, hint=f"Maybe roost host drain {name}."
+        )
+    for claim in held:
+        release(tx, ClaimRow(**claim))
+    tx.connection.execute(delete(tombstones).where(tombstones.c.host == host.number))
+    for table, column in (
+        (hosts, hosts.c.number),
+        (host_amounts, host_amounts.c.host),
+        (host_counters, host_counters.c.host),
+        (host_liveness, host_liveness.c.host),
+        (conversations, conversations.c.host),
+    ):
+        tx.delete(table, column == host.number)
+    known = tx.rows(select(tokens.c.id).where(tokens.c.kind == "agent", tokens.c.host == name))
+    tx.connection.execute(delete(tokens).where(tokens.c.kind == "agent", tokens.c.host == name))
+    tx.event(
+        "host.removed",
+        f"host/{name}",
+        {
+            "hosts": {str(host.number): None},
+            "host_amounts": {str(host.number): None},
+            "claims": {claim["id"]: None for claim in held},
+            "tombstones": {f"{grave['vm']}|{host.number}": None for grave in graves},
+            "tokens": {row["id"]: None for row in known},
+        },
+    )
+
+
+def _matches(entry: HostEntry, query: HostQuery) -> bool:
+    return (
+        query.health in (None, entry.row.health)
+        and query.admin in (None, entry.row.admin)
+        and query.zone in (None, entry.inventory.zone)
+    )

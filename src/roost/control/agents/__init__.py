@@ -1,0 +1,1 @@
+"""The conversation with agents: connections, desired lists out, reports in."""

@@ -1,0 +1,306 @@
+"""Desired lists to agents: whole lists by digest, deltas as they happen.
+
+Each host's list is summed up in a digest that every event keeps current, whether its agent is
+connected or not; so an agent whose digest matches costs nothing, after a restart of either side
+too. A list is built from rows only when it must be sent whole.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from sqlalchemy import BindParameter, Connection, bindparam, or_, select
+
+from roost.control.memory.restore_detect import Lineage, host_is_doubted, newest_point
+from roost.control.memory.roster import Roster, asked_of
+from roost.control.vms.move_record import move_of
+from roost.fleet.assign import positions
+from roost.ledger.changes import Changes
+from roost.ledger.rows import Event, VMRow
+from roost.ledger.statements import find_rows
+from roost.ledger.tables import claims, hosts, tombstones, vms
+from roost.wire.agentlink import (
+    Delta,
+    Desired,
+    DesiredVM,
+    Part,
+    ToAgent,
+    Tombstone,
+    digest_text,
+    entry_hash,
+)
+from roost.wire.translate import boot_info, nic_info
+
+Send = Callable[[ToAgent], None]
+
+_PLACED = select(vms.c.id, vms.c.generation, vms.c.host, vms.c.target, vms.c.phase).where(
+    vms.c.host.is_not(None), vms.c.desired != "absent"
+)
+_HOST: BindParameter[int] = bindparam("of_host")
+_LISTED = select(vms).where(
+    or_(vms.c.host == _HOST, vms.c.target == _HOST), vms.c.desired != "absent"
+)
+_HELD = select(claims.c.id, claims.c.devices, claims.c.cells).where(
+    claims.c.host == _HOST, claims.c.kind != "hold"
+)
+_NAMES = select(hosts.c.number, hosts.c.name).where(
+    hosts.c.number.in_(bindparam("numbers", expanding=True))
+)
+_GRAVES = select(tombstones.c.vm, tombstones.c.generation).where(tombstones.c.host == _HOST)
+
+
+@dataclass(slots=True)
+class HostList:
+    """What one host should have: a digest, and each entry's share of it."""
+
+    digest: int = 0
+    changes: int = 0  # how often it has changed
+    entries: dict[str, int] = field(default_factory=dict)
+
+    def put(self, key: str, share: int) -> None:
+        """Add or replace an entry."""
+        self.digest ^= self.entries.get(key, 0) ^ share
+        self.entries[key] = share
+        self.changes += 1
+
+    def drop(self, key: str) -> None:
+        """Remove an entry."""
+        self.digest ^= self.entries.pop(key, 0)
+        self.changes += 1
+
+
+@dataclass(slots=True)
+class _Outgoing:
+    """What one connected host must be told."""
+
+    base: str
+    vms: dict[str, DesiredVM] = field(default_factory=dict)
+    tombstones: dict[str, Tombstone] = field(default_factory=dict)
+    dropped: dict[str, None] = field(default_factory=dict)
+    buried: dict[str, None] = field(default_factory=dict)
+
+
+def parts_of(vm: VMRow) -> dict[int, tuple[Part, int | None]]:
+    """Return the hosts on whose lists a VM stands, with its part and the other host of a move."""
+    if vm.desired == "absent" or vm.host is None:
+        return {}
+    if vm.phase and vm.target is not None:
+        here, there = _PARTS[vm.phase]
+        return {vm.host: (here, vm.target), vm.target: (there, vm.host)}
+    return {vm.host: ("run", None)}
+
+
+#: What source and target of a move are told in each phase.
+_PARTS: dict[str, tuple[Part, Part]] = {
+    "preparing": ("run", "incoming"),
+    "moving": ("outgoing", "incoming"),
+    "landing": ("outgoing", "incoming"),
+    "cancelling": ("returning", "incoming"),
+    "recalling": ("returning", "withdrawn"),
+}
+
+
+class Dispatch:
+    """Keeps every host's list and tells connected agents of changes."""
+
+    def __init__(self, roster: Roster, lineage: Lineage) -> None:
+        self._roster, self._lineage = roster, lineage
+        self.lists: dict[int, HostList] = {}
+        self._listed: dict[str, tuple[int, ...]] = {}  # the hosts on whose lists a VM stands
+        self._sends: dict[int, Send] = {}
+        self._outgoing: dict[int, _Outgoing] = {}
+
+    def load(self, connection: Connection) -> None:
+        """Sum up all lists from the ledger's rows."""
+        self.lists.clear()
+        self._listed.clear()
+        for vm, generation, host, target, phase in connection.execute(_PLACED).all():
+            where = (host, target) if phase and target is not None else (host,)
+            self._listed[vm] = where
+            for number in where:
+                self.list_of(number).put(vm, entry_hash(vm, generation))
+        for row in find_rows(connection, tombstones, {}):
+            share = entry_hash(row["vm"], row["generation"], tombstone=True)
+            self.list_of(row["host"]).put(f"-{row['vm']}", share)
+
+    def list_of(self, number: int) -> HostList:
+        """Return a host's list."""
+        found = self.lists.get(number)
+        if found is None:
+            found = self.lists[number] = HostList()
+        return found
+
+    def digest(self, number: int) -> str:
+        """Return the digest of a host's list."""
+        return digest_text(self.list_of(number).digest)
+
+    # Following events
+
+    def follow(self, event: Event, changes: Changes) -> None:
+        """Note what an event changes on lists."""
+        for vm_id, vm in changes.vms.items():
+            self._put_vm(vm_id, vm)
+        for key, row in changes.tombstones.items():
+            vm_id, _, number = key.rpartition("|")
+            self._put_tombstone(vm_id, int(number), row)
+        for number, host in changes.hosts.items():
+            if host is None:
+                self.lists.pop(int(number), None)
+
+    def followed(self) -> None:
+        """Send the deltas that came together."""
+        if not self._outgoing:
+            return
+        outgoing, self._outgoing = self._outgoing, {}
+        for number, out in outgoing.items():
+            send = self._sends.get(number)
+            if send is not None:
+                send(
+                    Delta(
+                        base=out.base,
+                        digest=self.digest(number),
+                        vms=list(out.vms.values()),
+                        tombstones=list(out.tombstones.values()),
+                        dropped=list(out.dropped),
+                        buried=list(out.buried),
+                        point=self._lineage.point,
+                    )
+                )
+
+    def _put_vm(self, vm_id: str, vm: VMRow | None) -> None:
+        parts = parts_of(vm) if vm is not None else {}
+        before = self._listed.get(vm_id, ())
+        for number in before:
+            if number not in parts:
+                out = self._out(number)
+                self.list_of(number).drop(vm_id)
+                if out is not None:
+                    out.vms.pop(vm_id, None)
+                    out.dropped[vm_id] = None
+        if not parts or vm is None:
+            self._listed.pop(vm_id, None)
+            return
+        self._listed[vm_id] = tuple(parts)
+        share = entry_hash(vm_id, vm.generation)
+        for number, (part, peer) in parts.items():
+            if self.list_of(number).entries.get(vm_id) == share:
+                continue  # what a host is told of a VM only changes with its generation
+            out = self._out(number)
+            self.list_of(number).put(vm_id, share)
+            if out is not None:
+                out.dropped.pop(vm_id, None)
+                out.vms[vm_id] = self.desired_vm(vm, part, peer)
+
+    def _put_tombstone(self, vm_id: str, number: int, row: dict[str, object] | None) -> None:
+        out = self._out(number)
+        if row is None:
+            self.list_of(number).drop(f"-{vm_id}")
+            if out is not None:
+                out.tombstones.pop(vm_id, None)
+                out.buried[vm_id] = None
+            return
+        generation = int(str(row["generation"]))
+        self.list_of(number).put(f"-{vm_id}", entry_hash(vm_id, generation, tombstone=True))
+        if out is not None:
+            out.buried.pop(vm_id, None)
+            out.tombstones[vm_id] = Tombstone(id=vm_id, generation=generation)
+
+    def _out(self, number: int) -> _Outgoing | None:
+        if number not in self._sends:
+            return None
+        out = self._outgoing.get(number)
+        if out is None:
+            out = self._outgoing[number] = _Outgoing(base=self.digest(number))
+        return out
+
+    # Agents
+
+    def attach(self, number: int, send: Send) -> None:
+        """Send this host's deltas from now on."""
+        self._sends[number] = send
+        self._outgoing.pop(number, None)
+
+    def detach(self, number: int, send: Send) -> None:
+        """Stop sending, unless another connection has taken over."""
+        if self._sends.get(number) == send:  # a method is another object each time it is named
+            del self._sends[number]
+            self._outgoing.pop(number, None)
+
+    @property
+    def connected(self) -> Iterable[int]:
+        """Return the hosts whose agents are connected to this process."""
+        return self._sends.keys()
+
+    def desired_vm(self, vm: VMRow, part: Part, peer: int | None) -> DesiredVM:
+        """Return what a host is told of a VM."""
+        columns = self._roster.fleet.vms
+        number = columns.numbers.get(f"{vm.id}:{_claim_kind(part)}")
+        masks = (0, 0)
+        if number is not None:
+            masks = int(columns.devices[number]), int(columns.cells[number])
+        return _desired_vm(vm, part, self._roster.host_name(peer) or "", masks)
+
+    def whole_list(self, connection: Connection, number: int) -> Desired:
+        """Read a host's list from the ledger; its digest is that of what it holds.
+
+        All of it comes from one view: the roster may be behind what was just read.
+        """
+        here = {"of_host": number}
+        rows = [VMRow(**found) for found in connection.execute(_LISTED, here).mappings()]
+        masks = {vm: (devices, cells) for vm, devices, cells in connection.execute(_HELD, here)}
+        peers = {peer for vm in rows for peer in (vm.host, vm.target) if peer is not None}
+        named = connection.execute(_NAMES, {"numbers": list(peers)})
+        names = {found.number: found.name for found in named}
+        summed = HostList()
+        entries = []
+        for vm in rows:
+            if (found := parts_of(vm).get(number)) is None:
+                continue
+            part, peer = found
+            claim = f"{vm.id}:{_claim_kind(part)}"
+            name = names.get(peer, "") if peer is not None else ""
+            entries.append(_desired_vm(vm, part, name, masks.get(claim, (0, 0))))
+            summed.put(vm.id, entry_hash(vm.id, vm.generation))
+        graves = []
+        for vm_id, generation in connection.execute(_GRAVES, here):
+            graves.append(Tombstone(id=vm_id, generation=generation))
+            summed.put(f"-{vm_id}", entry_hash(vm_id, generation, tombstone=True))
+        return Desired(
+            digest=digest_text(summed.digest),
+            vms=entries,
+            tombstones=graves,
+            point=newest_point(connection),
+            confirms=self._lineage.sure and not host_is_doubted(connection, number),
+        )
+
+
+def _claim_kind(part: Part) -> str:
+    return "migrate_in" if part in ("incoming", "withdrawn") else "run"
+
+
+def _desired_vm(vm: VMRow, part: Part, peer: str, masks: tuple[int, int]) -> DesiredVM:
+    asked = asked_of(vm)
+    devices, cells = masks
+    move = move_of(vm) if vm.phase else None
+    return DesiredVM(
+        id=vm.id,
+        name=vm.name,
+        project=vm.project,
+        generation=vm.generation,
+        power=vm.desired,  # type: ignore[arg-type]  # what is absent stands on no list
+        cpu_milli=vm.cpu_milli,
+        memory_bytes=vm.memory_bytes,
+        disk_bytes=vm.disk_bytes,
+        part=part,
+        peer=peer,
+        move=move.info if move else None,
+        endpoint=move.endpoint if move and part == "outgoing" else {},
+        sent=vm.phase == "landing" and part == "incoming",
+        restarts=vm.restarts,
+        restart="elsewhere" if vm.restart == "elsewhere" else "here",
+        extended=asked.demand.extended,
+        devices=list(positions(devices)),
+        cells=list(positions(cells)),
+        labels=asked.labels,
+        boot=boot_info(asked.boot),
+        nics=[nic_info(nic) for nic in asked.nics],
+    )

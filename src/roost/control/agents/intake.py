@@ -1,0 +1,371 @@
+"""Agents' reports into the ledger: what was seen, and what follows from it.
+
+Reports of many agents that come together share a transaction. A report counts only if its
+generation is not older than what was seen before, so one that was delayed or repeated changes
+nothing. What follows from a report:
+
+    absent                        a deleted VM is over: row, claims and tombstone go
+    a move's source or target     the next step of the move (`handover`)
+    guest_shutdown                the guest has switched itself off: it is wanted stopped now
+    capacity refusal              a VM that never ran is placed elsewhere
+    a generation that the ledger has not reached    an old copy of the ledger was restored
+
+Of a VM in doubt (`lineage`) nothing is taken: reports are repeated once it is settled.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import bindparam, select, update
+
+from roost.base.clock import Clock
+from roost.base.errors import Unavailable
+from roost.control.agents.connections import Conversation, newest
+from roost.control.memory.restore_detect import doubt_all, doubted_among
+from roost.control.moves.handover import (
+    SENT,
+    abandon_move,
+    begin_sending,
+    complete_move,
+    go_back,
+    is_of_this_move,
+    note_downtime,
+    note_progress,
+    note_sent,
+    recall,
+)
+from roost.control.vms.deletion import bury, clear_tombstone, destroyed_since
+from roost.control.vms.move_record import move_of
+from roost.control.vms.refusing import is_refused, send_elsewhere
+from roost.control.vms.resizing import settle_resize
+from roost.ledger.rows import VMRow
+from roost.ledger.statements import Plus
+from roost.ledger.store import Store
+from roost.ledger.tables import hosts, samples, vms
+from roost.ledger.transaction import Tx, row_json
+from roost.wire.agentlink import HeldVM, SampleInfo, SeenVM
+
+log = logging.getLogger("roost.intake")
+
+_MOST_TOGETHER = 1000
+_RETRY_S = 1.0
+#: Fewer reports than this are not worth a statement of their own.
+_WORTH_TOGETHER = 8
+
+
+@dataclass(slots=True)
+class _Sighting:
+    host: int
+    seen: SeenVM
+    said_in: Conversation
+
+
+@dataclass(slots=True)
+class _Held:
+    text: str
+    said_in: Conversation
+
+
+class Intake:
+    """Takes reports and writes them down in batches."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self._sightings: list[_Sighting] = []
+        self._held: dict[int, _Held] = {}
+        self._samples: list[dict[str, Any]] = []
+        self._arrived = asyncio.Event()
+
+    def report(
+        self, host: int, seen: list[SeenVM], held: list[HeldVM] | None, said_in: Conversation
+    ) -> None:
+        """Take what a host's agent saw; it is written soon."""
+        self._sightings += [_Sighting(host, vm, said_in) for vm in seen]
+        if held is not None:
+            self._held[host] = _Held(row_json(held), said_in)
+        self._arrived.set()
+
+    def sample(self, host: int, readings: list[SampleInfo]) -> None:
+        """Take readings; they are written soon and kept for a while."""
+        self._samples += [
+            {
+                "host": host,
+                "vm": reading.vm,
+                "at_ms": reading.at_ms,
+                "cpu_milli": reading.cpu_milli,
+                "memory_bytes": reading.memory_bytes,
+                "disk_bytes": reading.disk_bytes,
+                "more": row_json(reading.more) if reading.more else None,
+            }
+            for reading in readings
+        ]
+        self._arrived.set()
+
+    async def run(self) -> None:
+        """Write what arrives until cancelled."""
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            while self._sightings or self._held or self._samples:
+                try:
+                    await self.flush()
+                except Unavailable as error:
+                    log.warning("reports wait for the database: %s", error.message)
+                    await self._clock.sleep(_RETRY_S)
+                except Exception:  # a service loop must outlive its mistakes
+                    log.exception("reports were not written; agents repeat them in full")
+
+    async def flush(self) -> None:
+        """Write what has arrived, one batch of it; what cannot be written waits."""
+        sightings = self._sightings[:_MOST_TOGETHER]
+        held, self._held = self._held, {}
+        readings, self._samples = self._samples, []
+        del self._sightings[:_MOST_TOGETHER]
+        if not (sightings or held or readings):
+            return
+        try:
+            await self._store.write(lambda tx: _write(tx, sightings, held, readings), "agent")
+        except Unavailable:
+            # Nothing is lost: it is written when the database is back. Of each VM the last word is
+            # enough, so that what waits does not grow with the time that the database is away.
+            self._sightings = _latest(sightings + self._sightings)
+            self._held = {**held, **self._held}
+            self._samples = readings + self._samples
+            del self._samples[:-100_000]
+            raise
+
+
+def _write(
+    tx: Tx, sightings: list[_Sighting], held: dict[int, _Held], readings: list[dict[str, Any]]
+) -> None:
+    sightings, held = _without_old_news(tx, sightings, held)
+    latest = {(each.host, each.seen.id): each.seen for each in _latest(sightings)}
+    doubted = doubted_among(tx, [vm for _, vm in latest])
+    latest = {key: seen for key, seen in latest.items() if key[1] not in doubted}
+    for (host, _), seen in _take_plain(tx, latest).items():
+        if not _take(tx, host, seen):
+            break
+    for number, held_now in held.items():
+        found = tx.find(hosts, number=number)
+        if found is not None and found["held"] != held_now.text:
+            row = tx.change(hosts, {"number": number}, held=held_now.text)
+            tx.event(
+                "host.held", f"host/{found['name']}", {"hosts": {str(number): row}},
+                note="VMs that are on no list",
+            )  # fmt: skip
+    if readings:
+        unique = {(r["host"], r["vm"], r["at_ms"]): r for r in readings}
+        known = select(samples.c.host, samples.c.vm, samples.c.at_ms).where(
+            samples.c.at_ms.in_({r["at_ms"] for r in readings})
+        )
+        for taken in tx.connection.execute(known):
+            unique.pop((taken.host, taken.vm, taken.at_ms), None)
+        if unique:
+            tx.connection.execute(samples.insert(), list(unique.values()))
+
+
+def _without_old_news(
+    tx: Tx, sightings: list[_Sighting], held: dict[int, _Held]
+) -> tuple[list[_Sighting], dict[int, _Held]]:
+    """Return what was said in the newest conversation of each host."""
+    heard: dict[int, dict[Conversation, None]] = {}
+    for each in sightings:
+        heard.setdefault(each.host, {})[each.said_in] = None
+    for host, held_now in held.items():
+        heard.setdefault(host, {})[held_now.said_in] = None
+    last = newest(tx, heard)
+    return (
+        [each for each in sightings if last.get(each.host) == each.said_in],
+        {host: each for host, each in held.items() if last.get(host) == each.said_in},
+    )
+
+
+def _latest(sightings: list[_Sighting]) -> list[_Sighting]:
+    """Return the last word on each VM of each host, in the order of VMs for the locks' sake."""
+    found: dict[tuple[str, int], _Sighting] = {}
+    for sighting in sightings:
+        key = (sighting.seen.id, sighting.host)
+        before = found.get(key)
+        if (
+            before is None
+            or before.said_in != sighting.said_in
+            or sighting.seen.generation >= before.seen.generation
+        ):
+            found[key] = sighting
+    return [found[key] for key in sorted(found)]
+
+
+def _take_plain(tx: Tx, latest: dict[tuple[int, str], SeenVM]) -> dict[tuple[int, str], SeenVM]:
+    """Take what most reports are, all at once: a new VM is starting or running, and no more.
+
+    Returns the others. Thousands of VMs may start in a second; one by one each costs four
+    statements, together they cost two.
+    """
+    plain = {key: seen for key, seen in latest.items() if _is_plain(seen)}
+    if len(plain) < _WORTH_TOGETHER:
+        return latest
+    ids = sorted({vm for _, vm in plain})
+    query = select(vms).where(vms.c.id.in_(ids)).order_by(vms.c.id).with_for_update()
+    changed, rest = [], dict(latest)
+    for found in tx.rows(query):
+        vm = VMRow(**found)
+        seen = plain.get((vm.host, vm.id)) if vm.host is not None else None
+        if seen is None or vm.generation != 1:
+            continue
+        del rest[vm.host, vm.id]  # type: ignore[arg-type]
+        if (vm.observed, vm.observed_generation, vm.problem) == (seen.seen, 1, None):
+            continue
+        vm.observed, vm.observed_generation, vm.problem = seen.seen, 1, None
+        changed.append(vm)
+    if changed:
+        statement = update(vms).where(vms.c.id == bindparam("vm"))
+        statement = statement.values(
+            observed=bindparam("seen"), observed_generation=1, problem=None
+        )
+        tx.connection.execute(statement, [{"vm": vm.id, "seen": vm.observed} for vm in changed])
+    for vm in changed:
+        tx.event(f"vm.{vm.observed}", f"vm/{vm.id}", {"vms": {vm.id: vm}}, project=vm.project)
+    return rest
+
+
+def _is_plain(seen: SeenVM) -> bool:
+    return seen.generation == 1 and seen.seen in ("starting", "running") and not seen.message
+
+
+def _take(tx: Tx, host: int, seen: SeenVM) -> bool:
+    """Take one report; False when by it every VM is in doubt."""
+    found = tx.find(vms, id=seen.id, lock=True)
+    if found is None:
+        if seen.seen == "absent":
+            clear_tombstone(tx, seen.id, host, seen.generation)
+        return True
+    vm = VMRow(**found)
+    if seen.generation > vm.generation and seen.seen != "absent":
+        doubt_all(tx, f"VM {vm.id} is at {seen.generation} on a host, and at {vm.generation} here")
+        return False
+    if host == vm.host:
+        _take_from_host(tx, vm, seen)
+    elif host == vm.target:
+        _take_from_target(tx, vm, seen)
+    elif seen.seen == "absent":
+        clear_tombstone(tx, seen.id, host, seen.generation)
+    elif seen.seen == "moved" and seen.progress is not None:
+        note_downtime(tx, vm, seen.progress)
+    return True
+
+
+def _take_from_host(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
+    if seen.seen == "absent":
+        if vm.desired == "absent" and destroyed_since(tx, vm, seen.generation):
+            bury(tx, vm)
+        return
+    if vm.phase and is_of_this_move(vm, seen) and _goes_on(tx, vm, seen):
+        return
+    if seen.generation < vm.observed_generation:
+        return  # an older report, late
+    if seen.seen in _HALVES:
+        return
+    if is_refused(vm, seen):
+        send_elsewhere(tx, vm, seen)
+        return
+    problem = None
+    if seen.message and seen.code != "no_lease":
+        problem = row_json(
+            {"code": seen.code, "message": seen.message, "generation": seen.generation}
+        )
+    changed = (vm.observed, vm.observed_generation, vm.problem) != (
+        seen.seen,
+        seen.generation,
+        problem,
+    )
+    if not changed:
+        return
+    row = tx.change(
+        vms,
+        {"id": vm.id},
+        observed=seen.seen,
+        observed_generation=seen.generation,
+        problem=problem,
+    )
+    assert row is not None
+    vm = VMRow(**row)
+    kind = "vm.crashed" if seen.code == "crashed" else f"vm.{seen.seen}"
+    tx.event(kind, f"vm/{vm.id}", {"vms": {vm.id: vm}}, project=vm.project, note=seen.message)
+    if seen.generation == vm.generation and seen.seen in ("running", "paused", "stopped"):
+        if seen.code == "guest_shutdown" and vm.desired != "stopped":
+            vm = _let_rest(tx, vm)
+        if vm.generation > 1:  # a first generation was never resized
+            settle_resize(tx, vm)
+
+
+def _let_rest(tx: Tx, vm: VMRow) -> VMRow:
+    """The guest has switched itself off: nobody starts it again before somebody asks."""
+    row = tx.change(vms, {"id": vm.id}, generation=Plus(1), desired="stopped")
+    assert row is not None
+    tx.event("vm.guest_shutdown", f"vm/{vm.id}", {"vms": {vm.id: row}}, project=vm.project)
+    return VMRow(**row)
+
+
+def _goes_on(tx: Tx, vm: VMRow, seen: SeenVM) -> bool:
+    """Take what the source of a move says; return whether the move has made a step by it."""
+    if seen.progress is not None and seen.progress != move_of(vm).progress:
+        note_progress(tx, vm, seen.progress)
+    failed = seen.failure == "permanent" and seen.generation == vm.generation
+    if seen.seen == "moved":
+        # It cannot have left by the order that only made the target ready.
+        if vm.phase in ("moving", "cancelling") and seen.generation > move_of(vm).info.begun:
+            note_sent(tx, vm)
+        return True
+    if seen.seen == "switching":
+        if (vm.phase == "moving" and failed) or vm.phase == "cancelling":
+            recall(tx, vm, seen.message or "the source cannot tell who has it")
+        return True
+    tried = vm.phase == "moving" and failed
+    returned = vm.phase in ("cancelling", "recalling") and seen.generation >= vm.generation
+    if not (tried or returned):
+        return False
+    if _has_it(vm, seen):
+        why = f"{seen.code}: {seen.message}" if tried else "its host has it"
+        abandon_move(tx, vm, why)
+    elif vm.phase != "recalling" and (seen.seen == "stopped" or failed):
+        # It may have died with its last word said: then the target has it.
+        recall(tx, vm, f"{seen.code}: {seen.message}" if seen.message else "it lies at its host")
+    return True
+
+
+def _has_it(vm: VMRow, seen: SeenVM) -> bool:
+    """Say whether the source of a move surely has the VM, so that the target has not.
+
+    A guest that executes or stands still here was not handed over. One that lies may have been,
+    unless its disk alone is sent: then the target does nothing before it hears that all was.
+    """
+    if seen.seen in ("running", "paused"):
+        return True
+    cold = move_of(vm).info.mode == "cold"
+    return seen.seen == "stopped" and cold and vm.phase in ("moving", "cancelling")
+
+
+def _take_from_target(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
+    if not vm.phase or not is_of_this_move(vm, seen):
+        return
+    if seen.seen == "arrived":
+        if vm.phase in SENT:
+            complete_move(tx, vm, seen.generation)
+        return
+    if seen.generation < vm.generation:
+        return
+    if vm.phase == "preparing":
+        if seen.seen == "ready":
+            begin_sending(tx, vm, seen.endpoint)
+        elif seen.seen == "failed":
+            abandon_move(tx, vm, f"{seen.code}: {seen.message}")
+    elif vm.phase == "landing" and seen.seen == "failed" and seen.failure == "permanent":
+        recall(tx, vm, f"{seen.code}: {seen.message}")
+    elif vm.phase == "recalling" and seen.seen == "absent":
+        go_back(tx, vm, "its target does not have it")
+
+
+#: What is only seen in the middle of a move, and says nothing about a VM at rest.
+_HALVES = ("moved", "switching", "ready", "arrived")

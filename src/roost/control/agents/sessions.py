@@ -1,0 +1,403 @@
+"""The control plane's end of agents' connections.
+
+    hello      register what is new, welcome, and the whole list if its digest differs
+    heartbeat  evidence; the lease is renewed once the evidence is in the ledger
+    report     to the intake; samples likewise
+    told       the answer to a question that was asked through this process
+    present    the answer to a roll call, after an old ledger was restored
+
+An agent can only speak for the host that its credential names. A host that was fenced is let back
+in only when it shows that nothing runs on it that may run elsewhere.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from functools import partial
+from typing import Protocol
+
+import msgspec
+
+from roost.base.clock import Clock
+from roost.base.errors import AgentUnavailable, Conflict, RoostError
+from roost.control.agents.connections import Conversation
+from roost.control.agents.dispatch import Dispatch
+from roost.control.agents.intake import Intake
+from roost.control.hosts.registering import StillRuns, inventory_text, register
+from roost.control.memory.follower import Follower
+from roost.control.memory.restore_detect import Lineage
+from roost.control.memory.roster import Roster
+from roost.control.survive.liveness import Evidence
+from roost.control.survive.restore_judge import hosts_to_ask, take_answer
+from roost.control.timers import Timers
+from roost.ledger.store import Store
+from roost.ledger.transaction import row_json
+from roost.parts.access import Principal
+from roost.wire.agentlink import (
+    PROTOCOL,
+    Ask,
+    Desired,
+    Heartbeat,
+    Hello,
+    Present,
+    Refused,
+    Renewed,
+    Report,
+    RollCall,
+    Samples,
+    ToAgent,
+    Told,
+    Welcome,
+    decode_from_agent,
+    encode,
+)
+
+log = logging.getLogger("roost.agents")
+
+#: Times that a list is read which changes meanwhile; the next heartbeat asks for it again.
+_MOST_READS = 5
+#: How long an agent may take to answer a question.
+_ANSWER_S = 10.0
+
+
+class Link(Protocol):
+    """One connection, as the transport offers it."""
+
+    @property
+    def peer(self) -> str:
+        """Where it comes from."""
+
+    def send(self, data: bytes) -> None:
+        """Send without waiting."""
+
+    def close(self, code: int, reason: str) -> None:
+        """End the connection."""
+
+
+class Agents:
+    """All agents that are connected to this process."""
+
+    def __init__(
+        self,
+        store: Store,
+        roster: Roster,
+        follower: Follower,
+        dispatch: Dispatch,
+        intake: Intake,
+        evidence: Evidence,
+        lineage: Lineage,
+        clock: Clock,
+        timers: Timers,
+    ) -> None:
+        self.store, self.roster, self.follower = store, roster, follower
+        self.dispatch, self.intake, self.lineage = dispatch, intake, lineage
+        self.evidence, self.clock, self.timers = evidence, clock, timers
+        self.ready = asyncio.Event()  # the fleet is loaded; until then agents wait
+        self._sessions: dict[int, Session] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._asked = 0
+
+    def connect(self, link: Link, principal: Principal) -> "Session":
+        """Take a new connection of the agent of one host."""
+        return Session(self, link, principal.host or "")
+
+    @property
+    def online(self) -> int:
+        """Return how many agents are connected."""
+        return len(self._sessions)
+
+    def is_connected(self, number: int) -> bool:
+        """Say whether a host's agent is connected to this process."""
+        return number in self._sessions
+
+    def attach(self, session: "Session", number: int) -> None:
+        """Let a session speak for its host; an older connection of the same host is closed."""
+        before = self._sessions.get(number)
+        if before is not None and before is not session:
+            before.link.close(1001, "replaced by a newer connection")
+        self._sessions[number] = session
+        turn = number * 7919 % 1000 / 1000  # neighbours far apart
+        session.next_list_s = self.clock.monotonic() + self.timers.full_list_s * (0.5 + turn / 2)
+        self.dispatch.attach(number, session.send)
+
+    def detach(self, session: "Session", number: int) -> None:
+        """Forget a session, unless a newer one has taken its place."""
+        self.dispatch.detach(number, session.send)
+        if self._sessions.get(number) is session:
+            del self._sessions[number]
+
+    async def ask(self, number: int, vm: str, start: int | None, limit: int) -> Told:
+        """Ask a host's agent for a piece of a VM's console."""
+        session = self._sessions.get(number)
+        name = self.roster.host_name(number)
+        if session is None:
+            raise AgentUnavailable(
+                f"the agent of host {name!r} is not connected to this server", host=name
+            )
+        self._asked += 1
+        told = await session.ask(Ask(self._asked, vm, start=start, limit=limit))
+        if told is None:
+            raise AgentUnavailable(f"the agent of host {name!r} does not answer", host=name)
+        if told.code:
+            raise Conflict(f"host {name!r}: {told.message}", vm=vm, code=told.code)
+        return told
+
+    def spawn(self, work: Coroutine[object, object, None]) -> None:
+        """Run something of a session in the background."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def send_full_lists(self) -> None:
+        """Send whole lists, unasked, to the agents whose turn it is: the net under every delta.
+
+        Each gets one every `full_list_s`. Turns are spread over that time, so that ten thousand
+        lists are never read at once.
+        """
+        now = self.clock.monotonic()
+        for number, session in list(self._sessions.items()):
+            if now >= session.next_list_s:
+                session.next_list_s = now + self.timers.full_list_s
+                await session.send_list(number)
+
+    async def call_roll(self) -> None:
+        """Ask the hosts here what they have, while an old ledger is being set right."""
+        if not self.lineage.restored or not self._sessions:
+            return
+        wanted = await self.store.read(hosts_to_ask)
+        for number, session in list(self._sessions.items()):
+            if number in wanted:
+                session.call_roll()
+
+    async def settle(self) -> None:
+        """Wait until what sessions have begun in the background is done."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def close(self) -> None:
+        """End all connections."""
+        for session in list(self._sessions.values()):
+            session.link.close(1001, "the control plane stops")
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class Session:
+    """One connection of one host's agent."""
+
+    def __init__(self, agents: Agents, link: Link, host: str) -> None:
+        self._agents = agents
+        self.link = link
+        self.host = host
+        self._number: int | None = None
+        self._epoch = 0
+        self._conversation = Conversation("", 0)
+        self._listing = False
+        self._closed = False
+        self.next_list_s = 0.0  # when its whole list is due again
+        self._asked: dict[int, asyncio.Future[Told | None]] = {}
+
+    def send(self, message: ToAgent) -> None:
+        """Send one message."""
+        if not self._closed:
+            self.link.send(encode(message))
+
+    def received(self, data: bytes) -> None:
+        """Take one message; what cannot be read ends the connection."""
+        try:
+            message = decode_from_agent(data)
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            self.send(Refused("invalid_request", str(error)))
+            self.link.close(1007, "a message that cannot be read")
+            return
+        if isinstance(message, Heartbeat):
+            self._heartbeat(message)
+        elif isinstance(message, Hello):
+            self._agents.spawn(self._hello(message))
+        elif self._number is None:
+            self.send(Refused("invalid_request", "say hello first"))
+        elif isinstance(message, Report):
+            self._agents.intake.report(self._number, message.vms, message.held, self._conversation)
+            if message.refused_destroying:
+                log.warning(
+                    "host %s refuses to destroy %d VMs at once",
+                    self.host,
+                    message.refused_destroying,
+                )
+        elif isinstance(message, Told):
+            if (asked := self._asked.get(message.number)) is not None and not asked.done():
+                asked.set_result(message)
+        elif isinstance(message, Present):
+            self._agents.spawn(self._present(self._number, message))
+        else:
+            self._samples(self._number, message)
+
+    async def ask(self, question: Ask) -> Told | None:
+        """Ask the agent and return its answer; None when none comes in time."""
+        answer: asyncio.Future[Told | None] = asyncio.get_running_loop().create_future()
+        self._asked[question.number] = answer
+        self.send(question)
+        late = asyncio.create_task(self._agents.clock.sleep(_ANSWER_S))
+        try:
+            await asyncio.wait((answer, late), return_when=asyncio.FIRST_COMPLETED)
+            return answer.result() if answer.done() else None
+        finally:
+            late.cancel()
+            del self._asked[question.number]
+
+    def closed(self) -> None:
+        """Hear that the connection is gone. The host stays online until it is silent for long."""
+        self._closed = True
+        for answer in self._asked.values():
+            if not answer.done():
+                answer.set_result(None)
+        if self._number is not None:
+            self._agents.detach(self, self._number)
+
+    # Messages
+
+    async def _hello(self, hello: Hello) -> None:
+        try:
+            await self._register(hello)
+        except RoostError as error:
+            self.send(Refused(error.code, error.message))
+            self.link.close(1008, error.code)
+
+    async def _register(self, hello: Hello) -> None:
+        agents = self._agents
+        await agents.ready.wait()
+        if hello.host != self.host:
+            self.send(Refused("forbidden", f"this credential is for host {self.host!r}"))
+            self.link.close(1008, "another host's credential")
+            return
+        if hello.protocol != PROTOCOL:
+            self.send(Refused("invalid_request", f"protocol {hello.protocol}, not {PROTOCOL}"))
+            self.link.close(1008, "another protocol")
+            return
+        await agents.lineage.hear(hello)
+        entry = agents.roster.entry(self.host)
+        if entry is not None and self._as_known(hello):
+            number, epoch = entry.number, entry.epoch
+        else:
+            try:
+                found = await agents.store.write(
+                    lambda tx: register(tx, hello), f"agent/{self.host}"
+                )
+            except StillRuns as refusal:
+                self.send(Refused("fenced", refusal.message, fenced=True))
+                return
+            number, epoch = found.row.number, found.epoch
+            await agents.follower.catch_up()  # it may stand behind what other processes did
+        if self._closed:
+            return
+        self._number, self._epoch = number, epoch
+        self._conversation = Conversation(hello.instance, hello.conversation)
+        agents.lineage.let_in(number)
+        agents.attach(self, number)
+        timers = agents.timers
+        self.send(Welcome(number, timers.heartbeat_s, timers.lease_s, timers.full_list_s))
+        agents.intake.report(number, hello.vms, hello.held, self._conversation)
+        if hello.digest != agents.dispatch.digest(number):
+            await self.send_list(number)
+        if agents.lineage.restored:
+            self.call_roll()
+
+    def call_roll(self) -> None:
+        """Ask what the host has; an agent that does not number its connections is too old to know
+        the question, and would take it for the end of the connection.
+        """
+        if self._conversation.number > 0:
+            self.send(RollCall())
+
+    async def _present(self, number: int, present: Present) -> None:
+        """Take the answer to a roll call; one that was given on another list does not count."""
+        if present.digest != self._agents.dispatch.digest(number):
+            return
+        try:
+            await self._agents.store.write(
+                lambda tx: take_answer(tx, number, present.copies), f"agent/{self.host}"
+            )
+        except RoostError as error:
+            log.warning("the answer of host %s is asked for again: %s", self.host, error.message)
+
+    def _as_known(self, hello: Hello) -> bool:
+        """Say whether the ledger has all this already: a reconnect then writes nothing."""
+        entry = self._agents.roster.entry(self.host)
+        if entry is None:
+            return False
+        row = entry.row
+        return (
+            row.instance == hello.instance
+            and row.version == hello.version
+            and row.health == "online"
+            and row.fenced is None
+            and row.guard_stop_s == hello.guard_stop_s
+            and row.inventory == inventory_text(hello.inventory)
+            and row.held == row_json(hello.held)
+        )
+
+    def _heartbeat(self, heartbeat: Heartbeat) -> None:
+        number = self._number
+        if number is None:
+            self.send(Refused("invalid_request", "say hello first"))
+            return
+        agents = self._agents
+        # The renewal names the heartbeat that was written down: one that came meanwhile is not in
+        # the ledger yet, and nobody who counts from there would know how long its lease is.
+        renew = partial(self._renew, heartbeat.number)
+        agents.evidence.heard(number, self._epoch, renew)
+        entry = agents.roster.hosts.get(number)
+        if (
+            entry is None
+            or entry.row.guard_stop_s != heartbeat.guard_stop_s
+            or entry.row.instance != self._conversation.instance
+        ):
+            # The guard came or went, the host was removed, or the hello of an earlier life of this
+            # agent came late: it has to introduce itself again.
+            self.link.close(1012, "say hello again")
+            return
+        if heartbeat.digest != agents.dispatch.digest(number) and not self._listing:
+            agents.spawn(self.send_list(number))
+
+    def _renew(self, heartbeat: int, renewed: bool) -> None:
+        if renewed:
+            self.send(Renewed(heartbeat, self._agents.lineage.point))
+        else:
+            self.send(Refused("fenced", "this host was fenced", fenced=True))
+            self.link.close(1008, "fenced")
+
+    async def send_list(self, number: int) -> None:
+        """Send the whole list, read from the ledger."""
+        if self._listing:
+            return
+        self._listing = True
+        dispatch = self._agents.dispatch
+        try:
+            for _ in range(_MOST_READS):
+                before = dispatch.list_of(number).changes
+                desired: Desired = await self._agents.store.read(
+                    lambda connection: dispatch.whole_list(connection, number)
+                )
+                if dispatch.list_of(number).changes == before:
+                    self.send(desired)
+                    return
+                # A delta went out meanwhile: an older list must not come after it.
+        except RoostError as error:
+            log.warning("cannot read the list of host %s: %s", self.host, error.message)
+        finally:
+            self._listing = False
+
+    def _samples(self, number: int, message: Samples) -> None:
+        self._agents.intake.sample(number, message.samples)
+        entry = self._agents.roster.hosts.get(number)
+        for sample in message.samples:
+            if not sample.vm and entry is not None:
+                self._agents.roster.fleet.set_used(
+                    entry.name,
+                    (
+                        ("cpu", max(0, sample.cpu_milli)),
+                        ("memory", max(0, sample.memory_bytes)),
+                        ("disk", max(0, sample.disk_bytes)),
+                    ),
+                )

@@ -1,0 +1,1 @@
+"""New VMs and VMs without a host: ask the engine, propose a claim, commit it."""

@@ -1,0 +1,190 @@
+"""Give a VM that exists a host: from the queue, after a loss, or as the target of a move.
+
+Same path as a create, one VM at a time: decide on the roster, claim in a transaction that compares
+again, and on a loss catch up and decide anew.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import msgspec
+
+from roost.base.errors import LedgerUnsettled, PlacementContended
+from roost.control.create.proposing import counters_of
+from roost.control.memory.follower import Follower
+from roost.control.memory.restore_detect import member_is_doubted
+from roost.control.memory.roster import Roster
+from roost.control.vms.requests import request_of
+from roost.control.vms.views import placement_text
+from roost.fleet.assign import mask_of
+from roost.ledger.capacity import advance_groups, charge, group_checks_hold
+from roost.ledger.rows import Changes, ClaimRow, VMRow
+from roost.ledger.store import Store
+from roost.ledger.tables import decisions, tombstones
+from roost.ledger.transaction import Tx, row_json
+from roost.model.flow import Placement, PlaceRequest, Rejection
+from roost.placement.strategies import strategy_named
+
+_MOST_TRIES = 8
+
+
+class Lost(Exception):
+    """Something that the placement depended on has moved on; `host` must not be tried again."""
+
+    def __init__(self, host: int | None = None) -> None:
+        super().__init__("the placement is out of date")
+        self.host = host
+
+
+def find_host(
+    roster: Roster,
+    vm: VMRow,
+    *,
+    only: str | None = None,
+    never: tuple[str, ...] = (),
+    explain: bool = True,
+) -> Placement | Rejection | None:
+    """Decide where a VM would go if it were nowhere; nothing changes."""
+    request = request_of(vm, roster)
+    if only is not None or never:
+        constraints = request.constraints
+        if only is not None and only in (constraints.pinned or (only,)):
+            constraints = replace(constraints, pinned=(only,))
+        elif only is not None:  # where it may go is not where it is sent: nothing is left
+            never = (*never, *constraints.pinned)
+        constraints = replace(constraints, excluded=(*constraints.excluded, *never))
+        request = replace(request, constraints=constraints)
+    fleet = roster.fleet
+    own = [fleet.vms.numbers.get(f"{vm.id}:{kind}") for kind in ("run", "migrate_in")]
+    if own == [None, None]:
+        return _decide(roster, request, explain=explain)
+    # Its own claims must not stand in its way: neither their amounts nor its place in its groups.
+    mark, version = fleet.mark(), fleet.version
+    for number in own:
+        if number is not None:
+            fleet.remove(number)
+    try:
+        return _decide(roster, request, explain=explain)
+    finally:
+        fleet.undo(mark)
+        fleet.version = version
+
+
+def _decide(
+    roster: Roster, request: PlaceRequest, *, explain: bool
+) -> Placement | Rejection | None:
+    found = roster.engine.find(request, runners_up=2)
+    if found is not None or not explain:
+        return found
+    return roster.engine.reject(request)
+
+
+def claim_row(vm: VMRow, roster: Roster, placement: Placement, kind: str) -> ClaimRow:
+    """Return the claim that makes a placement durable."""
+    demand = request_of(vm, roster).demand
+    counters = counters_of(demand, placement)
+    return ClaimRow(
+        id=f"{vm.id}:{kind}",
+        vm=vm.id,
+        host=roster.by_fleet_row[placement.host_number].number,
+        kind=kind,
+        cpu_milli=vm.cpu_milli,
+        memory_bytes=vm.memory_bytes,
+        disk_bytes=vm.disk_bytes,
+        counters=row_json(dict(counters)) if counters else "",
+        devices=mask_of(placement.devices),
+        cells=mask_of(placement.cells),
+    )
+
+
+def take(tx: Tx, vm: VMRow, claim: ClaimRow, seen: "Seen", cause: str, changes: Changes) -> None:
+    """Charge a claim as it was decided, with its group checks and its decision record."""
+    if tx.find(tombstones, vm=vm.id, host=claim.host) is not None:
+        raise Lost(claim.host)  # it still has to destroy an earlier copy
+    if not charge(tx, claim, seen.host_generation):
+        raise Lost
+    if not group_checks_hold(tx, vm.id, seen.groups):
+        raise Lost
+    if seen.groups and member_is_doubted(tx, [group for group, _ in seen.groups]):
+        raise LedgerUnsettled(
+            f"it is not known yet where other members of the groups of {vm.name!r} are", vm=vm.id
+        )
+    advance_groups(tx, vm.id, changes)
+    changes.setdefault("claims", {})[claim.id] = claim
+    # A process that lags may decide at the snapshot of an earlier decision: the later one counts.
+    tx.remove(decisions, vm=vm.id, snapshot=seen.snapshot)
+    tx.insert(
+        decisions,
+        {
+            "vm": vm.id,
+            "snapshot": seen.snapshot,
+            "cause": cause,
+            "answer": placement_text(seen.placement),
+            "at_ms": tx.at_ms,
+        },
+    )
+
+
+class Seen(msgspec.Struct):
+    """What a decision depended on."""
+
+    placement: Placement
+    host_generation: int
+    groups: tuple[tuple[str, int], ...]
+    snapshot: int
+
+
+class Placing:
+    """Decides and claims for VMs that exist."""
+
+    def __init__(self, store: Store, roster: Roster, follower: Follower) -> None:
+        self._store, self._roster, self._follower = store, roster, follower
+
+    async def place(
+        self,
+        vm: VMRow,
+        commit: Callable[[Tx, Seen, ClaimRow], VMRow],
+        kind: str,
+        actor: str,
+        *,
+        only: str | None = None,
+        never: tuple[str, ...] = (),
+        explain: bool = True,
+    ) -> VMRow | Rejection | None:
+        """Decide, and let `commit` write it; decide anew when it raises `Lost`."""
+        for tried in range(_MOST_TRIES):
+            # Others may have made room: why there is none is told once that was looked at.
+            stale = tried == 0 and self._store.shared
+            why = explain and not stale
+            found = find_host(self._roster, vm, only=only, never=never, explain=why)
+            if not isinstance(found, Placement):
+                if stale:
+                    await self._follower.catch_up()
+                    continue
+                return found
+            seen = self._seen(vm, found)
+            claim = claim_row(vm, self._roster, found, kind)
+            try:
+                row = await self._store.write(
+                    lambda tx: commit(tx, seen, claim),  # noqa: B023
+                    actor,
+                )
+            except Lost as lost:
+                if (name := self._roster.host_name(lost.host)) is not None:
+                    never = (*never, name)
+                await self._follower.catch_up()
+                continue
+            if strategy_named(found.strategy).turns:
+                self._roster.engine.cursor = found.cursor
+            return row
+        raise PlacementContended(f"other writers took the room for {vm.name!r} each time")
+
+    def _seen(self, vm: VMRow, placement: Placement) -> Seen:
+        entry = self._roster.by_fleet_row[placement.host_number]
+        groups = self._roster.groups_of.get(vm.id, ())
+        return Seen(
+            placement,
+            entry.generation,
+            tuple((group, self._roster.groups[group].generation) for group in groups),
+            self._follower.applied,
+        )

@@ -1,0 +1,127 @@
+"""What would happen: dry runs and capacity, on a copy of the fleet. Nothing is kept."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+import msgspec
+
+from roost.base.errors import NotFound
+from roost.control.create.grouping import Grouping
+from roost.control.memory.roster import Roster
+from roost.control.vms.views import answer_body
+from roost.ledger.rows import GroupRow
+from roost.model.flow import PlaceRequest
+from roost.parts.access import Principal
+from roost.placement.capacity import capacity
+from roost.placement.strategies import STRATEGIES, strategy_named
+from roost.placement.worlds import World
+from roost.wire.answers import capacity_json
+from roost.wire.bodies import (
+    AnswersBody,
+    CapacityBody,
+    CapacityQuestion,
+    CreateVM,
+    DryRun,
+    DryRunBatch,
+    PlacementBody,
+    RejectionBody,
+    StrategiesBody,
+    StrategyBody,
+)
+from roost.wire.translate import constraints_of, demand_of, group_spec, scope_named
+
+T = TypeVar("T")
+
+
+class Questions:
+    """Answers without doing."""
+
+    def __init__(self, roster: Roster, grouping: Grouping) -> None:
+        self._roster, self._grouping = roster, grouping
+        self._long = asyncio.Lock()  # one long question at a time: each copies the whole fleet
+
+    async def dry_run(self, body: DryRun, who: Principal) -> PlacementBody | RejectionBody:
+        """Say where a VM would go now, or why nowhere."""
+        request, new = self._request(body, who)
+        if not new:
+            engine = self._roster.engine
+            return answer_body(engine.place(request, runners_up=body.runners_up))
+
+        def ask(world: World) -> PlacementBody | RejectionBody:
+            return answer_body(world.place(request, runners_up=body.runners_up))
+
+        return await self._on_copy(new, ask)
+
+    async def dry_run_many(self, body: DryRunBatch, who: Principal) -> AnswersBody:
+        """Say where VMs would go one after the other."""
+        requests = []
+        new: dict[str, GroupRow] = {}
+        for index, vm in enumerate(body.vms):
+            request, groups = self._request(vm, who)
+            requests.append(replace(request, name=f"{index} {request.name}"))
+            new.update({row.id: row for row in groups})
+
+        def ask(world: World) -> AnswersBody:
+            answers = [answer_body(answer) for answer in world.place_batch(requests)]
+            for answer in answers:
+                answer.vm = answer.vm.partition(" ")[2]
+            return AnswersBody(answers=answers)
+
+        return await self._on_copy(list(new.values()), ask)
+
+    async def capacity(self, body: CapacityQuestion, who: Principal) -> CapacityBody:
+        """Say how many more copies of a VM fit."""
+        request, new = self._request(body, who)
+        survive = scope_named(body.survive) if body.survive is not None else None
+
+        def ask(world: World) -> CapacityBody:
+            answer = capacity(world, request, survive, body.losses)
+            return msgspec.convert(capacity_json(answer), CapacityBody)
+
+        return await self._on_copy(new, ask)
+
+    async def strategies(self) -> StrategiesBody:
+        """Name all strategies."""
+        return StrategiesBody(
+            default=self._roster.engine.default_strategy,
+            strategies=[
+                StrategyBody(name=each.name, summary=each.summary) for each in STRATEGIES.values()
+            ],
+        )
+
+    def _request(self, body: CreateVM, who: Principal) -> tuple[PlaceRequest, list[GroupRow]]:
+        """Return the request, and the groups that it would define."""
+        if who.project is not None and body.project != who.project:
+            raise NotFound(f"no project {body.project!r}", project=body.project)
+        strategy = strategy_named(body.strategy or self._roster.engine.default_strategy)
+        new, groups = self._grouping.groups_if_known(body)
+        request = PlaceRequest(
+            body.name,
+            demand_of(body.demand),
+            constraints_of(body.constraints),
+            groups,
+            strategy.name,
+            None,
+            body.priority,
+            body.project,
+        )
+        return request, new
+
+    async def _on_copy(self, new: list[GroupRow], ask: Callable[[World], T]) -> T:
+        """Ask on a copy, in a thread: kernels let other threads run while they work."""
+        async with self._long:
+            world = World.like(self._roster.engine)
+            for row in new:
+                world.fleet.add_group(
+                    group_spec(
+                        row.id,
+                        row.rule,
+                        row.scope,
+                        hard=row.hard,
+                        max_skew=row.max_skew,
+                        weight=row.weight,
+                    )
+                )
+            return await asyncio.to_thread(ask, world)

@@ -1,0 +1,140 @@
+"""What the control plane counts, in Prometheus naming; nothing is decided by it."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from roost.control.memory.roster import Roster
+from roost.fleet.layout import CPU, DISK, MEMORY
+
+_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+#: (name, column, unit, divisor)
+_RESOURCES = (("cpu", CPU, "cores", 1000), ("memory", MEMORY, "bytes", 1),
+              ("disk", DISK, "bytes", 1))  # fmt: skip
+
+
+class Times(Collector):
+    """Durations in buckets, by labels. One list of numbers each: it is touched by every request."""
+
+    def __init__(self, name: str, text: str, labels: tuple[str, ...]) -> None:
+        self._name, self._text, self._labels = name, text, labels
+        self._cells: dict[tuple[str, ...], list[float]] = {}
+
+    def observe(self, seconds: float, *labels: str) -> None:
+        """Count one duration."""
+        cells = self._cells.get(labels)
+        if cells is None:
+            cells = self._cells[labels] = [0.0] * (len(_BUCKETS) + 2)
+        cells[bisect_left(_BUCKETS, seconds)] += 1
+        cells[-1] += seconds
+
+    def collect(self) -> Iterator[Metric]:
+        """Return what was counted so far."""
+        family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
+        for labels, cells in self._cells.items():
+            total = 0.0
+            buckets = []
+            for edge, count in zip((*_BUCKETS, "+Inf"), cells, strict=False):
+                total += count
+                buckets.append((str(edge), total))
+            family.add_metric(labels, buckets, sum_value=cells[-1])
+        yield family
+
+
+class Telemetry:
+    """Counters of one process."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._placements = Counter(
+            "roost_placements", "VMs asked for, by what became of them.",
+            ["strategy", "outcome"], registry=self.registry,
+        )  # fmt: skip
+        self.latency = Times(
+            "roost_placement_duration_seconds", "From a create's arrival to its commit.", ()
+        )
+        self._conflicts = Counter(
+            "roost_claim_conflicts", "Claims that lost to another writer, by what had moved on.",
+            ["what"], registry=self.registry,
+        )  # fmt: skip
+        self._requests = Counter(
+            "roost_http_requests", "HTTP requests answered.",
+            ["method", "route", "status"], registry=self.registry,
+        )  # fmt: skip
+        self._seconds = Times(
+            "roost_http_request_duration_seconds", "Time to answer.", ("method", "route")
+        )
+        for times in (self.latency, self._seconds):
+            self.registry.register(times)
+        self._children: dict[tuple[str, ...], Counter] = {}
+
+    def placed(self, strategy: str, outcome: str, count: int = 1) -> None:
+        """Count VMs by outcome: placed, queued, refused, contended, quota, conflict."""
+        self._child(self._placements, strategy, outcome).inc(count)
+
+    def conflict(self, what: str) -> None:
+        """Count a claim that lost."""
+        self._child(self._conflicts, what).inc()
+
+    def request(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count an HTTP request."""
+        self._child(self._requests, method, route, str(status)).inc()
+        self._seconds.observe(seconds, method, route)
+
+    def _child(self, counter: Counter, *labels: str) -> Counter:
+        # Looking a child up by its labels costs more than counting.
+        key = (counter._name, *labels)
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = counter.labels(*labels)
+        return child
+
+    def watch(
+        self, roster: Roster, agents_online: Callable[[], int], in_doubt: Callable[[], int]
+    ) -> None:
+        """Report the fleet when asked for."""
+        self.registry.register(_Fleet(roster, agents_online, in_doubt))
+
+    def text(self) -> bytes:
+        """Return the exposition."""
+        return generate_latest(self.registry)
+
+
+class _Fleet(Collector):
+    """Gauges read from the roster at the moment of the question."""
+
+    def __init__(
+        self, roster: Roster, agents_online: Callable[[], int], in_doubt: Callable[[], int]
+    ) -> None:
+        self._roster, self._agents_online, self._in_doubt = roster, agents_online, in_doubt
+
+    def collect(self) -> Iterator[Metric]:
+        roster = self._roster
+        yield GaugeMetricFamily(
+            "roost_queue_length", "VMs that wait for room.", value=len(roster.waiting)
+        )
+        yield GaugeMetricFamily(
+            "roost_agents_online", "Agents connected to this process.", value=self._agents_online()
+        )
+        yield GaugeMetricFamily(
+            "roost_vms_in_doubt",
+            "VMs whose host is not known after an old database was restored.",
+            value=self._in_doubt(),
+        )
+        hosts = roster.fleet.hosts
+        for name, column, unit, divisor in _RESOURCES:
+            columns = (("capacity", hosts.arrays.capacity), ("committed", hosts.arrays.committed),
+                       ("used", hosts.used))  # fmt: skip
+            for kind, values in columns:
+                family = GaugeMetricFamily(
+                    f"roost_host_{name}_{kind}_{unit}", f"{name} {kind} of a host.",
+                    labels=["host"],
+                )  # fmt: skip
+                for entry in roster.hosts.values():
+                    value = int(values[entry.fleet_row, column])
+                    if value >= 0:
+                        family.add_metric([entry.name], value / divisor)
+                yield family

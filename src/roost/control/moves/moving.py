@@ -1,0 +1,137 @@
+"""Begin and cancel moves: choose a target and claim it; `handover` and the agents do the rest."""
+
+from roost.base.errors import Conflict, InvalidRequest, NoFit
+from roost.control.create.placing import Placing, Seen, take
+from roost.control.memory.restore_detect import Lineage
+from roost.control.memory.roster import Roster
+from roost.control.moves.handover import abandon_move, ask_back
+from roost.control.vms.lookup import locked_vm, relock, vm_row
+from roost.control.vms.move_record import Move
+from roost.ledger.capacity import claims_of
+from roost.ledger.rows import Changes, ClaimRow, VMRow
+from roost.ledger.store import Store
+from roost.ledger.tables import vms
+from roost.ledger.transaction import Tx, row_json
+from roost.model.flow import Rejection
+from roost.parts.access import Principal
+from roost.wire.agentlink import MoveInfo
+from roost.wire.answers import rejection_json
+from roost.wire.bodies import MigrateVM
+from roost.wire.translate import size
+
+
+class Moving:
+    """Begins moves."""
+
+    def __init__(self, store: Store, roster: Roster, placing: Placing, lineage: Lineage) -> None:
+        self._store, self._roster, self._placing = store, roster, placing
+        self._lineage = lineage
+
+    async def migrate(
+        self, ref: str, project: str | None, body: MigrateVM, who: Principal
+    ) -> VMRow:
+        """Begin to move a VM, to a named host or to where its strategy sends it."""
+        vm = await self._store.read(lambda connection: vm_row(connection, ref, project, who))
+        if body.host is not None and self._roster.entry(body.host) is None:
+            raise InvalidRequest(f"no host {body.host!r}", host=body.host)
+        found = await self.begin(vm, who.name, body, only=body.host)
+        if isinstance(found, Rejection):
+            raise NoFit(found.code.value, found.message, rejection_json(found))
+        assert found is not None  # a refusal is explained
+        return found
+
+    async def cancel(self, ref: str, project: str | None, who: Principal) -> VMRow:
+        """Take a move back, if the VM has not left yet."""
+
+        def change(tx: Tx) -> VMRow:
+            vm = locked_vm(tx, ref, project, who)
+            why = f"cancelled by {who.name}"
+            match vm.phase:
+                case "preparing":
+                    return abandon_move(tx, vm, why)
+                case "moving":
+                    return ask_back(tx, vm, why)
+                case "landing":
+                    raise Conflict(f"VM {vm.name!r} has left its host already", vm=vm.id)
+                case "":
+                    raise Conflict(f"VM {vm.name!r} is not moving", vm=vm.id)
+            return vm  # it is being taken back
+
+        return await self._store.write(change, who.name)
+
+    async def begin(
+        self,
+        vm: VMRow,
+        actor: str,
+        body: MigrateVM | None = None,
+        *,
+        only: str | None = None,
+        explain: bool = True,
+    ) -> VMRow | Rejection | None:
+        """Choose a target and claim it; the agents do the rest."""
+        await self._lineage.require_sure()
+        source = self._roster.host_name(vm.host)
+        _check_movable(vm, source)
+        assert source is not None
+        entry = self._roster.entry(source)
+        if entry is not None and entry.row.health == "offline":
+            raise Conflict(f"host {source!r} is offline and cannot send VM {vm.name!r}", vm=vm.id)
+        if only == source:
+            raise Conflict(f"VM {vm.name!r} is on {source!r} already", vm=vm.id)
+
+        def commit(tx: Tx, seen: Seen, claim: ClaimRow) -> VMRow:
+            now = relock(tx, vm.id)
+            if now.generation != vm.generation:
+                raise Conflict(f"VM {vm.name!r} was changed meanwhile", vm=vm.id)
+            if "hold" in claims_of(tx, vm.id):
+                raise Conflict(
+                    f"an earlier host of VM {vm.name!r} has not cleaned up yet", vm=vm.id
+                )
+            changes: Changes = {}
+            take(tx, vm, claim, seen, "migrate", changes)
+            generation = now.generation + 1
+            found = tx.change(
+                vms,
+                {"id": vm.id},
+                generation=generation,
+                target=claim.host,
+                phase="preparing",
+                move=row_json(Move(_info(vm, body or MigrateVM(), generation))),
+            )
+            assert found is not None
+            row = VMRow(**found)
+            changes["vms"] = {vm.id: row}
+            note = f"from {source} to {seen.placement.host}"
+            tx.event("vm.move_begun", f"vm/{vm.id}", changes, project=vm.project, note=note)
+            return row
+
+        return await self._placing.place(
+            vm, commit, "migrate_in", actor, only=only, never=(source,), explain=explain
+        )
+
+
+def _check_movable(vm: VMRow, source: str | None) -> None:
+    if vm.desired == "absent":
+        raise Conflict(f"VM {vm.name!r} is being deleted", vm=vm.id)
+    if source is None:
+        raise Conflict(f"VM {vm.name!r} has no host yet", vm=vm.id)
+    if vm.phase:
+        raise Conflict(f"VM {vm.name!r} is moving already", vm=vm.id)
+    if vm.observed not in ("running", "paused", "stopped"):
+        raise Conflict(
+            f"VM {vm.name!r} is {vm.observed or 'not started'}; it can move when it runs or is "
+            "stopped",
+            vm=vm.id,
+        )
+
+
+def _info(vm: VMRow, body: MigrateVM, begun: int) -> MoveInfo:
+    return MoveInfo(
+        begun=begun,
+        mode="cold" if body.cold or vm.observed == "stopped" else "live",
+        bandwidth_bytes=size(body.bandwidth, "bandwidth"),
+        downtime_ms=body.downtime_ms,
+        auto_converge=body.auto_converge,
+        post_copy=body.post_copy,
+        limit_s=float(body.limit_s),
+    )

@@ -1,0 +1,1 @@
+"""What is done about loss: silent hosts, fencing, recovery, a ledger restored from a copy."""

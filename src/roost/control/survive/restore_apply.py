@@ -1,0 +1,270 @@
+"""Where a VM was found becomes its home in the ledger: claim, row and tombstones in one event.
+
+What is found may not have room by the books, because others were promised it since the copy: then
+the VM stays in doubt. A host that has an older copy, or the remains of a move, destroys it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+from sqlalchemy import select
+
+from roost.base.errors import InvariantBroken
+from roost.control.memory.roster import asked_of
+from roost.control.vms.deletion import order_grave
+from roost.control.vms.move_record import Move, move_of
+from roost.ledger.capacity import advance_groups, charge, claims_of, counters_in, release
+from roost.ledger.rows import Changes, ClaimRow, VMRow
+from roost.ledger.tables import (
+    AMOUNTS,
+    host_amounts,
+    host_counters,
+    hosts,
+    roll_call,
+    tombstones,
+    vms,
+)
+from roost.ledger.transaction import Tx, row_json
+from roost.wire.agentlink import MoveInfo
+
+#: Added to the newest generation that was seen: nothing of the lost time may look like an order.
+JUMP = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What one host has, or remembers, of a VM."""
+
+    host: int
+    generation: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Where a VM is. `boots`: what is there cannot go on. `gone`: nobody has it any more.
+
+    `asks`: it was sent off, and this host still waits for it; it is asked to let go, unless it has
+    the VM by then (`handover.recall`).
+    """
+
+    host: int | None
+    boots: bool = False
+    gone: bool = False
+    asks: int | None = None
+
+
+def bring_home(tx: Tx, vm: VMRow, finding: Finding, found: Sequence[Copy]) -> bool:
+    """Let the ledger follow what was found; False when the host has no room for the claim."""
+    changes: Changes = {"claims": {}}
+    home, known = finding.host, claims_of(tx, vm.id)
+    graves = [host for host in _elsewhere(tx, vm, home, found) if host != finding.asks]
+    if _may_still_leave(vm, finding, found):
+        return _call_back(tx, vm, found, graves)
+    lying = {copy.host for copy in found if copy.state == "stopped"}
+    spared: set[int | None] = {*(lying - set(graves)), home, finding.asks}
+    # Room that was kept for it under another name; a hold elsewhere waits for its tombstone.
+    kept = [
+        claim
+        for kind, claim in known.items()
+        if kind == "migrate_in" or (kind == "hold" and claim.host in spared)
+    ]
+    claim = None
+    if home != vm.host:
+        kept += [known["run"]] if "run" in known else []
+        claim = None if home is None else _claim_at(vm, home, known.get("run"))
+        if home is not None and (claim is None or not _fits(tx, claim, kept)):
+            return _let_go(tx, vm, home, graves, kept)
+    incoming = None
+    if finding.asks is not None:
+        incoming = _claim_at(vm, finding.asks, known.get("run"), "migrate_in")
+        if incoming is None or not _fits(tx, incoming, kept):
+            return False
+    for each in kept:
+        release(tx, each)
+        changes["claims"][each.id] = None
+    for new in (claim, incoming):
+        if new is not None:
+            if not charge(tx, new, None):
+                raise InvariantBroken(f"host {new.host} had room for {new.id} a moment ago")
+            changes["claims"][new.id] = new
+    _unbury(tx, vm, spared, changes)
+    row = _settled_row(tx, vm, finding, found)
+    for host in graves:
+        order_grave(tx, row, host, changes)
+    if row.desired == "absent" and home is not None:
+        order_grave(tx, row, home, changes)
+    advance_groups(tx, vm.id, changes)
+    changes["vms"] = {vm.id: row}
+    kind, note = _words(vm, finding)
+    tx.event(kind, f"vm/{vm.id}", changes, project=vm.project, note=note)
+    return True
+
+
+def _may_still_leave(vm: VMRow, finding: Finding, found: Sequence[Copy]) -> bool:
+    """Say whether a VM is at home under orders to leave: it may do so before it hears of others."""
+    runs = any(copy.host == vm.host and copy.state == "running" for copy in found)
+    at_home = finding.host == vm.host and not finding.gone
+    return vm.phase == "moving" and vm.desired != "absent" and at_home and runs
+
+
+def _call_back(tx: Tx, vm: VMRow, found: Sequence[Copy], graves: Sequence[int]) -> bool:
+    """Ask the source to keep the VM, as when a move is cancelled; the move's own steps end it."""
+    move = replace(move_of(vm), why="an old ledger was restored")
+    generation = _far_beyond(vm, found)
+    values: dict[str, Any] = {"phase": "cancelling", "move": row_json(move)}
+    found_row = tx.update(vms, vms.c.id == vm.id, generation=generation, **values)
+    assert found_row is not None
+    row, changes = VMRow(**found_row), Changes()
+    for host in graves:
+        if host != vm.target:
+            order_grave(tx, row, host, changes)
+    advance_groups(tx, vm.id, changes)
+    changes["vms"] = {vm.id: row}
+    note = "where it is is known again; its move is taken back"
+    tx.event("vm.found", f"vm/{vm.id}", changes, project=vm.project, note=note)
+    return True
+
+
+def _words(vm: VMRow, finding: Finding) -> tuple[str, str]:
+    if finding.gone:
+        return "vm.vanished", "a host has destroyed it since the copy that was restored"
+    if finding.host != vm.host:
+        return "vm.adopted", "found on this host after an old ledger was restored"
+    return "vm.found", "where it is is known again"
+
+
+def _far_beyond(vm: VMRow, found: Sequence[Copy]) -> int:
+    """Return a generation that nothing which any host has seen of a VM can reach."""
+    return max([vm.generation, *(copy.generation for copy in found)]) + JUMP
+
+
+def _settled_row(tx: Tx, vm: VMRow, finding: Finding, found: Sequence[Copy]) -> VMRow:
+    generation = _far_beyond(vm, found)
+    values: dict[str, Any] = {"target": None, "phase": "", "move": None, "problem": None}
+    if finding.host != vm.host:
+        values |= {"host": finding.host, "pending": None}
+        values |= {"observed": "", "observed_generation": 0}
+    if finding.asks is not None:
+        move = Move(MoveInfo(), why="an old ledger was restored")
+        values |= {"target": finding.asks, "phase": "recalling", "move": row_json(move)}
+    if finding.boots:
+        values["restarts"] = vm.restarts + 1
+    if finding.gone and vm.desired != "absent":
+        values["desired"] = "stopped"
+        values["pending"] = None
+    row = tx.update(vms, vms.c.id == vm.id, generation=generation, **values)
+    assert row is not None
+    return VMRow(**row)
+
+
+def _elsewhere(tx: Tx, vm: VMRow, home: int | None, found: Sequence[Copy]) -> list[int]:
+    """Return the hosts that destroy what they have: they had it before its home.
+
+    What is newer than the copy that counts is left alone, and held: somebody may want to look. So
+    is what a silent host has of a VM that stays where it is: it may be the newest, or the only one.
+    """
+    here = max((copy.generation for copy in found if copy.host == home), default=vm.generation)
+    older = {
+        copy.host
+        for copy in found
+        if copy.state in ("moved", "lost", "ready")  # remains of a move: the VM is not there
+        or (copy.state == "stopped" and copy.generation <= here)
+    }
+    answered = {copy.host for copy in found}
+    before = {host for host in (vm.host, vm.target) if host is not None and host not in answered}
+    if vm.restart != "elsewhere":
+        before = {host for host in before if _has_answered(tx, host)}
+    return sorted((older | before) - {home})
+
+
+def _has_answered(tx: Tx, host: int) -> bool:
+    return tx.find(roll_call, host=host, answered=True) is not None
+
+
+def _claim_at(vm: VMRow, host: int, run: ClaimRow | None, kind: str = "run") -> ClaimRow | None:
+    """Return the claim of a VM on another host; None when nobody knows which devices it has."""
+    demand = asked_of(vm).demand
+    if demand.gpu or demand.numa != "any" or (run is not None and (run.devices or run.cells)):
+        return None
+    counters = {f"x:{name}": int(amount) for name, amount in demand.extended.items() if amount}
+    return ClaimRow(
+        id=f"{vm.id}:{kind}",
+        vm=vm.id,
+        host=host,
+        kind=kind,
+        cpu_milli=vm.cpu_milli,
+        memory_bytes=vm.memory_bytes,
+        disk_bytes=vm.disk_bytes,
+        counters=row_json(counters) if counters else "",
+        devices=0,
+        cells=0,
+    )
+
+
+def _fits(tx: Tx, claim: ClaimRow, kept: Sequence[ClaimRow]) -> bool:
+    """Say whether a host can promise a claim once what is kept there for it is given back."""
+    query = select(host_amounts).where(host_amounts.c.host == claim.host).with_for_update()
+    amounts = tx.row(query)
+    if amounts is None:
+        return False
+    here = [each for each in kept if each.host == claim.host]
+    for name in AMOUNTS:
+        more = getattr(claim, name) - sum(getattr(each, name) for each in here)
+        if amounts[f"{name}_committed"] + more > amounts[f"{name}_capacity"]:
+            return False
+    if amounts["vms_committed"] + 1 - len(here) > amounts["vms_capacity"]:
+        return False
+    for counter, amount in counters_in(claim).items():
+        given = sum(counters_in(each).get(counter, 0) for each in here)
+        where = (host_counters.c.host == claim.host, host_counters.c.counter == counter)
+        row = tx.row(select(host_counters).where(*where).with_for_update())
+        if row is None or row["committed"] + amount - given > row["capacity"]:
+            return False
+    return True
+
+
+def _unbury(tx: Tx, vm: VMRow, spared: set[int | None], changes: Changes) -> None:
+    """Take back orders to destroy what counts now, or is newer than that."""
+    for row in tx.rows(select(tombstones).where(tombstones.c.vm == vm.id)):
+        if row["host"] in spared:
+            tx.delete(tombstones, tombstones.c.vm == vm.id, tombstones.c.host == row["host"])
+            changes.setdefault("tombstones", {})[f"{vm.id}|{row['host']}"] = None
+
+
+def _let_go(tx: Tx, vm: VMRow, home: int, graves: Sequence[int], kept: Sequence[ClaimRow]) -> bool:
+    """A VM is where it has no room by the books: it stays in doubt, and keeps none elsewhere.
+
+    So two VMs that have changed places do not wait for each other.
+    """
+    name = tx.connection.execute(select(hosts.c.name).where(hosts.c.number == home)).scalar()
+    problem = row_json(
+        {"code": "not_adopted", "message": f"host {name} has it, and no room for it by the books"}
+    )
+    if vm.host is None and vm.problem == problem:
+        return False
+    changes: Changes = {"claims": {}}
+    for claim in kept:
+        if claim.kind != "hold":
+            release(tx, claim)
+            changes["claims"][claim.id] = None
+    values: dict[str, Any] = {
+        "host": None,
+        "target": None,
+        "phase": "",
+        "move": None,
+        "problem": problem,
+    }
+    values |= {"observed": "", "observed_generation": 0}
+    found_row = tx.update(vms, vms.c.id == vm.id, generation=vms.c.generation + 1, **values)
+    assert found_row is not None
+    row = VMRow(**found_row)
+    for host in graves:
+        order_grave(tx, row, host, changes)
+    advance_groups(tx, vm.id, changes)
+    changes["vms"] = {vm.id: row}
+    note = f"host {name} has it, and no room for it"
+    tx.event("vm.not_adopted", f"vm/{vm.id}", changes, project=vm.project, note=note)
+    return False

@@ -1,0 +1,185 @@
+"""After an old ledger was restored: hosts say what they have, and VM by VM the ledger follows.
+
+| what hosts say of a VM in doubt | what follows |
+|---|---|
+| it is leaving somewhere, or nobody can tell | wait, and ask again |
+| it runs on one host | that is its home, whoever is still silent: at most one copy runs |
+| `restart: here`, and its home has it | its home has it: it cannot have left without its home |
+| once everybody has answered, or is known to run nothing | |
+| it lies on some hosts | the newest copy counts |
+| it was sent off, and arrived nowhere | it boots anew where it was sent from |
+| it was sent off, and a host still waits for it | the same, once that host has let go of it |
+| a host has destroyed it since the copy | deleted, or lost: it has no host until somebody asks |
+| nobody has heard of it | it is as the ledger says |
+
+Each VM then gets a generation far beyond all that any host has seen of it: orders count again.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, delete, func, insert, select
+
+from roost.control.memory.restore_detect import SETTLED, Lineage, doubted_among
+from roost.control.moves.handover import is_proof
+from roost.control.survive.restore_apply import Copy, Finding, bring_home
+from roost.ledger.rows import VMRow
+from roost.ledger.store import Store
+from roost.ledger.tables import (
+    copies,
+    doubts,
+    hosts,
+    roll_call,
+    vms,
+)
+from roost.ledger.transaction import Tx
+from roost.parts.singleton import Singleton
+from roost.wire.agentlink import CopyInfo
+
+#: VMs that are settled in one transaction.
+_MOST_TOGETHER = 200
+#: States that do not last, and are asked for again.
+_PASSING = ("leaving", "ready", "unclear")
+
+
+def judge(vm: VMRow, found: Sequence[Copy], *, all_heard: bool) -> Finding | None:
+    """Return where a VM is by what hosts say; None while that is open."""
+    states = {copy.state for copy in found}
+    if states & {"leaving", "unclear"}:
+        return None
+    if {"ready", "moved"} <= states:
+        return _judge_sent(vm, found) if all_heard and "running" not in states else None
+    running = [copy for copy in found if copy.state == "running"]
+    if running:
+        return Finding(running[0].host) if len(running) == 1 else None
+    lying = [copy for copy in found if copy.state == "stopped"]
+    if vm.restart == "here" and any(copy.host == vm.host for copy in lying):
+        return Finding(vm.host)
+    if not all_heard:
+        return None
+    if lying:
+        return Finding(_newest(vm, lying).host)
+    if moved := [copy for copy in found if copy.state == "moved"]:
+        return Finding(_newest(vm, moved).host, boots=True)
+    if any(copy.state == "gone" and copy.generation > vm.generation for copy in found):
+        # A delete goes on where it was begun; else no room is kept for what is not there.
+        return Finding(vm.host if vm.desired == "absent" else None, gone=True)
+    return Finding(vm.host)
+
+
+def _judge_sent(vm: VMRow, found: Sequence[Copy]) -> Finding | None:
+    """It was sent, and somebody still waits for it: only who waits can tell whether it comes."""
+    home = _newest(vm, [copy for copy in found if copy.state == "moved"]).host
+    if vm.desired == "absent":
+        return Finding(home)
+    waits = [copy for copy in found if copy.state == "ready"]
+    return Finding(home, boots=True, asks=waits[0].host) if len(waits) == 1 else None
+
+
+def _newest(vm: VMRow, found: Iterable[Copy]) -> Copy:
+    return max(found, key=lambda copy: (copy.generation, copy.host == vm.host, -copy.host))
+
+
+class Settling:
+    """Brings VMs in doubt home; runs where the lease is held."""
+
+    def __init__(self, store: Store, lineage: Lineage, singleton: Singleton) -> None:
+        self._store, self._lineage, self._singleton = store, lineage, singleton
+
+    async def look(self) -> None:
+        """Settle every VM that can be, and end the state when none is left."""
+        if not self._lineage.restored:
+            return
+        waited, last = self._lineage.has_waited, ""
+        while True:
+            found = await self._store.write(lambda tx: self._settle(tx, last, waited))  # noqa: B023
+            if found is None:
+                return
+            last = found
+
+    def _settle(self, tx: Tx, after: str, waited: bool) -> str | None:
+        """Look at some VMs; return the last one, None when there was none."""
+        self._singleton.check(tx)
+        query = select(vms).join(doubts, doubts.c.vm == vms.c.id).where(vms.c.id > after)
+        query = query.order_by(vms.c.id).limit(_MOST_TOGETHER).with_for_update()
+        rows = [VMRow(**row) for row in tx.rows(query)]
+        if not rows:
+            if not after and tx.row(select(doubts.c.vm).limit(1)) is None:
+                _end(tx)
+            return None
+        said = select(copies).where(copies.c.vm.in_([vm.id for vm in rows]))
+        found: dict[str, list[Copy]] = {}
+        for row in tx.rows(said.order_by(copies.c.vm, copies.c.host)):
+            copy = Copy(row["host"], row["generation"], row["state"])
+            found.setdefault(row["vm"], []).append(copy)
+        silent = [row["fenced"] for row in tx.rows(_silent())]
+        for vm in rows:
+            proven = waited and all(is_proof(vm, fenced) for fenced in silent)
+            known = found.get(vm.id, [])
+            finding = judge(vm, known, all_heard=proven)
+            if finding is not None and bring_home(tx, vm, finding, known):
+                tx.delete(doubts, doubts.c.vm == vm.id)
+                tx.connection.execute(delete(copies).where(copies.c.vm == vm.id))
+        return rows[-1].id
+
+
+def _silent() -> Any:
+    """Return the question for hosts that have not answered; one that was removed says nothing."""
+    return (
+        select(hosts.c.number, hosts.c.fenced)
+        .join(roll_call, roll_call.c.host == hosts.c.number)
+        .where(~roll_call.c.answered)
+    )
+
+
+def _end(tx: Tx) -> None:
+    if tx.row(select(roll_call.c.host).limit(1)) is not None:
+        tx.connection.execute(delete(roll_call))
+        tx.connection.execute(delete(copies))
+        tx.event(SETTLED, "ledger", {}, note="no VM is in doubt any more")
+
+
+# What hosts say
+
+
+def take_answer(tx: Tx, host: int, said: list[CopyInfo]) -> None:
+    """Write down what a host has of the VMs in doubt."""
+    if tx.row(select(roll_call.c.host).limit(1)) is None:
+        return  # it is over
+    wanted = doubted_among(tx, [copy.id for copy in said])
+    if tx.update(roll_call, roll_call.c.host == host, answered=True) is None:
+        tx.insert(roll_call, {"host": host, "answered": True})
+    tx.connection.execute(delete(copies).where(copies.c.host == host))
+    rows = [
+        {"vm": copy.id, "host": host, "generation": copy.generation, "state": copy.is_}
+        for copy in said
+        if copy.id in wanted
+    ]
+    if rows:
+        tx.connection.execute(insert(copies), rows)
+
+
+def hosts_to_ask(connection: Connection) -> set[int]:
+    """Return the hosts that have not answered, or whose answer does not hold for long."""
+    unheard = select(roll_call.c.host).where(~roll_call.c.answered)
+    twice = (
+        select(copies.c.vm)
+        .where(copies.c.state == "running")
+        .group_by(copies.c.vm)
+        .having(func.count() > 1)
+    )
+    passing = select(copies.c.vm).where(copies.c.state.in_(_PASSING))
+    again = select(copies.c.host).where(copies.c.vm.in_(passing.union(twice)))
+    return set(connection.execute(unheard.union(again)).scalars())
+
+
+def what_is_open(connection: Connection) -> tuple[int, list[str]]:
+    """Return how many VMs are in doubt, and the names of the hosts that have not answered."""
+    count = connection.execute(select(func.count()).select_from(doubts)).scalar_one()
+    names = (
+        select(hosts.c.name)
+        .join(roll_call, roll_call.c.host == hosts.c.number)
+        .where(~roll_call.c.answered)
+        .order_by(hosts.c.name)
+    )
+    return int(count), list(connection.execute(names).scalars())

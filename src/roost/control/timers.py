@@ -1,0 +1,19 @@
+"""How long the control plane waits for what: one record of times, handed to every use case."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Timers:
+    """How long things may take, in seconds."""
+
+    heartbeat_s: float = 5.0
+    lease_s: float = 60.0
+    suspect_s: float = 15.0
+    offline_s: float = 60.0
+    full_list_s: float = 300.0
+    flush_s: float = 1.0
+    watch_s: float = 2.0
+    keeper_s: float = 15.0  # silence after which another process takes over what one does for all
+    move_s: float = 600.0  # a move that does not begin to send by then is abandoned
+    fence_margin: float = 1.05

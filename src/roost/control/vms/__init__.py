@@ -1,0 +1,1 @@
+"""VMs that exist: looked up, shown, started, stopped, resized, deleted."""

@@ -1,0 +1,74 @@
+"""The end of a VM: tombstones, and what is removed once an agent has said that it is gone."""
+
+from roost.ledger.capacity import claims_of, forget_members, release
+from roost.ledger.rows import Changes, ClaimRow, VMRow
+from roost.ledger.statements import Plus
+from roost.ledger.tables import claims, projects, tombstones, vms
+from roost.ledger.transaction import Tx
+
+
+def order_grave(tx: Tx, vm: VMRow, host: int, changes: Changes) -> None:
+    """Tell a host to destroy its copy of a VM."""
+    row = {
+        "vm": vm.id,
+        "host": host,
+        "generation": vm.generation,
+        "project": vm.project,
+        "created_ms": tx.at_ms,
+    }
+    where = {"vm": vm.id, "host": host}
+    known = tx.change(tombstones, where, generation=vm.generation)
+    changes.setdefault("tombstones", {})[f"{vm.id}|{host}"] = known or tx.insert(tombstones, row)
+
+
+def destroyed_since(tx: Tx, vm: VMRow, generation: int) -> bool:
+    """Say whether a VM's host has destroyed it since it was told to, and not some time before."""
+    found = tx.find(tombstones, vm=vm.id, host=vm.host)
+    return found is None or generation >= found["generation"]
+
+
+def bury(tx: Tx, vm: VMRow, note: str = "", *, unseen: bool = False) -> None:
+    """Remove a deleted VM: claims, membership, quota, tombstone of its host, row.
+
+    When its host has not said so itself (`unseen`), the tombstone stays for the host's return.
+    """
+    changes: Changes = {"vms": {vm.id: None}, "claims": {}}
+    for claim in claims_of(tx, vm.id).values():
+        if claim.kind == "hold":
+            continue  # an earlier host still has to clean up
+        release(tx, claim)
+        changes["claims"][claim.id] = None
+    uncharge_project(tx, vm)
+    forget_members(tx, vm.id, changes)
+    for grave in tx.find_all(tombstones, vm=vm.id):
+        if grave["host"] == vm.host and not unseen:
+            tx.remove(tombstones, vm=vm.id, host=grave["host"])
+            changes.setdefault("tombstones", {})[f"{vm.id}|{grave['host']}"] = None
+    tx.remove(vms, id=vm.id)
+    tx.event("vm.deleted", f"vm/{vm.id}", changes, project=vm.project, note=note)
+
+
+def clear_tombstone(tx: Tx, vm_id: str, host: int, generation: int) -> None:
+    """An old host has cleaned up: its tombstone and what was held there go."""
+    found = tx.find(tombstones, vm=vm_id, host=host)
+    if found is None or generation < found["generation"]:
+        return  # a word about an earlier copy, late
+    changes: Changes = {"tombstones": {f"{vm_id}|{host}": None}}
+    row = tx.find(claims, vm=vm_id, host=host, kind="hold")
+    if row is not None:
+        release(tx, ClaimRow(**row))
+        changes["claims"] = {row["id"]: None}
+    tx.remove(tombstones, vm=vm_id, host=host)
+    tx.event("vm.cleaned", f"vm/{vm_id}", changes, project=found["project"])
+
+
+def uncharge_project(tx: Tx, vm: VMRow) -> None:
+    """Give a VM's quota back."""
+    tx.change(
+        projects,
+        {"name": vm.project},
+        cpu_milli_used=Plus(-vm.cpu_milli),
+        memory_bytes_used=Plus(-vm.memory_bytes),
+        disk_bytes_used=Plus(-vm.disk_bytes),
+        vms_used=Plus(-1),
+    )

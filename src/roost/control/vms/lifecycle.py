@@ -1,0 +1,329 @@
+"""What users do with VMs that exist: read, list, start, stop, restart, resize, delete, explain.
+
+Every change is one transaction that moves the VM's generation; the agent follows when it hears of
+it. Nothing waits for the agent here.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from sqlalchemy import Connection, and_, or_, select
+from sqlalchemy.sql.elements import ColumnElement
+
+from roost.base.errors import Conflict, InvalidRequest
+from roost.control.memory.roster import Roster
+from roost.control.vms.deletion import bury, order_grave
+from roost.control.vms.lookup import locked_vm, vm_row
+from roost.control.vms.requests import request_of
+from roost.control.vms.resizing import resize
+from roost.control.vms.views import explanation_body, read_placement, vm_body
+from roost.ledger.capacity import claims_of, hold_instead
+from roost.ledger.rows import Changes, VMRow
+from roost.ledger.statements import Plus
+from roost.ledger.store import Store
+from roost.ledger.tables import decisions, hosts, vms
+from roost.ledger.transaction import Tx, row_json
+from roost.model.flow import RejectionCode
+from roost.parts.access import Principal
+from roost.placement.explain import explain as explain_request
+from roost.wire.agentlink import Told
+from roost.wire.bodies import (
+    ConsoleBody,
+    ExplanationBody,
+    MigrateVM,
+    PlacementBody,
+    RejectionBody,
+    ResizeVM,
+    VMBody,
+    VMPage,
+)
+from roost.wire.queries import VMQuery
+
+STATES = (
+    "pending", "starting", "running", "pausing", "paused", "stopping", "stopped", "migrating",
+    "failed", "unknown", "deleting",
+)  # fmt: skip
+
+_POWER_ASKED = {"running": "vm.start_asked", "stopped": "vm.stop_asked"}
+
+
+class Moves(Protocol):
+    """Begins and cancels moves; see `moves.moving`."""
+
+    async def migrate(
+        self, ref: str, project: str | None, body: MigrateVM, who: Principal
+    ) -> VMRow:
+        """Begin to move a VM."""
+
+    async def cancel(self, ref: str, project: str | None, who: Principal) -> VMRow:
+        """Take a move back."""
+
+
+class Consoles(Protocol):
+    """Asks agents for serial logs; see `agents.sessions`."""
+
+    async def ask(self, number: int, vm: str, start: int | None, limit: int) -> Told:
+        """Return a piece of a VM's serial log."""
+
+
+class Lifecycle:
+    """VMs that exist."""
+
+    def __init__(self, store: Store, roster: Roster, moves: Moves, consoles: Consoles) -> None:
+        self._store, self._roster = store, roster
+        self._moves, self._consoles = moves, consoles
+
+    # Reading
+
+    async def get(self, ref: str, project: str | None, who: Principal) -> VMBody:
+        """Return one VM, with the placement that brought it where it is."""
+
+        def question(connection: Connection) -> tuple[VMRow, PlacementBody | None]:
+            vm = vm_row(connection, ref, project, who)
+            query = select(decisions.c.answer).where(decisions.c.vm == vm.id)
+            query = query.order_by(decisions.c.snapshot.desc()).limit(1)
+            answer = connection.execute(query).scalar()
+            return vm, read_placement(answer) if answer else None
+
+        vm, placement = await self._store.read(question)
+        return vm_body(vm, self._roster, placement)
+
+    async def list(self, query: VMQuery, who: Principal) -> VMPage:
+        """Return VMs in the order of their ids."""
+        where: list[ColumnElement[bool]] = []
+        project = query.project
+        if who.project is not None:
+            if project not in (None, who.project):
+                return VMPage(vms=[])
+            project = who.project
+        if project is not None:
+            where.append(vms.c.project == project)
+        if query.name is not None:
+            where.append(vms.c.name == query.name)
+        if query.after is not None:
+            where.append(vms.c.id > query.after)
+        if query.host is not None:
+            entry = self._roster.entry(query.host)
+            if entry is None:
+                return VMPage(vms=[])
+            where.append(vms.c.host == entry.number)
+        for key, value in query.labels.items():
+            where.append(vms.c.labels.contains(f"\n{key}={value}\n", autoescape=True))
+        if query.state is not None:
+            where.append(_in_state(query.state))
+
+        def question(connection: Connection) -> list[VMRow]:
+            statement = select(vms).where(*where).order_by(vms.c.id).limit(query.limit + 1)
+            return [VMRow(**row) for row in connection.execute(statement).mappings()]
+
+        found = await self._store.read(question)
+        page = [vm_body(vm, self._roster) for vm in found[: query.limit]]
+        return VMPage(vms=page, next=page[-1].id if len(found) > query.limit else None)
+
+    async def explain(
+        self, ref: str, project: str | None, hosts: Sequence[str], who: Principal
+    ) -> ExplanationBody:
+        """Say what every host's filters think of a VM, as if it were nowhere."""
+        vm = await self._store.read(lambda connection: vm_row(connection, ref, project, who))
+        fleet = self._roster.fleet
+        for host in hosts:
+            fleet.row(host)
+        number = fleet.vms.numbers.get(f"{vm.id}:run")
+        mark, version = fleet.mark(), fleet.version
+        if number is not None:
+            fleet.remove(number)
+        try:
+            found = explain_request(self._roster.engine, request_of(vm, self._roster))
+            return explanation_body(found, hosts)
+        finally:
+            fleet.undo(mark)
+            fleet.version = version
+
+    # Changing
+
+    async def start(self, ref: str, project: str | None, who: Principal) -> VMBody:
+        """Ask for a VM to run."""
+        return await self._set_power(ref, project, who, "running")
+
+    async def stop(self, ref: str, project: str | None, who: Principal) -> VMBody:
+        """Ask for a VM to be stopped; it keeps its host."""
+        return await self._set_power(ref, project, who, "stopped")
+
+    async def _set_power(self, ref: str, project: str | None, who: Principal, power: str) -> VMBody:
+        def change(tx: Tx) -> VMRow:
+            vm = _present(locked_vm(tx, ref, project, who))
+            if vm.desired == power:
+                return vm
+            if power == "running" and vm.host is None and vm.pending is None:
+                # It was found nowhere after an old ledger was restored: the queue places it anew.
+                return _bump(tx, vm, _POWER_ASKED[power], desired=power, pending=_waits(vm))
+            return _bump(tx, vm, _POWER_ASKED[power], desired=power)
+
+        return await self._write(change, who)
+
+    async def pause(self, ref: str, project: str | None, who: Principal) -> VMBody:
+        """Ask for a running VM to stand still, its memory kept."""
+
+        def change(tx: Tx) -> VMRow:
+            vm = _present(locked_vm(tx, ref, project, who))
+            if vm.desired == "stopped":
+                raise Conflict(f"VM {vm.name!r} is stopped", vm=vm.id)
+            if vm.desired == "paused":
+                return vm
+            return _bump(tx, vm, "vm.pause_asked", desired="paused")
+
+        return await self._write(change, who)
+
+    async def resume(self, ref: str, project: str | None, who: Principal) -> VMBody:
+        """Ask for a paused VM to go on."""
+
+        def change(tx: Tx) -> VMRow:
+            vm = _present(locked_vm(tx, ref, project, who))
+            if vm.desired == "stopped":
+                raise Conflict(f"VM {vm.name!r} is stopped", vm=vm.id, hint="Maybe start it.")
+            if vm.desired == "running":
+                return vm
+            return _bump(tx, vm, "vm.resume_asked", desired="running")
+
+        return await self._write(change, who)
+
+    async def restart(self, ref: str, project: str | None, who: Principal) -> VMBody:
+        """Ask for a running VM to be restarted once."""
+
+        def change(tx: Tx) -> VMRow:
+            vm = _present(locked_vm(tx, ref, project, who))
+            if vm.desired != "running":
+                raise Conflict(f"VM {vm.name!r} is stopped", vm=vm.id, hint="Maybe start it.")
+            return _bump(tx, vm, "vm.restart_asked", restarts=vm.restarts + 1)
+
+        return await self._write(change, who)
+
+    async def resize(self, ref: str, project: str | None, body: ResizeVM, who: Principal) -> VMBody:
+        """Give a VM new amounts on the host where it is."""
+        return await self._write(lambda tx: resize(tx, ref, project, body, who), who)
+
+    async def migrate(
+        self, ref: str, project: str | None, body: MigrateVM, who: Principal
+    ) -> VMBody:
+        """Begin to move a VM."""
+        return vm_body(await self._moves.migrate(ref, project, body, who), self._roster)
+
+    async def cancel_migration(self, ref: str, project: str | None, who: Principal) -> VMBody:
+        """Take a move back, if the VM has not left yet."""
+        return vm_body(await self._moves.cancel(ref, project, who), self._roster)
+
+    async def console(
+        self, ref: str, project: str | None, start: int | None, limit: int, who: Principal
+    ) -> ConsoleBody:
+        """Ask the VM's host for its serial log."""
+        vm = await self._store.read(lambda connection: vm_row(connection, ref, project, who))
+        if vm.host is None:
+            raise Conflict(f"VM {vm.name!r} has no host yet", vm=vm.id)
+        told = await self._consoles.ask(vm.host, vm.id, start, limit)
+        host = self._roster.host_name(vm.host) or ""
+        return ConsoleBody(vm=vm.id, text=told.text, start=told.start, end=told.end, host=host)
+
+    async def delete(self, ref: str, project: str | None, who: Principal) -> VMBody:
+        """Ask for a VM to be destroyed; it is gone when its agent has said so.
+
+        Its capacity stays claimed until then: what a host still runs is not free.
+        """
+
+        def change(tx: Tx) -> VMRow:
+            vm = locked_vm(tx, ref, project, who)
+            if vm.desired == "absent":
+                return vm
+            if vm.host is None:
+                bury(tx, vm, "it had no host")
+                vm.desired = "absent"
+                return vm
+            return mark_deleted(tx, vm)
+
+        return await self._write(change, who)
+
+    async def _write(self, change: Callable[[Tx], VMRow], who: Principal) -> VMBody:
+        return vm_body(await self._store.write(change, who.name), self._roster)
+
+
+def mark_deleted(tx: Tx, vm: VMRow) -> VMRow:
+    """Order every host that may have a copy of a VM to destroy it."""
+    changes: Changes = {}
+    row = tx.change(
+        vms,
+        {"id": vm.id},
+        generation=Plus(1),
+        desired="absent",
+        pending=None,
+        target=None,
+        phase="",
+        move=None,
+    )
+    assert row is not None
+    deleted = VMRow(**row)
+    assert deleted.host is not None
+    order_grave(tx, deleted, deleted.host, changes)
+    incoming = claims_of(tx, vm.id).get("migrate_in")
+    if incoming is not None:
+        # The move is over; what the target has made ready stays claimed until it says it is gone.
+        changes["claims"] = {incoming.id: None, **hold_instead(tx, incoming)}
+        order_grave(tx, deleted, incoming.host, changes)
+    changes["vms"] = {vm.id: deleted}
+    tx.event("vm.delete_asked", f"vm/{vm.id}", changes, project=vm.project)
+    return deleted
+
+
+def _present(vm: VMRow) -> VMRow:
+    if vm.desired == "absent":
+        raise Conflict(f"VM {vm.name!r} is being deleted", vm=vm.id)
+    return vm
+
+
+def _bump(tx: Tx, vm: VMRow, kind: str, **values: object) -> VMRow:
+    row = tx.change(vms, {"id": vm.id}, generation=Plus(1), **values)
+    assert row is not None
+    tx.event(kind, f"vm/{vm.id}", {"vms": {vm.id: row}}, project=vm.project)
+    return VMRow(**row)
+
+
+def _waits(vm: VMRow) -> str:
+    return row_json(
+        RejectionBody(
+            vm=vm.name,
+            code=RejectionCode.NO_AVAILABLE_AGENTS,
+            message="it has no host yet",
+            strategy=vm.strategy,
+            hosts=0,
+        )
+    )
+
+
+def _in_state(state: str) -> ColumnElement[bool]:
+    """Return the condition of one word of `views.vm_state`."""
+    if state not in STATES:
+        raise InvalidRequest(
+            f"unknown state {state!r}; states are {', '.join(STATES)}", state=state
+        )
+    v = vms.c
+    offline = v.host.in_(select(hosts.c.number).where(hosts.c.health == "offline"))
+    alive = and_(v.desired != "absent", v.host.is_not(None), ~offline, v.phase == "")
+    failed = and_(
+        v.problem.is_not(None), v.observed == "failed", v.observed_generation >= v.generation
+    )
+    waiting = and_(v.host.is_(None), or_(v.desired != "stopped", v.pending.is_not(None)))
+    conditions: dict[str, ColumnElement[bool]] = {
+        "deleting": v.desired == "absent",
+        "pending": and_(v.desired != "absent", waiting),
+        "unknown": and_(v.desired != "absent", offline),
+        "migrating": and_(v.desired != "absent", v.host.is_not(None), ~offline, v.phase != ""),
+        "failed": and_(alive, failed),
+        "running": and_(alive, v.desired == "running", v.observed == "running"),
+        "paused": and_(alive, v.desired == "paused", v.observed == "paused"),
+        "pausing": and_(alive, ~failed, v.desired == "paused", v.observed != "paused"),
+        "starting": and_(alive, ~failed, v.desired == "running", v.observed != "running"),
+        "stopping": and_(alive, ~failed, v.desired == "stopped", v.observed != "stopped"),
+        "stopped": or_(
+            and_(alive, v.desired == "stopped", v.observed == "stopped"),
+            and_(v.desired == "stopped", v.host.is_(None), v.pending.is_(None)),
+        ),
+    }
+    return conditions[state]

@@ -1,0 +1,80 @@
+"""Look up VMs by id, name or idempotency key, as far as the asker may see them."""
+
+from collections.abc import Iterable
+
+from sqlalchemy import Connection, select
+
+from roost.base.errors import LedgerUnsettled, NotFound
+from roost.control.memory.restore_detect import is_doubted
+from roost.ledger.rows import VMRow
+from roost.ledger.statements import find_row
+from roost.ledger.store import Store
+from roost.ledger.tables import idempotency, vms
+from roost.ledger.transaction import Tx
+from roost.parts.access import Principal
+
+
+def vm_row(connection: Connection, ref: str, project: str | None, who: Principal) -> VMRow:
+    """Return the VM that an id or a name means; one of another project is not found."""
+    found = None
+    if ref.startswith("vm-"):
+        found = find_row(connection, vms, {"id": ref})
+    if found is None:
+        owner = project or who.project or "default"
+        found = find_row(connection, vms, {"project": owner, "name": ref})
+    elif project is not None and found["project"] != project:
+        found = None
+    if found is None or (who.project is not None and found["project"] != who.project):
+        raise NotFound(f"no VM {ref!r}", vm=ref)
+    return VMRow(**found)
+
+
+def locked_vm(tx: Tx, ref: str, project: str | None, who: Principal) -> VMRow:
+    """Return the same, locked until the transaction ends."""
+    vm = vm_row(tx.connection, ref, project, who)
+    return relock(tx, vm.id)
+
+
+def relock(tx: Tx, vm_id: str) -> VMRow:
+    """Return a VM by id, locked, to change it; the row is read after the lock is had."""
+    found = tx.find(vms, id=vm_id, lock=True)
+    if found is None:
+        raise NotFound(f"no VM {vm_id!r}", vm=vm_id)
+    if is_doubted(tx, vm_id):
+        raise LedgerUnsettled(
+            f"an old database was restored, and it is not known yet where VM {found['name']!r} is",
+            vm=vm_id,
+            hint="Maybe a host has not come back yet; roost doctor says which.",
+        )
+    return VMRow(**found)
+
+
+async def find_vm(store: Store, vm_id: str) -> VMRow | None:
+    """Return a VM by id."""
+
+    def question(connection: Connection) -> VMRow | None:
+        found = find_row(connection, vms, {"id": vm_id})
+        return VMRow(**found) if found is not None else None
+
+    return await store.read(question)
+
+
+async def find_keys(
+    store: Store, keys: Iterable[tuple[str, str]]
+) -> dict[tuple[str, str], tuple[str, str]]:
+    """Return the digest and the answer of those idempotency keys that were used before."""
+    wanted = list(keys)
+
+    def question(connection: Connection) -> dict[tuple[str, str], tuple[str, str]]:
+        found = {}
+        for start in range(0, len(wanted), 500):
+            some = wanted[start : start + 500]
+            query = select(idempotency).where(
+                idempotency.c.scope.in_({scope for scope, _ in some}),
+                idempotency.c.key.in_({key for _, key in some}),
+            )
+            for row in connection.execute(query):
+                found[row.scope, row.key] = (row.digest, row.answer)
+        return found
+
+    return await store.read(question)

@@ -1,0 +1,164 @@
+"""Ledger rows as the bodies that users see."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from roost.base.timestamps import timestamp
+from roost.control.memory.roster import Roster, asked_of
+from roost.control.vms.move_record import move_of
+from roost.ledger.rows import VMRow
+from roost.model.flow import Placement, Rejection
+from roost.placement.explain import Explanation
+from roost.wire.answers import explanation_json, rejection_json
+from roost.wire.bodies import (
+    AmountsBody,
+    CreateVM,
+    DeviceBody,
+    ExplanationBody,
+    MigrationBody,
+    PlacementBody,
+    ProblemBody,
+    ProgressBody,
+    RejectionBody,
+    RunnerUpBody,
+    ScoreTermBody,
+    VMBody,
+)
+
+_rejection = msgspec.json.Decoder(RejectionBody)
+_placement = msgspec.json.Decoder(PlacementBody)
+_problem = msgspec.json.Decoder(ProblemBody)
+_encode = msgspec.json.Encoder().encode
+
+#: Observed states in which a VM does what it was asked to.
+_SETTLED = {"running": ("running",), "paused": ("paused",), "stopped": ("stopped",)}
+_UNDER_WAY = {"running": "starting", "paused": "pausing", "stopped": "stopping"}
+
+
+def placement_body(placement: Placement) -> PlacementBody:
+    """Return a placement as a body."""
+    return PlacementBody(
+        vm=placement.vm,
+        host=placement.host,
+        host_number=placement.host_number,
+        strategy=placement.strategy,
+        score=placement.score,
+        devices=list(placement.devices),
+        cells=list(placement.cells),
+        breakdown=[ScoreTermBody(name=t.name, value=t.value) for t in placement.breakdown],
+        runners_up=[RunnerUpBody(host=r.host, score=r.score) for r in placement.runners_up],
+        confidence=placement.confidence,
+        cursor=placement.cursor,
+    )
+
+
+def rejection_body(rejection: Rejection) -> RejectionBody:
+    """Return a rejection as a body."""
+    return msgspec.convert(rejection_json(rejection), RejectionBody)
+
+
+def answer_body(answer: Placement | Rejection) -> PlacementBody | RejectionBody:
+    """Return either answer as a body."""
+    if isinstance(answer, Placement):
+        return placement_body(answer)
+    return rejection_body(answer)
+
+
+def explanation_body(explanation: Explanation, hosts: Sequence[str]) -> ExplanationBody:
+    """Return an explanation as a body, with the verdicts on some hosts or on all."""
+    return msgspec.convert(explanation_json(explanation, hosts), ExplanationBody)
+
+
+def placement_text(placement: Placement) -> str:
+    """Write a placement for the ledger."""
+    return _encode(placement_body(placement)).decode()
+
+
+def read_placement(text: str) -> PlacementBody | None:
+    """Read a placement from the ledger; a decision that was a rejection is none."""
+    try:
+        return _placement.decode(text)
+    except msgspec.ValidationError:
+        return None
+
+
+def vm_state(vm: VMRow, health: str | None) -> str:
+    """Return the one word for what a VM is doing.
+
+    A VM on a host that is offline is `unknown`, whatever was seen last: that was then.
+    """
+    if vm.desired == "absent":
+        return "deleting"
+    if vm.host is None:
+        return "stopped" if vm.desired == "stopped" and vm.pending is None else "pending"
+    if health == "offline":
+        return "unknown"
+    if vm.phase:
+        return "migrating"
+    current = vm.observed_generation >= vm.generation
+    if vm.problem is not None and current and vm.observed == "failed":
+        return "failed"
+    if vm.observed in _SETTLED[vm.desired]:
+        return vm.observed
+    return _UNDER_WAY[vm.desired]
+
+
+def _migration_body(vm: VMRow, source: str, target: str) -> MigrationBody:
+    move = move_of(vm)
+    made = move.progress
+    progress = ProgressBody(**msgspec.structs.asdict(made)) if made is not None else None
+    return MigrationBody(
+        source=source, target=target, phase=vm.phase, mode=move.info.mode, progress=progress
+    )
+
+
+def vm_body(
+    vm: VMRow,
+    roster: Roster,
+    placement: PlacementBody | None = None,
+    asked: CreateVM | None = None,
+) -> VMBody:
+    """Return a VM as users see it."""
+    if asked is None:
+        asked = asked_of(vm)
+    entry = roster.hosts.get(vm.host) if vm.host is not None else None
+    host = entry.name if entry is not None else None
+    migration = None
+    if vm.phase and vm.target is not None and host is not None:
+        migration = _migration_body(vm, host, roster.host_name(vm.target) or "?")
+    gpu = asked.demand.gpu
+    return VMBody(
+        id=vm.id,
+        name=vm.name,
+        project=vm.project,
+        state=vm_state(vm, entry.row.health if entry is not None else None),
+        desired=vm.desired,
+        observed=vm.observed,
+        host=host,
+        hypervisor_id=host,
+        virtual=entry is not None and entry.inventory.virtual,
+        demand=AmountsBody(
+            cpu_milli=vm.cpu_milli,
+            memory_bytes=vm.memory_bytes,
+            disk_bytes=vm.disk_bytes,
+            gpu=gpu.count if isinstance(gpu, DeviceBody) else gpu,
+            extended=asked.demand.extended,
+        ),
+        strategy=vm.strategy,
+        priority=vm.priority,
+        restart=vm.restart,
+        on_no_fit=vm.on_no_fit,
+        labels=asked.labels,
+        groups=[g if isinstance(g, str) else g.name for g in asked.groups],
+        generation=vm.generation,
+        observed_generation=vm.observed_generation,
+        created_at=timestamp(vm.created_ms),
+        pending=_rejection.decode(vm.pending) if vm.pending else None,
+        problem=_problem.decode(vm.problem) if vm.problem else None,
+        migration=migration,
+        placement=placement,
+        constraints=msgspec.to_builtins(asked.constraints) if asked.constraints else {},
+        boot=msgspec.structs.replace(asked.boot, user_data="") if asked.boot else None,
+        nics=asked.nics,
+    )

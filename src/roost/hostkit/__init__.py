@@ -1,0 +1,1 @@
+"""What every process of ours on a host shares: talk, lanes of work, files and images."""

@@ -1,0 +1,1 @@
+"""Images by digest: addresses that are allowed, pulls, and the store on disk."""

@@ -1,0 +1,1 @@
+"""One ordered, two-way stream of messages to a control plane."""

@@ -1,0 +1,1 @@
+"""What use cases are made of: the protocol of a part, singleton leases, access."""

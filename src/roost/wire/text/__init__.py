@@ -1,0 +1,1 @@
+"""Text that people write: fleet files, host tables, requests, strict YAML, and foreign formats."""
