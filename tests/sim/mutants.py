@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import update
 
 from roost.agent import converge, reconciler
-from roost.agent.reconciler import Keeper
+from roost.agent.reconciler import Reconciler
 from roost.agent.talk.session import Session
 from roost.base.errors import Unavailable
 from roost.control.agents import intake
@@ -161,14 +161,14 @@ def _(patch: Patch) -> None:
 @mutant
 def _(patch: Patch) -> None:
     """lost tombstone: the source of a move is not told to clean up"""
-    patch.setattr(handover, "order_grave", lambda tx, vm, host, changes: None)
+    patch.setattr(handover, "order_destruction", lambda tx, vm, host, changes: None)
 
 
 @mutant
 def _(patch: Patch) -> None:
     """early word: an agent destroys a VM, and says so, before it has written that down"""
 
-    async def settle(self: Keeper, vm_id, order) -> None:
+    async def settle(self: Reconciler, vm_id, order) -> None:
         try:
             await real(self, vm_id, order)
         except DriverError:
@@ -176,8 +176,8 @@ def _(patch: Patch) -> None:
                 raise
             self._records[vm_id] = reconciler.Record(vm_id, generation=order.generation, gone=True)
 
-    real = Keeper._settle
-    patch.setattr(Keeper, "_settle", settle)
+    real = Reconciler._settle
+    patch.setattr(Reconciler, "_settle", settle)
 
 
 # Leases and fences

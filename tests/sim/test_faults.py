@@ -7,16 +7,16 @@ from roost.sim.faults import FAULTS, coverage_table, is_fault, site_of
 from roost.sim.world import run_history
 
 
-class Keeper:
+class Reconciler:
     def change(self):
         return lambda: None
 
 
 def test_a_site_is_the_function_that_made_the_change() -> None:
-    made = Keeper().change()
-    assert site_of(made) == f"{__name__}.Keeper.change"
+    made = Reconciler().change()
+    assert site_of(made) == f"{__name__}.Reconciler.change"
     assert site_of(partial(made)) == site_of(made)
-    assert site_of(Keeper().change) == f"{__name__}.Keeper.change"
+    assert site_of(Reconciler().change) == f"{__name__}.Reconciler.change"
 
 
 def test_the_table_names_what_never_fired_and_where_nothing_did() -> None:

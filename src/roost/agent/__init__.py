@@ -2,7 +2,7 @@
 
     session  <-> control plane (one WebSocket, wire/agentlink)
        |
-    keeper   desired list + what the driver shows -> converge (pure) -> lanes -> driver
+    reconciler   desired list + what the driver shows -> converge (pure) -> lanes -> driver
        |
     lease, fencing, guard: VMs that may run elsewhere stop when this host is cut off
 

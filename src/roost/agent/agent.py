@@ -15,7 +15,7 @@ from roost.agent.budget import Budgets
 from roost.agent.drivers.base import Driver
 from roost.agent.fencing.lease import Lease
 from roost.agent.fencing.recipes import GuardHandle, NoGuard
-from roost.agent.reconciler import Keeper, KeeperSettings
+from roost.agent.reconciler import Reconciler, ReconcilerSettings
 from roost.agent.store import Store
 from roost.agent.talk.registering import HostFacts, Registering
 from roost.agent.talk.session import Session, SessionSettings
@@ -80,8 +80,8 @@ class Agent:
         self._driver = driver
         self._guard = guard or NoGuard()
         self._lease = Lease()
-        self.keeper = Keeper(
-            KeeperSettings(
+        self.reconciler = Reconciler(
+            ReconcilerSettings(
                 settings.stop_grace_s, settings.max_destroy, settings.back_off, settings.budgets
             ),
             driver=driver,
@@ -91,7 +91,7 @@ class Agent:
             random=random,
         )
         self._registering = Registering(
-            _facts(settings), driver=driver, keeper=self.keeper, guard=self._guard
+            _facts(settings), driver=driver, reconciler=self.reconciler, guard=self._guard
         )
         self.session = Session(
             SessionSettings(
@@ -105,7 +105,7 @@ class Agent:
                 retry_most_s=settings.retry_most_s,
             ),
             transport=transport,
-            keeper=self.keeper,
+            reconciler=self.reconciler,
             registering=self._registering,
             lease=self._lease,
             store=store,
@@ -119,18 +119,18 @@ class Agent:
         try:
             # A lease of an earlier life still holds: what runs may go on until it ends.
             self._lease.deadline = self._store.lease()
-            self.keeper.open()
+            self.reconciler.open()
             await self._await_guard()
             # The books first: a host that does not know its room yet would refuse every VM.
             await self._registering.inventory()
-            await self.keeper.observe()
+            await self.reconciler.observe()
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._watch_lease())
                 group.create_task(self._observe())
-                group.create_task(self.keeper.save_lists())
+                group.create_task(self.reconciler.save_lists())
                 group.create_task(self.session.run())
         finally:
-            await self.keeper.close()
+            await self.reconciler.close()
             await self._driver.close()
             self._store.close()
         raise AssertionError("unreachable: the tasks above end only by an exception")
@@ -146,7 +146,7 @@ class Agent:
         while True:
             await self._clock.sleep(self.settings.observe_s)
             self._guard.ensure()
-            await self.keeper.observe()
+            await self.reconciler.observe()
 
     async def _watch_lease(self) -> None:
         """Stop what may run elsewhere when the lease is over, and again until it is renewed."""
@@ -155,7 +155,7 @@ class Agent:
             if self._lease.deadline is not None and now < self._lease.deadline:
                 await self._clock.sleep(self._lease.deadline - now)
             else:
-                self.keeper.fence()
+                self.reconciler.fence()
                 await self._clock.sleep(1.0)
 
 

@@ -59,7 +59,7 @@ def capacity_of(amount: AmountInfo) -> int | None:
     return max(0, amount.total - amount.reserve) * amount.ratio_milli // 1000
 
 
-class Books:
+class HostCapacity:
     """What a host has, against what it has promised."""
 
     def __init__(self, inventory: Inventory | None) -> None:
@@ -114,39 +114,39 @@ class Books:
         return Shortfall(name, growth, free) if growth > free else None
 
 
-class Room:
-    """The books together with all that takes room here: what is shown, recorded and claimed.
+class Reserved:
+    """Capacity together with all that takes room here: what is shown, recorded and reserved.
 
-    A claim holds from before a step begins until it is seen what the step has left behind, so that
-    two starts side by side never count on the same room.
+    A reservation holds from before a step begins until it is seen what the step has left behind,
+    so that two starts side by side never count on the same room.
     """
 
     def __init__(self, local: Mapping[str, LocalVM], records: Mapping[str, Record]) -> None:
-        self.books = Books(None)
+        self.capacity = HostCapacity(None)
         self._local = local
         self._records = records
-        self._claims: dict[str, Amounts] = {}
+        self._reservations: dict[str, Amounts] = {}
 
-    def claim(self, vm: DesiredVM) -> None:
-        """Claim the room for a VM, or raise with what is missing."""
-        if short := self.books.shortfalls(vm, self.committed()):
+    def reserve(self, vm: DesiredVM) -> None:
+        """Reserve the room for a VM, or raise with what is missing."""
+        if short := self.capacity.shortfalls(vm, self.committed()):
             message = f"no room here: {'; '.join(map(str, short))}"
             raise DriverError("capacity", "insufficient_resources", message)
-        if taken := self.books.devices_taken(vm, self._local.values()):
+        if taken := self.capacity.devices_taken(vm, self._local.values()):
             raise DriverError("capacity", "device_taken", f"devices {taken} are not free here")
-        self._claims[vm.id] = amounts_of(vm)
+        self._reservations[vm.id] = amounts_of(vm)
 
     def release(self, vm_id: str) -> None:
-        """Drop a claim: what it stood for is seen now, or is gone."""
-        self._claims.pop(vm_id, None)
+        """Drop a reservation: what it stood for is seen now, or is gone."""
+        self._reservations.pop(vm_id, None)
 
     def committed(self) -> dict[str, Amounts]:
         """Return what every VM here takes, the largest of what is known of it."""
         committed = {}
-        for vm_id in self._local.keys() | self._claims.keys():
+        for vm_id in self._local.keys() | self._reservations.keys():
             local, record = self._local.get(vm_id), self._records.get(vm_id)
             amounts = amounts_of(local) if local else {}
             if record and local and local.state != "moved":
                 amounts = larger(amounts, record.amounts)
-            committed[vm_id] = larger(amounts, self._claims.get(vm_id, {}))
+            committed[vm_id] = larger(amounts, self._reservations.get(vm_id, {}))
         return committed

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from roost.agent import sightings
 from roost.agent.budget import Budgets, Calls, Stuck
-from roost.agent.capacity import Books, Room, amounts_of
+from roost.agent.capacity import HostCapacity, Reserved, amounts_of
 from roost.agent.converge import (
     FENCEABLE,
     FREEING,
@@ -60,7 +60,7 @@ _SAVE_AGAIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class KeeperSettings:
+class ReconcilerSettings:
     """How a host's VMs are kept."""
 
     stop_grace_s: float = 30.0
@@ -69,12 +69,12 @@ class KeeperSettings:
     budgets: Budgets = field(default_factory=Budgets)
 
 
-class Keeper:
+class Reconciler:
     """The VMs of one host."""
 
     def __init__(
         self,
-        settings: KeeperSettings,
+        settings: ReconcilerSettings,
         *,
         driver: Driver,
         store: Store,
@@ -99,7 +99,7 @@ class Keeper:
         self._unsaved = asyncio.Event()
         self._records: dict[str, Record] = {}
         self._local: dict[str, LocalVM] = {}
-        self._room = Room(self._local, self._records)
+        self._reserved = Reserved(self._local, self._records)
         self._doing: dict[str, Step] = {}
         self._progress: dict[str, ProgressInfo] = {}
         self._crashes = Crashes()
@@ -121,7 +121,7 @@ class Keeper:
 
     def use_inventory(self, inventory: Inventory | None) -> None:
         """Take the host's capacity; None: unknown, so it is full."""
-        self._room.books = Books(inventory)
+        self._reserved.capacity = HostCapacity(inventory)
         self._lanes.room_appeared()
 
     def take_list(self, desired: Desired) -> bool:
@@ -419,7 +419,7 @@ class Keeper:
             if not self.known:
                 message = "the driver does not tell what is here"
                 return Failure(order.generation, "capacity", "unknown_host", message)
-            self._room.claim(order)
+            self._reserved.reserve(order)
         self._doing[vm_id] = step
         self.changed.set()
         try:
@@ -509,7 +509,7 @@ class Keeper:
                 # What was seen before the step says nothing any more.
                 self._see(vm_id, replace(before, state="unknown"))
         else:
-            self._room.release(vm_id)
+            self._reserved.release(vm_id)
 
     def _see(self, vm_id: str, vm: LocalVM | None) -> None:
         if vm == self._local.get(vm_id):

@@ -164,7 +164,7 @@ def plane_settings(options: ServeOptions) -> PlaneSettings:
         offline_s=options.offline_s,
         flush_s=min(1.0, options.heartbeat_s / 5),
         watch_s=min(2.0, options.suspect_s / 5),
-        keeper_s=min(15.0, max(2.0, options.suspect_s)),
+        singleton_s=min(15.0, max(2.0, options.suspect_s)),
     )
     return PlaneSettings(strategy=options.strategy, timers=timers)
 

@@ -93,7 +93,9 @@ class Plane:
         self.questions = Questions(self.roster, grouping)
         self.projects = Projects(store)
         self.events = EventLog(store)
-        self._keeper = Singleton(store, clock, "keeper", ids.new("plane"), length_s=timers.keeper_s)
+        self._keeper = Singleton(
+            store, clock, "keeper", ids.new("plane"), length_s=timers.singleton_s
+        )
         self._watcher = Watcher(store, self.roster, clock, timers, self._keeper)
         self._recover = Recover(
             store, self.roster, placing, self._watcher, timers, self._keeper, fence_command
@@ -117,7 +119,7 @@ class Plane:
             asyncio.create_task(self.intake.run()),
             asyncio.create_task(self._every(timers.flush_s, self.flush)),
             asyncio.create_task(self._every(timers.watch_s, self.look_back)),
-            asyncio.create_task(self._every(timers.watch_s, self.keep)),
+            asyncio.create_task(self._every(timers.watch_s, self.run_singletons)),
             asyncio.create_task(self._every(timers.flush_s, self.agents.send_full_lists)),
             asyncio.create_task(self._every(_PURGE_S, self._purge)),
         ]
@@ -170,7 +172,7 @@ class Plane:
         await self.lineage.look()
         await self.agents.call_roll()
 
-    async def keep(self) -> None:
+    async def run_singletons(self) -> None:
         """Do what one process does for all: watch, settle, recover, retry, drain."""
         held = self._keeper.token is not None
         if not await self._keeper.tick():

@@ -14,6 +14,8 @@ class Timers:
     full_list_s: float = 300.0
     flush_s: float = 1.0
     watch_s: float = 2.0
-    keeper_s: float = 15.0  # silence after which another process takes over what one does for all
+    singleton_s: float = (
+        15.0  # silence after which another process takes over what one does for all
+    )
     move_s: float = 600.0  # a move that does not begin to send by then is abandoned
     fence_margin: float = 1.05

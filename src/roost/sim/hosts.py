@@ -232,9 +232,9 @@ class SimHost:
         """Return whether nothing is under way here that time would bring on."""
         if not self.is_well or self.agent is None:
             return False
-        keeper, lease = self.agent.keeper, self.kept.lease()
+        reconciler, lease = self.agent.reconciler, self.kept.lease()
         has_lease = lease is not None and self.machine.monotonic() < lease
-        return has_lease and keeper.is_quiet() and not keeper.needs_confirming
+        return has_lease and reconciler.is_quiet() and not reconciler.needs_confirming
 
     def kill_agent(self) -> None:
         """Kill -9 of the agent; VMs and guard go on."""
@@ -276,7 +276,7 @@ class SimHost:
             self._note("arrived", self.name, vm_id)
             self.vms.put(replace(vm, state=state, arrived=True, endpoint={}))
             if self.agent is not None:
-                self.agent.keeper.look_at(vm_id)
+                self.agent.reconciler.look_at(vm_id)
 
     def sends_to(self, vm_id: str) -> str:
         """Return the host that it was told to send a VM to; empty when its list does not say."""

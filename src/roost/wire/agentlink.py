@@ -290,7 +290,7 @@ class Samples(Struct, tag="samples"):
     samples: list[SampleInfo]
 
 
-class Told(Struct, tag="told", omit_defaults=True):
+class ConsoleReply(Struct, tag="told", omit_defaults=True):
     """The answer to `ask` with this number: text from `start`, or why there is none."""
 
     number: int
@@ -308,7 +308,7 @@ class Present(Struct, tag="present"):
     copies: list[CopyInfo]
 
 
-FromAgent = Hello | Heartbeat | Report | Samples | Told | Present
+FromAgent = Hello | Heartbeat | Report | Samples | ConsoleReply | Present
 
 
 # Control plane to agent
@@ -368,7 +368,7 @@ class Refused(Struct, tag="refused", omit_defaults=True):
     fenced: bool = False
 
 
-class Ask(Struct, tag="ask", omit_defaults=True):
+class ConsoleRequest(Struct, tag="ask", omit_defaults=True):
     """A question about one VM that the agent answers by `told`. console: its serial log.
 
     Without `start` the last `limit` bytes are meant, else what follows `start`.
@@ -385,7 +385,7 @@ class RollCall(Struct, tag="roll_call"):
     """An old ledger was restored: say what you have, by `present`."""
 
 
-ToAgent = Welcome | Desired | Delta | Renewed | Refused | Ask | RollCall
+ToAgent = Welcome | Desired | Delta | Renewed | Refused | ConsoleRequest | RollCall
 
 _NUL, _REPLACEMENT = rb"\u0000", rb"\ufffd"
 _encoder = msgspec.json.Encoder()

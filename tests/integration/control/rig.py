@@ -22,7 +22,7 @@ from sqlalchemy import Connection, select
 
 from roost.base.clock import RealClock
 from roost.base.ids import IdSource
-from roost.control.agents.connections import Conversation
+from roost.control.agents.connections import ConnectionOrder
 from roost.control.agents.dispatch import Dispatch
 from roost.control.memory.roster import Roster
 from roost.control.plane import Plane, PlaneSettings
@@ -201,7 +201,7 @@ class Rig:
                 self.step(agent)
             await self.hear()
             if keep:
-                await self.plane.keep()
+                await self.plane.run_singletons()
                 await self.hear()
             for agent in self.agents.values():
                 agent.listen()
@@ -285,7 +285,7 @@ class Rig:
         """Let a report arrive that an agent sent some time ago."""
         entry = self.plane.roster.entry(host)
         assert entry is not None
-        said_in = Conversation(entry.row.instance, self.agents[host].conversations)
+        said_in = ConnectionOrder(entry.row.instance, self.agents[host].conversations)
         self.plane.intake.report(entry.number, list(seen), None, said_in)
         await self.plane.intake.flush()
         await self.plane.follower.catch_up()
@@ -302,7 +302,7 @@ class Rig:
                     self.step(agent)
             await self.hear()
             await self.plane.look_back()
-            await self.plane.keep()
+            await self.plane.run_singletons()
             await self.hear()
             self.one_copy()
         await self.check()

@@ -120,10 +120,10 @@ async def refused_and_then_room(rig: Rig) -> None:
     said = SeenVM(made.id, 1, "failed", "insufficient_resources", "full", "capacity")
     await rig.report("a", said)
     inbox, a.inbox = a.inbox, []
-    await rig.plane.keep()
+    await rig.plane.run_singletons()
     a.work()
     for _ in range(3):
-        await rig.plane.keep()
+        await rig.plane.run_singletons()
         rig.step(rig.agents["b"])
         await rig.hear()
         rig.one_copy()

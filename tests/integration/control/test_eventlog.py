@@ -27,7 +27,7 @@ class Place:
     def __init__(self, store: Store) -> None:
         self.store, self.log = store, EventLog(store)
         self.follower = Follower(store, RealClock())
-        self.follower.start(0, [self.log.keeper])
+        self.follower.start(0, [self.log.consumer])
 
     async def say(self, *projects: str | None) -> None:
         """Make one event for each project."""

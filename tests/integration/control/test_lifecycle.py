@@ -7,7 +7,7 @@ import pytest
 
 from roost.base.errors import AgentUnavailable, Conflict, NoFit, NotFound, QuotaExceeded
 from roost.ledger.rows import VMRow
-from roost.wire.agentlink import Ask, SeenVM, Told, encode
+from roost.wire.agentlink import ConsoleReply, ConsoleRequest, SeenVM, encode
 from roost.wire.bodies import BootBody, CreateProject, QuotaBody, ResizeVM
 from roost.wire.queries import VMQuery
 from tests.integration.control.agentmodel import ModelAgent
@@ -231,7 +231,7 @@ def test_a_host_that_finds_room_after_its_refusal_does_not_make_two(database_url
         a.work()
         assert a.copies[made.id].runs
         for _ in range(5):
-            await rig.plane.keep()
+            await rig.plane.run_singletons()
             rig.step(rig.agents["b"])
             await rig.hear()
             rig.one_copy()
@@ -321,13 +321,13 @@ def test_a_paused_vm_stands_still_until_it_is_resumed(database_url: str) -> None
     run(database_url, test)
 
 
-async def heard_question(agent: ModelAgent, count: int) -> Ask:
+async def heard_question(agent: ModelAgent, count: int) -> ConsoleRequest:
     """Wait until an agent was asked so many questions, and return the last."""
     for _ in range(1000):
         agent.listen()
-        asked = agent.said(Ask)
+        asked = agent.said(ConsoleRequest)
         if len(asked) == count:
-            assert isinstance(asked[-1], Ask)
+            assert isinstance(asked[-1], ConsoleRequest)
             return asked[-1]
         await asyncio.sleep(0.005)
     raise AssertionError("nobody asks")
@@ -340,7 +340,7 @@ def test_a_console_is_asked_of_the_host_that_has_the_vm(database_url: str) -> No
         asking = asyncio.create_task(rig.plane.vms.console("web", None, 7, 100, OPERATOR))
         question = await heard_question(a, 1)
         assert (question.vm, question.start, question.limit) == (made.id, 7, 100)
-        a.outbox.append(encode(Told(question.number, "hello", 7, 12)))
+        a.outbox.append(encode(ConsoleReply(question.number, "hello", 7, 12)))
         a.speak()
         told = await asking
         assert (told.text, told.start, told.end) == ("hello", 7, 12)

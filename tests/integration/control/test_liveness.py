@@ -64,7 +64,7 @@ def test_a_watcher_that_was_stopped_condemns_nobody(database_url: str) -> None:
         await rig.pass_by(10)
         for _ in range(10):  # it sleeps for an hour, looks, and sleeps again
             rig.clock.move(3600)
-            await rig.plane.keep()
+            await rig.plane.run_singletons()
         assert health(rig) == "suspect"
         assert 10 * 2 * TIMERS.watch_s < TIMERS.offline_s
 
@@ -115,7 +115,7 @@ def test_a_hello_ends_the_silence(database_url: str) -> None:
         await rig.plane.agents.settle()  # registered, but no heartbeat is written yet
         assert health(rig) == "online"
         rig.clock.move(TIMERS.watch_s)
-        await rig.plane.keep()
+        await rig.plane.run_singletons()
         assert (health(rig), fenced(rig)) == ("online", None)
 
     run(database_url, test)
@@ -161,7 +161,7 @@ def test_only_one_process_keeps_and_another_takes_over_after_silence(database_ur
             assert not await second.tick()
             assert await first.tick()
         assert not await second.tick()
-        rig.clock.move(TIMERS.keeper_s - 1)
+        rig.clock.move(TIMERS.singleton_s - 1)
         assert not await second.tick()
         rig.clock.move(2)
         assert await second.tick()
@@ -196,7 +196,7 @@ def test_a_stale_holder_can_neither_fence_nor_condemn(database_url: str) -> None
         for _ in range(int(FENCED_AFTER_S)):
             rig.clock.move(TIMERS.watch_s)
             try:
-                await rig.plane.keep()
+                await rig.plane.run_singletons()
             except NotHolder:
                 refused += 1
         assert refused > 30

@@ -162,7 +162,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def keep(self) -> None:
         self.rig.clock.move(1)
-        self.do(self.rig.plane.keep())
+        self.do(self.rig.plane.run_singletons())
 
     @rule(host=HOSTS)
     def lose_what_is_on_its_way(self, host: str) -> None:
@@ -241,7 +241,7 @@ class Machine(RuleBasedStateMachine):
                     agent.connect(rig.plane)
             await rig.settle()
             await rig.pass_by(8)
-        await rig.pass_by(TIMERS.keeper_s)
+        await rig.pass_by(TIMERS.singleton_s)
         await rig.settle(keep=True)
         assert {row["health"] for row in await rig.rows(select(hosts))} == {"online"}
         await rig.converged()

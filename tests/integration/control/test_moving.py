@@ -228,7 +228,7 @@ def test_a_drain_moves_one_at_a_time_and_names_who_is_stuck(database_url: str) -
             await rig.create("new", constraints={"hosts": ["a"]})
         most = 0
         for _ in range(30):
-            await rig.plane.keep()
+            await rig.plane.run_singletons()
             rows = [await rig.row(f"v{n}") for n in range(3)]
             most = max(most, sum(bool(row and row.phase) for row in rows))
             await rig.one_round()

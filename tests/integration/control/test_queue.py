@@ -13,7 +13,7 @@ async def queue(rig: Rig, name: str, cpu: int = 1, **given: object) -> None:
 
 async def placed(rig: Rig, *names: str) -> list[str]:
     """Return which of these VMs have a host after a look."""
-    await rig.plane.keep()
+    await rig.plane.run_singletons()
     await rig.check()
     rows = {name: await rig.row(name) for name in names}
     return [name for name, row in rows.items() if row is not None and row.host is not None]

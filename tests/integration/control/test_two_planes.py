@@ -177,17 +177,17 @@ def test_only_one_of_two_keeps_and_the_other_takes_over(postgres_url: str) -> No
         await one.create("web", cpu=9, on_no_fit="queue")
         for _ in range(10):
             one.clock.move(TIMERS.watch_s)
-            await asyncio.gather(one.plane.keep(), two.plane.keep())
+            await asyncio.gather(one.plane.run_singletons(), two.plane.run_singletons())
             holding = [rig.plane._keeper.token is not None for rig in (one, two)]
             assert sum(holding) == 1
         first, other = (one, two) if holding[0] else (two, one)
-        await first.plane.keep()
-        await other.plane.keep()
-        for _ in range(int(TIMERS.keeper_s / TIMERS.watch_s) + 1):
+        await first.plane.run_singletons()
+        await other.plane.run_singletons()
+        for _ in range(int(TIMERS.singleton_s / TIMERS.watch_s) + 1):
             other.clock.move(TIMERS.watch_s)
-            await other.plane.keep()
+            await other.plane.run_singletons()
         assert other.plane._keeper.token == 2
-        await first.plane.keep()
+        await first.plane.run_singletons()
         assert first.plane._keeper.token is None
 
     run_two(postgres_url, test)
@@ -242,11 +242,11 @@ def test_a_fence_of_one_is_known_to_the_sessions_of_the_other(postgres_url: str)
     async def test(one: Rig, two: Rig) -> None:
         agent = await one.host("h1", plane=two)
         await one.plane.follower.catch_up()
-        await one.plane.keep()
+        await one.plane.run_singletons()
         one.clock.move(1)
         for _ in range(9):
             one.clock.move(TIMERS.watch_s)
-            await one.plane.keep()
+            await one.plane.run_singletons()
         await one.plane.hosts.confirm_dead("h1", ConfirmDead(reason="x"), ADMIN)
         agent.heartbeat()
         agent.speak()
@@ -303,7 +303,7 @@ async def act(rig: Rig, what: str, number: int, at: int) -> None:
         case "follow":
             await plane.follower.catch_up()
         case "keep":
-            await plane.keep()
+            await plane.run_singletons()
 
 
 async def interleave(url: str, plan: list[tuple[int, str, int]]) -> None:

@@ -16,7 +16,7 @@ from roost.agent.drivers.base import LocalVM
 from roost.agent.drivers.virtual import Fault, VirtualDriver, VirtualSettings
 from roost.agent.drivers.vmfiles import Change, MemoryVMs
 from roost.agent.fencing.lease import Lease
-from roost.agent.reconciler import Keeper, KeeperSettings
+from roost.agent.reconciler import Reconciler, ReconcilerSettings
 from roost.agent.store import MemoryStore
 from roost.wire.agentlink import Delta, Desired, DesiredVM, Tombstone
 from tests.unit.agent.fake_control import listing, vm
@@ -157,7 +157,7 @@ class Orders:
 
 
 class OneHost:
-    """A host with a keeper that is killed and started again."""
+    """A host with a reconciler that is killed and started again."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -166,45 +166,45 @@ class OneHost:
         self.vms = WatchedVMs(self.orders)
         self.store = MemoryStore()
         self.driver = self._driver()
-        self.keeper = self._keeper()
+        self.reconciler = self._reconciler()
         self.reported: dict[str, int] = {}  # the highest generation said to be carried out
 
     def _driver(self) -> WatchedDriver:
         settings = VirtualSettings(cpu_milli=CPU_MILLI, boot_s=2.0, stop_s=1.0)
         return WatchedDriver(settings, clock=self.clock, random=Random(1), vms=self.vms)
 
-    def _keeper(self) -> Keeper:
+    def _reconciler(self) -> Reconciler:
         lease = Lease(deadline=float("inf"))
-        keeper = Keeper(
-            KeeperSettings(max_destroy=1000),
+        reconciler = Reconciler(
+            ReconcilerSettings(max_destroy=1000),
             driver=self.driver,
             store=self.store,
             lease=lease,
             clock=self.clock,
             random=self.random,
         )
-        keeper.confirmed = True
-        return keeper
+        reconciler.confirmed = True
+        return reconciler
 
     async def start(self) -> None:
-        self.keeper.open()
-        self.keeper.use_inventory(await self.driver.inventory())
+        self.reconciler.open()
+        self.reconciler.use_inventory(await self.driver.inventory())
         await self.observe()
-        self.saving = asyncio.create_task(self.keeper.save_lists())
+        self.saving = asyncio.create_task(self.reconciler.save_lists())
 
     async def kill(self) -> None:
         """End the agent where it stands; its VMs stay."""
         self.saving.cancel()
-        await self.keeper.close()
+        await self.reconciler.close()
         faults = self.driver.faults
         self.driver = self._driver()
         self.driver.faults = faults
-        self.keeper = self._keeper()
+        self.reconciler = self._reconciler()
         await self.start()
 
     async def observe(self) -> None:
         """Observe while time can pass: the driver may hang."""
-        task = asyncio.create_task(self.keeper.observe())
+        task = asyncio.create_task(self.reconciler.observe())
         for _ in range(100):
             await self.clock.settle()
             if task.done():
@@ -216,9 +216,9 @@ class OneHost:
         """Look at what would be reported, and whether a law was broken."""
         assert not self.orders.broken
         assert not self.driver.broken
-        if not self.keeper.known:
+        if not self.reconciler.known:
             return
-        for vm_id, seen in self.keeper.seen().items():
+        for vm_id, seen in self.reconciler.seen().items():
             if seen.seen == "absent":
                 assert vm_id not in self.vms.vms, f"{vm_id} is said to be absent"
                 self.orders.destroyed[vm_id] = seen.generation
@@ -226,20 +226,20 @@ class OneHost:
                 before = self.reported.get(vm_id, 0)
                 assert seen.generation >= before, f"{vm_id} was reported at {before} before"
                 self.reported[vm_id] = seen.generation
-        held = {each.id for each in self.keeper.held()}
+        held = {each.id for each in self.reconciler.held()}
         assert held <= self.vms.vms.keys()
 
     async def do_something(self) -> None:
         """Take one random step."""
-        random, keeper = self.random, self.keeper
+        random, reconciler = self.random, self.reconciler
         what = random.choice(("order",) * 6 + ("old", "kill", "fault", "crash", "blind", "wait"))
         if what == "order":
             for _ in range(random.randint(1, 3)):
                 self.orders.change()
-            if random.random() < 0.5 or not keeper.take_delta(self.orders.delta()):
-                assert keeper.take_list(self.orders.whole())
+            if random.random() < 0.5 or not reconciler.take_delta(self.orders.delta()):
+                assert reconciler.take_list(self.orders.whole())
         elif what == "old":
-            keeper.take_list(random.choice(self.orders.sent))
+            reconciler.take_list(random.choice(self.orders.sent))
         elif what == "kill":
             await self.kill()
         elif what == "fault":
@@ -265,7 +265,7 @@ class OneHost:
         Only what failed for good, or is ordered otherwise, gets a new generation.
         """
         self.driver.faults.clear()
-        assert self.keeper.take_list(self.orders.whole())
+        assert self.reconciler.take_list(self.orders.whole())
         await self.clock.pass_by(400.0)  # beyond every call that still hangs
         await self.observe()
         room = CPU_MILLI - sum(
@@ -273,7 +273,7 @@ class OneHost:
             for vm_id, each in self.vms.vms.items()
             if not isinstance(self.orders.now.get(vm_id), Tombstone)
         )
-        seen = self.keeper.seen()
+        seen = self.reconciler.seen()
         for vm_id, order in list(self.orders.now.items()):
             last = order
             if isinstance(order, DesiredVM) and vm_id in self.vms.vms:
@@ -289,7 +289,7 @@ class OneHost:
             if isinstance(order, Tombstone):
                 self.orders.highest_tombstone[vm_id] = last.generation
             self.orders.now[vm_id] = last
-        assert self.keeper.take_list(self.orders.whole())
+        assert self.reconciler.take_list(self.orders.whole())
         for _ in range(30):
             await self.clock.pass_by(20.0)
             await self.observe()
@@ -297,7 +297,7 @@ class OneHost:
 
     def check_converged(self) -> None:
         """Everything is as ordered, and what is on no list is still here."""
-        here, seen = self.vms.vms, self.keeper.seen()
+        here, seen = self.vms.vms, self.reconciler.seen()
         for vm_id, order in self.orders.now.items():
             local = here.get(vm_id)
             if isinstance(order, Tombstone):
@@ -309,14 +309,14 @@ class OneHost:
                 assert (local.state, local.cpu_milli) == (order.power, order.cpu_milli)
             assert seen[vm_id].generation == order.generation
             assert seen[vm_id].failure is None
-        held = {each.id for each in self.keeper.held()}
+        held = {each.id for each in self.reconciler.held()}
         assert held == here.keys() - self.orders.now.keys()
         for vm_id, count in self.driver.restarted.items():
             assert count <= self.orders.restarts_asked[vm_id], f"{vm_id} restarted too often"
 
     async def end(self) -> None:
         self.saving.cancel()
-        await self.keeper.close()
+        await self.reconciler.close()
 
 
 def one_host_converges(seed: int, steps: int) -> None:

@@ -9,21 +9,21 @@ from msgspec.structs import replace
 
 from roost.agent import converge, reconciler
 from roost.agent.budget import Calls
-from roost.agent.capacity import Room
+from roost.agent.capacity import Reserved
 from roost.agent.converge import Leased, Step
 from roost.agent.drivers import virtual
 from roost.agent.drivers.base import LocalVM
 from roost.agent.drivers.virtual import VirtualDriver
 from roost.agent.fencing.lease import Lease
 from roost.agent.memoryguard import MemoryGuard
-from roost.agent.reconciler import Keeper
+from roost.agent.reconciler import Reconciler
 from roost.agent.talk.session import Session
 from roost.agent.teardown import TeardownGuard
 from roost.hostkit.lanes import Lanes
 from roost.wire.agentlink import DesiredVM, Tombstone
 from tests.unit.agent.fleet import one_copy_executes
 from tests.unit.agent.one_host import one_host_converges
-from tests.unit.agent.test_keeper import mass_destruction_is_held_back
+from tests.unit.agent.test_reconciler import mass_destruction_is_held_back
 from tests.unit.agent.test_session_clock import lease_counts_from_sending
 from tests.unit.agent.test_virtual import guarded_boot_stays_stopped
 
@@ -77,7 +77,7 @@ def _(patch: Patch) -> None:
         return Step("destroy") if order is None and local else real(order, record, local, leased)
 
     use_step(patch, step)
-    patch.setattr(Keeper, "_judge", lambda self: setattr(self, "_granted", set(self._local)))
+    patch.setattr(Reconciler, "_judge", lambda self: setattr(self, "_granted", set(self._local)))
 
 
 @broken(converges)
@@ -114,13 +114,13 @@ def _(patch: Patch) -> None:
 @broken(converges)
 def _(patch: Patch) -> None:
     """room is not claimed while a start is under way"""
-    real = Room.claim
+    real = Reserved.reserve
 
     def claim(self, vm):
         real(self, vm)
         self._claims.clear()
 
-    patch.setattr(Room, "claim", claim)
+    patch.setattr(Reserved, "reserve", claim)
 
 
 @broken(converges)
@@ -223,7 +223,7 @@ def _(patch: Patch) -> None:
         valid = self._lease.is_valid(self._clock.monotonic())
         return Leased.CONFIRMED if valid or self._lease.deadline else Leased.OVER
 
-    patch.setattr(Keeper, "_leased", leased)
+    patch.setattr(Reconciler, "_leased", leased)
 
 
 @broken(one_copy)

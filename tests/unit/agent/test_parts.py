@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from roost.agent.capacity import Books, amounts_of
+from roost.agent.capacity import HostCapacity, amounts_of
 from roost.agent.converge import Step
 from roost.agent.desired import DesiredList
 from roost.agent.drivers.base import LocalVM
@@ -90,9 +90,9 @@ def test_of_an_order_and_a_tombstone_the_newer_counts() -> None:
 # The books
 
 
-def books(cpu: int | None = 4000, **more: object) -> Books:
+def books(cpu: int | None = 4000, **more: object) -> HostCapacity:
     amount = AmountInfo(2**40)
-    return Books(Inventory(AmountInfo(cpu), amount, amount, **more))
+    return HostCapacity(Inventory(AmountInfo(cpu), amount, amount, **more))
 
 
 def test_an_exact_fit_is_admitted_and_one_more_is_not() -> None:
@@ -105,7 +105,7 @@ def test_an_exact_fit_is_admitted_and_one_more_is_not() -> None:
 def test_what_cannot_be_read_is_full() -> None:
     [short] = books(None).shortfalls(vm(), {})
     assert short.free is None
-    assert {each.resource for each in Books(None).shortfalls(vm(), {})} == {
+    assert {each.resource for each in HostCapacity(None).shortfalls(vm(), {})} == {
         "cpu_milli",
         "memory_bytes",
         "disk_bytes",
@@ -120,7 +120,7 @@ def test_a_vm_that_is_here_needs_room_only_for_its_growth() -> None:
 
 def test_reserve_and_ratio_make_the_capacity() -> None:
     amount = AmountInfo(2**40)
-    stretched = Books(Inventory(AmountInfo(4000, 1000, 2000), amount, amount))
+    stretched = HostCapacity(Inventory(AmountInfo(4000, 1000, 2000), amount, amount))
     assert stretched.shortfalls(vm(cpu_milli=6000), {}) == []
     assert stretched.shortfalls(vm(cpu_milli=6001), {}) != []
 

@@ -27,13 +27,13 @@ def test_a_point_of_the_ledger_outlives_a_killed_agent(tmp_path: Path) -> None:
 
 def test_the_newest_point_counts_unless_another_server_tells_anew() -> None:
     async def story(host: Host) -> None:
-        keeper = host.keeper
-        keeper.hear(LedgerPoint(7, "tx-7"), anew=True)
-        keeper.hear(LedgerPoint(6, "tx-6"), anew=False)
-        assert host.store.heard() == keeper.heard == LedgerPoint(7, "tx-7")
-        keeper.hear(LedgerPoint(8, "tx-8"), anew=False)
-        keeper.hear(LedgerPoint(3, "tx-other"), anew=True)
-        assert host.store.heard() == keeper.heard == LedgerPoint(3, "tx-other")
+        reconciler = host.reconciler
+        reconciler.hear(LedgerPoint(7, "tx-7"), anew=True)
+        reconciler.hear(LedgerPoint(6, "tx-6"), anew=False)
+        assert host.store.heard() == reconciler.heard == LedgerPoint(7, "tx-7")
+        reconciler.hear(LedgerPoint(8, "tx-8"), anew=False)
+        reconciler.hear(LedgerPoint(3, "tx-other"), anew=True)
+        assert host.store.heard() == reconciler.heard == LedgerPoint(3, "tx-other")
 
     on(Host, story)
 
@@ -43,8 +43,8 @@ def test_a_list_on_disk_knows_its_point_when_the_power_took_the_rest() -> None:
         await host.store.save_desired(replace(listing(vm()), point=LedgerPoint(9, "tx-9")))
         host.store.save_heard(LedgerPoint(4, "tx-4"))
         host.reborn()
-        host.keeper.open()
-        assert host.keeper.heard == LedgerPoint(9, "tx-9")
+        host.reconciler.open()
+        assert host.reconciler.heard == LedgerPoint(9, "tx-9")
 
     on(Host, story)
 
@@ -75,12 +75,12 @@ def test_every_copy_and_every_memory_is_told_whatever_the_list_says() -> None:
         await host.order(vm("vm-1"), vm("vm-2"), vm("vm-3", power="stopped"))
         await host.order(vm("vm-1"), Tombstone("vm-2", 6), vm("vm-3", power="stopped"))
         await host.order()
-        assert host.keeper.copies() == [
+        assert host.reconciler.copies() == [
             CopyInfo("vm-1", 1, "running"),
             CopyInfo("vm-2", 6, "gone"),
             CopyInfo("vm-3", 1, "stopped"),
         ]
-        [held] = host.keeper.held()
+        [held] = host.reconciler.held()
         assert (held.id, held.generation) == ("vm-1", 1)
 
     on(Host, story)
@@ -88,8 +88,8 @@ def test_every_copy_and_every_memory_is_told_whatever_the_list_says() -> None:
 
 def test_an_agent_that_sees_nothing_does_not_answer() -> None:
     async def story(host: Host) -> None:
-        host.keeper.known = False
-        assert host.keeper.copies() is None
+        host.reconciler.known = False
+        assert host.reconciler.copies() is None
 
     on(Host, story)
 

@@ -262,8 +262,8 @@ def test_a_lost_lease_stops_what_may_run_elsewhere_without_any_link(tmp_path: Pa
                 await control.until_seen("vm-1", "running")
                 control.renews = False
                 async with asyncio.timeout(PATIENCE_S):
-                    while agent.keeper.seen()["vm-1"].seen != "stopped":
-                        await agent.keeper.changed.wait()
+                    while agent.reconciler.seen()["vm-1"].seen != "stopped":
+                        await agent.reconciler.changed.wait()
                         await asyncio.sleep(0)
 
     asyncio.run(story())

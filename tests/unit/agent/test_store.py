@@ -13,7 +13,7 @@ from roost.agent.drivers.base import LocalVM
 from roost.agent.drivers.virtual import VirtualDriver, VirtualSettings
 from roost.agent.drivers.vmfiles import FolderVMs
 from roost.agent.fencing.lease import Lease
-from roost.agent.reconciler import Keeper, KeeperSettings
+from roost.agent.reconciler import Reconciler, ReconcilerSettings
 from roost.agent.store import FolderStore, Record
 from roost.base.clock import RealClock
 from roost.base.errors import Conflict
@@ -81,20 +81,22 @@ def test_a_host_whose_list_is_broken_keeps_its_vms_and_asks_for_a_list(store: Fo
     async def story() -> None:
         await vms.change("vm-1", lambda _: LocalVM("vm-1", "web", "running"))
         await store.save_record(Record("vm-1", "web", 3))
-        keeper = Keeper(
-            KeeperSettings(),
+        reconciler = Reconciler(
+            ReconcilerSettings(),
             driver=driver,
             store=store,
             lease=Lease(),
             clock=clock,
             random=Random(1),
         )
-        keeper.open()
-        await keeper.observe()
-        assert keeper.digest == ""
-        assert keeper.held() == []
-        assert [(each.id, each.seen) for each in keeper.seen().values()] == [("vm-1", "running")]
-        await keeper.close()
+        reconciler.open()
+        await reconciler.observe()
+        assert reconciler.digest == ""
+        assert reconciler.held() == []
+        assert [(each.id, each.seen) for each in reconciler.seen().values()] == [
+            ("vm-1", "running")
+        ]
+        await reconciler.close()
 
     asyncio.run(story())
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from roost.agent.drivers.base import Driver
 from roost.agent.fencing.recipes import GuardHandle
-from roost.agent.reconciler import Keeper
+from roost.agent.reconciler import Reconciler
 from roost.wire.agentlink import AmountInfo, Inventory, TaintInfo
 
 
@@ -36,30 +36,30 @@ class Registering:
     """Puts together what the agent says of its host."""
 
     def __init__(
-        self, facts: HostFacts, *, driver: Driver, keeper: Keeper, guard: GuardHandle
+        self, facts: HostFacts, *, driver: Driver, reconciler: Reconciler, guard: GuardHandle
     ) -> None:
         self._facts = facts
         self._driver = driver
-        self._keeper = keeper
+        self._reconciler = reconciler
         self._guard = guard
         self._registered_unknown = True
 
     async def inventory(self) -> Inventory:
         """Return what to register with, and give the books the same numbers."""
-        told = await self._keeper.inventory()
-        self._registered_unknown = told is None or not self._keeper.known
+        told = await self._reconciler.inventory()
+        self._registered_unknown = told is None or not self._reconciler.known
         if told is not None:
             told = self._completed(told)
-        self._keeper.use_inventory(told)
+        self._reconciler.use_inventory(told)
         if told is None or self._registered_unknown:
             return self._unknown(told)
         return told
 
     async def is_outdated(self) -> bool:
         """Return whether the host was registered as unknown, and can be told now."""
-        if not self._registered_unknown or not self._keeper.known:
+        if not self._registered_unknown or not self._reconciler.known:
             return False
-        return await self._keeper.inventory() is not None
+        return await self._reconciler.inventory() is not None
 
     def guard_stop_s(self) -> float | None:
         """Return how long the fence guard needs, None while none is seen alive."""

@@ -19,7 +19,7 @@ from typing import NoReturn
 import msgspec
 
 from roost.agent.fencing.lease import Lease
-from roost.agent.reconciler import Keeper
+from roost.agent.reconciler import Reconciler
 from roost.agent.store import Store
 from roost.agent.talk.registering import Registering
 from roost.base.clock import Clock, first_of
@@ -27,7 +27,8 @@ from roost.hostkit.failures import DriverError
 from roost.hostkit.talk.link import Link, LinkLost, Transport
 from roost.wire.agentlink import (
     PROTOCOL,
-    Ask,
+    ConsoleReply,
+    ConsoleRequest,
     Delta,
     Desired,
     FromAgent,
@@ -43,7 +44,6 @@ from roost.wire.agentlink import (
     Samples,
     SeenVM,
     ToAgent,
-    Told,
     Welcome,
     decode_to_agent,
     encode,
@@ -78,7 +78,7 @@ class Session:
         settings: SessionSettings,
         *,
         transport: Transport,
-        keeper: Keeper,
+        reconciler: Reconciler,
         registering: Registering,
         lease: Lease,
         store: Store,
@@ -88,7 +88,7 @@ class Session:
         self.connected = asyncio.Event()
         self._settings = settings
         self._transport = transport
-        self._keeper = keeper
+        self._reconciler = reconciler
         self._registering = registering
         self._lease = lease
         self._store = store
@@ -145,18 +145,18 @@ class Session:
     # What it sends
 
     async def _hello(self) -> Hello:
-        keeper, settings = self._keeper, self._settings
+        reconciler, settings = self._reconciler, self._settings
         return Hello(
             protocol=PROTOCOL,
             host=settings.host,
             instance=settings.instance,
             version=settings.version,
             inventory=await self._registering.inventory(),
-            digest=keeper.digest,
-            vms=list(keeper.seen().values()),
-            held=keeper.held(),
+            digest=reconciler.digest,
+            vms=list(reconciler.seen().values()),
+            held=reconciler.held(),
             guard_stop_s=self._registering.guard_stop_s(),
-            heard=keeper.heard,
+            heard=reconciler.heard,
             conversation=self._conversations,
         )
 
@@ -167,33 +167,35 @@ class Session:
             # Noted before it is sent: the lease may only be counted too short.
             now = self._clock.monotonic()
             self._lease.sent(self._number, now)
-            self._asked = self._keeper.needs_confirming and self._lease.is_valid(now)
-            digest = "" if self._asked else self._keeper.digest
+            self._asked = self._reconciler.needs_confirming and self._lease.is_valid(now)
+            digest = "" if self._asked else self._reconciler.digest
             beat = Heartbeat(self._number, digest, self._registering.guard_stop_s())
             await self._send(link, beat)
             await first_of(self._clock, welcome.heartbeat_s, self._beat_now)
 
     async def _report(self, link: Link, welcome: Welcome) -> None:
         """Report everything at first and from time to time, and else what changed."""
-        keeper, clock = self._keeper, self._clock
+        reconciler, clock = self._reconciler, self._clock
         sent: dict[str, SeenVM] = {}
         sent_rest: tuple[list[HeldVM], int] = [], 0  # what is held and refused goes in every report
         full_at = clock.monotonic()
         next_at = full_at
         while True:
-            keeper.changed.clear()
-            if keeper.known:
+            reconciler.changed.clear()
+            if reconciler.known:
                 full = clock.monotonic() >= full_at
                 if full:
                     full_at = clock.monotonic() + welcome.full_list_s
-                seen, rest = keeper.seen(), (keeper.held(), keeper.refused_destroying)
+                seen, rest = reconciler.seen(), (reconciler.held(), reconciler.refused_destroying)
                 news = [vm for vm_id, vm in seen.items() if full or sent.get(vm_id) != vm]
                 if full or news or rest != sent_rest:
                     sent, sent_rest = seen, rest
                     next_at = clock.monotonic() + self._settings.report_within_s
                     await self._send(link, Report(news, rest[0], full, rest[1]))
-            wait = max(0.0, full_at - clock.monotonic()) if keeper.known else welcome.full_list_s
-            if await first_of(clock, wait, keeper.changed):
+            wait = (
+                max(0.0, full_at - clock.monotonic()) if reconciler.known else welcome.full_list_s
+            )
+            if await first_of(clock, wait, reconciler.changed):
                 # News after a silence goes at once: the ledger, and a guest's move, wait for it.
                 await clock.sleep(max(_GATHER_S, next_at - clock.monotonic()))
 
@@ -201,23 +203,23 @@ class Session:
         # Hosts that were started together do not send together.
         await self._clock.sleep(self._random.uniform(0.0, self._settings.sample_s))
         while True:
-            if samples := await self._keeper.samples():
+            if samples := await self._reconciler.samples():
                 await self._send(link, Samples(samples))
             await self._clock.sleep(self._settings.sample_s)
 
-    async def _answer(self, link: Link, ask: Ask) -> None:
+    async def _answer(self, link: Link, ask: ConsoleRequest) -> None:
         """Answer a question beside everything else: a slow disk holds up nobody."""
         limit = max(0, min(ask.limit, _MOST_CONSOLE_BYTES))
         try:
-            part = await self._keeper.console(ask.vm, ask.start, limit)
-            told = Told(ask.number, part.text, part.start, part.end)
+            part = await self._reconciler.console(ask.vm, ask.start, limit)
+            told = ConsoleReply(ask.number, part.text, part.start, part.end)
         except DriverError as error:
-            told = Told(ask.number, code=error.code, message=error.message)
+            told = ConsoleReply(ask.number, code=error.code, message=error.message)
         await self._send(link, told)
 
     async def _answer_roll_call(self, link: Link) -> None:
-        if (copies := self._keeper.copies()) is not None:
-            await self._send(link, Present(self._keeper.digest, copies))
+        if (copies := self._reconciler.copies()) is not None:
+            await self._send(link, Present(self._reconciler.digest, copies))
 
     async def _send(self, link: Link, message: FromAgent) -> None:
         await link.send(encode(message))
@@ -240,7 +242,7 @@ class Session:
                     self._take_list(message)
                 case Delta():
                     # A delta for another list: the next heartbeat's digest brings the whole list.
-                    taken = self._keeper.take_delta(message)
+                    taken = self._reconciler.take_delta(message)
                     if taken:
                         self._hear(message.point)
                     if not taken or self._wants_confirming():
@@ -252,14 +254,14 @@ class Session:
                     self._welcome = message
                 case Refused():
                     self._refused(message)
-                case Ask():
+                case ConsoleRequest():
                     group.create_task(self._answer(link, message))
                 case RollCall():
                     await self._answer_roll_call(link)
 
     def _take_list(self, desired: Desired) -> None:
         asked = self._asked
-        if not self._keeper.take_list(desired):
+        if not self._reconciler.take_list(desired):
             log.error("%s: a list did not match its digest; not applied", self._settings.host)
             return
         self._hear(desired.point)
@@ -267,28 +269,28 @@ class Session:
             self._asked = False  # the next heartbeat asks again
         elif asked and self._lease.is_valid(self._clock.monotonic()):
             self._asked = False
-            self._keeper.confirm(True)
+            self._reconciler.confirm(True)
         elif self._wants_confirming():
             self._beat_now.set()
 
     def _hear(self, point: LedgerPoint | None) -> None:
         if point is not None:
-            self._keeper.hear(point, anew=self._anew)
+            self._reconciler.hear(point, anew=self._anew)
             self._anew = False
 
     def _renewed(self, number: int) -> None:
         assert self._welcome is not None
         now = self._clock.monotonic()
         gap = not self._lease.is_valid(now)
-        if gap and not self._keeper.is_fenced():
+        if gap and not self._reconciler.is_fenced():
             # Counted again only once everything has stopped that may have been started elsewhere.
-            self._keeper.fence()
+            self._reconciler.fence()
             return
         if not self._lease.renewed(number, self._welcome.lease_s):
             return
         self._save_lease()
         if gap:
-            self._keeper.confirm(False)
+            self._reconciler.confirm(False)
             if self._wants_confirming():
                 self._beat_now.set()
 
@@ -301,13 +303,13 @@ class Session:
 
     def _wants_confirming(self) -> bool:
         valid = self._lease.is_valid(self._clock.monotonic())
-        return valid and self._keeper.needs_confirming and not self._asked
+        return valid and self._reconciler.needs_confirming and not self._asked
 
     def _refused(self, refused: Refused) -> NoReturn:
         if refused.fenced:
             self._lease.void()
             self._save_lease()
-            self._keeper.fence()
+            self._reconciler.fence()
         raise LinkLost(f"refused: {refused.code}: {refused.message}")
 
     async def _receive(self, link: Link) -> ToAgent:

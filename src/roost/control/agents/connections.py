@@ -22,16 +22,16 @@ _KNOWN = (
 )
 
 
-class Conversation(NamedTuple):
+class ConnectionOrder(NamedTuple):
     """One connection of one life of an agent."""
 
     instance: str
     number: int
 
 
-def newest(tx: Tx, heard: Mapping[int, Iterable[Conversation]]) -> dict[int, Conversation]:
+def newest(tx: Tx, heard: Mapping[int, Iterable[ConnectionOrder]]) -> dict[int, ConnectionOrder]:
     """Return the newest conversation of each host, after taking note of some; locks their rows."""
-    found: dict[int, Conversation] = {}
+    found: dict[int, ConnectionOrder] = {}
     if not heard:
         return found
     rows = tx.rows(_KNOWN, numbers=sorted(heard))
@@ -42,7 +42,7 @@ def newest(tx: Tx, heard: Mapping[int, Iterable[Conversation]]) -> dict[int, Con
             rows.append(tx.insert(conversations, row))
     for row in rows:
         host = row["host"]
-        known = best = Conversation(row["instance"], row["number"])
+        known = best = ConnectionOrder(row["instance"], row["number"])
         for each in heard[host]:
             if _is_newer(tx, host, each, best):
                 best = each
@@ -52,7 +52,7 @@ def newest(tx: Tx, heard: Mapping[int, Iterable[Conversation]]) -> dict[int, Con
     return found
 
 
-def _is_newer(tx: Tx, host: int, one: Conversation, other: Conversation) -> bool:
+def _is_newer(tx: Tx, host: int, one: ConnectionOrder, other: ConnectionOrder) -> bool:
     if one.instance == other.instance:
         return one.number > other.number
     row = tx.find(hosts, number=host)

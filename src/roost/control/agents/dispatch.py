@@ -45,7 +45,7 @@ _HELD = select(claims.c.id, claims.c.devices, claims.c.cells).where(
 _NAMES = select(hosts.c.number, hosts.c.name).where(
     hosts.c.number.in_(bindparam("numbers", expanding=True))
 )
-_GRAVES = select(tombstones.c.vm, tombstones.c.generation).where(tombstones.c.host == _HOST)
+_TOMBSTONES = select(tombstones.c.vm, tombstones.c.generation).where(tombstones.c.host == _HOST)
 
 
 @dataclass(slots=True)
@@ -261,7 +261,7 @@ class Dispatch:
             entries.append(_desired_vm(vm, part, name, masks.get(claim, (0, 0))))
             summed.put(vm.id, entry_hash(vm.id, vm.generation))
         graves = []
-        for vm_id, generation in connection.execute(_GRAVES, here):
+        for vm_id, generation in connection.execute(_TOMBSTONES, here):
             graves.append(Tombstone(id=vm_id, generation=generation))
             summed.put(f"-{vm_id}", entry_hash(vm_id, generation, tombstone=True))
         return Desired(

@@ -22,7 +22,7 @@ from sqlalchemy import bindparam, select, update
 
 from roost.base.clock import Clock
 from roost.base.errors import Unavailable
-from roost.control.agents.connections import Conversation, newest
+from roost.control.agents.connections import ConnectionOrder, newest
 from roost.control.memory.restore_detect import doubt_all, doubted_among
 from roost.control.moves.handover import (
     SENT,
@@ -36,7 +36,7 @@ from roost.control.moves.handover import (
     note_sent,
     recall,
 )
-from roost.control.vms.deletion import bury, clear_tombstone, destroyed_since
+from roost.control.vms.deletion import clear_tombstone, destroyed_since, remove_deleted
 from roost.control.vms.move_record import move_of
 from roost.control.vms.refusing import is_refused, send_elsewhere
 from roost.control.vms.resizing import settle_resize
@@ -59,13 +59,13 @@ _WORTH_TOGETHER = 8
 class _Sighting:
     host: int
     seen: SeenVM
-    said_in: Conversation
+    said_in: ConnectionOrder
 
 
 @dataclass(slots=True)
 class _Held:
     text: str
-    said_in: Conversation
+    said_in: ConnectionOrder
 
 
 class Intake:
@@ -79,7 +79,7 @@ class Intake:
         self._arrived = asyncio.Event()
 
     def report(
-        self, host: int, seen: list[SeenVM], held: list[HeldVM] | None, said_in: Conversation
+        self, host: int, seen: list[SeenVM], held: list[HeldVM] | None, said_in: ConnectionOrder
     ) -> None:
         """Take what a host's agent saw; it is written soon."""
         self._sightings += [_Sighting(host, vm, said_in) for vm in seen]
@@ -170,7 +170,7 @@ def _without_old_news(
     tx: Tx, sightings: list[_Sighting], held: dict[int, _Held]
 ) -> tuple[list[_Sighting], dict[int, _Held]]:
     """Return what was said in the newest conversation of each host."""
-    heard: dict[int, dict[Conversation, None]] = {}
+    heard: dict[int, dict[ConnectionOrder, None]] = {}
     for each in sightings:
         heard.setdefault(each.host, {})[each.said_in] = None
     for host, held_now in held.items():
@@ -259,7 +259,7 @@ def _take(tx: Tx, host: int, seen: SeenVM) -> bool:
 def _take_from_host(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
     if seen.seen == "absent":
         if vm.desired == "absent" and destroyed_since(tx, vm, seen.generation):
-            bury(tx, vm)
+            remove_deleted(tx, vm)
         return
     if vm.phase and is_of_this_move(vm, seen) and _goes_on(tx, vm, seen):
         return

@@ -20,7 +20,7 @@ import msgspec
 
 from roost.base.clock import Clock
 from roost.base.errors import AgentUnavailable, Conflict, RoostError
-from roost.control.agents.connections import Conversation
+from roost.control.agents.connections import ConnectionOrder
 from roost.control.agents.dispatch import Dispatch
 from roost.control.agents.intake import Intake
 from roost.control.hosts.registering import StillRuns, inventory_text, register
@@ -35,7 +35,8 @@ from roost.ledger.transaction import row_json
 from roost.parts.access import Principal
 from roost.wire.agentlink import (
     PROTOCOL,
-    Ask,
+    ConsoleReply,
+    ConsoleRequest,
     Desired,
     Heartbeat,
     Hello,
@@ -46,7 +47,6 @@ from roost.wire.agentlink import (
     RollCall,
     Samples,
     ToAgent,
-    Told,
     Welcome,
     decode_from_agent,
     encode,
@@ -126,7 +126,7 @@ class Agents:
         if self._sessions.get(number) is session:
             del self._sessions[number]
 
-    async def ask(self, number: int, vm: str, start: int | None, limit: int) -> Told:
+    async def ask(self, number: int, vm: str, start: int | None, limit: int) -> ConsoleReply:
         """Ask a host's agent for a piece of a VM's console."""
         session = self._sessions.get(number)
         name = self.roster.host_name(number)
@@ -135,7 +135,7 @@ class Agents:
                 f"the agent of host {name!r} is not connected to this server", host=name
             )
         self._asked += 1
-        told = await session.ask(Ask(self._asked, vm, start=start, limit=limit))
+        told = await session.ask(ConsoleRequest(self._asked, vm, start=start, limit=limit))
         if told is None:
             raise AgentUnavailable(f"the agent of host {name!r} does not answer", host=name)
         if told.code:
@@ -192,11 +192,11 @@ class Session:
         self.host = host
         self._number: int | None = None
         self._epoch = 0
-        self._conversation = Conversation("", 0)
+        self._conversation = ConnectionOrder("", 0)
         self._listing = False
         self._closed = False
         self.next_list_s = 0.0  # when its whole list is due again
-        self._asked: dict[int, asyncio.Future[Told | None]] = {}
+        self._asked: dict[int, asyncio.Future[ConsoleReply | None]] = {}
 
     def send(self, message: ToAgent) -> None:
         """Send one message."""
@@ -225,7 +225,7 @@ class Session:
                     self.host,
                     message.refused_destroying,
                 )
-        elif isinstance(message, Told):
+        elif isinstance(message, ConsoleReply):
             if (asked := self._asked.get(message.number)) is not None and not asked.done():
                 asked.set_result(message)
         elif isinstance(message, Present):
@@ -233,9 +233,9 @@ class Session:
         else:
             self._samples(self._number, message)
 
-    async def ask(self, question: Ask) -> Told | None:
+    async def ask(self, question: ConsoleRequest) -> ConsoleReply | None:
         """Ask the agent and return its answer; None when none comes in time."""
-        answer: asyncio.Future[Told | None] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[ConsoleReply | None] = asyncio.get_running_loop().create_future()
         self._asked[question.number] = answer
         self.send(question)
         late = asyncio.create_task(self._agents.clock.sleep(_ANSWER_S))
@@ -292,7 +292,7 @@ class Session:
         if self._closed:
             return
         self._number, self._epoch = number, epoch
-        self._conversation = Conversation(hello.instance, hello.conversation)
+        self._conversation = ConnectionOrder(hello.instance, hello.conversation)
         agents.lineage.let_in(number)
         agents.attach(self, number)
         timers = agents.timers

@@ -77,7 +77,7 @@ class CreatedMany(NamedTuple):
 
 
 @dataclass(slots=True)
-class Ask:
+class PendingCreate:
     """One VM on its way: what was asked, where it would go, and who waits for the answer."""
 
     body: CreateVM
@@ -124,7 +124,7 @@ class Admit:
     ) -> None:
         self._store, self._roster, self._follower = store, roster, follower
         self._grouping, self._clock, self._ids, self._telemetry = grouping, clock, ids, telemetry
-        self._waiting: list[Ask] = []
+        self._waiting: list[PendingCreate] = []
         self._committer: asyncio.Task[None] | None = None
         self._answering: set[asyncio.Task[None]] = set()
         self._placing = asyncio.Lock()
@@ -163,8 +163,8 @@ class Admit:
         if len(names) != len(body.vms):
             raise InvalidRequest("a VM's name is in the batch twice")
         ids = self._ids.many("vm", len(body.vms))
-        asks: list[Ask] = []
-        items: list[Ask | RoostError] = []
+        asks: list[PendingCreate] = []
+        items: list[PendingCreate | RoostError] = []
         for index, (vm, vm_id) in enumerate(zip(body.vms, ids, strict=True)):
             scoped = self._scoped(who, f"{key}#{index}" if key else None, digest)
             try:
@@ -189,7 +189,7 @@ class Admit:
 
     async def _prepare(
         self, body: CreateVM, who: Principal, key: tuple[str, str, str] | None, vm_id: str
-    ) -> Ask:
+    ) -> PendingCreate:
         """Turn a body into an ask; what is wrong with it is said here."""
         if who.project is not None and body.project != who.project:
             raise NotFound(f"no project {body.project!r}", project=body.project)
@@ -201,7 +201,7 @@ class Admit:
         groups: tuple[str, ...] = ()
         if body.groups or body.affinity or body.labels:
             groups = await self._grouping.groups_for(body, who.name)
-        return Ask(
+        return PendingCreate(
             body,
             who.name,
             PlaceRequest(
@@ -234,7 +234,7 @@ class Admit:
             self._answering.add(task)
             task.add_done_callback(self._answering.discard)
 
-    async def _commit_pieces(self, asks: list[Ask]) -> None:
+    async def _commit_pieces(self, asks: list[PendingCreate]) -> None:
         """Commit a batch piece by piece; what was kept before a piece failed is still told."""
         try:
             for start in range(0, len(asks), 2 * MOST_TOGETHER):
@@ -246,7 +246,7 @@ class Admit:
                 if not ask.kept:
                     ask.error = ask.error or error
 
-    async def _answer(self, batch: list[Ask]) -> None:
+    async def _answer(self, batch: list[PendingCreate]) -> None:
         """Commit a batch of single asks and tell those who wait."""
         try:
             await self._commit(batch, one_by_one=True)
@@ -263,7 +263,7 @@ class Admit:
             if ask.done is not None and not ask.done.done():
                 ask.done.set_result(None)
 
-    async def _commit(self, batch: list[Ask], *, one_by_one: bool) -> None:
+    async def _commit(self, batch: list[PendingCreate], *, one_by_one: bool) -> None:
         """Place and claim until every ask has its answer."""
         rest = batch
         while rest:
@@ -290,7 +290,7 @@ class Admit:
                 for ask in rest:
                     self._refresh(ask)
 
-    async def _refuse(self, refused: list[Ask], room: int) -> list[Ask]:
+    async def _refuse(self, refused: list[PendingCreate], room: int) -> list[PendingCreate]:
         """Answer those that fit nowhere; return those for whom somebody else has lost meanwhile.
 
         What is under way counts as placed, but may lose: only then is it known that nothing fits.
@@ -298,7 +298,7 @@ class Admit:
         """
         async with self._placing:
             await self._idle.wait()
-        again: list[Ask] = []
+        again: list[PendingCreate] = []
         if self._roster.room != room:
             again = [ask for ask in refused if ask.tries + 1 < MOST_TRIES]
             for ask in again:
@@ -312,7 +312,7 @@ class Admit:
                 self._telemetry.placed(ask.strategy, "refused")
         return again
 
-    async def _find_keys(self, asks: list[Ask]) -> None:
+    async def _find_keys(self, asks: list[PendingCreate]) -> None:
         """Give asks whose key was used before the answer that they had then."""
         keyed = [(ask, ask.key) for ask in asks if ask.key is not None]
         if not keyed:
@@ -326,7 +326,7 @@ class Admit:
             else:
                 ask.error = _error_of(ask, Outcome(Verdict.KEY_REUSED))
 
-    def _refresh(self, ask: Ask) -> None:
+    def _refresh(self, ask: PendingCreate) -> None:
         """Take over label rules that came meanwhile: the VM is in their groups as well."""
         if ask.body.labels:
             ask.rules = self._roster.rules
@@ -344,7 +344,7 @@ class Admit:
             self._idle.set()
 
     async def _claim(
-        self, asks: list[Ask], proposals: list[Proposal], *, atomic: bool
+        self, asks: list[PendingCreate], proposals: list[Proposal], *, atomic: bool
     ) -> list[Outcome]:
         try:
             return await self._store.claim(
@@ -358,7 +358,7 @@ class Admit:
         finally:
             self._end()
 
-    async def _place(self, asks: list[Ask], *, one_by_one: bool) -> None:
+    async def _place(self, asks: list[PendingCreate], *, one_by_one: bool) -> None:
         """Give every ask a placement or a rejection, and charge the roster."""
         if one_by_one:
             for ask in asks:
@@ -379,7 +379,7 @@ class Admit:
                 for ask in refused:
                     self._place_one(ask)
 
-    def _place_one(self, ask: Ask) -> None:
+    def _place_one(self, ask: PendingCreate) -> None:
         roster = self._roster
         ask.rejection = None
         placement = roster.engine.find(ask.request, runners_up=2)
@@ -405,7 +405,7 @@ class Admit:
         if log.isEnabledFor(logging.INFO):
             ask.line = selected_line(fleet, placement.host_number, placement.host, request.name)
 
-    def _place_all(self, asks: list[Ask]) -> None:
+    def _place_all(self, asks: list[PendingCreate]) -> None:
         """Place many at once; they are named by claim in the fleet, by name to their owners."""
         requests = [_named_by_claim(ask) for ask in asks]
         names = {request.name: ask.request for request, ask in zip(requests, asks, strict=True)}
@@ -420,14 +420,14 @@ class Admit:
                 ask.charged = True
                 self._note_generations(ask)
 
-    def _note_generations(self, ask: Ask) -> None:
+    def _note_generations(self, ask: PendingCreate) -> None:
         """Note what a placement rests on at once: an event that comes next may change it."""
         assert ask.placement is not None
         ask.entry = self._roster.by_fleet_row[ask.placement.host_number]
         ask.host_generation = ask.entry.generation
         ask.group_generations = self._group_generations(ask)
 
-    def _group_generations(self, ask: Ask) -> tuple[tuple[str, int], ...]:
+    def _group_generations(self, ask: PendingCreate) -> tuple[tuple[str, int], ...]:
         return tuple((group, self._roster.groups[group].generation) for group in ask.groups)
 
     def _reject(self, request: PlaceRequest) -> Rejection:
@@ -446,7 +446,7 @@ class Admit:
         message = found.message.replace(repr(found.vm), repr(request.name), 1)
         return replace(found, vm=request.name, message=message)
 
-    def _propose(self, ask: Ask) -> Proposal:
+    def _propose(self, ask: PendingCreate) -> Proposal:
         body, request = ask.body, ask.request
         demand = request.demand
         ask.row = VMRow(
@@ -498,11 +498,13 @@ class Admit:
             ask.key,
         )
 
-    def _settle(self, asks: list[Ask], outcomes: Sequence[Outcome]) -> list[Ask]:
+    def _settle(
+        self, asks: list[PendingCreate], outcomes: Sequence[Outcome]
+    ) -> list[PendingCreate]:
         """Take the verdicts over; return those that must be placed again."""
         again = []
         counted: dict[tuple[str, str], int] = {}
-        kept: list[Ask] = []
+        kept: list[PendingCreate] = []
         for ask, outcome in zip(asks, outcomes, strict=True):
             if outcome is KEPT:
                 kept.append(ask)
@@ -528,7 +530,7 @@ class Admit:
             self._tell(kept, len(asks))
         return again
 
-    def _tell(self, kept: list[Ask], asked: int) -> None:
+    def _tell(self, kept: list[PendingCreate], asked: int) -> None:
         """Log what was kept: two lines for a VM that was asked for alone, one for a batch."""
         single = kept[0].done is not None
         lines = []
@@ -552,12 +554,12 @@ class Admit:
         if log.isEnabledFor(logging.DEBUG):
             log.debug(LINES, "\n".join(lines))
 
-    def _release(self, ask: Ask) -> None:
+    def _release(self, ask: PendingCreate) -> None:
         if ask.charged:
             self._roster.release(f"{ask.vm_id}:run")
             ask.charged = False
 
-    async def _commit_atomic(self, asks: list[Ask]) -> None:
+    async def _commit_atomic(self, asks: list[PendingCreate]) -> None:
         """Place all or none, with the exact search where greedy placing fails."""
         async with self._placing:
             await self._idle.wait()
@@ -602,7 +604,7 @@ class Admit:
 
     # Answers
 
-    async def _replayed(self, ask: Ask) -> VMBody:
+    async def _replayed(self, ask: PendingCreate) -> VMBody:
         vm = await find_vm(self._store, ask.replay)
         if vm is None:
             raise Conflict(
@@ -611,7 +613,9 @@ class Admit:
             )
         return vm_body(vm, self._roster)
 
-    async def _batch_body(self, body: CreateVMs, items: list[Ask | RoostError]) -> BatchBody:
+    async def _batch_body(
+        self, body: CreateVMs, items: list[PendingCreate | RoostError]
+    ) -> BatchBody:
         results = []
         created = queued = 0
         for vm, item in zip(body.vms, items, strict=True):
@@ -635,7 +639,7 @@ class Admit:
         return BatchBody(results=results, created=created, queued=queued, failed=failed)
 
 
-def _named_by_claim(ask: Ask) -> PlaceRequest:
+def _named_by_claim(ask: PendingCreate) -> PlaceRequest:
     """Return the request under the name that its claim has in the fleet."""
     r = ask.request  # written out: dataclasses.replace takes three times as long
     return PlaceRequest(
@@ -650,7 +654,7 @@ def _named_by_claim(ask: Ask) -> PlaceRequest:
     )
 
 
-def _all_replayed(asks: list[Ask]) -> bool:
+def _all_replayed(asks: list[PendingCreate]) -> bool:
     return bool(asks) and all(ask.replay for ask in asks)
 
 
@@ -666,7 +670,7 @@ def no_fit(rejection: Rejection) -> NoFit:
     return NoFit(rejection.code.value, rejection.message, rejection_json(rejection))
 
 
-def _error_of(ask: Ask, outcome: Outcome) -> RoostError:
+def _error_of(ask: PendingCreate, outcome: Outcome) -> RoostError:
     body = ask.body
     match outcome.verdict:
         case Verdict.NAME_TAKEN:

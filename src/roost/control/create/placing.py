@@ -28,7 +28,7 @@ from roost.placement.strategies import strategy_named
 _MOST_TRIES = 8
 
 
-class Lost(Exception):
+class Stale(Exception):
     """Something that the placement depended on has moved on; `host` must not be tried again."""
 
     def __init__(self, host: int | None = None) -> None:
@@ -97,14 +97,14 @@ def claim_row(vm: VMRow, roster: Roster, placement: Placement, kind: str) -> Cla
     )
 
 
-def take(tx: Tx, vm: VMRow, claim: ClaimRow, seen: "Seen", cause: str, changes: Changes) -> None:
+def take(tx: Tx, vm: VMRow, claim: ClaimRow, seen: "Basis", cause: str, changes: Changes) -> None:
     """Charge a claim as it was decided, with its group checks and its decision record."""
     if tx.find(tombstones, vm=vm.id, host=claim.host) is not None:
-        raise Lost(claim.host)  # it still has to destroy an earlier copy
+        raise Stale(claim.host)  # it still has to destroy an earlier copy
     if not charge(tx, claim, seen.host_generation):
-        raise Lost
+        raise Stale
     if not group_checks_hold(tx, vm.id, seen.groups):
-        raise Lost
+        raise Stale
     if seen.groups and member_is_doubted(tx, [group for group, _ in seen.groups]):
         raise LedgerUnsettled(
             f"it is not known yet where other members of the groups of {vm.name!r} are", vm=vm.id
@@ -125,7 +125,7 @@ def take(tx: Tx, vm: VMRow, claim: ClaimRow, seen: "Seen", cause: str, changes: 
     )
 
 
-class Seen(msgspec.Struct):
+class Basis(msgspec.Struct):
     """What a decision depended on."""
 
     placement: Placement
@@ -143,7 +143,7 @@ class Placing:
     async def place(
         self,
         vm: VMRow,
-        commit: Callable[[Tx, Seen, ClaimRow], VMRow],
+        commit: Callable[[Tx, Basis, ClaimRow], VMRow],
         kind: str,
         actor: str,
         *,
@@ -151,7 +151,7 @@ class Placing:
         never: tuple[str, ...] = (),
         explain: bool = True,
     ) -> VMRow | Rejection | None:
-        """Decide, and let `commit` write it; decide anew when it raises `Lost`."""
+        """Decide, and let `commit` write it; decide anew when it raises `Stale`."""
         for tried in range(_MOST_TRIES):
             # Others may have made room: why there is none is told once that was looked at.
             stale = tried == 0 and self._store.shared
@@ -169,7 +169,7 @@ class Placing:
                     lambda tx: commit(tx, seen, claim),  # noqa: B023
                     actor,
                 )
-            except Lost as lost:
+            except Stale as lost:
                 if (name := self._roster.host_name(lost.host)) is not None:
                     never = (*never, name)
                 await self._follower.catch_up()
@@ -179,10 +179,10 @@ class Placing:
             return row
         raise PlacementContended(f"other writers took the room for {vm.name!r} each time")
 
-    def _seen(self, vm: VMRow, placement: Placement) -> Seen:
+    def _seen(self, vm: VMRow, placement: Placement) -> Basis:
         entry = self._roster.by_fleet_row[placement.host_number]
         groups = self._roster.groups_of.get(vm.id, ())
-        return Seen(
+        return Basis(
             placement,
             entry.generation,
             tuple((group, self._roster.groups[group].generation) for group in groups),

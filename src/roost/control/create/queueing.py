@@ -11,7 +11,7 @@ from sqlalchemy import bindparam, update
 
 from roost.base.clock import Clock
 from roost.base.errors import Conflict, NotFound, Unavailable
-from roost.control.create.placing import Placing, Seen, take
+from roost.control.create.placing import Basis, Placing, take
 from roost.control.memory.roster import Roster
 from roost.control.vms.lookup import relock
 from roost.control.vms.refusing import refused_by
@@ -96,7 +96,7 @@ class Queue:
     async def _try(self, vm: VMRow, *, explain: bool) -> Rejection | None:
         """Place a VM, or return why not, as far as that was asked for."""
 
-        def commit(tx: Tx, seen: Seen, claim: ClaimRow) -> VMRow:
+        def commit(tx: Tx, seen: Basis, claim: ClaimRow) -> VMRow:
             self._singleton.check(tx)
             now = relock(tx, vm.id)
             if now.host is not None or now.generation != vm.generation:

@@ -61,7 +61,7 @@ class EventLog:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._readers: set[_Reader] = set()
-        self.keeper = Broadcast(self)
+        self.consumer = Broadcast(self)
 
     def apply(self, events: Sequence[Event]) -> None:
         """Hand events to those who read along; called in the order of their sequence."""

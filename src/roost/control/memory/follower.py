@@ -2,7 +2,7 @@
 
 Events of this process arrive from the store as it commits them; those of other processes are read
 when the doorbell rings, when there is a gap, and every second in any case. Whoever keeps something
-(`Keeper`) is told of each event once and in sequence.
+(`EventConsumer`) is told of each event once and in sequence.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _NEXT = (
 _POLL_S = 1.0
 
 
-class Keeper(Protocol):
+class EventConsumer(Protocol):
     """Somebody who keeps something that events change."""
 
     def follow(self, event: Event, changes: Changes) -> None:
@@ -48,15 +48,15 @@ class Follower:
     def __init__(self, store: Store, clock: Clock) -> None:
         self.applied = 0
         self._store, self._clock = store, clock
-        self._keepers: list[Keeper] = []
+        self._consumers: list[EventConsumer] = []
         self._early: dict[int, Event] = {}
         self._reading = asyncio.Lock()
         self._rung = asyncio.Event()
 
-    def start(self, applied: int, keepers: list[Keeper]) -> None:
-        """Begin after a loaded sequence; keepers are told in this order."""
+    def start(self, applied: int, consumers: list[EventConsumer]) -> None:
+        """Begin after a loaded sequence; consumers are told in this order."""
         self.applied = applied
-        self._keepers = keepers
+        self._consumers = consumers
         self._store.listener = self.receive
         self._store.doorbell = self._rung.set
 
@@ -75,14 +75,14 @@ class Follower:
             self._apply(event)
             moved = True
         if moved:
-            for keeper in self._keepers:
-                keeper.followed()
+            for consumer in self._consumers:
+                consumer.followed()
 
     def _apply(self, event: Event) -> None:
         self.applied = event.seq
         changes = Changes(**event.rows) if event.rows else decode_changes(event.changes)
-        for keeper in self._keepers:
-            keeper.follow(event, changes)
+        for consumer in self._consumers:
+            consumer.follow(event, changes)
 
     async def catch_up(self) -> int:
         """Read what other processes did since; return the sequence reached."""

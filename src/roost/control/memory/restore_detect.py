@@ -54,7 +54,7 @@ _EVIDENCE = select(host_liveness.c.host, host_liveness.c.evidence)
 
 
 class Lineage:
-    """What one process knows of its ledger's age; a keeper of the follower."""
+    """What one process knows of its ledger's age; an event consumer."""
 
     def __init__(self, store: Store, roster: Roster, clock: Clock, timers: Timers) -> None:
         self._store, self._roster = store, roster

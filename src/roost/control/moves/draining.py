@@ -8,7 +8,7 @@ from sqlalchemy import Connection, bindparam, select
 
 from roost.base.clock import Clock
 from roost.base.errors import Conflict, LedgerUnsettled, NotFound, Unavailable
-from roost.control.create.placing import Lost
+from roost.control.create.placing import Stale
 from roost.control.memory.roster import HostEntry, Roster
 from roost.control.moves.handover import (
     abandon_move,
@@ -137,7 +137,7 @@ class Drain:
 
         try:
             await self._store.write(change)
-        except (Conflict, NotFound, Lost):
+        except (Conflict, NotFound, Stale):
             return  # it has gone on meanwhile
         except LedgerUnsettled:
             return  # where it is is not known; the move is over once that is

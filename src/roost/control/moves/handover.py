@@ -24,8 +24,8 @@ when, and exactly one in the end.
 
 from msgspec.structs import replace
 
-from roost.control.create.placing import Lost
-from roost.control.vms.deletion import order_grave
+from roost.control.create.placing import Stale
+from roost.control.vms.deletion import order_destruction
 from roost.control.vms.move_record import move_of
 from roost.ledger.capacity import advance_groups, claims_of, hold_instead, release
 from roost.ledger.rows import Changes, VMRow
@@ -78,7 +78,7 @@ def note_sent(tx: Tx, vm: VMRow) -> None:
 def ask_back(tx: Tx, vm: VMRow, why: str) -> VMRow:
     """Ask the source to keep the VM, if it still can."""
     if vm.phase != "moving":
-        raise Lost
+        raise Stale
     row = _change(tx, vm, phase="cancelling", move=row_json(replace(move_of(vm), why=why)))
     _tell(tx, "vm.move_cancel_asked", row, why)
     return row
@@ -87,7 +87,7 @@ def ask_back(tx: Tx, vm: VMRow, why: str) -> VMRow:
 def recall(tx: Tx, vm: VMRow, why: str) -> VMRow:
     """Ask the target to destroy what it has, unless the VM has arrived; only it can tell."""
     if vm.phase not in ("moving", "landing", "cancelling"):
-        raise Lost
+        raise Stale
     row = _change(tx, vm, phase="recalling", move=row_json(replace(move_of(vm), why=why)))
     _tell(tx, "vm.move_recalled", row, why)
     return row
@@ -113,7 +113,7 @@ def complete_move(tx: Tx, vm: VMRow, seen_generation: int) -> VMRow:
         observed_generation=seen_generation,
         problem=None,
     )
-    order_grave(tx, row, source, changes)
+    order_destruction(tx, row, source, changes)
     advance_groups(tx, vm.id, changes)
     changes["vms"] = {vm.id: row}
     tx.event("vm.moved", f"vm/{vm.id}", changes, project=vm.project)
@@ -126,18 +126,18 @@ def abandon_move(tx: Tx, vm: VMRow, why: str) -> VMRow:
     It is charged until it has.
     """
     if not vm.phase or vm.target is None:
-        raise Lost
+        raise Stale
     incoming = claims_of(tx, vm.id)["migrate_in"]
     changes: Changes = {"claims": {incoming.id: None, **hold_instead(tx, incoming)}}
     row = _change(tx, vm, target=None, phase="", move=None)
-    order_grave(tx, row, incoming.host, changes)
+    order_destruction(tx, row, incoming.host, changes)
     return _stay(tx, row, changes, _joined(move_of(vm).why, why))
 
 
 def go_back(tx: Tx, vm: VMRow, why: str) -> VMRow:
     """The target says that its copy is gone and never executed: the source goes on with its own."""
     if vm.phase != "recalling":
-        raise Lost
+        raise Stale
     incoming = claims_of(tx, vm.id)["migrate_in"]
     release(tx, incoming)
     changes: Changes = {"claims": {incoming.id: None}}
@@ -160,11 +160,11 @@ def give_up_fenced_target(tx: Tx, vm: VMRow, why: str) -> VMRow:
     What the source kept in memory may be older than what is on the disk by now.
     """
     if vm.phase not in ("landing", "recalling"):
-        raise Lost
+        raise Stale
     incoming = claims_of(tx, vm.id)["migrate_in"]
     changes: Changes = {"claims": {incoming.id: None, **hold_instead(tx, incoming)}}
     row = _change(tx, vm, target=None, phase="", move=None, restarts=vm.restarts + 1)
-    order_grave(tx, row, incoming.host, changes)
+    order_destruction(tx, row, incoming.host, changes)
     return _stay(tx, row, changes, _joined(move_of(vm).why, why))
 
 

@@ -1,7 +1,7 @@
 """Begin and cancel moves: choose a target and claim it; `handover` and the agents do the rest."""
 
 from roost.base.errors import Conflict, InvalidRequest, NoFit
-from roost.control.create.placing import Placing, Seen, take
+from roost.control.create.placing import Basis, Placing, take
 from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import Roster
 from roost.control.moves.handover import abandon_move, ask_back
@@ -79,7 +79,7 @@ class Moving:
         if only == source:
             raise Conflict(f"VM {vm.name!r} is on {source!r} already", vm=vm.id)
 
-        def commit(tx: Tx, seen: Seen, claim: ClaimRow) -> VMRow:
+        def commit(tx: Tx, seen: Basis, claim: ClaimRow) -> VMRow:
             now = relock(tx, vm.id)
             if now.generation != vm.generation:
                 raise Conflict(f"VM {vm.name!r} was changed meanwhile", vm=vm.id)

@@ -17,13 +17,13 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from roost.base.errors import Conflict, NotFound, Unavailable
-from roost.control.create.placing import Placing, Seen, take
+from roost.control.create.placing import Basis, Placing, take
 from roost.control.hosts.registering import change_host, locked_host
 from roost.control.memory.roster import HostEntry, Roster
 from roost.control.moves.handover import SENT, give_up_fenced_target, is_proof, recall
 from roost.control.survive.liveness import Watcher
 from roost.control.timers import Timers
-from roost.control.vms.deletion import bury, order_grave
+from roost.control.vms.deletion import order_destruction, remove_deleted
 from roost.control.vms.lookup import relock
 from roost.ledger.capacity import advance_groups, claims_of, hold_instead, release
 from roost.ledger.rows import Changes, ClaimRow, HostRow, VMRow
@@ -175,10 +175,10 @@ class Recover:
         self._singleton.check(tx)
         vm = relock(tx, vm_id)
         if vm.host == host and vm.desired == "absent":
-            bury(tx, vm, "its host is fenced", unseen=True)
+            remove_deleted(tx, vm, "its host is fenced", unseen=True)
 
     async def _restart(self, vm: VMRow, entry: HostEntry) -> None:
-        def commit(tx: Tx, seen: Seen, claim: ClaimRow) -> VMRow:
+        def commit(tx: Tx, seen: Basis, claim: ClaimRow) -> VMRow:
             changes: Changes = {}
             self._leave(tx, vm, entry, changes)
             take(tx, vm, claim, seen, "recover", changes)
@@ -207,11 +207,11 @@ class Recover:
         found = claims_of(tx, vm.id)
         release(tx, found["run"])
         changes["claims"] = {found["run"].id: None}
-        order_grave(tx, now, entry.number, changes)
+        order_destruction(tx, now, entry.number, changes)
         if (incoming := found.get("migrate_in")) is not None:
             # What the target of a move has made ready stays claimed until it says it is gone.
             changes["claims"] |= {incoming.id: None, **hold_instead(tx, incoming)}
-            order_grave(tx, now, incoming.host, changes)
+            order_destruction(tx, now, incoming.host, changes)
 
     def _queue(self, tx: Tx, vm: VMRow, entry: HostEntry, why: Rejection) -> None:
         changes: Changes = {}

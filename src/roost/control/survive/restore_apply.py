@@ -13,7 +13,7 @@ from sqlalchemy import select
 
 from roost.base.errors import InvariantBroken
 from roost.control.memory.roster import asked_of
-from roost.control.vms.deletion import order_grave
+from roost.control.vms.deletion import order_destruction
 from roost.control.vms.move_record import Move, move_of
 from roost.ledger.capacity import advance_groups, charge, claims_of, counters_in, release
 from roost.ledger.rows import Changes, ClaimRow, VMRow
@@ -93,9 +93,9 @@ def bring_home(tx: Tx, vm: VMRow, finding: Finding, found: Sequence[Copy]) -> bo
     _unbury(tx, vm, spared, changes)
     row = _settled_row(tx, vm, finding, found)
     for host in graves:
-        order_grave(tx, row, host, changes)
+        order_destruction(tx, row, host, changes)
     if row.desired == "absent" and home is not None:
-        order_grave(tx, row, home, changes)
+        order_destruction(tx, row, home, changes)
     advance_groups(tx, vm.id, changes)
     changes["vms"] = {vm.id: row}
     kind, note = _words(vm, finding)
@@ -120,7 +120,7 @@ def _call_back(tx: Tx, vm: VMRow, found: Sequence[Copy], graves: Sequence[int]) 
     row, changes = VMRow(**found_row), Changes()
     for host in graves:
         if host != vm.target:
-            order_grave(tx, row, host, changes)
+            order_destruction(tx, row, host, changes)
     advance_groups(tx, vm.id, changes)
     changes["vms"] = {vm.id: row}
     note = "where it is is known again; its move is taken back"
@@ -262,7 +262,7 @@ def _let_go(tx: Tx, vm: VMRow, home: int, graves: Sequence[int], kept: Sequence[
     assert found_row is not None
     row = VMRow(**found_row)
     for host in graves:
-        order_grave(tx, row, host, changes)
+        order_destruction(tx, row, host, changes)
     advance_groups(tx, vm.id, changes)
     changes["vms"] = {vm.id: row}
     note = f"host {name} has it, and no room for it"

@@ -7,7 +7,7 @@ from roost.ledger.tables import claims, projects, tombstones, vms
 from roost.ledger.transaction import Tx
 
 
-def order_grave(tx: Tx, vm: VMRow, host: int, changes: Changes) -> None:
+def order_destruction(tx: Tx, vm: VMRow, host: int, changes: Changes) -> None:
     """Tell a host to destroy its copy of a VM."""
     row = {
         "vm": vm.id,
@@ -27,7 +27,7 @@ def destroyed_since(tx: Tx, vm: VMRow, generation: int) -> bool:
     return found is None or generation >= found["generation"]
 
 
-def bury(tx: Tx, vm: VMRow, note: str = "", *, unseen: bool = False) -> None:
+def remove_deleted(tx: Tx, vm: VMRow, note: str = "", *, unseen: bool = False) -> None:
     """Remove a deleted VM: claims, membership, quota, tombstone of its host, row.
 
     When its host has not said so itself (`unseen`), the tombstone stays for the host's return.

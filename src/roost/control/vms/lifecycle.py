@@ -12,7 +12,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from roost.base.errors import Conflict, InvalidRequest
 from roost.control.memory.roster import Roster
-from roost.control.vms.deletion import bury, order_grave
+from roost.control.vms.deletion import order_destruction, remove_deleted
 from roost.control.vms.lookup import locked_vm, vm_row
 from roost.control.vms.requests import request_of
 from roost.control.vms.resizing import resize
@@ -26,7 +26,7 @@ from roost.ledger.transaction import Tx, row_json
 from roost.model.flow import RejectionCode
 from roost.parts.access import Principal
 from roost.placement.explain import explain as explain_request
-from roost.wire.agentlink import Told
+from roost.wire.agentlink import ConsoleReply
 from roost.wire.bodies import (
     ConsoleBody,
     ExplanationBody,
@@ -62,7 +62,7 @@ class Moves(Protocol):
 class Consoles(Protocol):
     """Asks agents for serial logs; see `agents.sessions`."""
 
-    async def ask(self, number: int, vm: str, start: int | None, limit: int) -> Told:
+    async def ask(self, number: int, vm: str, start: int | None, limit: int) -> ConsoleReply:
         """Return a piece of a VM's serial log."""
 
 
@@ -234,7 +234,7 @@ class Lifecycle:
             if vm.desired == "absent":
                 return vm
             if vm.host is None:
-                bury(tx, vm, "it had no host")
+                remove_deleted(tx, vm, "it had no host")
                 vm.desired = "absent"
                 return vm
             return mark_deleted(tx, vm)
@@ -261,12 +261,12 @@ def mark_deleted(tx: Tx, vm: VMRow) -> VMRow:
     assert row is not None
     deleted = VMRow(**row)
     assert deleted.host is not None
-    order_grave(tx, deleted, deleted.host, changes)
+    order_destruction(tx, deleted, deleted.host, changes)
     incoming = claims_of(tx, vm.id).get("migrate_in")
     if incoming is not None:
         # The move is over; what the target has made ready stays claimed until it says it is gone.
         changes["claims"] = {incoming.id: None, **hold_instead(tx, incoming)}
-        order_grave(tx, deleted, incoming.host, changes)
+        order_destruction(tx, deleted, incoming.host, changes)
     changes["vms"] = {vm.id: deleted}
     tx.event("vm.delete_asked", f"vm/{vm.id}", changes, project=vm.project)
     return deleted

@@ -8,7 +8,7 @@ when room appears. It is told to the user like any VM that waits, with the agent
 import msgspec
 from sqlalchemy import select
 
-from roost.control.vms.deletion import order_grave
+from roost.control.vms.deletion import order_destruction
 from roost.ledger.capacity import advance_groups, claims_of, hold_instead
 from roost.ledger.rows import Changes, VMRow
 from roost.ledger.statements import Plus
@@ -55,7 +55,7 @@ def send_elsewhere(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
         ),
     )
     assert row is not None
-    order_grave(tx, VMRow(**row), vm.host, changes)
+    order_destruction(tx, VMRow(**row), vm.host, changes)
     advance_groups(tx, vm.id, changes)
     changes["vms"] = {vm.id: row}
     tx.event("vm.refused", f"vm/{vm.id}", changes, project=vm.project, note=message)

@@ -1,4 +1,4 @@
-"""The keeper on a clock moved by hand: hung drivers, refusals, adoption, and what it never does."""
+"""The reconciler on a hand-moved clock: hung drivers, refusals, adoption, what it never does."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,7 +8,7 @@ from roost.agent.drivers.base import LocalVM
 from roost.agent.drivers.virtual import Fault, VirtualDriver, VirtualSettings
 from roost.agent.drivers.vmfiles import MemoryVMs
 from roost.agent.fencing.lease import Lease
-from roost.agent.reconciler import Keeper, KeeperSettings
+from roost.agent.reconciler import Reconciler, ReconcilerSettings
 from roost.agent.store import MemoryStore, Record
 from roost.wire.agentlink import DesiredVM, Tombstone
 from tests.unit.agent.fake_control import listing, vm
@@ -34,7 +34,7 @@ class Stubborn(VirtualDriver):
 
 
 class Host:
-    """A keeper with a virtual driver in memory."""
+    """A reconciler with a virtual driver in memory."""
 
     def __init__(self, driver: type[VirtualDriver] = VirtualDriver, **settings: object) -> None:
         self.clock = HandClock()
@@ -47,31 +47,31 @@ class Host:
         """Forget everything that lives in the agent's memory."""
         settings = VirtualSettings(cpu_milli=4000, boot_s=1.0, stop_s=1.0, move_s=1.0)
         self.driver = self.kind(settings, clock=self.clock, random=Random(1), vms=self.vms)
-        self.keeper = Keeper(
-            KeeperSettings(**self.settings),
+        self.reconciler = Reconciler(
+            ReconcilerSettings(**self.settings),
             driver=self.driver,
             store=self.store,
             lease=self.lease,
             clock=self.clock,
             random=Random(1),
         )
-        self.keeper.confirmed = True
+        self.reconciler.confirmed = True
 
     async def start(self) -> None:
-        self.keeper.open()
-        self.keeper.use_inventory(await self.driver.inventory())
-        await self.keeper.observe()
+        self.reconciler.open()
+        self.reconciler.use_inventory(await self.driver.inventory())
+        await self.reconciler.observe()
 
     async def order(self, *orders: DesiredVM | Tombstone, wait_s: float = 10.0) -> None:
-        assert self.keeper.take_list(listing(*orders))
+        assert self.reconciler.take_list(listing(*orders))
         await self.clock.pass_by(wait_s)
 
     def seen(self, vm_id: str = "vm-1") -> str | None:
-        found = self.keeper.seen().get(vm_id)
+        found = self.reconciler.seen().get(vm_id)
         return found and found.seen
 
     def failure(self, vm_id: str = "vm-1") -> str | None:
-        found = self.keeper.seen().get(vm_id)
+        found = self.reconciler.seen().get(vm_id)
         return found and found.failure
 
 
@@ -80,7 +80,7 @@ def on(host_of: Callable[[], Host], story: Callable[[Host], Awaitable[None]]) ->
         host = host_of()
         await host.start()
         await story(host)
-        await host.keeper.close()
+        await host.reconciler.close()
 
     asyncio.run(life())
 
@@ -112,11 +112,11 @@ def test_a_hanging_list_leaves_everything_as_it_is() -> None:
     async def story(host: Host) -> None:
         await host.order(vm("vm-1"))
         host.driver.faults.append(Fault("list", hang=True, times=1))
-        look = asyncio.create_task(host.keeper.observe())
+        look = asyncio.create_task(host.reconciler.observe())
         await host.clock.pass_by(12.0)
         await look
-        assert not host.keeper.known
-        assert host.keeper.seen() == {}
+        assert not host.reconciler.known
+        assert host.reconciler.seen() == {}
         assert host.vms.vms["vm-1"].state == "running"
 
     on(Host, story)
@@ -125,10 +125,10 @@ def test_a_hanging_list_leaves_everything_as_it_is() -> None:
 def test_nothing_starts_while_the_driver_cannot_tell_what_is_here() -> None:
     async def story(host: Host) -> None:
         host.driver.faults.append(Fault("list", times=1))
-        await host.keeper.observe()
+        await host.reconciler.observe()
         await host.order(vm("vm-1"))
         assert host.vms.vms == {}
-        await host.keeper.observe()
+        await host.reconciler.observe()
         await host.clock.pass_by(5.0)
         assert host.seen() == "running"
 
@@ -138,11 +138,11 @@ def test_nothing_starts_while_the_driver_cannot_tell_what_is_here() -> None:
 def test_a_restarted_agent_adopts_what_runs_without_touching_it() -> None:
     async def story(host: Host) -> None:
         await host.order(vm("vm-1", restarts=3))
-        saving = asyncio.create_task(host.keeper.save_lists())
+        saving = asyncio.create_task(host.reconciler.save_lists())
         await host.clock.settle()
         saving.cancel()
         before = dict(host.vms.vms)
-        await host.keeper.close()
+        await host.reconciler.close()
         host.reborn()
         await host.start()
         await host.clock.pass_by(10.0)
@@ -156,7 +156,7 @@ def test_without_a_record_the_number_of_restarts_is_adopted() -> None:
     async def story(host: Host) -> None:
         running = LocalVM("vm-1", "vm-1", "running", 1000, 2**30, 2**30)
         host.vms.vms["vm-1"] = running
-        await host.keeper.observe()
+        await host.reconciler.observe()
         await host.order(vm("vm-1", restarts=7))
         assert host.vms.vms["vm-1"] == running
         assert host.store.records()[0].restarts == 7
@@ -168,7 +168,7 @@ def test_what_is_missing_from_the_list_is_held_and_reported() -> None:
     async def story(host: Host) -> None:
         await host.order(vm("vm-1"))
         await host.order()
-        assert [held.id for held in host.keeper.held()] == ["vm-1"]
+        assert [held.id for held in host.reconciler.held()] == ["vm-1"]
         assert host.vms.vms["vm-1"].state == "running"
 
     on(Host, story)
@@ -177,10 +177,10 @@ def test_what_is_missing_from_the_list_is_held_and_reported() -> None:
 def test_without_a_list_nothing_is_held_and_nothing_changes() -> None:
     async def story(host: Host) -> None:
         host.vms.vms["vm-1"] = LocalVM("vm-1", "vm-1", "running")
-        await host.keeper.observe()
+        await host.reconciler.observe()
         await host.clock.pass_by(10.0)
-        assert host.keeper.held() == []
-        assert host.keeper.digest == ""
+        assert host.reconciler.held() == []
+        assert host.reconciler.digest == ""
 
     on(Host, story)
 
@@ -241,7 +241,7 @@ def mass_destruction_is_held_back(_: int = 0) -> None:
         await host.order(*(vm(name, cpu_milli=100) for name in names))
         graves = [Tombstone(name, 2) for name in names]
         await host.order(*graves, vm("new", cpu_milli=100), wait_s=2.0)
-        assert host.keeper.refused_destroying == 5
+        assert host.reconciler.refused_destroying == 5
         assert len(host.vms.vms) == 6
         assert host.seen("new") == "running"
 
@@ -259,7 +259,7 @@ def test_remains_of_moved_vms_are_cleaned_up_however_many() -> None:
         await host.order(*(vm(name, 2, cpu_milli=100, part="outgoing") for name in names))
         assert {host.seen(name) for name in names} == {"moved"}
         await host.order(*(Tombstone(name, 3) for name in names), wait_s=2.0)
-        assert (host.vms.vms, host.keeper.refused_destroying) == ({}, 0)
+        assert (host.vms.vms, host.reconciler.refused_destroying) == ({}, 0)
 
     on(Host, story)
 
@@ -294,11 +294,11 @@ def test_a_vm_that_may_run_elsewhere_stops_when_the_lease_is_over() -> None:
     async def story(host: Host) -> None:
         await host.order(vm("vm-1", restart="elsewhere"), vm("vm-2"))
         host.lease.void()
-        host.keeper.fence()
+        host.reconciler.fence()
         await host.clock.settle()
         assert (host.seen("vm-1"), host.seen("vm-2")) == ("stopped", "running")
         assert host.vms.vms["vm-1"].reason == "fenced"
-        assert host.keeper.is_fenced()
+        assert host.reconciler.is_fenced()
 
     on(Host, story)
 
@@ -306,10 +306,10 @@ def test_a_vm_that_may_run_elsewhere_stops_when_the_lease_is_over() -> None:
 def test_a_vm_whose_start_hangs_without_end_is_stopped_beside_its_lane() -> None:
     async def story(host: Host) -> None:
         host.vms.vms["stuck"] = LocalVM("stuck", "", "starting", restart="elsewhere")
-        await host.keeper.observe()
+        await host.reconciler.observe()
         await host.order(vm("stuck", restart="elsewhere"), wait_s=600.0)
         host.lease.void()
-        host.keeper.fence()
+        host.reconciler.fence()
         await host.clock.settle()
         assert host.vms.vms["stuck"].state == "stopped"
         host.driver.let_go.set()
@@ -320,7 +320,7 @@ def test_a_vm_whose_start_hangs_without_end_is_stopped_beside_its_lane() -> None
 def test_a_vm_that_cannot_be_read_is_left_alone_and_told() -> None:
     async def story(host: Host) -> None:
         host.vms.vms["vm-1"] = LocalVM("vm-1", "", "unknown")
-        await host.keeper.observe()
+        await host.reconciler.observe()
         await host.order(vm("vm-1"))
         assert host.seen() == "failed"
         assert host.vms.vms["vm-1"].state == "unknown"

@@ -1,6 +1,6 @@
 """What a host said by an older connection must not overwrite what it said by a newer one."""
 
-from roost.control.agents.connections import Conversation
+from roost.control.agents.connections import ConnectionOrder
 from roost.wire.agentlink import SeenVM
 from tests.integration.control.rig import Rig, run_two
 
@@ -16,8 +16,8 @@ def test_a_report_that_waited_in_one_process_is_old_news_in_another(postgres_url
         fenced = SeenVM(made.id, row.generation, "stopped", code="no_lease", message="waits")
         runs = SeenVM(made.id, row.generation, "running")
         # The database is away for the second process; the agent has gone on at the first.
-        two.plane.intake.report(row.host, [fenced], [], Conversation("first", 2))
-        one.plane.intake.report(row.host, [runs], None, Conversation("first", 3))
+        two.plane.intake.report(row.host, [fenced], [], ConnectionOrder("first", 2))
+        one.plane.intake.report(row.host, [runs], None, ConnectionOrder("first", 3))
         await one.plane.intake.flush()
         await two.plane.intake.flush()
         now = await one.row("vm")
@@ -39,7 +39,7 @@ def test_the_newest_conversation_counts_and_another_life_of_the_agent_begins_ane
 
         async def say(instance: str, number: int, seen: str) -> str:
             sighting = SeenVM(made.id, row.generation, seen)  # type: ignore[arg-type]
-            one.plane.intake.report(row.host, [sighting], None, Conversation(instance, number))
+            one.plane.intake.report(row.host, [sighting], None, ConnectionOrder(instance, number))
             await one.plane.intake.flush()
             now = await one.row("vm")
             assert now is not None
