@@ -71,7 +71,7 @@ def check_finds(
     expected = plain.place(columns, commit=False)
     for index, request in enumerate(requests):
         placement = engine.find(request)
-        row = -1 if placement is None else placement.host_number
+        row = -1 if placement is None else placement.host_row
         if row != expected.row[index] or (placement and placement.score != expected.score[index]):
             raise AnswersDiffer(
                 f"{what}: {request.name} went to {placement}, the scan says "

@@ -82,7 +82,7 @@ def _check_explanation(name: str, engine: Engine, plain: PlainScan, request: Pla
     explanation = explain(engine, request)
     row = int(plain.place(columns, commit=False).row[0])
     answer = explanation.answer
-    said = -1 if isinstance(answer, Rejection) else answer.host_number
+    said = -1 if isinstance(answer, Rejection) else answer.host_row
     fitting = int(plain.fitting(columns).sum())
     if said != row or explanation.fitting != fitting:
         raise AnswersDiffer(

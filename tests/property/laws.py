@@ -167,7 +167,7 @@ def search_equals_scores(seed: int, hosts: int, steps: int) -> Engine:
         best = int(np.argmin(scores))
         expected = None if scores[best] == NO_FIT else (best, int(scores[best]))
         found = engine.find(asked)
-        assert (found and (found.host_number, found.score)) == expected, (asked, found)
+        assert (found and (found.host_row, found.score)) == expected, (asked, found)
         if found is not None:
             engine.commit(asked, found)
             fleet.set_labels(found.host, generators.labels(generators.stream(seed, number)))

@@ -155,7 +155,7 @@ class Pair:
         if strategy in OWN_TIES:
             return self._expect_among_the_best(placed, request, best[0])
         choice = best[0]
-        assert placed.host_number == choice.host, ("host", placed, best, told)
+        assert placed.host_row == choice.host, ("host", placed, best, told)
         assert placed.score == choice.score, ("score", placed, best, told)
         assert placed.devices == choice.devices, ("devices", placed, best, told)
         assert placed.cells == choice.cells, ("cells", placed, best, told)
@@ -173,15 +173,15 @@ class Pair:
         assert placed.score == best.score, ("score", placed, best)
         _, rows = naive.candidates(self.world, request)
         fitting = {row.number: row for row in rows}
-        assert placed.host_number in fitting, ("host", placed)
-        row = fitting[placed.host_number]
+        assert placed.host_row in fitting, ("host", placed)
+        row = fitting[placed.host_row]
         demand = request.demand
         if demand.devices is not None:
             assert len(placed.devices) == demand.devices.count, placed
             for at in placed.devices:
                 assert device_suits(row.spec.devices[at], row.device_free[at], demand.devices)
         assert len(placed.cells) == list(NumaMode).index(demand.numa), placed
-        return naive.Choice(placed.host_number, placed.score, placed.devices, placed.cells)
+        return naive.Choice(placed.host_row, placed.score, placed.devices, placed.cells)
 
     def _expect_company(self, placed: Placement, best: Sequence[naive.Choice]) -> None:
         names = [self.world.hosts[choice.host].name for choice in best[1:]]
@@ -197,7 +197,7 @@ class Pair:
         found = self.ask(request)
         if found is not None:
             vm = self.engine.commit(request, found)
-            choice = naive.Choice(found.host_number, found.score, found.devices, found.cells)
+            choice = naive.Choice(found.host_row, found.score, found.devices, found.cells)
             naive.commit(self.world, vm, request, choice)
             self.cursor = found.cursor
         assert self.engine.cursor == self.cursor
@@ -252,7 +252,7 @@ class Pair:
             return
         single = rehearsal.find(request)
         assert single is not None
-        assert single.host_number == choice.host, "batch and single disagree"
+        assert single.host_row == choice.host, "batch and single disagree"
         rehearsal.commit(request, single)
         naive.commit(self.world, vm, request, choice)
         if not named:

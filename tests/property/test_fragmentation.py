@@ -87,7 +87,7 @@ def places_as_its_twin(seed: int, world) -> None:
             assert placement is None
             continue
         assert placement is not None
-        found = (placement.host_number, placement.score, placement.devices, placement.cells)
+        found = (placement.host_row, placement.score, placement.devices, placement.cells)
         assert found == expected
         engine.commit(asked, placement)
         boxes[expected[0]] = boxes[expected[0]].take(demand, *expected[2:])

@@ -71,7 +71,7 @@ class Placement(NamedTuple):
 
     vm: str
     host: str
-    host_number: int
+    host_row: int
     strategy: str
     score: int
     devices: tuple[int, ...] = ()

@@ -324,7 +324,7 @@ class Engine:
                 Placement(
                     vm=request.name,
                     host=self.fleet.hosts.names[row],
-                    host_number=row,
+                    host_row=row,
                     strategy=strategy.name,
                     score=int(out.score[index]),
                     devices=positions(int(out.devices[index])),

@@ -237,7 +237,7 @@ class _Program:
                 Placement(
                     vm=request.name,
                     host=self._fleet.hosts.names[seat.row],
-                    host_number=seat.row,
+                    host_row=seat.row,
                     strategy=self._engine.strategy_of(request).name,
                     score=int(self._engine.scores(replace(request, groups=()))[seat.row]),
                     devices=seat.devices,

@@ -34,7 +34,7 @@ def placement_json(placement: Placement) -> JSON:
         "answer": "placement",
         "vm": placement.vm,
         "host": placement.host,
-        "host_number": placement.host_number,
+        "host_number": placement.host_row,
         "strategy": placement.strategy,
         "score": placement.score,
         "devices": list(placement.devices),

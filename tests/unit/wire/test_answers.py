@@ -23,7 +23,7 @@ def test_placement_has_stable_fields() -> None:
     placement = Placement(
         vm="v",
         host="h1",
-        host_number=3,
+        host_row=3,
         strategy="least_loaded",
         score=17,
         devices=(0, 2),

@@ -47,7 +47,7 @@ def read_placement(body: PlacementBody) -> Placement:
     return Placement(
         vm=body.vm,
         host=body.host,
-        host_number=body.host_number,
+        host_row=body.host_number,
         strategy=body.strategy,
         score=body.score,
         devices=tuple(body.devices),

@@ -391,7 +391,7 @@ class Admit:
         request = ask.request
         fleet.apply(
             f"{ask.vm_id}:run",
-            placement.host_number,
+            placement.host_row,
             fleet.vector(request.demand),
             0 if request.terms is NO_TERMS else fleet.terms.number(request.terms),
             fleet.groups.set_number(request.groups) if request.groups else 0,
@@ -403,7 +403,7 @@ class Admit:
         ask.charged = True
         self._note_generations(ask)
         if log.isEnabledFor(logging.INFO):
-            ask.line = selected_line(fleet, placement.host_number, placement.host, request.name)
+            ask.line = selected_line(fleet, placement.host_row, placement.host, request.name)
 
     def _place_all(self, asks: list[PendingCreate]) -> None:
         """Place many at once; they are named by claim in the fleet, by name to their owners."""
@@ -423,7 +423,7 @@ class Admit:
     def _note_generations(self, ask: PendingCreate) -> None:
         """Note what a placement rests on at once: an event that comes next may change it."""
         assert ask.placement is not None
-        ask.entry = self._roster.by_fleet_row[ask.placement.host_number]
+        ask.entry = self._roster.by_fleet_row[ask.placement.host_row]
         ask.host_generation = ask.entry.generation
         ask.group_generations = self._group_generations(ask)
 
@@ -543,7 +543,7 @@ class Admit:
             if ask.line:
                 lines.append(ask.line)
             else:
-                at, host = ask.placement.host_number, ask.placement.host
+                at, host = ask.placement.host_row, ask.placement.host
                 lines.append(selected_line(self._roster.fleet, at, host, ask.body.name))
             if not single and not log.isEnabledFor(logging.DEBUG):
                 break  # the lines of a batch are only for those who debug

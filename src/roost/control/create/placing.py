@@ -86,7 +86,7 @@ def claim_row(vm: VMRow, roster: Roster, placement: Placement, kind: str) -> Cla
     return ClaimRow(
         id=f"{vm.id}:{kind}",
         vm=vm.id,
-        host=roster.by_fleet_row[placement.host_number].number,
+        host=roster.by_fleet_row[placement.host_row].number,
         kind=kind,
         cpu_milli=vm.cpu_milli,
         memory_bytes=vm.memory_bytes,
@@ -180,7 +180,7 @@ class Placing:
         raise PlacementContended(f"other writers took the room for {vm.name!r} each time")
 
     def _seen(self, vm: VMRow, placement: Placement) -> Basis:
-        entry = self._roster.by_fleet_row[placement.host_number]
+        entry = self._roster.by_fleet_row[placement.host_row]
         groups = self._roster.groups_of.get(vm.id, ())
         return Basis(
             placement,

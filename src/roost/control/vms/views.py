@@ -41,7 +41,7 @@ def placement_body(placement: Placement) -> PlacementBody:
     return PlacementBody(
         vm=placement.vm,
         host=placement.host,
-        host_number=placement.host_number,
+        host_number=placement.host_row,
         strategy=placement.strategy,
         score=placement.score,
         devices=list(placement.devices),
