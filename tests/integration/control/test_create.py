@@ -7,7 +7,15 @@ import pytest
 from roost.base.errors import Conflict, NoFit, NotFound, QuotaExceeded, RoostError
 from roost.parts.access import Principal
 from roost.wire.agentlink import AmountInfo, CellInfo, DeviceInfo
-from roost.wire.bodies import CreateProject, CreateVMs, DeviceBody, QuotaBody
+from roost.wire.bodies import (
+    CreateProject,
+    CreateVMs,
+    DeviceBody,
+    DryRun,
+    DryRunBatch,
+    PlacementBody,
+    QuotaBody,
+)
 from tests.integration.control.rig import ADMIN, OPERATOR, Rig, body_of, digest_of, run
 
 MEMBER = Principal("ann", "member", "lab")
@@ -22,6 +30,25 @@ def test_a_vm_is_placed_claimed_and_run(database_url: str) -> None:
         await rig.settle()
         assert await rig.state("web") == ("running", "h1")
         assert [copy.state for copy in agent.copies.values()] == ["running"]
+
+    run(database_url, test)
+
+
+def test_every_answer_gives_the_hosts_number_of_the_ledger(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h1", cpu=1)
+        await rig.create("full", cpu=1)
+        await rig.host("h2")
+        number = (await rig.plane.hosts.get("h2")).number
+        made = await rig.create("web")
+        kept = await rig.get("web")
+        asked = DryRun(name="other", demand=body_of("other").demand)
+        dry = await rig.plane.questions.dry_run(asked, OPERATOR)
+        many = await rig.plane.questions.dry_run_many(DryRunBatch(vms=[asked]), OPERATOR)
+        explained = await rig.plane.vms.explain("web", "default", ["h2"], OPERATOR)
+        for found in (made.placement, kept.placement, dry, *many.answers, explained.answer):
+            assert isinstance(found, PlacementBody)
+            assert (found.host, found.host_number) == ("h2", number)
 
     run(database_url, test)
 

@@ -152,7 +152,9 @@ class Admit:
         if ask.error is not None:
             raise ask.error
         assert ask.row is not None
-        placement = placement_body(ask.placement) if ask.placement is not None else None
+        placement = None
+        if ask.placement is not None and ask.entry is not None:
+            placement = placement_body(ask.placement, ask.entry.number)
         return Created(vm_body(ask.row, self._roster, placement, body), replayed=False)
 
     async def create_many(
@@ -494,7 +496,7 @@ class Admit:
             counters,
             ask.group_generations,
             ask.rules,
-            placement_text(ask.placement),
+            placement_text(ask.placement, entry.number),
             ask.key,
         )
 

@@ -119,7 +119,7 @@ def take(tx: Tx, vm: VMRow, claim: ClaimRow, seen: "Basis", cause: str, changes:
             "vm": vm.id,
             "snapshot": seen.snapshot,
             "cause": cause,
-            "answer": placement_text(seen.placement),
+            "answer": placement_text(seen.placement, claim.host),
             "at_ms": tx.at_ms,
         },
     )

@@ -47,10 +47,12 @@ class Questions:
         request, new = self._request(body, who)
         if not new:
             engine = self._roster.engine
-            return answer_body(engine.place(request, runners_up=body.runners_up))
+            answer = engine.place(request, runners_up=body.runners_up)
+            return answer_body(answer, self._roster.by_fleet_row)
+        by_row = dict(self._roster.by_fleet_row)  # of the copy: rows may change hands meanwhile
 
         def ask(world: World) -> PlacementBody | RejectionBody:
-            return answer_body(world.place(request, runners_up=body.runners_up))
+            return answer_body(world.place(request, runners_up=body.runners_up), by_row)
 
         return await self._on_copy(new, ask)
 
@@ -62,9 +64,10 @@ class Questions:
             request, groups = self._request(vm, who)
             requests.append(replace(request, name=f"{index} {request.name}"))
             new.update({row.id: row for row in groups})
+        by_row = dict(self._roster.by_fleet_row)
 
         def ask(world: World) -> AnswersBody:
-            answers = [answer_body(answer) for answer in world.place_batch(requests)]
+            answers = [answer_body(answer, by_row) for answer in world.place_batch(requests)]
             for answer in answers:
                 answer.vm = answer.vm.partition(" ")[2]
             return AnswersBody(answers=answers)

@@ -134,7 +134,7 @@ class Lifecycle:
             fleet.remove(number)
         try:
             found = explain_request(self._roster.engine, request_of(vm, self._roster))
-            return explanation_body(found, hosts)
+            return explanation_body(found, hosts, self._roster.by_fleet_row)
         finally:
             fleet.undo(mark)
             fleet.version = version

@@ -1,11 +1,11 @@
 """Ledger rows as the bodies that users see."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from roost.base.timestamps import timestamp
-from roost.control.memory.roster import Roster, asked_of
+from roost.control.memory.roster import HostEntry, Roster, asked_of
 from roost.control.vms.move_record import move_of
 from roost.ledger.rows import VMRow
 from roost.model.flow import Placement, Rejection
@@ -36,12 +36,12 @@ _SETTLED = {"running": ("running",), "paused": ("paused",), "stopped": ("stopped
 _UNDER_WAY = {"running": "starting", "paused": "pausing", "stopped": "stopping"}
 
 
-def placement_body(placement: Placement) -> PlacementBody:
-    """Return a placement as a body."""
+def placement_body(placement: Placement, number: int) -> PlacementBody:
+    """Return a placement as a body, with its host's number in the ledger."""
     return PlacementBody(
         vm=placement.vm,
         host=placement.host,
-        host_number=placement.host_row,
+        host_number=number,
         strategy=placement.strategy,
         score=placement.score,
         devices=list(placement.devices),
@@ -58,21 +58,27 @@ def rejection_body(rejection: Rejection) -> RejectionBody:
     return msgspec.convert(rejection_json(rejection), RejectionBody)
 
 
-def answer_body(answer: Placement | Rejection) -> PlacementBody | RejectionBody:
+def answer_body(
+    answer: Placement | Rejection, by_fleet_row: Mapping[int, HostEntry]
+) -> PlacementBody | RejectionBody:
     """Return either answer as a body."""
     if isinstance(answer, Placement):
-        return placement_body(answer)
+        return placement_body(answer, by_fleet_row[answer.host_row].number)
     return rejection_body(answer)
 
 
-def explanation_body(explanation: Explanation, hosts: Sequence[str]) -> ExplanationBody:
+def explanation_body(
+    explanation: Explanation, hosts: Sequence[str], by_fleet_row: Mapping[int, HostEntry]
+) -> ExplanationBody:
     """Return an explanation as a body, with the verdicts on some hosts or on all."""
-    return msgspec.convert(explanation_json(explanation, hosts), ExplanationBody)
+    body = msgspec.convert(explanation_json(explanation, hosts), ExplanationBody)
+    body.answer = answer_body(explanation.answer, by_fleet_row)
+    return body
 
 
-def placement_text(placement: Placement) -> str:
-    """Write a placement for the ledger."""
-    return _encode(placement_body(placement)).decode()
+def placement_text(placement: Placement, number: int) -> str:
+    """Write a placement for the ledger, with its host's number there."""
+    return _encode(placement_body(placement, number)).decode()
 
 
 def read_placement(text: str) -> PlacementBody | None:
