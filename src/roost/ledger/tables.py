@@ -121,6 +121,7 @@ claims = _table(
     _number("cells"),
 )
 Index("claims_host", claims.c.host)
+Index("claims_vm", claims.c.vm)
 
 groups = _table(
     "groups",
