@@ -18,11 +18,12 @@ from roost.agent.fencing.recipes import GuardHandle, NoGuard
 from roost.agent.reconciler import Reconciler, ReconcilerSettings
 from roost.agent.store import Store
 from roost.agent.talk.registering import HostFacts, Registering
-from roost.agent.talk.session import Session, SessionSettings
+from roost.agent.talk.session import RETRY, Session, SessionSettings
+from roost.base.backoff import BackOff
 from roost.base.clock import Clock
 from roost.base.errors import InvalidRequest
 from roost.base.ids import IdSource
-from roost.hostkit.lanes import BackOff
+from roost.hostkit.lanes import LaneBackOff
 from roost.hostkit.talk.link import Transport
 from roost.wire.agentlink import TaintInfo
 
@@ -49,11 +50,10 @@ class AgentSettings:
     observe_s: float = 5.0  # how often the driver is asked what is here
     sample_s: float = 15.0
     report_within_s: float = 0.05
-    retry_first_s: float = 0.5  # of lost connections
-    retry_most_s: float = 15.0
+    retry: BackOff = RETRY  # of lost connections
     stop_grace_s: float = 30.0
     max_destroy: int | None = None
-    back_off: BackOff = field(default_factory=BackOff)
+    back_off: LaneBackOff = field(default_factory=LaneBackOff)
     budgets: Budgets = field(default_factory=Budgets)
 
 
@@ -101,8 +101,7 @@ class Agent:
                 version=__version__,
                 sample_s=settings.sample_s,
                 report_within_s=settings.report_within_s,
-                retry_first_s=settings.retry_first_s,
-                retry_most_s=settings.retry_most_s,
+                retry=settings.retry,
             ),
             transport=transport,
             reconciler=self.reconciler,

@@ -5,9 +5,9 @@ five minutes; a VM that has run for ten minutes starts with a clean slate.
 """
 
 from roost.agent.drivers.base import CRASHED, LocalVM
+from roost.base.backoff import BackOff
 
-FIRST_S = 10.0
-MOST_S = 300.0
+WAITS = BackOff(10.0, 300.0)
 FORGET_S = 600.0
 
 
@@ -32,7 +32,7 @@ class Crashes:
         times = self._at.get(vm_id, ())
         if len(times) < 2 or now - times[-1] >= FORGET_S:
             return ""
-        pause = min(MOST_S, FIRST_S * 2.0 ** (len(times) - 2))
+        pause = WAITS.wait_s(len(times) - 2)
         left = times[-1] + pause - now
         if left <= 0:
             return ""

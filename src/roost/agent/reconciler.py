@@ -37,7 +37,7 @@ from roost.agent.store import MOST_GONE, Record, Store
 from roost.agent.teardown import TeardownGuard
 from roost.base.clock import Clock
 from roost.hostkit.failures import DriverError
-from roost.hostkit.lanes import BackOff, Failure, Lanes, Turn
+from roost.hostkit.lanes import Failure, LaneBackOff, Lanes, Turn
 from roost.wire.agentlink import (
     CopyInfo,
     Delta,
@@ -65,7 +65,7 @@ class ReconcilerSettings:
 
     stop_grace_s: float = 30.0
     max_destroy: int | None = None  # more than the guard against mass destruction grants by itself
-    back_off: BackOff = field(default_factory=BackOff)
+    back_off: LaneBackOff = field(default_factory=LaneBackOff)
     budgets: Budgets = field(default_factory=Budgets)
 
 

@@ -18,13 +18,15 @@ from typing import TypeVar
 
 import msgspec
 
+from roost.base.backoff import BackOff
 from roost.base.errors import NoFit, RoostError, Unavailable
 from roost.client.calls import Call
 from roost.client.failures import error_of
 
 T = TypeVar("T")
 
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+#: Pauses between tries of a call, and between connections of a feed.
+PAUSES = BackOff(0.1, 5.0)
 _BUSY = (429, 502, 503, 504)
 _OK = range(200, 300)
 
@@ -112,7 +114,7 @@ class Manner:
                 if not outcome.sent:
                     again, patience_s = True, self.patience.refused_s
                 perhaps_done = perhaps_done or outcome.sent
-            pause = max(after, pause_s(attempt, self.random))
+            pause = max(after, PAUSES.jittered_s(attempt, self.random))
             if not again or self.monotonic() - began + pause > patience_s:
                 raise error
             yield Wait(pause)
@@ -141,12 +143,6 @@ def unreachable(server: str, lost: Lost) -> RoostError:
         hint="Maybe start one with `roost serve`, or name another with --server or ROOST_SERVER.",
         server=server,
     )
-
-
-def pause_s(attempt: int, random: Random) -> float:
-    """Return how long to wait after a try: twice as long each time, spread so that many part."""
-    longest: float = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(attempt, 16))
-    return longest * random.uniform(0.5, 1.0)
 
 
 def _seconds(retry_after: str | None) -> float:

@@ -11,7 +11,7 @@ import msgspec
 
 from roost.base.errors import InvariantBroken, RoostError
 from roost.client.calls import API
-from roost.client.conversation import Send, pause_s
+from roost.client.conversation import PAUSES, Send
 from roost.client.failures import error_of
 from roost.wire.bodies import EventBody
 
@@ -62,7 +62,7 @@ class EventFeed:
         """Return how long to wait before the next try, or raise the error when patience ends."""
         now = self._monotonic()
         self._lost_at = now if self._lost_at is None else self._lost_at
-        pause = max(self._retry_s, pause_s(self._attempt, self._random))
+        pause = max(self._retry_s, PAUSES.jittered_s(self._attempt, self._random))
         self._attempt += 1
         waited = now - self._lost_at + pause
         if self._patience_s is not None and waited > self._patience_s:

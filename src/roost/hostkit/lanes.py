@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
+from roost.base.backoff import BackOff
 from roost.base.clock import Clock, first_of
 from roost.wire.agentlink import FailureClass
 
 
 @dataclass(frozen=True, slots=True)
-class BackOff:
-    """How long a lane waits after a failure. Jitter keeps many hosts from retrying at once."""
+class LaneBackOff(BackOff):
+    """Back-off of a lane by the class of its failure."""
 
     first_s: float = 1.0
     most_s: float = 300.0
@@ -35,9 +36,7 @@ class BackOff:
             return None
         if failure == "capacity":
             return self.capacity_s * random.uniform(0.8, 1.2)
-        # 2**30 seconds is far beyond any cap; a larger power would only overflow the float.
-        wait = min(self.most_s, self.first_s * 2.0 ** min(attempt, 30))
-        return wait * random.uniform(0.5, 1.0)
+        return self.jittered_s(attempt, random)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ class Lanes:
     """The lanes of one host."""
 
     def __init__(
-        self, take_turn: TakeTurn, *, clock: Clock, random: Random, back_off: BackOff
+        self, take_turn: TakeTurn, *, clock: Clock, random: Random, back_off: LaneBackOff
     ) -> None:
         self._take_turn = take_turn
         self._clock = clock

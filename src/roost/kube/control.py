@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from roost.base.backoff import BackOff
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import Forbidden, NotFound, RoostError, Unavailable
 from roost.kube.base.client import BUDGETS, NAMESPACES, NODES, PODS, VMS, Kube
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("roost.kube")
 
 #: Pauses of one that cannot act; meanwhile another may try.
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 30.0
+_WAITS = BackOff(1.0, 30.0)
 #: Somebody may take the mark off a namespace: it is looked at so often.
 _MARKED_S = 15.0
 
@@ -140,7 +141,7 @@ class Controller:
                 raise
 
     async def _lead(self) -> None:
-        wait_s = _FIRST_WAIT_S
+        failures = 0  # since this one last acted
         while True:
             self._acted = False
             try:
@@ -156,9 +157,9 @@ class Controller:
                 log.exception("cannot act: our bug")
             if self._lease is not None:
                 await self._lease.give_back()  # another may be able to
-            wait_s = _FIRST_WAIT_S if self._acted else wait_s
-            await self.clock.sleep(wait_s)
-            wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
+            failures = 0 if self._acted else failures
+            await self.clock.sleep(_WAITS.wait_s(failures))
+            failures += 1
 
     async def _act(self) -> None:
         async with contextlib.AsyncExitStack() as running:
@@ -215,7 +216,7 @@ class Namespaces:
     ) -> None:
         self._kube, self._vms, self._again_s = kube, vms, again_s
         self._forbidden: set[str] = set()  # those of which that was told
-        self._queue = WorkQueue(self._mark, clock, what="namespace", at_once=1)
+        self._queue = WorkQueue(self._mark, clock, kube.random, what="namespace", at_once=1)
 
     async def start(self) -> None:
         """Begin to listen."""

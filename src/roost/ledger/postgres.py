@@ -15,6 +15,7 @@ from sqlalchemy import Connection, make_url, select, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from roost.base.backoff import BackOff
 from roost.base.clock import Clock
 from roost.base.errors import InvariantBroken, RoostError
 from roost.base.ids import IdSource
@@ -32,6 +33,7 @@ T = TypeVar("T")
 #: Deadlock detected; could not serialise.
 _AGAIN = frozenset({"40P01", "40001"})
 _MOST_TRIES = 20
+_WAITS = BackOff(0.01, 0.64)
 #: How long to look for the truth after a lost commit before saying that it is in doubt.
 _PATIENCE_S = 15.0
 _LOST = (
@@ -177,7 +179,7 @@ class PostgresStore:
                 lost = _is_lost(error) and self._clock.monotonic() < give_up
                 if not again and not lost:
                     raise _failure(error) from error
-                await self._clock.sleep(0.01 * 2 ** min(tried, 6))
+                await self._clock.sleep(_WAITS.wait_s(tried))
         raise DatabaseUnavailable("the database was too contended")
 
     async def _resolve(self, name: str, recorded: list[Event], cause: BaseException) -> None:

@@ -148,7 +148,7 @@ def _(patch: Patch) -> None:
 @broken(converges)
 def _(patch: Patch) -> None:
     """a failed turn is never taken again"""
-    patch.setattr("roost.hostkit.lanes.BackOff.delay", lambda *_: None)
+    patch.setattr("roost.hostkit.lanes.LaneBackOff.delay", lambda *_: None)
 
 
 @broken(converges)

@@ -1,6 +1,6 @@
 """How soon a VM that crashes is started again."""
 
-from roost.agent.crashes import FIRST_S, FORGET_S, MOST_S, Crashes
+from roost.agent.crashes import FORGET_S, WAITS, Crashes
 from roost.agent.drivers.base import CRASHED, LocalVM
 
 RUNS = LocalVM("vm-1", "web", "running")
@@ -25,8 +25,8 @@ def test_further_crashes_wait_twice_as_long_each_up_to_a_limit() -> None:
         pause = next(s for s in range(1000) if not crashes.wait("vm-1", now + s))
         waits.append(pause)
         now += pause
-    assert waits[:6] == [0, *(FIRST_S * 2**n for n in range(5))]
-    assert max(waits) <= MOST_S
+    assert waits[:6] == [0, *(WAITS.first_s * 2**n for n in range(5))]
+    assert max(waits) <= WAITS.most_s
 
 
 def test_a_vm_that_ran_for_long_starts_with_a_clean_slate() -> None:

@@ -12,7 +12,7 @@ from roost.agent.fencing.lease import Lease
 from roost.agent.sightings import sighting
 from roost.agent.store import Record
 from roost.agent.teardown import WINDOW_S, TeardownGuard
-from roost.hostkit.lanes import BackOff, Failure
+from roost.hostkit.lanes import Failure, LaneBackOff
 from roost.wire.agentlink import AmountInfo, Delta, DeviceInfo, Inventory, Tombstone
 from tests.unit.agent.fake_control import listing, vm
 
@@ -172,13 +172,13 @@ def test_the_setting_raises_the_limit() -> None:
 
 
 def test_transient_failures_wait_ever_longer_up_to_a_limit() -> None:
-    waits = [BackOff(1.0, 60.0).delay("transient", each, Random(1)) for each in range(2000)]
+    waits = [LaneBackOff(1.0, 60.0).delay("transient", each, Random(1)) for each in range(2000)]
     assert all(wait is not None and wait <= 60.0 for wait in waits)
     assert waits[0] <= 1.0 < waits[3] <= 8.0 < 30.0 <= waits[-1]
 
 
 def test_permanent_failures_are_not_tried_again() -> None:
-    assert BackOff().delay("permanent", 0, Random(1)) is None
+    assert LaneBackOff().delay("permanent", 0, Random(1)) is None
 
 
 # What is said of a VM

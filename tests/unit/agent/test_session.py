@@ -12,6 +12,7 @@ from roost.agent.agent import Agent, AgentSettings
 from roost.agent.compose import virtual_agent
 from roost.agent.drivers.virtual import VirtualSettings
 from roost.agent.store import FolderStore
+from roost.base.backoff import BackOff
 from roost.base.clock import RealClock
 from roost.base.errors import Conflict
 from roost.base.ids import IdSource
@@ -35,7 +36,7 @@ def make_agent(folder: Path, *servers: str, virtual: VirtualSettings = QUICK) ->
         observe_s=0.1,
         sample_s=0.05,
         report_within_s=0.01,
-        retry_first_s=0.02,
+        retry=BackOff(0.02, 15.0),
     )
     return virtual_agent(
         settings,

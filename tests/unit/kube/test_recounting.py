@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
+from random import Random
 from typing import Any, cast
 
 import pytest
@@ -17,7 +18,8 @@ class Server:
     """Stands for an API server: keeps when which pod was changed, and how."""
 
     def __init__(self, clock: HandClock) -> None:
-        self.clock, self.patched = clock, list[tuple[float, str, Any]]()
+        self.clock, self.random = clock, Random(0)
+        self.patched = list[tuple[float, str, Any]]()
 
     async def patch(self, _: object, name: str, change: Any, __: str) -> Any:
         """Write down a change."""

@@ -22,6 +22,7 @@ from roost.agent.fencing.lease import Lease
 from roost.agent.reconciler import Reconciler
 from roost.agent.store import Store
 from roost.agent.talk.registering import Registering
+from roost.base.backoff import BackOff
 from roost.base.clock import Clock, first_of
 from roost.hostkit.failures import DriverError
 from roost.hostkit.talk.link import Link, LinkLost, Transport
@@ -53,6 +54,8 @@ log = logging.getLogger(__name__)
 
 _WELCOME_WITHIN_S = 10.0
 _MOST_CONSOLE_BYTES = 2**20
+#: Waits between connections that fail or are lost.
+RETRY = BackOff(0.5, 15.0)
 _GATHER_S = 0.005  # what changes in one go is reported in one go
 
 
@@ -66,8 +69,7 @@ class SessionSettings:
     version: str
     sample_s: float = 15.0
     report_within_s: float = 0.05  # changes within this time after a report go in one
-    retry_first_s: float = 0.5
-    retry_most_s: float = 15.0
+    retry: BackOff = RETRY
 
 
 class Session:
@@ -113,9 +115,8 @@ class Session:
                     log.info("%s: %s", self._settings.host, lost.exceptions[0])
                 except* Exception:
                     log.exception("%s: the conversation failed", self._settings.host)
-                delay = self._settings.retry_first_s * 2.0 ** min(self._attempts, 20)
-                limited = min(self._settings.retry_most_s, delay)
-                await self._clock.sleep(limited * self._random.uniform(0.5, 1.0))
+                delay = self._settings.retry.jittered_s(self._attempts, self._random)
+                await self._clock.sleep(delay)
                 self._attempts += 1
 
     async def _visit(self, server: str) -> None:

@@ -6,6 +6,7 @@ from functools import partial
 
 from sqlalchemy import Connection, bindparam, select
 
+from roost.base.backoff import BackOff
 from roost.base.clock import Clock
 from roost.base.errors import Conflict, LedgerUnsettled, NotFound, Unavailable
 from roost.control.create.placing import Stale
@@ -30,8 +31,7 @@ from roost.parts.singleton import Singleton
 log = logging.getLogger("roost.drain")
 
 #: How long a VM that could not be moved off a host is left alone: others come first.
-_FIRST_WAIT_S = 10.0
-_MOST_WAIT_S = 600.0
+_WAITS = BackOff(10.0, 600.0)
 
 _HERE = (
     select(vms)
@@ -89,7 +89,7 @@ class Drain:
             if not isinstance(found, VMRow):
                 continue  # fits nowhere else; the next may
             # It is still here when this is read only if the move was given up.
-            wait_s = min(_MOST_WAIT_S, _FIRST_WAIT_S * 2.0**tries)
+            wait_s = _WAITS.wait_s(tries)
             self._tries[vm.id, entry.number] = tries + 1, now + wait_s
             log.info("draining %s: VM %s moves", entry.name, vm.name)
             return

@@ -7,9 +7,9 @@ does with it (ADR-0019).
 
 import asyncio
 import os
-import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
+from random import Random, SystemRandom
 from typing import Any, NamedTuple, Self
 
 import aiohttp
@@ -18,6 +18,7 @@ from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.config import ConfigException, load_incluster_config, load_kube_config
 from yaml import YAMLError
 
+from roost.base.backoff import BackOff
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import InvalidRequest, RoostError, Unavailable
 from roost.kube.base.failures import AlreadyExists, Gone, TooManyRequests, refused, unreachable
@@ -34,7 +35,7 @@ _PAGE = 1000
 REQUEST_S = 30.0
 #: How long a server that is away is waited for before a request fails.
 PATIENCE_S = 20.0
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
+_WAITS = BackOff(0.1, 2.0)
 
 
 class Resource(NamedTuple):
@@ -128,9 +129,12 @@ class Kube:
         configuration: Configuration,
         *,
         clock: Clock | None = None,
+        random: Random | None = None,
         patience_s: float = PATIENCE_S,
         connections: int = 100,
     ) -> None:
+        #: The chance of all waits of this session, of its mirrors and work queues.
+        self.random = random or SystemRandom()
         self.server = str(configuration.host)
         self.patience_s = patience_s
         self._clock = clock or RealClock()
@@ -328,16 +332,16 @@ class Kube:
         """Send one request and return the answer; a server that is away is asked again."""
         patience_s = self.patience_s if patience_s is None else patience_s
         until = self._clock.monotonic() + patience_s
-        wait_s = _FIRST_WAIT_S
+        attempt = 0
         while True:
             try:
                 return await self._once(method, path, body, query, content_type)
             except Unavailable:
-                wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
-                pause = wait_s * random.uniform(0.5, 1.0)
+                pause = _WAITS.jittered_s(attempt, self.random)
                 if self._clock.monotonic() + pause > until:
                     raise
             await self._clock.sleep(pause)
+            attempt += 1
 
     async def _once(
         self,

@@ -7,10 +7,10 @@ the difference is told as the events that were missed.
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from roost.base.backoff import BackOff
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import RoostError, Unavailable
 from roost.kube.base.client import Kube, Resource
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 log = logging.getLogger("roost.kube")
 
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 5.0
+_WAITS = BackOff(0.1, 5.0)
 _WATCH_S = 60
 
 
@@ -130,31 +130,32 @@ class Mirror:
             self._task = None
 
     async def _keep(self) -> None:
-        wait_s = _FIRST_WAIT_S
+        failures = 0
         while True:
             try:
                 await self._follow()
                 self._well()
-                wait_s = _FIRST_WAIT_S
+                failures = 0
             except Gone:
                 # A server that has just started may call even its own answer too old for a while.
                 if self._version == self._listed:
-                    await self._clock.sleep(_FIRST_WAIT_S)
+                    await self._clock.sleep(_WAITS.first_s)
                 self._version = ""
             except RoostError as error:
-                wait_s = await self._behind(error, wait_s)
+                await self._behind(error, failures)
+                failures += 1
             except Exception as error:  # a service: it must go on, and its trouble be seen
                 log.exception("mirror of %s: our bug", self.resource.plural)
                 self._version = ""  # what was missed is in the next list
                 told = Unavailable(f"{self.resource.plural} cannot be followed: {error!r}")
-                wait_s = await self._behind(told, wait_s)
+                await self._behind(told, failures)
+                failures += 1
 
-    async def _behind(self, error: RoostError, wait_s: float) -> float:
-        """Tell why, and pause; return how long to pause the next time."""
+    async def _behind(self, error: RoostError, failures: int) -> None:
+        """Tell why the mirror is behind, and pause after so many failures before this one."""
         self._be(error)
         self._wake()
-        await self._clock.sleep(wait_s * random.uniform(0.5, 1.0))
-        return min(wait_s * 2, _LONGEST_WAIT_S)
+        await self._clock.sleep(_WAITS.jittered_s(failures, self._kube.random))
 
     async def _follow(self) -> None:
         if not self._version:

@@ -7,16 +7,17 @@ looks at how things are. So news may come twice or in any order, and none is los
 import asyncio
 import contextlib
 import logging
-import random
 from collections.abc import Awaitable, Callable
+from random import Random
 
+from roost.base.backoff import BackOff
 from roost.base.clock import Clock
 from roost.base.errors import Conflict, RoostError
 from roost.kube.base.objects import Key
 
 log = logging.getLogger("roost.kube")
 
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 30.0
+_WAITS = BackOff(0.05, 30.0)
 #: Failures after which it is worth telling; the first ones are usually a race that goes away.
 _TELL_AFTER = 3
 
@@ -28,11 +29,13 @@ class WorkQueue:
         self,
         work: Callable[[Key], Awaitable[float | None]],
         clock: Clock,
+        random: Random,
         *,
         what: str,
         at_once: int = 16,
     ) -> None:
-        self._work, self._clock, self._what, self._at_once = work, clock, what, at_once
+        self._work, self._clock, self._random = work, clock, random
+        self._what, self._at_once = what, at_once
         self._waiting: dict[Key, None] = {}
         self._busy: set[Key] = set()
         self._again: set[Key] = set()
@@ -86,10 +89,9 @@ class WorkQueue:
 
     def _failed(self, key: Key, error: Exception) -> None:
         count = self._failures[key] = self._failures.get(key, 0) + 1
-        wait_s = min(_FIRST_WAIT_S * 2 ** min(count - 1, 20), _LONGEST_WAIT_S)
         if count >= _TELL_AFTER and not isinstance(error, Conflict):
             log.warning("%s %s, try %d: %s", self._what, "/".join(key), count, error)
-        self._later(key, wait_s * random.uniform(0.5, 1.0))
+        self._later(key, _WAITS.jittered_s(count - 1, self._random))
 
     def _later(self, key: Key, wait_s: float | None) -> None:
         if (timer := self._timers.pop(key, None)) is not None:

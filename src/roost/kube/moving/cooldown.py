@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from roost.base.backoff import BackOff
+
 _MINUTE_S, _HOUR_S = 60.0, 3600.0
 
 
@@ -44,7 +46,7 @@ def _after_moves(history: Sequence[Past], settings: CoolDown) -> float | None:
         return None
     last = max(ended)
     counted = sum(last - each < settings.window_s for each in ended)
-    return last + _doubled(settings.base_s, counted, settings.most_s)
+    return last + BackOff(settings.base_s, settings.most_s).wait_s(counted - 1)
 
 
 def _after_failures(history: Sequence[Past], settings: CoolDown) -> float | None:
@@ -52,9 +54,4 @@ def _after_failures(history: Sequence[Past], settings: CoolDown) -> float | None
     failed = [past.ended_s for past in history if not past.succeeded and past.ended_s > last_move]
     if not failed:
         return None
-    return max(failed) + _doubled(settings.retry_s, len(failed), settings.most_retry_s)
-
-
-def _doubled(base_s: float, times: int, most_s: float) -> float:
-    # Beyond 64 doublings the bound has long been reached, and a float would end some time.
-    return float(min(base_s * 2.0 ** min(times - 1, 64), most_s))
+    return max(failed) + BackOff(settings.retry_s, settings.most_retry_s).wait_s(len(failed) - 1)

@@ -77,7 +77,7 @@ class Migrations:
         self.settings = settings or MigrationSettings()
         self._kube, self._vms, self._pods = kube, vms, pods
         self._launchers, self._clock = launchers, clock or RealClock()
-        self._queue = WorkQueue(self._look, self._clock, what="migration of")
+        self._queue = WorkQueue(self._look, self._clock, kube.random, what="migration of")
         self._known = KnownVMs(kube, vms)
         self._losses = Losses(kube, pods, nodes)
         self._news = News(kube, self._clock)

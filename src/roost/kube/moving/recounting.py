@@ -10,6 +10,7 @@ and less often. Nothing but an annotation is changed.
 import contextlib
 import logging
 
+from roost.base.backoff import BackOff
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import NotFound
 from roost.kube.base.client import PODS, Kube
@@ -25,9 +26,8 @@ log = logging.getLogger("roost.kube")
 
 #: On a pod: when it was last touched to have its budget counted.
 TOUCHED_ANNOTATION = f"{GROUP}/recounted"
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 300.0
 #: Each pause is so much longer than the last: nobody waits for us half as long again as is needed.
-_LONGER = 1.5
+_WAITS = BackOff(1.0, 300.0, factor=1.5)
 
 
 class Recounting:
@@ -38,8 +38,10 @@ class Recounting:
     ) -> None:
         self._kube, self._budgets, self._pods = kube, budgets, pods
         self._clock = clock or RealClock()
-        self._queue = WorkQueue(self._look, self._clock, what="disruption budget", at_once=1)
-        self._due: dict[Key, tuple[float, float]] = {}  # when next, and how long to wait then
+        self._queue = WorkQueue(
+            self._look, self._clock, kube.random, what="disruption budget", at_once=1
+        )
+        self._due: dict[Key, tuple[float, int]] = {}  # when next, and the attempt then
 
     async def start(self) -> None:
         """Begin to listen."""
@@ -61,11 +63,11 @@ class Recounting:
             return None
         now = self._clock.monotonic()
         # The first time, too: it is tried once more without us.
-        due, wait_s = self._due.setdefault(key, (now + _FIRST_WAIT_S, _FIRST_WAIT_S))
+        due, attempt = self._due.setdefault(key, (now + _WAITS.wait_s(0), 1))
         if now < due:
             return due - now
-        wait_s = min(_LONGER * wait_s, _LONGEST_WAIT_S)
-        self._due[key] = now + wait_s, wait_s
+        wait_s = _WAITS.wait_s(attempt)
+        self._due[key] = now + wait_s, attempt + 1
         await self._touch(budget)
         return wait_s
 

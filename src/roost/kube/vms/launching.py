@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct, field
 
+from roost.base.backoff import BackOff
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import Conflict, InvalidRequest, NotFound
 from roost.kube.base.client import NODES, PODS, VMS, Kube
@@ -52,7 +53,7 @@ log = logging.getLogger("roost.kube")
 _SOON_S = 0.2
 #: How long a pod that the API server will not have (quota, rights) waits for its next try.
 _REFUSED_S = 30.0
-_FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 1.0, 300.0
+_WAITS = BackOff(1.0, 300.0)
 #: A pod that ran for so long has not failed because of how it was started.
 _RAN_WELL_MS = 600_000
 
@@ -81,7 +82,7 @@ class Launching:
         self._kube, self._vms, self._pods, self._nodes = kube, vms, pods, nodes
         self._settings, self._clock = settings or LaunchSettings(), clock or RealClock()
         self._queue = WorkQueue(
-            self._look, self._clock, what="VM", at_once=self._settings.at_once
+            self._look, self._clock, kube.random, what="VM", at_once=self._settings.at_once
         )  # fmt: skip
         self._pods_of: defaultdict[Key, set[Key]] = defaultdict(set)
         self._wanting: defaultdict[str, set[Key]] = defaultdict(set)  # by forced node, not there
@@ -256,8 +257,7 @@ class Launching:
         failures: Object = status.get("failures") or {}
         if not (count := int(failures.get("count", 0))):
             return 0.0
-        wait_s: float = min(_FIRST_BACK_OFF_S * 2.0 ** min(count - 1, 20), _LONGEST_BACK_OFF_S)
-        return wait_s - self._waited.since(key, failures["lastAt"])
+        return _WAITS.wait_s(count - 1) - self._waited.since(key, failures["lastAt"])
 
     async def _node_gone(self, own: Object) -> tuple[str, float | None]:
         """Say that a pod's node is gone for good, or how long to wait for it."""
