@@ -140,25 +140,21 @@ def _host_fix(
 
 def _free_fix(engine: "Engine", request: PlaceRequest, verdicts: Verdicts) -> Iterator[Fix]:
     """Yield the host where freeing the smallest amount helps."""
-    candidates = np.flatnonzero(verdicts.passing_all_but(AMOUNTS))
-    if not len(candidates):
-        return
+    question, hosts = verdicts.question, engine.fleet.hosts
+    capacity = hosts.arrays.capacity[verdicts.rows][:, : len(question.demand)]
+    # Emptying a smaller host would not be enough, however near a miss it is.
+    large_enough = (question.demand <= capacity).all(axis=1) & (hosts.max_vms[verdicts.rows] != 0)
+    candidates = np.flatnonzero(verdicts.passing_all_but(AMOUNTS) & large_enough)
     columns = [index for index, each in enumerate(verdicts.filters) if each.reason not in AMOUNTS]
     narrowed = Verdicts(
-        verdicts.question,
-        verdicts.rows[candidates],
-        verdicts.filters,
-        verdicts.failed[:, candidates],
+        question, verdicts.rows[candidates], verdicts.filters, verdicts.failed[:, candidates]
     )
     assert not narrowed.failed[columns].any()
     found = nearest(narrowed)
     if found is None:
         return
     row, _ = found
-    missing = shortages(verdicts.question, row)
-    capacity = engine.fleet.hosts.arrays.capacity[row]
-    if (verdicts.question.demand > capacity[: len(verdicts.question.demand)]).any():
-        return  # emptying the host would not be enough
+    missing = shortages(question, row)
     with _tried(engine.fleet):
         engine.fleet.pretend_free(row, {each.resource: each.short for each in missing})
         placement = engine.find(request)

@@ -133,6 +133,21 @@ def test_freeing_the_missing_amount_makes_it_fit() -> None:
     assert isinstance(engine.place(request(cpu_milli=3000)), Placement)
 
 
+def test_freeing_is_looked_for_on_hosts_that_are_large_enough() -> None:
+    engine = engine_on(host("large", 16_000), host("small", 3500))
+    put(engine.fleet, "large", cpu_milli=14_000)
+    answer = refused(engine, request(cpu_milli=4000))
+    assert answer.nearest_miss is not None
+    assert answer.nearest_miss.host == "small"
+    fix = answer.smallest_fix
+    assert fix is not None
+    assert (fix.kind, fix.host, fix.shortages[0].short) == (FixKind.FREE, "large", 2000)
+
+
+def test_freeing_is_no_fix_for_a_host_that_may_have_no_vm() -> None:
+    assert refused(engine_on(host("a", max_vms=0)), request()).fixes == ()
+
+
 def test_bringing_a_host_online_comes_last() -> None:
     engine = engine_on(host("full", 3000), host("gone", health=Health.OFFLINE))
     put(engine.fleet, "full", cpu_milli=2000)
