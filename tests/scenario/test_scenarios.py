@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from roost.cli.main import app
 
 HERE = Path(__file__).parent
-SCENARIOS = sorted(HERE.glob("*.fleet"))
+SCENARIOS = sorted(HERE.rglob("*.fleet"))
 COMMAND = "#$ roost "
 
 
