@@ -53,15 +53,13 @@ from roost.placement.kernels.fit import (
     row_penalty,
 )
 from roost.placement.kernels.fragments import MixArrays, thriftiest, worth_lost
-from roost.placement.kernels.keys import SCORE_ONE, host_key, request_key
-from roost.placement.kernels.scan import (
-    GUESSES,
+from roost.placement.kernels.keys import SCORE_ONE, host_key, imbalance, request_key
+from roost.placement.kernels.scan import GUESSES, goes_before
+from roost.placement.kernels.scores import (
     SCORE_BALANCE,
     SCORE_DOT,
     SCORE_FRAGMENTS,
     alignment,
-    goes_before,
-    imbalance,
 )
 from roost.placement.kernels.search import MOST, NOWHERE, draw
 from roost.placement.kernels.tally import AFFINITY, ANTI_AFFINITY, WEIGHT_ONE, add_member, entry_of
@@ -166,7 +164,7 @@ def score_of(
         uneven = imbalance_here(hosts, row) if ask.terms[T_NUMA] == ONE_CELL else 0
         return SCORE_ONE - uneven
     if score == SCORE_DOT:
-        return -alignment_here(hosts, ask.demand, row)
+        return -alignment_here(hosts.headroom[row], ask.demand)
     if score == SCORE_FRAGMENTS:
         return worth_lost(hosts, ask, mix, row)
     return int64(keys[row])

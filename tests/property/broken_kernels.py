@@ -15,7 +15,17 @@ import pytest
 
 from roost.base.errors import InvariantBroken
 from roost.fleet.groups import EMPTY
-from roost.placement.kernels import charging, fit, ranking, search, tally, whereabouts
+from roost.placement.kernels import (
+    bounded,
+    charging,
+    fit,
+    fragments,
+    keys,
+    ranking,
+    search,
+    tally,
+    whereabouts,
+)
 from roost.placement.kernels.ranking import B_BOUNDS, B_SIZE, B_STALE, E_ROW, M_LENGTHS
 from tests.property.filing import small_blocks
 from tests.property.laws import long_lived_engine_equals_twin
@@ -87,7 +97,7 @@ def occupied_only(groups, group, eligible, eligible_count):
     return min(counts, default=0)
 
 
-def later_wins(total, row, best, best_row, cursor, turning):
+def later_wins(total, row, best, best_row, cursor):
     """Let the higher number win a tie."""
     return best_row == search.NOWHERE or total < best or (total == best and row > best_row)
 
@@ -113,6 +123,27 @@ def bit_of_a_rack(scope, domain):
     return 1 << domain % whereabouts.RACK_BITS
 
 
+def hopes_for_less(aim, most_free, first_key, *, least=bounded.least_score):
+    """Leave memory out of what a block promises at best."""
+    return least(aim._replace(memory=0, both=0), most_free, first_key)
+
+
+def never_lower(made, block):
+    """Take every block for one of higher numbers."""
+    return search.MOST
+
+
+def floors_too_high(ask, mix, *, write=fragments.write_floors):
+    """Count what a request takes at least twice."""
+    write(ask, mix)
+    mix.floors[:] *= 2
+
+
+def even_cells(hosts, row):
+    """Take all cells for equally free."""
+    return 0
+
+
 MUTANTS: dict[str, tuple[Callable, Callable, str]] = {
     "tightening forgets the last host of a block": (ranking.tighten_block, tighten_short, "none"),
     "seeking finds the next block": (ranking.seek, seek_behind, "none"),
@@ -125,6 +156,10 @@ MUTANTS: dict[str, tuple[Callable, Callable, str]] = {
     "a block with an exact fit is passed over": (search.block_covers, covers_less, "none"),
     "a charge leaves the ratio columns": (charging.refresh_host_ratios, keep_low, "none"),
     "who leaves a group stays its member": (tally.add_member, stays_member, "groups"),
+    "a block promises too little of a dot product": (bounded.least_score, hopes_for_less, "none"),
+    "a tie is lost to a lower number": (bounded.lowest_row, never_lower, "none"),
+    "what a request takes is overstated": (fragments.write_floors, floors_too_high, "none"),
+    "cells are ranked as if they were even": (keys.imbalance, even_cells, "cells"),
     "affinity takes zones for racks": (whereabouts.domain_bit, bit_of_a_rack, "groups"),
 }
 

@@ -63,6 +63,17 @@ def numa_world(rng: Random) -> tuple[list[HostSpec], list[Demand]]:
     return hosts, demands
 
 
+def amount_world(rng: Random) -> tuple[list[HostSpec], list[Demand]]:
+    """Return hosts with cpu and memory alone, many of them alike, and demands for those."""
+    sizes = [(rng.randint(1, 48) * 1000, rng.randint(1, 192) * GIB) for _ in range(4)]
+    hosts = []
+    for number in range(rng.randint(1, 16)):
+        cpu, memory = rng.choice(sizes)
+        hosts.append(HostSpec(f"h{number}", Resource(cpu), Resource(memory), Resource(0)))
+    demands = [Demand(rng.randint(1, 16) * 500, rng.randint(1, 64) * GIB, 0) for _ in range(6)]
+    return hosts, demands
+
+
 def places_as_its_twin(seed: int, world) -> None:
     """Place until full, comparing every decision."""
     rng = Random(seed)
@@ -93,7 +104,7 @@ def places_as_its_twin(seed: int, world) -> None:
         boxes[expected[0]] = boxes[expected[0]].take(demand, *expected[2:])
 
 
-@pytest.mark.parametrize("world", [gpu_world, numa_world])
+@pytest.mark.parametrize("world", [gpu_world, numa_world, amount_world])
 def test_fragmentation_places_as_its_twin(world) -> None:
     @given(SEEDS)
     @examples(25)

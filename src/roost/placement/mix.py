@@ -7,6 +7,7 @@ import numpy as np
 
 from roost.fleet.description import NUMA_NUMBERS, model_mask
 from roost.fleet.fleet import Fleet
+from roost.fleet.layout import Int64Array
 from roost.model.resources import WHOLE_DEVICE, DeviceDemand, NumaMode
 from roost.placement.kernels.fragments import (
     MIX_COLUMNS,
@@ -63,10 +64,16 @@ class Mix:
                 row[MIX_WEIGHT] = kind.cpu_milli
         whole = WHOLE_DEVICE if with_devices else REFERENCE_CPU
         unit = max(1, SCORE_ONE // (SLOT * whole * max(1, len(rows))))
-        return MixArrays(rows, np.array([unit], np.int64))
+        largest_first = np.argsort(-rows[:, MIX_WEIGHT], kind="stable")
+        return mix_arrays(rows[largest_first], unit)
 
 
-NO_MIX = MixArrays(np.zeros((0, MIX_COLUMNS), np.int64), np.ones(1, np.int64))
+def mix_arrays(kinds: Int64Array, unit: int) -> MixArrays:
+    """Return the arrays of a mix with these rows."""
+    return MixArrays(kinds, np.array([unit], np.int64), np.zeros(len(kinds) + 1, np.int64))
+
+
+NO_MIX = mix_arrays(np.zeros((0, MIX_COLUMNS), np.int64), 1)
 
 
 def mix_of(fleet: Fleet) -> Mix:

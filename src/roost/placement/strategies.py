@@ -10,16 +10,25 @@ from dataclasses import dataclass
 
 from roost.base.errors import InvalidStrategy
 from roost.fleet.assign import EMPTIEST, LOWEST, TIGHTEST
-from roost.placement.kernels.decide import BY_DRAW, BY_KEY, BY_NUMBER, BY_SCAN, BY_TURN
+from roost.placement.kernels.decide import (
+    BY_BOUND,
+    BY_DRAW,
+    BY_KEY,
+    BY_NUMBER,
+    BY_SCAN,
+    BY_TURN,
+)
 from roost.placement.kernels.keys import (
+    KEY_CELLS,
     KEY_FREE,
     KEY_FREE_DOWN,
     KEY_LOAD,
+    KEY_PAIR_DOWN,
     KEY_POSITION,
     KEY_VMS,
     SCORE_ONE,
 )
-from roost.placement.kernels.scan import SCORE_BALANCE, SCORE_DOT, SCORE_FRAGMENTS
+from roost.placement.kernels.scores import SCORE_BALANCE, SCORE_DOT, SCORE_FRAGMENTS
 
 __all__ = ["DEFAULT_STRATEGY", "SCORE_ONE", "STRATEGIES", "Strategy", "strategy_named"]
 
@@ -124,8 +133,8 @@ STRATEGIES: dict[str, Strategy] = {
             "balance_fit",
             "even out NUMA cells: the host whose cells differ most, in its emptier cell",
             "min 1 - (largest - smallest free share of a cell); first fit unless in one cell",
-            BY_SCAN,
-            KEY_POSITION,
+            BY_BOUND,
+            KEY_CELLS,
             SCORE_BALANCE,
             EMPTIEST,
         ),
@@ -133,8 +142,8 @@ STRATEGIES: dict[str, Strategy] = {
             "dot_product",
             "match directions: the host whose free amounts point the way of the demand",
             "max 0.4 d f(cpu) + 0.4 d f(memory) + 0.2 d f(disk), d = demand over the reference",
-            BY_SCAN,
-            KEY_POSITION,
+            BY_BOUND,
+            KEY_PAIR_DOWN,
             SCORE_DOT,
             TIGHTEST,
         ),

@@ -21,7 +21,17 @@ from roost.fleet.groups import EMPTY
 from roost.fleet.layout import charge, refresh_ratio_columns, refresh_ratios
 from roost.model.groups import GroupRule, GroupSpec
 from roost.model.resources import Demand, NumaMode
-from roost.placement.kernels import fit, fixed_point, keys, ranking, search, tally, whereabouts
+from roost.placement.kernels import (
+    bounded,
+    fit,
+    fixed_point,
+    keys,
+    ranking,
+    scores,
+    search,
+    tally,
+    whereabouts,
+)
 from roost.placement.kernels.charging import Charger
 from roost.placement.kernels.ranking import allocate, rebuild
 from tests.builders import fleet_of, host
@@ -37,6 +47,12 @@ from tests.property.laws import (
     long_lived_engine_equals_twin,
 )
 from tests.property.pair import step
+from tests.property.test_fragmentation import (
+    amount_world,
+    gpu_world,
+    numa_world,
+    places_as_its_twin,
+)
 
 pytestmark = pytest.mark.kernel
 
@@ -314,7 +330,7 @@ def test_a_host_has_the_bits_of_its_own_rack_and_zone(compiled: bool) -> None:
 # Rankings
 
 
-@pytest.mark.parametrize("kind", range(5))
+@pytest.mark.parametrize("kind", range(keys.KEY_KINDS))
 @pytest.mark.parametrize("hosts", [0, 1, 70, 200])
 def test_a_new_ranking_files_every_host_that_takes_vms(kind: int, hosts: int) -> None:
     climate = generators.climate(hosts + kind)
@@ -338,6 +354,46 @@ def test_rankings_stay_sound_through_any_changes(seed: int) -> None:
         asked = generators.request(pair.climate, number)
         engine.find(replace(asked, strategy=names[number % len(names)]))
         rankings_are_sound(engine)
+
+
+# Bounds
+
+
+@njit
+def compiled_least_score(demand: np.ndarray, most_free: np.ndarray, first_key: int) -> int:
+    return bounded.least_score(bounded.aim_of(scores.SCORE_DOT, demand), most_free, first_key)
+
+
+@njit
+def compiled_alignment(free: np.ndarray, demand: np.ndarray) -> int:
+    return scores.alignment(free, demand)
+
+
+def plain_least_score(demand: np.ndarray, most_free: np.ndarray, first_key: int) -> int:
+    aim = plain(bounded.aim_of)(scores.SCORE_DOT, demand)
+    return plain(bounded.least_score)(aim, most_free, first_key)
+
+
+@both
+def test_no_host_of_a_block_scores_below_the_least_of_its_bounds(compiled: bool) -> None:
+    least_score = compiled_least_score if compiled else plain_least_score
+    alignment = compiled_alignment if compiled else plain(scores.alignment)
+    rng = Random(5)
+    for _ in range(300):
+        free = np.array([[amounts(rng) for _ in range(3)] for _ in range(rng.randint(1, 6))])
+        demand = np.array([max(0, amounts(rng)) for _ in range(3)])
+        key = min(
+            -numbers.ratio(cpu, keys.REFERENCE_CPU) - numbers.ratio(memory, keys.REFERENCE_MEMORY)
+            for cpu, memory, _ in free.tolist()
+        )
+        found = min(-alignment(row, demand) for row in free)
+        assert least_score(demand, free.max(axis=0), key) <= found, (free, demand)
+
+
+@pytest.mark.parametrize("world", [gpu_world, numa_world, amount_world])
+def test_worth_lost_within_a_limit_equals_the_twin(world: Callable) -> None:
+    for seed in range(8):
+        places_as_its_twin(seed, world)
 
 
 # The whole engine, small enough for the compiler to be off

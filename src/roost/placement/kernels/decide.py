@@ -25,6 +25,7 @@ from roost.fleet.layout import (
     Int32Array,
     Int64Array,
 )
+from roost.placement.kernels.bounded import search_bounded
 from roost.placement.kernels.charging import (
     charge_host,
     charge_vm,
@@ -58,12 +59,12 @@ from roost.placement.kernels.keys import KEY_FREE, request_key
 from roost.placement.kernels.ranking import M_FREE_BLOCKS, M_KIND, Ranking, refile
 from roost.placement.kernels.scan import (
     PART_PENALTY,
-    SCORE_FRAGMENTS,
     scan,
     scan_score,
     score_parts,
     search_random,
 )
+from roost.placement.kernels.scores import SCORE_BALANCE, SCORE_FRAGMENTS
 from roost.placement.kernels.search import (
     MOST,
     NOWHERE,
@@ -75,7 +76,7 @@ from roost.placement.kernels.tally import AFFINITY, HOST_SCOPE, SPREAD, fewest_m
 from roost.placement.kernels.whereabouts import ANYWHERE, RACK_SCOPE, ZONE_SCOPE, company
 
 #: How a strategy looks for its host.
-BY_KEY, BY_NUMBER, BY_TURN, BY_DRAW, BY_SCAN = range(5)
+BY_KEY, BY_NUMBER, BY_TURN, BY_DRAW, BY_BOUND, BY_SCAN = range(6)
 
 #: Columns of `options`.
 O_SEARCH, O_SCORE, O_CELL_RULE, O_COMMIT, O_CURSOR, O_RUNNERS, O_NEXT = range(7)
@@ -244,20 +245,22 @@ def find(
         return scan(hosts, marks, groups, ranking, ask, options[O_SCORE], seed, mix)
     if way == BY_DRAW:
         return search_random(hosts, marks, groups, ranking, ask, seed, mix)
+    score = options[O_SCORE]
+    cursor = options[O_CURSOR] if way == BY_TURN else int64(NOWHERE)
     if ask.terms[T_CANDIDATE_COUNT] >= 0:
-        return search_listed(hosts, marks, groups, ranking, ask, options[O_CURSOR], way == BY_TURN)
+        return search_listed(hosts, marks, groups, ranking, ask, score, cursor)
     if len(ask.groups) > 0:
         head = required_company(groups, ask.groups)
         if head != EMPTY:
-            return search_chain(
-                hosts, marks, groups, ranking, ask, head, options[O_CURSOR], way == BY_TURN
-            )
+            return search_chain(hosts, marks, groups, ranking, ask, score, head, cursor)
+    if way == BY_BOUND and not (score == SCORE_BALANCE and ask.terms[T_NUMA] == ONE_CELL):
+        return search_bounded(hosts, marks, groups, ranking, ask, score)
     from_key, from_row, last_row = int64(-MOST), int64(NOWHERE), int64(MOST)
     kind = ranking.meta[M_KIND]
     if kind == KEY_FREE:  # a host that takes the VM has at least its amounts free
         from_key = request_key(kind, ask.demand[CPU], ask.demand[MEMORY], ask.demand[DISK])
     if way == BY_TURN:  # first the hosts after the cursor, then the others
-        from_key, from_row = int64(0), options[O_CURSOR] + 1
+        from_key, from_row = int64(0), cursor + 1
     best_row, best = int64(NOWHERE), int64(MOST)
     for _ in range(2):
         row, total = search(hosts, marks, groups, ranking, ask, from_key, from_row, last_row)
@@ -265,7 +268,7 @@ def find(
             best_row, best = row, total
         if way != BY_TURN or best == 0:
             break
-        from_row, last_row = int64(0), options[O_CURSOR]
+        from_row, last_row = int64(0), cursor
     return best_row, best
 
 
@@ -303,7 +306,6 @@ def decide(
     rebuilds the ranking and calls again.
     """
     skip = scratch.skip
-    kind = ranking.meta[M_KIND]
     for position in range(len(batch.changed)):
         if not refile(ranking, hosts, marks, batch.changed[position]):
             return options[O_NEXT]
@@ -314,7 +316,7 @@ def decide(
         demand = ask.demand
         seed = batch.seed[index] if len(batch.seed) > 0 else 0
         row = int64(NOWHERE)
-        own = request_key(kind, ask.demand[CPU], ask.demand[MEMORY], ask.demand[DISK])
+        own = request_key(options[O_SCORE], ask.demand[CPU], ask.demand[MEMORY], ask.demand[DISK])
         # First the winner, then whoever would have been next: the same search without those.
         skip[:] = NOWHERE
         for place in range(options[O_RUNNERS] + 1):

@@ -91,8 +91,8 @@ def decide_at(entries: Int64Array) -> int:
         one(e, 40),
         one(e, 41),
     )
-    mix = MixArrays(two(e, 43), one(e, 44))
-    scratch = Scratch(one(e, 45), one(e, 46), one(e, 47), one(e, 48), one(e, 49))
+    mix = MixArrays(two(e, 43), one(e, 44), one(e, 45))
+    scratch = Scratch(one(e, 46), one(e, 47), one(e, 48), one(e, 49), one(e, 50))
     return decide(
         hosts_at(e, 0),
         two(e, 10),

@@ -7,7 +7,7 @@ by key serves all requests. SCORE_ONE is one whole score; lower is better everyw
 from roost.base.units import GIB, TIB
 from roost.fleet.layout import CPU, DISK, MEMORY, HostArrays
 from roost.placement.kernels.compiling import inlined, kernel
-from roost.placement.kernels.fixed_point import RATIO_ONE, ratio
+from roost.placement.kernels.fixed_point import MOST_WHOLES, RATIO_BITS, RATIO_ONE, ratio
 
 #: One whole score: weights are tenths of it (4 cpu + 4 memory + 2 disk).
 SCORE_ONE = 10 * RATIO_ONE
@@ -17,8 +17,10 @@ REFERENCE_CPU = 64_000
 REFERENCE_MEMORY = 256 * GIB
 REFERENCE_DISK = 4 * TIB
 
-#: Which key a ranking is ordered by.
-KEY_POSITION, KEY_LOAD, KEY_FREE, KEY_FREE_DOWN, KEY_VMS = range(5)
+#: Which key a ranking is ordered by; the last two are how unevenly a host's NUMA cells are free,
+#: and its free cpu and memory taken together, the most first.
+KEY_POSITION, KEY_LOAD, KEY_FREE, KEY_FREE_DOWN, KEY_VMS, KEY_CELLS, KEY_PAIR_DOWN = range(7)
+KEY_KINDS = 7
 
 _PER_VM = SCORE_ONE // 100
 
@@ -44,6 +46,22 @@ def against_reference(cpu: int, memory: int, disk: int) -> int:
 
 
 @inlined
+def imbalance(hosts: HostArrays, row: int) -> int:
+    """Return how unevenly a host's NUMA cells are free, by the scarcer of cpu and memory."""
+    most, least = -1, MOST_WHOLES << RATIO_BITS
+    for cell in range(hosts.cell_free.shape[1]):
+        # A cell that promised too much has less than nothing free; one that is not there, no room.
+        if hosts.cell_capacity[row, cell, 0] + hosts.cell_capacity[row, cell, 1] > 0:
+            free = min(
+                ratio(hosts.cell_free[row, cell, 0], hosts.cell_capacity[row, cell, 0]),
+                ratio(hosts.cell_free[row, cell, 1], hosts.cell_capacity[row, cell, 1]),
+            )
+            most = max(most, free)
+            least = min(least, free)
+    return 10 * (most - least) if most >= 0 else 0
+
+
+@inlined
 def host_key(kind: int, hosts: HostArrays, row: int) -> int:
     """Return the key of one host for a ranking of this kind."""
     if kind == KEY_LOAD:
@@ -55,6 +73,11 @@ def host_key(kind: int, hosts: HostArrays, row: int) -> int:
         return free if kind == KEY_FREE else -free
     if kind == KEY_VMS:
         return hosts.vm_count[row] * _PER_VM
+    if kind == KEY_CELLS:
+        return SCORE_ONE - imbalance(hosts, row)
+    if kind == KEY_PAIR_DOWN:
+        cpu, memory = hosts.headroom[row, CPU], hosts.headroom[row, MEMORY]
+        return -ratio(cpu, REFERENCE_CPU) - ratio(memory, REFERENCE_MEMORY)
     return 0
 
 

@@ -4,22 +4,26 @@ For strategies whose score depends on the request in more than a constant, no or
 serves all requests.
 """
 
-from roost.fleet.assign import ONE_CELL
 from roost.fleet.groups import GroupArrays
-from roost.fleet.layout import BASE, CPU, DISK, MEMORY, HostArrays, Int64Array
+from roost.fleet.layout import BASE, DISK, HostArrays, Int64Array
 from roost.placement.kernels.compiling import inlined, int64, kernel
 from roost.placement.kernels.fit import (
     A_CHARGED,
     T_CANDIDATE_COUNT,
     T_CANDIDATES,
-    T_NUMA,
     Ask,
     in_sorted,
     row_fits,
     row_penalty,
 )
-from roost.placement.kernels.fixed_point import RATIO_BITS, RATIO_ONE, ratio
-from roost.placement.kernels.fragments import MixArrays, primary_left, worth_lost
+from roost.placement.kernels.fixed_point import ratio
+from roost.placement.kernels.fragments import (
+    MixArrays,
+    least_lost,
+    primary_left,
+    worth_lost,
+    write_floors,
+)
 from roost.placement.kernels.keys import (
     KEY_FREE,
     KEY_FREE_DOWN,
@@ -27,8 +31,6 @@ from roost.placement.kernels.keys import (
     REFERENCE_CPU,
     REFERENCE_DISK,
     REFERENCE_MEMORY,
-    SCORE_ONE,
-    host_key,
 )
 from roost.placement.kernels.ranking import (
     ABSENT,
@@ -38,12 +40,9 @@ from roost.placement.kernels.ranking import (
     P_CLASS,
     Ranking,
 )
+from roost.placement.kernels.scores import SCORE_DRAW, SCORE_FRAGMENTS, amount_score
 from roost.placement.kernels.search import MOST, NOWHERE, draw, run_covers
 from roost.placement.kernels.tally import WEIGHT_ONE
-
-#: Scores that need the request. The first five are the keys themselves: a scan by key is the
-#: plain baseline that searches are measured against.
-SCORE_BALANCE, SCORE_DOT, SCORE_FRAGMENTS, SCORE_DRAW = 5, 6, 7, 8
 
 #: Host numbers that `random` guesses before it looks at all hosts: a guess takes some ten
 #: nanoseconds, a look at 100,000 hosts a fifth of a millisecond.
@@ -55,50 +54,13 @@ PARTS = BASE + 1
 
 
 @inlined
-def imbalance(hosts: HostArrays, row: int) -> int:
-    """Return how unevenly a host's NUMA cells are free, by the scarcer of cpu and memory."""
-    most, least = -1, MOST
-    for cell in range(hosts.cell_free.shape[1]):
-        # A cell that promised too much has less than nothing free; one that is not there, no room.
-        if hosts.cell_capacity[row, cell, 0] + hosts.cell_capacity[row, cell, 1] > 0:
-            free = min(
-                ratio(hosts.cell_free[row, cell, 0], hosts.cell_capacity[row, cell, 0]),
-                ratio(hosts.cell_free[row, cell, 1], hosts.cell_capacity[row, cell, 1]),
-            )
-            most = max(most, free)
-            least = min(least, free)
-    return 10 * (most - least) if most >= 0 else 0
-
-
-@inlined
-def half_bits(amount: int, reference: int) -> int:
-    """Return a ratio in 15 fraction bits, at most 1,024, so that products stay within 63 bits."""
-    return min(ratio(amount, reference), 1024 * RATIO_ONE) >> (RATIO_BITS // 2)
-
-
-@inlined
-def alignment(hosts: HostArrays, demand: Int64Array, row: int) -> int:
-    """Return the dot product of demand and free amounts, each over the reference host."""
-    free = hosts.headroom[row]
-    cpu = half_bits(demand[CPU], REFERENCE_CPU) * half_bits(free[CPU], REFERENCE_CPU)
-    memory = half_bits(demand[MEMORY], REFERENCE_MEMORY) * half_bits(free[MEMORY], REFERENCE_MEMORY)
-    disk = half_bits(demand[DISK], REFERENCE_DISK) * half_bits(free[DISK], REFERENCE_DISK)
-    return 4 * cpu + 4 * memory + 2 * disk
-
-
-@inlined
 def scan_score(score: int, hosts: HostArrays, ask: Ask, seed: int, mix: MixArrays, row: int) -> int:
     """Return one host's score for one request."""
-    if score == SCORE_BALANCE:
-        uneven = imbalance(hosts, row) if ask.terms[T_NUMA] == ONE_CELL else 0
-        return SCORE_ONE - uneven
-    if score == SCORE_DOT:
-        return -alignment(hosts, ask.demand, row)
     if score == SCORE_FRAGMENTS:
         return worth_lost(hosts, ask, mix, row)
     if score == SCORE_DRAW:
         return draw(seed, GUESSES + row, WEIGHT_ONE)
-    return host_key(score, hosts, row)
+    return amount_score(score, hosts, ask, row)
 
 
 @kernel
@@ -148,6 +110,8 @@ def scan(
     """
     best_row, best = int64(NOWHERE), int64(MOST)
     marks_at = hosts.headroom.shape[1]
+    if score == SCORE_FRAGMENTS:
+        write_floors(ask, mix)
     listed = ask.terms[T_CANDIDATE_COUNT]
     roomy = 0
     for which in range(CLASSES):
@@ -160,9 +124,19 @@ def scan(
             continue
         if listed >= 0 and not in_sorted(ask.lists, ask.terms[T_CANDIDATES], listed, row):
             continue
-        total = scan_score(score, hosts, ask, seed, mix, row)
+        penalty = int64(0)
         if ask.counts[A_CHARGED]:
-            total += row_penalty(hosts, marks, groups, ask, row)
+            penalty = row_penalty(hosts, marks, groups, ask, row)
+        if score == SCORE_FRAGMENTS:
+            # Who would lose a tie must lose less worth; so most are dropped at the first kind.
+            tie = best_row == NOWHERE or goes_before(score, hosts, mix, row, best_row)
+            limit = (best - penalty - (0 if tie else 1)) // mix.unit[0]
+            lost = least_lost(hosts, ask, mix, row, limit)
+            if lost > limit:
+                continue
+            total = lost * mix.unit[0] + penalty
+        else:
+            total = scan_score(score, hosts, ask, seed, mix, row) + penalty
         if total < best or (total == best and goes_before(score, hosts, mix, row, best_row)):
             best, best_row = total, row
     return best_row, best

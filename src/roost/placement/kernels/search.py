@@ -22,7 +22,7 @@ from roost.placement.kernels.fit import (
     row_fits,
     row_penalty,
 )
-from roost.placement.kernels.keys import KEY_FREE, host_key
+from roost.placement.kernels.keys import KEY_FREE
 from roost.placement.kernels.ranking import (
     ABSENT,
     B_BOUNDS,
@@ -42,6 +42,7 @@ from roost.placement.kernels.ranking import (
     tighten_run,
     tighten_top,
 )
+from roost.placement.kernels.scores import amount_score
 from roost.placement.kernels.tally import WEIGHT_ONE
 from roost.placement.kernels.whereabouts import WHERE
 
@@ -179,13 +180,16 @@ def draw(seed: int, number: int, count: int) -> int:
 
 
 @inlined
-def better(total: int, row: int, best: int, best_row: int, cursor: int, turning: bool) -> bool:
-    """Say whether a host beats the best so far: lower total, then lower number (or turn)."""
+def better(total: int, row: int, best: int, best_row: int, cursor: int) -> bool:
+    """Say whether a host beats the best so far: lower total, then the next number after a cursor.
+
+    With the cursor NOWHERE that is the lower number.
+    """
     if best_row == NOWHERE or total < best:
         return True
     if total > best:
         return False
-    if turning and (row > cursor) != (best_row > cursor):
+    if (row > cursor) != (best_row > cursor):
         return row > cursor
     return row < best_row
 
@@ -197,8 +201,8 @@ def search_listed(
     groups: GroupArrays,
     ranking: Ranking,
     ask: Ask,
+    score: int,
     cursor: int,
-    turning: bool,
 ) -> tuple[int, int]:
     """Return the best host of the terms' list of candidates."""
     best_row, best = NOWHERE, MOST
@@ -206,9 +210,9 @@ def search_listed(
         row = ask.lists[ask.terms[T_CANDIDATES] + position]
         if ranking.place[row, P_BLOCK] == ABSENT or not row_fits(hosts, marks, groups, ask, row):
             continue
-        total = host_key(ranking.meta[M_KIND], hosts, row)
+        total = amount_score(score, hosts, ask, row)
         total += row_penalty(hosts, marks, groups, ask, row)
-        if better(total, row, best, best_row, cursor, turning):
+        if better(total, row, best, best_row, cursor):
             best, best_row = total, row
     return best_row, best
 
@@ -220,9 +224,9 @@ def search_chain(
     groups: GroupArrays,
     ranking: Ranking,
     ask: Ask,
+    score: int,
     head: int,
     cursor: int,
-    turning: bool,
 ) -> tuple[int, int]:
     """Return the best host among those on which a group has members."""
     best_row, best = NOWHERE, MOST
@@ -235,8 +239,8 @@ def search_chain(
             continue
         if not row_fits(hosts, marks, groups, ask, row):
             continue
-        total = host_key(ranking.meta[M_KIND], hosts, row)
+        total = amount_score(score, hosts, ask, row)
         total += row_penalty(hosts, marks, groups, ask, row)
-        if better(total, row, best, best_row, cursor, turning):
+        if better(total, row, best, best_row, cursor):
             best, best_row = total, row
     return best_row, best
