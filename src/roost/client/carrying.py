@@ -1,14 +1,21 @@
-"""What both clients know of httpx: settings of the connection, and its failures as `Lost`."""
+"""What both clients share below their methods: the manner of a conversation, and httpx.
+
+Of httpx that is the settings of a connection, and its failures as `Lost`.
+"""
 
 import ipaddress
 import ssl
+from functools import partial
+from random import Random, SystemRandom
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
+from roost.base.clock import Clock
 from roost.base.errors import InvalidRequest
-from roost.client.conversation import Answered, Lost
+from roost.base.ids import IdSource
+from roost.client.conversation import Answered, Lost, Manner, Patience, Send
 
 _CONNECT_S = 5.0
 
@@ -41,6 +48,15 @@ def checked_token(token: str | None) -> str | None:
     return token or None
 
 
+def manner(
+    server: str, token: str | None, patience: Patience, clock: Clock, random: Random | None
+) -> Manner:
+    """Return how a client converses with this server."""
+    random = random or SystemRandom()
+    new_key = partial(IdSource(clock.wall_ms, random).new, "key")
+    return Manner(server, checked_token(token), patience, clock.monotonic, random, new_key)
+
+
 def connection(server: str, timeout_s: float, ca_file: str | None) -> dict[str, Any]:
     """Return the settings of httpx for this server."""
     own = _is_loopback(urlsplit(server).hostname or "")
@@ -69,6 +85,17 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def request(send: Send) -> dict[str, Any]:
+    """Return the arguments of httpx for what is to be sent."""
+    return {
+        "method": send.method,
+        "url": send.path,
+        "params": httpx.QueryParams(send.query),
+        "headers": send.headers,
+        "content": send.content,
+    }
 
 
 def lost(error: httpx.TransportError) -> Lost:

@@ -5,7 +5,7 @@ or by name; a name is looked up in `project`, by default the project "default".
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypedDict, cast
 
 from roost.client.calls import API, Call, nothing, path, query, reads, text
 from roost.wire import bodies
@@ -21,6 +21,28 @@ _read_project = reads(bodies.ProjectBody)
 _read_token = reads(bodies.TokenBody)
 _read_drain = reads(bodies.DrainBody)
 _read_health = reads(bodies.HealthBody)
+
+#: How many items a client asks for at once when it reads a list to its end.
+PAGE = 1000
+
+
+class VMFilters(TypedDict, total=False):
+    """Which VMs `list_vms` and `all_vms` return; all when nothing is given."""
+
+    project: str | None
+    host: str | None
+    state: str | None
+    name: str | None
+    labels: Mapping[str, str] | None
+
+
+class HostFilters(TypedDict, total=False):
+    """Which hosts `list_hosts` and `all_hosts` return; all when nothing is given."""
+
+    health: str | None
+    admin: str | None
+    zone: str | None
+
 
 # VMs
 

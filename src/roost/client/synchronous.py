@@ -1,24 +1,20 @@
-"""`Client`: the API for code that waits. Its methods are the functions of `routes`."""
+"""`Client`: the API for code that waits. Its methods stand in `methods`."""
 
-import functools
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from random import Random, SystemRandom
+from collections.abc import Callable, Iterator
+from random import Random
 from types import TracebackType
-from typing import Concatenate, ParamSpec, Self, TypeVar
+from typing import Self, TypeVar, Unpack
 
 import httpx
 
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import RoostError, Unavailable
-from roost.base.ids import IdSource
-from roost.client import routes
 from roost.client.calls import Call
-from roost.client.carrying import answered, checked_server, checked_token, connection, lost
+from roost.client.carrying import answered, checked_server, connection, lost, manner, request
 from roost.client.conversation import (
     Answered,
     Lost,
-    Manner,
     Outcome,
     Patience,
     Send,
@@ -27,27 +23,18 @@ from roost.client.conversation import (
 )
 from roost.client.failures import error_of
 from roost.client.feed import SILENCE_S, EventFeed
+from roost.client.methods import Methods
+from roost.client.routes import PAGE, HostFilters, VMFilters
 from roost.wire.bodies import EventBody, HostBody, VMBody
 
-P = ParamSpec("P")
 T = TypeVar("T")
-
-
-def _method(make: Callable[P, Call[T]]) -> Callable[Concatenate["Client", P], T]:
-    """Return the method that makes a call and sends it."""
-
-    @functools.wraps(make)
-    def method(client: "Client", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return client.send(make(*args, **kwargs))
-
-    return method
 
 
 def _wait(seconds: float) -> None:
     threading.Event().wait(seconds)
 
 
-class Client:
+class Client(Methods):
     """The API of one server. Use it as a context manager, or close it."""
 
     def __init__(
@@ -64,17 +51,7 @@ class Client:
         random: Random | None = None,
     ) -> None:
         self.server = checked_server(server)
-        clock = clock or RealClock()
-        random = random or SystemRandom()
-        ids = IdSource(clock.wall_ms, random)
-        self._manner = Manner(
-            self.server,
-            checked_token(token),
-            patience,
-            clock.monotonic,
-            random,
-            functools.partial(ids.new, "key"),
-        )
+        self._manner = manner(self.server, token, patience, clock or RealClock(), random)
         self._wait = wait
         settings = connection(self.server, timeout_s, ca_file)
         self._http = httpx.Client(transport=transport, **settings)
@@ -112,13 +89,7 @@ class Client:
 
     def _exchange(self, send: Send) -> Answered | Lost:
         try:
-            response = self._http.request(
-                send.method,
-                send.path,
-                params=httpx.QueryParams(send.query),
-                headers=send.headers,
-                content=send.content,
-            )
+            response = self._http.request(**request(send))
         except httpx.TransportError as error:
             return lost(error)
         return answered(response, response.content)
@@ -145,11 +116,7 @@ class Client:
         """Yield the events of one connection."""
         send = feed.request(self._manner.token)
         with self._http.stream(
-            send.method,
-            send.path,
-            params=httpx.QueryParams(send.query),
-            headers=send.headers,
-            timeout=httpx.Timeout(SILENCE_S, connect=5.0),
+            **request(send), timeout=httpx.Timeout(SILENCE_S, connect=5.0)
         ) as response:
             if response.status_code != 200:
                 error, _ = error_of(response.status_code, response.read())
@@ -160,86 +127,18 @@ class Client:
                 if event is not None:
                     yield event
 
-    def all_vms(
-        self,
-        *,
-        project: str | None = None,
-        host: str | None = None,
-        state: str | None = None,
-        name: str | None = None,
-        labels: Mapping[str, str] | None = None,
-    ) -> Iterator[VMBody]:
+    def all_vms(self, **filters: Unpack[VMFilters]) -> Iterator[VMBody]:
         """Yield every VM, page by page."""
-        after: str | None = None
-        while True:
-            page = self.list_vms(
-                project=project,
-                host=host,
-                state=state,
-                name=name,
-                labels=labels,
-                limit=1000,
-                after=after,
-            )
+        after: str | None = ""
+        while after is not None:
+            page = self.list_vms(**filters, limit=PAGE, after=after or None)
             yield from page.vms
             after = page.next
-            if after is None:
-                return
 
-    def all_hosts(
-        self, *, health: str | None = None, admin: str | None = None, zone: str | None = None
-    ) -> Iterator[HostBody]:
+    def all_hosts(self, **filters: Unpack[HostFilters]) -> Iterator[HostBody]:
         """Yield every host, page by page."""
-        after: str | None = None
-        while True:
-            page = self.list_hosts(health=health, admin=admin, zone=zone, limit=1000, after=after)
+        after: str | None = ""
+        while after is not None:
+            page = self.list_hosts(**filters, limit=PAGE, after=after or None)
             yield from page.hosts
             after = page.next
-            if after is None:
-                return
-
-    create_vm = _method(routes.create_vm)
-    create_vms = _method(routes.create_vms)
-    list_vms = _method(routes.list_vms)
-    get_vm = _method(routes.get_vm)
-    delete_vm = _method(routes.delete_vm)
-    start_vm = _method(routes.start_vm)
-    stop_vm = _method(routes.stop_vm)
-    restart_vm = _method(routes.restart_vm)
-    pause_vm = _method(routes.pause_vm)
-    resume_vm = _method(routes.resume_vm)
-    resize_vm = _method(routes.resize_vm)
-    migrate_vm = _method(routes.migrate_vm)
-    cancel_migration = _method(routes.cancel_migration)
-    read_console = _method(routes.read_console)
-    explain_vm = _method(routes.explain_vm)
-    list_hosts = _method(routes.list_hosts)
-    get_host = _method(routes.get_host)
-    scheduling_info = _method(routes.scheduling_info)
-    cordon_host = _method(routes.cordon_host)
-    uncordon_host = _method(routes.uncordon_host)
-    drain_host = _method(routes.drain_host)
-    get_drain = _method(routes.get_drain)
-    set_labels = _method(routes.set_labels)
-    confirm_dead = _method(routes.confirm_dead)
-    delete_host = _method(routes.delete_host)
-    dry_run = _method(routes.dry_run)
-    dry_run_batch = _method(routes.dry_run_batch)
-    capacity = _method(routes.capacity)
-    strategies = _method(routes.strategies)
-    list_projects = _method(routes.list_projects)
-    get_project = _method(routes.get_project)
-    create_project = _method(routes.create_project)
-    set_quota = _method(routes.set_quota)
-    delete_project = _method(routes.delete_project)
-    list_tokens = _method(routes.list_tokens)
-    create_token = _method(routes.create_token)
-    delete_token = _method(routes.delete_token)
-    create_join_token = _method(routes.create_join_token)
-    join = _method(routes.join)
-    list_events = _method(routes.list_events)
-    doctor = _method(routes.doctor)
-    health = _method(routes.health)
-    readiness = _method(routes.readiness)
-    metrics = _method(routes.metrics)
-    openapi = _method(routes.openapi)

@@ -6,11 +6,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+import roost
 from roost.base import errors
 from roost.client import AsyncClient, Client, Patience, routes
 from roost.client.calls import Call
@@ -322,12 +324,48 @@ def test_every_create_is_one() -> None:
     }
 
 
-def test_importing_the_client_loads_no_engine() -> None:
-    program = (
-        "import sys, roost.client\n"
-        "print([m for m in ('numpy', 'numba', 'ortools') if m in sys.modules])"
-    )
+def _loaded(program: str, *modules: str) -> list[str]:
+    """Return which modules a fresh interpreter has loaded after a program."""
+    printing = f"{program}\nimport sys\nprint(*(m for m in {modules!r} if m in sys.modules))"
     found = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", printing], capture_output=True, text=True, check=True, timeout=60
     )
-    assert found.stdout.strip() == "[]"
+    return found.stdout.split()
+
+
+def test_importing_the_client_loads_no_engine() -> None:
+    assert _loaded("import roost.client", "numpy", "numba", "ortools", "httpx") == ["httpx"]
+
+
+def test_importing_roost_loads_no_client_until_one_is_named() -> None:
+    assert _loaded("import roost", "httpx", "msgspec", "asyncio", "roost.client") == []
+    assert _loaded("import roost; roost.Client, roost.AsyncClient", "httpx") == ["httpx"]
+    assert (roost.Client, roost.AsyncClient) == (Client, AsyncClient)
+    with pytest.raises(AttributeError, match="Clint"):
+        roost.Clint  # noqa: B018
+
+
+def test_methods_are_told_to_type_checkers_as_answers_and_as_coroutines(tmp_path: Path) -> None:
+    asked = tmp_path / "asked.py"
+    asked.write_text(
+        "import roost\n"
+        "client, later = roost.Client(''), roost.AsyncClient('')\n"
+        "reveal_type(client.get_vm('x', project='p'))\n"
+        "reveal_type(later.get_vm('x'))\n"
+        "reveal_type(client.all_hosts(zone='z'))\n"
+        "client.get_vm(7)\n"
+    )
+    api = pytest.importorskip("mypy.api")
+    said, _, _ = api.run(["--no-incremental", "--follow-imports=silent", str(asked)])
+    for each in (
+        ':3: note: Revealed type is "roost.wire.bodies.VMBody"',
+        'typing.Coroutine[Any, Any, roost.wire.bodies.VMBody]"',
+        'typing.Iterator[roost.wire.bodies.HostBody]"',
+        ":6: error: Argument 1 has incompatible type",
+    ):
+        assert each in said, said
+
+
+def test_an_argument_that_a_list_does_not_have_is_refused(client: Client) -> None:
+    with pytest.raises(TypeError, match="zoned"):
+        list(client.all_hosts(zoned="z"))  # type: ignore[call-arg]
