@@ -4,8 +4,9 @@
         vm = roost.create_vm(CreateVM(name="web-1", demand=DemandBody(cpu=2, memory="4GiB")))
 
 `routes` describes every route once, as a `Call` that knows its path, body and reply; `methods`
-makes them methods of both clients; `conversation` says when a call may be sent again; the clients only carry bytes. Bodies are those of
-`roost.wire.bodies`, errors those of `roost.base.errors`. Nothing here loads NumPy or the engine.
+makes them methods of both clients; `conversation` says when a call may be sent again; the clients
+only carry bytes. Bodies are those of `roost.wire.bodies`, errors those of `roost.base.errors`.
+Nothing here loads NumPy or the engine.
 """
 
 from roost.client.asynchronous import AsyncClient
