@@ -64,10 +64,13 @@ def names() -> list[str]:
 
 def _without(statement: str, *conditions: str) -> str:
     """Return an SQL statement without the lines, or parts of lines, that hold these conditions."""
-    for condition in (" AND generation = ?6", " AND generation = u.column2"):
-        statement = statement.replace(condition, "")
+    unwanted = (*conditions, "u.generation")
     lines = statement.splitlines()
-    return "\n".join(line for line in lines if not any(each in line for each in conditions))
+    return "\n".join(line for line in lines if not any(each in line for each in unwanted))
+
+
+def _charge_hosts(patch: Patch, update: str) -> None:
+    patch.setattr(capacity, "CHARGE_HOSTS", capacity.CHARGE_HOSTS._replace(update=update))
 
 
 # Claims
@@ -76,8 +79,7 @@ def _without(statement: str, *conditions: str) -> str:
 @mutant
 def _(patch: Patch) -> None:
     """forgotten re-check: creates are committed without asking whether there is still room"""
-    for name in ("_CHARGE_HOST", "_CHARGE_HOSTS"):
-        patch.setattr(sqliteclaims, name, _without(getattr(sqliteclaims, name), "_capacity"))
+    _charge_hosts(patch, _without(capacity.CHARGE_HOSTS.update, "_capacity"))
 
 
 @mutant
@@ -107,9 +109,7 @@ def _(patch: Patch) -> None:
 
     def release(tx: Tx, claim) -> None:
         real(tx, claim)
-        capacity.charge_amounts(
-            tx, claim.host, -claim.cpu_milli, -claim.memory_bytes, -claim.disk_bytes, -1, None
-        )
+        capacity.charge_host(tx, claim.host, claim.amounts.negative(), -1)
 
     patch.setattr(deletion, "release", release)
 
@@ -117,10 +117,8 @@ def _(patch: Patch) -> None:
 @mutant
 def _(patch: Patch) -> None:
     """off by one: a host takes one VM more than it has room for"""
-    for name in ("_CHARGE_HOST", "_CHARGE_HOSTS"):
-        text = _without(getattr(sqliteclaims, name))
-        more = text.replace("<= cpu_milli_capacity", "<= cpu_milli_capacity + 1000")
-        patch.setattr(sqliteclaims, name, more)
+    text = _without(capacity.CHARGE_HOSTS.update)
+    _charge_hosts(patch, text.replace("t.cpu_milli_capacity", "t.cpu_milli_capacity + 1000"))
 
 
 @mutant

@@ -1,18 +1,134 @@
-"""Charge and release hosts within an ordinary transaction: the statements of the slow path.
+"""The home of capacity: what hosts have promised and projects use, and how that changes.
 
-Same conditions as the claim path: amounts and counters by value, the host's shape by generation.
+| change  | claim rows                      | sums of the host           | sums of the project |
+|---------|---------------------------------|----------------------------|---------------------|
+| charge  | one more                        | grow, if they fit          | grow with a new VM  |
+| release | one less                        | shrink                     | shrink with the VM  |
+| resize  | new amounts                     | differ; what grows must fit | the same           |
+| hold    | another kind, the same amounts  | stay                       | stay                |
+| set     | stay                            | stay; the capacity is new  | stay                |
+
+One statement for each kind of sum serves the claim path on SQLite and on PostgreSQL and ordinary
+transactions: `UPDATE ... FROM` a source of rows that each of the three spells in its own way. A sum
+is only ever changed relatively and compared in the same statement: what grows must fit, what
+shrinks always may. Nothing else writes `committed` or `used`.
+
+A claim is of a kind; a further one (a reservation) is a further constant here:
+
+    run         the VM's home: its host has promised it room
+    migrate_in  room on the target of a move, until the VM has arrived or the move is given up
+    hold        room of a copy that its host has not destroyed yet
 """
 
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Update, bindparam, select, update
+from sqlalchemy import TextClause, text
 
-from roost.ledger.rows import Changes, ClaimRow
-from roost.ledger.statements import Plus
-from roost.ledger.tables import AMOUNTS, claims, groups, host_amounts, host_counters, members
+from roost.ledger.amounts import LIMITS, NOTHING, Amounts
+from roost.ledger.rows import ClaimRow, VMRow
+from roost.ledger.tables import claims, host_amounts, host_counters, projects
 from roost.ledger.transaction import Tx
+
+RUN: Final = "run"
+MIGRATE_IN: Final = "migrate_in"
+#: A copy to clean up. It is stored as `hold`, because a version of roost that runs beside this one
+#: reads the same rows; in Python it has the name of its purpose, a hold being a reservation there.
+CLEANUP: Final = "hold"
+CLAIM_KINDS = (RUN, MIGRATE_IN, CLEANUP)
+
+
+def claim_id(vm: str, kind: str) -> str:
+    """Return the key of a VM's claim of a kind; it has at most one of each."""
+    return f"{vm}:{kind}"
+
+
+# The statements, as text that all three paths share
+
+
+class Charge(NamedTuple):
+    """An UPDATE of sums by what is asked: rows of these columns, one for each key."""
+
+    columns: tuple[str, ...]
+    types: tuple[str, ...]
+    update: str  # ends in its conditions: more may be added
+    key: tuple[str, ...]  # columns of both that say which sum
+
+    def of(self, asked: str) -> str:
+        """Return the statement for rows of a table or a query in parentheses.
+
+        It begins with UPDATE: of any other word Python's sqlite3 counts no rows.
+        """
+        return self.update.replace("@asked", asked)
+
+
+def charge_hosts(names: Sequence[str] = LIMITS) -> Charge:
+    """Return the statement that changes what hosts have promised.
+
+    A generation that is given must be the host's: it stands for all that filters looked at.
+    """
+    return Charge(
+        ("host", "generation", *names),
+        ("bigint",) * (2 + len(names)),
+        f"UPDATE host_amounts AS t SET\n  {_sums(names, 'committed')}\n"
+        "FROM @asked AS u\nWHERE t.host = u.host\n"
+        "  AND (u.generation IS NULL OR t.generation = u.generation)"
+        + "".join(
+            f"\n  AND (u.{n} <= 0 OR t.{n}_committed + u.{n} <= t.{n}_capacity)" for n in names
+        ),
+        ("host",),
+    )
+
+
+def charge_projects(names: Sequence[str] = LIMITS) -> Charge:
+    """Return the statement that changes what projects use, within their quotas."""
+    return Charge(
+        ("name", *names),
+        ("text", *("bigint",) * len(names)),
+        f"UPDATE projects AS t SET\n  {_sums(names, 'used')}\n"
+        "FROM @asked AS u\nWHERE t.name = u.name"
+        + "".join(
+            f"\n  AND (u.{n} <= 0 OR t.{n}_quota IS NULL OR t.{n}_used + u.{n} <= t.{n}_quota)"
+            for n in names
+        ),
+        ("name",),
+    )
+
+
+def _sums(names: Sequence[str], suffix: str) -> str:
+    return ",\n  ".join(f"{n}_{suffix} = t.{n}_{suffix} + u.{n}" for n in names)
+
+
+CHARGE_HOSTS = charge_hosts()
+CHARGE_PROJECTS = charge_projects()
+CHARGE_COUNTERS = Charge(
+    ("host", "counter", "amount"),
+    ("bigint", "text", "bigint"),
+    "UPDATE host_counters AS t SET committed = t.committed + u.amount\n"
+    "FROM @asked AS u\nWHERE t.host = u.host AND t.counter = u.counter\n"
+    "  AND (u.amount <= 0 OR t.committed + u.amount <= t.capacity)",
+    ("host", "counter"),
+)
+
+
+@cache
+def _in_transaction(charge: Charge) -> TextClause:
+    """Return a charge of one row, with parameters by name, for either database."""
+    row = ", ".join(
+        f"CAST(:{name} AS {kind.upper()}) AS {name}"
+        for name, kind in zip(charge.columns, charge.types, strict=True)
+    )
+    return text(charge.of(f"(SELECT {row})"))
+
+
+def _charge(tx: Tx, charge: Charge, *row: int | str | None) -> bool:
+    values = dict(zip(charge.columns, row, strict=True))
+    return tx.connection.execute(_in_transaction(charge), values).rowcount == 1
+
+
+# What a transaction does
 
 
 def charge(tx: Tx, claim: ClaimRow, generation: int | None) -> bool:
@@ -20,78 +136,132 @@ def charge(tx: Tx, claim: ClaimRow, generation: int | None) -> bool:
 
     Without a generation the host's shape does not matter (its own VM grows in place).
     """
-    if not charge_amounts(
-        tx, claim.host, claim.cpu_milli, claim.memory_bytes, claim.disk_bytes, 1, generation
-    ):
+    if not charge_host(tx, claim.host, claim.amounts, 1, generation):
         return False
     for counter, amount in counters_in(claim).items():
-        values = {"of_host": claim.host, "of_counter": counter, "amount": amount}
-        if tx.connection.execute(_CHARGE_COUNTER, values).rowcount != 1:
+        if not _charge(tx, CHARGE_COUNTERS, claim.host, counter, amount):
             return False
     tx.insert(claims, msgspec.structs.asdict(claim))
     return True
 
 
-def charge_amounts(
-    tx: Tx, host: int, cpu: int, memory: int, disk: int, count: int, generation: int | None
+def charge_host(
+    tx: Tx, host: int, amounts: Amounts, vms: int, generation: int | None = None
 ) -> bool:
-    """Change a host's sums; what grows must fit."""
-    amounts = {"cpu_milli": cpu, "memory_bytes": memory, "disk_bytes": disk, "vms": count}
-    grow = tuple(name for name, amount in amounts.items() if amount > 0)
-    values = {"of_host": host, **amounts}
-    if generation is not None:
-        values["seen"] = generation
-    statement = _charge_amounts(grow, generation is not None)
-    return tx.connection.execute(statement, values).rowcount == 1
-
-
-@cache
-def _charge_amounts(grow: tuple[str, ...], of_generation: bool) -> Update:
-    h = host_amounts.c
-    where = [h.host == bindparam("of_host")]
-    if of_generation:
-        where.append(h.generation == bindparam("seen"))
-    more = {
-        name: h[f"{name}_committed"] + bindparam(name, type_=h[f"{name}_committed"].type)
-        for name in (*AMOUNTS, "vms")
-    }
-    where += [more[name] <= h[f"{name}_capacity"] for name in grow]
-    values = {f"{name}_committed": value for name, value in more.items()}
-    return update(host_amounts).where(*where).values(values)
-
-
-_CHARGE_COUNTER = (
-    update(host_counters)
-    .where(
-        host_counters.c.host == bindparam("of_host"),
-        host_counters.c.counter == bindparam("of_counter"),
-        host_counters.c.committed + bindparam("amount") <= host_counters.c.capacity,
-    )
-    .values(committed=host_counters.c.committed + bindparam("amount"))
-)
+    """Change a host's sums; what grows must fit, else nothing changes and it says False."""
+    return _charge(tx, CHARGE_HOSTS, host, generation, *amounts, vms)
 
 
 def release(tx: Tx, claim: ClaimRow) -> None:
     """Give back what a claim took and delete it."""
-    charge_amounts(
-        tx, claim.host, -claim.cpu_milli, -claim.memory_bytes, -claim.disk_bytes, -1, None
-    )
+    charge_host(tx, claim.host, claim.amounts.negative(), -1)
     for counter, amount in counters_in(claim).items():
-        tx.change(host_counters, {"host": claim.host, "counter": counter}, committed=Plus(-amount))
+        _charge(tx, CHARGE_COUNTERS, claim.host, counter, -amount)
     tx.remove(claims, id=claim.id)
+
+
+def resize_claim(tx: Tx, claim: ClaimRow, amounts: Amounts) -> dict[str, Any] | None:
+    """Give a claim new amounts and return its row; None when its host has no room for them."""
+    if not charge_host(tx, claim.host, amounts.minus(claim.amounts), 0):
+        return None
+    return tx.change(claims, {"id": claim.id}, **amounts._asdict())
 
 
 def hold_instead(tx: Tx, claim: ClaimRow) -> dict[str, dict[str, Any]]:
-    """Turn a claim into a hold: the same amounts, until the host says that its copy is gone."""
-    hold_id = f"{claim.vm}:hold"
-    row = {
-        **msgspec.structs.asdict(claim),
-        "id": hold_id,
-        "kind": "hold",
-    }
+    """Turn a claim into one to clean up: the same amounts, until the host's copy is gone."""
+    held = claim_id(claim.vm, CLEANUP)
+    row = {**msgspec.structs.asdict(claim), "id": held, "kind": CLEANUP}
     tx.remove(claims, id=claim.id)
     tx.insert(claims, row)
-    return {hold_id: row}
+    return {held: row}
+
+
+def enter_host(
+    tx: Tx, host: int, capacity: Amounts, vms: int, counters: Mapping[str, int]
+) -> dict[str, Any]:
+    """Enter the capacity of a new host, of which nothing is promised; return its row."""
+    row = {
+        "host": host,
+        "generation": 1,
+        **_capacity(capacity, vms),
+        **NOTHING.columns("committed"),
+        "vms_committed": 0,
+    }
+    tx.insert(host_amounts, row)
+    for counter, amount in counters.items():
+        _enter_counter(tx, host, counter, amount)
+    return row
+
+
+def set_capacity(
+    tx: Tx, host: int, capacity: Amounts, vms: int, counters: Mapping[str, int]
+) -> None:
+    """Replace what a host can promise; what it has promised stays, be it more."""
+    tx.change(host_amounts, {"host": host}, **_capacity(capacity, vms))
+    wanted = dict(counters)
+    for row in tx.find_all(host_counters, host=host):
+        where = {"host": host, "counter": row["counter"]}
+        # A counter that is gone keeps what was promised of it, and can promise nothing more.
+        tx.change(host_counters, where, capacity=wanted.pop(row["counter"], 0))
+    for counter, amount in wanted.items():
+        _enter_counter(tx, host, counter, amount)
+
+
+def _capacity(capacity: Amounts, vms: int) -> dict[str, int]:
+    return {**capacity.columns("capacity"), "vms_capacity": vms}
+
+
+def _enter_counter(tx: Tx, host: int, counter: str, capacity: int) -> None:
+    row = {"host": host, "counter": counter, "capacity": capacity, "committed": 0}
+    tx.insert(host_counters, row)
+
+
+def fits(tx: Tx, claim: ClaimRow, kept: Sequence[ClaimRow]) -> bool:
+    """Say whether a host can promise a claim once what is kept there for it is given back."""
+    row = tx.find(host_amounts, lock=True, host=claim.host)
+    if row is None:
+        return False
+    here = [each for each in kept if each.host == claim.host]
+    given = Amounts.total(each.amounts for each in here)
+    left = Amounts.in_columns(row, "committed").minus(given)
+    if not claim.amounts.fits(left, Amounts.in_columns(row, "capacity")):
+        return False
+    if row["vms_committed"] - len(here) + 1 > row["vms_capacity"]:
+        return False
+    for counter, amount in counters_in(claim).items():
+        found = tx.find(host_counters, lock=True, host=claim.host, counter=counter)
+        back = sum(counters_in(each).get(counter, 0) for each in here)
+        if found is None or (amount > 0 and found["committed"] - back + amount > found["capacity"]):
+            return False
+    return True
+
+
+def charge_project(tx: Tx, project: str, amounts: Amounts, vms: int) -> dict[str, Any]:
+    """Change what a project uses; what grows must be within its quota.
+
+    Returns the limits that it would pass, and changes nothing then; empty when it is done.
+    """
+    if _charge(tx, CHARGE_PROJECTS, project, *amounts, vms):
+        return {}
+    found = tx.find(projects, name=project)
+    assert found is not None
+    return passed_limits(found, amounts, vms)
+
+
+def passed_limits(project: Mapping[str, Any], amounts: Amounts, vms: int) -> dict[str, Any]:
+    """Name the limits of a project's row that so much more would pass."""
+    return {
+        name: {"quota": quota, "used": project[f"{name}_used"], "asked": more}
+        for name, more in zip(LIMITS, (*amounts, vms), strict=True)
+        if more > 0
+        and (quota := project[f"{name}_quota"]) is not None
+        and project[f"{name}_used"] + more > quota
+    }
+
+
+def uncharge_project(tx: Tx, vm: VMRow) -> None:
+    """Give a VM's quota back."""
+    _charge(tx, CHARGE_PROJECTS, vm.project, *vm.amounts.negative(), -1)
 
 
 def counters_in(claim: ClaimRow) -> dict[str, int]:
@@ -103,33 +273,3 @@ def counters_in(claim: ClaimRow) -> dict[str, int]:
 def claims_of(tx: Tx, vm: str) -> dict[str, ClaimRow]:
     """Return a VM's claims by kind."""
     return {row["kind"]: ClaimRow(**row) for row in tx.find_all(claims, vm=vm)}
-
-
-def advance_groups(tx: Tx, vm: str, changes: Changes) -> None:
-    """Say that a member of a VM's groups is somewhere else now."""
-    for row in tx.find_all(members, vm=vm):
-        found = tx.change(groups, {"id": row["group_id"]}, generation=Plus(1))
-        if found is not None:
-            generations = changes.setdefault("group_generations", {})
-            generations[row["group_id"]] = found["generation"]
-
-
-def group_checks_hold(tx: Tx, vm: str, expected: tuple[tuple[str, int], ...]) -> bool:
-    """Lock the groups and say whether they, and who belongs to them, are as was seen."""
-    ids = [row["group_id"] for row in tx.find_all(members, vm=vm)]
-    if ids != sorted(group for group, _ in expected):
-        return False
-    if not ids:
-        return True
-    current = select(groups.c.id, groups.c.generation).where(groups.c.id.in_(ids))
-    rows = tx.rows(current.order_by(groups.c.id).with_for_update())
-    return {row["id"]: row["generation"] for row in rows} == dict(expected)
-
-
-def forget_members(tx: Tx, vm: str, changes: Changes) -> None:
-    """Take a VM out of all its groups."""
-    advance_groups(tx, vm, changes)
-    rows = tx.find_all(members, vm=vm)
-    if rows:
-        tx.remove(members, vm=vm)
-        changes["members"] = {f"{row['group_id']}|{vm}": None for row in rows}

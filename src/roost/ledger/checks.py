@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 import msgspec
 from sqlalchemy import Connection, Select, and_, exists, func, literal, or_, select
 
+from roost.ledger.amounts import AMOUNTS, LIMITS
+from roost.ledger.capacity import CLAIM_KINDS, CLEANUP, MIGRATE_IN, RUN
 from roost.ledger.fold import Pages, compare
 from roost.ledger.statements import count_rows
 from roost.ledger.tables import (
-    AMOUNTS,
     claims,
     counters,
     events,
@@ -35,7 +36,6 @@ from roost.ledger.tables import (
 
 #: Findings of one check that are told one by one.
 MOST_TOLD = 20
-_LIMITS = (*AMOUNTS, "vms")
 
 
 class _Place(msgspec.Struct):
@@ -119,7 +119,7 @@ def _wrong_amounts() -> Select[Any]:
     )
     query = select(
         host_amounts,
-        *(func.coalesce(sums.c[name], 0).label(f"{name}_claimed") for name in _LIMITS),
+        *(func.coalesce(sums.c[name], 0).label(f"{name}_claimed") for name in LIMITS),
     ).outerjoin(sums, sums.c.host == host_amounts.c.host)
     wrong = or_(
         *(
@@ -127,7 +127,7 @@ def _wrong_amounts() -> Select[Any]:
                 host_amounts.c[f"{name}_committed"] != func.coalesce(sums.c[name], 0),
                 host_amounts.c[f"{name}_committed"] > host_amounts.c[f"{name}_capacity"],
             )
-            for name in _LIMITS
+            for name in LIMITS
         )
     )
     return query.where(wrong).order_by(host_amounts.c.host).limit(MOST_TOLD + 1)
@@ -137,7 +137,7 @@ def _committed(connection: Connection, found: Examination) -> None:
     """What a host has promised is the sum of its claims, and within its capacity."""
     found.count("committed", count_rows(connection, host_amounts))
     for row in connection.execute(_wrong_amounts()).mappings():
-        for name in _LIMITS:
+        for name in LIMITS:
             committed, capacity = row[f"{name}_committed"], row[f"{name}_capacity"]
             claimed = int(row[f"{name}_claimed"])
             if committed != claimed:
@@ -196,7 +196,7 @@ def _asked_of_projects() -> Select[Any]:
     )
     query = select(
         projects,
-        *(func.coalesce(sums.c[name], 0).label(f"{name}_asked") for name in _LIMITS),
+        *(func.coalesce(sums.c[name], 0).label(f"{name}_asked") for name in LIMITS),
     ).outerjoin(sums, sums.c.project == projects.c.name)
     return query.order_by(projects.c.name)
 
@@ -212,7 +212,7 @@ def _quotas(connection: Connection, found: Examination) -> None:
     """What a project uses is the sum over its VMs, also over those that wait."""
     for row in connection.execute(_asked_of_projects()).mappings():
         found.count("quotas", 1)
-        for name in _LIMITS:
+        for name in LIMITS:
             used, quota, asked = (
                 row[f"{name}_used"],
                 row[f"{name}_quota"],
@@ -237,7 +237,7 @@ def _quotas(connection: Connection, found: Examination) -> None:
 @cache
 def _wrong_claims() -> list[_Wrong]:
     wrong = []
-    for kind, column in (("run", vms.c.host), ("migrate_in", vms.c.target)):
+    for kind, column in ((RUN, vms.c.host), (MIGRATE_IN, vms.c.target)):
         held = exists().where(
             claims.c.vm == vms.c.id, claims.c.kind == kind, claims.c.host == column
         )
@@ -257,7 +257,7 @@ def _wrong_claims() -> list[_Wrong]:
         ]  # fmt: skip
     misnamed = or_(
         claims.c.id != claims.c.vm + literal(":") + claims.c.kind,
-        claims.c.kind.not_in(["run", "migrate_in", "hold"]),
+        claims.c.kind.not_in(CLAIM_KINDS),
     )
     query = select(claims.c.id).where(misnamed).order_by(claims.c.id)
     say = "claim {} is not named after its VM and kind".format
@@ -271,12 +271,12 @@ def _run_claims(connection: Connection, found: Examination) -> None:
     _none_of(connection, found, _wrong_claims())
 
 
-_HOLDS = select(func.count()).select_from(claims).where(claims.c.kind == "hold")
+_HOLDS = select(func.count()).select_from(claims).where(claims.c.kind == CLEANUP)
 _WRONG_HOLD = _wrong(
     "holds",
     select(claims.c.id, claims.c.host)
     .where(
-        claims.c.kind == "hold",
+        claims.c.kind == CLEANUP,
         ~exists().where(tombstones.c.vm == claims.c.vm, tombstones.c.host == claims.c.host),
         ~exists().where(vms.c.id == claims.c.vm, vms.c.target.is_not(None)),
     )

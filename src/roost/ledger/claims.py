@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from roost.ledger.amounts import Amounts
 from roost.ledger.rows import Changes, ClaimRow, Event, VMRow
 
 _encode = msgspec.json.Encoder().encode
@@ -81,11 +82,16 @@ class HostCharge:
     """What a batch asks of one host together."""
 
     generation: int
-    cpu_milli: int = 0
-    memory_bytes: int = 0
-    disk_bytes: int = 0
-    vms: int = 0
     proposals: list[int] = field(default_factory=list)
+    claims: list[ClaimRow] = field(default_factory=list)
+
+    def row(self, host: int) -> tuple[int, ...]:
+        """Return it as a row of `CHARGE_HOSTS`."""
+        claims = self.claims
+        if len(claims) == 1:
+            return (host, self.generation, *claims[0].amounts, 1)
+        amounts = Amounts.total([claim.amounts for claim in claims])
+        return (host, self.generation, *amounts, len(claims))
 
 
 def charges(proposals: Sequence[Proposal], alive: Iterable[int]) -> dict[int, HostCharge]:
@@ -101,12 +107,23 @@ def charges(proposals: Sequence[Proposal], alive: Iterable[int]) -> dict[int, Ho
             charge = found[claim.host] = HostCharge(proposal.host_generation)
         elif charge.generation != proposal.host_generation:
             charge.generation = NO_GENERATION  # they saw different hosts: one after the other
-        charge.cpu_milli += claim.cpu_milli
-        charge.memory_bytes += claim.memory_bytes
-        charge.disk_bytes += claim.disk_bytes
-        charge.vms += 1
         charge.proposals.append(index)
+        charge.claims.append(claim)
     return dict(sorted(found.items()))
+
+
+def host_row(proposal: Proposal) -> tuple[int, ...]:
+    """Return what one proposal asks of its host, as a row of `CHARGE_HOSTS`."""
+    assert proposal.claim is not None
+    return HostCharge(proposal.host_generation, claims=[proposal.claim]).row(proposal.claim.host)
+
+
+def project_row(
+    project: str, proposals: Sequence[Proposal], asking: Sequence[int]
+) -> tuple[str | int, ...]:
+    """Return what proposals ask of a project together, as a row of `CHARGE_PROJECTS`."""
+    amounts = Amounts.total([proposals[index].vm.amounts for index in asking])
+    return (project, *amounts, len(asking))
 
 
 def quota_charges(proposals: Sequence[Proposal], alive: Iterable[int]) -> dict[str, list[int]]:
@@ -223,18 +240,3 @@ def created_events(
             )
         )
     return events
-
-
-def quota_detail(row: dict[str, Any], vm: VMRow) -> dict[str, Any]:
-    """Name the limits that one more VM would pass."""
-    asked = {
-        "cpu_milli": vm.cpu_milli,
-        "memory_bytes": vm.memory_bytes,
-        "disk_bytes": vm.disk_bytes,
-        "vms": 1,
-    }
-    return {
-        name: {"quota": row[f"{name}_quota"], "used": row[f"{name}_used"], "asked": amount}
-        for name, amount in asked.items()
-        if row[f"{name}_quota"] is not None and row[f"{name}_used"] + amount > row[f"{name}_quota"]
-    }

@@ -25,10 +25,10 @@ from sqlalchemy import (
     tuple_,
 )
 
+from roost.ledger.amounts import AMOUNTS, LIMITS
 from roost.ledger.rows import Event
 from roost.ledger.statements import count_rows
 from roost.ledger.tables import (
-    AMOUNTS,
     claims,
     fences,
     groups,
@@ -105,14 +105,12 @@ FOLDED = {
     "claims": _all(claims),
     "groups": _all(groups),
     "members": Folded(members, ("group_id", "vm"), ()),
-    "projects": Folded(
-        projects, ("name",), ("name", *(f"{name}_quota" for name in (*AMOUNTS, "vms")))
-    ),
+    "projects": Folded(projects, ("name",), ("name", *(f"{name}_quota" for name in LIMITS))),
     "hosts": _all(hosts),
     "host_amounts": Folded(
         host_amounts,
         ("host",),
-        ("generation", *(f"{name}_capacity" for name in (*AMOUNTS, "vms"))),
+        ("generation", *(f"{name}_capacity" for name in LIMITS)),
     ),
     "tombstones": _all(tombstones),
     "fences": _all(fences),
@@ -121,9 +119,7 @@ FOLDED = {
 
 #: What the first schema has put there before anything happened.
 _FIRST: dict[str, dict[str, Row]] = {
-    "projects": {
-        "default": {"name": "default", **{f"{name}_quota": None for name in (*AMOUNTS, "vms")}}
-    }
+    "projects": {"default": {"name": "default", **{f"{name}_quota": None for name in LIMITS}}}
 }
 
 _decode: msgspec.json.Decoder[dict[str, dict[str, Any]]] = msgspec.json.Decoder(
@@ -192,7 +188,7 @@ def fold(events: Iterable[Event]) -> Fold:
 
 def host_committed(folded: Fold) -> dict[int, dict[str, int]]:
     """Return the sums of claims on each host, with the number of claims as `vms`."""
-    found: dict[int, dict[str, int]] = defaultdict(lambda: dict.fromkeys((*AMOUNTS, "vms"), 0))
+    found: dict[int, dict[str, int]] = defaultdict(lambda: dict.fromkeys(LIMITS, 0))
     for key in folded.tables["host_amounts"]:
         found[int(key)]  # a host without claims has promised nothing
     for claim in folded.tables["claims"].values():
@@ -212,9 +208,9 @@ def counters_committed(folded: Fold) -> dict[tuple[int, str], int]:
 
 def projects_used(folded: Fold) -> dict[str, dict[str, int]]:
     """Return what the VMs of each project ask for together, with their number as `vms`."""
-    found = {name: dict.fromkeys((*AMOUNTS, "vms"), 0) for name in folded.tables["projects"]}
+    found = {name: dict.fromkeys(LIMITS, 0) for name in folded.tables["projects"]}
     for vm in folded.tables["vms"].values():
-        _add(found.setdefault(vm["project"], dict.fromkeys((*AMOUNTS, "vms"), 0)), vm)
+        _add(found.setdefault(vm["project"], dict.fromkeys(LIMITS, 0)), vm)
     return found
 
 

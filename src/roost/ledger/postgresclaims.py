@@ -1,16 +1,22 @@
 """The claim path on PostgreSQL, written against asyncpg itself.
 
-The same steps as on SQLite, one round trip each: arrays instead of rows, and rows that others may
-want too are locked in ascending order before they are touched.
+The common case, in which nobody loses, is one statement: whatever others wait for (the rows of
+hosts and projects, the event counter) is locked for as long as the server works, not for as long
+as messages travel. When somebody would lose, all of it is taken back and the proposals are gone
+through step by step, one round trip each, as on SQLite. Arrays stand for rows, and rows that others
+may want too are locked in ascending order before they are touched.
 """
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import asyncpg
 from msgspec.structs import astuple
 from sqlalchemy import BigInteger, Boolean, Float, Table
 
+from roost.ledger import capacity
+from roost.ledger.capacity import Charge
 from roost.ledger.claims import (
     KEPT,
     Outcome,
@@ -18,9 +24,10 @@ from roost.ledger.claims import (
     Verdict,
     charges,
     group_charges,
+    host_row,
     outpaced,
+    project_row,
     quota_charges,
-    quota_detail,
     reconsidered,
 )
 from roost.ledger.rows import Event
@@ -39,8 +46,12 @@ def _type(column: Any) -> str:
     return "float8[]" if isinstance(column.type, Float) else "text[]"
 
 
+def _names(table: Table) -> str:
+    return ", ".join(column.name for column in table.c)
+
+
 def _unnest(table: Table, *, rest: str = "") -> str:
-    names = ", ".join(column.name for column in table.c)
+    names = _names(table)
     arrays = ", ".join(f"${at}::{_type(column)}" for at, column in enumerate(table.c, 1))
     return f"INSERT INTO {table.name} ({names}) SELECT * FROM unnest({arrays}) {rest}"
 
@@ -50,54 +61,6 @@ _INSERT_VMS = _unnest(vms, rest="ON CONFLICT DO NOTHING RETURNING id")
 _INSERT_CLAIMS = _unnest(claims)
 _INSERT_MEMBERS = _unnest(members)
 _INSERT_DECISIONS = _unnest(decisions)
-_CHARGE_HOSTS = """
-UPDATE host_amounts AS h SET
-  cpu_milli_committed = h.cpu_milli_committed + u.cpu,
-  memory_bytes_committed = h.memory_bytes_committed + u.memory,
-  disk_bytes_committed = h.disk_bytes_committed + u.disk,
-  vms_committed = h.vms_committed + u.vms
-FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])
-  AS u(host, generation, cpu, memory, disk, vms)
-WHERE h.host = u.host AND h.generation = u.generation
-  AND h.cpu_milli_committed + u.cpu <= h.cpu_milli_capacity
-  AND h.memory_bytes_committed + u.memory <= h.memory_bytes_capacity
-  AND h.disk_bytes_committed + u.disk <= h.disk_bytes_capacity
-  AND h.vms_committed + u.vms <= h.vms_capacity
-RETURNING h.host
-"""
-_UNCHARGE_HOST = """
-UPDATE host_amounts SET
-  cpu_milli_committed = cpu_milli_committed - $1,
-  memory_bytes_committed = memory_bytes_committed - $2,
-  disk_bytes_committed = disk_bytes_committed - $3,
-  vms_committed = vms_committed - 1
-WHERE host = $4
-"""
-_CHARGE_COUNTER = """
-UPDATE host_counters SET committed = committed + $1
-WHERE host = $2 AND counter = $3 AND committed + $1 <= capacity RETURNING 1
-"""
-_CHARGE_PROJECT = """
-UPDATE projects SET
-  cpu_milli_used = cpu_milli_used + $1,
-  memory_bytes_used = memory_bytes_used + $2,
-  disk_bytes_used = disk_bytes_used + $3,
-  vms_used = vms_used + $4
-WHERE name = $5
-  AND (cpu_milli_quota IS NULL OR cpu_milli_used + $1 <= cpu_milli_quota)
-  AND (memory_bytes_quota IS NULL OR memory_bytes_used + $2 <= memory_bytes_quota)
-  AND (disk_bytes_quota IS NULL OR disk_bytes_used + $3 <= disk_bytes_quota)
-  AND (vms_quota IS NULL OR vms_used + $4 <= vms_quota)
-RETURNING 1
-"""
-_UNCHARGE_PROJECT = """
-UPDATE projects SET
-  cpu_milli_used = cpu_milli_used - $1,
-  memory_bytes_used = memory_bytes_used - $2,
-  disk_bytes_used = disk_bytes_used - $3,
-  vms_used = vms_used - 1
-WHERE name = $4
-"""
 _APPEND_EVENTS = f"""
 WITH counted AS (
   UPDATE counters SET value = value + $1 WHERE name = 'events' RETURNING value
@@ -113,6 +76,90 @@ SELECT value, pg_notify('{CHANNEL}', '') FROM counted
 """
 
 
+class _Arrays:
+    """The parameters of one statement, numbered as they are asked for."""
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def next(self, kind: str) -> str:
+        """Return one more parameter."""
+        self._last += 1
+        return f"${self._last}::{kind}"
+
+    def unnest(self, kinds: Sequence[str]) -> str:
+        """Return rows of one array for each column."""
+        return f"unnest({', '.join(self.next(f'{kind}[]') for kind in kinds)})"
+
+
+@cache
+def _keep_all_text(hosts: Charge, projects: Charge) -> str:
+    """Return the statement that keeps a whole batch; it has no row when somebody would lose.
+
+    Each step waits for the one before, because it asks how many rows that has touched: so rows are
+    locked in the order that claims.py gives, and nothing is waited for in vain.
+    """
+    arrays = _Arrays()
+    keys = arrays.unnest(["text"] * 4)
+    at_ms = arrays.next("bigint")
+    rows = arrays.unnest([_type(column).removesuffix("[]") for column in vms.c])
+    asked_hosts, asked_projects = arrays.unnest(hosts.types), arrays.unnest(projects.types)
+    promised = arrays.unnest([_type(column).removesuffix("[]") for column in claims.c])
+    decided, snapshot = arrays.unnest(["text"] * 2), arrays.next("bigint")
+    told, tx, number = arrays.unnest(["text"] * 5), arrays.next("text"), arrays.next("bigint")
+
+    def all_of(step: str, asked: str) -> str:
+        return f"(SELECT count(*) FROM {step}) = (SELECT count(*) FROM {asked})"
+
+    return f"""
+WITH keys_asked AS MATERIALIZED (SELECT * FROM {keys} AS k(scope, key, digest, answer)),
+vms_asked AS MATERIALIZED (SELECT * FROM {rows} AS v({_names(vms)})),
+hosts_asked({", ".join(hosts.columns)}) AS MATERIALIZED (SELECT * FROM {asked_hosts}),
+projects_asked({", ".join(projects.columns)}) AS MATERIALIZED (SELECT * FROM {asked_projects}),
+new_keys AS (
+  INSERT INTO idempotency (scope, key, digest, answer, created_ms)
+  SELECT scope, key, digest, answer, {at_ms} FROM keys_asked ON CONFLICT DO NOTHING RETURNING 1
+), new_vms AS (
+  INSERT INTO vms ({_names(vms)})
+  SELECT * FROM vms_asked WHERE {all_of("new_keys", "keys_asked")}
+  ON CONFLICT DO NOTHING RETURNING 1
+), locked_hosts AS (
+  SELECT host FROM host_amounts WHERE host = ANY(ARRAY(SELECT host FROM hosts_asked))
+    AND {all_of("new_vms", "vms_asked")} ORDER BY host FOR UPDATE
+), charged_hosts AS (
+  {hosts.of("hosts_asked")} AND {all_of("locked_hosts", "hosts_asked")} RETURNING 1
+), locked_projects AS (
+  SELECT name FROM projects WHERE name = ANY(ARRAY(SELECT name FROM projects_asked))
+    AND {all_of("charged_hosts", "hosts_asked")} ORDER BY name FOR UPDATE
+), charged_projects AS (
+  {projects.of("projects_asked")} AND {all_of("locked_projects", "projects_asked")} RETURNING 1
+), new_claims AS (
+  INSERT INTO claims ({_names(claims)}) SELECT * FROM {promised}
+), new_decisions AS (
+  INSERT INTO decisions (vm, snapshot, cause, answer, at_ms)
+  SELECT d.vm, {snapshot}, 'create', d.answer, {at_ms} FROM {decided} AS d(vm, answer)
+), counted AS (
+  UPDATE counters SET value = value + {number}
+  WHERE name = 'events' AND {all_of("charged_projects", "projects_asked")} RETURNING value
+), new_events AS (
+  INSERT INTO events (seq, at_ms, actor, kind, subject, project, changes, note, tx)
+  SELECT counted.value - {number} + e.place, {at_ms}, e.actor, e.kind, e.subject, e.project,
+    e.changes, '', {tx}
+  FROM counted, {told} WITH ORDINALITY AS e(actor, kind, subject, project, changes, place)
+)
+SELECT value, pg_notify('{CHANNEL}', '') FROM counted
+"""
+
+
+@cache
+def _from_arrays(charge: Charge) -> str:
+    """Return a charge whose rows are arrays, one for each column."""
+    arrays = ", ".join(f"${at}::{kind}[]" for at, kind in enumerate(charge.types, 1))
+    asked = f"(SELECT * FROM unnest({arrays}) AS r({', '.join(charge.columns)}))"
+    keys = ", ".join(f"t.{column}" for column in charge.key)
+    return f"{charge.of(asked)}\nRETURNING {keys}"
+
+
 async def append_events(connection: Any, events: list[Event]) -> None:
     """Number and insert events: the last statement of a transaction."""
     if not events:
@@ -122,8 +169,9 @@ async def append_events(connection: Any, events: list[Event]) -> None:
     number_events(events, last)
 
 
-def _columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
-    return [list(column) for column in zip(*rows, strict=True)]
+def _columns(rows: Sequence[Sequence[Any]], width: int = 0) -> list[Sequence[Any]]:
+    """Return rows as columns; without rows as many empty ones as there would be."""
+    return list(zip(*rows, strict=True)) if rows else [()] * width
 
 
 class PostgresClaims:
@@ -143,8 +191,40 @@ class PostgresClaims:
         self.outcomes = [KEPT] * len(proposals)
         self.generations: dict[str, int] = {}
 
+    def together(self) -> bool:
+        """Say whether one statement may do: counters and groups are asked one by one."""
+        return all(not p.counters and not p.groups and p.rules is None for p in self.proposals)
+
+    async def keep_all(self, events: list[Event], tx: str) -> bool:
+        """Keep everybody, with their events; False when somebody would lose: take it back then."""
+        proposals, everybody = self.proposals, range(len(self.proposals))
+        keys = sorted((*p.key, p.vm.id) for p in proposals if p.key is not None)
+        rows = sorted((p.vm for p in proposals), key=lambda vm: (vm.project, vm.name))
+        hosts = [charge.row(host) for host, charge in charges(proposals, everybody).items()]
+        projects = [
+            project_row(project, proposals, asking)
+            for project, asking in quota_charges(proposals, everybody).items()
+        ]
+        taken = [astuple(p.claim) for p in proposals if p.claim is not None]
+        decided = [(p.vm.id, p.answer) for p in proposals if p.answer]
+        told = [(e.actor, e.kind, e.subject, e.project, e.changes) for e in events]
+        last = await self.connection.fetchval(
+            _keep_all_text(capacity.CHARGE_HOSTS, capacity.CHARGE_PROJECTS),
+            *_columns(keys, 4), self.at_ms,
+            *_columns([astuple(row) for row in rows], len(vms.c)),
+            *_columns(hosts, len(capacity.CHARGE_HOSTS.columns)),
+            *_columns(projects, len(capacity.CHARGE_PROJECTS.columns)),
+            *_columns(taken, len(claims.c)),
+            *_columns(decided, 2), self.snapshot,
+            *_columns(told, 5), tx, len(events),
+        )  # fmt: skip
+        if last is None:
+            return False
+        number_events(events, last)
+        return True
+
     async def commit(self) -> list[Outcome]:
-        """Keep what can be kept and return a verdict on each."""
+        """Keep what can be kept, step by step, and return a verdict on each."""
         await self._use_keys()
         await self._insert_vms()
         await self._charge_hosts()
@@ -172,20 +252,21 @@ class PostgresClaims:
                 scope, key, vm.id,
             )  # fmt: skip
         if project:
-            await execute(
-                _UNCHARGE_PROJECT, vm.cpu_milli, vm.memory_bytes, vm.disk_bytes, vm.project
-            )
+            await self._charge(capacity.CHARGE_PROJECTS, (vm.project, *vm.amounts.negative(), -1))
         if counters is None or claim is None:
             return
-        await execute(
-            _UNCHARGE_HOST, claim.cpu_milli, claim.memory_bytes, claim.disk_bytes, claim.host
-        )
+        back = (claim.host, None, *claim.amounts.negative(), -1)
+        await self._charge(capacity.CHARGE_HOSTS, back)
         for counter, amount in proposal.counters[:counters]:
-            await execute(
-                "UPDATE host_counters SET committed = committed - $1 "
-                "WHERE host = $2 AND counter = $3",
-                amount, claim.host, counter,
-            )  # fmt: skip
+            await self._charge(capacity.CHARGE_COUNTERS, (claim.host, counter, -amount))
+
+    async def _charge(self, charge: Charge, row: Sequence[int | str | None]) -> bool:
+        return len(await self._charge_rows(charge, [row])) == 1
+
+    async def _charge_rows(self, charge: Charge, rows: Sequence[Sequence[Any]]) -> Sequence[Any]:
+        """Change the sums of different keys and return the keys of those that were changed."""
+        found: Sequence[Any] = await self.connection.fetch(_from_arrays(charge), *_columns(rows))
+        return found
 
     async def _use_keys(self) -> None:
         keyed = [(i, p.key, p.vm.id) for i, p in enumerate(self.proposals) if p.key is not None]
@@ -228,26 +309,16 @@ class PostgresClaims:
             "SELECT 1 FROM host_amounts WHERE host = ANY($1::bigint[]) ORDER BY host FOR UPDATE",
             list(wanted),
         )
-        together = [
-            (host, c.generation, c.cpu_milli, c.memory_bytes, c.disk_bytes, c.vms)
-            for host, c in wanted.items()
-        ]
-        charged = await self._charge(together)
+        together = [charge.row(host) for host, charge in wanted.items()]
+        found = await self._charge_rows(capacity.CHARGE_HOSTS, together)
+        charged = {row["host"] for row in found}
         for host, charge in wanted.items():
             if host in charged:
                 continue
             for index in charge.proposals:  # together they do not fit: one after the other
-                proposal = self.proposals[index]
-                claim = proposal.claim
-                assert claim is not None
-                alone = (host, proposal.host_generation, claim.cpu_milli, claim.memory_bytes,
-                         claim.disk_bytes, 1)  # fmt: skip
-                if not await self._charge([alone]):
+                alone = host_row(self.proposals[index])
+                if not await self._charge(capacity.CHARGE_HOSTS, alone):
                     await self._turn_away(index, Outcome(Verdict.STALE, "host"))
-
-    async def _charge(self, rows: Sequence[tuple[int, ...]]) -> set[int]:
-        found = await self.connection.fetch(_CHARGE_HOSTS, *_columns(rows))
-        return {row["host"] for row in found}
 
     async def _charge_counters(self) -> None:
         asking = [i for i in self._alive() if self.proposals[i].counters]
@@ -264,9 +335,8 @@ class PostgresClaims:
             if proposal.claim is None:
                 continue
             for done, (counter, amount) in enumerate(proposal.counters):
-                if not await self.connection.fetchval(
-                    _CHARGE_COUNTER, amount, proposal.claim.host, counter
-                ):
+                asked = (proposal.claim.host, counter, amount)
+                if not await self._charge(capacity.CHARGE_COUNTERS, asked):
                     await self._turn_away(index, Outcome(Verdict.STALE, counter), counters=done)
                     break
 
@@ -283,21 +353,13 @@ class PostgresClaims:
                 proposal = self.proposals[index]
                 outcome = Outcome(Verdict.NO_PROJECT)
                 if found is not None:
-                    outcome = Outcome(Verdict.QUOTA, quota=quota_detail(dict(found), proposal.vm))
+                    limits = capacity.passed_limits(dict(found), proposal.vm.amounts, 1)
+                    outcome = Outcome(Verdict.QUOTA, quota=limits)
                 await self._turn_away(index, outcome, counters=len(proposal.counters))
 
     async def _charge_project(self, project: str, asking: list[int]) -> bool:
-        rows = [self.proposals[index].vm for index in asking]
-        return bool(
-            await self.connection.fetchval(
-                _CHARGE_PROJECT,
-                sum(vm.cpu_milli for vm in rows),
-                sum(vm.memory_bytes for vm in rows),
-                sum(vm.disk_bytes for vm in rows),
-                len(rows),
-                project,
-            )
-        )
+        row = project_row(project, self.proposals, asking)
+        return await self._charge(capacity.CHARGE_PROJECTS, row)
 
     async def _advance_groups(self) -> None:
         """Check what was seen of groups and label rules; nobody is turned away after this."""

@@ -4,6 +4,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from roost.ledger.amounts import Amounts
+
 #: {table: {key: row or None}}: what an event says is different now. A key of two columns is
 #: written "a|b".
 Changes = dict[str, dict[str, Any]]
@@ -37,6 +39,11 @@ class VMRow(Struct, kw_only=True):
     created_ms: int
     move: str | None = None
 
+    @property
+    def amounts(self) -> Amounts:
+        """Return what it asks for."""
+        return Amounts.of(self)
+
 
 class ClaimRow(Struct, kw_only=True):
     """Capacity promised to one VM on one host."""
@@ -51,6 +58,11 @@ class ClaimRow(Struct, kw_only=True):
     counters: str = ""
     devices: int = 0
     cells: int = 0
+
+    @property
+    def amounts(self) -> Amounts:
+        """Return what is promised."""
+        return Amounts.of(self)
 
 
 class GroupRow(Struct, kw_only=True):

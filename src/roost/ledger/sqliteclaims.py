@@ -10,20 +10,22 @@ from collections.abc import Sequence
 
 from msgspec.structs import astuple
 
+from roost.ledger import capacity
+from roost.ledger.capacity import Charge
 from roost.ledger.claims import (
     KEPT,
-    HostCharge,
     Outcome,
     Proposal,
     Verdict,
     charges,
     group_charges,
+    host_row,
     outpaced,
+    project_row,
     quota_charges,
-    quota_detail,
     reconsidered,
 )
-from roost.ledger.sqliterows import insert_rows, update_rows
+from roost.ledger.sqliterows import charge_rows, insert_rows
 from roost.ledger.tables import claims, decisions, idempotency, vms
 
 _VM = tuple(vms.c.keys())
@@ -31,63 +33,6 @@ _CLAIM = tuple(claims.c.keys())
 _DECISION = tuple(decisions.c.keys())
 _KEY = tuple(idempotency.c.keys())
 _MEMBER = ("group_id", "vm")
-_CHARGE_HOST = """
-UPDATE host_amounts SET
-  cpu_milli_committed = cpu_milli_committed + ?1,
-  memory_bytes_committed = memory_bytes_committed + ?2,
-  disk_bytes_committed = disk_bytes_committed + ?3,
-  vms_committed = vms_committed + ?4
-WHERE host = ?5 AND generation = ?6
-  AND cpu_milli_committed + ?1 <= cpu_milli_capacity
-  AND memory_bytes_committed + ?2 <= memory_bytes_capacity
-  AND disk_bytes_committed + ?3 <= disk_bytes_capacity
-  AND vms_committed + ?4 <= vms_capacity
-"""
-_CHARGE_HOSTS = """
-UPDATE host_amounts SET
-  cpu_milli_committed = cpu_milli_committed + u.column3,
-  memory_bytes_committed = memory_bytes_committed + u.column4,
-  disk_bytes_committed = disk_bytes_committed + u.column5,
-  vms_committed = vms_committed + u.column6
-FROM @VALUES AS u
-WHERE host = u.column1 AND generation = u.column2
-  AND cpu_milli_committed + u.column3 <= cpu_milli_capacity
-  AND memory_bytes_committed + u.column4 <= memory_bytes_capacity
-  AND disk_bytes_committed + u.column5 <= disk_bytes_capacity
-  AND vms_committed + u.column6 <= vms_capacity
-"""
-_UNCHARGE_HOST = """
-UPDATE host_amounts SET
-  cpu_milli_committed = cpu_milli_committed - ?1,
-  memory_bytes_committed = memory_bytes_committed - ?2,
-  disk_bytes_committed = disk_bytes_committed - ?3,
-  vms_committed = vms_committed - 1
-WHERE host = ?4
-"""
-_UNCHARGE_PROJECT = """
-UPDATE projects SET
-  cpu_milli_used = cpu_milli_used - ?1,
-  memory_bytes_used = memory_bytes_used - ?2,
-  disk_bytes_used = disk_bytes_used - ?3,
-  vms_used = vms_used - 1
-WHERE name = ?4
-"""
-_CHARGE_COUNTER = """
-UPDATE host_counters SET committed = committed + ?1
-WHERE host = ?2 AND counter = ?3 AND committed + ?1 <= capacity
-"""
-_CHARGE_PROJECT = """
-UPDATE projects SET
-  cpu_milli_used = cpu_milli_used + ?1,
-  memory_bytes_used = memory_bytes_used + ?2,
-  disk_bytes_used = disk_bytes_used + ?3,
-  vms_used = vms_used + ?4
-WHERE name = ?5
-  AND (cpu_milli_quota IS NULL OR cpu_milli_used + ?1 <= cpu_milli_quota)
-  AND (memory_bytes_quota IS NULL OR memory_bytes_used + ?2 <= memory_bytes_quota)
-  AND (disk_bytes_quota IS NULL OR disk_bytes_used + ?3 <= disk_bytes_quota)
-  AND (vms_quota IS NULL OR vms_used + ?4 <= vms_quota)
-"""
 
 
 class SqliteClaims:
@@ -123,11 +68,8 @@ class SqliteClaims:
         if insert_rows(self.cursor, "vms", _VM, rows, ignore=True) != len(rows):
             return False
         everybody = range(len(proposals))
-        hosts = [
-            (host, c.generation, c.cpu_milli, c.memory_bytes, c.disk_bytes, c.vms)
-            for host, c in charges(proposals, everybody).items()
-        ]
-        if update_rows(self.cursor, _CHARGE_HOSTS, hosts) != len(hosts):
+        hosts = [charge.row(host) for host, charge in charges(proposals, everybody).items()]
+        if charge_rows(self.cursor, capacity.CHARGE_HOSTS, hosts) != len(hosts):
             return False
         self._charge_counters()
         if len(self._alive()) != len(proposals):
@@ -175,19 +117,16 @@ class SqliteClaims:
                 (scope, key, vm.id),
             )
         if project:
-            self.cursor.execute(
-                _UNCHARGE_PROJECT, (vm.cpu_milli, vm.memory_bytes, vm.disk_bytes, vm.project)
-            )
+            self._charge(capacity.CHARGE_PROJECTS, (vm.project, *vm.amounts.negative(), -1))
         if counters is None or claim is None:
             return
-        self.cursor.execute(
-            _UNCHARGE_HOST, (claim.cpu_milli, claim.memory_bytes, claim.disk_bytes, claim.host)
-        )
+        back = (claim.host, None, *claim.amounts.negative(), -1)
+        self._charge(capacity.CHARGE_HOSTS, back)
         for counter, amount in proposal.counters[:counters]:
-            self.cursor.execute(
-                "UPDATE host_counters SET committed = committed - ? WHERE host = ? AND counter = ?",
-                (amount, claim.host, counter),
-            )
+            self._charge(capacity.CHARGE_COUNTERS, (claim.host, counter, -amount))
+
+    def _charge(self, charge: Charge, row: Sequence[int | str | None]) -> bool:
+        return charge_rows(self.cursor, charge, [row]) == 1
 
     def _use_keys(self) -> None:
         keyed = [(i, p.key, p.vm.id) for i, p in enumerate(self.proposals) if p.key is not None]
@@ -220,25 +159,11 @@ class SqliteClaims:
 
     def _charge_hosts(self) -> None:
         for host, charge in charges(self.proposals, self._alive()).items():
-            if self._charge(host, charge):
+            if self._charge(capacity.CHARGE_HOSTS, charge.row(host)):
                 continue
             for index in charge.proposals:  # together they do not fit: one after the other
-                claim = self.proposals[index].claim
-                assert claim is not None
-                alone = HostCharge(
-                    self.proposals[index].host_generation,
-                    claim.cpu_milli,
-                    claim.memory_bytes,
-                    claim.disk_bytes,
-                    1,
-                )
-                if not self._charge(host, alone):
+                if not self._charge(capacity.CHARGE_HOSTS, host_row(self.proposals[index])):
                     self._turn_away(index, Outcome(Verdict.STALE, "host"))
-
-    def _charge(self, host: int, charge: HostCharge) -> bool:
-        amounts = (charge.cpu_milli, charge.memory_bytes, charge.disk_bytes, charge.vms)
-        self.cursor.execute(_CHARGE_HOST, (*amounts, host, charge.generation))
-        return self.cursor.rowcount == 1
 
     def _charge_counters(self) -> None:
         for index in self._alive():
@@ -247,8 +172,7 @@ class SqliteClaims:
             if claim is None or not proposal.counters:
                 continue
             for done, (counter, amount) in enumerate(proposal.counters):
-                self.cursor.execute(_CHARGE_COUNTER, (amount, claim.host, counter))
-                if self.cursor.rowcount != 1:
+                if not self._charge(capacity.CHARGE_COUNTERS, (claim.host, counter, amount)):
                     self._turn_away(index, Outcome(Verdict.STALE, counter), counters=done)
                     break
 
@@ -265,23 +189,13 @@ class SqliteClaims:
                 proposal = self.proposals[index]
                 outcome = Outcome(Verdict.NO_PROJECT)
                 if found is not None:
-                    detail = quota_detail(dict(zip(names, found, strict=True)), proposal.vm)
+                    row = dict(zip(names, found, strict=True))
+                    detail = capacity.passed_limits(row, proposal.vm.amounts, 1)
                     outcome = Outcome(Verdict.QUOTA, quota=detail)
                 self._turn_away(index, outcome, counters=len(proposal.counters))
 
     def _charge_project(self, project: str, asking: list[int]) -> bool:
-        rows = [self.proposals[index].vm for index in asking]
-        self.cursor.execute(
-            _CHARGE_PROJECT,
-            (
-                sum(vm.cpu_milli for vm in rows),
-                sum(vm.memory_bytes for vm in rows),
-                sum(vm.disk_bytes for vm in rows),
-                len(rows),
-                project,
-            ),
-        )
-        return self.cursor.rowcount == 1
+        return self._charge(capacity.CHARGE_PROJECTS, project_row(project, self.proposals, asking))
 
     def _advance_groups(self) -> None:
         """Check what was seen of groups and label rules; nobody is turned away after this.

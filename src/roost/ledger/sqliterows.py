@@ -11,6 +11,8 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
+from roost.ledger.capacity import Charge
+
 #: Rows of one statement. Few sizes, so that the prepared statements are used again.
 _SIZES = (256, 64, 16, 4, 1)
 
@@ -50,17 +52,17 @@ def insert_rows(
 
 
 @lru_cache(maxsize=64)
-def _update(statement: str, columns: int, rows: int) -> str:
-    row = f"({', '.join('?' * columns)})"
-    return statement.replace("@VALUES", f"(VALUES {', '.join([row] * rows)})")
+def _charge(charge: Charge, rows: int) -> str:
+    row = f"({', '.join('?' * len(charge.columns))})"
+    columns = ", ".join(f"column{at} AS {name}" for at, name in enumerate(charge.columns, 1))
+    return charge.of(f"(SELECT {columns} FROM (VALUES {', '.join([row] * rows)}))")
 
 
-def update_rows(cursor: sqlite3.Cursor, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
-    """Run an UPDATE ... FROM @VALUES for many rows and return how many were changed."""
+def charge_rows(cursor: sqlite3.Cursor, charge: Charge, rows: Sequence[Sequence[Any]]) -> int:
+    """Change the sums of different keys and return how many were changed."""
     changed = 0
-    for start, length in pieces(len(rows), len(rows[0]) if rows else 1):
+    for start, length in pieces(len(rows), len(charge.columns)):
         part = rows[start : start + length]
-        sql = _update(statement, len(rows[0]), length)
-        cursor.execute(sql, tuple(chain.from_iterable(part)))
+        cursor.execute(_charge(charge, length), tuple(chain.from_iterable(part)))
         changed += cursor.rowcount
     return changed

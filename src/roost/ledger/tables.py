@@ -33,13 +33,12 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
+from roost.ledger.amounts import AMOUNTS, LIMITS
+
 metadata = MetaData()
 
 #: Stands for "no limit" where a value must be there to compare with.
 UNLIMITED = 2**62
-
-#: The amounts that are columns of host_amounts and of projects.
-AMOUNTS = ("cpu_milli", "memory_bytes", "disk_bytes")
 
 
 class _Real(Float[float]):
@@ -65,6 +64,12 @@ def _number(name: str, *, nullable: bool = False, key: bool = False) -> Column[o
     return Column(name, BigInteger, nullable=nullable, primary_key=key, autoincrement=False)
 
 
+def _numbers(
+    names: tuple[str, ...], suffix: str = "", *, nullable: bool = False
+) -> list[Column[object]]:
+    return [_number(name + suffix, nullable=nullable) for name in names]
+
+
 vms = _table(
     "vms",
     _text("id", key=True),
@@ -72,9 +77,7 @@ vms = _table(
     _text("name"),
     _text("asked"),  # the CreateVM that made it, as JSON
     _text("labels"),  # "\nkey=value\n..." or empty: found by LIKE
-    _number("cpu_milli"),
-    _number("memory_bytes"),
-    _number("disk_bytes"),
+    *_numbers(AMOUNTS),
     _text("strategy"),
     _number("priority"),
     _text("on_no_fit"),
@@ -113,9 +116,7 @@ claims = _table(
     _text("vm"),
     _number("host"),
     _text("kind"),  # run, migrate_in, hold
-    _number("cpu_milli"),
-    _number("memory_bytes"),
-    _number("disk_bytes"),
+    *_numbers(AMOUNTS),
     _text("counters"),  # JSON {counter: amount} of host_counters, or empty
     _number("devices"),  # bit masks of positions on the host
     _number("cells"),
@@ -147,14 +148,8 @@ Index("members_vm", members.c.vm)
 projects = _table(
     "projects",
     _text("name", key=True),
-    _number("cpu_milli_quota", nullable=True),
-    _number("memory_bytes_quota", nullable=True),
-    _number("disk_bytes_quota", nullable=True),
-    _number("vms_quota", nullable=True),
-    _number("cpu_milli_used"),
-    _number("memory_bytes_used"),
-    _number("disk_bytes_used"),
-    _number("vms_used"),
+    *_numbers(LIMITS, "_quota", nullable=True),
+    *_numbers(LIMITS, "_used"),
 )
 
 hosts = _table(
@@ -178,14 +173,8 @@ host_amounts = _table(
     "host_amounts",
     _number("host", key=True),
     _number("generation"),  # grows when what filters look at changes: shape, labels, state
-    _number("cpu_milli_capacity"),
-    _number("memory_bytes_capacity"),
-    _number("disk_bytes_capacity"),
-    _number("vms_capacity"),
-    _number("cpu_milli_committed"),
-    _number("memory_bytes_committed"),
-    _number("disk_bytes_committed"),
-    _number("vms_committed"),
+    *_numbers(LIMITS, "_capacity"),
+    *_numbers(LIMITS, "_committed"),
 )
 
 host_counters = _table(

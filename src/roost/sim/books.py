@@ -23,8 +23,8 @@ import msgspec
 from msgspec import Struct
 from sqlalchemy import Connection, bindparam, select
 
+from roost.ledger.amounts import LIMITS
 from roost.ledger.tables import (
-    AMOUNTS,
     claims,
     groups,
     host_amounts,
@@ -34,15 +34,14 @@ from roost.ledger.tables import (
     vms,
 )
 
-_LIMITS = (*AMOUNTS, "vms")
 #: How long the fleet must have been as it is before a spread is held against it: a process decides
 #: on what it has heard, and only the chosen host and the group are compared again at the commit.
 _SETTLED_S = 120.0
 #: What the ledger itself has added up, asked at every commit that changes it.
 _PROMISED = select(
-    host_amounts.c.host, *(host_amounts.c[f"{name}_committed"] for name in _LIMITS)
+    host_amounts.c.host, *(host_amounts.c[f"{name}_committed"] for name in LIMITS)
 ).where(host_amounts.c.host.in_(bindparam("numbers", expanding=True)))
-_USED = select(projects.c.name, *(projects.c[f"{name}_used"] for name in _LIMITS)).where(
+_USED = select(projects.c.name, *(projects.c[f"{name}_used"] for name in LIMITS)).where(
     projects.c.name.in_(bindparam("names", expanding=True))
 )
 
@@ -247,13 +246,13 @@ class Books:
         if capacity is None:
             self.capacity.pop(number, None)
         else:
-            self.capacity[number] = tuple(getattr(capacity, f"{n}_capacity") for n in _LIMITS)
+            self.capacity[number] = tuple(getattr(capacity, f"{n}_capacity") for n in LIMITS)
 
     def _put_quota(self, name: str, quota: _Quota | None) -> None:
         if quota is None:
             self.quotas.pop(name, None)
         else:
-            self.quotas[name] = tuple(getattr(quota, f"{n}_quota") for n in _LIMITS)
+            self.quotas[name] = tuple(getattr(quota, f"{n}_quota") for n in LIMITS)
 
     def _put_member(self, key: str, *, present: bool) -> None:
         group, _, vm = key.rpartition("|")
@@ -313,7 +312,7 @@ class Books:
         quotas, used = self.quotas.get(vm.project), self.used[vm.project]
         if quotas is None:
             raise Broken(f"{vm.name} is in the project {vm.project!r}, which does not exist")
-        for at, name in enumerate(_LIMITS):
+        for at, name in enumerate(LIMITS):
             quota = quotas[at]
             if quota is not None and now[at] > was[at] and used[at] > quota:
                 raise Broken(
@@ -399,7 +398,7 @@ class Books:
                 continue
             # What a host has may shrink, to nothing if it cannot tell: then it takes on no more.
             had, self._had[number] = self._had.get(number), tuple(promised)
-            for at, name in enumerate(_LIMITS):
+            for at, name in enumerate(LIMITS):
                 if promised[at] > capacity[at] and (had is None or promised[at] > had[at]):
                     raise Broken(
                         f"{self.host_name(number)} promises {promised[at]} {name} of {capacity[at]}"
@@ -430,13 +429,13 @@ class Books:
                 self._agree(f"project {name} used", said, self.used[name])
 
     def _agree(self, what: str, said: Sequence[int], follows: Sequence[int]) -> None:
-        for at, name in enumerate(_LIMITS):
+        for at, name in enumerate(LIMITS):
             if said[at] != follows[at]:
                 raise Broken(f"{what} {said[at]} {name}, and its rows {follows[at]}")
 
 
 def _add(sums: list[int], amounts: Claim | VM, sign: int) -> None:
-    """Add what one claim or VM takes, in the order of `_LIMITS`; or take it away again."""
+    """Add what one claim or VM takes, in the order of `LIMITS`; or take it away again."""
     sums[0] += sign * amounts.cpu_milli
     sums[1] += sign * amounts.memory_bytes
     sums[2] += sign * amounts.disk_bytes

@@ -7,12 +7,12 @@ from sqlalchemy import Connection, select, update
 
 from roost.base.errors import Conflict
 from roost.control.admin.doctor import doctor
+from roost.ledger.amounts import LIMITS
 from roost.ledger.claims import Proposal, Verdict
 from roost.ledger.fold import FOLDED, counters_committed, fold, host_committed, projects_used
 from roost.ledger.rows import Event
 from roost.ledger.store import Store
 from roost.ledger.tables import (
-    AMOUNTS,
     events,
     groups,
     host_amounts,
@@ -218,7 +218,7 @@ async def broken_laws(store: Store) -> list[str]:
         for name in FOLDED
         if folded.tables[name] != tables[name]
     ]
-    names = (*AMOUNTS, "vms")
+    names = LIMITS
     committed = {row["host"]: {n: row[f"{n}_committed"] for n in names} for row in amounts}
     if host_committed(folded) != committed:
         wrong.append("committed amounts are not the sums of claims")

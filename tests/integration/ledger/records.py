@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 from sqlalchemy import select, update
 
+from roost.ledger.amounts import AMOUNTS, LIMITS
 from roost.ledger.claims import Proposal
 from roost.ledger.rows import ClaimRow, HostRow, VMRow
 from roost.ledger.tables import (
-    AMOUNTS,
     UNLIMITED,
     claims,
     groups,
@@ -106,7 +106,7 @@ def add_host(
     }  # fmt: skip
     tx.insert(hosts, msgspec.structs.asdict(host))
     amounts = {"generation": 1, **capacity}
-    nothing = {f"{name}_committed": 0 for name in (*AMOUNTS, "vms")}
+    nothing = {f"{name}_committed": 0 for name in LIMITS}
     tx.insert(host_amounts, {"host": number, **amounts, **nothing})
     tx.insert(host_liveness, {"host": number, "evidence": 0, "epoch": 0})
     for counter, amount in (counters or {}).items():
@@ -134,8 +134,8 @@ def add_group(tx: Tx, group: str, rule: str = "anti-affinity", **given: Any) -> 
 
 def add_project(tx: Tx, name: str, **quotas: int | None) -> None:
     """Make a project with a quota."""
-    row = {"name": name, **{f"{each}_quota": None for each in (*AMOUNTS, "vms")}, **quotas}
-    tx.insert(projects, {**row, **{f"{each}_used": 0 for each in (*AMOUNTS, "vms")}})
+    row = {"name": name, **{f"{each}_quota": None for each in LIMITS}, **quotas}
+    tx.insert(projects, {**row, **{f"{each}_used": 0 for each in LIMITS}})
     tx.event("project.created", f"project/{name}", {"projects": {name: row}}, project=name)
 
 

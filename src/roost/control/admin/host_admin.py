@@ -11,7 +11,7 @@ from roost.control.create.placing import find_host
 from roost.control.hosts.registering import change_host, locked_host
 from roost.control.memory.roster import HostEntry, Roster
 from roost.control.survive.recover import fence
-from roost.ledger.capacity import release
+from roost.ledger.capacity import CLEANUP, release
 from roost.ledger.rows import ClaimRow, HostRow, VMRow
 from roost.ledger.store import Store
 from roost.ledger.tables import (
@@ -239,7 +239,7 @@ def _remove(tx: Tx, name: str) -> None:
     held = tx.rows(select(claims).where(claims.c.host == host.number).order_by(claims.c.id))
     graves = tx.rows(select(tombstones).where(tombstones.c.host == host.number))
     # Orders to destroy what is on a dead host go with it: nobody will ever carry them out.
-    gone = host.fenced is not None and all(claim["kind"] == "hold" for claim in held)
+    gone = host.fenced is not None and all(claim["kind"] == CLEANUP for claim in held)
     if (held or graves) and not gone:
         raise Conflict(
             f"host {name!r} still has VMs", host=name, hint=f"Maybe roost host drain {name}."

@@ -12,6 +12,7 @@ import msgspec
 from sqlalchemy import Connection, select, text
 
 from roost.base.errors import Conflict, NotFound
+from roost.ledger.amounts import LIMITS
 from roost.ledger.store import Store
 from roost.ledger.tables import idempotency, projects, tokens
 from roost.ledger.transaction import Tx
@@ -29,16 +30,15 @@ from roost.wire.translate import cores, size
 #: Where requests go that name no project; it is always there.
 DEFAULT = "default"
 
-_LIMITS = ("cpu_milli", "memory_bytes", "disk_bytes", "vms")
 _encode = msgspec.json.Encoder(order="sorted").encode
 _body = msgspec.json.Decoder(ProjectBody)
 # SQLite and PostgreSQL spell this alike. Losing a race must not raise: with SQLite an error would
 # fail everybody who shares the commit.
+_QUOTAS = [f"{name}_quota" for name in LIMITS]
 _INSERT = text(
-    "INSERT INTO projects (name, cpu_milli_quota, memory_bytes_quota, disk_bytes_quota, vms_quota, "
-    "cpu_milli_used, memory_bytes_used, disk_bytes_used, vms_used) VALUES (:name, "
-    ":cpu_milli_quota, :memory_bytes_quota, :disk_bytes_quota, :vms_quota, 0, 0, 0, 0) "
-    "ON CONFLICT DO NOTHING"
+    f"INSERT INTO projects ({', '.join(['name', *_QUOTAS, *(f'{name}_used' for name in LIMITS)])}) "
+    f"VALUES (:name, {', '.join(f':{quota}' for quota in _QUOTAS)}, "
+    f"{', '.join('0' * len(LIMITS))}) ON CONFLICT DO NOTHING"
 )
 _INSERT_KEY = text(
     "INSERT INTO idempotency (scope, key, digest, answer, created_ms) "
@@ -84,7 +84,7 @@ class Projects:
     ) -> ProjectBody:
         """Make a project; the same key with the same body gives the first answer again."""
         row = {"name": body.name, **_quota(body.quota)}
-        answer = project_body({**row, **{f"{limit}_used": 0 for limit in _LIMITS}})
+        answer = project_body({**row, **{f"{limit}_used": 0 for limit in LIMITS}})
         used = {
             "scope": f"project:{who.name}",
             "key": key,
@@ -188,16 +188,9 @@ def _quota(body: QuotaBody) -> dict[str, int | None]:
 def project_body(row: dict[str, Any]) -> ProjectBody:
     """Return a project as users see it."""
     limits = {
-        limit: LimitBody(used=row[f"{limit}_used"], quota=row[f"{limit}_quota"])
-        for limit in _LIMITS
+        limit: LimitBody(used=row[f"{limit}_used"], quota=row[f"{limit}_quota"]) for limit in LIMITS
     }
-    return ProjectBody(
-        name=row["name"],
-        cpu_milli=limits["cpu_milli"],
-        memory_bytes=limits["memory_bytes"],
-        disk_bytes=limits["disk_bytes"],
-        vms=limits["vms"],
-    )
+    return ProjectBody(name=row["name"], **limits)
 
 
 def _unknown(name: str) -> NotFound:

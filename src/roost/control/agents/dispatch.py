@@ -14,6 +14,7 @@ from roost.control.memory.restore_detect import Lineage, host_is_doubted, newest
 from roost.control.memory.roster import Roster, asked_of
 from roost.control.vms.move_record import move_of
 from roost.fleet.assign import positions
+from roost.ledger.capacity import CLEANUP, MIGRATE_IN, RUN
 from roost.ledger.changes import Changes
 from roost.ledger.rows import Event, VMRow
 from roost.ledger.statements import find_rows
@@ -40,7 +41,7 @@ _LISTED = select(vms).where(
     or_(vms.c.host == _HOST, vms.c.target == _HOST), vms.c.desired != "absent"
 )
 _HELD = select(claims.c.id, claims.c.devices, claims.c.cells).where(
-    claims.c.host == _HOST, claims.c.kind != "hold"
+    claims.c.host == _HOST, claims.c.kind != CLEANUP
 )
 _NAMES = select(hosts.c.number, hosts.c.name).where(
     hosts.c.number.in_(bindparam("numbers", expanding=True))
@@ -274,7 +275,7 @@ class Dispatch:
 
 
 def _claim_kind(part: Part) -> str:
-    return "migrate_in" if part in ("incoming", "withdrawn") else "run"
+    return MIGRATE_IN if part in ("incoming", "withdrawn") else RUN
 
 
 def _desired_vm(vm: VMRow, part: Part, peer: str, masks: tuple[int, int]) -> DesiredVM:

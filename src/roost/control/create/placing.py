@@ -17,7 +17,8 @@ from roost.control.memory.roster import Roster
 from roost.control.vms.requests import request_of
 from roost.control.vms.views import placement_text
 from roost.fleet.assign import mask_of
-from roost.ledger.capacity import advance_groups, charge, group_checks_hold
+from roost.ledger.capacity import MIGRATE_IN, RUN, charge, claim_id
+from roost.ledger.membership import advance_groups, group_checks_hold
 from roost.ledger.rows import Changes, ClaimRow, VMRow
 from roost.ledger.store import Store
 from roost.ledger.tables import decisions, tombstones
@@ -55,7 +56,7 @@ def find_host(
         constraints = replace(constraints, excluded=(*constraints.excluded, *never))
         request = replace(request, constraints=constraints)
     fleet = roster.fleet
-    own = [fleet.vms.numbers.get(f"{vm.id}:{kind}") for kind in ("run", "migrate_in")]
+    own = [fleet.vms.numbers.get(claim_id(vm.id, kind)) for kind in (RUN, MIGRATE_IN)]
     if own == [None, None]:
         return _decide(roster, request, explain=explain)
     # Its own claims must not stand in its way: neither their amounts nor its place in its groups.
@@ -84,13 +85,11 @@ def claim_row(vm: VMRow, roster: Roster, placement: Placement, kind: str) -> Cla
     demand = request_of(vm, roster).demand
     counters = counters_of(demand, placement)
     return ClaimRow(
-        id=f"{vm.id}:{kind}",
+        id=claim_id(vm.id, kind),
         vm=vm.id,
         host=roster.by_fleet_row[placement.host_row].number,
         kind=kind,
-        cpu_milli=vm.cpu_milli,
-        memory_bytes=vm.memory_bytes,
-        disk_bytes=vm.disk_bytes,
+        **vm.amounts._asdict(),
         counters=row_json(dict(counters)) if counters else "",
         devices=mask_of(placement.devices),
         cells=mask_of(placement.cells),

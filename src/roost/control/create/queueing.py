@@ -15,7 +15,7 @@ from roost.control.create.placing import Basis, Placing, take
 from roost.control.memory.roster import Roster
 from roost.control.vms.lookup import relock
 from roost.control.vms.refusing import refused_by
-from roost.ledger.capacity import claims_of
+from roost.ledger.capacity import CLEANUP, RUN, claims_of
 from roost.ledger.rows import Changes, ClaimRow, VMRow
 from roost.ledger.statements import Plus
 from roost.ledger.store import Store
@@ -101,7 +101,7 @@ class Queue:
             now = relock(tx, vm.id)
             if now.host is not None or now.generation != vm.generation:
                 raise Conflict(f"VM {vm.name!r} was changed meanwhile", vm=vm.id)
-            if "hold" in claims_of(tx, vm.id):
+            if CLEANUP in claims_of(tx, vm.id):
                 # Until that host says that it has nothing of it, it might still start it.
                 raise Conflict(f"an earlier host of VM {vm.name!r} has yet to answer", vm=vm.id)
             changes: Changes = {}
@@ -121,7 +121,7 @@ class Queue:
 
         may_ask_all = self._refused.get((vm.id, vm.generation), 0.0) is None
         never = () if may_ask_all else refused_by(vm)
-        found = await self._placing.place(vm, commit, "run", "roost", never=never, explain=explain)
+        found = await self._placing.place(vm, commit, RUN, "roost", never=never, explain=explain)
         if isinstance(found, VMRow):
             log.info("VM '%s' waits no more", vm.name)
             return None

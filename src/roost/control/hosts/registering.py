@@ -10,6 +10,8 @@ import msgspec
 from sqlalchemy import select
 
 from roost.base.errors import Conflict, InvalidRequest, NotFound
+from roost.ledger.amounts import Amounts
+from roost.ledger.capacity import CLEANUP, enter_host, set_capacity
 from roost.ledger.rows import Changes, HostRow
 from roost.ledger.statements import Plus
 from roost.ledger.tables import (
@@ -19,7 +21,6 @@ from roost.ledger.tables import (
     counters,
     doubts,
     host_amounts,
-    host_counters,
     host_liveness,
     hosts,
     vms,
@@ -75,7 +76,7 @@ def register(tx: Tx, hello: Hello) -> Registered:
     if all(found[name] == value for name, value in changed.items()):
         return Registered(HostRow(**found), heard["epoch"])
     if found["inventory"] != inventory:
-        _set_capacity(tx, number, spec)
+        set_capacity(tx, number, *capacity_of(spec))
     return Registered(change_host(tx, number, "host.registered", **changed), heard["epoch"])
 
 
@@ -96,7 +97,7 @@ def _astray(tx: Tx, hello: Hello, number: int) -> list[str]:
     waiting = {
         row["id"]
         for row in elsewhere
-        if row["host"] is None and tx.find(claims, vm=row["id"], host=number, kind="hold")
+        if row["host"] is None and tx.find(claims, vm=row["id"], host=number, kind=CLEANUP)
     }
     return sorted(row["id"] for row in elsewhere if row["id"] not in waiting)
 
@@ -120,41 +121,15 @@ def _enter(tx: Tx, hello: Hello, spec: HostSpec, inventory: str) -> HostRow:
         registered_ms=tx.at_ms,
     )
     tx.insert(hosts, msgspec.structs.asdict(row))
-    amounts = {
-        "host": number,
-        "generation": 1,
-        **capacity_columns(spec),
-        "cpu_milli_committed": 0,
-        "memory_bytes_committed": 0,
-        "disk_bytes_committed": 0,
-        "vms_committed": 0,
-    }
-    tx.insert(host_amounts, amounts)
+    amounts = enter_host(tx, number, *capacity_of(spec))
     tx.insert(host_liveness, {"host": number, "evidence": 1, "epoch": 0})
     tx.insert(conversations, {"host": number, "instance": hello.instance, "number": 0})
-    for counter, capacity in counter_capacities(spec).items():
-        tx.insert(
-            host_counters,
-            {"host": number, "counter": counter, "capacity": capacity, "committed": 0},
-        )
     tx.event(
         "host.registered",
         f"host/{row.name}",
         {"hosts": {str(number): row}, "host_amounts": {str(number): _public(amounts)}},
     )
     return row
-
-
-def _set_capacity(tx: Tx, number: int, spec: HostSpec) -> None:
-    tx.change(host_amounts, {"host": number}, **capacity_columns(spec))
-    wanted = counter_capacities(spec)
-    for row in tx.find_all(host_counters, host=number):
-        where = {"host": number, "counter": row["counter"]}
-        # A counter that is gone keeps what was promised of it, and can promise nothing more.
-        tx.change(host_counters, where, capacity=wanted.pop(row["counter"], 0))
-    for counter, capacity in wanted.items():
-        row = {"host": number, "counter": counter, "capacity": capacity, "committed": 0}
-        tx.insert(host_counters, row)
 
 
 def change_host(
@@ -195,15 +170,14 @@ def inventory_text(inventory: Inventory) -> str:
     return msgspec.json.encode(inventory, order="deterministic").decode()
 
 
-def capacity_columns(spec: HostSpec) -> dict[str, int]:
-    """Return what a host can promise; one of which something is unknown can promise nothing."""
+def capacity_of(spec: HostSpec) -> tuple[Amounts, int, dict[str, int]]:
+    """Return what a host can promise: amounts, VMs, and counters.
+
+    One of which something is unknown can promise nothing of that.
+    """
+    amounts = Amounts(spec.cpu.capacity, spec.memory.capacity, spec.disk.capacity)
     limit = UNLIMITED if spec.max_vms is None else spec.max_vms
-    return {
-        "cpu_milli_capacity": spec.cpu.capacity,
-        "memory_bytes_capacity": spec.memory.capacity,
-        "disk_bytes_capacity": spec.disk.capacity,
-        "vms_capacity": limit,
-    }
+    return amounts, limit, counter_capacities(spec)
 
 
 def counter_capacities(spec: HostSpec) -> dict[str, int]:

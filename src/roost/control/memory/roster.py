@@ -14,6 +14,7 @@ from sqlalchemy import Connection, select
 
 from roost.fleet.fleet import Fleet
 from roost.fleet.layout import Int64Array
+from roost.ledger.capacity import CLEANUP, MIGRATE_IN, RUN
 from roost.ledger.changes import Changes
 from roost.ledger.rows import ClaimRow, Event, GroupRow, HostRow, VMRow
 from roost.ledger.statements import find_rows
@@ -234,7 +235,7 @@ class Roster:
         """Count a VM that is already placed in the groups it has now."""
         fleet = self.fleet
         group_set = fleet.groups.set_number(self.groups_of.get(vm, ()))
-        for kind in ("run", "migrate_in"):
+        for kind in (RUN, MIGRATE_IN):
             number = fleet.vms.numbers.get(f"{vm}:{kind}")
             if number is None or int(fleet.vms.group_set[number]) == group_set:
                 continue
@@ -342,7 +343,7 @@ class Roster:
             )
         elif claim.devices:
             terms = self.fleet.terms.number(Terms(_devices_in(claim)))
-        groups_of = () if claim.kind == "hold" else self.groups_of.get(claim.vm, ())
+        groups_of = () if claim.kind == CLEANUP else self.groups_of.get(claim.vm, ())
         self.fleet.apply(
             claim.id,
             self.hosts[claim.host].fleet_row,

@@ -27,7 +27,8 @@ from msgspec.structs import replace
 from roost.control.create.placing import Stale
 from roost.control.vms.deletion import order_destruction
 from roost.control.vms.move_record import move_of
-from roost.ledger.capacity import advance_groups, claims_of, hold_instead, release
+from roost.ledger.capacity import MIGRATE_IN, RUN, claims_of, hold_instead, release
+from roost.ledger.membership import advance_groups
 from roost.ledger.rows import Changes, VMRow
 from roost.ledger.statements import Plus
 from roost.ledger.tables import claims, vms
@@ -99,10 +100,10 @@ def complete_move(tx: Tx, vm: VMRow, seen_generation: int) -> VMRow:
     assert vm.host is not None
     source = vm.host
     found = claims_of(tx, vm.id)
-    run, incoming = found["run"], found["migrate_in"]
+    run, incoming = found[RUN], found[MIGRATE_IN]
     # Amounts stay as they are on both hosts; only what the claims are called changes.
     changes: Changes = {"claims": {incoming.id: None, **hold_instead(tx, run)}}
-    changes["claims"][run.id] = tx.change(claims, {"id": incoming.id}, id=run.id, kind="run")
+    changes["claims"][run.id] = tx.change(claims, {"id": incoming.id}, id=run.id, kind=RUN)
     row = _change(
         tx,
         vm,
@@ -127,7 +128,7 @@ def abandon_move(tx: Tx, vm: VMRow, why: str) -> VMRow:
     """
     if not vm.phase or vm.target is None:
         raise Stale
-    incoming = claims_of(tx, vm.id)["migrate_in"]
+    incoming = claims_of(tx, vm.id)[MIGRATE_IN]
     changes: Changes = {"claims": {incoming.id: None, **hold_instead(tx, incoming)}}
     row = _change(tx, vm, target=None, phase="", move=None)
     order_destruction(tx, row, incoming.host, changes)
@@ -138,7 +139,7 @@ def go_back(tx: Tx, vm: VMRow, why: str) -> VMRow:
     """The target says that its copy is gone and never executed: the source goes on with its own."""
     if vm.phase != "recalling":
         raise Stale
-    incoming = claims_of(tx, vm.id)["migrate_in"]
+    incoming = claims_of(tx, vm.id)[MIGRATE_IN]
     release(tx, incoming)
     changes: Changes = {"claims": {incoming.id: None}}
     row = _change(tx, vm, target=None, phase="", move=None)
@@ -161,7 +162,7 @@ def give_up_fenced_target(tx: Tx, vm: VMRow, why: str) -> VMRow:
     """
     if vm.phase not in ("landing", "recalling"):
         raise Stale
-    incoming = claims_of(tx, vm.id)["migrate_in"]
+    incoming = claims_of(tx, vm.id)[MIGRATE_IN]
     changes: Changes = {"claims": {incoming.id: None, **hold_instead(tx, incoming)}}
     row = _change(tx, vm, target=None, phase="", move=None, restarts=vm.restarts + 1)
     order_destruction(tx, row, incoming.host, changes)

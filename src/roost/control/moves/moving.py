@@ -7,7 +7,7 @@ from roost.control.memory.roster import Roster
 from roost.control.moves.handover import abandon_move, ask_back
 from roost.control.vms.lookup import locked_vm, relock, vm_row
 from roost.control.vms.move_record import Move
-from roost.ledger.capacity import claims_of
+from roost.ledger.capacity import CLEANUP, MIGRATE_IN, claims_of
 from roost.ledger.rows import Changes, ClaimRow, VMRow
 from roost.ledger.store import Store
 from roost.ledger.tables import vms
@@ -83,7 +83,7 @@ class Moving:
             now = relock(tx, vm.id)
             if now.generation != vm.generation:
                 raise Conflict(f"VM {vm.name!r} was changed meanwhile", vm=vm.id)
-            if "hold" in claims_of(tx, vm.id):
+            if CLEANUP in claims_of(tx, vm.id):
                 raise Conflict(
                     f"an earlier host of VM {vm.name!r} has not cleaned up yet", vm=vm.id
                 )
@@ -106,7 +106,7 @@ class Moving:
             return row
 
         return await self._placing.place(
-            vm, commit, "migrate_in", actor, only=only, never=(source,), explain=explain
+            vm, commit, MIGRATE_IN, actor, only=only, never=(source,), explain=explain
         )
 
 

@@ -25,7 +25,8 @@ from roost.control.survive.liveness import Watcher
 from roost.control.timers import Timers
 from roost.control.vms.deletion import order_destruction, remove_deleted
 from roost.control.vms.lookup import relock
-from roost.ledger.capacity import advance_groups, claims_of, hold_instead, release
+from roost.ledger.capacity import CLEANUP, MIGRATE_IN, RUN, claims_of, hold_instead, release
+from roost.ledger.membership import advance_groups
 from roost.ledger.rows import Changes, ClaimRow, HostRow, VMRow
 from roost.ledger.statements import Plus, find_row, find_rows
 from roost.ledger.store import Store
@@ -132,7 +133,7 @@ class Recover:
                     await self._restart(vm, entry)
             except (Conflict, NotFound, Unavailable) as error:
                 log.warning("VM %s is not recovered yet: %s", vm.name, error.message)
-        held = {"host": entry.number, "kind": "hold"}
+        held = {"host": entry.number, "kind": CLEANUP}
         if await self._store.read(lambda c: find_row(c, claims, held)) is not None:
             await self._store.write(lambda tx: self._release_holds(tx, entry))
 
@@ -164,7 +165,7 @@ class Recover:
         fenced = locked_host(tx, entry.name).fenced
         if fenced is None:
             return
-        for row in tx.find_all(claims, host=entry.number, kind="hold"):
+        for row in tx.find_all(claims, host=entry.number, kind=CLEANUP):
             vm = tx.find(vms, id=row["vm"])
             if vm is not None and not is_proof(VMRow(**vm), fenced):
                 continue
@@ -190,7 +191,7 @@ class Recover:
 
         target = self._roster.host_name(vm.target)
         never = (entry.name,) if target is None else (entry.name, target)
-        found = await self._placing.place(vm, commit, "run", "roost", never=never)
+        found = await self._placing.place(vm, commit, RUN, "roost", never=never)
         if isinstance(found, Rejection):
             await self._store.write(lambda tx: self._queue(tx, vm, entry, found))
         else:
@@ -205,10 +206,10 @@ class Recover:
             raise Conflict(f"VM {vm.name!r} was changed meanwhile", vm=vm.id)
         now.generation += 1
         found = claims_of(tx, vm.id)
-        release(tx, found["run"])
-        changes["claims"] = {found["run"].id: None}
+        release(tx, found[RUN])
+        changes["claims"] = {found[RUN].id: None}
         order_destruction(tx, now, entry.number, changes)
-        if (incoming := found.get("migrate_in")) is not None:
+        if (incoming := found.get(MIGRATE_IN)) is not None:
             # What the target of a move has made ready stays claimed until it says it is gone.
             changes["claims"] |= {incoming.id: None, **hold_instead(tx, incoming)}
             order_destruction(tx, now, incoming.host, changes)

@@ -15,12 +15,19 @@ from roost.base.errors import InvariantBroken
 from roost.control.memory.roster import asked_of
 from roost.control.vms.deletion import order_destruction
 from roost.control.vms.move_record import Move, move_of
-from roost.ledger.capacity import advance_groups, charge, claims_of, counters_in, release
+from roost.ledger.capacity import (
+    CLEANUP,
+    MIGRATE_IN,
+    RUN,
+    charge,
+    claim_id,
+    claims_of,
+    fits,
+    release,
+)
+from roost.ledger.membership import advance_groups
 from roost.ledger.rows import Changes, ClaimRow, VMRow
 from roost.ledger.tables import (
-    AMOUNTS,
-    host_amounts,
-    host_counters,
     hosts,
     roll_call,
     tombstones,
@@ -69,18 +76,18 @@ def bring_home(tx: Tx, vm: VMRow, finding: Finding, found: Sequence[Copy]) -> bo
     kept = [
         claim
         for kind, claim in known.items()
-        if kind == "migrate_in" or (kind == "hold" and claim.host in spared)
+        if kind == MIGRATE_IN or (kind == CLEANUP and claim.host in spared)
     ]
     claim = None
     if home != vm.host:
-        kept += [known["run"]] if "run" in known else []
-        claim = None if home is None else _claim_at(vm, home, known.get("run"))
-        if home is not None and (claim is None or not _fits(tx, claim, kept)):
+        kept += [known[RUN]] if RUN in known else []
+        claim = None if home is None else _claim_at(vm, home, known.get(RUN))
+        if home is not None and (claim is None or not fits(tx, claim, kept)):
             return _let_go(tx, vm, home, graves, kept)
     incoming = None
     if finding.asks is not None:
-        incoming = _claim_at(vm, finding.asks, known.get("run"), "migrate_in")
-        if incoming is None or not _fits(tx, incoming, kept):
+        incoming = _claim_at(vm, finding.asks, known.get(RUN), MIGRATE_IN)
+        if incoming is None or not fits(tx, incoming, kept):
             return False
     for each in kept:
         release(tx, each)
@@ -184,46 +191,22 @@ def _has_answered(tx: Tx, host: int) -> bool:
     return tx.find(roll_call, host=host, answered=True) is not None
 
 
-def _claim_at(vm: VMRow, host: int, run: ClaimRow | None, kind: str = "run") -> ClaimRow | None:
+def _claim_at(vm: VMRow, host: int, run: ClaimRow | None, kind: str = RUN) -> ClaimRow | None:
     """Return the claim of a VM on another host; None when nobody knows which devices it has."""
     demand = asked_of(vm).demand
     if demand.gpu or demand.numa != "any" or (run is not None and (run.devices or run.cells)):
         return None
     counters = {f"x:{name}": int(amount) for name, amount in demand.extended.items() if amount}
     return ClaimRow(
-        id=f"{vm.id}:{kind}",
+        id=claim_id(vm.id, kind),
         vm=vm.id,
         host=host,
         kind=kind,
-        cpu_milli=vm.cpu_milli,
-        memory_bytes=vm.memory_bytes,
-        disk_bytes=vm.disk_bytes,
+        **vm.amounts._asdict(),
         counters=row_json(counters) if counters else "",
         devices=0,
         cells=0,
     )
-
-
-def _fits(tx: Tx, claim: ClaimRow, kept: Sequence[ClaimRow]) -> bool:
-    """Say whether a host can promise a claim once what is kept there for it is given back."""
-    query = select(host_amounts).where(host_amounts.c.host == claim.host).with_for_update()
-    amounts = tx.row(query)
-    if amounts is None:
-        return False
-    here = [each for each in kept if each.host == claim.host]
-    for name in AMOUNTS:
-        more = getattr(claim, name) - sum(getattr(each, name) for each in here)
-        if amounts[f"{name}_committed"] + more > amounts[f"{name}_capacity"]:
-            return False
-    if amounts["vms_committed"] + 1 - len(here) > amounts["vms_capacity"]:
-        return False
-    for counter, amount in counters_in(claim).items():
-        given = sum(counters_in(each).get(counter, 0) for each in here)
-        where = (host_counters.c.host == claim.host, host_counters.c.counter == counter)
-        row = tx.row(select(host_counters).where(*where).with_for_update())
-        if row is None or row["committed"] + amount - given > row["capacity"]:
-            return False
-    return True
 
 
 def _unbury(tx: Tx, vm: VMRow, spared: set[int | None], changes: Changes) -> None:
@@ -247,7 +230,7 @@ def _let_go(tx: Tx, vm: VMRow, home: int, graves: Sequence[int], kept: Sequence[
         return False
     changes: Changes = {"claims": {}}
     for claim in kept:
-        if claim.kind != "hold":
+        if claim.kind != CLEANUP:
             release(tx, claim)
             changes["claims"][claim.id] = None
     values: dict[str, Any] = {

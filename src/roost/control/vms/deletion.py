@@ -1,9 +1,9 @@
 """The end of a VM: tombstones, and what is removed once an agent has said that it is gone."""
 
-from roost.ledger.capacity import claims_of, forget_members, release
+from roost.ledger.capacity import CLEANUP, claims_of, release, uncharge_project
+from roost.ledger.membership import forget_members
 from roost.ledger.rows import Changes, ClaimRow, VMRow
-from roost.ledger.statements import Plus
-from roost.ledger.tables import claims, projects, tombstones, vms
+from roost.ledger.tables import claims, tombstones, vms
 from roost.ledger.transaction import Tx
 
 
@@ -34,7 +34,7 @@ def remove_deleted(tx: Tx, vm: VMRow, note: str = "", *, unseen: bool = False) -
     """
     changes: Changes = {"vms": {vm.id: None}, "claims": {}}
     for claim in claims_of(tx, vm.id).values():
-        if claim.kind == "hold":
+        if claim.kind == CLEANUP:
             continue  # an earlier host still has to clean up
         release(tx, claim)
         changes["claims"][claim.id] = None
@@ -54,21 +54,9 @@ def clear_tombstone(tx: Tx, vm_id: str, host: int, generation: int) -> None:
     if found is None or generation < found["generation"]:
         return  # a word about an earlier copy, late
     changes: Changes = {"tombstones": {f"{vm_id}|{host}": None}}
-    row = tx.find(claims, vm=vm_id, host=host, kind="hold")
+    row = tx.find(claims, vm=vm_id, host=host, kind=CLEANUP)
     if row is not None:
         release(tx, ClaimRow(**row))
         changes["claims"] = {row["id"]: None}
     tx.remove(tombstones, vm=vm_id, host=host)
     tx.event("vm.cleaned", f"vm/{vm_id}", changes, project=found["project"])
-
-
-def uncharge_project(tx: Tx, vm: VMRow) -> None:
-    """Give a VM's quota back."""
-    tx.change(
-        projects,
-        {"name": vm.project},
-        cpu_milli_used=Plus(-vm.cpu_milli),
-        memory_bytes_used=Plus(-vm.memory_bytes),
-        disk_bytes_used=Plus(-vm.disk_bytes),
-        vms_used=Plus(-1),
-    )

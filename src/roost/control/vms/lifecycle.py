@@ -17,7 +17,7 @@ from roost.control.vms.lookup import locked_vm, vm_row
 from roost.control.vms.requests import request_of
 from roost.control.vms.resizing import resize
 from roost.control.vms.views import explanation_body, read_placement, vm_body
-from roost.ledger.capacity import claims_of, hold_instead
+from roost.ledger.capacity import MIGRATE_IN, claims_of, hold_instead
 from roost.ledger.rows import Changes, VMRow
 from roost.ledger.statements import Plus
 from roost.ledger.store import Store
@@ -262,7 +262,7 @@ def mark_deleted(tx: Tx, vm: VMRow) -> VMRow:
     deleted = VMRow(**row)
     assert deleted.host is not None
     order_destruction(tx, deleted, deleted.host, changes)
-    incoming = claims_of(tx, vm.id).get("migrate_in")
+    incoming = claims_of(tx, vm.id).get(MIGRATE_IN)
     if incoming is not None:
         # The move is over; what the target has made ready stays claimed until it says it is gone.
         changes["claims"] = {incoming.id: None, **hold_instead(tx, incoming)}

@@ -9,7 +9,8 @@ import msgspec
 from sqlalchemy import select
 
 from roost.control.vms.deletion import order_destruction
-from roost.ledger.capacity import advance_groups, claims_of, hold_instead
+from roost.ledger.capacity import RUN, claims_of, hold_instead
+from roost.ledger.membership import advance_groups
 from roost.ledger.rows import Changes, VMRow
 from roost.ledger.statements import Plus
 from roost.ledger.tables import hosts, vms
@@ -32,7 +33,7 @@ def send_elsewhere(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
     name = tx.connection.execute(select(hosts.c.name).where(hosts.c.number == vm.host)).scalar_one()
     changes: Changes = {"claims": {}}
     for claim in claims_of(tx, vm.id).values():
-        if claim.kind == "run":
+        if claim.kind == RUN:
             changes["claims"] |= {claim.id: None, **hold_instead(tx, claim)}
     message = f"host {name} refused it: {seen.message}"
     row = tx.change(
