@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from roost.base.units import MAX_AMOUNT
 from roost.model.constraints import Constraints, LabelOperator, LabelTerm, Preference, Toleration
-from roost.model.description import FleetDescription, HoldSpec, UsedSpec, VMSpec
+from roost.model.description import FleetDescription, HoldSpec, PlacedVM, UsedSpec
 from roost.model.flow import PlaceRequest
 from roost.model.groups import GroupRule, GroupSpec
 from roost.model.hosts import (
@@ -137,7 +137,7 @@ def fleets(draw: st.DrawFn) -> FleetDescription:
     for name in draw(st.lists(NAME, max_size=3, unique=True)):
         host = draw(at)
         vms.append(
-            VMSpec(
+            PlacedVM(
                 name,
                 host.name,
                 draw(DEMAND),

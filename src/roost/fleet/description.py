@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from roost.base.errors import Conflict
 from roost.fleet.assign import LOWEST, pick_cells, pick_devices, positions
 from roost.model.constraints import Terms
-from roost.model.description import FleetDescription, HoldSpec, UsedSpec, VMSpec
+from roost.model.description import FleetDescription, HoldSpec, PlacedVM, UsedSpec
 from roost.model.resources import BASE_RESOURCES, Demand, NumaMode
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def build(fleet: "Fleet", description: FleetDescription) -> None:
         fleet.set_used(used.host, used.amounts)
 
 
-def place_as_described(fleet: "Fleet", vm: VMSpec) -> int:
+def place_as_described(fleet: "Fleet", vm: PlacedVM) -> int:
     """Put a VM where its description says, with the devices and cells it names or the lowest."""
     row = fleet.row(vm.host)
     demand = vm.demand
@@ -79,7 +79,7 @@ def describe(fleet: "Fleet") -> FleetDescription:
         )
         groups = fleet.groups.set_members(int(fleet.vms.group_set[number]))
         vms.append(
-            VMSpec(
+            PlacedVM(
                 name=fleet.vms.names.get(number, f"vm-{number}"),
                 host=hosts.names[row],
                 demand=Demand(

@@ -9,7 +9,7 @@ from roost.model.resources import Demand
 
 
 @dataclass(frozen=True, slots=True)
-class VMSpec:
+class PlacedVM:
     """A VM that already has a host.
 
     Devices and cells are positions on that host; empty means that the fleet assigns them by its
@@ -48,6 +48,6 @@ class FleetDescription:
 
     hosts: tuple[HostSpec, ...] = ()
     groups: tuple[GroupSpec, ...] = ()
-    vms: tuple[VMSpec, ...] = ()
+    vms: tuple[PlacedVM, ...] = ()
     holds: tuple[HoldSpec, ...] = ()
     used: tuple[UsedSpec, ...] = ()

@@ -10,7 +10,7 @@ from roost.fleet.check import check
 from roost.fleet.fleet import Fleet
 from roost.fleet.layout import CPU, MEMORY
 from roost.model.constraints import Constraints
-from roost.model.description import FleetDescription, HoldSpec, UsedSpec, VMSpec
+from roost.model.description import FleetDescription, HoldSpec, PlacedVM, UsedSpec
 from roost.model.groups import GroupRule, GroupSpec
 from roost.model.hosts import Admin, Cell, Device, Health, Resource, Scope
 from roost.model.resources import Demand, DeviceDemand, NumaMode
@@ -348,7 +348,7 @@ def test_a_snapshot_does_not_see_what_happens_later() -> None:
 
 def test_a_description_survives_being_built_and_described_again() -> None:
     constraints = Constraints(zones=("z1",))
-    vm = VMSpec("vm", "a", Demand(1000, GIB), constraints, ("g",))
+    vm = PlacedVM("vm", "a", Demand(1000, GIB), constraints, ("g",))
     description = FleetDescription(
         hosts=(host("a", zone="z1", extended=(("licences", Resource(3, 1, 2000)),)), host("b")),
         groups=(GroupSpec("g", GroupRule.SPREAD, Scope.ZONE, hard=False),),
@@ -365,7 +365,7 @@ def test_a_description_that_names_no_devices_gets_the_tightest_ones() -> None:
     demand = Demand(1000, GIB, devices=DeviceDemand(1, 400), numa=NumaMode.ONE_CELL)
     description = FleetDescription(
         hosts=(host("a", devices=(Device("t4"),) * 2, cells=(Cell(1000, GIB),) * 2),),
-        vms=tuple(VMSpec(name, "a", demand) for name in ("one", "two")),
+        vms=tuple(PlacedVM(name, "a", demand) for name in ("one", "two")),
     )
     placed = Fleet.from_description(description).to_description().vms
     assert [vm.devices for vm in placed] == [(0,), (0,)]
@@ -377,7 +377,7 @@ def test_a_description_whose_vm_finds_no_device_or_cell_is_a_conflict() -> None:
         Demand(1000, GIB, devices=DeviceDemand(1)),
         Demand(1000, GIB, numa=NumaMode.SPLIT),
     ):
-        description = FleetDescription(hosts=(host("a"),), vms=(VMSpec("vm", "a", demand),))
+        description = FleetDescription(hosts=(host("a"),), vms=(PlacedVM("vm", "a", demand),))
         with pytest.raises(Conflict, match="host 'a' has no"):
             Fleet.from_description(description)
 

@@ -14,7 +14,7 @@ from roost.model.constraints import (
     Preference,
     Toleration,
 )
-from roost.model.description import FleetDescription, HoldSpec, UsedSpec, VMSpec
+from roost.model.description import FleetDescription, HoldSpec, PlacedVM, UsedSpec
 from roost.model.groups import GroupRule, GroupSpec
 from roost.model.hosts import (
     Admin,
@@ -147,7 +147,7 @@ def test_vm_line_says_demand_constraints_groups_and_positions() -> None:
         "group web anti-affinity\n"
     )
     assert fleet.vms == (
-        VMSpec(
+        PlacedVM(
             "web-1",
             "h1",
             Demand(
@@ -324,7 +324,7 @@ def test_dump_keeps_the_order_of_extended_resources() -> None:
 
 def test_dump_refuses_a_compiled_predicate() -> None:
     constraints = Constraints(predicate=Predicate("p", lambda fleet: fleet))
-    vm = VMSpec("v", "h", Demand(1000, GIB), constraints)
+    vm = PlacedVM("v", "h", Demand(1000, GIB), constraints)
     with pytest.raises(InvalidRequest, match="predicate 'p'"):
         dump(FleetDescription(vms=(vm,)))
 

@@ -14,7 +14,7 @@ from roost.kube.translate.nodeselectors import NodeChoice, node_choice, node_ter
 from roost.kube.translate.taints import translate_tolerations
 from roost.kube.translate.unsupported import Unsupported
 from roost.model.constraints import Constraints, Preference
-from roost.model.description import FleetDescription, VMSpec
+from roost.model.description import FleetDescription, PlacedVM
 from roost.model.flow import PlaceRequest
 from roost.model.resources import Demand
 
@@ -165,7 +165,7 @@ def describe(cluster: Cluster) -> tuple[FleetDescription, dict[Key, list[Unsuppo
             if inexact:
                 unsupported[key_of(pod)] = inexact
             counted = (group.name for rule, group in there if rule.counts(pod))
-            vms.append(VMSpec(name_of(pod), node, demand, groups=tuple(dict.fromkeys(counted))))
+            vms.append(PlacedVM(name_of(pod), node, demand, groups=tuple(dict.fromkeys(counted))))
     hosts = tuple(translate_node(node, topology) for node in cluster.nodes.values())
     distinct = tuple(dict.fromkeys(group for _, group in groups))
     return FleetDescription(hosts, distinct, tuple(vms)), unsupported

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from roost.base.errors import FleetFileError, NotFound
-from roost.model.description import FleetDescription, UsedSpec, VMSpec
+from roost.model.description import FleetDescription, PlacedVM, UsedSpec
 from roost.wire.text.hostwords import EXTENDED, resource_word, write_amount, write_host
 from roost.wire.text.requestwords import write_constraints, write_demand, write_group
 from roost.wire.text.statements import Statements
@@ -88,7 +88,7 @@ def _shared(hosts: Sequence[list[str]]) -> list[str]:
     return [word for word in candidates if all(word in words for words in rest)]
 
 
-def _vm_line(vm: VMSpec) -> list[str]:
+def _vm_line(vm: PlacedVM) -> list[str]:
     words = ["vm", escape(vm.name), "on", escape(vm.host)]
     words += write_demand(vm.demand) + write_constraints(vm.constraints)
     words += [f"group={','.join(map(escape, vm.groups))}"] if vm.groups else []

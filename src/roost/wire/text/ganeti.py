@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roost.base.units import MIB, parse_count, parse_cpu
-from roost.model.description import FleetDescription, VMSpec
+from roost.model.description import FleetDescription, PlacedVM
 from roost.model.groups import GroupRule, GroupSpec
 from roost.model.hosts import Admin, Health, HostSpec, Resource
 from roost.model.resources import Demand
@@ -57,7 +57,7 @@ class _Group:
 
 @dataclass(slots=True)
 class _Instance:
-    vm: VMSpec
+    vm: PlacedVM
     secondary: str
     tags: tuple[str, ...]
 
@@ -100,7 +100,7 @@ def parse(text: str, file: str = "<text>") -> FleetDescription:
             for name in sorted({name for names in members for name in names})
         ),
         vms=tuple(
-            VMSpec(instance.vm.name, instance.vm.host, instance.vm.demand, groups=names)
+            PlacedVM(instance.vm.name, instance.vm.host, instance.vm.demand, groups=names)
             for instance, names in zip(instances, members, strict=True)
         ),
     )
@@ -182,7 +182,7 @@ def _instance(fields: list[Piece], nodes: dict[str, list[Piece]]) -> _Instance:
         disk_bytes=_mib(fields[2], "disk") if local else 0,
     )
     tags = tuple(filter(None, fields[9].text.split(","))) if len(fields) > 9 else ()
-    return _Instance(VMSpec(name, fields[6].text, demand), fields[7].text, tags)
+    return _Instance(PlacedVM(name, fields[6].text, demand), fields[7].text, tags)
 
 
 def _positive(field: Piece, what: str) -> int:

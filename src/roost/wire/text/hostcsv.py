@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from roost.base.units import parse_count
-from roost.model.description import FleetDescription, VMSpec
+from roost.model.description import FleetDescription, PlacedVM
 from roost.model.hosts import HostSpec
 from roost.wire.text.fleetfile import read_text
 from roost.wire.text.hostwords import HOST_WORDS, read_host
@@ -30,7 +30,7 @@ def parse(
     for row in _rows(hosts, file, _HOST_COLUMNS, HOST_WORDS):
         _refuse_repeated("host", row.name, known)
         known[row.name.text] = read_host(row.settings)
-    placed: dict[str, VMSpec] = {}
+    placed: dict[str, PlacedVM] = {}
     for row in _rows(vms or "", vms_file, _VM_COLUMNS, VM_WORDS):
         _refuse_repeated("vm", row.name, placed)
         placed[row.name.text] = _vm(row, known)
@@ -54,7 +54,7 @@ class _Row:
     fixed: dict[str, Piece] = field(default_factory=dict)
 
 
-def _vm(row: _Row, hosts: dict[str, HostSpec]) -> VMSpec:
+def _vm(row: _Row, hosts: dict[str, HostSpec]) -> PlacedVM:
     host = row.fixed["host"]
     if host.text not in hosts:
         raise host.error(f"unknown host {host.text!r}", suggest(host.text, hosts))
@@ -64,7 +64,7 @@ def _vm(row: _Row, hosts: dict[str, HostSpec]) -> VMSpec:
         key: tuple(item.convert(parse_count, key) for item in row.settings.items(key))
         for key in ("devices", "cells")
     }
-    return VMSpec(
+    return PlacedVM(
         name=row.name.text,
         host=host.text,
         demand=read_demand(row.settings, "vm"),

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from roost.base.units import parse_count
 from roost.model.constraints import Constraints
-from roost.model.description import FleetDescription, HoldSpec, UsedSpec, VMSpec
+from roost.model.description import FleetDescription, HoldSpec, PlacedVM, UsedSpec
 from roost.model.groups import GroupSpec
 from roost.model.hosts import HostSpec
 from roost.model.resources import BASE_RESOURCES, Demand
@@ -49,7 +49,7 @@ class Statements:
         self._vm_defaults: Settings | None = None
         self._hosts: dict[str, HostSpec] = {}
         self._groups: dict[str, GroupSpec] = {}
-        self._vms: dict[str, VMSpec] = {}
+        self._vms: dict[str, PlacedVM] = {}
         self._holds: dict[str, HoldSpec] = {}
         self._measured: dict[str, UsedSpec] = {}
         self._lines: dict[tuple[str, str], int] = {}
@@ -117,7 +117,7 @@ class Statements:
                 self._flavors[flavor] = demand, constraints, groups
         for number, each in enumerate(expand(name) if many else [name.text]):
             self._new("vm", each, name, self._vms)
-            self._vms[each] = VMSpec(
+            self._vms[each] = PlacedVM(
                 each, hosts[number % len(hosts)], demand, constraints, groups, devices, cells
             )
 
