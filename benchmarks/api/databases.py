@@ -16,7 +16,9 @@ from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
-from benchmarks.api.workload import hello, host_name, placed_rows
+from msgspec import convert
+
+from benchmarks.api.workload import create_body, hello, host_name, placed_rows
 from roost.base.clock import RealClock
 from roost.base.ids import IdSource
 from roost.control.hosts.registering import register
@@ -26,6 +28,8 @@ from roost.ledger.store import Store
 from roost.ledger.tables import tokens
 from roost.ledger.transaction import Tx
 from roost.parts.access import public
+from roost.wire.bodies import CreateVM
+from roost.wire.specs import spec_of
 from tests.databases import PostgresServer, programs, running_postgres
 
 T = TypeVar("T")
@@ -124,9 +128,9 @@ def seed_vms(url: str, number_of_vms: int, number_of_hosts: int) -> None:
                 # One further each time round, so that no host gets all of the large ones.
                 host = (number + number // number_of_hosts) % number_of_hosts + 1
                 vm, claim = placed_rows(vm_id, number, host, clock.wall_ms())
-                proposals.append(
-                    Proposal(vm, claim, host_generation=1, answer=_answer(vm.name, host))
-                )
+                spec = spec_of(convert(create_body(number), CreateVM))
+                answer = _answer(vm.name, host)
+                proposals.append(Proposal(vm, spec, claim, host_generation=1, answer=answer))
             outcomes = await store.claim(proposals, ["bench"] * len(proposals), 0)
             lost = [outcome for outcome in outcomes if outcome is not KEPT]
             assert not lost, f"{len(lost)} VMs do not fit, the first: {lost[0]}"

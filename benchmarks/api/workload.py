@@ -55,15 +55,10 @@ def placed_rows(vm_id: str, number: int, host: int, at_ms: int) -> tuple[VMRow, 
     cores, memory = FLAVORS[number % len(FLAVORS)]
     name = vm_name(number)
     cpu_milli, memory_bytes, disk_bytes = cores * 1000, memory * GIB, cores * 10 * GIB
-    asked = (
-        f'{{"name":"{name}","demand":{{"cpu":{cores},"memory":"{memory}GiB",'
-        f'"disk":"{cores * 10}GiB"}}}}'
-    )
     vm = VMRow(
         id=vm_id,
         project=PROJECT,
         name=name,
-        asked=asked,
         labels="",
         cpu_milli=cpu_milli,
         memory_bytes=memory_bytes,

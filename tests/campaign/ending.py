@@ -23,7 +23,8 @@ AMOUNTS = ("cpu_milli", "memory_bytes", "disk_bytes")
 _QUESTIONS = {
     "hosts": "SELECT h.name, h.health, h.fenced, a.* FROM hosts h JOIN host_amounts a"
     " ON a.host = h.number ORDER BY h.number",
-    "vms": "SELECT v.*, h.name AS host_name FROM vms v LEFT JOIN hosts h ON h.number = v.host"
+    "vms": "SELECT v.*, h.name AS host_name, s.spec FROM vms v JOIN vm_specs s ON s.vm = v.id"
+    " LEFT JOIN hosts h ON h.number = v.host"
     " ORDER BY v.id",
     "claims": "SELECT c.*, h.name AS host_name FROM claims c JOIN hosts h ON h.number = c.host"
     " ORDER BY c.id",

@@ -88,4 +88,4 @@ def _waiting(ending: Ending) -> Iterator[str]:
 
 
 def _groups(row: Row) -> list[str]:
-    return [group["name"] for group in msgspec.json.decode(row["asked"]).get("groups", [])]
+    return [group["name"] for group in msgspec.json.decode(row["spec"]).get("groups", [])]

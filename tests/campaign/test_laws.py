@@ -32,7 +32,7 @@ def vm(name: str, host: str | None, **more: object) -> Row:
         "id": f"vm-{name}", "name": name, "project": "default", "host_name": host,
         "cpu_milli": 1000, "memory_bytes": 2, "disk_bytes": 3, "desired": "running",
         "generation": 1, "observed": "running", "observed_generation": 1, "phase": "",
-        "pending": None, "asked": "{}",
+        "pending": None, "spec": "{}",
     } | more  # fmt: skip
 
 
@@ -371,10 +371,10 @@ def test_a_vm_may_wait_where_all_room_is_beside_those_it_is_kept_apart_from() ->
     _, ending = records()
     member = '{"groups": [{"name": "apart"}]}'
     for row in ending.vms:
-        row["asked"] = member
-    ending.vms.append(vm("w", None, pending="{}", asked=member))
+        row["spec"] = member
+    ending.vms.append(vm("w", None, pending="{}", spec=member))
     assert unrest(ending) == []
-    ending.vms[0]["asked"] = "{}"
+    ending.vms[0]["spec"] = "{}"
     assert unrest(ending) == ["w waits, and fits on h1"]
 
 

@@ -96,7 +96,7 @@ def host(number: int, **more: Any) -> dict[str, Any]:
 
 def vm(name: str, on: int | None, **more: Any) -> VMRow:
     row = VMRow(
-        id=f"vm-{name}", project="default", name=name, asked="{}", labels="", cpu_milli=1000,
+        id=f"vm-{name}", project="default", name=name, labels="", cpu_milli=1000,
         memory_bytes=GIB, disk_bytes=0, strategy="", priority=0, on_no_fit="fail", restart="here",
         desired="running", generation=1, host=on, created_ms=0,
     )  # fmt: skip
@@ -288,11 +288,12 @@ def test_constraints_hold_wherever_a_vm_goes() -> None:
         ({"hosts": ["h2"]}, "which it does not allow"),
         ({"not_hosts": ["h1", "h3"]}, "which it does not allow"),
     ):
-        text = row_json({"name": "a", "constraints": asked})
+        text = row_json({"demand": {"cpu_milli": 1000}, "constraints": asked})
         story = Story()
-        story.create("a", 2, asked=text)
+        story.tell("vm.specified", vm_specs={"vm-a|1": {"spec": text}})
+        story.create("a", 2)
         with breaks(words):
-            story.tell("vm.recovered", vms={"vm-a": vm("a", 3, asked=text, generation=2)})
+            story.tell("vm.recovered", vms={"vm-a": vm("a", 3, generation=2)})
 
 
 def test_a_generation_never_goes_back() -> None:

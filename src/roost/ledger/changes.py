@@ -1,8 +1,11 @@
-"""The changes of one event, decoded for those who keep rows in memory."""
+"""The changes of one event, decoded for those who keep rows in memory.
+
+Tables and columns that this release does not know are passed over: a newer process may write them.
+"""
 
 import msgspec
 
-from roost.ledger.rows import ClaimRow, GroupRow, HostRow, VMRow
+from roost.ledger.rows import ClaimRow, GroupRow, HostRow, SpecRow, VMRow
 
 
 class HostCapacity(msgspec.Struct):
@@ -15,6 +18,7 @@ class Changes(msgspec.Struct):
     """The changes of one event, decoded; tables that nobody keeps in memory are left out."""
 
     vms: dict[str, VMRow | None] = {}
+    vm_specs: dict[str, SpecRow | None] = {}
     claims: dict[str, ClaimRow | None] = {}
     hosts: dict[str, HostRow | None] = {}
     host_amounts: dict[str, HostCapacity | None] = {}

@@ -16,9 +16,13 @@ from typing import Any
 import msgspec
 
 from roost.ledger.amounts import Amounts
-from roost.ledger.rows import Changes, ClaimRow, Event, VMRow
+from roost.ledger.rows import Changes, ClaimRow, Event, SpecRow, VMRow
+from roost.model.vm import NewSpec
 
 _encode = msgspec.json.Encoder().encode
+
+#: The version of the spec that a create writes.
+FIRST = 1
 
 
 class Verdict(Enum):
@@ -38,6 +42,7 @@ class Proposal:
     """One VM to create, with everything that its placement depended on."""
 
     vm: VMRow
+    spec: NewSpec
     claim: ClaimRow | None = None  # None: it waits in the queue
     host_generation: int = 0
     counters: tuple[tuple[str, int], ...] = ()
@@ -217,7 +222,8 @@ def created_events(
         if outcome is not KEPT:
             continue
         vm, claim = proposal.vm, proposal.claim
-        changes: Changes = {"vms": {vm.id: vm}}
+        spec = SpecRow(proposal.spec.text)
+        changes: Changes = {"vms": {vm.id: vm}, "vm_specs": {f"{vm.id}|{FIRST}": spec}}
         if claim is not None:
             changes["claims"] = {claim.id: claim}
         if proposal.groups:
@@ -237,6 +243,17 @@ def created_events(
                 note="",
                 tx=tx,
                 rows=changes,
+                created={vm.id: proposal.spec},
             )
         )
     return events
+
+
+def spec_rows(kept: Iterable[Proposal]) -> list[tuple[str, int, str]]:
+    """Return the rows of vm_specs that creates write."""
+    return [(p.vm.id, FIRST, p.spec.text) for p in kept]
+
+
+def user_data_rows(kept: Iterable[Proposal]) -> list[tuple[str, str]]:
+    """Return the rows of vm_user_data that creates write."""
+    return [(p.vm.id, p.spec.user_data) for p in kept if p.spec.user_data]

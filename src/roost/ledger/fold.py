@@ -38,6 +38,7 @@ from roost.ledger.tables import (
     projects,
     tokens,
     tombstones,
+    vm_specs,
     vms,
 )
 from roost.ledger.tables import events as events_table
@@ -83,8 +84,15 @@ class Folded:
 
     def __init__(self, table: Table, key: tuple[str, ...], shown: tuple[str, ...]) -> None:
         self.table, self.key, self.shown = table, key, shown
+        self._known = frozenset(shown)
         self._names = tuple(dict.fromkeys((*key, *shown)))  # a key may be shown too
         self._pages = Pages([table.c[name] for name in self._names], [table.c[n] for n in key])
+
+    def known(self, row: Row) -> Row:
+        """Return a row of an event without columns that only another release knows."""
+        if row.keys() <= self._known:
+            return row
+        return {name: value for name, value in row.items() if name in self._known}
 
     def rows(self, connection: Connection) -> Iterator[tuple[str, Row]]:
         """Yield each row by its key, as far as events show it."""
@@ -102,6 +110,7 @@ def _all(table: Table, *, without: tuple[str, ...] = ()) -> Folded:
 
 FOLDED = {
     "vms": _all(vms),
+    "vm_specs": Folded(vm_specs, ("vm", "version"), ("spec",)),
     "claims": _all(claims),
     "groups": _all(groups),
     "members": Folded(members, ("group_id", "vm"), ()),
@@ -136,6 +145,7 @@ class Fold:
     keep: Callable[[Row], Any] = lambda row: row
     tables: dict[str, dict[str, Any]] = field(init=False)
     generations: dict[str, int] = field(default_factory=dict)
+    versions: int = 0  # the highest version of any VM's spec so far
 
     def __post_init__(self) -> None:
         self.tables = {name: {} for name in FOLDED}
@@ -154,11 +164,18 @@ class Fold:
                     self._move_group(group, generation)
 
     def _put(self, name: str, key: str, row: Row | None) -> None:
+        if name == "vms" and row is None:
+            for version in range(1, self.versions + 1):  # its spec is gone with the VM
+                self.tables["vm_specs"].pop(f"{key}|{version}", None)
+        elif name == "vm_specs":
+            self.versions = max(self.versions, int(key.rpartition("|")[2]))
         if not self.mine(name, key):
             return
         if row is None:
             self.tables[name].pop(key, None)
-        elif name == "groups":
+            return
+        row = FOLDED[name].known(row)
+        if name == "groups":
             # Kept whole: its generation is also changed by itself.
             self.tables[name][key] = dict(row)
         else:

@@ -35,6 +35,8 @@ def upgrade(connection: Connection) -> None:
         if file.execute("SELECT 1 FROM sqlite_master").fetchone() is None:
             file.executescript(_finished())
             return
+        if not file.in_transaction:
+            file.execute("BEGIN IMMEDIATE")  # all revisions or none, and one fsync
     _run_revisions(connection)
 
 

@@ -21,6 +21,7 @@ from roost.base.errors import InvariantBroken, RoostError
 from roost.base.ids import IdSource
 from roost.ledger.claims import NotAll, Outcome, Proposal, created_events, refuse_some
 from roost.ledger.migrate import upgrade
+from roost.ledger.older import may_run_beside, write_created_for_older, write_for_older
 from roost.ledger.postgresclaims import CHANNEL, PostgresClaims
 from roost.ledger.postgresclaims import append_events as append_events_directly
 from roost.ledger.rows import Event
@@ -56,6 +57,7 @@ class PostgresStore:
         self._engine, self._dsn, self._clock, self._ids = engine, dsn, clock, ids
         self._pool: Any = None
         self._ears: asyncio.Task[None] | None = None
+        self._older = False  # processes of the release before may be there; asked each time
 
     @classmethod
     async def open(cls, url: str, clock: Clock, ids: IdSource) -> "PostgresStore":
@@ -70,6 +72,7 @@ class PostgresStore:
         try:
             async with engine.connect() as connection:
                 await connection.run_sync(upgrade)
+                store._older = await connection.run_sync(may_run_beside)
             store._pool = await asyncpg.create_pool(dsn, min_size=1, max_size=2)
         except (DBAPIError, *_LOST) as error:
             await engine.dispose()
@@ -92,10 +95,14 @@ class PostgresStore:
 
         async def attempt(name: str) -> T:
             recorded: list[Event] = []
+            older = self._older
 
             def run(connection: Connection) -> T:
+                nonlocal older
                 tx = Tx(connection, actor, self._clock.wall_ms(), name)
                 value = change(tx)
+                if older and tx.events:
+                    older = write_for_older(connection, tx.events)
                 append_events(connection, tx.events)
                 if tx.events:
                     connection.execute(text(f"NOTIFY {CHANNEL}"))
@@ -110,6 +117,7 @@ class PostgresStore:
                     if _state(error) in _AGAIN:
                         raise
                     await self._resolve(name, recorded, error)
+            self._older = older
             self.listener(recorded)
             return value
 
@@ -139,6 +147,10 @@ class PostgresStore:
                     recorded = created_events(
                         proposals, outcomes, batch.generations, at_ms, actors, name
                     )
+                    if self._older and recorded:
+                        self._older = await write_created_for_older(
+                            connection, proposals, outcomes, recorded
+                        )
                     await append_events_directly(connection, recorded)
                 except BaseException:
                     if not connection.is_closed():

@@ -29,9 +29,19 @@ from roost.ledger.claims import (
     project_row,
     quota_charges,
     reconsidered,
+    spec_rows,
+    user_data_rows,
 )
 from roost.ledger.rows import Event
-from roost.ledger.tables import claims, decisions, idempotency, members, vms
+from roost.ledger.tables import (
+    claims,
+    decisions,
+    idempotency,
+    members,
+    vm_specs,
+    vm_user_data,
+    vms,
+)
 from roost.ledger.transaction import number_events
 
 #: Rung after every commit that has events.
@@ -58,6 +68,8 @@ def _unnest(table: Table, *, rest: str = "") -> str:
 
 _INSERT_KEYS = _unnest(idempotency, rest="ON CONFLICT DO NOTHING RETURNING answer")
 _INSERT_VMS = _unnest(vms, rest="ON CONFLICT DO NOTHING RETURNING id")
+_INSERT_SPECS = _unnest(vm_specs)
+_INSERT_USER_DATA = _unnest(vm_user_data)
 _INSERT_CLAIMS = _unnest(claims)
 _INSERT_MEMBERS = _unnest(members)
 _INSERT_DECISIONS = _unnest(decisions)
@@ -400,6 +412,10 @@ class PostgresClaims:
 
     async def _insert_rest(self) -> None:
         kept = [self.proposals[index] for index in self._alive()]
+        if kept:
+            await self.connection.execute(_INSERT_SPECS, *_columns(spec_rows(kept)))
+        if data := user_data_rows(kept):
+            await self.connection.execute(_INSERT_USER_DATA, *_columns(data))
         rows = [astuple(p.claim) for p in kept if p.claim is not None]
         if rows:
             await self.connection.execute(_INSERT_CLAIMS, *_columns(rows))

@@ -5,10 +5,21 @@ from typing import Any
 from msgspec import Struct
 
 from roost.ledger.amounts import Amounts
+from roost.model.vm import NewSpec
 
 #: {table: {key: row or None}}: what an event says is different now. A key of two columns is
 #: written "a|b".
 Changes = dict[str, dict[str, Any]]
+
+
+def labels_text(labels: dict[str, str]) -> str:
+    """Write a VM's labels so that one of them is found by LIKE; a key has no `=`, none a \\n."""
+    return "\n" + "".join(f"{key}={value}\n" for key, value in sorted(labels.items()))
+
+
+def labels_of(text: str) -> dict[str, str]:
+    """Read the labels of a VM's row."""
+    return dict(line.split("=", 1) for line in text.split("\n") if line) if text else {}
 
 
 class VMRow(Struct, kw_only=True):
@@ -17,7 +28,6 @@ class VMRow(Struct, kw_only=True):
     id: str
     project: str
     name: str
-    asked: str
     labels: str
     cpu_milli: int
     memory_bytes: int
@@ -43,6 +53,12 @@ class VMRow(Struct, kw_only=True):
     def amounts(self) -> Amounts:
         """Return what it asks for."""
         return Amounts.of(self)
+
+
+class SpecRow(Struct):
+    """One version of a VM's spec, as events carry it under VM|VERSION."""
+
+    spec: str  # see wire/specs.py
 
 
 class ClaimRow(Struct, kw_only=True):
@@ -110,6 +126,7 @@ class Event(Struct, kw_only=True):
     note: str
     tx: str
     rows: Any = None  # the same changes as structs, where this process made them; not stored
+    created: dict[str, NewSpec] = {}  # by VM, where this process created them; not stored
 
     def columns(self) -> tuple[Any, ...]:
         """Return the values of its columns, in table order."""

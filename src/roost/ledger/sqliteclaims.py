@@ -24,11 +24,15 @@ from roost.ledger.claims import (
     project_row,
     quota_charges,
     reconsidered,
+    spec_rows,
+    user_data_rows,
 )
 from roost.ledger.sqliterows import charge_rows, insert_rows
-from roost.ledger.tables import claims, decisions, idempotency, vms
+from roost.ledger.tables import claims, decisions, idempotency, vm_specs, vm_user_data, vms
 
 _VM = tuple(vms.c.keys())
+_SPEC = tuple(vm_specs.c.keys())
+_USER_DATA = tuple(vm_user_data.c.keys())
 _CLAIM = tuple(claims.c.keys())
 _DECISION = tuple(decisions.c.keys())
 _KEY = tuple(idempotency.c.keys())
@@ -234,6 +238,8 @@ class SqliteClaims:
 
     def _insert_rest(self) -> None:
         kept = [self.proposals[index] for index in self._alive()]
+        insert_rows(self.cursor, "vm_specs", _SPEC, spec_rows(kept))
+        insert_rows(self.cursor, "vm_user_data", _USER_DATA, user_data_rows(kept))
         taken = [astuple(p.claim) for p in kept if p.claim is not None]
         insert_rows(self.cursor, "claims", _CLAIM, taken)
         joined = [(group, p.vm.id) for p in kept for group, _ in p.groups]

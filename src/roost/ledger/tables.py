@@ -3,6 +3,8 @@
 | table | what it holds | from events |
 |---|---|---|
 | vms, claims, groups, members, projects, hosts, tombstones, fences, tokens | the truth | folded |
+| vm_specs | what owners asked for, by version; gone with the VM | folded |
+| vm_user_data | what cloud-init is given, which may be secret: never in an event | no |
 | host_amounts, host_counters | capacity and the sums of claims | derived |
 | host_liveness | how often a host was heard of, and how often fenced | no |
 | conversations | which connection of a host's agent spoke last | no |
@@ -75,7 +77,6 @@ vms = _table(
     _text("id", key=True),
     _text("project"),
     _text("name"),
-    _text("asked"),  # the CreateVM that made it, as JSON
     _text("labels"),  # "\nkey=value\n..." or empty: found by LIKE
     *_numbers(AMOUNTS),
     _text("strategy"),
@@ -108,6 +109,19 @@ Index(
     vms.c.priority,
     sqlite_where=vms.c.pending.is_not(None),
     postgresql_where=vms.c.pending.is_not(None),
+)
+
+vm_specs = _table(
+    "vm_specs",  # what a VM's owner asked for; each version is written once, gone with the VM
+    _text("vm", key=True),
+    _number("version", key=True),
+    _text("spec"),  # JSON, see wire/specs.py
+)
+
+vm_user_data = _table(
+    "vm_user_data",  # a VM that has none has no row; gone with the VM
+    _text("vm", key=True),
+    _text("user_data"),
 )
 
 claims = _table(

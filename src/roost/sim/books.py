@@ -31,6 +31,7 @@ from roost.ledger.tables import (
     hosts,
     members,
     projects,
+    vm_specs,
     vms,
 )
 
@@ -58,7 +59,6 @@ class VM(Struct, gc=False):
 
     project: str
     name: str
-    asked: str
     cpu_milli: int
     memory_bytes: int
     disk_bytes: int
@@ -129,10 +129,17 @@ class _Quota(Struct, gc=False):
     vms_quota: int | None = None
 
 
+class Spec(Struct, gc=False):
+    """What an event says of a VM's spec."""
+
+    spec: str
+
+
 class Changes(Struct):
     """What an event says is different now, as far as laws look at it."""
 
     vms: dict[str, VM | None] = {}
+    vm_specs: dict[str, Spec | None] = {}
     claims: dict[str, Claim | None] = {}
     hosts: dict[str, Host | None] = {}
     host_amounts: dict[str, _Capacity | None] = {}
@@ -150,6 +157,8 @@ class _Constraints(Struct):
 
 
 class _Asked(Struct):
+    """What the laws need of a spec's text; read by itself, so that it does not trust the reader."""
+
     constraints: _Constraints | None = None
 
 
@@ -171,6 +180,7 @@ class Books:
         self.capacity: dict[int, tuple[int, ...]] = {}
         self.promised: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
         self._claims: dict[str, Claim] = {}
+        self._constraints: dict[str, _Constraints] = {}  # of VMs that have some
         self._places: dict[int, _Place] = {}
         self._groups: dict[str, Group] = {}
         self._members: dict[str, dict[str, None]] = defaultdict(dict)
@@ -216,6 +226,10 @@ class Books:
                 self._groups[group_id] = group
         for key, member in changes.members.items():
             self._put_member(key, present=member is not None)
+        for key, spec in changes.vm_specs.items():
+            if spec is not None and '"constraints"' in spec.spec:
+                found = _asked(spec.spec).constraints
+                self._constraints[key.rpartition("|")[0]] = found or _NOWHERE
         for claim_id, claim in changes.claims.items():
             self._put_claim(claim_id, claim)
         for vm_id, vm in changes.vms.items():
@@ -278,6 +292,7 @@ class Books:
         before = self.vms.pop(vm_id, None)
         if vm is None:
             self._groups_of.pop(vm_id, None)
+            self._constraints.pop(vm_id, None)
             if before is not None:
                 self._count(before, -1)
             return ()
@@ -327,17 +342,11 @@ class Books:
         if host.health == "offline" or host.admin != "open" or host.fenced is not None:
             state = "fenced" if host.fenced is not None else f"{host.health} and {host.admin}"
             raise Broken(f"{vm.name} is placed on {host.name}, which is {state}, by {kind}")
-        asked = self._constraints(vm)
-        if not self._is_allowed(asked, place):
+        if not self._is_allowed(self._constraints.get(vm_id, _NOWHERE), place):
             raise Broken(f"{vm.name} is placed on {host.name}, which it does not allow")
         for group_id in self._groups_of.get(vm_id, ()):
             if self._groups[group_id].hard:
                 self._obeys(kind, vm_id, place, group_id)
-
-    def _constraints(self, vm: VM) -> _Constraints:
-        if '"constraints"' not in vm.asked:
-            return _NOWHERE
-        return _asked(vm.asked).constraints or _NOWHERE
 
     def _is_allowed(self, asked: _Constraints, number: int) -> bool:
         place, name = self._places[number], self.hosts[number].name
@@ -369,13 +378,15 @@ class Books:
         if group.rule == "affinity" and others and domain not in others:
             raise Broken(f"{vm.name} of {group_id} is in the {group.scope} {domain}, alone")
         if group.rule == "spread" and kind == "vm.created":
-            self._is_even(vm, group_id, group, domain, others)
+            self._is_even(vm_id, group_id, group, domain, others)
 
-    def _is_even(self, vm: VM, group_id: str, group: Group, domain: str, others: list[str]) -> None:
+    def _is_even(
+        self, vm_id: str, group_id: str, group: Group, domain: str, others: list[str]
+    ) -> None:
         """Compare domains as they were decided on: those with a host that the VM may use."""
         if self._now() - self._changed_at < _SETTLED_S:
             return
-        asked = self._constraints(vm)
+        asked = self._constraints.get(vm_id, _NOWHERE)
         usable = {
             self._domain(number, group.scope)
             for number, host in self.hosts.items()
@@ -386,7 +397,8 @@ class Books:
         }
         fewest = min(others.count(each) + (each == domain) for each in sorted(usable | {domain}))
         if others.count(domain) + 1 - fewest > group.max_skew:
-            raise Broken(f"{group_id} is uneven: {vm.name} went to the {group.scope} {domain}")
+            name = self.vms[vm_id].name
+            raise Broken(f"{group_id} is uneven: {name} went to the {group.scope} {domain}")
 
     def _have_what_they_promised(self) -> None:
         """See whether the hosts of the last commit have what they promised."""
@@ -452,6 +464,10 @@ def _read_all(connection: Connection) -> Changes:
     return msgspec.convert(
         {
             "vms": rows(vms, "id"),
+            "vm_specs": {
+                f"{row.vm}|{row.version}": {"spec": row.spec}
+                for row in connection.execute(select(vm_specs))
+            },
             "claims": rows(claims, "id"),
             "hosts": rows(hosts, "number"),
             "host_amounts": rows(host_amounts, "host"),

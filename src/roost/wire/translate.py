@@ -25,17 +25,14 @@ from roost.model.hosts import (
     TaintEffect,
 )
 from roost.model.resources import Demand, DeviceDemand, NumaMode
-from roost.wire.agentlink import AmountInfo, BootInfo, ImageInfo, Inventory, NicInfo
+from roost.wire.agentlink import AmountInfo, Inventory
 from roost.wire.bodies import (
     AffinityBody,
-    BootBody,
     ConstraintsBody,
     DemandBody,
     DeviceBody,
     GroupBody,
-    ImageBody,
     LabelTermBody,
-    NicBody,
 )
 
 _RULES = {rule.label: rule for rule in GroupRule}
@@ -126,26 +123,9 @@ def group_spec(
     return GroupSpec(name, _RULES[rule], _SCOPES[scope], hard, max_skew, weight)
 
 
-def boot_info(body: BootBody | None) -> BootInfo | None:
-    """Return what a host is told about booting a VM."""
-    if body is None:
-        return None
-    return BootInfo(
-        image=_image_info(body.image),
-        kernel=_image_info(body.kernel),
-        initrd=_image_info(body.initrd),
-        cmdline=body.cmdline,
-        user_data=body.user_data,
-    )
-
-
-def _image_info(body: ImageBody | None) -> ImageInfo | None:
-    return None if body is None else ImageInfo(body.digest, body.url)
-
-
-def nic_info(body: NicBody) -> NicInfo:
-    """Return what a host is told about one network card."""
-    return NicInfo(body.mode, body.bridge, body.mac, body.forward)
+def group_rule(name: str) -> GroupRule:
+    """Return the rule of this name."""
+    return _RULES[name]
 
 
 def scope_named(name: str) -> Scope:

@@ -227,7 +227,9 @@ def test_a_host_that_finds_room_after_its_refusal_does_not_make_two(database_url
         said = SeenVM(made.id, 1, "failed", "insufficient_resources", "full", "capacity")
         await rig.report("a", said)
         inbox, a.inbox = a.inbox, []  # the tombstone is still on its way
-        a.vms[made.id] = rig.plane.dispatch.desired_vm(as_of(await rig.row("web"), 1), "run", None)
+        row = as_of(await rig.row("web"), 1)
+        spec = rig.plane.roster.specs.of(row)
+        a.vms[made.id] = rig.plane.dispatch.desired_vm(row, spec, "", "run", None)
         a.work()
         assert a.copies[made.id].runs
         for _ in range(5):

@@ -23,17 +23,22 @@ from roost.ledger.tables import (
     members,
     projects,
     tombstones,
+    vm_specs,
     vms,
 )
 from roost.ledger.transaction import Tx
+from roost.model.resources import Demand
+from roost.model.vm import NewSpec, VMSpec
 
 GIB = 2**30
+#: What every VM here asks for.
+SPEC = NewSpec(VMSpec(Demand(1000, GIB)), f'{{"demand":{{"cpu_milli":1000,"memory_bytes":{GIB}}}}}')
 
 
 def vm_row(vm_id: str, **given: Any) -> VMRow:
     """Return a VM of one core; what a test cares about is given."""
     row = {
-        "id": vm_id, "project": "default", "name": vm_id, "asked": "{}", "labels": "",
+        "id": vm_id, "project": "default", "name": vm_id, "labels": "",
         "cpu_milli": 1000, "memory_bytes": GIB, "disk_bytes": 0, "strategy": "least_loaded",
         "priority": 0, "on_no_fit": "fail", "restart": "here", "desired": "running",
         "generation": 1, "created_ms": 0,
@@ -51,6 +56,7 @@ def proposal(
     rules: int | None = None,
     key: tuple[str, str, str] | None = None,
     answer: str = "{}",
+    user_data: str = "",
     **given: Any,
 ) -> Proposal:
     """Return a VM that was placed on a host, or waits when there is none."""
@@ -59,6 +65,7 @@ def proposal(
     claim = None if host is None else claim_of(vm, host, "run", dict(counters))
     return Proposal(
         vm=vm,
+        spec=SPEC._replace(user_data=user_data),
         claim=claim,
         host_generation=generation,
         counters=tuple(counters),
@@ -161,6 +168,7 @@ def delete_vm(tx: Tx, vm_id: str) -> bool:
         generations[group] = row["generation"]
     tx.delete(members, members.c.vm == vm_id)
     tx.delete(vms, vms.c.id == vm_id)
+    tx.delete(vm_specs, vm_specs.c.vm == vm_id)
     tx.event(
         "vm.deleted",
         f"vm/{vm_id}",

@@ -23,7 +23,7 @@ async def fill(store: Store, batches: int) -> tuple[set[str], int]:
     refused = 0
     for batch in range(batches):
         asked = [
-            proposal(f"vm-{batch}-{n}", 1, cpu_milli=0, memory_bytes=0, asked="x" * 2000)
+            proposal(f"vm-{batch}-{n}", 1, cpu_milli=0, memory_bytes=0, user_data="x" * 2000)
             for n in range(20)
         ]
         try:
@@ -62,7 +62,9 @@ def test_all_who_share_a_commit_that_fails_are_told(sqlite_url: str) -> None:
             await store.write(lambda tx: add_host(tx, 1))
 
             async def one(n: int) -> bool:
-                asked = [proposal(f"vm-{n}", 1, cpu_milli=0, memory_bytes=0, asked="x" * 90_000)]
+                asked = [
+                    proposal(f"vm-{n}", 1, cpu_milli=0, memory_bytes=0, user_data="x" * 90_000)
+                ]
                 try:
                     await store.claim(asked, ["test"], 0)
                 except DatabaseUnavailable:

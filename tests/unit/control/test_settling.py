@@ -11,7 +11,7 @@ A, B, C = 1, 2, 3
 
 def row(**given: object) -> VMRow:
     plain: dict[str, object] = {
-        "id": "vm-1", "project": "default", "name": "web", "asked": "{}", "labels": "",
+        "id": "vm-1", "project": "default", "name": "web", "labels": "",
         "cpu_milli": 1000, "memory_bytes": 1, "disk_bytes": 0, "strategy": "first_fit",
         "priority": 0, "on_no_fit": "fail", "restart": "elsewhere", "desired": "running",
         "generation": 4, "restarts": 0, "host": A, "target": None, "phase": "",

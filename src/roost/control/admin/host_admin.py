@@ -27,6 +27,7 @@ from roost.ledger.tables import (
 )
 from roost.ledger.transaction import Tx, row_json
 from roost.model.flow import Rejection
+from roost.model.vm import VMSpec
 from roost.parts.access import Principal
 from roost.placement.scheduling_info import scheduling_info
 from roost.wire.answers import rejection_json
@@ -171,11 +172,12 @@ class Hosts:
         """Say how far a drain has come, and which VMs fit nowhere else."""
         entry = self._entry(name)
 
-        def question(connection: Connection) -> list[VMRow]:
+        def question(connection: Connection) -> tuple[list[VMRow], dict[str, VMSpec]]:
             query = select(vms).where(vms.c.host == entry.number).order_by(vms.c.id)
-            return [VMRow(**row) for row in connection.execute(query).mappings()]
+            rows = [VMRow(**row) for row in connection.execute(query).mappings()]
+            return rows, self._roster.specs.read(connection, rows)
 
-        rows = await self._store.read(question)
+        rows, specs = await self._store.read(question)
         moving = next((vm.name for vm in rows if vm.phase), None)
         blocked: list[dict[str, Any]] = []
         stuck = True  # as far as was looked: nothing that is left can go
@@ -186,7 +188,8 @@ class Hosts:
             if len(blocked) == _MOST_BLOCKED and not stuck:
                 break
             explain = len(blocked) < _MOST_BLOCKED
-            found = find_host(self._roster, vm, never=(name,), explain=explain)
+            spec = specs.get(vm.id)
+            found = find_host(self._roster, vm, never=(name,), explain=explain, spec=spec)
             if isinstance(found, Rejection):
                 blocked.append({"vm": vm.name, "id": vm.id, "rejection": rejection_json(found)})
             elif found is not None:

@@ -2,7 +2,9 @@
 
 Each host's list is summed up in a digest that every event keeps current, whether its agent is
 connected or not; so an agent whose digest matches costs nothing, after a restart of either side
-too. A list is built from rows only when it must be sent whole.
+too. A list is built from rows only when it must be sent whole: when digests differ, and instead of
+a delta that would need user data which this process has not in hand. A VM whose spec cannot be
+read stands on no list: its host holds what it has of it.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,14 +13,16 @@ from dataclasses import dataclass, field
 from sqlalchemy import BindParameter, Connection, bindparam, or_, select
 
 from roost.control.memory.restore_detect import Lineage, host_is_doubted, newest_point
-from roost.control.memory.roster import Roster, asked_of
+from roost.control.memory.roster import Roster
+from roost.control.memory.specs import read_user_data
 from roost.control.vms.move_record import move_of
 from roost.fleet.assign import positions
 from roost.ledger.capacity import CLEANUP, MIGRATE_IN, RUN
 from roost.ledger.changes import Changes
-from roost.ledger.rows import Event, VMRow
+from roost.ledger.rows import Event, VMRow, labels_of
 from roost.ledger.statements import find_rows
 from roost.ledger.tables import claims, hosts, tombstones, vms
+from roost.model.vm import VMSpec
 from roost.wire.agentlink import (
     Delta,
     Desired,
@@ -29,9 +33,10 @@ from roost.wire.agentlink import (
     digest_text,
     entry_hash,
 )
-from roost.wire.translate import boot_info, nic_info
+from roost.wire.specs import boot_info, nic_info
 
 Send = Callable[[ToAgent], None]
+SendWhole = Callable[[], None]
 
 _PLACED = select(vms.c.id, vms.c.generation, vms.c.host, vms.c.target, vms.c.phase).where(
     vms.c.host.is_not(None), vms.c.desired != "absent"
@@ -74,6 +79,7 @@ class _Outgoing:
     """What one connected host must be told."""
 
     base: str
+    whole: bool = False  # a delta cannot say it: the list goes out whole
     vms: dict[str, DesiredVM] = field(default_factory=dict)
     tombstones: dict[str, Tombstone] = field(default_factory=dict)
     dropped: dict[str, None] = field(default_factory=dict)
@@ -107,14 +113,17 @@ class Dispatch:
         self._roster, self._lineage = roster, lineage
         self.lists: dict[int, HostList] = {}
         self._listed: dict[str, tuple[int, ...]] = {}  # the hosts on whose lists a VM stands
-        self._sends: dict[int, Send] = {}
+        self._sends: dict[int, tuple[Send, SendWhole]] = {}
         self._outgoing: dict[int, _Outgoing] = {}
 
     def load(self, connection: Connection) -> None:
         """Sum up all lists from the ledger's rows."""
         self.lists.clear()
         self._listed.clear()
+        unreadable = self._roster.specs.unreadable
         for vm, generation, host, target, phase in connection.execute(_PLACED).all():
+            if vm in unreadable:
+                continue
             where = (host, target) if phase and target is not None else (host,)
             self._listed[vm] = where
             for number in where:
@@ -139,7 +148,8 @@ class Dispatch:
     def follow(self, event: Event, changes: Changes) -> None:
         """Note what an event changes on lists."""
         for vm_id, vm in changes.vms.items():
-            self._put_vm(vm_id, vm)
+            new = event.created.get(vm_id)
+            self._put_vm(vm_id, vm, new.user_data if new is not None else None)
         for key, row in changes.tombstones.items():
             vm_id, _, number = key.rpartition("|")
             self._put_tombstone(vm_id, int(number), row)
@@ -153,8 +163,13 @@ class Dispatch:
             return
         outgoing, self._outgoing = self._outgoing, {}
         for number, out in outgoing.items():
-            send = self._sends.get(number)
-            if send is not None:
+            sends = self._sends.get(number)
+            if sends is None:
+                continue
+            send, send_whole = sends
+            if out.whole:
+                send_whole()
+            else:
                 send(
                     Delta(
                         base=out.base,
@@ -167,8 +182,9 @@ class Dispatch:
                     )
                 )
 
-    def _put_vm(self, vm_id: str, vm: VMRow | None) -> None:
-        parts = parts_of(vm) if vm is not None else {}
+    def _put_vm(self, vm_id: str, vm: VMRow | None, user_data: str | None) -> None:
+        spec = self._roster.specs.get(vm_id)
+        parts = parts_of(vm) if vm is not None and spec is not None else {}
         before = self._listed.get(vm_id, ())
         for number in before:
             if number not in parts:
@@ -177,7 +193,7 @@ class Dispatch:
                 if out is not None:
                     out.vms.pop(vm_id, None)
                     out.dropped[vm_id] = None
-        if not parts or vm is None:
+        if not parts or vm is None or spec is None:
             self._listed.pop(vm_id, None)
             return
         self._listed[vm_id] = tuple(parts)
@@ -187,9 +203,13 @@ class Dispatch:
                 continue  # what a host is told of a VM only changes with its generation
             out = self._out(number)
             self.list_of(number).put(vm_id, share)
-            if out is not None:
+            if out is None:
+                continue
+            if spec.has_user_data and user_data is None:
+                out.whole = True
+            else:
                 out.dropped.pop(vm_id, None)
-                out.vms[vm_id] = self.desired_vm(vm, part, peer)
+                out.vms[vm_id] = self.desired_vm(vm, spec, user_data or "", part, peer)
 
     def _put_tombstone(self, vm_id: str, number: int, row: dict[str, object] | None) -> None:
         out = self._out(number)
@@ -215,14 +235,15 @@ class Dispatch:
 
     # Agents
 
-    def attach(self, number: int, send: Send) -> None:
-        """Send this host's deltas from now on."""
-        self._sends[number] = send
+    def attach(self, number: int, send: Send, send_whole: SendWhole) -> None:
+        """Send this host's deltas from now on; `send_whole` has its list read and sent."""
+        self._sends[number] = send, send_whole
         self._outgoing.pop(number, None)
 
     def detach(self, number: int, send: Send) -> None:
         """Stop sending, unless another connection has taken over."""
-        if self._sends.get(number) == send:  # a method is another object each time it is named
+        known = self._sends.get(number)
+        if known is not None and known[0] == send:  # a method is another object each time
             del self._sends[number]
             self._outgoing.pop(number, None)
 
@@ -231,14 +252,17 @@ class Dispatch:
         """Return the hosts whose agents are connected to this process."""
         return self._sends.keys()
 
-    def desired_vm(self, vm: VMRow, part: Part, peer: int | None) -> DesiredVM:
+    def desired_vm(
+        self, vm: VMRow, spec: VMSpec, user_data: str, part: Part, peer: int | None
+    ) -> DesiredVM:
         """Return what a host is told of a VM."""
         columns = self._roster.fleet.vms
         number = columns.numbers.get(f"{vm.id}:{_claim_kind(part)}")
         masks = (0, 0)
         if number is not None:
             masks = int(columns.devices[number]), int(columns.cells[number])
-        return _desired_vm(vm, part, self._roster.host_name(peer) or "", masks)
+        name = self._roster.host_name(peer) or ""
+        return _desired_vm(vm, spec, user_data, part, name, masks)
 
     def whole_list(self, connection: Connection, number: int) -> Desired:
         """Read a host's list from the ledger; its digest is that of what it holds.
@@ -247,6 +271,9 @@ class Dispatch:
         """
         here = {"of_host": number}
         rows = [VMRow(**found) for found in connection.execute(_LISTED, here).mappings()]
+        specs = self._roster.specs.read(connection, rows)
+        seeded = [vm for vm, spec in specs.items() if spec.has_user_data]
+        user_data = read_user_data(connection, seeded) if seeded else {}
         masks = {vm: (devices, cells) for vm, devices, cells in connection.execute(_HELD, here)}
         peers = {peer for vm in rows for peer in (vm.host, vm.target) if peer is not None}
         named = connection.execute(_NAMES, {"numbers": list(peers)})
@@ -254,12 +281,14 @@ class Dispatch:
         summed = HostList()
         entries = []
         for vm in rows:
-            if (found := parts_of(vm).get(number)) is None:
+            spec = specs.get(vm.id)
+            if spec is None or (found := parts_of(vm).get(number)) is None:
                 continue
             part, peer = found
             claim = f"{vm.id}:{_claim_kind(part)}"
             name = names.get(peer, "") if peer is not None else ""
-            entries.append(_desired_vm(vm, part, name, masks.get(claim, (0, 0))))
+            data = user_data.get(vm.id, "")
+            entries.append(_desired_vm(vm, spec, data, part, name, masks.get(claim, (0, 0))))
             summed.put(vm.id, entry_hash(vm.id, vm.generation))
         graves = []
         for vm_id, generation in connection.execute(_TOMBSTONES, here):
@@ -278,8 +307,9 @@ def _claim_kind(part: Part) -> str:
     return MIGRATE_IN if part in ("incoming", "withdrawn") else RUN
 
 
-def _desired_vm(vm: VMRow, part: Part, peer: str, masks: tuple[int, int]) -> DesiredVM:
-    asked = asked_of(vm)
+def _desired_vm(
+    vm: VMRow, spec: VMSpec, user_data: str, part: Part, peer: str, masks: tuple[int, int]
+) -> DesiredVM:
     devices, cells = masks
     move = move_of(vm) if vm.phase else None
     return DesiredVM(
@@ -298,10 +328,10 @@ def _desired_vm(vm: VMRow, part: Part, peer: str, masks: tuple[int, int]) -> Des
         sent=vm.phase == "landing" and part == "incoming",
         restarts=vm.restarts,
         restart="elsewhere" if vm.restart == "elsewhere" else "here",
-        extended=asked.demand.extended,
+        extended=dict(spec.demand.extended),
         devices=list(positions(devices)),
         cells=list(positions(cells)),
-        labels=asked.labels,
-        boot=boot_info(asked.boot),
-        nics=[nic_info(nic) for nic in asked.nics],
+        labels=labels_of(vm.labels),
+        boot=boot_info(spec.boot, user_data),
+        nics=[nic_info(nic) for nic in spec.nics],
     )

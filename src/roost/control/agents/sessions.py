@@ -118,7 +118,7 @@ class Agents:
         self._sessions[number] = session
         turn = number * 7919 % 1000 / 1000  # neighbours far apart
         session.next_list_s = self.clock.monotonic() + self.timers.full_list_s * (0.5 + turn / 2)
-        self.dispatch.attach(number, session.send)
+        self.dispatch.attach(number, session.send, lambda: self.spawn(session.send_list(number)))
 
     def detach(self, session: "Session", number: int) -> None:
         """Forget a session, unless a newer one has taken its place."""

@@ -30,23 +30,24 @@ from roost.base.ids import IdSource
 from roost.control.create.grouping import Grouping
 from roost.control.create.proposing import counters_of, selected_line
 from roost.control.memory.follower import Follower
-from roost.control.memory.roster import HostEntry, Roster, labels_text
+from roost.control.memory.roster import HostEntry, Roster
 from roost.control.memory.telemetry import Telemetry
 from roost.control.vms.lookup import find_keys, find_vm
 from roost.control.vms.views import placement_body, placement_text, vm_body
 from roost.fleet.assign import mask_of
 from roost.ledger.claims import KEPT, Outcome, Proposal, Verdict
-from roost.ledger.rows import ClaimRow, VMRow
+from roost.ledger.rows import ClaimRow, VMRow, labels_text
 from roost.ledger.store import Store
 from roost.ledger.transaction import row_json
 from roost.model.constraints import NO_TERMS
 from roost.model.flow import Placement, PlaceRequest, Rejection
+from roost.model.vm import NewSpec
 from roost.parts.access import Principal
 from roost.placement.group import place_group
 from roost.placement.strategies import strategy_named
 from roost.wire.answers import rejection_json
 from roost.wire.bodies import BatchBody, BatchItem, CreateVM, CreateVMs, VMBody
-from roost.wire.translate import constraints_of, demand_of
+from roost.wire.specs import spec_of
 
 log = logging.getLogger("roost.admit")
 
@@ -81,6 +82,7 @@ class PendingCreate:
     """One VM on its way: what was asked, where it would go, and who waits for the answer."""
 
     body: CreateVM
+    spec: NewSpec
     actor: str
     request: PlaceRequest
     vm_id: str
@@ -155,7 +157,7 @@ class Admit:
         placement = None
         if ask.placement is not None and ask.entry is not None:
             placement = placement_body(ask.placement, ask.entry.number)
-        return Created(vm_body(ask.row, self._roster, placement, body), replayed=False)
+        return Created(vm_body(ask.row, ask.spec.spec, self._roster, placement), replayed=False)
 
     async def create_many(
         self, body: CreateVMs, who: Principal, key: str | None, digest: bytes
@@ -199,17 +201,18 @@ class Admit:
             raise Forbidden("a viewer cannot create VMs")
         strategy = strategy_named(body.strategy or self._roster.engine.default_strategy)
         # First, so that a body with a mistake in it defines no groups.
-        demand, constraints = demand_of(body.demand), constraints_of(body.constraints)
+        new = spec_of(body)
         groups: tuple[str, ...] = ()
         if body.groups or body.affinity or body.labels:
             groups = await self._grouping.groups_for(body, who.name)
         return PendingCreate(
             body,
+            new,
             who.name,
             PlaceRequest(
                 body.name,
-                demand,
-                constraints,
+                new.spec.demand,
+                new.spec.constraints,
                 groups,
                 strategy.name,
                 None,
@@ -455,7 +458,6 @@ class Admit:
             id=ask.vm_id,
             project=body.project,
             name=body.name,
-            asked=row_json(body),
             labels=labels_text(body.labels) if body.labels else "",
             cpu_milli=demand.cpu_milli,
             memory_bytes=demand.memory_bytes,
@@ -472,7 +474,7 @@ class Admit:
             assert ask.rejection is not None
             ask.row.pending = row_json(rejection_json(ask.rejection))
             groups = self._group_generations(ask)
-            return Proposal(ask.row, groups=groups, rules=ask.rules, key=ask.key)
+            return Proposal(ask.row, ask.spec, groups=groups, rules=ask.rules, key=ask.key)
         entry = ask.entry
         assert entry is not None
         ask.row.host = entry.number
@@ -491,6 +493,7 @@ class Admit:
         )
         return Proposal(
             ask.row,
+            ask.spec,
             claim,
             ask.host_generation,
             counters,
@@ -613,7 +616,9 @@ class Admit:
                 f"the idempotency key made VM {ask.replay!r}, which was deleted since",
                 vm=ask.replay,
             )
-        return vm_body(vm, self._roster)
+        if vm.id not in self._roster.specs:
+            await self._follower.catch_up()
+        return vm_body(vm, self._roster.specs.get(vm.id), self._roster)
 
     async def _batch_body(
         self, body: CreateVMs, items: list[PendingCreate | RoostError]

@@ -24,6 +24,7 @@ from roost.ledger.store import Store
 from roost.ledger.tables import decisions, tombstones
 from roost.ledger.transaction import Tx, row_json
 from roost.model.flow import Placement, PlaceRequest, Rejection
+from roost.model.vm import VMSpec
 from roost.placement.strategies import strategy_named
 
 _MOST_TRIES = 8
@@ -44,9 +45,10 @@ def find_host(
     only: str | None = None,
     never: tuple[str, ...] = (),
     explain: bool = True,
+    spec: VMSpec | None = None,
 ) -> Placement | Rejection | None:
     """Decide where a VM would go if it were nowhere; nothing changes."""
-    request = request_of(vm, roster)
+    request = request_of(vm, roster, spec)
     if only is not None or never:
         constraints = request.constraints
         if only is not None and only in (constraints.pinned or (only,)):
@@ -151,6 +153,8 @@ class Placing:
         explain: bool = True,
     ) -> VMRow | Rejection | None:
         """Decide, and let `commit` write it; decide anew when it raises `Stale`."""
+        if vm.id not in self._roster.specs:
+            await self._follower.catch_up()  # another process has just created it
         for tried in range(_MOST_TRIES):
             # Others may have made room: why there is none is told once that was looked at.
             stale = tried == 0 and self._store.shared

@@ -6,8 +6,8 @@
 
 A reader first gets pages of the ledger, then what this process hears as it happens. Its buffer is
 bounded: a slow reader's is thrown away and it goes back to pages, so nothing is lost and nothing
-grows. Members see their project's events; tokens are shown to admins alone, and what a VM is told$
-by cloud-init, which may hold secrets, to nobody.
+grows. Members see their project's events; tokens are shown to admins alone. What cloud-init of a VM
+is given, which may be secret, is in no event.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from sqlalchemy import Connection, select
 
 from roost.base.timestamps import timestamp
 from roost.ledger.changes import Changes
+from roost.ledger.older import hide_asked
 from roost.ledger.rows import Event
 from roost.ledger.store import Store
 from roost.ledger.tables import counters
 from roost.ledger.tables import events as events_table
-from roost.ledger.transaction import row_json
 from roost.parts.access import Principal
 from roost.wire.bodies import EventBody, EventPage
 
@@ -158,9 +158,7 @@ def event_body(event: Event, who: Principal) -> EventBody:
     changes = _decode.decode(event.changes)
     if who.role != "admin":
         changes.pop("tokens", None)
-    if "user_data" in event.changes:
-        for row in changes.get("vms", {}).values():
-            _hide_user_data(row)
+    hide_asked(changes)
     return EventBody(
         seq=event.seq,
         at=timestamp(event.at_ms),
@@ -171,13 +169,3 @@ def event_body(event: Event, who: Principal) -> EventBody:
         changes=changes,
         note=event.note,
     )
-
-
-def _hide_user_data(row: dict[str, Any] | None) -> None:
-    """Take out of a VM's row what its creator meant for the guest alone."""
-    if row is None or "user_data" not in row.get("asked", ""):
-        return
-    asked = _decode.decode(row["asked"])
-    if isinstance(boot := asked.get("boot"), dict):
-        boot.pop("user_data", None)
-    row["asked"] = row_json(asked)

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from sqlalchemy import Connection, select
 
+from roost.control.memory.specs import Specs
 from roost.fleet.fleet import Fleet
 from roost.fleet.layout import Int64Array
 from roost.ledger.capacity import CLEANUP, MIGRATE_IN, RUN
@@ -32,19 +33,15 @@ from roost.model.constraints import Terms
 from roost.model.resources import Demand, DeviceDemand
 from roost.placement.engine import Engine
 from roost.wire.agentlink import Inventory
-from roost.wire.bodies import CreateVM
-from roost.wire.translate import ADMINS, HEALTHS, constraints_of, demand_of, group_spec, host_spec
+from roost.wire.translate import ADMINS, HEALTHS, group_spec, host_spec
 
-#: A VM whose body has none of these words asks for amounts alone; most do.
-_SPECIAL = ('"constraints"', '"gpu"', '"numa"', '"extended"')
 _COUNTERS = select(counters.c.name, counters.c.value)
 _GENERATIONS = select(host_amounts.c.host, host_amounts.c.generation)
 _EPOCHS = select(host_liveness.c.host, host_liveness.c.epoch)
 _MEMBERS = select(members.c.group_id, members.c.vm)
 _WAITING = select(vms).where(vms.c.pending.is_not(None))
-_CLAIMS = select(claims, vms.c.asked).outerjoin(vms, vms.c.id == claims.c.vm)
+_CLAIMS = select(claims)
 _inventory = msgspec.json.Decoder(Inventory)
-_asked = msgspec.json.Decoder(CreateVM)
 _labels = msgspec.json.Decoder(dict[str, str])
 
 
@@ -77,16 +74,6 @@ class Selector:
     labels: dict[str, str]
 
 
-def labels_text(labels: dict[str, str]) -> str:
-    """Write labels so that one of them is found by LIKE."""
-    return "\n" + "".join(f"{key}={value}\n" for key, value in sorted(labels.items()))
-
-
-def asked_of(vm: VMRow) -> CreateVM:
-    """Return the body that made a VM."""
-    return _asked.decode(vm.asked)
-
-
 def _devices_in(claim: ClaimRow) -> DeviceDemand:
     """Return the device shares that a claim holds; its VM, and what it asked for, may be gone."""
     counted: dict[str, int] = msgspec.json.decode(claim.counters)
@@ -111,6 +98,7 @@ class Roster:
         self.groups_of: dict[str, tuple[str, ...]] = {}  # only VMs that are in a group
         self.selectors: dict[str, list[Selector]] = defaultdict(list)  # by project
         self.rules = 0  # generation of the selectors
+        self.specs = Specs()
         self.waiting: dict[str, VMRow] = {}  # VMs without a host that want one
         self.room = 0  # grows when capacity or a rule may have made room
 
@@ -133,6 +121,7 @@ class Roster:
         for group, member in connection.execute(_MEMBERS).all():
             of[member].append(group)
         self.groups_of = {vm: tuple(sorted(found)) for vm, found in of.items()}
+        self.specs.load(connection)
         self._load_claims(connection)
         for waits in connection.execute(_WAITING).mappings():
             vm = VMRow(**waits)
@@ -145,17 +134,16 @@ class Roster:
         rows: list[int] = []
         demand: list[tuple[int, int, int]] = []
         for found in connection.execute(_CLAIMS).all():
-            (claim_id, vm, host, kind, cpu, memory, disk, counted, devices, cells, asked) = found
-            asked = asked or ""  # what a deleted VM left to clean up is held without its VM
-            special = counted or vm in self.groups_of or any(word in asked for word in _SPECIAL)
-            if special:
+            (claim_id, vm, host, kind, cpu, memory, disk, counted, devices, cells) = found
+            spec = self.specs.get(vm)  # None: what a deleted VM left to clean up is held without it
+            plain = spec is None or spec.is_plain
+            if counted or not plain or vm in self.groups_of:
                 self._charge(
                     ClaimRow(
                         id=claim_id, vm=vm, host=host, kind=kind, cpu_milli=cpu,
                         memory_bytes=memory, disk_bytes=disk, counters=counted, devices=devices,
                         cells=cells,
-                    ),
-                    asked,
+                    )
                 )  # fmt: skip
                 continue
             names.append(claim_id)
@@ -193,14 +181,14 @@ class Roster:
             self.rules = changes.rules
         if changes.members:
             self._apply_members(changes.members)
+        self.specs.follow(event, changes)
         for claim_id, claim in changes.claims.items():
             if event.rows is not None and claim_id in self.fleet.vms.numbers:
                 continue  # this process proposed it, and charged it then
             if claim is None:
                 self.release(claim_id)
             else:
-                vm = changes.vms.get(claim.vm)
-                self._put_claim(claim, vm.asked if vm is not None else None)
+                self._put_claim(claim)
         for vm_id, vm in changes.vms.items():
             before = self.waiting.pop(vm_id, None)
             if vm is not None and vm.pending is not None:
@@ -305,7 +293,7 @@ class Roster:
 
     # Claims
 
-    def _put_claim(self, claim: ClaimRow, asked: str | None) -> None:
+    def _put_claim(self, claim: ClaimRow) -> None:
         number = self.fleet.vms.numbers.get(claim.id)
         if number is not None:
             entry = self.hosts[claim.host]
@@ -317,9 +305,8 @@ class Roster:
                 self.fleet.resize(number, vector)
                 self.room += 1
                 return
-            asked = asked if asked is not None else ""
             self.release(claim.id)
-        self._charge(claim, asked)
+        self._charge(claim)
 
     def _vector(self, claim: ClaimRow) -> Int64Array:
         extended: list[tuple[str, int]] = []
@@ -333,14 +320,12 @@ class Roster:
             Demand(claim.cpu_milli, claim.memory_bytes, claim.disk_bytes, tuple(extended))
         )
 
-    def _charge(self, claim: ClaimRow, asked: str | None) -> None:
+    def _charge(self, claim: ClaimRow) -> None:
         terms = 0
-        if asked and any(word in asked for word in _SPECIAL):
-            body = _asked.decode(asked)
-            demand = demand_of(body.demand)
-            terms = self.fleet.terms.number(
-                Terms(demand.devices, demand.numa, constraints_of(body.constraints))
-            )
+        spec = self.specs.get(claim.vm)
+        if spec is not None and not spec.is_plain:
+            demand = spec.demand
+            terms = self.fleet.terms.number(Terms(demand.devices, demand.numa, spec.constraints))
         elif claim.devices:
             terms = self.fleet.terms.number(Terms(_devices_in(claim)))
         groups_of = () if claim.kind == CLEANUP else self.groups_of.get(claim.vm, ())

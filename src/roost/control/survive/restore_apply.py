@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from sqlalchemy import select
 
 from roost.base.errors import InvariantBroken
-from roost.control.memory.roster import asked_of
+from roost.control.memory.specs import stored_spec
 from roost.control.vms.deletion import order_destruction
 from roost.control.vms.move_record import Move, move_of
 from roost.ledger.capacity import (
@@ -34,6 +34,7 @@ from roost.ledger.tables import (
     vms,
 )
 from roost.ledger.transaction import Tx, row_json
+from roost.model.resources import NumaMode
 from roost.wire.agentlink import MoveInfo
 
 #: Added to the newest generation that was seen: nothing of the lost time may look like an order.
@@ -81,12 +82,12 @@ def bring_home(tx: Tx, vm: VMRow, finding: Finding, found: Sequence[Copy]) -> bo
     claim = None
     if home != vm.host:
         kept += [known[RUN]] if RUN in known else []
-        claim = None if home is None else _claim_at(vm, home, known.get(RUN))
+        claim = None if home is None else _claim_at(tx, vm, home, known.get(RUN))
         if home is not None and (claim is None or not fits(tx, claim, kept)):
             return _let_go(tx, vm, home, graves, kept)
     incoming = None
     if finding.asks is not None:
-        incoming = _claim_at(vm, finding.asks, known.get(RUN), MIGRATE_IN)
+        incoming = _claim_at(tx, vm, finding.asks, known.get(RUN), MIGRATE_IN)
         if incoming is None or not fits(tx, incoming, kept):
             return False
     for each in kept:
@@ -191,12 +192,15 @@ def _has_answered(tx: Tx, host: int) -> bool:
     return tx.find(roll_call, host=host, answered=True) is not None
 
 
-def _claim_at(vm: VMRow, host: int, run: ClaimRow | None, kind: str = RUN) -> ClaimRow | None:
+def _claim_at(
+    tx: Tx, vm: VMRow, host: int, run: ClaimRow | None, kind: str = RUN
+) -> ClaimRow | None:
     """Return the claim of a VM on another host; None when nobody knows which devices it has."""
-    demand = asked_of(vm).demand
-    if demand.gpu or demand.numa != "any" or (run is not None and (run.devices or run.cells)):
+    demand = stored_spec(tx.connection, vm).demand
+    bound = demand.devices is not None or demand.numa is not NumaMode.ANY
+    if bound or (run is not None and (run.devices or run.cells)):
         return None
-    counters = {f"x:{name}": int(amount) for name, amount in demand.extended.items() if amount}
+    counters = {f"x:{name}": amount for name, amount in demand.extended if amount}
     return ClaimRow(
         id=claim_id(vm.id, kind),
         vm=vm.id,

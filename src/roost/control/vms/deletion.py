@@ -3,7 +3,7 @@
 from roost.ledger.capacity import CLEANUP, claims_of, release, uncharge_project
 from roost.ledger.membership import forget_members
 from roost.ledger.rows import Changes, ClaimRow, VMRow
-from roost.ledger.tables import claims, tombstones, vms
+from roost.ledger.tables import claims, tombstones, vm_specs, vm_user_data, vms
 from roost.ledger.transaction import Tx
 
 
@@ -45,6 +45,8 @@ def remove_deleted(tx: Tx, vm: VMRow, note: str = "", *, unseen: bool = False) -
             tx.remove(tombstones, vm=vm.id, host=grave["host"])
             changes.setdefault("tombstones", {})[f"{vm.id}|{grave['host']}"] = None
     tx.remove(vms, id=vm.id)
+    tx.remove(vm_specs, vm=vm.id)
+    tx.remove(vm_user_data, vm=vm.id)
     tx.event("vm.deleted", f"vm/{vm.id}", changes, project=vm.project, note=note)
 
 

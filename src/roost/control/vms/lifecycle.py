@@ -24,6 +24,7 @@ from roost.ledger.store import Store
 from roost.ledger.tables import decisions, hosts, vms
 from roost.ledger.transaction import Tx, row_json
 from roost.model.flow import RejectionCode
+from roost.model.vm import VMSpec
 from roost.parts.access import Principal
 from roost.placement.explain import explain as explain_request
 from roost.wire.agentlink import ConsoleReply
@@ -78,15 +79,18 @@ class Lifecycle:
     async def get(self, ref: str, project: str | None, who: Principal) -> VMBody:
         """Return one VM, with the placement that brought it where it is."""
 
-        def question(connection: Connection) -> tuple[VMRow, PlacementBody | None]:
+        def question(
+            connection: Connection,
+        ) -> tuple[VMRow, VMSpec | None, PlacementBody | None]:
             vm = vm_row(connection, ref, project, who)
             query = select(decisions.c.answer).where(decisions.c.vm == vm.id)
             query = query.order_by(decisions.c.snapshot.desc()).limit(1)
             answer = connection.execute(query).scalar()
-            return vm, read_placement(answer) if answer else None
+            spec = self._roster.specs.read(connection, [vm]).get(vm.id)
+            return vm, spec, read_placement(answer) if answer else None
 
-        vm, placement = await self._store.read(question)
-        return vm_body(vm, self._roster, placement)
+        vm, spec, placement = await self._store.read(question)
+        return vm_body(vm, spec, self._roster, placement)
 
     async def list(self, query: VMQuery, who: Principal) -> VMPage:
         """Return VMs in the order of their ids."""
@@ -112,19 +116,25 @@ class Lifecycle:
         if query.state is not None:
             where.append(_in_state(query.state))
 
-        def question(connection: Connection) -> list[VMRow]:
+        def question(connection: Connection) -> tuple[list[VMRow], dict[str, VMSpec]]:
             statement = select(vms).where(*where).order_by(vms.c.id).limit(query.limit + 1)
-            return [VMRow(**row) for row in connection.execute(statement).mappings()]
+            rows = [VMRow(**row) for row in connection.execute(statement).mappings()]
+            return rows, self._roster.specs.read(connection, rows)
 
-        found = await self._store.read(question)
-        page = [vm_body(vm, self._roster) for vm in found[: query.limit]]
+        found, specs = await self._store.read(question)
+        page = [vm_body(vm, specs.get(vm.id), self._roster) for vm in found[: query.limit]]
         return VMPage(vms=page, next=page[-1].id if len(found) > query.limit else None)
 
     async def explain(
         self, ref: str, project: str | None, hosts: Sequence[str], who: Principal
     ) -> ExplanationBody:
         """Say what every host's filters think of a VM, as if it were nowhere."""
-        vm = await self._store.read(lambda connection: vm_row(connection, ref, project, who))
+
+        def question(connection: Connection) -> tuple[VMRow, VMSpec | None]:
+            vm = vm_row(connection, ref, project, who)
+            return vm, self._roster.specs.read(connection, [vm]).get(vm.id)
+
+        vm, spec = await self._store.read(question)
         fleet = self._roster.fleet
         for host in hosts:
             fleet.row(host)
@@ -133,7 +143,7 @@ class Lifecycle:
         if number is not None:
             fleet.remove(number)
         try:
-            found = explain_request(self._roster.engine, request_of(vm, self._roster))
+            found = explain_request(self._roster.engine, request_of(vm, self._roster, spec))
             return explanation_body(found, hosts, self._roster.by_fleet_row)
         finally:
             fleet.undo(mark)
@@ -206,11 +216,11 @@ class Lifecycle:
         self, ref: str, project: str | None, body: MigrateVM, who: Principal
     ) -> VMBody:
         """Begin to move a VM."""
-        return vm_body(await self._moves.migrate(ref, project, body, who), self._roster)
+        return await self._body(await self._moves.migrate(ref, project, body, who))
 
     async def cancel_migration(self, ref: str, project: str | None, who: Principal) -> VMBody:
         """Take a move back, if the VM has not left yet."""
-        return vm_body(await self._moves.cancel(ref, project, who), self._roster)
+        return await self._body(await self._moves.cancel(ref, project, who))
 
     async def console(
         self, ref: str, project: str | None, start: int | None, limit: int, who: Principal
@@ -242,7 +252,17 @@ class Lifecycle:
         return await self._write(change, who)
 
     async def _write(self, change: Callable[[Tx], VMRow], who: Principal) -> VMBody:
-        return vm_body(await self._store.write(change, who.name), self._roster)
+        def with_spec(tx: Tx) -> tuple[VMRow, VMSpec | None]:
+            vm = change(tx)
+            return vm, self._roster.specs.read(tx.connection, [vm]).get(vm.id)
+
+        vm, spec = await self._store.write(with_spec, who.name)
+        return vm_body(vm, spec, self._roster)
+
+    async def _body(self, vm: VMRow) -> VMBody:
+        read = self._roster.specs.read
+        specs = await self._store.read(lambda connection: read(connection, [vm]))
+        return vm_body(vm, specs.get(vm.id), self._roster)
 
 
 def mark_deleted(tx: Tx, vm: VMRow) -> VMRow:

@@ -2,17 +2,18 @@
 
 from dataclasses import replace
 
-from roost.control.memory.roster import Roster, asked_of
+from roost.control.memory.roster import Roster
 from roost.ledger.rows import VMRow
 from roost.model.flow import PlaceRequest
-from roost.wire.translate import constraints_of, demand_of
+from roost.model.vm import VMSpec
 
 
-def request_of(vm: VMRow, roster: Roster) -> PlaceRequest:
-    """Return what a VM asks for now."""
-    asked = asked_of(vm)
+def request_of(vm: VMRow, roster: Roster, spec: VMSpec | None = None) -> PlaceRequest:
+    """Return what a VM asks for now; `spec` was read with the row, or is the roster's."""
+    if spec is None:
+        spec = roster.specs.of(vm)
     demand = replace(
-        demand_of(asked.demand),
+        spec.demand,
         cpu_milli=vm.cpu_milli,
         memory_bytes=vm.memory_bytes,
         disk_bytes=vm.disk_bytes,
@@ -20,7 +21,7 @@ def request_of(vm: VMRow, roster: Roster) -> PlaceRequest:
     return PlaceRequest(
         vm.name,
         demand,
-        constraints_of(asked.constraints),
+        spec.constraints,
         roster.groups_of.get(vm.id, ()),
         vm.strategy,
         None,

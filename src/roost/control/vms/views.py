@@ -5,16 +5,17 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from roost.base.timestamps import timestamp
-from roost.control.memory.roster import HostEntry, Roster, asked_of
+from roost.control.memory.roster import HostEntry, Roster
+from roost.control.memory.specs import least_spec
 from roost.control.vms.move_record import move_of
-from roost.ledger.rows import VMRow
+from roost.ledger.rows import VMRow, labels_of
 from roost.model.flow import Placement, Rejection
+from roost.model.groups import GroupSpec
+from roost.model.vm import VMSpec
 from roost.placement.explain import Explanation
 from roost.wire.answers import explanation_json, rejection_json
 from roost.wire.bodies import (
     AmountsBody,
-    CreateVM,
-    DeviceBody,
     ExplanationBody,
     MigrationBody,
     PlacementBody,
@@ -25,6 +26,7 @@ from roost.wire.bodies import (
     ScoreTermBody,
     VMBody,
 )
+from roost.wire.specs import boot_body, constraints_json, nic_body
 
 _rejection = msgspec.json.Decoder(RejectionBody)
 _placement = msgspec.json.Decoder(PlacementBody)
@@ -121,19 +123,19 @@ def _migration_body(vm: VMRow, source: str, target: str) -> MigrationBody:
 
 def vm_body(
     vm: VMRow,
+    spec: VMSpec | None,
     roster: Roster,
     placement: PlacementBody | None = None,
-    asked: CreateVM | None = None,
 ) -> VMBody:
-    """Return a VM as users see it."""
-    if asked is None:
-        asked = asked_of(vm)
+    """Return a VM as users see it; without a spec, as far as its row says."""
+    if spec is None:
+        spec = least_spec(vm)
     entry = roster.hosts.get(vm.host) if vm.host is not None else None
     host = entry.name if entry is not None else None
     migration = None
     if vm.phase and vm.target is not None and host is not None:
         migration = _migration_body(vm, host, roster.host_name(vm.target) or "?")
-    gpu = asked.demand.gpu
+    devices = spec.demand.devices
     return VMBody(
         id=vm.id,
         name=vm.name,
@@ -148,15 +150,15 @@ def vm_body(
             cpu_milli=vm.cpu_milli,
             memory_bytes=vm.memory_bytes,
             disk_bytes=vm.disk_bytes,
-            gpu=gpu.count if isinstance(gpu, DeviceBody) else gpu,
-            extended=asked.demand.extended,
+            gpu=devices.count if devices is not None else 0,
+            extended=dict(spec.demand.extended),
         ),
         strategy=vm.strategy,
         priority=vm.priority,
         restart=vm.restart,
         on_no_fit=vm.on_no_fit,
-        labels=asked.labels,
-        groups=[g if isinstance(g, str) else g.name for g in asked.groups],
+        labels=labels_of(vm.labels),
+        groups=[g.name if isinstance(g, GroupSpec) else g for g in spec.groups],
         generation=vm.generation,
         observed_generation=vm.observed_generation,
         created_at=timestamp(vm.created_ms),
@@ -164,7 +166,7 @@ def vm_body(
         problem=_problem.decode(vm.problem) if vm.problem else None,
         migration=migration,
         placement=placement,
-        constraints=msgspec.to_builtins(asked.constraints) if asked.constraints else {},
-        boot=msgspec.structs.replace(asked.boot, user_data="") if asked.boot else None,
-        nics=asked.nics,
+        constraints=constraints_json(spec),
+        boot=boot_body(spec.boot),
+        nics=[nic_body(nic) for nic in spec.nics],
     )

@@ -1,0 +1,103 @@
+"""The durable VM spec: what an owner asked of one VM, as the ledger keeps it for the VM's life.
+
+A body of the API becomes a spec at the border (`wire/specs.py`); from there on the spec is what
+placing, dispatch and answers go by. It holds nothing that changes by itself and nothing that tells
+two VMs of one request apart: id, name, project, labels and the amounts of now are columns of the
+VM's row, user data is a row of its own. So equal requests have equal specs, and a process keeps
+each distinct one once.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from roost.model.constraints import NO_CONSTRAINTS, Constraints
+from roost.model.groups import GroupRule, GroupSpec
+from roost.model.hosts import Scope
+from roost.model.resources import Demand, NumaMode
+
+
+@dataclass(frozen=True, slots=True)
+class AffinityRule:
+    """A rule about every VM of the project that has these labels, itself included."""
+
+    selector: tuple[tuple[str, str], ...]
+    rule: GroupRule
+    scope: Scope = Scope.HOST
+    hard: bool = True
+    max_skew: int = 1
+    weight: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """Bytes that hosts fetch and keep by their digest."""
+
+    digest: str
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Boot:
+    """What a VM boots. `user_data` is the digest of what cloud-init is given, or empty."""
+
+    image: Image | None = None
+    kernel: Image | None = None
+    initrd: Image | None = None
+    cmdline: str = ""
+    user_data: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Nic:
+    """A network card: the driver's own network, or a tap device on a bridge of the host."""
+
+    mode: str = "user"
+    bridge: str = ""
+    mac: str = ""
+    forward: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VMSpec:
+    """Everything an owner asked for that lasts.
+
+    `demand` has the amounts of the create; those of now are in the VM's row. `extra` is the JSON
+    of fields that a newer roost wrote and this one does not know; they are kept and written again.
+    """
+
+    demand: Demand
+    constraints: Constraints = NO_CONSTRAINTS
+    groups: tuple[str | GroupSpec, ...] = ()
+    affinity: tuple[AffinityRule, ...] = ()
+    strategy: str | None = None  # None: the server's default at the time
+    priority: int = 0
+    on_no_fit: str = "fail"
+    restart: str = "here"
+    start: bool = True
+    boot: Boot | None = None
+    nics: tuple[Nic, ...] = ()
+    version: int = 1
+    extra: str = ""
+
+    @property
+    def is_plain(self) -> bool:
+        """Say whether it asks for amounts alone: no constraint, device or NUMA placement."""
+        demand = self.demand
+        return (
+            self.constraints is NO_CONSTRAINTS
+            and demand.devices is None
+            and demand.numa is NumaMode.ANY
+        )
+
+    @property
+    def has_user_data(self) -> bool:
+        """Say whether cloud-init is given something: a row of its own holds it."""
+        return self.boot is not None and bool(self.boot.user_data)
+
+
+class NewSpec(NamedTuple):
+    """What a create has in hand: the spec, its stored text, and the user data beside it."""
+
+    spec: VMSpec
+    text: str
+    user_data: str = ""
