@@ -38,7 +38,8 @@ from roost.agent.capacity import amounts_of
 from roost.agent.desired import DesiredList, Order
 from roost.agent.drivers.base import EXECUTING, FENCED, LocalVM
 from roost.agent.store import Record
-from roost.wire.agentlink import DesiredVM, FailureClass, Tombstone
+from roost.model.states import FailureClass
+from roost.wire.agentlink import DesiredVM, Tombstone
 
 Kind = Literal[
     "start",

@@ -11,13 +11,13 @@ from roost.agent.desired import Order
 from roost.agent.drivers.base import CRASHED, LocalState, LocalVM
 from roost.agent.store import Record
 from roost.hostkit.lanes import Failure
+from roost.model.states import Seen
 from roost.wire.agentlink import (
     CopyInfo,
     CopyState,
     DesiredVM,
     HeldVM,
     ProgressInfo,
-    Seen,
     SeenVM,
     Tombstone,
 )

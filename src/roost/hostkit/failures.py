@@ -1,6 +1,6 @@
 """How work on a host fails: with a class that says when it makes sense to try again."""
 
-from roost.wire.agentlink import FailureClass
+from roost.model.states import FailureClass
 
 
 class DriverError(Exception):

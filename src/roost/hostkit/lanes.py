@@ -19,7 +19,7 @@ from typing import Literal
 
 from roost.base.backoff import BackOff
 from roost.base.clock import Clock, first_of
-from roost.wire.agentlink import FailureClass
+from roost.model.states import FailureClass
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from roost.ledger.amounts import LIMITS, NOTHING, Amounts
 from roost.ledger.rows import ClaimRow, VMRow
 from roost.ledger.tables import claims, host_amounts, host_counters, projects
 from roost.ledger.transaction import Tx
+from roost.model.states import ClaimKind
 
 RUN: Final = "run"
 MIGRATE_IN: Final = "migrate_in"
@@ -270,6 +271,6 @@ def counters_in(claim: ClaimRow) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def claims_of(tx: Tx, vm: str) -> dict[str, ClaimRow]:
+def claims_of(tx: Tx, vm: str) -> dict[ClaimKind, ClaimRow]:
     """Return a VM's claims by kind."""
     return {row["kind"]: ClaimRow(**row) for row in tx.find_all(claims, vm=vm)}

@@ -5,6 +5,17 @@ from typing import Any
 from msgspec import Struct
 
 from roost.ledger.amounts import Amounts
+from roost.model.states import (
+    AdminState,
+    ClaimKind,
+    Desired,
+    FenceMethod,
+    HostHealth,
+    Observed,
+    OnNoFit,
+    Phase,
+    Restart,
+)
 from roost.model.vm import NewSpec
 
 #: {table: {key: row or None}}: what an event says is different now. A key of two columns is
@@ -34,15 +45,15 @@ class VMRow(Struct, kw_only=True):
     disk_bytes: int
     strategy: str
     priority: int
-    on_no_fit: str
-    restart: str
-    desired: str
+    on_no_fit: OnNoFit
+    restart: Restart
+    desired: Desired
     generation: int
     restarts: int = 0
     host: int | None = None
     target: int | None = None
-    phase: str = ""
-    observed: str = ""
+    phase: Phase = ""
+    observed: Observed = ""
     observed_generation: int = 0
     problem: str | None = None
     pending: str | None = None
@@ -67,7 +78,7 @@ class ClaimRow(Struct, kw_only=True):
     id: str
     vm: str
     host: int
-    kind: str
+    kind: ClaimKind
     cpu_milli: int
     memory_bytes: int
     disk_bytes: int
@@ -103,12 +114,12 @@ class HostRow(Struct, kw_only=True):
     name: str
     inventory: str
     labels: str | None
-    health: str
-    admin: str
+    health: HostHealth
+    admin: AdminState
     instance: str
     version: str
     guard_stop_s: float | None
-    fenced: str | None
+    fenced: FenceMethod | None
     held: str
     registered_ms: int
 

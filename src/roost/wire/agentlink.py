@@ -16,6 +16,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from roost.model.states import FailureClass, MoveMode, Part, Power, Restart, Seen
+
 PROTOCOL = 1
 
 #: Largest message that either side accepts.
@@ -25,35 +27,9 @@ MOST_BYTES = 16 * 2**20
 Count = Annotated[int, Meta(ge=-(2**62), le=2**62)]
 Seconds = Annotated[float, Meta(ge=0.0, le=1e9)]
 
-Power = Literal["running", "paused", "stopped"]
-#: run: this host runs it. The others are halves of a move. incoming: get ready to receive it, and
-#: take it over when it has arrived. outgoing: send it to `peer`. returning: keep it if that is
-#: still possible. withdrawn: destroy what was made ready, unless the VM has arrived.
-Part = Literal["run", "incoming", "outgoing", "returning", "withdrawn"]
-#: What an agent sees. `ready`: an incoming copy waits at `endpoint`. `arrived`: the VM is here now,
-#: and the source's copy cannot execute any more. `moved`: the outgoing copy has left and does not
-#: run here by itself. `switching`: the guest stands still at the last step of a move and only the
-#: target knows whether it has it. `absent`: destroyed after a tombstone, or withdrawn; a withdrawn
-#: copy never executed.
-Seen = Literal[
-    "starting",
-    "running",
-    "paused",
-    "stopping",
-    "stopped",
-    "ready",
-    "arrived",
-    "moved",
-    "switching",
-    "absent",
-    "failed",
-]
 #: What is here of a VM, whatever any list says. `leaving`: it is being sent, or nobody here can
 #: tell who has it. `gone`: it was destroyed here after a tombstone. `unclear`: ask again.
 CopyState = Literal["running", "stopped", "ready", "leaving", "moved", "lost", "gone", "unclear"]
-#: transient: retried with back-off. permanent: not before a new generation. capacity: the agent's
-#: own books say no; retried when room appears.
-FailureClass = Literal["transient", "permanent", "capacity"]
 
 
 class DeviceInfo(Struct, omit_defaults=True):
@@ -142,7 +118,7 @@ class MoveInfo(Struct, omit_defaults=True):
     """How a VM is moved."""
 
     begun: Count = 0  # the generation that began the move
-    mode: Literal["live", "cold"] = "live"
+    mode: MoveMode = "live"
     bandwidth_bytes: int = 0  # per second; 0: as the agent is set
     downtime_ms: int = 0  # the longest stand-still to aim for; 0: as the agent is set
     auto_converge: bool = True
@@ -167,7 +143,7 @@ class DesiredVM(Struct, omit_defaults=True):
     endpoint: dict[str, str] = {}  # outgoing: where the target waits, in its driver's own words
     sent: bool = False  # incoming: the source says that all was sent
     restarts: int = 0  # how often a restart was asked for; the agent acts when it grows
-    restart: Literal["here", "elsewhere"] = "here"
+    restart: Restart = "here"
     extended: dict[str, int] = {}
     devices: list[int] = []
     cells: list[int] = []

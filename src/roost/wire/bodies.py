@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from roost.model.states import OnNoFit, Restart
+
 # "$" alone would also match before a line break at the end.
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$(?!\n)")]
 ProjectName = Name
@@ -32,8 +34,6 @@ Weight = Annotated[int, Meta(ge=1, le=100)]
 #: VMs in one POST /vms:batch.
 MOST_IN_BATCH = 10_000
 
-Restart = Literal["here", "elsewhere"]
-OnNoFit = Literal["fail", "queue"]
 Role = Literal["viewer", "operator", "admin", "member"]
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from roost.control.agents.sessions import Session
 from roost.control.plane import Plane
+from roost.model.states import Seen
 from roost.parts.access import Principal
 from roost.wire.agentlink import (
     PROTOCOL,
@@ -33,7 +34,6 @@ from roost.wire.agentlink import (
     Renewed,
     Report,
     RollCall,
-    Seen,
     SeenVM,
     ToAgent,
     Tombstone,

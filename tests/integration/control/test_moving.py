@@ -3,13 +3,13 @@
 import pytest
 
 from roost.base.errors import Conflict, InvalidRequest, NoFit
+from roost.model.states import Seen
 from roost.wire.agentlink import (
     AmountInfo,
     CellInfo,
     DeviceInfo,
     MoveInfo,
     ProgressInfo,
-    Seen,
     SeenVM,
 )
 from roost.wire.bodies import ConstraintsBody, MigrateVM, ResizeVM

@@ -17,12 +17,12 @@ from roost.agent.drivers.vmfiles import Change, MemoryVMs, VMFiles
 from roost.base.clock import Clock
 from roost.base.units import GIB
 from roost.hostkit.failures import DriverError
+from roost.model.states import FailureClass
 from roost.wire.agentlink import (
     AmountInfo,
     CellInfo,
     DesiredVM,
     DeviceInfo,
-    FailureClass,
     Inventory,
     ProgressInfo,
     SampleInfo,

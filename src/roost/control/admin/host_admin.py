@@ -27,6 +27,7 @@ from roost.ledger.tables import (
 )
 from roost.ledger.transaction import Tx, row_json
 from roost.model.flow import Rejection
+from roost.model.states import AdminState
 from roost.model.vm import VMSpec
 from roost.parts.access import Principal
 from roost.placement.scheduling_info import scheduling_info
@@ -159,7 +160,7 @@ class Hosts:
         await self._set_admin(name, "draining", "host.drain_asked", who)
         return await self.drain_state(name)
 
-    async def _set_admin(self, name: str, admin: str, kind: str, who: Principal) -> HostBody:
+    async def _set_admin(self, name: str, admin: AdminState, kind: str, who: Principal) -> HostBody:
         def change(tx: Tx) -> None:
             host = locked_host(tx, name)
             if host.admin != admin:
@@ -194,7 +195,7 @@ class Hosts:
                 blocked.append({"vm": vm.name, "id": vm.id, "rejection": rejection_json(found)})
             elif found is not None:
                 stuck = False
-        state = entry.row.admin
+        state: str = entry.row.admin
         if state == "draining" and not rows:
             state = "empty"
         elif state == "draining" and stuck:

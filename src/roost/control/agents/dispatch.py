@@ -22,12 +22,12 @@ from roost.ledger.changes import Changes
 from roost.ledger.rows import Event, VMRow, labels_of
 from roost.ledger.statements import find_rows
 from roost.ledger.tables import claims, hosts, tombstones, vms
+from roost.model.states import ClaimKind, Part
 from roost.model.vm import VMSpec
 from roost.wire.agentlink import (
     Delta,
     Desired,
     DesiredVM,
-    Part,
     ToAgent,
     Tombstone,
     digest_text,
@@ -303,7 +303,7 @@ class Dispatch:
         )
 
 
-def _claim_kind(part: Part) -> str:
+def _claim_kind(part: Part) -> ClaimKind:
     return MIGRATE_IN if part in ("incoming", "withdrawn") else RUN
 
 

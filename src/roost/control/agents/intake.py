@@ -45,6 +45,7 @@ from roost.ledger.statements import Plus
 from roost.ledger.store import Store
 from roost.ledger.tables import hosts, samples, vms
 from roost.ledger.transaction import Tx, row_json
+from roost.model.states import Observed, Seen
 from roost.wire.agentlink import HeldVM, SampleInfo, SeenVM
 
 log = logging.getLogger("roost.intake")
@@ -217,7 +218,7 @@ def _take_plain(tx: Tx, latest: dict[tuple[int, str], SeenVM]) -> dict[tuple[int
         del rest[vm.host, vm.id]  # type: ignore[arg-type]
         if (vm.observed, vm.observed_generation, vm.problem) == (seen.seen, 1, None):
             continue
-        vm.observed, vm.observed_generation, vm.problem = seen.seen, 1, None
+        vm.observed, vm.observed_generation, vm.problem = _AT_REST[seen.seen], 1, None
         changed.append(vm)
     if changed:
         statement = update(vms).where(vms.c.id == bindparam("vm"))
@@ -265,8 +266,9 @@ def _take_from_host(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
         return
     if seen.generation < vm.observed_generation:
         return  # an older report, late
-    if seen.seen in _HALVES:
-        return
+    observed = _AT_REST.get(seen.seen)
+    if observed is None:
+        return  # one half of a move, which says nothing of a VM at rest
     if is_refused(vm, seen):
         send_elsewhere(tx, vm, seen)
         return
@@ -276,7 +278,7 @@ def _take_from_host(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
             {"code": seen.code, "message": seen.message, "generation": seen.generation}
         )
     changed = (vm.observed, vm.observed_generation, vm.problem) != (
-        seen.seen,
+        observed,
         seen.generation,
         problem,
     )
@@ -285,7 +287,7 @@ def _take_from_host(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
     row = tx.change(
         vms,
         {"id": vm.id},
-        observed=seen.seen,
+        observed=observed,
         observed_generation=seen.generation,
         problem=problem,
     )
@@ -367,5 +369,12 @@ def _take_from_target(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
         go_back(tx, vm, "its target does not have it")
 
 
-#: What is only seen in the middle of a move, and says nothing about a VM at rest.
-_HALVES = ("moved", "switching", "ready", "arrived")
+#: What is seen of a VM at rest; the other words belong to the halves of a move.
+_AT_REST: dict[Seen, Observed] = {
+    "starting": "starting",
+    "running": "running",
+    "paused": "paused",
+    "stopping": "stopping",
+    "stopped": "stopped",
+    "failed": "failed",
+}

@@ -24,6 +24,7 @@ from roost.ledger.store import Store
 from roost.ledger.tables import decisions, tombstones
 from roost.ledger.transaction import Tx, row_json
 from roost.model.flow import Placement, PlaceRequest, Rejection
+from roost.model.states import ClaimKind
 from roost.model.vm import VMSpec
 from roost.placement.strategies import strategy_named
 
@@ -82,7 +83,7 @@ def _decide(
     return roster.engine.reject(request)
 
 
-def claim_row(vm: VMRow, roster: Roster, placement: Placement, kind: str) -> ClaimRow:
+def claim_row(vm: VMRow, roster: Roster, placement: Placement, kind: ClaimKind) -> ClaimRow:
     """Return the claim that makes a placement durable."""
     demand = request_of(vm, roster).demand
     counters = counters_of(demand, placement)
@@ -145,7 +146,7 @@ class Placing:
         self,
         vm: VMRow,
         commit: Callable[[Tx, Basis, ClaimRow], VMRow],
-        kind: str,
+        kind: ClaimKind,
         actor: str,
         *,
         only: str | None = None,

@@ -33,6 +33,7 @@ from roost.ledger.store import Store
 from roost.ledger.tables import claims, fences, host_liveness, vms
 from roost.ledger.transaction import Tx, row_json
 from roost.model.flow import Rejection
+from roost.model.states import FenceMethod
 from roost.parts.singleton import Singleton
 from roost.wire.answers import rejection_json
 
@@ -106,7 +107,9 @@ class Recover:
         self._commands[entry.number] = (evidence, asyncio.ensure_future(command(entry.name)))
         await asyncio.sleep(0)  # let it begin
 
-    async def _fence(self, entry: HostEntry, method: str, proof: str, evidence: int) -> None:
+    async def _fence(
+        self, entry: HostEntry, method: FenceMethod, proof: str, evidence: int
+    ) -> None:
         def change(tx: Tx) -> None:
             self._singleton.check(tx)
             host = locked_host(tx, entry.name)
@@ -240,7 +243,7 @@ def _rehome(tx: Tx, vm: VMRow, **values: object) -> VMRow:
     return VMRow(**row)
 
 
-def fence(tx: Tx, host: HostRow, method: str, proof: str, evidence: int | None) -> HostRow:
+def fence(tx: Tx, host: HostRow, method: FenceMethod, proof: str, evidence: int | None) -> HostRow:
     """Record that a host is fenced, unless it was heard of since."""
     where = {"host": host.number}
     if evidence is not None:

@@ -35,6 +35,7 @@ from roost.ledger.tables import (
 )
 from roost.ledger.transaction import Tx, row_json
 from roost.model.resources import NumaMode
+from roost.model.states import ClaimKind
 from roost.wire.agentlink import MoveInfo
 
 #: Added to the newest generation that was seen: nothing of the lost time may look like an order.
@@ -193,7 +194,7 @@ def _has_answered(tx: Tx, host: int) -> bool:
 
 
 def _claim_at(
-    tx: Tx, vm: VMRow, host: int, run: ClaimRow | None, kind: str = RUN
+    tx: Tx, vm: VMRow, host: int, run: ClaimRow | None, kind: ClaimKind = RUN
 ) -> ClaimRow | None:
     """Return the claim of a VM on another host; None when nobody knows which devices it has."""
     demand = stored_spec(tx.connection, vm).demand
