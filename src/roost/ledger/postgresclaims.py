@@ -60,6 +60,10 @@ def _names(table: Table) -> str:
     return ", ".join(column.name for column in table.c)
 
 
+def _types(table: Table) -> list[str]:
+    return [_type(column).removesuffix("[]") for column in table.c]
+
+
 def _unnest(table: Table, *, rest: str = "") -> str:
     names = _names(table)
     arrays = ", ".join(f"${at}::{_type(column)}" for at, column in enumerate(table.c, 1))
@@ -114,9 +118,9 @@ def _keep_all_text(hosts: Charge, projects: Charge) -> str:
     arrays = _Arrays()
     keys = arrays.unnest(["text"] * 4)
     at_ms = arrays.next("bigint")
-    rows = arrays.unnest([_type(column).removesuffix("[]") for column in vms.c])
+    rows, specs, user_data = (arrays.unnest(_types(each)) for each in (vms, vm_specs, vm_user_data))
     asked_hosts, asked_projects = arrays.unnest(hosts.types), arrays.unnest(projects.types)
-    promised = arrays.unnest([_type(column).removesuffix("[]") for column in claims.c])
+    promised = arrays.unnest(_types(claims))
     decided, snapshot = arrays.unnest(["text"] * 2), arrays.next("bigint")
     told, tx, number = arrays.unnest(["text"] * 5), arrays.next("text"), arrays.next("bigint")
 
@@ -145,6 +149,10 @@ new_keys AS (
     AND {all_of("charged_hosts", "hosts_asked")} ORDER BY name FOR UPDATE
 ), charged_projects AS (
   {projects.of("projects_asked")} AND {all_of("locked_projects", "projects_asked")} RETURNING 1
+), new_specs AS (
+  INSERT INTO vm_specs ({_names(vm_specs)}) SELECT * FROM {specs}
+), new_user_data AS (
+  INSERT INTO vm_user_data ({_names(vm_user_data)}) SELECT * FROM {user_data}
 ), new_claims AS (
   INSERT INTO claims ({_names(claims)}) SELECT * FROM {promised}
 ), new_decisions AS (
@@ -224,6 +232,8 @@ class PostgresClaims:
             _keep_all_text(capacity.CHARGE_HOSTS, capacity.CHARGE_PROJECTS),
             *_columns(keys, 4), self.at_ms,
             *_columns([astuple(row) for row in rows], len(vms.c)),
+            *_columns(spec_rows(proposals), len(vm_specs.c)),
+            *_columns(user_data_rows(proposals), len(vm_user_data.c)),
             *_columns(hosts, len(capacity.CHARGE_HOSTS.columns)),
             *_columns(projects, len(capacity.CHARGE_PROJECTS.columns)),
             *_columns(taken, len(claims.c)),
