@@ -1,0 +1,224 @@
+"""Query plans: no question of a start, of doctor or of retention goes through a table in a loop.
+
+The statements are collected while the real code runs on a filled database, then explained: on
+PostgreSQL before there are any statistics, as right after a large restore, and with them. What is
+wrong at a hundred thousand VMs is already wrong here, by its plan: a scan of a large table for each
+row of another takes minutes there, and nothing warns of it.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, event, text
+
+from roost.base.clock import RealClock
+from roost.control.admin.doctor import _examine
+from roost.control.agents.dispatch import Dispatch
+from roost.control.memory.follower import _NEXT
+from roost.control.memory.restore_detect import Lineage
+from roost.control.memory.roster import Roster
+from roost.control.timers import Timers
+from roost.ledger import checks
+from roost.ledger.fold import FOLDED
+from roost.ledger.retention import RetentionSettings, purge, surplus
+from roost.ledger.store import Store
+from roost.ledger.tables import metadata
+from roost.ledger.transaction import Tx
+from tests.databases import opened
+from tests.integration.ledger.records import add_host, vm_row
+
+VMS, HOSTS = 6_000, 800
+#: Tables that grow with the fleet or with time.
+LARGE = frozenset(metadata.tables) - {"counters", "leases", "projects", "groups"}
+
+_FILL = (
+    "INSERT INTO vms ({columns}) SELECT {values} FROM n",
+    "INSERT INTO claims SELECT 'vm-' || i || ':run', 'vm-' || i, 1 + i % {hosts}, 'run', 1000, 1,"
+    " 0, '', 0, 0 FROM n",
+    "INSERT INTO vm_specs SELECT 'vm-' || i, 1, '{{}}' FROM n",
+    "INSERT INTO groups SELECT 'default/g' || i, 'default', 'g' || i, 'spread', 'host', {true}, 9,"
+    " 50, '', 0 FROM n WHERE i <= 20",
+    "INSERT INTO members SELECT 'default/g' || (1 + i % 20), 'vm-' || i FROM n WHERE i <= 3000",
+    "INSERT INTO tombstones SELECT 'old-' || i, 1 + i % {hosts}, 1, 'default', 0 FROM n"
+    " WHERE i <= 2000",
+    "INSERT INTO events (seq, at_ms, actor, kind, subject, changes, note, tx)"
+    " SELECT i, 0, 'x', 'vm.created', 'vm/' || i, '{{}}', '', 'tx-' || i FROM n",
+    "INSERT INTO idempotency SELECT 's', 'k' || i, 'd', 'a', i FROM n",
+    "INSERT INTO decisions SELECT 'vm-' || i, 1, 'create', '', i FROM n",
+    "INSERT INTO decisions SELECT 'vm-1', i, 'create', '', i FROM n WHERE i > 5900",
+    "INSERT INTO samples SELECT 1 + i % {hosts}, 'vm-' || i, i, 1, 1, 1, NULL FROM n",
+    "INSERT INTO doubts SELECT 'vm-' || i FROM n WHERE i <= 2000",
+)
+
+
+def _fill(tx: Tx) -> None:
+    postgres = tx.connection.dialect.name == "postgresql"
+    for number in range(1, HOSTS + 1):
+        add_host(tx, number, counters={"x:licence": 1})
+    tx.events.clear()
+    row = {name: getattr(vm_row("x"), name) for name in vm_row("x").__struct_fields__}
+    made = {"id": "'vm-' || i", "name": "'vm-' || i", "host": f"1 + i % {HOSTS}"}
+    values = [
+        made.get(name) or ("NULL" if value is None else repr(value)) for name, value in row.items()
+    ]
+    words = {"columns": ", ".join(row), "values": ", ".join(values), "hosts": HOSTS,
+             "true": "TRUE" if postgres else "1"}  # fmt: skip
+    numbers = f"n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {VMS})"
+    for statement in _FILL:
+        tx.connection.exec_driver_sql(f"WITH RECURSIVE {numbers} {statement.format(**words)}")
+    tx.connection.execute(text(f"UPDATE counters SET value = {VMS} WHERE name = 'events'"))
+
+
+@contextmanager
+def collected(connection: Connection) -> Iterator[dict[str, Any]]:
+    """Collect the statements that run, with the parameters of the last time."""
+    found: dict[str, Any] = {}
+
+    def note(_c: Any, _cursor: Any, statement: str, parameters: Any, *_rest: Any) -> None:
+        found[statement] = parameters
+
+    event.listen(connection.engine, "before_cursor_execute", note)
+    try:
+        yield found
+    finally:
+        event.remove(connection.engine, "before_cursor_execute", note)
+
+
+def _start(connection: Connection, store: Store) -> None:
+    roster = Roster("least_loaded")
+    roster.load(connection)
+    lineage = Lineage(store, roster, RealClock(), Timers())
+    dispatch = Dispatch(roster, lineage)
+    dispatch.load(connection)
+    lineage.load(connection)
+    dispatch.whole_list(connection, 1)
+    connection.execute(_NEXT, {"since": 100}).all()
+
+
+def _doctor(connection: Connection, _store: Store) -> None:
+    _examine(connection)
+    for folded in FOLDED.values():
+        list(folded.rows(connection))
+
+
+def _retention(connection: Connection, _store: Store) -> None:
+    settings = RetentionSettings(decisions_per_vm=20, most_samples=100, piece=500)
+    found = surplus(connection, settings)
+    assert found.decisions
+    purge(Tx(connection, "test", 0, "tx"), 10**12, settings, found)
+
+
+WORK = {"start": _start, "doctor": _doctor, "retention": _retention}
+
+
+# Reading plans
+
+
+def _slow_on_postgres(plan: dict[str, Any], *, looped: bool = False) -> Iterator[str]:
+    """Yield the scans of large tables that a plan repeats for the rows of something else."""
+    table = plan.get("Relation Name")
+    whole = plan["Node Type"] == "Seq Scan" or (
+        plan["Node Type"] in ("Index Scan", "Index Only Scan") and "Index Cond" not in plan
+    )
+    if looped and whole and table in LARGE:
+        yield f"{plan['Node Type']} of {table} in a loop"
+    filters = " ".join(str(plan.get(key, "")) for key in ("Filter", "Join Filter"))
+    for child in plan.get("Plans", ()):
+        relation, name = child["Parent Relationship"], child.get("Subplan Name", "")
+        again = relation == "Inner" and plan["Node Type"] == "Nested Loop"
+        correlated = relation == "SubPlan" and f"hashed {name}" not in filters
+        once = relation == "InitPlan" or (relation == "SubPlan" and not correlated)
+        yield from _slow_on_postgres(child, looped=not once and (looped or again or correlated))
+
+
+_STEP = re.compile(r"^(SCAN|SEARCH) (\S+)(.*)")
+
+
+def _slow_on_sqlite(rows: list[tuple[int, int, int, str]]) -> Iterator[str]:
+    """The same for SQLite: of the steps of one level, all but the first are loops in loops."""
+    children: dict[int, list[tuple[int, str]]] = {}
+    for number, parent, _, detail in rows:
+        children.setdefault(parent, []).append((number, detail))
+
+    def walk(parent: int, looped: bool) -> Iterator[str]:
+        inner = looped
+        for number, detail in children.get(parent, ()):
+            step = _STEP.match(detail)
+            if step is not None:
+                word, table, rest = step.groups()
+                missing = word == "SCAN" or "AUTOMATIC" in rest
+                if inner and missing and table in LARGE:
+                    yield f"{detail} in a loop"
+                inner = True
+            yield from walk(number, looped or detail.startswith("CORRELATED"))
+
+    yield from walk(0, False)
+
+
+def _explained(connection: Connection, statement: str, parameters: Any) -> list[str]:
+    if connection.dialect.name == "sqlite":
+        found = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
+        return list(_slow_on_sqlite([tuple(row) for row in found]))  # type: ignore[misc]
+    found = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {statement}", parameters)
+    plan = found.scalar_one()
+    plan = json.loads(plan) if isinstance(plan, str) else plan
+    return list(_slow_on_postgres(plan[0]["Plan"]))
+
+
+def slow_statements(url: str, work: str, *, statistics: bool = False) -> list[str]:
+    """Return what is wrong with the plans of some work on a filled database."""
+
+    def question(connection: Connection, store: Store) -> list[str]:
+        with collected(connection) as found:
+            WORK[work](connection, store)
+        assert len(found) > 3
+        return [
+            f"{slow}: {statement}"
+            for statement, parameters in found.items()
+            for slow in _explained(connection, statement, parameters)
+        ]
+
+    async def run() -> list[str]:
+        async with opened(url) as store:
+            if url.startswith("postgresql"):
+                alone = [f"ALTER TABLE {name} SET (autovacuum_enabled = off)" for name in LARGE]
+                await store.write(
+                    lambda tx: [tx.connection.execute(text(a)) for a in alone] and None
+                )
+            await store.write(_fill)
+            if statistics:
+                await store.write(lambda tx: tx.connection.execute(text("ANALYZE")) and None)
+            return await store.write(lambda tx: question(tx.connection, store))
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("statistics", [False, True], ids=["fresh", "analyzed"])
+@pytest.mark.parametrize("work", WORK)
+def test_no_plan_reads_a_large_table_in_a_loop(
+    database_url: str, work: str, statistics: bool
+) -> None:
+    assert slow_statements(database_url, work, statistics=statistics) == []
+
+
+def test_doctor_without_an_index_of_claims_is_caught(database_url: str) -> None:
+    def drop(tx: Tx) -> None:
+        for index in ("claims_vm", "claims_host"):  # either would do
+            tx.connection.execute(text(f"DROP INDEX {index}"))
+
+    async def without() -> None:
+        async with opened(database_url) as store:
+            await store.write(drop)
+
+    asyncio.run(without())
+    wrong = slow_statements(database_url, "doctor")
+    assert any("of claims in a loop" in each or "SCAN claims" in each for each in wrong), wrong
+
+
+def test_every_check_was_asked() -> None:
+    assert len(checks.CHECKS) == 11  # a further one must come up in `_doctor` too
