@@ -52,9 +52,9 @@ from roost.placement.kernels.fit import (
     row_devices,
     row_penalty,
 )
-from roost.placement.kernels.fragments import MixArrays, thriftiest, worth_lost
+from roost.placement.kernels.fragments import MixArrays, primary_left, thriftiest, worth_lost
 from roost.placement.kernels.keys import SCORE_ONE, host_key, imbalance, request_key
-from roost.placement.kernels.scan import GUESSES, goes_before
+from roost.placement.kernels.scan import GUESSES
 from roost.placement.kernels.scores import (
     SCORE_BALANCE,
     SCORE_DOT,
@@ -168,6 +168,16 @@ def score_of(
     if score == SCORE_FRAGMENTS:
         return worth_lost(hosts, ask, mix, row)
     return int64(keys[row])
+
+
+@inlined
+def goes_before(score: int, hosts: HostArrays, mix: MixArrays, row: int, other: int) -> bool:
+    """Say which of two hosts of the same score goes first: the lower number, mostly."""
+    if score == SCORE_FRAGMENTS:
+        mine, theirs = primary_left(hosts, mix, row), primary_left(hosts, mix, other)
+        if mine != theirs:
+            return mine < theirs
+    return row < other
 
 
 @kernel

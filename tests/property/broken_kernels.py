@@ -19,8 +19,8 @@ from roost.placement.kernels import (
     bounded,
     charging,
     fit,
-    fragments,
     keys,
+    least_loss,
     ranking,
     search,
     tally,
@@ -133,10 +133,11 @@ def never_lower(made, block):
     return search.MOST
 
 
-def floors_too_high(ask, mix, *, write=fragments.write_floors):
+def floors_too_high(ask, mix, *, write=least_loss.write_floors):
     """Count what a request takes at least twice."""
-    write(ask, mix)
+    by_amounts = write(ask, mix)
     mix.floors[:] *= 2
+    return by_amounts
 
 
 def even_cells(hosts, row):
@@ -158,7 +159,7 @@ MUTANTS: dict[str, tuple[Callable, Callable, str]] = {
     "who leaves a group stays its member": (tally.add_member, stays_member, "groups"),
     "a block promises too little of a dot product": (bounded.least_score, hopes_for_less, "none"),
     "a tie is lost to a lower number": (bounded.lowest_row, never_lower, "none"),
-    "what a request takes is overstated": (fragments.write_floors, floors_too_high, "none"),
+    "what a request takes is overstated": (least_loss.write_floors, floors_too_high, "none"),
     "cells are ranked as if they were even": (keys.imbalance, even_cells, "cells"),
     "affinity takes zones for racks": (whereabouts.domain_bit, bit_of_a_rack, "groups"),
 }

@@ -14,8 +14,8 @@ from roost.placement.kernels.decide import (
     BY_BOUND,
     BY_DRAW,
     BY_KEY,
+    BY_LOSS,
     BY_NUMBER,
-    BY_SCAN,
     BY_TURN,
 )
 from roost.placement.kernels.keys import (
@@ -151,7 +151,7 @@ STRATEGIES: dict[str, Strategy] = {
             "fragmentation",
             "keep what is left usable for the requests that typically come",
             "min worth lost, worth = sum over typical requests of size x slots left",
-            BY_SCAN,
+            BY_LOSS,
             KEY_POSITION,
             SCORE_FRAGMENTS,
             TIGHTEST,

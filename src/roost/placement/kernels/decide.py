@@ -56,10 +56,10 @@ from roost.placement.kernels.fit import (
 )
 from roost.placement.kernels.fragments import MixArrays, thriftiest
 from roost.placement.kernels.keys import KEY_FREE, request_key
+from roost.placement.kernels.least_loss import search_least_lost
 from roost.placement.kernels.ranking import M_FREE_BLOCKS, M_KIND, Ranking, refile
 from roost.placement.kernels.scan import (
     PART_PENALTY,
-    scan,
     scan_score,
     score_parts,
     search_random,
@@ -76,7 +76,7 @@ from roost.placement.kernels.tally import AFFINITY, HOST_SCOPE, SPREAD, fewest_m
 from roost.placement.kernels.whereabouts import ANYWHERE, RACK_SCOPE, ZONE_SCOPE, company
 
 #: How a strategy looks for its host.
-BY_KEY, BY_NUMBER, BY_TURN, BY_DRAW, BY_BOUND, BY_SCAN = range(6)
+BY_KEY, BY_NUMBER, BY_TURN, BY_DRAW, BY_BOUND, BY_LOSS = range(6)
 
 #: Columns of `options`.
 O_SEARCH, O_SCORE, O_CELL_RULE, O_COMMIT, O_CURSOR, O_RUNNERS, O_NEXT = range(7)
@@ -241,10 +241,10 @@ def find(
 ) -> tuple[int, int]:
     """Return the best host for one request and its total, by the way the strategy looks."""
     way = options[O_SEARCH]
-    if way == BY_SCAN:
-        return scan(hosts, marks, groups, ranking, ask, options[O_SCORE], seed, mix)
+    if way == BY_LOSS:
+        return search_least_lost(hosts, marks, groups, ranking, ask, mix)
     if way == BY_DRAW:
-        return search_random(hosts, marks, groups, ranking, ask, seed, mix)
+        return search_random(hosts, marks, groups, ranking, ask, seed)
     score = options[O_SCORE]
     cursor = options[O_CURSOR] if way == BY_TURN else int64(NOWHERE)
     if ask.terms[T_CANDIDATE_COUNT] >= 0:

@@ -34,9 +34,6 @@ MIX_CPU, MIX_MEMORY, MIX_COUNT, MIX_MILLI, MIX_MODELS, MIX_NUMA, MIX_WEIGHT, MIX
 #: Fractions of a slot.
 SLOT = 1024
 
-#: More than any host can lose.
-MOST_LOST = 2**62
-
 
 class MixArrays(NamedTuple):
     """Typical requests, all int64.
@@ -115,6 +112,13 @@ def cell_slots(hosts: HostArrays, row: int, kind: Int64Array, taken: Taken) -> i
 
 
 @inlined
+def amount_slots(kind: Int64Array, cpu: int, memory: int) -> int:
+    """Return the slots for a kind that asks for amounts alone."""
+    whole = slots_by(cpu, kind[MIX_CPU]) // SLOT * SLOT
+    return min(whole, slots_by(memory, kind[MIX_MEMORY]))
+
+
+@inlined
 def slots_left(hosts: HostArrays, row: int, kind: Int64Array, taken: Taken) -> int:
     """Return the slots that a host has for one kind of typical request."""
     if kind[MIX_COUNT] == 0 and kind[MIX_NUMA] != ANY:
@@ -122,8 +126,7 @@ def slots_left(hosts: HostArrays, row: int, kind: Int64Array, taken: Taken) -> i
     cpu = min(hosts.headroom[row, CPU], MOST_RATIO_CPU) - taken.cpu
     memory = hosts.headroom[row, MEMORY] - taken.memory
     if kind[MIX_COUNT] == 0:
-        slots = slots_by(cpu, kind[MIX_CPU]) // SLOT * SLOT
-        return min(slots, slots_by(memory, kind[MIX_MEMORY]))
+        return amount_slots(kind, cpu, memory)
     slots = device_slots(hosts, row, kind, taken) * SLOT
     if slots > 0:
         slots = min(slots, slots_by(cpu, kind[MIX_CPU]))
@@ -199,79 +202,16 @@ def worth_lost(hosts: HostArrays, ask: Ask, mix: MixArrays, row: int) -> int:
     return (before - left) * mix.unit[0]
 
 
-@kernel
-def write_floors(ask: Ask, mix: MixArrays) -> None:
-    """Write what the request takes from any host that fits, from each kind on to the last.
-
-    A kind is limited by cpu or by memory, so it loses at least the smaller of what it loses by
-    either; and floor(a) - floor(a - b) is at least floor(b).
-    """
-    cpu, memory = min(ask.demand[CPU], MOST_RATIO_CPU), ask.demand[MEMORY]
-    mix.floors[len(mix.kinds)] = 0
-    for number in range(len(mix.kinds) - 1, -1, -1):
-        kind = mix.kinds[number]
-        least = 0
-        if (
-            kind[MIX_COUNT] == 0
-            and kind[MIX_NUMA] == ANY
-            and kind[MIX_CPU] > 0
-            and kind[MIX_MEMORY] > 0
-        ):
-            whole = cpu // kind[MIX_CPU] * SLOT
-            least = kind[MIX_WEIGHT] * min(whole, slots_by(memory, kind[MIX_MEMORY]))
-        mix.floors[number] = mix.floors[number + 1] + least
+@inlined
+def by_cpu(mix: MixArrays) -> bool:
+    """Say whether cpu is the primary resource; kinds with devices would come first."""
+    return len(mix.kinds) == 0 or mix.kinds[0, MIX_COUNT] == 0
 
 
-@kernel
-def lost_by(hosts: HostArrays, row: int, mix: MixArrays, taken: Taken, limit: int) -> int:
-    """Return the worth that a host would lose; above the limit any number above it."""
-    nothing = Taken(0, 0, 0, 0, 0, 0)
-    lost = 0
-    for number in range(len(mix.kinds)):
-        kind = mix.kinds[number]
-        if kind[MIX_WEIGHT] > 0:
-            before = slots_left(hosts, row, kind, nothing)
-            lost += kind[MIX_WEIGHT] * (before - slots_left(hosts, row, kind, taken))
-            if lost + mix.floors[number + 1] > limit:
-                return lost + mix.floors[number + 1]
-    return lost
-
-
-@kernel
-def least_lost(hosts: HostArrays, ask: Ask, mix: MixArrays, row: int, limit: int) -> int:
-    """Return the worth that taking the VM costs a host; above the limit any number above it.
-
-    The floors must have been written for the request. The choices are those of `thriftiest`.
-    """
-    terms = ask.terms
-    one_cell = terms[T_NUMA] == ONE_CELL
-    if one_cell and shares_device(terms):
-        limit = MOST_LOST  # the cell is chosen beside the best device, which must be known then
-    cpu, memory, milli = ask.demand[CPU], ask.demand[MEMORY], terms[T_MILLI]
-    devices = row_devices(hosts, ask, row)
-    cells = row_cells(hosts, ask, row, int64(LOWEST))
-    halves = 0 if one_cell or cells == 0 else 1
-    lost = lost_by(hosts, row, mix, Taken(cpu, memory, milli, devices, cells, halves), limit)
-    if shares_device(terms):
-        for device in range(hosts.device_free.shape[1]):
-            if can_share(hosts, row, device, terms):
-                mask = int64(1) << device
-                taken = Taken(cpu, memory, milli, mask, cells, halves)
-                other = lost_by(hosts, row, mix, taken, limit)
-                if other < lost:
-                    lost, devices = other, mask
-    if one_cell:
-        for cell in range(hosts.cell_free.shape[1]):
-            if hosts.cell_free[row, cell, 0] >= cpu and hosts.cell_free[row, cell, 1] >= memory:
-                taken = Taken(cpu, memory, milli, devices, int64(1) << cell, 0)
-                lost = min(lost, lost_by(hosts, row, mix, taken, limit))
-    return lost
-
-
-@kernel
+@inlined
 def primary_left(hosts: HostArrays, mix: MixArrays, row: int) -> int:
     """Return what a host has left of the primary resource; among equals, less is better."""
-    if len(mix.kinds) == 0 or mix.kinds[0, MIX_COUNT] == 0:  # kinds with devices come first
+    if by_cpu(mix):
         return hosts.headroom[row, CPU]
     total = 0
     for device in range(hosts.device_free.shape[1]):

@@ -1,8 +1,4 @@
-"""The best host by looking at every host that could take the VM.
-
-For strategies whose score depends on the request in more than a constant, no order of the hosts
-serves all requests.
-"""
+"""Any score of one host, and the host that `random` draws from all that could take the VM."""
 
 from roost.fleet.groups import GroupArrays
 from roost.fleet.layout import BASE, DISK, HostArrays, Int64Array
@@ -19,10 +15,7 @@ from roost.placement.kernels.fit import (
 from roost.placement.kernels.fixed_point import ratio
 from roost.placement.kernels.fragments import (
     MixArrays,
-    least_lost,
-    primary_left,
     worth_lost,
-    write_floors,
 )
 from roost.placement.kernels.keys import (
     KEY_FREE,
@@ -82,37 +75,22 @@ def score_parts(
             parts[resource] = weight * (left if score == KEY_FREE else -left)
 
 
-@inlined
-def goes_before(score: int, hosts: HostArrays, mix: MixArrays, row: int, other: int) -> bool:
-    """Say which of two hosts of the same score goes first: the lower number, mostly."""
-    if score == SCORE_FRAGMENTS:
-        mine, theirs = primary_left(hosts, mix, row), primary_left(hosts, mix, other)
-        if mine != theirs:
-            return mine < theirs
-    return row < other
-
-
 @kernel
-def scan(
+def scan_draws(
     hosts: HostArrays,
     marks: Int64Array,
     groups: GroupArrays,
     ranking: Ranking,
     ask: Ask,
-    score: int,
     seed: int,
-    mix: MixArrays,
 ) -> tuple[int, int]:
-    """Return the fitting host with the least (score + penalty, host number).
+    """Return the fitting host with the least (draw + penalty, host number).
 
     In host-number order, which memory likes best; hosts of classes without enough headroom are
     passed over by a look at the ranking.
     """
     best_row, best = int64(NOWHERE), int64(MOST)
     marks_at = hosts.headroom.shape[1]
-    if score == SCORE_FRAGMENTS:
-        write_floors(ask, mix)
-    listed = ask.terms[T_CANDIDATE_COUNT]
     roomy = 0
     for which in range(CLASSES):
         if ranking.meta[M_LENGTHS + which] > 0 and run_covers(ranking, which, 0, ask, marks_at):
@@ -122,22 +100,10 @@ def scan(
             continue
         if not row_fits(hosts, marks, groups, ask, row):
             continue
-        if listed >= 0 and not in_sorted(ask.lists, ask.terms[T_CANDIDATES], listed, row):
-            continue
-        penalty = int64(0)
+        total = draw(seed, GUESSES + row, WEIGHT_ONE)
         if ask.counts[A_CHARGED]:
-            penalty = row_penalty(hosts, marks, groups, ask, row)
-        if score == SCORE_FRAGMENTS:
-            # Who would lose a tie must lose less worth; so most are dropped at the first kind.
-            tie = best_row == NOWHERE or goes_before(score, hosts, mix, row, best_row)
-            limit = (best - penalty - (0 if tie else 1)) // mix.unit[0]
-            lost = least_lost(hosts, ask, mix, row, limit)
-            if lost > limit:
-                continue
-            total = lost * mix.unit[0] + penalty
-        else:
-            total = scan_score(score, hosts, ask, seed, mix, row) + penalty
-        if total < best or (total == best and goes_before(score, hosts, mix, row, best_row)):
+            total += row_penalty(hosts, marks, groups, ask, row)
+        if total < best:
             best, best_row = total, row
     return best_row, best
 
@@ -172,7 +138,6 @@ def search_random(
     ranking: Ranking,
     ask: Ask,
     seed: int,
-    mix: MixArrays,
 ) -> tuple[int, int]:
     """Return a uniformly drawn host among the fitting ones of least penalty.
 
@@ -191,7 +156,7 @@ def search_random(
                 return row, int64(0)
     if listed >= 0:
         return lowest_draw(hosts, marks, groups, ranking, ask, seed)
-    row, _ = scan(hosts, marks, groups, ranking, ask, int64(SCORE_DRAW), seed, mix)
+    row, _ = scan_draws(hosts, marks, groups, ranking, ask, seed)
     if row == NOWHERE:
         return row, int64(MOST)
     return row, row_penalty(hosts, marks, groups, ask, row)

@@ -1,0 +1,209 @@
+"""The host that loses least worth to a request, without weighing every host to the end.
+
+Taking a VM costs a host something of each kind of the mix and never gives it any, so the sum only
+grows: once it is above that of the best host so far, the other kinds need not be looked at. What
+those lose at least is known beforehand (`floors`), so that this is soon. The heaviest kinds come
+first, because hosts differ most in them.
+"""
+
+from roost.fleet.assign import ANY, LOWEST, ONE_CELL
+from roost.fleet.groups import GroupArrays
+from roost.fleet.layout import CPU, MEMORY, MOST_RATIO_CPU, HostArrays, Int64Array
+from roost.placement.kernels.compiling import inlined, int64, kernel
+from roost.placement.kernels.fit import (
+    A_CHARGED,
+    T_CANDIDATE_COUNT,
+    T_CANDIDATES,
+    T_MILLI,
+    T_NUMA,
+    Ask,
+    in_sorted,
+    row_cells,
+    row_devices,
+    row_fits,
+    row_penalty,
+)
+from roost.placement.kernels.fragments import (
+    MIX_COUNT,
+    MIX_CPU,
+    MIX_MEMORY,
+    MIX_NUMA,
+    MIX_WEIGHT,
+    MixArrays,
+    Taken,
+    amount_slots,
+    can_share,
+    primary_left,
+    shares_device,
+    slots_left,
+)
+from roost.placement.kernels.ranking import (
+    B_SIZE,
+    B_STALE,
+    CLASSES,
+    E_ROW,
+    FIRST_RUN,
+    M_LENGTHS,
+    RUN,
+    Ranking,
+    tighten_block,
+    tighten_run,
+    tighten_top,
+)
+from roost.placement.kernels.search import MOST, NOWHERE, block_covers, run_covers
+
+#: More than any host can lose.
+MOST_LOST = 2**62
+
+
+@kernel
+def write_floors(ask: Ask, mix: MixArrays) -> bool:
+    """Write what the request takes from any host that fits, from each kind on to the last.
+
+    Returns whether amounts alone decide: no kind that counts asks for devices or cells.
+
+    A kind is limited by cpu or by memory, so it loses at least the smaller of what it loses by
+    either; and floor(a) - floor(a - b) is at least floor(b).
+    """
+    cpu, memory = min(ask.demand[CPU], MOST_RATIO_CPU), ask.demand[MEMORY]
+    by_amounts = True
+    mix.floors[len(mix.kinds)] = 0
+    for number in range(len(mix.kinds) - 1, -1, -1):
+        kind = mix.kinds[number]
+        mix.floors[number] = mix.floors[number + 1]
+        if kind[MIX_WEIGHT] == 0:
+            continue
+        if kind[MIX_COUNT] > 0 or kind[MIX_NUMA] != ANY:
+            by_amounts = False
+        elif kind[MIX_CPU] > 0 and kind[MIX_MEMORY] > 0:
+            mix.floors[number] += kind[MIX_WEIGHT] * amount_slots(kind, cpu, memory)
+    return by_amounts
+
+
+@inlined
+def lost_of_amounts(hosts: HostArrays, ask: Ask, mix: MixArrays, row: int, limit: int) -> int:
+    """Do as `least_lost` does where amounts alone decide."""
+    cpu, memory = min(hosts.headroom[row, CPU], MOST_RATIO_CPU), hosts.headroom[row, MEMORY]
+    cpu_after, memory_after = cpu - ask.demand[CPU], memory - ask.demand[MEMORY]
+    lost = 0
+    for number in range(len(mix.kinds)):
+        kind = mix.kinds[number]
+        slots = amount_slots(kind, cpu, memory) - amount_slots(kind, cpu_after, memory_after)
+        lost += kind[MIX_WEIGHT] * slots
+        if lost + mix.floors[number + 1] > limit:
+            return lost + mix.floors[number + 1]
+    return lost
+
+
+@kernel
+def lost_by(hosts: HostArrays, row: int, mix: MixArrays, taken: Taken, limit: int) -> int:
+    """Return the worth that a host would lose; above the limit any number above it."""
+    nothing = Taken(0, 0, 0, 0, 0, 0)
+    lost = 0
+    for number in range(len(mix.kinds)):
+        kind = mix.kinds[number]
+        if kind[MIX_WEIGHT] > 0:
+            before = slots_left(hosts, row, kind, nothing)
+            lost += kind[MIX_WEIGHT] * (before - slots_left(hosts, row, kind, taken))
+            if lost + mix.floors[number + 1] > limit:
+                return lost + mix.floors[number + 1]
+    return lost
+
+
+@kernel
+def least_lost(hosts: HostArrays, ask: Ask, mix: MixArrays, row: int, limit: int) -> int:
+    """Return the worth that taking the VM costs a host; above the limit any number above it.
+
+    The floors must have been written for the request. The choices are those of `thriftiest`.
+    """
+    terms = ask.terms
+    one_cell = terms[T_NUMA] == ONE_CELL
+    if one_cell and shares_device(terms):
+        limit = MOST_LOST  # the cell is chosen beside the best device, which must be known then
+    cpu, memory, milli = ask.demand[CPU], ask.demand[MEMORY], terms[T_MILLI]
+    devices = row_devices(hosts, ask, row)
+    cells = row_cells(hosts, ask, row, int64(LOWEST))
+    halves = 0 if one_cell or cells == 0 else 1
+    lost = lost_by(hosts, row, mix, Taken(cpu, memory, milli, devices, cells, halves), limit)
+    if shares_device(terms):
+        for device in range(hosts.device_free.shape[1]):
+            if can_share(hosts, row, device, terms):
+                mask = int64(1) << device
+                taken = Taken(cpu, memory, milli, mask, cells, halves)
+                other = lost_by(hosts, row, mix, taken, limit)
+                if other < lost:
+                    lost, devices = other, mask
+    if one_cell:
+        for cell in range(hosts.cell_free.shape[1]):
+            if hosts.cell_free[row, cell, 0] >= cpu and hosts.cell_free[row, cell, 1] >= memory:
+                taken = Taken(cpu, memory, milli, devices, int64(1) << cell, 0)
+                lost = min(lost, lost_by(hosts, row, mix, taken, limit))
+    return lost
+
+
+@kernel
+def search_least_lost(
+    hosts: HostArrays,
+    marks: Int64Array,
+    groups: GroupArrays,
+    ranking: Ranking,
+    ask: Ask,
+    mix: MixArrays,
+) -> tuple[int, int]:
+    """Return the fitting host with the least (worth lost + penalty, primary left, host number).
+
+    The fullest hosts come first, because they have least to lose.
+    """
+    marks_at = hosts.headroom.shape[1]
+    charged, listed = ask.counts[A_CHARGED], ask.terms[T_CANDIDATE_COUNT]
+    by_amounts = write_floors(ask, mix)
+    best_row, best, best_left = int64(NOWHERE), int64(MOST), int64(MOST)
+    for which in range(CLASSES):
+        length = ranking.meta[M_LENGTHS + which]
+        if length == 0 or not run_covers(ranking, which, 0, ask, marks_at):
+            continue
+        position = int64(0)
+        disappointed = False
+        loose_run = False
+        while position < length:
+            run = FIRST_RUN + position // RUN
+            if position % RUN == 0 and not run_covers(ranking, which, run, ask, marks_at):
+                position += RUN
+                continue
+            block = ranking.sequence[which, position]
+            if block_covers(ranking, block, ask, marks_at):
+                fits = False
+                for entry in range(ranking.bounds[block, B_SIZE]):
+                    row = ranking.entries[block, entry, E_ROW]
+                    if not row_fits(hosts, marks, groups, ask, row):
+                        continue
+                    fits = True
+                    if listed >= 0 and not in_sorted(
+                        ask.lists, ask.terms[T_CANDIDATES], listed, row
+                    ):
+                        continue
+                    penalty = int64(0)
+                    if charged:
+                        penalty = row_penalty(hosts, marks, groups, ask, row)
+                    left = primary_left(hosts, mix, row)
+                    # Who would lose a tie must lose less worth.
+                    behind = left > best_left or (left == best_left and row > best_row)
+                    limit = (best - penalty - behind) // mix.unit[0]
+                    if by_amounts:
+                        lost = lost_of_amounts(hosts, ask, mix, row, limit)
+                    else:
+                        lost = least_lost(hosts, ask, mix, row, limit)
+                    if lost <= limit:
+                        best = lost * mix.unit[0] + penalty
+                        best_row, best_left = row, left
+                if not fits and ranking.bounds[block, B_STALE]:
+                    tighten_block(ranking, hosts.headroom, marks, block)
+                    loose_run = True
+            position += 1
+            if loose_run and (position % RUN == 0 or position >= length):
+                tighten_run(ranking, which, run, marks_at)
+                loose_run = False
+                disappointed = True
+        if disappointed:
+            tighten_top(ranking, which, marks_at)
+    return best_row, best
