@@ -44,11 +44,10 @@ def capacity(
         return
     refuse_file_options({"--vms": vms is not None})
     from roost.cli.show import tables
-    from roost.cli.show.answers import read_capacity
     from roost.cli.words.asking import vm_fields
     from roost.wire.bodies import CapacityQuestion
 
     request = words.request()
     fields = vm_fields(request) | {"survive": lost, "losses": losses}
     found = session.client.capacity(CapacityQuestion(**fields))
-    session.show(found, tables.capacity(read_capacity(found), request))
+    session.show(found, tables.capacity(found, request))

@@ -85,22 +85,23 @@ def show_explanation(
 ) -> None:
     """Show what every host says to a VM of the server."""
     from roost.cli.show import tables
-    from roost.cli.show.answers import read_explanation
     from roost.cli.show.listings import asked_by
 
-    body = session.client.explain_vm(vm, hosts=hosts, project=project)
+    found = session.client.explain_vm(vm, hosts=hosts, project=project)
+    if hosts:
+        named = [each for each in found.verdicts if each.host in hosts]
+        session.show(found, tables.verdicts(named))
+        return
     asked = asked_by(session.client.get_vm(vm, project=project))
-    found = read_explanation(body, asked)
-    session.show(body, tables.explanation(found, hosts, most))
+    session.show(found, tables.explanation(found, asked, most))
 
 
 def _explain_request(session: Session, words: RequestWords) -> None:
     """Explain a VM that does not exist: a dry run knows all but the single hosts' verdicts."""
     from roost.cli.show import tables
-    from roost.cli.show.answers import read_answer
     from roost.cli.words.asking import vm_fields
     from roost.wire.bodies import DryRun
 
     request = words.request()
     found = session.client.dry_run(DryRun(**vm_fields(request), runners_up=_RUNNERS_UP))
-    session.show(found, tables.answer(read_answer(found), request))
+    session.show(found, tables.answer(found, request))

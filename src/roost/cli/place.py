@@ -72,7 +72,6 @@ def refuse_file_options(given: dict[str, bool]) -> None:
 def _ask_server(session: Session, words: RequestWords, count: int, runners_up: int | None) -> int:
     """Ask for a dry run and return how many would be placed."""
     from roost.cli.show import tables
-    from roost.cli.show.answers import read_answer
     from roost.cli.words.asking import vm_fields
     from roost.wire.bodies import CreateVM, DryRun, PlacementBody
 
@@ -80,14 +79,13 @@ def _ask_server(session: Session, words: RequestWords, count: int, runners_up: i
     if count == 1:
         named = 2 if runners_up is None else runners_up
         found = session.client.dry_run(DryRun(**vm_fields(request), runners_up=named))
-        session.show(found, tables.answer(read_answer(found), request))
+        session.show(found, tables.answer(found, request))
         return int(isinstance(found, PlacementBody))
     vms = [CreateVM(**vm_fields(each)) for each in words.requests(count)]
     body = session.client.dry_run_batch(vms)
     placed = sum(isinstance(each, PlacementBody) for each in body.answers)
     if session.form is Output.TABLE:
-        answers = [read_answer(each) for each in body.answers]
-        show(tables.many(answers, request, count, "one by one"))
+        show(tables.many(body.answers, request, count, "one by one"))
     else:
         show_document({"answer": "placements", "asked": count, "placed": placed,
                        "how": "one by one", **document(body)}, session.form)  # fmt: skip

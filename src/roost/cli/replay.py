@@ -23,7 +23,8 @@ def replay(
 ) -> None:
     """Take a recorded decision again and compare."""
     from roost.cli.show import tables
-    from roost.wire.answers import answer_json
+    from roost.cli.words.session import document as plain
+    from roost.wire.answers import answer_body
     from roost.wire.text.records import load_record, replay_record
     from roost.wire.text.requestwords import parse_line
 
@@ -37,13 +38,14 @@ def replay(
         )
     opened = open_engine(path, vms)
     answer, same = replay_record(document, opened.engine)
+    body = answer_body(answer)
     if form is not Output.TABLE:
-        found = {"answer": "replay", "same": same, "decision": answer_json(answer)}
+        found = {"answer": "replay", "same": same, "decision": plain(body)}
         show_document(found, form)
     else:
         verdict = Text("the same decision, byte for byte", style="bold green")
         differs = Text("another decision than the recorded one", style="bold red")
         request = parse_line(str(document["request"]))
-        show(verdict if same else differs, tables.answer(answer, request))
+        show(verdict if same else differs, tables.answer(body, request))
     if not same:
         raise typer.Exit(1)

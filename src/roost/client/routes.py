@@ -5,16 +5,14 @@ or by name; a name is looked up in `project`, by default the project "default".
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, TypedDict, cast
+from typing import Any, TypedDict, cast
 
 from roost.client.calls import API, Call, nothing, path, query, reads, text
 from roost.wire import bodies
 from roost.wire.bodies import CreateVM
 
-Answer: TypeAlias = bodies.PlacementBody | bodies.RejectionBody
-
 # msgspec reads a union as well as a struct; only the type checker has no word for that.
-_read_answer = reads(cast("type[Answer]", Answer))
+_read_answer = reads(cast("type[bodies.AnswerBody]", bodies.AnswerBody))
 _read_vm = reads(bodies.VMBody)
 _read_host = reads(bodies.HostBody)
 _read_project = reads(bodies.ProjectBody)
@@ -243,7 +241,7 @@ def delete_host(host: str) -> Call[None]:
 # Questions
 
 
-def dry_run(vm: bodies.DryRun) -> Call[Answer]:
+def dry_run(vm: bodies.DryRun) -> Call[bodies.AnswerBody]:
     """Place a VM without creating it."""
     return Call("POST", f"{API}/placements:dry-run", _read_answer, body=vm)
 

@@ -5,7 +5,7 @@ decodes answers. Requests refuse unknown fields; answers may grow. Sizes may be 
 bytes; cpu may be cores (2, 0.5) or millicores ("250m"). Fields of an answer carry their unit.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
@@ -245,6 +245,53 @@ class ReasonBody(Reply):
     total: int
 
 
+class ShortageBody(Reply, omit_defaults=True):
+    """How much of one resource is missing; the fields of its unit are set, the others left out."""
+
+    resource: str
+    need_milli: int | UnsetType = UNSET
+    free_milli: int | UnsetType = UNSET
+    short_milli: int | UnsetType = UNSET
+    need_bytes: int | UnsetType = UNSET
+    free_bytes: int | UnsetType = UNSET
+    short_bytes: int | UnsetType = UNSET
+    need_count: int | UnsetType = UNSET
+    free_count: int | UnsetType = UNSET
+    short_count: int | UnsetType = UNSET
+
+    @property
+    def need(self) -> int:
+        """Return the amount that is needed, in whatever unit it is given."""
+        return self.need_milli or self.need_bytes or self.need_count or 0
+
+    @property
+    def free(self) -> int:
+        """Return the amount that is free, in whatever unit it is given."""
+        return self.free_milli or self.free_bytes or self.free_count or 0
+
+    @property
+    def short(self) -> int:
+        """Return the amount that is missing, in whatever unit it is given."""
+        return self.short_milli or self.short_bytes or self.short_count or 0
+
+
+class NearestMissBody(Reply):
+    """The host that lacks the least, and on how many hosts the same is missing."""
+
+    host: str
+    hosts: int
+    shortages: list[ShortageBody] = []
+
+
+class FixBody(Reply):
+    """One change after which the VM fits, and where it would then go."""
+
+    kind: str
+    host: str
+    rule: str = ""
+    shortages: list[ShortageBody] = []
+
+
 class RejectionBody(Reply, tag="rejection", tag_field="answer"):
     """Why a VM fits nowhere: counts, nearest miss and fixes, the smallest first."""
 
@@ -254,9 +301,9 @@ class RejectionBody(Reply, tag="rejection", tag_field="answer"):
     strategy: str
     hosts: int
     reasons: list[ReasonBody] = []
-    nearest_miss: dict[str, Any] | None = None
-    fixes: list[dict[str, Any]] = []
-    larger_than_any_host: list[dict[str, Any]] = []
+    nearest_miss: NearestMissBody | None = None
+    fixes: list[FixBody] = []
+    larger_than_any_host: list[ShortageBody] = []
 
 
 class VerdictBody(Reply):
@@ -266,13 +313,16 @@ class VerdictBody(Reply):
     fits: bool
     score: int | None
     reasons: list[str]
-    shortages: list[dict[str, Any]]
+    shortages: list[ShortageBody]
+
+
+AnswerBody: TypeAlias = PlacementBody | RejectionBody
 
 
 class ExplanationBody(Reply):
     """Every host's verdict on a VM, and the answer that follows from them."""
 
-    answer: PlacementBody | RejectionBody
+    answer: AnswerBody
     hosts: int
     fitting: int
     reasons: list[ReasonBody]
@@ -396,7 +446,7 @@ class BatchBody(Reply):
 class AnswersBody(Reply):
     """One answer for each VM of a dry run."""
 
-    answers: list[PlacementBody | RejectionBody]
+    answers: list[AnswerBody]
 
 
 # Changing a VM

@@ -16,6 +16,7 @@ from roost.cli.show import sentences
 from roost.model.flow import Placement, RunnerUp
 from roost.placement.strategies import SCORE_ONE
 from roost.wire import bodies as b
+from roost.wire.answers import placement_body
 from tests.unit.client.bodies import host, vm
 from tests.unit.client.canned import CannedServer
 
@@ -182,7 +183,7 @@ def test_why_says_when_the_host_number_decided() -> None:
         0,
         runners_up=(RunnerUp("h2", 0), RunnerUp("h3", SCORE_ONE)),
     )
-    assert sentences.why(tie) == (
+    assert sentences.why(placement_body(tie, 1)) == (
         "least_loaded gave it the lowest score, 0.0000, as h2 would have, and ties go to the lower "
         "host number; next came h3 (1.0000 behind)"
     )

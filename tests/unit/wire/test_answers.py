@@ -1,6 +1,8 @@
-"""Answers as plain dicts."""
+"""Answers as bodies, and their JSON."""
 
-import json
+import msgspec
+import pytest
+from msgspec import to_builtins
 
 from roost.base.units import GIB
 from roost.model.flow import (
@@ -16,7 +18,8 @@ from roost.model.flow import (
     Shortage,
 )
 from roost.model.reasons import Reason
-from roost.wire.answers import answer_json, shortage_json
+from roost.wire.answers import answer_body, shortage_body
+from roost.wire.bodies import ShortageBody
 
 
 def test_placement_has_stable_fields() -> None:
@@ -33,7 +36,7 @@ def test_placement_has_stable_fields() -> None:
         confidence=0.25,
         cursor=4,
     )
-    assert json.loads(json.dumps(answer_json(placement))) == {
+    assert to_builtins(answer_body(placement)) == {
         "answer": "placement",
         "vm": "v",
         "host": "h1",
@@ -61,7 +64,7 @@ def test_rejection_names_units_in_its_fields() -> None:
         nearest_miss=NearestMiss("h1", (short,), 14),
         fixes=(Fix(FixKind.FREE, "h1", shortages=(short,)), Fix(FixKind.LIFT_RULE, "h2", "zone")),
     )
-    found = json.loads(json.dumps(answer_json(rejection)))
+    found = to_builtins(answer_body(rejection))
     amounts = {
         "resource": "memory",
         "need_bytes": 8 * GIB,
@@ -80,5 +83,36 @@ def test_rejection_names_units_in_its_fields() -> None:
 
 
 def test_cpu_is_in_thousandths_and_extended_resources_are_counted() -> None:
-    assert shortage_json(Shortage("cpu", 2000, 500))["short_milli"] == 1500
-    assert shortage_json(Shortage("license", 2, 0))["short_count"] == 2
+    cpu = {"resource": "cpu", "need_milli": 2000, "free_milli": 500, "short_milli": 1500}
+    licenses = {"resource": "license", "need_count": 2, "free_count": 0, "short_count": 2}
+    assert to_builtins(shortage_body(Shortage("cpu", 2000, 500))) == cpu
+    assert to_builtins(shortage_body(Shortage("license", 2, 0))) == licenses
+
+
+@pytest.mark.parametrize("resource", ["cpu", "memory", "license"])
+def test_a_shortage_is_read_back_whatever_its_unit(resource: str) -> None:
+    sent = msgspec.json.encode(shortage_body(Shortage(resource, 7, 0)))
+    found = msgspec.json.decode(sent, type=ShortageBody)
+    assert (found.need, found.free, found.short) == (7, 0, 7)
+
+
+def test_fields_stand_in_the_order_that_is_documented() -> None:
+    short = Shortage("disk", 3, 1)
+    refused = Rejection(
+        vm="v",
+        code=RejectionCode.INSUFFICIENT_RESOURCES,
+        message="m",
+        strategy="s",
+        hosts=1,
+        nearest_miss=NearestMiss("h", (short,), 1),
+        fixes=(Fix(FixKind.FREE, "h", shortages=(short,)),),
+        larger_than_any_host=(short,),
+    )
+    disk = '{"resource":"disk","need_bytes":3,"free_bytes":1,"short_bytes":2}'
+    assert msgspec.json.encode(answer_body(refused)).decode() == (
+        '{"answer":"rejection","vm":"v","code":"insufficient_resources","message":"m",'
+        '"strategy":"s","hosts":1,"reasons":[],'
+        f'"nearest_miss":{{"host":"h","hosts":1,"shortages":[{disk}]}},'
+        f'"fixes":[{{"kind":"free","host":"h","rule":"","shortages":[{disk}]}}],'
+        f'"larger_than_any_host":[{disk}]}}'
+    )

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from rich.console import Console, RenderableType
 from rich.rule import Rule
 from rich.text import Text
@@ -19,10 +20,9 @@ from roost.base.errors import InvariantBroken, NoFit
 from roost.base.units import GIB
 from roost.cli.demo.tape import Tape
 from roost.cli.show import sentences, tables
-from roost.cli.show.answers import read_placement, read_rejection
 from roost.model.flow import PlaceRequest
 from roost.model.resources import Demand
-from roost.wire.bodies import CreateVM, DemandBody, EventBody, HostBody, VMBody
+from roost.wire.bodies import CreateVM, DemandBody, EventBody, HostBody, RejectionBody, VMBody
 
 if TYPE_CHECKING:
     from roost.client import AsyncClient
@@ -189,7 +189,8 @@ class Tour:
             raise InvariantBroken("warehouse-1 has found room where there is none")
         assert isinstance(rejection, dict)
         asked = PlaceRequest("warehouse-1", Demand(12_000, 24 * GIB, 100 * GIB))
-        self._screen.show(tables.rejection(read_rejection(rejection), asked), "")
+        found = msgspec.convert(rejection, RejectionBody)
+        self._screen.show(tables.rejection(found, asked), "")
         queued = await self._client.create_vm(
             CreateVM(name="warehouse-2", demand=LARGE, on_no_fit="queue")
         )
@@ -349,7 +350,7 @@ class Tour:
 def _why(vm: VMBody) -> str:
     if vm.placement is None:
         return ""
-    found = read_placement(vm.placement)
+    found = vm.placement
     if not found.runners_up:
         return "its turn"
     following = found.runners_up[0]

@@ -12,7 +12,6 @@ from rich.text import Text
 
 from roost.base.units import format_bytes, format_cpu
 from roost.cli.show import sentences, tables
-from roost.cli.show.answers import read_placement, read_rejection
 from roost.model.flow import PlaceRequest
 from roost.model.resources import Demand, DeviceDemand
 from roost.wire import bodies
@@ -179,9 +178,9 @@ def vm(body: bodies.VMBody, now: datetime) -> RenderableType:
         pairs.append(("moving", Text(move(body.migration))))
     parts: list[RenderableType] = [lines(pairs)]
     if body.placement is not None:
-        parts += [Text(""), tables.placement(read_placement(body.placement))]
+        parts += [Text(""), tables.placement(body.placement)]
     if body.pending is not None:
-        parts += [Text(""), tables.rejection(read_rejection(body.pending), asked_by(body))]
+        parts += [Text(""), tables.rejection(body.pending, asked_by(body))]
     return Group(*parts)
 
 
@@ -220,7 +219,7 @@ def created(body: bodies.VMBody) -> RenderableType:
         )
         if body.pending is None:
             return head
-        return Group(head, *tables.why_not(read_rejection(body.pending)))
+        return Group(head, *tables.why_not(body.pending))
     head = Text.assemble(
         (body.name, "bold"), " is on ", (body.host, "bold green"), "  ",
         _virtual(body.virtual), "  " if body.virtual else "", _state(body.state),
@@ -228,7 +227,7 @@ def created(body: bodies.VMBody) -> RenderableType:
     )  # fmt: skip
     if body.placement is None:
         return head
-    found = read_placement(body.placement)
+    found = body.placement
     why = Text(f"why {found.host}: {sentences.why(found)}")
     return Group(head, why, Text("scores: lower is better", style="dim"))
 
@@ -335,7 +334,7 @@ def drain(body: bodies.DrainBody) -> RenderableType:
             Text(f"{each.get('vm', each.get('name', '?'))} fits on no other host", style="red")
         )
         if isinstance(rejection := each.get("rejection"), dict):
-            parts += tables.why_not(read_rejection(rejection))
+            parts += tables.why_not(rejection)
     return Group(*parts)
 
 

@@ -48,6 +48,5 @@ def _reasons(error: RoostError) -> list[RenderableType]:
     if not isinstance(error, NoFit) or not isinstance(rejection, Mapping):
         return []
     from roost.cli.show import tables
-    from roost.cli.show.answers import read_rejection
 
-    return tables.why_not(read_rejection(rejection))
+    return tables.why_not(rejection)

@@ -3,16 +3,17 @@
 from collections.abc import Sequence
 
 from roost.base.units import format_bytes, format_cpu
-from roost.model.flow import Fix, FixKind, NearestMiss, Placement, Shortage
+from roost.model.flow import FixKind
 from roost.model.reasons import Reason
 from roost.model.resources import BASE_RESOURCES, WHOLE_DEVICE, Demand, NumaMode
+from roost.wire.bodies import FixBody, NearestMissBody, PlacementBody, ShortageBody
 
 #: One whole score, as `roost.placement.strategies` says; said again because importing that loads
 #: the engine. A test holds the two to each other.
 SCORE_ONE = 10 * 2**30
 
 #: What a refused host lacks, by reason.
-REASONS = {
+REASONS: dict[str, str] = {
     Reason.NOT_ONLINE: "not online",
     Reason.NOT_OPEN: "cordoned, draining or in maintenance",
     Reason.INVENTORY_UNKNOWN: "inventory unknown, so taken for full",
@@ -57,7 +58,7 @@ def score(value: int) -> str:
     return f"{value / SCORE_ONE:.4f}"
 
 
-def why(found: Placement) -> str:
+def why(found: PlacementBody) -> str:
     """Return why a placement went where it did, as a sentence."""
     if found.breakdown and len(found.breakdown) > 1:
         terms = " + ".join(f"{score(term.value)} {term.name}" for term in found.breakdown)
@@ -87,7 +88,7 @@ def demand(asked: Demand) -> str:
     return ", ".join(words)
 
 
-def shortage(missing: Shortage) -> str:
+def shortage(missing: ShortageBody) -> str:
     """Return what is missing: "2 GiB of memory", "1 core", "3 GPUs"."""
     resource, short = missing.resource, amount(missing.resource, missing.short)
     if resource in BASE_RESOURCES:
@@ -96,12 +97,12 @@ def shortage(missing: Shortage) -> str:
     return f"{short} {_PIECES.get(resource, resource)}{plural}"
 
 
-def shortages(missing: Sequence[Shortage]) -> str:
+def shortages(missing: Sequence[ShortageBody]) -> str:
     """Return all that is missing."""
     return " and ".join(shortage(each) for each in missing)
 
 
-def have_and_need(missing: Shortage) -> str:
+def have_and_need(missing: ShortageBody) -> str:
     """Return what there is and what is asked: "memory 12 GiB of 16 GiB"."""
     resource = missing.resource
     return f"{resource} {amount(resource, missing.free)} of {amount(resource, missing.need)}"
@@ -112,13 +113,13 @@ def hosts(count: int) -> str:
     return f"{count} host{'' if count == 1 else 's'}"
 
 
-def nearest_miss(miss: NearestMiss) -> str:
+def nearest_miss(miss: NearestMissBody) -> str:
     """Return the nearest miss as a sentence."""
     others = f" (the same on {hosts(miss.hosts)})" if miss.hosts > 1 else ""
     return f"short by {shortages(miss.shortages)} on {miss.host}{others}"
 
 
-def fix(change: Fix) -> str:
+def fix(change: FixBody) -> str:
     """Return one change after which the VM fits."""
     match change.kind:
         case FixKind.UNCORDON:
@@ -129,3 +130,5 @@ def fix(change: Fix) -> str:
             return f"free {shortages(change.shortages)} on {change.host}"
         case FixKind.BRING_ONLINE:
             return f"bring {change.host} online"
+        case _:  # of a newer server
+            return f"{change.kind} on {change.host}"

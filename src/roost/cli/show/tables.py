@@ -1,73 +1,32 @@
 """Answers as tables and sentences for a terminal. Nothing is computed here."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from roost.cli.show import sentences
-from roost.model.flow import Answer, Placement, PlaceRequest, ReasonCount, Rejection, Shortage
-from roost.model.hosts import Scope
-from roost.model.reasons import Reason
+from roost.model.flow import PlaceRequest
+from roost.wire.bodies import (
+    AnswerBody,
+    CapacityBody,
+    ExplanationBody,
+    PlacementBody,
+    ReasonBody,
+    RejectionBody,
+    VerdictBody,
+)
 
 if TYPE_CHECKING:
     from roost.placement.strategies import Strategy
 
 #: Rows that a table of placements shows before it says how many more there are.
 SOME_ROWS = 20
-
-
-class Verdict(Protocol):
-    """What one host says to a request, of the engine here or of a server."""
-
-    @property
-    def host(self) -> str: ...
-    @property
-    def fits(self) -> bool: ...
-    @property
-    def score(self) -> int | None: ...
-    @property
-    def reasons(self) -> Sequence[Reason]: ...
-    @property
-    def shortages(self) -> Sequence[Shortage]: ...
-
-
-class Explained(Protocol):
-    """An answer with every host's verdict."""
-
-    @property
-    def answer(self) -> Answer: ...
-    @property
-    def request(self) -> PlaceRequest: ...
-    @property
-    def reasons(self) -> Sequence[ReasonCount]: ...
-    @property
-    def fitting(self) -> int: ...
-    def __len__(self) -> int: ...
-    def verdicts(self) -> Iterator[Verdict]: ...
-    def verdict(self, host: str) -> Verdict: ...
-
-
-class Counted(Protocol):
-    """How many more fit."""
-
-    @property
-    def count(self) -> int: ...
-    @property
-    def survive(self) -> Scope | None: ...
-    @property
-    def losses(self) -> int: ...
-    @property
-    def sampled(self) -> bool: ...
-    @property
-    def blocking(self) -> str: ...
-    @property
-    def refused(self) -> Rejection | None: ...
 
 
 def table(*columns: str, right: Sequence[str] = ()) -> Table:
@@ -78,14 +37,14 @@ def table(*columns: str, right: Sequence[str] = ()) -> Table:
     return made
 
 
-def answer(found: Answer, request: PlaceRequest) -> RenderableType:
+def answer(found: AnswerBody, request: PlaceRequest) -> RenderableType:
     """Return one placement or rejection."""
-    if isinstance(found, Placement):
+    if isinstance(found, PlacementBody):
         return placement(found)
     return rejection(found, request)
 
 
-def placement(found: Placement) -> RenderableType:
+def placement(found: PlacementBody) -> RenderableType:
     """Return a placement: the host, how it won, and who came next."""
     parts: list[RenderableType] = [
         Text.assemble(
@@ -113,38 +72,43 @@ def placement(found: Placement) -> RenderableType:
     return Group(*parts)
 
 
-def reasons(counts: Sequence[ReasonCount]) -> Table:
+def reasons(counts: Sequence[ReasonBody]) -> Table:
     """Return how many hosts each reason refused."""
     listed = table("reason", "", "hosts", "at all", right=("hosts", "at all"))
     for count in counts:
         listed.add_row(
-            count.reason.value,
-            Text(sentences.REASONS[count.reason], style="dim"),
+            count.reason,
+            Text(sentences.REASONS.get(count.reason, ""), style="dim"),
             str(count.first),
             str(count.total),
         )
     return listed
 
 
-def rejection(found: Rejection, request: PlaceRequest) -> RenderableType:
+def rejection(found: RejectionBody, request: PlaceRequest) -> RenderableType:
     """Return a rejection: the counts, the nearest miss and the fixes."""
     parts: list[RenderableType] = [
         Text.assemble(
             (found.vm, "bold"),
             (" fits on no host", "bold red"),
-            f"  ({sentences.demand(request.demand)}; {found.code.value})",
+            f"  ({sentences.demand(request.demand)}; {found.code})",
         )
     ]
     return Group(*parts, *why_not(found))
 
 
-def why_not(found: Rejection) -> list[RenderableType]:
-    """Return the counts of a rejection, its nearest miss and the fixes."""
+def why_not(found: RejectionBody | Mapping[str, Any]) -> list[RenderableType]:
+    """Return the counts of a rejection, its nearest miss and the fixes.
+
+    A rejection comes as it is, or as a document among the details of an error.
+    """
+    if not isinstance(found, RejectionBody):
+        found = msgspec.convert(found, RejectionBody)
     counts: list[RenderableType] = [Text(""), reasons(found.reasons)] if found.reasons else []
     return [*counts, *misses_and_fixes(found)]
 
 
-def misses_and_fixes(found: Rejection) -> list[RenderableType]:
+def misses_and_fixes(found: RejectionBody) -> list[RenderableType]:
     """Return what is missing and what would help."""
     parts: list[RenderableType] = []
     if found.larger_than_any_host:
@@ -163,9 +127,11 @@ def labelled(label: str, text: str) -> Text:
     return Text.assemble((f"{label + ':':<13} ", "bold yellow"), text)
 
 
-def many(answers: Sequence[Answer], request: PlaceRequest, asked: int, how: str) -> RenderableType:
+def many(
+    answers: Sequence[AnswerBody], request: PlaceRequest, asked: int, how: str
+) -> RenderableType:
     """Return the outcome of several equal requests."""
-    placed = [found for found in answers if isinstance(found, Placement)]
+    placed = [found for found in answers if isinstance(found, PlacementBody)]
     style = "bold green" if len(placed) == asked else "bold red"
     parts: list[RenderableType] = [
         Text.assemble((f"{len(placed)} of {asked} placed", style), f"  ({how})"),
@@ -180,52 +146,46 @@ def many(answers: Sequence[Answer], request: PlaceRequest, asked: int, how: str)
         parts += [Text(""), listed]
         if len(by_host) > SOME_ROWS:
             parts.append(Text(f"... and {sentences.hosts(len(by_host) - SOME_ROWS)} more"))
-    refused = next((found for found in answers if isinstance(found, Rejection)), None)
+    refused = next((found for found in answers if isinstance(found, RejectionBody)), None)
     if refused is not None:
         parts += [Text(""), rejection(refused, request)]
     return Group(*parts)
 
 
-def explanation(found: Explained, hosts: Sequence[str], most: int | None) -> RenderableType:
-    """Return an explanation; `hosts` limits the verdicts to some, `most` their number."""
-    parts: list[RenderableType] = []
+def verdicts(found: Sequence[VerdictBody]) -> Table:
+    """Return what some hosts say, one a line."""
     listed = table("host", "verdict", "score", "reasons", "has of needed", right=("score",))
-    if hosts:
-        for host in hosts:
-            _add_verdict(listed, found.verdict(host))
-        return listed
-    parts.append(answer(found.answer, found.request))
-    if isinstance(found.answer, Placement):
-        parts.append(Text(f"\n{found.fitting} of {sentences.hosts(len(found))} fit"))
+    for verdict in found:
+        listed.add_row(
+            Text(verdict.host),
+            Text("fits", style="green") if verdict.fits else Text("no", style="red"),
+            sentences.score(verdict.score) if verdict.fits and verdict.score is not None else "",
+            ", ".join(verdict.reasons),
+            Text("; ".join(map(sentences.have_and_need, verdict.shortages))),
+        )
+    return listed
+
+
+def explanation(found: ExplanationBody, request: PlaceRequest, most: int | None) -> RenderableType:
+    """Return an explanation; `most` limits the number of verdicts."""
+    parts: list[RenderableType] = [answer(found.answer, request)]
+    if isinstance(found.answer, PlacementBody):
+        parts.append(Text(f"\n{found.fitting} of {sentences.hosts(found.hosts)} fit"))
         parts += (
             [Text("the others:", style="bold"), reasons(found.reasons)] if found.reasons else []
         )
-    for verdict in islice(found.verdicts(), most):
-        _add_verdict(listed, verdict)
-    parts += [Text(""), listed]
-    if most is not None and most < len(found):
-        left = sentences.hosts(len(found) - most)
+    parts += [Text(""), verdicts(found.verdicts[:most])]
+    if most is not None and most < found.hosts:
+        left = sentences.hosts(found.hosts - most)
         parts.append(Text(f"... and {left} more; --all lists them", style="dim"))
     return Group(*parts)
 
 
-def _add_verdict(listed: Table, verdict: Verdict) -> None:
-    listed.add_row(
-        Text(verdict.host),
-        Text("fits", style="green") if verdict.fits else Text("no", style="red"),
-        sentences.score(verdict.score) if verdict.fits and verdict.score is not None else "",
-        ", ".join(reason.value for reason in verdict.reasons),
-        Text("; ".join(map(sentences.have_and_need, verdict.shortages))),
-    )
-
-
-def capacity(found: Counted, request: PlaceRequest) -> RenderableType:
+def capacity(found: CapacityBody, request: PlaceRequest) -> RenderableType:
     """Return how many more fit, and what stops the next one."""
     condition = ""
     if found.survive is not None:
-        lost = (
-            found.survive.label if found.losses == 1 else f"{found.losses} {found.survive.label}s"
-        )
+        lost = found.survive if found.losses == 1 else f"{found.losses} {found.survive}s"
         condition = f" while the loss of any {lost} could be restarted elsewhere"
     sampled = " (sampled, so at most this)" if found.sampled else ""
     parts: list[RenderableType] = [

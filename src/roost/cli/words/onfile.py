@@ -13,6 +13,7 @@ from roost.cli.show import tables
 from roost.cli.show.screen import Output, show, show_document, write
 from roost.cli.words.opening import Opened
 from roost.cli.words.options import RequestWords
+from roost.cli.words.session import document
 from roost.fleet.fleet import Fleet
 from roost.model.flow import Answer, Placement, PlaceRequest
 from roost.model.hosts import Admin, Health, Scope
@@ -21,7 +22,7 @@ from roost.placement.explain import explain as explain_request
 from roost.placement.group import place_group
 from roost.placement.replay import record as record_decision
 from roost.placement.scheduling_info import scheduling_info
-from roost.wire.answers import answer_json, capacity_json, explanation_json
+from roost.wire.answers import answer_body, capacity_body, explanation_body
 from roost.wire.text import fleetfile
 from roost.wire.text.records import fleet_digest, record_json
 
@@ -63,10 +64,11 @@ def _place_one(
     digest = fleet_digest(opened.fleet) if record is not None else ""
     decision = record_decision(opened.engine, request, runners_up=runners_up)
     answer = decision.answer
+    body = answer_body(answer)
     if form is not Output.TABLE:
-        show_document(answer_json(answer), form)
+        show_document(document(body), form)
     else:
-        show(tables.answer(answer, request))
+        show(tables.answer(body, request))
     if record is not None:
         write(record, json.dumps(record_json(decision, digest, runners_up), indent=2) + "\n")
     if isinstance(answer, Placement):
@@ -91,17 +93,18 @@ def _place_many(
     else:
         answers = list(_one_by_one(opened, requests))
     placed = sum(isinstance(answer, Placement) for answer in answers)
+    bodies = [answer_body(answer) for answer in answers]
     if form is not Output.TABLE:
         found = {
             "answer": "placements",
             "asked": len(requests),
             "placed": placed,
             "how": how,
-            "answers": [answer_json(answer) for answer in answers],
+            "answers": [document(body) for body in bodies],
         }
         show_document(found, form)
     else:
-        show(tables.many(answers, requests[0], len(requests), how))
+        show(tables.many(bodies, requests[0], len(requests), how))
     return placed
 
 
@@ -123,9 +126,11 @@ def explain(
     names = [opened.fleet.hosts.names[opened.fleet.row(name)] for name in hosts]
     explanation = explain_request(opened.engine, request)
     if form is not Output.TABLE:
-        show_document(explanation_json(explanation, names), form)
-    else:
-        show(tables.explanation(explanation, names, most))
+        show_document(document(explanation_body(explanation, names)), form)
+        return
+    # Only the verdicts that are shown: a fleet may have a hundred thousand hosts.
+    found = explanation_body(explanation, names, most)
+    show(tables.verdicts(found.verdicts) if names else tables.explanation(found, request, most))
 
 
 def capacity(
@@ -133,11 +138,11 @@ def capacity(
 ) -> None:
     """Count how many more fit."""
     scope = None if survive is None else Scope[survive.upper()]
-    answer = count_capacity(opened.engine, request, survive=scope, losses=losses)
+    found = capacity_body(count_capacity(opened.engine, request, survive=scope, losses=losses))
     if form is not Output.TABLE:
-        show_document(capacity_json(answer), form)
+        show_document(document(found), form)
     else:
-        show(tables.capacity(answer, request))
+        show(tables.capacity(found, request))
 
 
 def info(opened: Opened, host: str, form: Output) -> None:

@@ -33,7 +33,7 @@ from roost.control.memory.follower import Follower
 from roost.control.memory.roster import HostEntry, Roster
 from roost.control.memory.telemetry import Telemetry
 from roost.control.vms.lookup import find_keys, find_vm
-from roost.control.vms.views import placement_body, placement_text, vm_body
+from roost.control.vms.views import placement_text, vm_body
 from roost.fleet.assign import mask_of
 from roost.ledger.claims import KEPT, Outcome, Proposal, Verdict
 from roost.ledger.rows import ClaimRow, VMRow, labels_text
@@ -45,7 +45,7 @@ from roost.model.vm import NewSpec
 from roost.parts.access import Principal
 from roost.placement.group import place_group
 from roost.placement.strategies import strategy_named
-from roost.wire.answers import rejection_json
+from roost.wire.answers import placement_body, rejection_json
 from roost.wire.bodies import BatchBody, BatchItem, CreateVM, CreateVMs, VMBody
 from roost.wire.specs import spec_of
 

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-import msgspec
-
 from roost.base.errors import NotFound
 from roost.control.create.grouping import Grouping
 from roost.control.memory.roster import Roster
@@ -17,7 +15,7 @@ from roost.parts.access import Principal
 from roost.placement.capacity import capacity
 from roost.placement.strategies import STRATEGIES, strategy_named
 from roost.placement.worlds import World
-from roost.wire.answers import capacity_json
+from roost.wire.answers import capacity_body
 from roost.wire.bodies import (
     AnswersBody,
     CapacityBody,
@@ -80,8 +78,7 @@ class Questions:
         survive = scope_named(body.survive) if body.survive is not None else None
 
         def ask(world: World) -> CapacityBody:
-            answer = capacity(world, request, survive, body.losses)
-            return msgspec.convert(capacity_json(answer), CapacityBody)
+            return capacity_body(capacity(world, request, survive, body.losses))
 
         return await self._on_copy(new, ask)
 

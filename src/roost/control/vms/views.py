@@ -9,21 +9,20 @@ from roost.control.memory.roster import HostEntry, Roster
 from roost.control.memory.specs import least_spec
 from roost.control.vms.move_record import move_of
 from roost.ledger.rows import VMRow, labels_of
-from roost.model.flow import Placement, Rejection
+from roost.model.flow import Answer, Placement
 from roost.model.groups import GroupSpec
 from roost.model.vm import VMSpec
 from roost.placement.explain import Explanation
-from roost.wire.answers import explanation_json, rejection_json
+from roost.wire import answers
 from roost.wire.bodies import (
     AmountsBody,
+    AnswerBody,
     ExplanationBody,
     MigrationBody,
     PlacementBody,
     ProblemBody,
     ProgressBody,
     RejectionBody,
-    RunnerUpBody,
-    ScoreTermBody,
     VMBody,
 )
 from roost.wire.specs import boot_body, constraints_json, nic_body
@@ -38,49 +37,23 @@ _SETTLED = {"running": ("running",), "paused": ("paused",), "stopped": ("stopped
 _UNDER_WAY = {"running": "starting", "paused": "pausing", "stopped": "stopping"}
 
 
-def placement_body(placement: Placement, number: int) -> PlacementBody:
-    """Return a placement as a body, with its host's number in the ledger."""
-    return PlacementBody(
-        vm=placement.vm,
-        host=placement.host,
-        host_number=number,
-        strategy=placement.strategy,
-        score=placement.score,
-        devices=list(placement.devices),
-        cells=list(placement.cells),
-        breakdown=[ScoreTermBody(name=t.name, value=t.value) for t in placement.breakdown],
-        runners_up=[RunnerUpBody(host=r.host, score=r.score) for r in placement.runners_up],
-        confidence=placement.confidence,
-        cursor=placement.cursor,
-    )
-
-
-def rejection_body(rejection: Rejection) -> RejectionBody:
-    """Return a rejection as a body."""
-    return msgspec.convert(rejection_json(rejection), RejectionBody)
-
-
-def answer_body(
-    answer: Placement | Rejection, by_fleet_row: Mapping[int, HostEntry]
-) -> PlacementBody | RejectionBody:
-    """Return either answer as a body."""
-    if isinstance(answer, Placement):
-        return placement_body(answer, by_fleet_row[answer.host_row].number)
-    return rejection_body(answer)
+def answer_body(answer: Answer, by_fleet_row: Mapping[int, HostEntry]) -> AnswerBody:
+    """Return either answer as a body, with the host's number in the ledger."""
+    return answers.answer_body(answer, lambda row: by_fleet_row[row].number)
 
 
 def explanation_body(
     explanation: Explanation, hosts: Sequence[str], by_fleet_row: Mapping[int, HostEntry]
 ) -> ExplanationBody:
     """Return an explanation as a body, with the verdicts on some hosts or on all."""
-    body = msgspec.convert(explanation_json(explanation, hosts), ExplanationBody)
-    body.answer = answer_body(explanation.answer, by_fleet_row)
-    return body
+    return answers.explanation_body(
+        explanation, hosts, number_of=lambda row: by_fleet_row[row].number
+    )
 
 
 def placement_text(placement: Placement, number: int) -> str:
     """Write a placement for the ledger, with its host's number there."""
-    return _encode(placement_body(placement, number)).decode()
+    return _encode(answers.placement_body(placement, number)).decode()
 
 
 def read_placement(text: str) -> PlacementBody | None:

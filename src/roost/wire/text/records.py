@@ -8,12 +8,14 @@ import hashlib
 import json
 from pathlib import Path
 
+import msgspec
+
 from roost.base.errors import Conflict, InvalidRequest
 from roost.fleet.fleet import Fleet
 from roost.model.flow import Answer
 from roost.placement.engine import Engine
 from roost.placement.replay import DecisionRecord
-from roost.wire.answers import answer_json
+from roost.wire.answers import answer_body
 from roost.wire.text.fleetfile import dump, read_text
 from roost.wire.text.requestwords import parse_line, write_request
 
@@ -27,7 +29,12 @@ def fleet_digest(fleet: Fleet) -> str:
 
 def answer_bytes(answer: Answer) -> bytes:
     """Return the bytes of an answer, equal if and only if the answers are."""
-    return json.dumps(answer_json(answer), sort_keys=True).encode()
+    return json.dumps(_document(answer), sort_keys=True).encode()
+
+
+def _document(answer: Answer) -> dict[str, object]:
+    made: dict[str, object] = msgspec.to_builtins(answer_body(answer))
+    return made
 
 
 def record_json(decision: DecisionRecord, digest: str, runners_up: int) -> dict[str, object]:
@@ -39,7 +46,7 @@ def record_json(decision: DecisionRecord, digest: str, runners_up: int) -> dict[
         "request": write_request(decision.request),
         "cursor": decision.cursor,
         "runners_up": runners_up,
-        "answer": answer_json(decision.answer),
+        "answer": _document(decision.answer),
     }
 
 
