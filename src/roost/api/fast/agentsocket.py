@@ -151,7 +151,7 @@ class AgentSocket(asyncio.Protocol):
             self._abort_after(STALLED_S)
 
     def resume_writing(self) -> None:
-        """Forgive."""
+        """Lift the deadline of a peer that reads again."""
         if not self._is_closing():
             self._stop_timer()
 

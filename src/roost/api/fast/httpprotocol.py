@@ -59,11 +59,11 @@ class LeanCycle:
 
     @property
     def message_event(self) -> "LeanCycle":
-        """Return what uvicorn tells that something came; nobody waits for it here."""
+        """Return what uvicorn sets when something came; no task waits for it here."""
         return self
 
     def set(self) -> None:
-        """Hear it."""
+        """Ignore uvicorn's signal that a part of the body came."""
 
     async def __call__(self) -> Mapping[str, Any]:
         """Return the body, as an ASGI message: it is all here."""
