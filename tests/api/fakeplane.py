@@ -535,7 +535,7 @@ class FakeEvents:
         found = [event for event in self.store.events if event.seq > since][:limit]
         return b.EventPage(events=found, next=found[-1].seq if found else since)
 
-    async def follow(self, since: int, who: Principal) -> AsyncIterator[b.EventBody]:
+    async def stream(self, since: int, who: Principal) -> AsyncIterator[b.EventBody]:
         self.followers += 1
         try:
             while True:

@@ -24,7 +24,7 @@ async def list_events(call: Call[None, ListEvents]) -> Reply:
 
 async def _follow(call: Call[None, ListEvents], since: int) -> AsyncIterator[EventBody]:
     """Yield events for as long as the token is good: a stream must not outlive it."""
-    events: Any = call.plane.events.follow(since, call.who)
+    events: Any = call.plane.events.stream(since, call.who)
     async with aclosing(events):
         async for event in events:
             await authorize.principal(call.plane.access, call.token)

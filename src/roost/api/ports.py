@@ -141,7 +141,7 @@ class Events(Protocol):
 
     async def page(self, since: int, limit: int, who: Who) -> b.EventPage: ...
 
-    def follow(self, since: int, who: Who) -> AsyncIterator[b.EventBody]:
+    def stream(self, since: int, who: Who) -> AsyncIterator[b.EventBody]:
         """Yield what happened after `since`, then what happens; never ends by itself."""
 
 

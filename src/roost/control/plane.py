@@ -4,15 +4,13 @@ Nothing here or below reads a clock, opens a socket or draws a number by itself:
 and fence command are handed in by whoever composes the process.
 """
 
-import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
 
 from roost.base.clock import Clock
-from roost.base.errors import FleetUnavailable, RoostError
+from roost.base.errors import FleetUnavailable
 from roost.base.ids import IdSource
 from roost.control.admin.doctor import doctor
 from roost.control.admin.host_admin import Hosts
@@ -25,7 +23,7 @@ from roost.control.create.grouping import Grouping
 from roost.control.create.placing import Placing
 from roost.control.create.questions import Questions
 from roost.control.create.queueing import Queue
-from roost.control.memory.eventlog import Broadcast, EventLog
+from roost.control.memory.eventlog import EventLog
 from roost.control.memory.follower import Follower
 from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import Roster
@@ -37,16 +35,14 @@ from roost.control.survive.recover import FenceCommand, Recover
 from roost.control.survive.restore_judge import Settling
 from roost.control.timers import Timers
 from roost.control.vms.lifecycle import Lifecycle
-from roost.ledger.retention import RetentionSettings, purge, surplus
+from roost.ledger.retention import RetentionSettings
 from roost.ledger.store import Store
 from roost.parts.access import Access
-from roost.parts.singleton import Singleton
+from roost.parts.part import Part
+from roost.parts.retention import Purge
+from roost.parts.running import Runner
+from roost.parts.singleton import HOLDER, Leases
 from roost.wire.bodies import DoctorBody, HealthBody
-
-log = logging.getLogger("roost.plane")
-
-_PURGE_S = 300.0
-_MOST_PIECES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +79,7 @@ class Plane:
         moving = Moving(store, self.roster, placing, self.lineage)
         self.dispatch = Dispatch(self.roster, self.lineage)
         self.intake = Intake(store, clock)
-        self.evidence = Evidence(store)
+        self.evidence = Evidence(store, timers)
         self.agents = Agents(
             store, self.roster, self.follower, self.dispatch, self.intake, self.evidence,
             self.lineage, clock, timers,
@@ -93,135 +89,102 @@ class Plane:
         self.questions = Questions(self.roster, grouping)
         self.projects = Projects(store)
         self.events = EventLog(store)
-        self._keeper = Singleton(
-            store, clock, "keeper", ids.new("plane"), length_s=timers.singleton_s
+        leases = self.leases = Leases(store, clock, ids.new(HOLDER), length_s=timers.singleton_s)
+        watcher = Watcher(store, self.roster, clock, timers, leases.singleton("watch"))
+        #: Loaded, told of events, run, examined and asked in this order.
+        self.parts: tuple[Part, ...] = (
+            self.follower,  # first of all, how far the view is that the others are loaded from
+            self.lineage,  # how far the ledger has come, before anybody speaks of it to a host
+            self.roster,
+            self.dispatch,
+            self.access,
+            self.events,
+            self.intake,
+            self.evidence,
+            self.agents,
+            watcher,
+            Settling(store, self.lineage, leases.singleton("settle")),
+            Recover(store, self.roster, placing, watcher, self.lineage, timers, fence_command),
+            Queue(
+                store, self.roster, placing, self.lineage, clock, leases.singleton("queue"),
+                patience_s=settings.patience_s,
+            ),
+            Drain(
+                store, self.roster, moving, self.lineage, leases.singleton("drain"), clock, timers
+            ),
+            Purge(store, clock, settings.retention, leases.singleton("purge")),
+        )  # fmt: skip
+        self._runner = Runner(
+            self.parts, leases, clock, timers.watch_s, able=lambda: not self.follower.trouble
         )
-        self._watcher = Watcher(store, self.roster, clock, timers, self._keeper)
-        self._recover = Recover(
-            store, self.roster, placing, self._watcher, timers, self._keeper, fence_command
-        )
-        self._queue = Queue(
-            store, self.roster, placing, clock, self._keeper, patience_s=settings.patience_s
-        )
-        self._settling = Settling(store, self.lineage, self._keeper)
-        self._drain = Drain(store, self.roster, moving, self._keeper, clock, timers)
         self._status = "loading the fleet"
-        self._tasks: list[asyncio.Task[None]] = []
 
     # Beginning and end
 
     async def start(self, warm_up: Callable[[], Awaitable[None]] | None = None) -> None:
         """Load the fleet, make the kernels ready and begin the loops."""
         await self.load(warm_up)
-        timers = self._settings.timers
-        self._tasks = [
-            asyncio.create_task(self.follower.run()),
-            asyncio.create_task(self.intake.run()),
-            asyncio.create_task(self._every(timers.flush_s, self.flush)),
-            asyncio.create_task(self._every(timers.watch_s, self.look_back)),
-            asyncio.create_task(self._every(timers.watch_s, self.run_singletons)),
-            asyncio.create_task(self._every(timers.flush_s, self.agents.send_full_lists)),
-            asyncio.create_task(self._every(_PURGE_S, self._purge)),
-        ]
+        self._runner.start()
 
     async def load(self, warm_up: Callable[[], Awaitable[None]] | None = None) -> None:
         """Load the fleet and follow the events from there; nothing runs by itself yet."""
-        applied = await self._store.read(self._load)
-        self.follower.start(
-            applied, [self.lineage, self.roster, self.dispatch, self.access, Broadcast(self.events)]
+        await self._store.read(self._load)
+        self.follower.changed = self._open_or_shut
+        self.follower.start(self.parts)
+        self.telemetry.watch(
+            self.roster,
+            lambda: self.agents.online,
+            lambda: self.lineage.doubted,
+            lambda: bool(self.follower.trouble),
         )
-        self.telemetry.watch(self.roster, lambda: self.agents.online, lambda: self.lineage.doubted)
         await self.follower.catch_up()
         if warm_up is not None:
             self._status = "compiling kernels"
             await warm_up()
         self._status = "ready"
-        self.agents.ready.set()
+        self._open_or_shut()
 
-    def _load(self, connection: Connection) -> int:
-        applied = self.roster.load(connection)
-        self.dispatch.load(connection)
-        self.lineage.load(connection)
-        return applied
+    def _load(self, connection: Connection) -> None:
+        for part in self.parts:
+            part.load(connection)
+
+    def _open_or_shut(self) -> None:
+        """Let agents in while the fleet in memory can be trusted; those who are in stay."""
+        if self._status == "ready" and not self.follower.trouble:
+            self.agents.ready.set()
+        else:
+            self.agents.ready.clear()
 
     async def stop(self) -> None:
         """End the loops and the connections; the store is whoever's opened it."""
         self._status = "stopping"
         await self.agents.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
-        """Do something again and again; what goes wrong is logged and tried again."""
-        while True:
-            await self._clock.sleep(seconds)
-            try:
-                await work()
-            except RoostError as error:
-                log.warning("%s: %s", getattr(work, "__qualname__", "loop"), error.message)
-            except Exception:  # a service loop must outlive its mistakes
-                log.exception("%s failed", getattr(work, "__qualname__", "loop"))
-
-    async def flush(self) -> None:
-        """Write down who was heard of since."""
-        await self.evidence.flush()
-
-    async def look_back(self) -> None:
-        """See whether the ledger can be trusted, and ask hosts what they have while it cannot."""
-        await self.lineage.look()
-        await self.agents.call_roll()
+        await self._runner.stop()
 
     async def run_singletons(self) -> None:
-        """Do what one process does for all: watch, settle, recover, retry, drain."""
-        held = self._keeper.token is not None
-        if not await self._keeper.tick():
-            return
-        if not held:
-            self._watcher.forget()
-        await self._watcher.watch()
-        await self.lineage.look()
-        parts = [self._settling.look]
-        if self.lineage.sure:
-            parts += [self._recover.look, self._queue.look, self._drain.look]
-        for part in parts:
-            try:
-                await part()
-            except RoostError as error:
-                log.warning("%s: %s", part.__qualname__, error.message)
-            except Exception:  # one part's mistake must not keep the others from their work
-                log.exception("%s failed", part.__qualname__)
-
-    async def _purge(self) -> None:
-        """Delete what is older or more than wanted, piece by piece, until nothing is left."""
-        keep = self._settings.retention
-        for _ in range(_MOST_PIECES):
-            if self._keeper.token is None:
-                return
-            now = self._clock.wall_ms()
-            seen = await self._store.read(lambda connection: surplus(connection, keep))
-            gone = await self._store.write(lambda tx: purge(tx, now, keep, seen))  # noqa: B023
-            if not gone.more:
-                return
+        """Do once what one process does for all, as far as it is this one."""
+        await self._runner.run_singletons()
 
     # Answers about itself
 
     async def doctor(self) -> DoctorBody:
         """Check every invariant on the live database."""
-        return await doctor(self._store)
+        return await doctor(self._store, self.parts)
 
     def readiness(self) -> HealthBody:
         """Say whether requests can be served."""
-        if self._status == "ready":
-            said = f"an old database was restored: {self.lineage.doubted} VMs are in doubt"
-            return HealthBody(status="ready", detail=said if self.lineage.restored else "")
-        return HealthBody(status="starting", detail=self._status)
+        if self._status != "ready":
+            return HealthBody(status="starting", detail=self._status)
+        if self.follower.trouble:
+            return HealthBody(status="stuck", detail=self.follower.trouble)
+        said = f"an old database was restored: {self.lineage.doubted} VMs are in doubt"
+        return HealthBody(status="ready", detail=said if self.lineage.restored else "")
 
     def metrics_text(self) -> bytes:
         """Return the Prometheus exposition."""
         return self.telemetry.text()
 
     def require_ready(self) -> None:
-        """Refuse while the fleet is not loaded."""
-        if self._status != "ready":
-            raise FleetUnavailable(f"not ready: {self._status}")
+        """Refuse while the fleet is not loaded, or not followed."""
+        if self._status != "ready" or self.follower.trouble:
+            raise FleetUnavailable(f"not ready: {self.follower.trouble or self._status}")

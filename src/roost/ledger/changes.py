@@ -1,11 +1,55 @@
-"""The changes of one event, decoded for those who keep rows in memory.
+"""The changes of one event, decoded for those who keep something in memory.
 
-Tables and columns that this release does not know are passed over: a newer process may write them.
+What an event says of a table has a type, which stands beside the row's; whoever follows events
+names the tables it wants (`ChangedTable`), and all that anybody wants is decoded at once. Tables
+and fields that nobody here knows are left out, never an error: a newer process may have more.
 """
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Generic, TypedDict, TypeVar
 
 import msgspec
 
 from roost.ledger.rows import ClaimRow, GroupRow, HostRow, SpecRow, VMRow
+
+V = TypeVar("V")
+
+_NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+class ChangedTable(Generic[V]):
+    """A name under which events say what is different now, and the type of what they say."""
+
+    def __init__(self, name: str, value: Any) -> None:
+        self.name, self.value = name, value
+
+
+class Changes:
+    """The changes of one event, by table."""
+
+    __slots__ = ("_tables",)
+
+    def __init__(self, tables: Mapping[str, Any]) -> None:
+        self._tables = tables
+
+    def of(self, table: ChangedTable[V]) -> Mapping[str, V]:
+        """Return what is different in a table, by key; mostly nothing."""
+        found: Mapping[str, V] = self._tables.get(table.name, _NONE)
+        return found
+
+    def value(self, table: ChangedTable[V]) -> V | None:
+        """Return the new value of something that there is one of."""
+        found: V | None = self._tables.get(table.name)
+        return found
+
+
+def changes_decoder(tables: Iterable[ChangedTable[Any]]) -> Callable[[str], Changes]:
+    """Return what decodes the text of an event, as far as these tables go."""
+    wanted = {table.name: table.value for table in tables}
+    fields: Any = TypedDict("fields", wanted, total=False)  # type: ignore[misc]
+    decode = msgspec.json.Decoder(fields).decode
+    return lambda text: Changes(decode(text))
 
 
 class HostCapacity(msgspec.Struct):
@@ -14,21 +58,20 @@ class HostCapacity(msgspec.Struct):
     generation: int
 
 
-class Changes(msgspec.Struct):
-    """The changes of one event, decoded; tables that nobody keeps in memory are left out."""
+AnyRow = dict[str, object]
 
-    vms: dict[str, VMRow | None] = {}
-    vm_specs: dict[str, SpecRow | None] = {}
-    claims: dict[str, ClaimRow | None] = {}
-    hosts: dict[str, HostRow | None] = {}
-    host_amounts: dict[str, HostCapacity | None] = {}
-    groups: dict[str, GroupRow | None] = {}
-    group_generations: dict[str, int] = {}
-    members: dict[str, dict[str, object] | None] = {}
-    tombstones: dict[str, dict[str, object] | None] = {}
-    tokens: dict[str, dict[str, object] | None] = {}
-    fences: dict[str, dict[str, object] | None] = {}
-    rules: int | None = None
-
-
-decode_changes = msgspec.json.Decoder(Changes).decode
+VMS: ChangedTable[VMRow | None] = ChangedTable("vms", dict[str, VMRow | None])
+VM_SPECS: ChangedTable[SpecRow | None] = ChangedTable("vm_specs", dict[str, SpecRow | None])
+CLAIMS: ChangedTable[ClaimRow | None] = ChangedTable("claims", dict[str, ClaimRow | None])
+HOSTS: ChangedTable[HostRow | None] = ChangedTable("hosts", dict[str, HostRow | None])
+HOST_AMOUNTS: ChangedTable[HostCapacity | None] = ChangedTable(
+    "host_amounts", dict[str, HostCapacity | None]
+)
+GROUPS: ChangedTable[GroupRow | None] = ChangedTable("groups", dict[str, GroupRow | None])
+GROUP_GENERATIONS: ChangedTable[int] = ChangedTable("group_generations", dict[str, int])
+MEMBERS: ChangedTable[AnyRow | None] = ChangedTable("members", dict[str, AnyRow | None])
+TOMBSTONES: ChangedTable[AnyRow | None] = ChangedTable("tombstones", dict[str, AnyRow | None])
+TOKENS: ChangedTable[AnyRow | None] = ChangedTable("tokens", dict[str, AnyRow | None])
+FENCES: ChangedTable[AnyRow | None] = ChangedTable("fences", dict[str, AnyRow | None])
+#: The generation of the rules about labels.
+RULES: ChangedTable[int] = ChangedTable("rules", int)

@@ -26,11 +26,12 @@ from roost.base.errors import (
 )
 from roost.base.ids import IdSource
 from roost.base.timestamps import timestamp
-from roost.ledger.changes import Changes
+from roost.ledger.changes import TOKENS, Changes
 from roost.ledger.rows import Event
 from roost.ledger.store import Store
 from roost.ledger.tables import counters, projects, tokens
 from roost.ledger.transaction import Tx
+from roost.parts.part import Part
 from roost.wire.bodies import (
     CreateJoinToken,
     CreateToken,
@@ -66,8 +67,10 @@ class _Known:
     who: Principal
 
 
-class Access:
+class Access(Part):
     """Tokens, and who they belong to."""
+
+    follows = (TOKENS,)
 
     def __init__(self, store: Store, clock: Clock, ids: IdSource) -> None:
         self._store, self._clock, self._ids = store, clock, ids
@@ -145,15 +148,8 @@ class Access:
 
     def follow(self, event: Event, changes: Changes) -> None:
         """Take over one event."""
-        if changes.tokens:
-            self._forget(changes.tokens)
-
-    def followed(self) -> None:
-        """Nothing to do when no more events are at hand."""
-
-    def apply(self, changes: Mapping[str, Mapping[str, object]]) -> None:
-        """Take over the changes of one event, as they are written in it."""
-        self._forget(changes.get("tokens", ()))
+        if changed := changes.of(TOKENS):
+            self._forget(changed)
 
     def _forget(self, token_ids: Iterable[str]) -> None:
         for token_id in token_ids:

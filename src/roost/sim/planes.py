@@ -69,7 +69,7 @@ class SimPlane:
     def renew_leases(self) -> None:
         """Let it write down at once whom it has heard of, before its own turn."""
         if self.life is not None and self.plane is not None:
-            self.life.spawn(self.plane.flush())
+            self.life.spawn(self.plane.evidence.flush())
 
     @property
     def is_ready(self) -> bool:

@@ -256,6 +256,9 @@ class World:
     async def _examine(self, *, at_rest: bool = False) -> None:
         # Rarer and rarer: it reads everything there is, and there is more and more.
         self._examine_at = self._commits + max(_EXAMINE_EVERY, self._commits)
+        for each in self.planes.values():
+            if each.plane is not None and each.plane.follower.trouble:
+                raise Broken(f"{each.name}: {each.plane.follower.trouble}")
         found = (await doctor(self.database.ledger)).findings
         # A host that cannot tell what it has has nothing, whatever it has promised before.
         found = [f for f in found if f.check != "over_capacity" or at_rest]

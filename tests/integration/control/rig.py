@@ -1,8 +1,8 @@
 """One or more planes on a database, model agents around them, and a clock that stands still.
 
 Nothing moves unless the test says so: `settle` lets everybody speak, listen and work until nobody
-has anything left to say; `pass_by` lets time pass with heartbeats and looks of the keeper. `check`
-states every law of the control plane again from scratch and runs after every step.
+has anything left to say; `pass_by` lets time pass with heartbeats and looks of who acts for all.
+`check` states every law of the control plane again from scratch and runs after every step.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from roost.ledger.opening import open_store
 from roost.ledger.rows import ClaimRow, VMRow
 from roost.ledger.sqlite import SqliteStore
 from roost.ledger.store import Store
-from roost.ledger.tables import claims, hosts, tombstones, vms
+from roost.ledger.tables import claims, counters, hosts, tombstones, vms
 from roost.parts.access import Principal
 from roost.wire.agentlink import DesiredVM, SeenVM
 from roost.wire.bodies import (
@@ -187,7 +187,7 @@ class Rig:
     async def hear(self) -> None:
         """Let the plane take in what has arrived."""
         await self.plane.agents.settle()
-        await self.plane.flush()
+        await self.plane.evidence.flush()
         await self.plane.intake.flush()
         await self.plane.follower.catch_up()
 
@@ -290,6 +290,11 @@ class Rig:
         await self.plane.intake.flush()
         await self.plane.follower.catch_up()
 
+    async def look_back(self) -> None:
+        """Let the plane see whether its ledger is old, and ask hosts while it is."""
+        await self.plane.lineage.refresh()
+        await self.plane.agents.call_roll()
+
     async def pass_by(self, seconds: float, *, silent: tuple[str, ...] = ()) -> None:
         """Let time pass by 2 s at a time: heartbeats, flushes and looks; some hosts are silent."""
         end = self.clock.now + seconds
@@ -301,7 +306,7 @@ class Rig:
                     agent.heartbeat()
                     self.step(agent)
             await self.hear()
-            await self.plane.look_back()
+            await self.look_back()
             await self.plane.run_singletons()
             await self.hear()
             self.one_copy()
@@ -330,7 +335,9 @@ class Rig:
 
         def load(connection: Connection) -> int:
             lists.load(connection)
-            return fresh.load(connection)
+            fresh.load(connection)
+            newest = select(counters.c.value).where(counters.c.name == "events")
+            return int(connection.execute(newest).scalar_one())
 
         applied = await self.store.read(load)
         assert applied == self.plane.follower.applied

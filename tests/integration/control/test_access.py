@@ -3,7 +3,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
-import msgspec
 import pytest
 from sqlalchemy import Connection, select
 
@@ -12,6 +11,7 @@ from roost.base.errors import Conflict, Forbidden, InvalidRequest, NotFound, Una
 from roost.base.ids import IdSource
 from roost.control.admin.doctor import doctor
 from roost.control.admin.projects import Projects
+from roost.ledger.changes import changes_decoder
 from roost.ledger.rows import Event
 from roost.ledger.store import Store
 from roost.ledger.tables import events, tokens
@@ -53,11 +53,12 @@ class Place:
         self.store, self.clock = store, clock
         self.counting = Counting(store)
         self.access = Access(self.counting, clock, IdSource(clock.wall_ms))  # type: ignore[arg-type]
+        self.decode = changes_decoder(self.access.follows)
         store.listener = self.hear
 
     def hear(self, heard: list[Event]) -> None:
         for event in heard:
-            self.access.apply(msgspec.json.decode(event.changes))
+            self.access.follow(event, self.decode(event.changes))
 
 
 def run(url: str, test: Callable[[Place], Awaitable[None]]) -> None:

@@ -10,6 +10,7 @@ from roost.base.ids import IdSource
 from roost.control.memory import eventlog
 from roost.control.memory.eventlog import EventLog
 from roost.control.memory.follower import Follower
+from roost.ledger.changes import Changes
 from roost.ledger.store import Store
 from roost.ledger.transaction import Tx
 from roost.parts.access import Access, Principal
@@ -27,7 +28,7 @@ class Place:
     def __init__(self, store: Store) -> None:
         self.store, self.log = store, EventLog(store)
         self.follower = Follower(store, RealClock())
-        self.follower.start(0, [self.log.consumer])
+        self.follower.start([self.log])
 
     async def say(self, *projects: str | None) -> None:
         """Make one event for each project."""
@@ -95,7 +96,7 @@ def test_members_see_their_projects_events_and_get_past_the_others(
         assert ([event.seq for event in page.events], page.next) == ([51, 72], 73)
         page = await place.log.page(0, 1, MEMBER)
         assert ([event.seq for event in page.events], page.next) == ([51], 51)
-        async with aclosing(place.log.follow(0, MEMBER)) as source:
+        async with aclosing(place.log.stream(0, MEMBER)) as source:
             assert [event.seq for event in await take(source, 2)] == [51, 72]
             await place.say("other", "lab")
             assert [event.seq for event in await take(source, 1)] == [75]
@@ -119,7 +120,7 @@ def test_tokens_are_shown_to_admins_alone(database_url: str) -> None:
         assert all("hash" not in str(event.changes) for event in everything)
         (seen,) = (await place.log.page(0, 10, VIEWER)).events
         assert (seen.subject, seen.changes) == ("host/h1", {})
-        async with aclosing(place.log.follow(0, VIEWER)) as source:
+        async with aclosing(place.log.stream(0, VIEWER)) as source:
             assert (await take(source, 1))[0].kind == "agent.joined"
             await access.create_token(CreateToken(name="ci"), ROOT)
             await place.say(None)
@@ -131,7 +132,7 @@ def test_tokens_are_shown_to_admins_alone(database_url: str) -> None:
 def test_a_follower_reads_what_was_and_then_what_happens(database_url: str) -> None:
     async def test(place: Place) -> None:
         await place.say(*["lab"] * 5)
-        async with aclosing(place.log.follow(2, ROOT)) as source:
+        async with aclosing(place.log.stream(2, ROOT)) as source:
             assert [event.seq for event in await take(source, 3)] == [3, 4, 5]
             for seq in range(6, 10):
                 await place.say("lab")
@@ -149,7 +150,7 @@ def test_a_slow_follower_goes_back_to_pages_and_loses_nothing(
     monkeypatch.setattr(eventlog, "PAGE", 7)
 
     async def test(place: Place) -> None:
-        async with aclosing(place.log.follow(0, ROOT)) as source:
+        async with aclosing(place.log.stream(0, ROOT)) as source:
             await place.say("lab")
             seen = [event.seq for event in await take(source, 1)]
             for _ in range(20):
@@ -168,14 +169,15 @@ def test_a_gap_in_what_is_heard_is_filled_from_the_ledger(database_url: str) -> 
     async def test(place: Place) -> None:
         heard = []
         place.store.listener = heard.extend
-        async with aclosing(place.log.follow(0, ROOT)) as source:
+        async with aclosing(place.log.stream(0, ROOT)) as source:
             await place.say("lab")
             await take(source, 1)
             await place.say(*["lab"] * 4)
             await asyncio.sleep(0)
             waiting = asyncio.ensure_future(take(source, 4))
             await asyncio.sleep(0)
-            place.log.apply([heard[-1]])  # the fifth; two to four were never heard
+            place.log.follow(heard[-1], Changes({}))
+            place.log.followed()  # the fifth; two to four were never heard
             assert [event.seq for event in await waiting] == [2, 3, 4, 5]
 
     run(database_url, test)
@@ -199,7 +201,7 @@ def test_a_follower_misses_nothing_of_many_writers(database_url: str) -> None:
             total = 4 * sum(1 + turn % 3 for turn in range(40))
 
             async def read(place: Place, since: int) -> list[int]:
-                async with aclosing(place.log.follow(since, ROOT)) as source:
+                async with aclosing(place.log.stream(since, ROOT)) as source:
                     return [event.seq for event in await take(source, total - since)]
 
             readers = [read(places[n % count], 7 * n) for n in range(6)]

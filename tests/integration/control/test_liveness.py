@@ -8,7 +8,6 @@ from roost.control.hosts.registering import locked_host
 from roost.control.survive.recover import fence
 from roost.ledger.tables import fences, host_liveness, leases, tombstones, vms
 from roost.ledger.transaction import Tx
-from roost.parts.singleton import NotHolder
 from roost.wire.agentlink import Refused, Renewed, decode_to_agent
 from roost.wire.bodies import ConfirmDead
 from tests.integration.control.rig import ADMIN, OPERATOR, TIMERS, Rig, run
@@ -135,11 +134,11 @@ def test_a_lease_is_renewed_as_of_the_heartbeat_that_is_in_the_ledger(database_u
             return found
 
         rig.store.write = slow  # type: ignore[assignment, method-assign]
-        await rig.plane.flush()
+        await rig.plane.evidence.flush()
         rig.store.write = write  # type: ignore[method-assign]
         agent.listen()
         assert agent.said(Renewed)[-1].number == agent.number - 1
-        await rig.plane.flush()
+        await rig.plane.evidence.flush()
         agent.listen()
         assert agent.said(Renewed)[-1].number == agent.number
 
@@ -149,34 +148,6 @@ def test_a_lease_is_renewed_as_of_the_heartbeat_that_is_in_the_ledger(database_u
 # One process acts alone
 
 
-def test_only_one_process_keeps_and_another_takes_over_after_silence(database_url: str) -> None:
-    async def test(rig: Rig) -> None:
-        other = Rig(rig.store, rig.clock, "other")
-        await other.load()
-        listener = rig.store.listener
-        first, second = rig.plane._keeper, other.plane._keeper
-        assert await first.tick()
-        for _ in range(10):
-            rig.clock.move(5)
-            assert not await second.tick()
-            assert await first.tick()
-        assert not await second.tick()
-        rig.clock.move(TIMERS.singleton_s - 1)
-        assert not await second.tick()
-        rig.clock.move(2)
-        assert await second.tick()
-        with pytest.raises(NotHolder):
-            await rig.store.write(first.check)
-        await rig.store.write(second.check)
-        assert not await first.tick()
-        assert [row["token"] for row in await rig.rows(select(leases))] == [2]
-        rig.store.listener = listener
-        await other.plane.stop()
-        await rig.load()
-
-    run(database_url, test)
-
-
 def test_a_stale_holder_can_neither_fence_nor_condemn(database_url: str) -> None:
     async def test(rig: Rig) -> None:
         await rig.host("h1", guard=GUARD_STOP_S)
@@ -184,22 +155,18 @@ def test_a_stale_holder_can_neither_fence_nor_condemn(database_url: str) -> None
         await rig.pass_by(4)
 
         def take(tx: Tx) -> None:
-            tx.update(leases, leases.c.name == "keeper", holder="thief", token=leases.c.token + 1)
+            tx.update(leases, leases.c.name == "watch", holder="thief", token=leases.c.token + 1)
 
-        async def thinks_so() -> bool:
-            return True
+        async def believe() -> None:
+            """Renew nothing, and know nothing of the thief."""
 
         await rig.store.write(take)
-        rig.plane._keeper.tick = thinks_so  # type: ignore[method-assign]
+        rig.plane.leases.tick = believe  # type: ignore[method-assign]
+        assert rig.plane.leases.singleton("watch").token is not None
         rig.agents["h1"].disconnect()
-        refused = 0
         for _ in range(int(FENCED_AFTER_S)):
             rig.clock.move(TIMERS.watch_s)
-            try:
-                await rig.plane.run_singletons()
-            except NotHolder:
-                refused += 1
-        assert refused > 30
+            await rig.plane.run_singletons()
         assert (health(rig), fenced(rig)) == ("online", None)
 
     run(database_url, test)
@@ -384,14 +351,14 @@ def test_either_the_renewal_or_the_fence_is_first(database_url: str, first: str)
         agent.heartbeat()
         agent.speak()
         if first == "renewal":
-            await rig.plane.flush()
+            await rig.plane.evidence.flush()
             with pytest.raises(Conflict, match="heard of since"):
                 await rig.store.write(fence_it)
             agent.listen()
             assert agent.said(Renewed)[-1].number == agent.number
         else:
             await rig.store.write(fence_it)
-            await rig.plane.flush()
+            await rig.plane.evidence.flush()
             agent.listen()
             assert agent.refusal is not None
             assert agent.refusal.fenced

@@ -73,10 +73,10 @@ def test_a_ledger_that_is_the_newest_is_believed_as_soon_as_every_host_was_heard
         with pytest.raises(LedgerUnsettled, match="not heard of every host"):
             await rig.migrate("web", "b")
         await come_back(rig, "a")
-        await rig.plane.look_back()
+        await rig.look_back()
         assert not rig.plane.lineage.sure
         await come_back(rig, "b")
-        await rig.plane.look_back()
+        await rig.look_back()
         assert rig.plane.lineage.sure
         assert "ledger.restored" not in await kinds(rig)
         await rig.move("web", "b")
@@ -286,7 +286,7 @@ def test_an_answer_on_another_list_does_not_count(database_url: str) -> None:
         a.copies[made.id].generation = a.done[made.id] = 9
         await rig.report("a", SeenVM(made.id, 9, "running"))
         listed, a.digest = a.digest, "0" * 16
-        await rig.plane.look_back()
+        await rig.look_back()
         a.listen()
         a.speak()
         await rig.hear()

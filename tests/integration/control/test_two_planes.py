@@ -178,7 +178,7 @@ def test_only_one_of_two_keeps_and_the_other_takes_over(postgres_url: str) -> No
         for _ in range(10):
             one.clock.move(TIMERS.watch_s)
             await asyncio.gather(one.plane.run_singletons(), two.plane.run_singletons())
-            holding = [rig.plane._keeper.token is not None for rig in (one, two)]
+            holding = [rig.plane.leases.singleton("queue").token is not None for rig in (one, two)]
             assert sum(holding) == 1
         first, other = (one, two) if holding[0] else (two, one)
         await first.plane.run_singletons()
@@ -186,9 +186,9 @@ def test_only_one_of_two_keeps_and_the_other_takes_over(postgres_url: str) -> No
         for _ in range(int(TIMERS.singleton_s / TIMERS.watch_s) + 1):
             other.clock.move(TIMERS.watch_s)
             await other.plane.run_singletons()
-        assert other.plane._keeper.token == 2
+        assert other.plane.leases.singleton("queue").token == 2
         await first.plane.run_singletons()
-        assert first.plane._keeper.token is None
+        assert first.plane.leases.singleton("queue").token is None
 
     run_two(postgres_url, test)
 
@@ -216,7 +216,7 @@ def test_fences_and_renewals_that_race_agree(postgres_url: str, seed: int) -> No
                 two.store.write(fence_of(agent.name, seen[one.number(agent.name)]))
                 for agent in live
             ]
-            racing.append(one.plane.flush())
+            racing.append(one.plane.evidence.flush())
             rng.shuffle(racing)
             found = await asyncio.gather(*racing, return_exceptions=True)
             wrong = [e for e in found if isinstance(e, Exception) and not isinstance(e, Conflict)]
@@ -250,7 +250,7 @@ def test_a_fence_of_one_is_known_to_the_sessions_of_the_other(postgres_url: str)
         await one.plane.hosts.confirm_dead("h1", ConfirmDead(reason="x"), ADMIN)
         agent.heartbeat()
         agent.speak()
-        await two.plane.flush()
+        await two.plane.evidence.flush()
         agent.listen()
         assert agent.refusal is not None
         assert agent.refusal.fenced

@@ -18,12 +18,13 @@ from roost.control.memory.specs import read_user_data
 from roost.control.vms.move_record import move_of
 from roost.fleet.assign import positions
 from roost.ledger.capacity import CLEANUP, MIGRATE_IN, RUN
-from roost.ledger.changes import Changes
+from roost.ledger.changes import HOSTS, TOMBSTONES, VMS, Changes
 from roost.ledger.rows import Event, VMRow, labels_of
 from roost.ledger.statements import find_rows
 from roost.ledger.tables import claims, hosts, tombstones, vms
 from roost.model.states import ClaimKind, Part
 from roost.model.vm import VMSpec
+from roost.parts.part import Part as PlanePart
 from roost.wire.agentlink import (
     Delta,
     Desired,
@@ -106,8 +107,10 @@ _PARTS: dict[str, tuple[Part, Part]] = {
 }
 
 
-class Dispatch:
+class Dispatch(PlanePart):
     """Keeps every host's list and tells connected agents of changes."""
+
+    follows = (VMS, TOMBSTONES, HOSTS)
 
     def __init__(self, roster: Roster, lineage: Lineage) -> None:
         self._roster, self._lineage = roster, lineage
@@ -147,13 +150,13 @@ class Dispatch:
 
     def follow(self, event: Event, changes: Changes) -> None:
         """Note what an event changes on lists."""
-        for vm_id, vm in changes.vms.items():
+        for vm_id, vm in changes.of(VMS).items():
             new = event.created.get(vm_id)
             self._put_vm(vm_id, vm, new.user_data if new is not None else None)
-        for key, row in changes.tombstones.items():
+        for key, row in changes.of(TOMBSTONES).items():
             vm_id, _, number = key.rpartition("|")
             self._put_tombstone(vm_id, int(number), row)
-        for number, host in changes.hosts.items():
+        for number, host in changes.of(HOSTS).items():
             if host is None:
                 self.lists.pop(int(number), None)
 

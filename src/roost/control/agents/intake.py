@@ -15,6 +15,7 @@ Of a VM in doubt (`lineage`) nothing is taken: reports are repeated once it is s
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +47,7 @@ from roost.ledger.store import Store
 from roost.ledger.tables import hosts, samples, vms
 from roost.ledger.transaction import Tx, row_json
 from roost.model.states import Observed, Seen
+from roost.parts.part import Loop, Part
 from roost.wire.agentlink import HeldVM, SampleInfo, SeenVM
 
 log = logging.getLogger("roost.intake")
@@ -69,7 +71,7 @@ class _Held:
     said_in: ConnectionOrder
 
 
-class Intake:
+class Intake(Part):
     """Takes reports and writes them down in batches."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
@@ -78,6 +80,10 @@ class Intake:
         self._held: dict[int, _Held] = {}
         self._samples: list[dict[str, Any]] = []
         self._arrived = asyncio.Event()
+
+    def loops(self) -> Sequence[Loop]:
+        """Return what it does again and again."""
+        return (Loop(self.run),)
 
     def report(
         self, host: int, seen: list[SeenVM], held: list[HeldVM] | None, said_in: ConnectionOrder

@@ -12,7 +12,7 @@ in only when it shows that nothing runs on it that may run elsewhere.
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -33,6 +33,7 @@ from roost.control.timers import Timers
 from roost.ledger.store import Store
 from roost.ledger.transaction import row_json
 from roost.parts.access import Principal
+from roost.parts.part import Loop, Part
 from roost.wire.agentlink import (
     PROTOCOL,
     ConsoleReply,
@@ -74,7 +75,7 @@ class Link(Protocol):
         """End the connection."""
 
 
-class Agents:
+class Agents(Part):
     """All agents that are connected to this process."""
 
     def __init__(
@@ -96,6 +97,13 @@ class Agents:
         self._sessions: dict[int, Session] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked = 0
+
+    def loops(self) -> Sequence[Loop]:
+        """Return what it does again and again."""
+        return (
+            Loop(self.send_full_lists, self.timers.flush_s),
+            Loop(self.call_roll, self.timers.watch_s),
+        )
 
     def connect(self, link: Link, principal: Principal) -> "Session":
         """Take a new connection of the agent of one host."""

@@ -12,6 +12,7 @@ from sqlalchemy import bindparam, update
 from roost.base.clock import Clock
 from roost.base.errors import Conflict, NotFound, Unavailable
 from roost.control.create.placing import Basis, Placing, take
+from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import Roster
 from roost.control.vms.lookup import relock
 from roost.control.vms.refusing import refused_by
@@ -22,6 +23,7 @@ from roost.ledger.store import Store
 from roost.ledger.tables import vms
 from roost.ledger.transaction import Tx, row_json
 from roost.model.flow import Rejection, RejectionCode
+from roost.parts.part import Part
 from roost.parts.singleton import Singleton
 from roost.wire.answers import rejection_json
 
@@ -36,24 +38,32 @@ _SAY_WHY = update(vms).where(vms.c.id == bindparam("waits"), vms.c.pending.is_no
 _SAY_WHY = _SAY_WHY.values(pending=bindparam("why")).returning(*vms.c)
 
 
-class Queue:
+class Queue(Part):
     """Tries waiting VMs again; runs where the lease is held."""
+
+    singleton: Singleton
 
     def __init__(
         self,
         store: Store,
         roster: Roster,
         placing: Placing,
+        lineage: Lineage,
         clock: Clock,
         singleton: Singleton,
         *,
         patience_s: float = 600.0,
     ) -> None:
         self._store, self._roster, self._placing = store, roster, placing
-        self._clock, self._singleton, self._patience_s = clock, singleton, patience_s
+        self._clock, self._lineage, self._patience_s = clock, lineage, patience_s
+        self.singleton = singleton
         self._room = -1
         #: Since when a VM of a generation is known to be refused; None: it may be asked again.
         self._refused: dict[tuple[str, int], float | None] = {}
+
+    async def may_look(self) -> bool:
+        """Wait until it is known that the ledger is not old."""
+        return await self._lineage.is_sure()
 
     async def look(self) -> None:
         """Try all that wait, if room may have appeared since the last look."""
@@ -97,7 +107,7 @@ class Queue:
         """Place a VM, or return why not, as far as that was asked for."""
 
         def commit(tx: Tx, seen: Basis, claim: ClaimRow) -> VMRow:
-            self._singleton.check(tx)
+            self.singleton.check(tx)
             now = relock(tx, vm.id)
             if now.host is not None or now.generation != vm.generation:
                 raise Conflict(f"VM {vm.name!r} was changed meanwhile", vm=vm.id)
@@ -132,7 +142,7 @@ class Queue:
         return found
 
     def _say_why(self, tx: Tx, vm: VMRow, text: str) -> None:
-        self._singleton.check(tx)
+        self.singleton.check(tx)
         row = tx.row(_SAY_WHY, waits=vm.id, why=text)
         if row is not None:
             tx.event("vm.waits", f"vm/{vm.id}", {"vms": {vm.id: row}}, project=vm.project)

@@ -26,6 +26,7 @@ from roost.ledger.store import Store
 from roost.ledger.tables import counters
 from roost.ledger.tables import events as events_table
 from roost.parts.access import Principal
+from roost.parts.part import Part
 from roost.wire.bodies import EventBody, EventPage
 
 #: Events that wait for one reader before it goes back to pages.
@@ -55,18 +56,23 @@ class _Reader:
         self.woken.set()
 
 
-class EventLog:
+class EventLog(Part):
     """The events, in pages and live."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._readers: set[_Reader] = set()
-        self.consumer = Broadcast(self)
+        self._arrived: list[Event] = []
 
-    def apply(self, events: Sequence[Event]) -> None:
-        """Hand events to those who read along; called in the order of their sequence."""
+    def follow(self, event: Event, changes: Changes) -> None:
+        """Take over one event."""
+        self._arrived.append(event)
+
+    def followed(self) -> None:
+        """Hand what has come to those who read along."""
+        arrived, self._arrived = self._arrived, []
         for reader in self._readers:
-            reader.put(events)
+            reader.put(arrived)
 
     async def page(self, since: int, limit: int, who: Principal) -> EventPage:
         """Return events after a sequence; `next` goes past those the caller may not see."""
@@ -77,7 +83,7 @@ class EventLog:
             if len(found) >= limit or since >= head:
                 return EventPage(events=found, next=since)
 
-    async def follow(self, since: int, who: Principal) -> AsyncIterator[EventBody]:
+    async def stream(self, since: int, who: Principal) -> AsyncIterator[EventBody]:
         """Yield what happened after `since`, then what happens; never ends by itself."""
         reader = _Reader()
         self._readers.add(reader)
@@ -127,23 +133,6 @@ class EventLog:
             return rows, rows[-1].seq, head
         reached = max(since, min(head, since + WINDOW))
         return [event for event in rows if event.seq <= reached], reached, head
-
-
-class Broadcast:
-    """Collects the events that a follower brings one by one, and hands them on together."""
-
-    def __init__(self, log: EventLog) -> None:
-        self._log = log
-        self._waiting: list[Event] = []
-
-    def follow(self, event: Event, changes: Changes) -> None:
-        """Take over one event."""
-        self._waiting.append(event)
-
-    def followed(self) -> None:
-        """Hand on what has come."""
-        waiting, self._waiting = self._waiting, []
-        self._log.apply(waiting)
 
 
 def visible(event: Event, who: Principal) -> bool:

@@ -1,22 +1,31 @@
 """Brings what this process keeps in memory up to date with the ledger, event by event, in order.
 
 Events of this process arrive from the store as it commits them; those of other processes are read
-when the doorbell rings, when there is a gap, and every second in any case. Whoever keeps something
-(`EventConsumer`) is told of each event once and in sequence.
+when the doorbell rings, when there is a gap, and every second in any case. Every part is told of
+each event once and in sequence.
+
+An event that cannot be taken (it cannot be decoded, or a part raises) stops the follower: its
+sequence does not move on without it, nothing behind it is applied, and `trouble` says why. It reads
+the event again, less and less often, until it can be taken; a newer roost on the same ledger may
+have written what this one does not understand. Meanwhile the plane refuses requests as while it
+starts.
 """
 
 import asyncio
 import logging
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 from sqlalchemy import Connection, bindparam, select
 
 from roost.base.clock import Clock, first_of
-from roost.base.errors import Unavailable
-from roost.ledger.changes import Changes, decode_changes
+from roost.base.errors import FleetUnavailable, Unavailable
+from roost.ledger.changes import Changes, changes_decoder
+from roost.ledger.checks import Examination
 from roost.ledger.rows import Event
 from roost.ledger.store import Store
+from roost.ledger.tables import counters
 from roost.ledger.tables import events as events_table
+from roost.parts.part import Loop, Part
 
 log = logging.getLogger("roost.follower")
 
@@ -28,40 +37,51 @@ _NEXT = (
     .order_by(events_table.c.seq)
     .limit(_PAGE)
 )
+_NEWEST = select(counters.c.value).where(counters.c.name == "events")
 #: How long a doorbell that nobody heard can go unnoticed.
 _POLL_S = 1.0
+#: An event that cannot be taken is tried again after so long, twice as long each time.
+_FIRST_RETRY_S = 1.0
+_MOST_RETRY_S = 60.0
 
 
-class EventConsumer(Protocol):
-    """Somebody who keeps something that events change."""
-
-    def follow(self, event: Event, changes: Changes) -> None:
-        """Take over one event."""
-
-    def followed(self) -> None:
-        """Know that no more events are at hand for now."""
-
-
-class Follower:
+class Follower(Part):
     """One process's place in the sequence of events."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self.applied = 0
+        self.trouble = ""  # why it has stopped
+        self.changed: Callable[[], None] = lambda: None  # called when it stops and when it goes on
         self._store, self._clock = store, clock
-        self._consumers: list[EventConsumer] = []
+        self._parts: Sequence[Part] = ()
+        self._decode = changes_decoder(())
         self._early: dict[int, Event] = {}
+        self._taken = 0  # parts that have taken the next event already
+        self._missed = False  # something was committed here while nothing is followed
+        self._retry_s = _FIRST_RETRY_S
         self._reading = asyncio.Lock()
         self._rung = asyncio.Event()
 
-    def start(self, applied: int, consumers: list[EventConsumer]) -> None:
-        """Begin after a loaded sequence; consumers are told in this order."""
-        self.applied = applied
-        self._consumers = consumers
+    def load(self, connection: Connection) -> None:
+        """Begin after the newest event of a view; whoever is loaded from it knows all before."""
+        self.applied = int(connection.execute(_NEWEST).scalar_one())
+
+    def start(self, parts: Sequence[Part]) -> None:
+        """Tell parts of events from now on, in this order."""
+        self._decode = changes_decoder(table for part in parts for table in part.follows)
+        self._parts = [part for part in parts if _follows(part)]
         self._store.listener = self.receive
         self._store.doorbell = self._rung.set
 
+    def loops(self) -> Sequence[Loop]:
+        """Return what it does again and again."""
+        return (Loop(self.run),)
+
     def receive(self, events: list[Event]) -> None:
         """Take events of this process; those behind a gap wait for it to be filled."""
+        if self.trouble:
+            self._missed = True  # they are read later, behind the one that cannot be taken
+            return
         for event in events:
             if event.seq > self.applied:
                 self._early[event.seq] = event
@@ -69,49 +89,100 @@ class Follower:
         if self._early:
             self._rung.set()
 
-    def _drain(self) -> None:
-        moved = False
-        while (event := self._early.pop(self.applied + 1, None)) is not None:
-            self._apply(event)
-            moved = True
+    def _drain(self) -> bool:
+        """Apply what is next, as far as it is here; return False at what cannot be applied."""
+        moved, able = False, True
+        while able and (event := self._early.pop(self.applied + 1, None)) is not None:
+            try:
+                self._apply(event)
+                moved = True
+            except Exception as error:  # noqa: BLE001 - whatever it is, nothing may pass it by
+                self._stop(event, error)
+                able = False
         if moved:
-            for consumer in self._consumers:
-                consumer.followed()
+            for part in self._parts:
+                part.followed()
+        return able
 
     def _apply(self, event: Event) -> None:
+        """Tell every part, and only those who do not know it yet when it comes again."""
+        changes = Changes(event.rows) if event.rows else self._decode(event.changes)
+        while self._taken < len(self._parts):
+            self._parts[self._taken].follow(event, changes)
+            self._taken += 1
+        self._taken = 0
         self.applied = event.seq
-        changes = Changes(**event.rows) if event.rows else decode_changes(event.changes)
-        for consumer in self._consumers:
-            consumer.follow(event, changes)
+
+    def _stop(self, event: Event, error: Exception) -> None:
+        self.trouble = f"event {event.seq} ({event.kind}) cannot be taken: {error!r}"
+        log.error("%s; nothing behind it is followed", self.trouble, exc_info=error)
+        self._early.clear()
+        self.changed()
+        self._rung.set()
 
     async def catch_up(self) -> int:
         """Read what other processes did since; return the sequence reached."""
-        if not self._store.shared:
-            return self.applied
+        if self.trouble:
+            raise FleetUnavailable(f"not ready: {self.trouble}")
+        if self._store.shared:
+            async with self._reading:
+                await self._read()
+        return self.applied
+
+    async def _read(self) -> bool:
+        """Read and apply all there is; return False when something cannot be applied."""
+        while True:
+            since = self.applied
+            found = await self._store.read(lambda connection: _page(connection, since))  # noqa: B023
+            for event in found:
+                if event.seq > self.applied:
+                    self._early[event.seq] = event
+            if not self._drain():
+                return False
+            if len(found) < _PAGE:
+                return True
+
+    async def retry(self) -> None:
+        """Read the event that could not be taken again, and go on if it can be by now."""
         async with self._reading:
-            while True:
-                since = self.applied
-                found = await self._store.read(lambda connection: _page(connection, since))  # noqa: B023
-                for event in found:
-                    if event.seq > self.applied:
-                        self._early[event.seq] = event
-                self._drain()
-                if len(found) < _PAGE:
-                    return self.applied
+            self._missed = True
+            while self._missed:
+                self._missed = False
+                if not await self._read():
+                    return
+            self.trouble = ""
+        log.warning("events are followed again, as far as %d", self.applied)
+        self.changed()
 
     async def run(self) -> None:
         """Follow until cancelled."""
         while True:
-            if not await first_of(self._clock, _POLL_S, self._rung) and not self._store.shared:
-                continue
-            self._rung.clear()
             try:
+                if self.trouble:
+                    await self._clock.sleep(self._retry_s)
+                    self._retry_s = min(_MOST_RETRY_S, 2 * self._retry_s)
+                    await self.retry()
+                    continue
+                self._retry_s = _FIRST_RETRY_S
+                if not await first_of(self._clock, _POLL_S, self._rung) and not self._store.shared:
+                    continue
+                self._rung.clear()
                 await self.catch_up()
             except Unavailable:
                 await self._clock.sleep(_POLL_S)
             except Exception:  # a service loop must outlive its mistakes
-                log.exception("an event could not be followed")
+                log.exception("events could not be read")
                 await self._clock.sleep(_POLL_S)
+
+    def examine(self, connection: Connection, found: Examination) -> None:
+        """Say why it has stopped."""
+        if self.trouble:
+            found.find("follower", self.trouble)
+
+
+def _follows(part: Part) -> bool:
+    kind = type(part)
+    return kind.follow is not Part.follow or kind.followed is not Part.followed
 
 
 def _page(connection: Connection, since: int) -> list[Event]:

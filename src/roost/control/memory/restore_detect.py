@@ -14,6 +14,7 @@ of any VM may be untrue. Two states follow:
 import asyncio
 import logging
 from collections import OrderedDict
+from collections.abc import Sequence
 
 from sqlalchemy import BindParameter, Connection, bindparam, delete, insert, literal, select
 
@@ -29,6 +30,7 @@ from roost.ledger.store import Store
 from roost.ledger.tables import copies, doubts, host_liveness, hosts, members, roll_call, vms
 from roost.ledger.tables import events as events_table
 from roost.ledger.transaction import Tx
+from roost.parts.part import Loop, Part
 from roost.wire.agentlink import Hello, LedgerPoint
 
 log = logging.getLogger("roost.lineage")
@@ -53,8 +55,8 @@ _NEWEST = select(events_table.c.seq, events_table.c.tx).order_by(events_table.c.
 _EVIDENCE = select(host_liveness.c.host, host_liveness.c.evidence)
 
 
-class Lineage:
-    """What one process knows of its ledger's age; an event consumer."""
+class Lineage(Part):
+    """What one process knows of its ledger's age."""
 
     def __init__(self, store: Store, roster: Roster, clock: Clock, timers: Timers) -> None:
         self._store, self._roster = store, roster
@@ -92,9 +94,6 @@ class Lineage:
         elif event.kind == SETTLED:
             self.restored, self._outlived, self.doubted = False, True, 0
 
-    def followed(self) -> None:
-        """Know that no more events are at hand."""
-
     def _reach(self, seq: int, tx: str) -> None:
         self.point = LedgerPoint(seq, tx)
         self._known[seq] = tx
@@ -113,8 +112,12 @@ class Lineage:
         stops = [entry.row.guard_stop_s or 0.0 for entry in self._roster.hosts.values()]
         return self._timers.lease_s * self._timers.fence_margin + max([_STOP_S, *stops])
 
-    async def look(self) -> None:
-        """See who was heard of since the start, by any process."""
+    def loops(self) -> Sequence[Loop]:
+        """Return what it does again and again."""
+        return (Loop(self.refresh, self._timers.watch_s),)
+
+    async def refresh(self) -> None:
+        """Read who was heard of since the start, by any process."""
         if not self.sure:
             now = await self._store.read(_evidence)
             for host, before in list(self._unheard.items()):
@@ -124,11 +127,15 @@ class Lineage:
         if self.restored:
             self.doubted = await self._store.read(_count_doubts)
 
+    async def is_sure(self) -> bool:
+        """Say whether it is known that the ledger is not old, after another look if need be."""
+        if not self.sure:
+            await self.refresh()
+        return self.sure
+
     async def require_sure(self) -> None:
         """Refuse what could make a second copy while nobody knows whether the ledger is old."""
-        if not self.sure:
-            await self.look()
-        if not self.sure:
+        if not await self.is_sure():
             raise LedgerUnsettled(
                 "the server has just started and has not heard of every host yet",
                 hint=f"Maybe try again; after {self._wait_s:.0f} s it waits for nobody.",

@@ -6,6 +6,7 @@ VM:run, VM:migrate_in and VM:hold; a hold counts amounts but no group membership
 """
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -16,7 +17,21 @@ from roost.control.memory.specs import Specs
 from roost.fleet.fleet import Fleet
 from roost.fleet.layout import Int64Array
 from roost.ledger.capacity import CLEANUP, MIGRATE_IN, RUN
-from roost.ledger.changes import Changes
+from roost.ledger.changes import (
+    CLAIMS,
+    FENCES,
+    GROUP_GENERATIONS,
+    GROUPS,
+    HOST_AMOUNTS,
+    HOSTS,
+    MEMBERS,
+    RULES,
+    TOMBSTONES,
+    VM_SPECS,
+    VMS,
+    AnyRow,
+    Changes,
+)
 from roost.ledger.rows import ClaimRow, Event, GroupRow, HostRow, VMRow
 from roost.ledger.statements import find_rows
 from roost.ledger.tables import (
@@ -31,6 +46,7 @@ from roost.ledger.tables import (
 )
 from roost.model.constraints import Terms
 from roost.model.resources import Demand, DeviceDemand
+from roost.parts.part import Part
 from roost.placement.engine import Engine
 from roost.wire.agentlink import Inventory
 from roost.wire.translate import ADMINS, HEALTHS, group_spec, host_spec
@@ -81,8 +97,13 @@ def _devices_in(claim: ClaimRow) -> DeviceDemand:
     return DeviceDemand(claim.devices.bit_count(), milli)
 
 
-class Roster:
+class Roster(Part):
     """Hosts, groups and placed VMs, with the engine that decides on them."""
+
+    follows = (
+        VMS, VM_SPECS, CLAIMS, HOSTS, HOST_AMOUNTS, GROUPS, GROUP_GENERATIONS, MEMBERS,
+        TOMBSTONES, FENCES, RULES,
+    )  # fmt: skip
 
     def __init__(self, default_strategy: str) -> None:
         self._default_strategy = default_strategy
@@ -104,8 +125,8 @@ class Roster:
 
     # Loading
 
-    def load(self, connection: Connection) -> int:
-        """Fill an empty roster from one consistent view; return the view's sequence."""
+    def load(self, connection: Connection) -> None:
+        """Fill an empty roster from one consistent view."""
         self._clear()
         values = {row.name: row.value for row in connection.execute(_COUNTERS)}
         self.rules = values["rules"]
@@ -126,7 +147,6 @@ class Roster:
         for waits in connection.execute(_WAITING).mappings():
             vm = VMRow(**waits)
             self.waiting[vm.id] = vm
-        return int(values["events"])
 
     def _load_claims(self, connection: Connection) -> None:
         """Charge every claim; those that ask for amounts alone all at once."""
@@ -159,37 +179,37 @@ class Roster:
 
     def follow(self, event: Event, changes: Changes) -> None:
         """Take over what one event says."""
-        for number, host in changes.hosts.items():
+        for number, host in changes.of(HOSTS).items():
             if host is None:
                 self._drop_host(int(number))
             else:
-                amounts = changes.host_amounts.get(number)
+                amounts = changes.of(HOST_AMOUNTS).get(number)
                 known = self.hosts.get(int(number))
                 generation = amounts.generation if amounts else known.generation if known else 0
                 self._put_host(host, generation)
-        for key in changes.fences:
+        for key in changes.of(FENCES):
             number, _, epoch = key.partition("|")
             if (entry := self.hosts.get(int(number))) is not None:
                 entry.epoch = max(entry.epoch, int(epoch))
-        for group in changes.groups.values():
+        for group in changes.of(GROUPS).values():
             if group is not None:
                 self._put_group(group)
-        for group_id, generation in changes.group_generations.items():
+        for group_id, generation in changes.of(GROUP_GENERATIONS).items():
             if group_id in self.groups:
                 self.groups[group_id].generation = generation
-        if changes.rules is not None:
-            self.rules = changes.rules
-        if changes.members:
-            self._apply_members(changes.members)
+        if (rules := changes.value(RULES)) is not None:
+            self.rules = rules
+        if members := changes.of(MEMBERS):
+            self._apply_members(members)
         self.specs.follow(event, changes)
-        for claim_id, claim in changes.claims.items():
+        for claim_id, claim in changes.of(CLAIMS).items():
             if event.rows is not None and claim_id in self.fleet.vms.numbers:
                 continue  # this process proposed it, and charged it then
             if claim is None:
                 self.release(claim_id)
             else:
                 self._put_claim(claim)
-        for vm_id, vm in changes.vms.items():
+        for vm_id, vm in changes.of(VMS).items():
             before = self.waiting.pop(vm_id, None)
             if vm is not None and vm.pending is not None:
                 self.waiting[vm_id] = vm
@@ -197,13 +217,10 @@ class Roster:
                 self.room += 1  # it may fit now, or those whom it kept waiting do
             if vm is None:
                 self.groups_of.pop(vm_id, None)
-        if None in changes.tombstones.values():
+        if None in changes.of(TOMBSTONES).values():
             self.room += 1  # a host that has cleaned up may have the VM again
 
-    def followed(self) -> None:
-        """Nothing is put off here."""
-
-    def _apply_members(self, changed: dict[str, dict[str, object] | None]) -> None:
+    def _apply_members(self, changed: Mapping[str, AnyRow | None]) -> None:
         touched: dict[str, set[str]] = {}
         for key, row in changed.items():
             group, vm = key.rsplit("|", 1)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from sqlalchemy import Connection, bindparam, select
 
 from roost.base.errors import InvariantBroken
-from roost.ledger.changes import Changes
+from roost.ledger.changes import VM_SPECS, VMS, Changes
 from roost.ledger.older import may_run_beside, missing_specs, read_asked, specs_in
 from roost.ledger.rows import Event, VMRow
 from roost.ledger.tables import vm_specs, vm_user_data
@@ -57,7 +57,7 @@ class Specs:
 
     def follow(self, event: Event, changes: Changes) -> None:
         """Take over the specs of an event; a VM that is gone takes its own along."""
-        for key, row in changes.vm_specs.items():
+        for key, row in changes.of(VM_SPECS).items():
             vm, _, version = key.rpartition("|")
             if row is None:
                 continue
@@ -66,7 +66,7 @@ class Specs:
             else:
                 self._put(vm, int(version), row.spec)
         unknown = []
-        for vm, changed in changes.vms.items():
+        for vm, changed in changes.of(VMS).items():
             if changed is None:
                 self._specs.pop(vm, None)
                 self.unreadable.pop(vm, None)

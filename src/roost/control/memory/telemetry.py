@@ -93,10 +93,14 @@ class Telemetry:
         return child
 
     def watch(
-        self, roster: Roster, agents_online: Callable[[], int], in_doubt: Callable[[], int]
+        self,
+        roster: Roster,
+        agents_online: Callable[[], int],
+        in_doubt: Callable[[], int],
+        stuck: Callable[[], bool],
     ) -> None:
         """Report the fleet when asked for."""
-        self.registry.register(_Fleet(roster, agents_online, in_doubt))
+        self.registry.register(_Fleet(roster, agents_online, in_doubt, stuck))
 
     def text(self) -> bytes:
         """Return the exposition."""
@@ -107,9 +111,14 @@ class _Fleet(Collector):
     """Gauges read from the roster at the moment of the question."""
 
     def __init__(
-        self, roster: Roster, agents_online: Callable[[], int], in_doubt: Callable[[], int]
+        self,
+        roster: Roster,
+        agents_online: Callable[[], int],
+        in_doubt: Callable[[], int],
+        stuck: Callable[[], bool],
     ) -> None:
         self._roster, self._agents_online, self._in_doubt = roster, agents_online, in_doubt
+        self._stuck = stuck
 
     def collect(self) -> Iterator[Metric]:
         roster = self._roster
@@ -123,6 +132,11 @@ class _Fleet(Collector):
             "roost_vms_in_doubt",
             "VMs whose host is not known after an old database was restored.",
             value=self._in_doubt(),
+        )
+        yield GaugeMetricFamily(
+            "roost_follower_stuck",
+            "1 while an event of the ledger cannot be taken and requests are refused.",
+            value=int(self._stuck()),
         )
         hosts = roster.fleet.hosts
         for name, column, unit, divisor in _RESOURCES:

@@ -10,6 +10,7 @@ from roost.base.backoff import BackOff
 from roost.base.clock import Clock
 from roost.base.errors import Conflict, LedgerUnsettled, NotFound, Unavailable
 from roost.control.create.placing import Stale
+from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import HostEntry, Roster
 from roost.control.moves.handover import (
     abandon_move,
@@ -26,6 +27,7 @@ from roost.ledger.rows import VMRow
 from roost.ledger.store import Store
 from roost.ledger.tables import vms
 from roost.ledger.transaction import Tx
+from roost.parts.part import Part
 from roost.parts.singleton import Singleton
 
 log = logging.getLogger("roost.drain")
@@ -44,23 +46,31 @@ _MOVES = select(vms.c.id, vms.c.generation, vms.c.phase, vms.c.move).where(
 )
 
 
-class Drain:
+class Drain(Part):
     """Moves VMs off draining hosts, and gives up moves whose target is lost."""
+
+    singleton: Singleton
 
     def __init__(
         self,
         store: Store,
         roster: Roster,
         moving: Moving,
+        lineage: Lineage,
         singleton: Singleton,
         clock: Clock,
         timers: Timers,
     ) -> None:
         self._store, self._roster, self._moving = store, roster, moving
-        self._singleton, self._clock, self._timers = singleton, clock, timers
+        self._lineage, self._clock, self._timers = lineage, clock, timers
+        self.singleton = singleton
         self._begun: dict[tuple[str, int, str], float] = {}  # since when a move is in its phase
         #: How often a VM was moved in vain, and when it is tried again.
         self._tries: dict[tuple[str, int], tuple[int, float]] = {}
+
+    async def may_look(self) -> bool:
+        """Wait until it is known that the ledger is not old."""
+        return await self._lineage.is_sure()
 
     async def look(self) -> None:
         """Begin the next move of every draining host."""
@@ -132,7 +142,7 @@ class Drain:
 
     async def _write(self, vm_id: str, step: Callable[[Tx, VMRow], None]) -> None:
         def change(tx: Tx) -> None:
-            self._singleton.check(tx)
+            self.singleton.check(tx)
             step(tx, relock(tx, vm_id))
 
         try:

@@ -10,7 +10,7 @@ Time during which the watcher itself was stopped or could not read does not coun
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, bindparam, select, update
@@ -22,17 +22,22 @@ from roost.control.timers import Timers
 from roost.ledger.store import Store
 from roost.ledger.tables import host_liveness, hosts
 from roost.ledger.transaction import Tx
+from roost.parts.part import Loop, Part
 from roost.parts.singleton import Singleton
 
 log = logging.getLogger("roost.liveness")
 
 
-class Evidence:
+class Evidence(Part):
     """Heartbeats of this process's agents, until they are written down."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, timers: Timers) -> None:
+        self._store, self._timers = store, timers
         self._heard: dict[int, tuple[int, Callable[[bool], None]]] = {}
+
+    def loops(self) -> Sequence[Loop]:
+        """Return what it does again and again."""
+        return (Loop(self.flush, self._timers.flush_s),)
 
     def heard(self, host: int, epoch: int, renew: Callable[[bool], None]) -> None:
         """Note a heartbeat; `renew` is told whether the lease is renewed, once it is written."""
@@ -87,8 +92,10 @@ class Silence:
     grew: bool = False  # at the last look
 
 
-class Watcher:
+class Watcher(Part):
     """Tells silent hosts from others; runs in the process that holds the lease."""
+
+    singleton: Singleton
 
     def __init__(
         self,
@@ -99,16 +106,16 @@ class Watcher:
         singleton: Singleton,
     ) -> None:
         self._store, self._roster, self._clock = store, roster, clock
-        self._timers, self._singleton = timers, singleton
+        self._timers, self.singleton = timers, singleton
         self._last: float | None = None
         self.silences: dict[int, Silence] = {}
 
-    def forget(self) -> None:
+    def gained(self) -> None:
         """Start over: whoever held the lease meanwhile has seen what this process has not."""
         self._last = None
         self.silences.clear()
 
-    async def watch(self) -> None:
+    async def look(self) -> None:
         """Look once, and change the health of hosts whose silence says so."""
         found = await self._store.read(_read)
         now = self._clock.monotonic()
@@ -148,7 +155,7 @@ class Watcher:
             await self._store.write(lambda tx: self._set(tx, wanted))
 
     def _set(self, tx: Tx, wanted: dict[int, str]) -> None:
-        self._singleton.check(tx)
+        self.singleton.check(tx)
         for number, health in sorted(wanted.items()):
             found = tx.find(hosts, number=number, lock=True)
             if found is None or found["health"] == health or found["fenced"] is not None:

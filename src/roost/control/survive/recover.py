@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable
 from roost.base.errors import Conflict, NotFound, Unavailable
 from roost.control.create.placing import Basis, Placing, take
 from roost.control.hosts.registering import change_host, locked_host
+from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import HostEntry, Roster
 from roost.control.moves.handover import SENT, give_up_fenced_target, is_proof, recall
 from roost.control.survive.liveness import Watcher
@@ -34,6 +35,7 @@ from roost.ledger.tables import claims, fences, host_liveness, vms
 from roost.ledger.transaction import Tx, row_json
 from roost.model.flow import Rejection
 from roost.model.states import FenceMethod
+from roost.parts.part import Part
 from roost.parts.singleton import Singleton
 from roost.wire.answers import rejection_json
 
@@ -43,8 +45,10 @@ log = logging.getLogger("roost.recover")
 FenceCommand = Callable[[str], Awaitable[bool]]
 
 
-class Recover:
-    """Fences silent hosts and restarts their VMs elsewhere; runs where the lease is held."""
+class Recover(Part):
+    """Fences silent hosts and restarts their VMs elsewhere; runs where their watcher does."""
+
+    singleton: Singleton
 
     def __init__(
         self,
@@ -52,14 +56,19 @@ class Recover:
         roster: Roster,
         placing: Placing,
         watcher: Watcher,
+        lineage: Lineage,
         timers: Timers,
-        singleton: Singleton,
         command: FenceCommand | None = None,
     ) -> None:
         self._store, self._roster, self._placing = store, roster, placing
-        self._watcher, self._timers, self._singleton = watcher, timers, singleton
+        self._watcher, self._lineage, self._timers = watcher, lineage, timers
+        self.singleton = watcher.singleton  # its proof is what that process has seen
         self._command = command
         self._commands: dict[int, tuple[int, asyncio.Future[bool]]] = {}
+
+    async def may_look(self) -> bool:
+        """Wait until it is known that the ledger is not old."""
+        return await self._lineage.is_sure()
 
     async def look(self) -> None:
         """Fence what can be fenced, and give a home to what may have one."""
@@ -111,7 +120,7 @@ class Recover:
         self, entry: HostEntry, method: FenceMethod, proof: str, evidence: int
     ) -> None:
         def change(tx: Tx) -> None:
-            self._singleton.check(tx)
+            self.singleton.check(tx)
             host = locked_host(tx, entry.name)
             if host.fenced is None:
                 fence(tx, host, method, proof, evidence)
@@ -149,7 +158,7 @@ class Recover:
         fenced = "removed" if target is None else target.row.fenced
 
         def change(tx: Tx) -> None:
-            self._singleton.check(tx)
+            self.singleton.check(tx)
             now = relock(tx, vm.id)
             if now.phase in ("moving", "cancelling", "landing"):
                 now = recall(tx, now, "its host is fenced")
@@ -164,7 +173,7 @@ class Recover:
         Not for copies that the fence does not end: a lease ends only VMs that may run elsewhere,
         and as long as something is held for a VM it is not placed elsewhere.
         """
-        self._singleton.check(tx)
+        self.singleton.check(tx)
         fenced = locked_host(tx, entry.name).fenced
         if fenced is None:
             return
@@ -176,7 +185,7 @@ class Recover:
             tx.event("vm.hold_released", f"vm/{row['vm']}", {"claims": {row["id"]: None}})
 
     def _finish_delete(self, tx: Tx, vm_id: str, host: int) -> None:
-        self._singleton.check(tx)
+        self.singleton.check(tx)
         vm = relock(tx, vm_id)
         if vm.host == host and vm.desired == "absent":
             remove_deleted(tx, vm, "its host is fenced", unseen=True)
@@ -202,7 +211,7 @@ class Recover:
 
     def _leave(self, tx: Tx, vm: VMRow, entry: HostEntry, changes: Changes) -> None:
         """Take a VM off a fenced host: claims go, and the host's copy is to be destroyed."""
-        self._singleton.check(tx)
+        self.singleton.check(tx)
         now = relock(tx, vm.id)
         host = locked_host(tx, entry.name)
         if now.generation != vm.generation or now.host != entry.number or host.fenced is None:

@@ -23,6 +23,7 @@ from sqlalchemy import Connection, delete, func, insert, select
 from roost.control.memory.restore_detect import SETTLED, Lineage, doubted_among
 from roost.control.moves.handover import is_proof
 from roost.control.survive.restore_apply import Copy, Finding, bring_home
+from roost.ledger.checks import Examination
 from roost.ledger.rows import VMRow
 from roost.ledger.store import Store
 from roost.ledger.tables import (
@@ -33,6 +34,7 @@ from roost.ledger.tables import (
     vms,
 )
 from roost.ledger.transaction import Tx
+from roost.parts.part import Part
 from roost.parts.singleton import Singleton
 from roost.wire.agentlink import CopyInfo
 
@@ -80,11 +82,22 @@ def _newest(vm: VMRow, found: Iterable[Copy]) -> Copy:
     return max(found, key=lambda copy: (copy.generation, copy.host == vm.host, -copy.host))
 
 
-class Settling:
+class Settling(Part):
     """Brings VMs in doubt home; runs where the lease is held."""
 
+    singleton: Singleton
+
     def __init__(self, store: Store, lineage: Lineage, singleton: Singleton) -> None:
-        self._store, self._lineage, self._singleton = store, lineage, singleton
+        self._store, self._lineage, self.singleton = store, lineage, singleton
+
+    def examine(self, connection: Connection, found: Examination) -> None:
+        """Say how many VMs are in doubt, and who has not answered."""
+        doubted, silent = what_is_open(connection)
+        if doubted:
+            waits = f"; these hosts have not answered: {', '.join(silent[:20])}" if silent else ""
+            found.note(
+                "restored", f"an old database was restored, and {doubted} VMs are in doubt{waits}"
+            )
 
     async def look(self) -> None:
         """Settle every VM that can be, and end the state when none is left."""
@@ -99,7 +112,7 @@ class Settling:
 
     def _settle(self, tx: Tx, after: str, waited: bool) -> str | None:
         """Look at some VMs; return the last one, None when there was none."""
-        self._singleton.check(tx)
+        self.singleton.check(tx)
         query = select(vms).join(doubts, doubts.c.vm == vms.c.id).where(vms.c.id > after)
         query = query.order_by(vms.c.id).limit(_MOST_TOGETHER).with_for_update()
         rows = [VMRow(**row) for row in tx.rows(query)]

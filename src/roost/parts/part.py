@@ -1,0 +1,73 @@
+"""The protocol of a part: one use case as a plane runs it.
+
+A plane is an ordered tuple of parts. It loads them from one view of the ledger, tells them of every
+event, runs their loops, looks after what one process does for all, deletes what is too old, asks
+them when a doctor comes and opens their routes, always in that order. Every hook is optional: what
+a part does not override does nothing. A part never reaches for another by way of the plane; what it
+needs it is given when it is made.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection
+
+from roost.ledger.changes import ChangedTable, Changes
+from roost.ledger.checks import Examination
+from roost.ledger.rows import Event
+from roost.parts.singleton import Singleton
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Work that every process repeats; without a pause it goes on by itself until cancelled."""
+
+    work: Callable[[], Awaitable[object]]
+    pause_s: float | None = None
+
+
+class Part:
+    """One use case: what it keeps, what it does by itself and what it can be asked."""
+
+    #: Tables whose changes it wants to be told of in `follow`, decoded.
+    follows: Sequence[ChangedTable[Any]] = ()
+    #: The lease under which it looks; without one it never does.
+    singleton: Singleton | None = None
+    #: The least time between two looks; they are as frequent as the plane's when this is 0.
+    look_s: float = 0.0
+
+    # What it keeps in memory
+
+    def load(self, connection: Connection) -> None:
+        """Fill its memory from one consistent view, when the process starts."""
+
+    def follow(self, event: Event, changes: Changes) -> None:
+        """Take over one event.
+
+        When it raises, nothing moves on: the same event comes again, here first, until it is taken.
+        """
+
+    def followed(self) -> None:
+        """Know that no more events are at hand for now."""
+
+    # What it does by itself
+
+    def loops(self) -> Sequence[Loop]:
+        """Return what it does again and again in every process."""
+        return ()
+
+    def gained(self) -> None:
+        """Know that the lease is newly ours: another process may have looked meanwhile."""
+
+    async def may_look(self) -> bool:
+        """Say whether it may look now."""
+        return True
+
+    async def look(self) -> None:
+        """Do, where the lease is held, what one process does for all."""
+
+    # What it can be asked
+
+    def examine(self, connection: Connection, found: Examination) -> None:
+        """Add what a doctor should know to the findings and notes."""
