@@ -8,12 +8,12 @@ type, or a word that is not known there, makes that one VM's spec unreadable and
 texts are read once and share one object. Nothing here sees user data but as a digest.
 """
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import NODEFAULT, Struct
 
 from roost.base.errors import InvalidRequest, InvariantBroken
 from roost.model.constraints import NO_CONSTRAINTS, Constraints, LabelTerm, Preference, Toleration
@@ -158,13 +158,37 @@ _encode = msgspec.json.Encoder().encode
 
 def spec_text(spec: VMSpec) -> str:
     """Write a spec as the JSON that the ledger keeps, with the unknown fields it came with."""
-    text = _spec_form(spec)
-    if not spec.extra:
-        return _encode(text).decode()
-    plain: dict[str, Any] = msgspec.to_builtins(text)
-    for path, value in msgspec.json.decode(spec.extra):
-        _put_back(plain, path, value)
+    plain = _plain_form(_spec_form(spec))
+    if spec.extra:
+        for path, value in msgspec.json.decode(spec.extra):
+            _put_back(plain, path, value)
     return _encode(plain).decode()
+
+
+@cache
+def _defaults(form: type[_Text]) -> tuple[tuple[str, Any], ...]:
+    fields = msgspec.structs.fields(form)
+    return tuple((field.name, _default(field)) for field in fields)
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    return field.default if field.default_factory is NODEFAULT else field.default_factory()
+
+
+def _plain_form(form: Any) -> Any:
+    """Return a form as plain values without what is at its default.
+
+    msgspec leaves out what *is* the default object; a text must not depend on where a value is
+    from, so that equal specs have equal texts.
+    """
+    if isinstance(form, _Text):
+        found = {}
+        for name, default in _defaults(type(form)):
+            value = getattr(form, name)
+            if value != default:
+                found[name] = _plain_form(value)
+        return found
+    return [_plain_form(part) for part in form] if isinstance(form, list) else form
 
 
 @lru_cache(maxsize=MOST_KEPT)
@@ -464,7 +488,7 @@ def constraints_json(spec: VMSpec) -> dict[str, Any]:
     """Return a spec's constraints as answers show them; nothing when there are none."""
     if spec.constraints is NO_CONSTRAINTS:
         return {}
-    found: dict[str, Any] = msgspec.to_builtins(_constraints_form(spec.constraints))
+    found: dict[str, Any] = _plain_form(_constraints_form(spec.constraints))
     return found
 
 
