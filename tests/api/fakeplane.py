@@ -607,6 +607,9 @@ class FakePlane:
         self.agents = FakeAgents()
         self.status = "ready"
 
+    async def finish_upgrade(self, who: Principal) -> b.UpgradeBody:
+        return b.UpgradeBody()
+
     async def doctor(self) -> b.DoctorBody:
         return b.DoctorBody(ok=True, checked={"hosts": 1}, findings=[])
 

@@ -23,6 +23,11 @@ async def metrics(call: Call[None, None]) -> Answer:
     return Answer(200, call.plane.metrics_text(), ((b"content-type", PROMETHEUS.encode()),))
 
 
+async def finish_upgrade(call: Call[None, None]) -> Answer:
+    """End what is done for processes of the release before."""
+    return body(200, await call.plane.finish_upgrade(call.who))
+
+
 async def doctor(call: Call[None, None]) -> Answer:
     """Check the invariants of the live database."""
     return body(200, await call.plane.doctor())

@@ -141,6 +141,9 @@ ROUTES: tuple[Route, ...] = (
           reply=b.EventPage, streams=True),
     Route(method="GET", path="/api/v1/doctor", handler=health.doctor, roles=ADMIN,
           summary="Check the invariants of the live database", reply=b.DoctorBody),
+    Route(method="POST", path="/api/v1/ledger:finish-upgrade", handler=health.finish_upgrade,
+          roles=ADMIN, summary="End what is done for processes of the release before",
+          reply=b.UpgradeBody),
 
     Route(method="GET", path="/api/v1/openapi.json", handler=pages.openapi, roles=ANYONE,
           summary="This document", reply=dict),

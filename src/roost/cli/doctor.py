@@ -23,6 +23,9 @@ def doctor(session: Session) -> None:
         for check, count in found.checked.items()
     ]
     parts += [_line(False, f"{each.check}: {each.message}") for each in found.findings]
+    parts += [
+        Text.assemble(("note ", "yellow"), f"{each.check}: {each.message}") for each in found.notes
+    ]
     verdict = "all is well" if found.ok else f"{len(found.findings)} findings; please report them"
     session.show(found, *parts, Text(verdict, style="bold green" if found.ok else "bold red"))
     if not found.ok:

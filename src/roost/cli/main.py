@@ -61,6 +61,7 @@ COMMANDS = (
         _RUNNING,
         "Check that the server is well and that its database holds what it must.",
     ),
+    Entry("ledger", "roost.cli.ledger:ledger", _RUNNING, "Finish an upgrade of the database."),
     Entry(
         "sim",
         "roost.cli.sim:sim",

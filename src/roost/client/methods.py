@@ -96,6 +96,7 @@ class Methods:
     join = _Method(routes.join)
     list_events = _Method(routes.list_events)
     doctor = _Method(routes.doctor)
+    finish_upgrade = _Method(routes.finish_upgrade)
     health = _Method(routes.health)
     readiness = _Method(routes.readiness)
     metrics = _Method(routes.metrics)

@@ -344,6 +344,11 @@ def list_events(*, since: int | None = None, limit: int | None = None) -> Call[b
     return Call("GET", path("events"), reads(bodies.EventPage), query(since=since, limit=limit))
 
 
+def finish_upgrade() -> Call[bodies.UpgradeBody]:
+    """End what is done for processes of the release before, once none of them runs."""
+    return Call("POST", path("ledger:finish-upgrade"), reads(bodies.UpgradeBody))
+
+
 def doctor() -> Call[bodies.DoctorBody]:
     """Verify the invariants of the live database."""
     return Call("GET", path("doctor"), reads(bodies.DoctorBody))

@@ -15,6 +15,7 @@ from roost.base.ids import IdSource
 from roost.control.admin.doctor import doctor
 from roost.control.admin.host_admin import Hosts
 from roost.control.admin.projects import Projects
+from roost.control.admin.upgrade import finish_upgrade
 from roost.control.agents.dispatch import Dispatch
 from roost.control.agents.intake import Intake
 from roost.control.agents.sessions import Agents
@@ -37,12 +38,12 @@ from roost.control.timers import Timers
 from roost.control.vms.lifecycle import Lifecycle
 from roost.ledger.retention import RetentionSettings
 from roost.ledger.store import Store
-from roost.parts.access import Access
+from roost.parts.access import Access, Principal
 from roost.parts.part import Part
 from roost.parts.retention import Purge
 from roost.parts.running import Runner
 from roost.parts.singleton import HOLDER, Leases
-from roost.wire.bodies import DoctorBody, HealthBody
+from roost.wire.bodies import DoctorBody, HealthBody, UpgradeBody
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +171,10 @@ class Plane:
     async def doctor(self) -> DoctorBody:
         """Check every invariant on the live database."""
         return await doctor(self._store, self.parts)
+
+    async def finish_upgrade(self, who: Principal) -> UpgradeBody:
+        """End what is done for processes of the release before."""
+        return await finish_upgrade(self._store, who.name)
 
     def readiness(self) -> HealthBody:
         """Say whether requests can be served."""

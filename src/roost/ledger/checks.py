@@ -19,6 +19,7 @@ from sqlalchemy import ColumnElement, Connection, Select, Table, and_, func, lit
 from roost.ledger.amounts import AMOUNTS, LIMITS
 from roost.ledger.capacity import CLAIM_KINDS, CLEANUP, MIGRATE_IN, RUN
 from roost.ledger.fold import Pages, compare
+from roost.ledger.older import may_run_beside
 from roost.ledger.statements import count_rows
 from roost.ledger.tables import (
     claims,
@@ -31,6 +32,8 @@ from roost.ledger.tables import (
     members,
     projects,
     tombstones,
+    vm_specs,
+    vm_user_data,
     vms,
 )
 
@@ -482,6 +485,33 @@ _NUMBERED = select(func.count(), func.min(events.c.seq), func.max(events.c.seq))
 _HEAD = select(counters.c.value).where(counters.c.name == "events")
 
 
+@cache
+def _wrong_specs() -> list[_Wrong]:
+    return [
+        _wrong(
+            "specs",
+            select(table.c.vm).where(_none(vms, vms.c.id == table.c.vm)).order_by(table.c.vm),
+            f"{table.name} has a row of VM {{}}, which is gone".format,
+        )
+        for table in (vm_specs, vm_user_data)
+    ]
+
+
+def _specs(connection: Connection, found: Examination) -> None:
+    """Every VM has its spec, and what stands beside a VM is gone with it."""
+    found.count("specs", count_rows(connection, vm_specs))
+    _none_of(connection, found, _wrong_specs())
+    if may_run_beside(connection):
+        found.note(
+            "upgrade",
+            "older processes may run beside; roost ledger finish-upgrade once all are of this "
+            "version",
+        )
+        return
+    query = select(vms.c.id).where(_none(vm_specs, vm_specs.c.vm == vms.c.id)).order_by(vms.c.id)
+    _none_of(connection, found, [_wrong("specs", query, "VM {} has no spec".format)])
+
+
 def _sequence(connection: Connection, found: Examination) -> None:
     """Events are numbered from 1 without a gap, up to the counter."""
     number, first, last = connection.execute(_NUMBERED).one()
@@ -512,6 +542,7 @@ CHECKS: tuple[Callable[[Connection, Examination], None], ...] = (
     _hosts,
     _names,
     _groups,
+    _specs,
     _sequence,
     _fold,
 )

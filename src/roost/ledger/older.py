@@ -202,7 +202,10 @@ def clean_events(tx: Tx, since: int) -> tuple[int, int | None]:
     head = int(tx.connection.execute(select(func.max(events_table.c.seq))).scalar() or 0)
     e = events_table.c
     query = select(e.seq, e.changes).where(
-        e.seq > since, e.seq <= since + WINDOW, e.changes.contains("user_data")
+        e.seq > since,
+        e.seq <= since + WINDOW,
+        e.changes.contains("user_data"),
+        e.changes.contains('"asked"'),
     )
     found = tx.connection.execute(query.order_by(e.seq).limit(PIECE)).all()
     for seq, changed in found:

@@ -700,6 +700,14 @@ class DoctorBody(Reply):
     notes: list[FindingBody] = []
 
 
+class UpgradeBody(Reply):
+    """What finishing an upgrade has done; all zeros when there was nothing left to do."""
+
+    specs_stored: int = 0
+    bodies_emptied: int = 0
+    events_cleaned: int = 0
+
+
 class HealthBody(Reply):
     """Whether the process lives, or is ready and what it waits for."""
 

@@ -1,0 +1,34 @@
+"""Finish an upgrade: end what is done for processes of the release before, in bounded pieces.
+
+Each piece is a transaction of its own, so work goes on meanwhile; what was broken off is finished
+by asking again. The rules themselves are in `ledger/older.py`.
+"""
+
+from roost.ledger.older import (
+    clean_events,
+    empty_asked,
+    end_compatibility,
+    may_run_beside,
+    store_missing,
+)
+from roost.ledger.store import Store
+from roost.wire.bodies import UpgradeBody
+
+
+async def finish_upgrade(store: Store, actor: str) -> UpgradeBody:
+    """Store missing specs, stop writing for older processes, and remove what was written."""
+    done = UpgradeBody()
+    if not store.shared:
+        return done  # its migration has done all of it
+    if await store.read(may_run_beside):
+        while stored := await store.write(store_missing, actor):
+            done.specs_stored += stored
+        await store.write(end_compatibility, actor)
+    while emptied := await store.write(empty_asked, actor):
+        done.bodies_emptied += emptied
+    since: int | None = 0
+    while since is not None:
+        begin = since
+        cleaned, since = await store.write(lambda tx: clean_events(tx, begin), actor)  # noqa: B023
+        done.events_cleaned += cleaned
+    return done
