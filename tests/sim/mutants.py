@@ -18,7 +18,7 @@ from roost.base.errors import Unavailable
 from roost.control.agents import intake
 from roost.control.create import queueing
 from roost.control.moves import handover
-from roost.control.moves.handover import complete_move, go_back
+from roost.control.moves.machine import TABLE, Case, Complete, Effect, GoBack, Recall
 from roost.control.survive import liveness, recover
 from roost.control.vms import deletion
 from roost.hostkit.failures import DriverError
@@ -233,6 +233,13 @@ def _(patch: Patch) -> None:
 # Moves
 
 
+def instead_of_recalling(patch: Patch, effect: type[Effect], but: Case) -> None:
+    """Write another effect into every cell of the machine's table that recalls a move."""
+    for (case, phase), cell in list(TABLE.items()):
+        if Recall in cell and case != but:
+            patch.setitem(TABLE, (case, phase), (effect,))
+
+
 @mutant
 def _(patch: Patch) -> None:
     """target not asked: a fenced source's VM is restarted without asking the target of its move"""
@@ -242,23 +249,14 @@ def _(patch: Patch) -> None:
 @mutant
 def _(patch: Patch) -> None:
     """source's word: the ledger calls the target a VM's home when the source has sent it"""
-
-    def note_sent(tx: Tx, vm: VMRow) -> None:
-        complete_move(tx, vm, vm.observed_generation)
-
-    patch.setattr(intake, "note_sent", note_sent)
+    for phase in ("moving", "cancelling"):
+        patch.setitem(TABLE, ("source moved", phase), (Complete,))
 
 
 @mutant
 def _(patch: Patch) -> None:
     """no waiting for the target: a move is taken back before the target has answered"""
-
-    def impatient(tx: Tx, vm: VMRow, why: str) -> VMRow:
-        vm.phase = "recalling"
-        return go_back(tx, vm, why)
-
-    patch.setattr(intake, "recall", impatient)
-    patch.setattr(recover, "recall", impatient)
+    instead_of_recalling(patch, GoBack, but="late")
 
 
 @mutant

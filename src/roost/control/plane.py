@@ -30,6 +30,7 @@ from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import Roster
 from roost.control.memory.telemetry import Telemetry
 from roost.control.moves.draining import Drain
+from roost.control.moves.limits import MoveLimits
 from roost.control.moves.moving import Moving
 from roost.control.survive.liveness import Evidence, Watcher
 from roost.control.survive.recover import FenceCommand, Recover
@@ -110,8 +111,9 @@ class Plane:
                 store, self.roster, placing, self.lineage, clock, leases.singleton("queue"),
                 patience_s=settings.patience_s,
             ),
-            Drain(
-                store, self.roster, moving, self.lineage, leases.singleton("drain"), clock, timers
+            Drain(store, self.roster, moving, self.lineage, leases.singleton("drain"), clock),
+            MoveLimits(
+                store, self.roster, self.lineage, leases.singleton("moves"), clock, timers
             ),
             Purge(store, clock, settings.retention, leases.singleton("purge")),
         )  # fmt: skip

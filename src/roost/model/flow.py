@@ -1,10 +1,19 @@
 """The arrows between the parts of roost, one type each.
 
-    PlaceRequest -> Placement | Rejection -> (Claim -> Order -> Report -> Profile -> Plan)
+    PlaceRequest -> Placement | Rejection -> Claim -> Order -> Report -> Profile -> Plan(Move...)
+      api            placement               ledger   agent    agent     analysis   planner
 
-Those in brackets belong to parts that come later.
+| arrow | made by | in its stored or sent form |
+|---|---|---|
+| PlaceRequest, Placement, Rejection | the engine and whoever asks it | decisions, as JSON |
+| Claim | `control/create/placing.py`, from a placement | `ledger.rows.ClaimRow` |
+| Order | `control/moves/machine.py` and `control/agents/dispatch.py` | `wire.agentlink.DesiredVM` |
+| Report | `control/agents/intake.py`, for the move machine | `wire.agentlink.SeenVM` |
+| Move | `control/vms/move_record.py`, from a VM's row | columns of the VM's row |
+| Profile, Plan | nobody yet: what `analysis` and `planner` will hand on | none yet |
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -14,6 +23,7 @@ from roost.model.constraints import NO_CONSTRAINTS, NO_TERMS, Constraints, Terms
 from roost.model.groups import GroupSpec
 from roost.model.reasons import Reason
 from roost.model.resources import Demand, NumaMode
+from roost.model.states import ClaimKind, FailureClass, MoveMode, Part, Phase, Restart, Seen
 
 _ANY = NumaMode.ANY  # members of an enumeration are slow to look up
 
@@ -162,3 +172,86 @@ class Rejection:
 
 
 Answer = Placement | Rejection
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Capacity that a host has promised to a VM: amounts, counters, devices and cells.
+
+    `counters` names what only some hosts have, as the ledger counts it; `devices` and `cells` are
+    bit masks of positions on the host.
+    """
+
+    vm: str
+    host: int
+    kind: ClaimKind
+    cpu_milli: int
+    memory_bytes: int
+    disk_bytes: int
+    counters: tuple[tuple[str, int], ...] = ()
+    devices: int = 0
+    cells: int = 0
+
+    @property
+    def id(self) -> str:
+        """Return its key: a VM has one claim of each kind at most."""
+        return f"{self.vm}:{self.kind}"
+
+
+class Order(NamedTuple):
+    """Which part a host has in a VM, the other host of a move, and whether all was sent."""
+
+    part: Part
+    peer: int | None = None
+    sent: bool = False
+
+
+class Report(NamedTuple):
+    """What a host says of a VM, and the generation that it has acted upon."""
+
+    generation: int
+    seen: Seen
+    code: str = ""
+    message: str = ""
+    failure: FailureClass | None = None
+    endpoint: Mapping[str, str] = {}  # where an incoming copy waits
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One VM on its way from a host to another, as far as what to do next depends on it.
+
+    Hosts are named by the number under which they registered. A VM at rest is a move without a
+    phase: one that nobody has begun, whose target may be open.
+    """
+
+    vm: str
+    source: int | None
+    target: int | None = None
+    phase: Phase = ""
+    mode: MoveMode = "live"
+    restart: Restart = "here"  # of the VM: which fences are proof for it
+    begun: int = 0  # the generation of the VM that began the move
+    generation: int = 0  # of the VM now
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Moves in waves: those of a wave may go on together, a wave begins when the last is over."""
+
+    waves: tuple[tuple[Move, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What was learned of one VM's use of one resource, in the resource's own unit.
+
+    `confidence` runs from 0 (nothing was seen) to 1; unknown is full, so who reads a profile of
+    low confidence counts on what the VM was promised.
+    """
+
+    vm: str
+    resource: str
+    mean: float
+    peak: float
+    confidence: float

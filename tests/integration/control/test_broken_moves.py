@@ -5,14 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from roost.control.agents import intake
-from roost.control.moves import draining, moving
-from roost.control.moves.handover import abandon_move, go_back
-from roost.ledger.rows import VMRow
-from roost.ledger.transaction import Tx
+from roost.control.moves.machine import TABLE, Abandon, GoBack
 from roost.wire.agentlink import SeenVM
 from tests.integration.control.rig import OPERATOR, TIMERS, Rig, run
-from tests.sim.mutants import plant
+from tests.sim.mutants import instead_of_recalling, plant
 
 Patch = pytest.MonkeyPatch
 GUARD_STOP_S = 4.0
@@ -152,13 +148,13 @@ def _(patch: Patch) -> None:
 @broken(cancelled_at_the_last_moment)
 def _(patch: Patch) -> None:
     """a cancelled move is over without asking the source"""
-    patch.setattr(moving, "ask_back", abandon_move)
+    patch.setitem(TABLE, ("cancelled", "moving"), (Abandon,))
 
 
 @broken(undecided)
 def _(patch: Patch) -> None:
     """the source goes on without asking the target"""
-    patch.setattr(intake, "recall", abandon_move)
+    instead_of_recalling(patch, Abandon, but="late")
 
 
 @broken(undecided)
@@ -176,12 +172,8 @@ def _(patch: Patch) -> None:
 @broken(target_fenced)
 def _(patch: Patch) -> None:
     """what the source kept goes on although the target may have run it"""
-
-    def go_on(tx: Tx, vm: VMRow, why: str) -> VMRow:
-        vm.phase = "recalling"
-        return go_back(tx, vm, why)
-
-    patch.setattr(draining, "give_up_fenced_target", go_on)
+    for phase in ("landing", "recalling"):
+        patch.setitem(TABLE, ("target fenced", phase), (GoBack,))
 
 
 @broken(refused_and_then_room)

@@ -15,13 +15,15 @@ from sqlalchemy import BindParameter, Connection, bindparam, or_, select
 from roost.control.memory.restore_detect import Lineage, host_is_doubted, newest_point
 from roost.control.memory.roster import Roster
 from roost.control.memory.specs import read_user_data
-from roost.control.vms.move_record import move_of
+from roost.control.moves.machine import orders
+from roost.control.vms.move_record import move_of, record_of
 from roost.fleet.assign import positions
-from roost.ledger.capacity import CLEANUP, MIGRATE_IN, RUN
+from roost.ledger.capacity import CLEANUP, MIGRATE_IN, RUN, claim_id
 from roost.ledger.changes import HOSTS, TOMBSTONES, VMS, Changes
 from roost.ledger.rows import Event, VMRow, labels_of
 from roost.ledger.statements import find_rows
 from roost.ledger.tables import claims, hosts, tombstones, vms
+from roost.model.flow import Order
 from roost.model.states import ClaimKind, Part
 from roost.model.vm import VMSpec
 from roost.parts.part import Part as PlanePart
@@ -87,24 +89,14 @@ class _Outgoing:
     buried: dict[str, None] = field(default_factory=dict)
 
 
-def parts_of(vm: VMRow) -> dict[int, tuple[Part, int | None]]:
-    """Return the hosts on whose lists a VM stands, with its part and the other host of a move."""
+def orders_of(vm: VMRow) -> dict[int, Order]:
+    """Return what each host on whose list a VM stands is told of it."""
     if vm.desired == "absent" or vm.host is None:
         return {}
-    if vm.phase and vm.target is not None:
-        here, there = _PARTS[vm.phase]
-        return {vm.host: (here, vm.target), vm.target: (there, vm.host)}
-    return {vm.host: ("run", None)}
+    return orders(move_of(vm)) if vm.phase else {vm.host: _RUN}
 
 
-#: What source and target of a move are told in each phase.
-_PARTS: dict[str, tuple[Part, Part]] = {
-    "preparing": ("run", "incoming"),
-    "moving": ("outgoing", "incoming"),
-    "landing": ("outgoing", "incoming"),
-    "cancelling": ("returning", "incoming"),
-    "recalling": ("returning", "withdrawn"),
-}
+_RUN = Order("run")  # most VMs are at rest
 
 
 class Dispatch(PlanePart):
@@ -187,7 +179,7 @@ class Dispatch(PlanePart):
 
     def _put_vm(self, vm_id: str, vm: VMRow | None, user_data: str | None) -> None:
         spec = self._roster.specs.get(vm_id)
-        parts = parts_of(vm) if vm is not None and spec is not None else {}
+        parts = orders_of(vm) if vm is not None and spec is not None else {}
         before = self._listed.get(vm_id, ())
         for number in before:
             if number not in parts:
@@ -201,7 +193,7 @@ class Dispatch(PlanePart):
             return
         self._listed[vm_id] = tuple(parts)
         share = entry_hash(vm_id, vm.generation)
-        for number, (part, peer) in parts.items():
+        for number, order in parts.items():
             if self.list_of(number).entries.get(vm_id) == share:
                 continue  # what a host is told of a VM only changes with its generation
             out = self._out(number)
@@ -212,7 +204,7 @@ class Dispatch(PlanePart):
                 out.whole = True
             else:
                 out.dropped.pop(vm_id, None)
-                out.vms[vm_id] = self.desired_vm(vm, spec, user_data or "", part, peer)
+                out.vms[vm_id] = self.desired_vm(vm, spec, user_data or "", order)
 
     def _put_tombstone(self, vm_id: str, number: int, row: dict[str, object] | None) -> None:
         out = self._out(number)
@@ -255,17 +247,15 @@ class Dispatch(PlanePart):
         """Return the hosts whose agents are connected to this process."""
         return self._sends.keys()
 
-    def desired_vm(
-        self, vm: VMRow, spec: VMSpec, user_data: str, part: Part, peer: int | None
-    ) -> DesiredVM:
+    def desired_vm(self, vm: VMRow, spec: VMSpec, user_data: str, order: Order) -> DesiredVM:
         """Return what a host is told of a VM."""
         columns = self._roster.fleet.vms
-        number = columns.numbers.get(f"{vm.id}:{_claim_kind(part)}")
+        number = columns.numbers.get(claim_id(vm.id, _claim_kind(order.part)))
         masks = (0, 0)
         if number is not None:
             masks = int(columns.devices[number]), int(columns.cells[number])
-        name = self._roster.host_name(peer) or ""
-        return _desired_vm(vm, spec, user_data, part, name, masks)
+        name = self._roster.host_name(order.peer) or ""
+        return _desired_vm(vm, spec, user_data, order, name, masks)
 
     def whole_list(self, connection: Connection, number: int) -> Desired:
         """Read a host's list from the ledger; its digest is that of what it holds.
@@ -285,13 +275,12 @@ class Dispatch(PlanePart):
         entries = []
         for vm in rows:
             spec = specs.get(vm.id)
-            if spec is None or (found := parts_of(vm).get(number)) is None:
+            if spec is None or (order := orders_of(vm).get(number)) is None:
                 continue
-            part, peer = found
-            claim = f"{vm.id}:{_claim_kind(part)}"
-            name = names.get(peer, "") if peer is not None else ""
+            claim = claim_id(vm.id, _claim_kind(order.part))
+            name = names.get(order.peer, "") if order.peer is not None else ""
             data = user_data.get(vm.id, "")
-            entries.append(_desired_vm(vm, spec, data, part, name, masks.get(claim, (0, 0))))
+            entries.append(_desired_vm(vm, spec, data, order, name, masks.get(claim, (0, 0))))
             summed.put(vm.id, entry_hash(vm.id, vm.generation))
         graves = []
         for vm_id, generation in connection.execute(_TOMBSTONES, here):
@@ -311,10 +300,10 @@ def _claim_kind(part: Part) -> ClaimKind:
 
 
 def _desired_vm(
-    vm: VMRow, spec: VMSpec, user_data: str, part: Part, peer: str, masks: tuple[int, int]
+    vm: VMRow, spec: VMSpec, user_data: str, order: Order, peer: str, masks: tuple[int, int]
 ) -> DesiredVM:
     devices, cells = masks
-    move = move_of(vm) if vm.phase else None
+    move = record_of(vm) if vm.phase else None
     return DesiredVM(
         id=vm.id,
         name=vm.name,
@@ -324,11 +313,11 @@ def _desired_vm(
         cpu_milli=vm.cpu_milli,
         memory_bytes=vm.memory_bytes,
         disk_bytes=vm.disk_bytes,
-        part=part,
+        part=order.part,
         peer=peer,
         move=move.info if move else None,
-        endpoint=move.endpoint if move and part == "outgoing" else {},
-        sent=vm.phase == "landing" and part == "incoming",
+        endpoint=move.endpoint if move and order.part == "outgoing" else {},
+        sent=order.sent,
         restarts=vm.restarts,
         restart="elsewhere" if vm.restart == "elsewhere" else "here",
         extended=dict(spec.demand.extended),

@@ -5,7 +5,7 @@ generation is not older than what was seen before, so one that was delayed or re
 nothing. What follows from a report:
 
     absent                        a deleted VM is over: row, claims and tombstone go
-    a move's source or target     the next step of the move (`handover`)
+    a move's source or target     the next step of the move (`moves/machine.py`)
     guest_shutdown                the guest has switched itself off: it is wanted stopped now
     capacity refusal              a VM that never ran is placed elsewhere
     a generation that the ledger has not reached    an old copy of the ledger was restored
@@ -25,20 +25,8 @@ from roost.base.clock import Clock
 from roost.base.errors import Unavailable
 from roost.control.agents.connections import ConnectionOrder, newest
 from roost.control.memory.restore_detect import doubt_all, doubted_among
-from roost.control.moves.handover import (
-    SENT,
-    abandon_move,
-    begin_sending,
-    complete_move,
-    go_back,
-    is_of_this_move,
-    note_downtime,
-    note_progress,
-    note_sent,
-    recall,
-)
+from roost.control.moves.handover import note_downtime, take_report
 from roost.control.vms.deletion import clear_tombstone, destroyed_since, remove_deleted
-from roost.control.vms.move_record import move_of
 from roost.control.vms.refusing import is_refused, send_elsewhere
 from roost.control.vms.resizing import settle_resize
 from roost.ledger.rows import VMRow
@@ -255,7 +243,7 @@ def _take(tx: Tx, host: int, seen: SeenVM) -> bool:
     if host == vm.host:
         _take_from_host(tx, vm, seen)
     elif host == vm.target:
-        _take_from_target(tx, vm, seen)
+        take_report(tx, vm, "target", seen)
     elif seen.seen == "absent":
         clear_tombstone(tx, seen.id, host, seen.generation)
     elif seen.seen == "moved" and seen.progress is not None:
@@ -268,7 +256,7 @@ def _take_from_host(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
         if vm.desired == "absent" and destroyed_since(tx, vm, seen.generation):
             remove_deleted(tx, vm)
         return
-    if vm.phase and is_of_this_move(vm, seen) and _goes_on(tx, vm, seen):
+    if take_report(tx, vm, "source", seen):
         return
     if seen.generation < vm.observed_generation:
         return  # an older report, late
@@ -314,65 +302,6 @@ def _let_rest(tx: Tx, vm: VMRow) -> VMRow:
     assert row is not None
     tx.event("vm.guest_shutdown", f"vm/{vm.id}", {"vms": {vm.id: row}}, project=vm.project)
     return VMRow(**row)
-
-
-def _goes_on(tx: Tx, vm: VMRow, seen: SeenVM) -> bool:
-    """Take what the source of a move says; return whether the move has made a step by it."""
-    if seen.progress is not None and seen.progress != move_of(vm).progress:
-        note_progress(tx, vm, seen.progress)
-    failed = seen.failure == "permanent" and seen.generation == vm.generation
-    if seen.seen == "moved":
-        # It cannot have left by the order that only made the target ready.
-        if vm.phase in ("moving", "cancelling") and seen.generation > move_of(vm).info.begun:
-            note_sent(tx, vm)
-        return True
-    if seen.seen == "switching":
-        if (vm.phase == "moving" and failed) or vm.phase == "cancelling":
-            recall(tx, vm, seen.message or "the source cannot tell who has it")
-        return True
-    tried = vm.phase == "moving" and failed
-    returned = vm.phase in ("cancelling", "recalling") and seen.generation >= vm.generation
-    if not (tried or returned):
-        return False
-    if _has_it(vm, seen):
-        why = f"{seen.code}: {seen.message}" if tried else "its host has it"
-        abandon_move(tx, vm, why)
-    elif vm.phase != "recalling" and (seen.seen == "stopped" or failed):
-        # It may have died with its last word said: then the target has it.
-        recall(tx, vm, f"{seen.code}: {seen.message}" if seen.message else "it lies at its host")
-    return True
-
-
-def _has_it(vm: VMRow, seen: SeenVM) -> bool:
-    """Say whether the source of a move surely has the VM, so that the target has not.
-
-    A guest that executes or stands still here was not handed over. One that lies may have been,
-    unless its disk alone is sent: then the target does nothing before it hears that all was.
-    """
-    if seen.seen in ("running", "paused"):
-        return True
-    cold = move_of(vm).info.mode == "cold"
-    return seen.seen == "stopped" and cold and vm.phase in ("moving", "cancelling")
-
-
-def _take_from_target(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
-    if not vm.phase or not is_of_this_move(vm, seen):
-        return
-    if seen.seen == "arrived":
-        if vm.phase in SENT:
-            complete_move(tx, vm, seen.generation)
-        return
-    if seen.generation < vm.generation:
-        return
-    if vm.phase == "preparing":
-        if seen.seen == "ready":
-            begin_sending(tx, vm, seen.endpoint)
-        elif seen.seen == "failed":
-            abandon_move(tx, vm, f"{seen.code}: {seen.message}")
-    elif vm.phase == "landing" and seen.seen == "failed" and seen.failure == "permanent":
-        recall(tx, vm, f"{seen.code}: {seen.message}")
-    elif vm.phase == "recalling" and seen.seen == "absent":
-        go_back(tx, vm, "its target does not have it")
 
 
 #: What is seen of a VM at rest; the other words belong to the halves of a move.

@@ -1,12 +1,13 @@
-"""Begin and cancel moves: choose a target and claim it; `handover` and the agents do the rest."""
+"""Begin and cancel moves: choose a target and claim it; `machine` and the agents do the rest."""
 
 from roost.base.errors import Conflict, InvalidRequest, NoFit
 from roost.control.create.placing import Basis, Placing, take
 from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import Roster
-from roost.control.moves.handover import abandon_move, ask_back
+from roost.control.moves.handover import carry_out
+from roost.control.moves.machine import OUTCOMES, Begin, Cancel, Prepare, Refuse, step
 from roost.control.vms.lookup import locked_vm, relock, vm_row
-from roost.control.vms.move_record import Move
+from roost.control.vms.move_record import MoveRecord, move_of
 from roost.ledger.capacity import CLEANUP, MIGRATE_IN, claims_of
 from roost.ledger.rows import Changes, ClaimRow, VMRow
 from roost.ledger.store import Store
@@ -45,17 +46,11 @@ class Moving:
 
         def change(tx: Tx) -> VMRow:
             vm = locked_vm(tx, ref, project, who)
-            why = f"cancelled by {who.name}"
-            match vm.phase:
-                case "preparing":
-                    return abandon_move(tx, vm, why)
-                case "moving":
-                    return ask_back(tx, vm, why)
-                case "landing":
-                    raise Conflict(f"VM {vm.name!r} has left its host already", vm=vm.id)
-                case "":
-                    raise Conflict(f"VM {vm.name!r} is not moving", vm=vm.id)
-            return vm  # it is being taken back
+            for effect in step(move_of(vm), Cancel(f"cancelled by {who.name}")):
+                if isinstance(effect, Refuse):
+                    raise Conflict(f"VM {vm.name!r} {effect.why}", vm=vm.id)
+                vm = carry_out(tx, vm, effect)
+            return vm
 
         return await self._store.write(change, who.name)
 
@@ -95,14 +90,15 @@ class Moving:
                 {"id": vm.id},
                 generation=generation,
                 target=claim.host,
-                phase="preparing",
-                move=row_json(Move(_info(vm, body or MigrateVM(), generation))),
+                phase=OUTCOMES[Prepare].phase,
+                move=row_json(MoveRecord(_info(vm, body or MigrateVM(), generation))),
             )
             assert found is not None
             row = VMRow(**found)
             changes["vms"] = {vm.id: row}
             note = f"from {source} to {seen.placement.host}"
-            tx.event("vm.move_begun", f"vm/{vm.id}", changes, project=vm.project, note=note)
+            event = OUTCOMES[Prepare].event
+            tx.event(event, f"vm/{vm.id}", changes, project=vm.project, note=note)
             return row
 
         return await self._placing.place(
@@ -115,8 +111,9 @@ def _check_movable(vm: VMRow, source: str | None) -> None:
         raise Conflict(f"VM {vm.name!r} is being deleted", vm=vm.id)
     if source is None:
         raise Conflict(f"VM {vm.name!r} has no host yet", vm=vm.id)
-    if vm.phase:
-        raise Conflict(f"VM {vm.name!r} is moving already", vm=vm.id)
+    for effect in step(move_of(vm), Begin()):
+        if isinstance(effect, Refuse):
+            raise Conflict(f"VM {vm.name!r} {effect.why}", vm=vm.id)
     if vm.observed not in ("running", "paused", "stopped"):
         raise Conflict(
             f"VM {vm.name!r} is {vm.observed or 'not started'}; it can move when it runs or is "

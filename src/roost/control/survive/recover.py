@@ -21,7 +21,8 @@ from roost.control.create.placing import Basis, Placing, take
 from roost.control.hosts.registering import change_host, locked_host
 from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import HostEntry, Roster
-from roost.control.moves.handover import SENT, give_up_fenced_target, is_proof, recall
+from roost.control.moves.handover import happen
+from roost.control.moves.machine import SENT, Proof, SourceFenced, is_proof
 from roost.control.survive.liveness import Watcher
 from roost.control.timers import Timers
 from roost.control.vms.deletion import order_destruction, remove_deleted
@@ -155,15 +156,11 @@ class Recover(Part):
         If it is fenced too, neither has; then the VM is recovered like any other.
         """
         target = self._roster.hosts.get(vm.target) if vm.target is not None else None
-        fenced = "removed" if target is None else target.row.fenced
+        fenced: Proof | None = "removed" if target is None else target.row.fenced
 
         def change(tx: Tx) -> None:
             self.singleton.check(tx)
-            now = relock(tx, vm.id)
-            if now.phase in ("moving", "cancelling", "landing"):
-                now = recall(tx, now, "its host is fenced")
-            if now.phase == "recalling" and is_proof(now, fenced):
-                give_up_fenced_target(tx, now, "its target is fenced as well")
+            happen(tx, relock(tx, vm.id), SourceFenced(fenced))
 
         await self._store.write(change)
 
@@ -179,7 +176,7 @@ class Recover(Part):
             return
         for row in tx.find_all(claims, host=entry.number, kind=CLEANUP):
             vm = tx.find(vms, id=row["vm"])
-            if vm is not None and not is_proof(VMRow(**vm), fenced):
+            if vm is not None and not is_proof(vm["restart"], fenced):
                 continue
             release(tx, ClaimRow(**row))
             tx.event("vm.hold_released", f"vm/{row['vm']}", {"claims": {row["id"]: None}})

@@ -13,8 +13,9 @@ from sqlalchemy import select
 
 from roost.base.errors import InvariantBroken
 from roost.control.memory.specs import stored_spec
+from roost.control.moves.machine import OUTCOMES, AskBack, Recall, Restored, step
 from roost.control.vms.deletion import order_destruction
-from roost.control.vms.move_record import Move, move_of
+from roost.control.vms.move_record import MoveRecord, move_of, record_of
 from roost.ledger.capacity import (
     CLEANUP,
     MIGRATE_IN,
@@ -56,7 +57,7 @@ class Finding:
     """Where a VM is. `boots`: what is there cannot go on. `gone`: nobody has it any more.
 
     `asks`: it was sent off, and this host still waits for it; it is asked to let go, unless it has
-    the VM by then (`handover.recall`).
+    the VM by then (`moves/machine.py`).
     """
 
     host: int | None
@@ -71,7 +72,9 @@ def bring_home(tx: Tx, vm: VMRow, finding: Finding, found: Sequence[Copy]) -> bo
     home, known = finding.host, claims_of(tx, vm.id)
     graves = [host for host in _elsewhere(tx, vm, home, found) if host != finding.asks]
     if _may_still_leave(vm, finding, found):
-        return _call_back(tx, vm, found, graves)
+        for effect in step(move_of(vm), Restored()):
+            if isinstance(effect, AskBack):
+                return _call_back(tx, vm, effect, found, graves)
     lying = {copy.host for copy in found if copy.state == "stopped"}
     spared: set[int | None] = {*(lying - set(graves)), home, finding.asks}
     # Room that was kept for it under another name; a hold elsewhere waits for its tombstone.
@@ -113,17 +116,19 @@ def bring_home(tx: Tx, vm: VMRow, finding: Finding, found: Sequence[Copy]) -> bo
 
 
 def _may_still_leave(vm: VMRow, finding: Finding, found: Sequence[Copy]) -> bool:
-    """Say whether a VM is at home under orders to leave: it may do so before it hears of others."""
+    """Say whether a VM runs at home: told to leave, it may do so before it hears of others."""
     runs = any(copy.host == vm.host and copy.state == "running" for copy in found)
     at_home = finding.host == vm.host and not finding.gone
-    return vm.phase == "moving" and vm.desired != "absent" and at_home and runs
+    return vm.desired != "absent" and at_home and runs
 
 
-def _call_back(tx: Tx, vm: VMRow, found: Sequence[Copy], graves: Sequence[int]) -> bool:
+def _call_back(
+    tx: Tx, vm: VMRow, asked: AskBack, found: Sequence[Copy], graves: Sequence[int]
+) -> bool:
     """Ask the source to keep the VM, as when a move is cancelled; the move's own steps end it."""
-    move = replace(move_of(vm), why="an old ledger was restored")
+    move = replace(record_of(vm), why=asked.why)
     generation = _far_beyond(vm, found)
-    values: dict[str, Any] = {"phase": "cancelling", "move": row_json(move)}
+    values: dict[str, Any] = {"phase": OUTCOMES[AskBack].phase, "move": row_json(move)}
     found_row = tx.update(vms, vms.c.id == vm.id, generation=generation, **values)
     assert found_row is not None
     row, changes = VMRow(**found_row), Changes()
@@ -157,8 +162,8 @@ def _settled_row(tx: Tx, vm: VMRow, finding: Finding, found: Sequence[Copy]) -> 
         values |= {"host": finding.host, "pending": None}
         values |= {"observed": "", "observed_generation": 0}
     if finding.asks is not None:
-        move = Move(MoveInfo(), why="an old ledger was restored")
-        values |= {"target": finding.asks, "phase": "recalling", "move": row_json(move)}
+        move = MoveRecord(MoveInfo(), why="an old ledger was restored")
+        values |= {"target": finding.asks, "phase": OUTCOMES[Recall].phase, "move": row_json(move)}
     if finding.boots:
         values["restarts"] = vm.restarts + 1
     if finding.gone and vm.desired != "absent":

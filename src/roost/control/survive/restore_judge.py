@@ -21,7 +21,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, insert, select
 
 from roost.control.memory.restore_detect import SETTLED, Lineage, doubted_among
-from roost.control.moves.handover import is_proof
+from roost.control.moves.machine import is_proof
 from roost.control.survive.restore_apply import Copy, Finding, bring_home
 from roost.ledger.checks import Examination
 from roost.ledger.rows import VMRow
@@ -127,7 +127,7 @@ class Settling(Part):
             found.setdefault(row["vm"], []).append(copy)
         silent = [row["fenced"] for row in tx.rows(_silent())]
         for vm in rows:
-            proven = waited and all(is_proof(vm, fenced) for fenced in silent)
+            proven = waited and all(is_proof(vm.restart, fenced) for fenced in silent)
             known = found.get(vm.id, [])
             finding = judge(vm, known, all_heard=proven)
             if finding is not None and bring_home(tx, vm, finding, known):

@@ -7,7 +7,7 @@ import msgspec
 from roost.base.timestamps import timestamp
 from roost.control.memory.roster import HostEntry, Roster
 from roost.control.memory.specs import least_spec
-from roost.control.vms.move_record import move_of
+from roost.control.vms.move_record import record_of
 from roost.ledger.rows import VMRow, labels_of
 from roost.model.flow import Answer, Placement
 from roost.model.groups import GroupSpec
@@ -86,7 +86,7 @@ def vm_state(vm: VMRow, health: str | None) -> str:
 
 
 def _migration_body(vm: VMRow, source: str, target: str) -> MigrationBody:
-    move = move_of(vm)
+    move = record_of(vm)
     made = move.progress
     progress = ProgressBody(**msgspec.structs.asdict(made)) if made is not None else None
     return MigrationBody(
