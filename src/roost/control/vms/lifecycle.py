@@ -7,21 +7,22 @@ it. Nothing waits for the agent here.
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from sqlalchemy import Connection, and_, or_, select
+from sqlalchemy import Connection, select
 from sqlalchemy.sql.elements import ColumnElement
 
-from roost.base.errors import Conflict, InvalidRequest
+from roost.base.errors import Conflict
 from roost.control.memory.roster import Roster
 from roost.control.vms.deletion import order_destruction, remove_deleted
 from roost.control.vms.lookup import locked_vm, vm_row
 from roost.control.vms.requests import request_of
 from roost.control.vms.resizing import resize
+from roost.control.vms.states import in_state
 from roost.control.vms.views import explanation_body, read_placement, vm_body
 from roost.ledger.capacity import MIGRATE_IN, claims_of, hold_instead
 from roost.ledger.rows import Changes, VMRow
 from roost.ledger.statements import Plus
 from roost.ledger.store import Store
-from roost.ledger.tables import decisions, hosts, vms
+from roost.ledger.tables import decisions, vms
 from roost.ledger.transaction import Tx, row_json
 from roost.model.flow import RejectionCode
 from roost.model.vm import VMSpec
@@ -39,11 +40,6 @@ from roost.wire.bodies import (
     VMPage,
 )
 from roost.wire.queries import VMQuery
-
-STATES = (
-    "pending", "starting", "running", "pausing", "paused", "stopping", "stopped", "migrating",
-    "failed", "unknown", "deleting",
-)  # fmt: skip
 
 _POWER_ASKED = {"running": "vm.start_asked", "stopped": "vm.stop_asked"}
 
@@ -114,7 +110,7 @@ class Lifecycle:
         for key, value in query.labels.items():
             where.append(vms.c.labels.contains(f"\n{key}={value}\n", autoescape=True))
         if query.state is not None:
-            where.append(_in_state(query.state))
+            where.append(in_state(query.state))
 
         def question(connection: Connection) -> tuple[list[VMRow], dict[str, VMSpec]]:
             statement = select(vms).where(*where).order_by(vms.c.id).limit(query.limit + 1)
@@ -315,35 +311,3 @@ def _waits(vm: VMRow) -> str:
             hosts=0,
         )
     )
-
-
-def _in_state(state: str) -> ColumnElement[bool]:
-    """Return the condition of one word of `views.vm_state`."""
-    if state not in STATES:
-        raise InvalidRequest(
-            f"unknown state {state!r}; states are {', '.join(STATES)}", state=state
-        )
-    v = vms.c
-    offline = v.host.in_(select(hosts.c.number).where(hosts.c.health == "offline"))
-    alive = and_(v.desired != "absent", v.host.is_not(None), ~offline, v.phase == "")
-    failed = and_(
-        v.problem.is_not(None), v.observed == "failed", v.observed_generation >= v.generation
-    )
-    waiting = and_(v.host.is_(None), or_(v.desired != "stopped", v.pending.is_not(None)))
-    conditions: dict[str, ColumnElement[bool]] = {
-        "deleting": v.desired == "absent",
-        "pending": and_(v.desired != "absent", waiting),
-        "unknown": and_(v.desired != "absent", offline),
-        "migrating": and_(v.desired != "absent", v.host.is_not(None), ~offline, v.phase != ""),
-        "failed": and_(alive, failed),
-        "running": and_(alive, v.desired == "running", v.observed == "running"),
-        "paused": and_(alive, v.desired == "paused", v.observed == "paused"),
-        "pausing": and_(alive, ~failed, v.desired == "paused", v.observed != "paused"),
-        "starting": and_(alive, ~failed, v.desired == "running", v.observed != "running"),
-        "stopping": and_(alive, ~failed, v.desired == "stopped", v.observed != "stopped"),
-        "stopped": or_(
-            and_(alive, v.desired == "stopped", v.observed == "stopped"),
-            and_(v.desired == "stopped", v.host.is_(None), v.pending.is_(None)),
-        ),
-    }
-    return conditions[state]

@@ -8,6 +8,7 @@ from roost.base.timestamps import timestamp
 from roost.control.memory.roster import HostEntry, Roster
 from roost.control.memory.specs import least_spec
 from roost.control.vms.move_record import record_of
+from roost.control.vms.states import vm_state
 from roost.ledger.rows import VMRow, labels_of
 from roost.model.flow import Answer, Placement
 from roost.model.groups import GroupSpec
@@ -31,10 +32,6 @@ _rejection = msgspec.json.Decoder(RejectionBody)
 _placement = msgspec.json.Decoder(PlacementBody)
 _problem = msgspec.json.Decoder(ProblemBody)
 _encode = msgspec.json.Encoder().encode
-
-#: Observed states in which a VM does what it was asked to.
-_SETTLED = {"running": ("running",), "paused": ("paused",), "stopped": ("stopped",)}
-_UNDER_WAY = {"running": "starting", "paused": "pausing", "stopped": "stopping"}
 
 
 def answer_body(answer: Answer, by_fleet_row: Mapping[int, HostEntry]) -> AnswerBody:
@@ -62,27 +59,6 @@ def read_placement(text: str) -> PlacementBody | None:
         return _placement.decode(text)
     except msgspec.ValidationError:
         return None
-
-
-def vm_state(vm: VMRow, health: str | None) -> str:
-    """Return the one word for what a VM is doing.
-
-    A VM on a host that is offline is `unknown`, whatever was seen last: that was then.
-    """
-    if vm.desired == "absent":
-        return "deleting"
-    if vm.host is None:
-        return "stopped" if vm.desired == "stopped" and vm.pending is None else "pending"
-    if health == "offline":
-        return "unknown"
-    if vm.phase:
-        return "migrating"
-    current = vm.observed_generation >= vm.generation
-    if vm.problem is not None and current and vm.observed == "failed":
-        return "failed"
-    if vm.observed in _SETTLED[vm.desired]:
-        return vm.observed
-    return _UNDER_WAY[vm.desired]
 
 
 def _migration_body(vm: VMRow, source: str, target: str) -> MigrationBody:
