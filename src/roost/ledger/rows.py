@@ -1,10 +1,12 @@
 """The rows that pass between ledger and control, as structs: fields are columns, in table order."""
 
+import dataclasses
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, json
 
 from roost.ledger.amounts import Amounts
+from roost.model.flow import Claim
 from roost.model.states import (
     AdminState,
     ClaimKind,
@@ -90,6 +92,13 @@ class ClaimRow(Struct, kw_only=True):
     def amounts(self) -> Amounts:
         """Return what is promised."""
         return Amounts.of(self)
+
+    @classmethod
+    def of(cls, claim: Claim) -> "ClaimRow":
+        """Return a claim as it is stored."""
+        counters = json.encode(dict(claim.counters)).decode() if claim.counters else ""
+        fields = {**dataclasses.asdict(claim), "counters": counters}
+        return cls(id=claim.id, **fields)
 
 
 class GroupRow(Struct, kw_only=True):

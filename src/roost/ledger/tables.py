@@ -88,7 +88,7 @@ vms = _table(
     _number("restarts"),
     _number("host", nullable=True),
     _number("target", nullable=True),  # where it is moving to
-    _text("phase"),  # of the move, see control/moves/handover.py; else empty
+    _text("phase"),  # of the move, see control/moves/machine.py; else empty
     _text("observed"),  # what its agent saw last; empty before
     _number("observed_generation"),
     _text("problem", nullable=True),  # JSON

@@ -6,7 +6,7 @@
 | arrow | made by | in its stored or sent form |
 |---|---|---|
 | PlaceRequest, Placement, Rejection | the engine and whoever asks it | decisions, as JSON |
-| Claim | `control/create/placing.py`, from a placement | `ledger.rows.ClaimRow` |
+| Claim | `control/create/placing.py` and `control/survive` | `ledger.rows.ClaimRow` |
 | Order | `control/moves/machine.py` and `control/agents/dispatch.py` | `wire.agentlink.DesiredVM` |
 | Report | `control/agents/intake.py`, for the move machine | `wire.agentlink.SeenVM` |
 | Move | `control/vms/move_record.py`, from a VM's row | columns of the VM's row |

@@ -22,8 +22,8 @@ from roost.ledger.membership import advance_groups, group_checks_hold
 from roost.ledger.rows import Changes, ClaimRow, VMRow
 from roost.ledger.store import Store
 from roost.ledger.tables import decisions, tombstones
-from roost.ledger.transaction import Tx, row_json
-from roost.model.flow import Placement, PlaceRequest, Rejection
+from roost.ledger.transaction import Tx
+from roost.model.flow import Claim, Placement, PlaceRequest, Rejection
 from roost.model.states import ClaimKind
 from roost.model.vm import VMSpec
 from roost.placement.strategies import strategy_named
@@ -87,16 +87,16 @@ def claim_row(vm: VMRow, roster: Roster, placement: Placement, kind: ClaimKind) 
     """Return the claim that makes a placement durable."""
     demand = request_of(vm, roster).demand
     counters = counters_of(demand, placement)
-    return ClaimRow(
-        id=claim_id(vm.id, kind),
+    claim = Claim(
         vm=vm.id,
         host=roster.by_fleet_row[placement.host_row].number,
         kind=kind,
         **vm.amounts._asdict(),
-        counters=row_json(dict(counters)) if counters else "",
+        counters=tuple(counters),
         devices=mask_of(placement.devices),
         cells=mask_of(placement.cells),
     )
+    return ClaimRow.of(claim)
 
 
 def take(tx: Tx, vm: VMRow, claim: ClaimRow, seen: "Basis", cause: str, changes: Changes) -> None:

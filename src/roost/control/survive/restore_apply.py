@@ -21,7 +21,6 @@ from roost.ledger.capacity import (
     MIGRATE_IN,
     RUN,
     charge,
-    claim_id,
     claims_of,
     fits,
     release,
@@ -35,6 +34,7 @@ from roost.ledger.tables import (
     vms,
 )
 from roost.ledger.transaction import Tx, row_json
+from roost.model.flow import Claim
 from roost.model.resources import NumaMode
 from roost.model.states import ClaimKind
 from roost.wire.agentlink import MoveInfo
@@ -206,17 +206,9 @@ def _claim_at(
     bound = demand.devices is not None or demand.numa is not NumaMode.ANY
     if bound or (run is not None and (run.devices or run.cells)):
         return None
-    counters = {f"x:{name}": amount for name, amount in demand.extended if amount}
-    return ClaimRow(
-        id=claim_id(vm.id, kind),
-        vm=vm.id,
-        host=host,
-        kind=kind,
-        **vm.amounts._asdict(),
-        counters=row_json(counters) if counters else "",
-        devices=0,
-        cells=0,
-    )
+    counters = tuple((f"x:{name}", amount) for name, amount in demand.extended if amount)
+    claim = Claim(vm=vm.id, host=host, kind=kind, **vm.amounts._asdict(), counters=counters)
+    return ClaimRow.of(claim)
 
 
 def _unbury(tx: Tx, vm: VMRow, spared: set[int | None], changes: Changes) -> None:
