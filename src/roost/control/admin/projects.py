@@ -14,9 +14,10 @@ from sqlalchemy import Connection, select, text
 from roost.base.errors import Conflict, NotFound
 from roost.ledger.amounts import LIMITS
 from roost.ledger.store import Store
-from roost.ledger.tables import idempotency, projects, tokens
+from roost.ledger.tables import projects, tokens
 from roost.ledger.transaction import Tx
 from roost.parts.access import Principal
+from roost.parts.idempotency import use_key
 from roost.wire.bodies import (
     CreateProject,
     LimitBody,
@@ -39,10 +40,6 @@ _INSERT = text(
     f"INSERT INTO projects ({', '.join(['name', *_QUOTAS, *(f'{name}_used' for name in LIMITS)])}) "
     f"VALUES (:name, {', '.join(f':{quota}' for quota in _QUOTAS)}, "
     f"{', '.join('0' * len(LIMITS))}) ON CONFLICT DO NOTHING"
-)
-_INSERT_KEY = text(
-    "INSERT INTO idempotency (scope, key, digest, answer, created_ms) "
-    "VALUES (:scope, :key, :digest, :answer, :created_ms) ON CONFLICT DO NOTHING"
 )
 
 
@@ -85,16 +82,12 @@ class Projects:
         """Make a project; the same key with the same body gives the first answer again."""
         row = {"name": body.name, **_quota(body.quota)}
         answer = project_body({**row, **{f"{limit}_used": 0 for limit in LIMITS}})
-        used = {
-            "scope": f"project:{who.name}",
-            "key": key,
-            "digest": sha256(_encode(body)).hexdigest(),
-            "answer": _encode(answer).decode(),
-        }
+        scope, digest = f"project:{who.name}", sha256(_encode(body)).hexdigest()
+        said = _encode(answer).decode()
 
         def change(tx: Tx) -> ProjectBody:
-            if key is not None and (earlier := _use_key(tx, used)) is not None:
-                return earlier
+            if (earlier := use_key(tx, scope, key, digest, said)) is not None:
+                return _body.decode(earlier)
             if tx.connection.execute(_INSERT, row).rowcount != 1:
                 raise Conflict(f"there is a project {body.name!r} already", project=body.name)
             tx.event(
@@ -155,25 +148,6 @@ class Projects:
             )
 
         await self._store.write(change, who.name)
-
-
-def _use_key(tx: Tx, used: dict[str, Any]) -> ProjectBody | None:
-    """Take an idempotency key, or return what was answered when it was taken."""
-    row = {**used, "created_ms": tx.at_ms}
-    if tx.connection.execute(_INSERT_KEY, row).rowcount == 1:
-        return None
-    found = tx.row(
-        select(idempotency).where(
-            idempotency.c.scope == used["scope"], idempotency.c.key == used["key"]
-        )
-    )
-    if found is None or found["digest"] != used["digest"]:
-        raise Conflict(
-            "this idempotency key was used for another request",
-            hint="Maybe make a new key for each new request.",
-            key=used["key"],
-        )
-    return _body.decode(found["answer"])
 
 
 def _quota(body: QuotaBody) -> dict[str, int | None]:

@@ -32,7 +32,7 @@ from roost.control.create.proposing import counters_of, selected_line
 from roost.control.memory.follower import Follower
 from roost.control.memory.roster import HostEntry, Roster
 from roost.control.memory.telemetry import Telemetry
-from roost.control.vms.lookup import find_keys, find_vm
+from roost.control.vms.lookup import find_vm
 from roost.control.vms.views import placement_text, vm_body
 from roost.fleet.assign import mask_of
 from roost.ledger.claims import KEPT, Outcome, Proposal, Verdict
@@ -43,6 +43,7 @@ from roost.model.constraints import NO_TERMS
 from roost.model.flow import Placement, PlaceRequest, Rejection
 from roost.model.vm import NewSpec
 from roost.parts.access import Principal
+from roost.parts.idempotency import find_keys
 from roost.placement.group import place_group
 from roost.placement.strategies import strategy_named
 from roost.wire.answers import placement_body, rejection_json
@@ -326,8 +327,8 @@ class Admit:
         for ask, (scope, name, digest) in keyed:
             if (found := known.get((scope, name))) is None:
                 continue
-            if found[0] == digest:
-                ask.replay = found[1]
+            if found.digest == digest:
+                ask.replay = found.answer
             else:
                 ask.error = _error_of(ask, Outcome(Verdict.KEY_REUSED))
 

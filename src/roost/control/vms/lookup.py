@@ -1,15 +1,13 @@
-"""Look up VMs by id, name or idempotency key, as far as the asker may see them."""
+"""Look up VMs by id or name, as far as the asker may see them."""
 
-from collections.abc import Iterable
-
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from roost.base.errors import LedgerUnsettled, NotFound
 from roost.control.memory.restore_detect import is_doubted
 from roost.ledger.rows import VMRow
 from roost.ledger.statements import find_row
 from roost.ledger.store import Store
-from roost.ledger.tables import idempotency, vms
+from roost.ledger.tables import vms
 from roost.ledger.transaction import Tx
 from roost.parts.access import Principal
 
@@ -55,26 +53,5 @@ async def find_vm(store: Store, vm_id: str) -> VMRow | None:
     def question(connection: Connection) -> VMRow | None:
         found = find_row(connection, vms, {"id": vm_id})
         return VMRow(**found) if found is not None else None
-
-    return await store.read(question)
-
-
-async def find_keys(
-    store: Store, keys: Iterable[tuple[str, str]]
-) -> dict[tuple[str, str], tuple[str, str]]:
-    """Return the digest and the answer of those idempotency keys that were used before."""
-    wanted = list(keys)
-
-    def question(connection: Connection) -> dict[tuple[str, str], tuple[str, str]]:
-        found = {}
-        for start in range(0, len(wanted), 500):
-            some = wanted[start : start + 500]
-            query = select(idempotency).where(
-                idempotency.c.scope.in_({scope for scope, _ in some}),
-                idempotency.c.key.in_({key for _, key in some}),
-            )
-            for row in connection.execute(query):
-                found[row.scope, row.key] = (row.digest, row.answer)
-        return found
 
     return await store.read(question)
