@@ -7,7 +7,6 @@ has anything left to say; `pass_by` lets time pass with heartbeats and looks of 
 
 import asyncio
 import contextlib
-import heapq
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import cache
@@ -34,6 +33,7 @@ from roost.ledger.sqlite import SqliteStore
 from roost.ledger.store import Store
 from roost.ledger.tables import claims, counters, hosts, tombstones, vms
 from roost.parts.access import Principal
+from roost.testing.clock import HandClock
 from roost.wire.agentlink import DesiredVM, SeenVM
 from roost.wire.bodies import (
     AffinityBody,
@@ -54,34 +54,6 @@ ADMIN = Principal("root", "admin")
 TIMERS = Timers()
 #: Rounds after which everything that can happen by itself must have happened.
 MOST_ROUNDS = 60
-
-
-class HandClock:
-    """Implements `Clock`. Time stands still unless the test moves it."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
-        self._order = 0
-
-    def wall_ms(self) -> int:
-        return int(self.now * 1000)
-
-    def monotonic(self) -> float:
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._order += 1
-        heapq.heappush(self._sleepers, (self.now + max(0.0, seconds), self._order, future))
-        await future
-
-    def move(self, seconds: float) -> None:
-        self.now += seconds
-        while self._sleepers and self._sleepers[0][0] <= self.now:
-            future = heapq.heappop(self._sleepers)[2]
-            if not future.done():
-                future.set_result(None)
 
 
 class Rig:

@@ -16,13 +16,13 @@ from roost.control.hosts.registering import locked_host
 from roost.control.survive.recover import fence
 from roost.ledger.tables import host_amounts, host_liveness, vms
 from roost.ledger.transaction import Tx
+from roost.testing.clock import HandClock
 from roost.wire.bodies import ConfirmDead, CreateProject, CreateVMs, QuotaBody, ResizeVM
 from tests.databases import PostgresServer
 from tests.integration.control.rig import (
     ADMIN,
     OPERATOR,
     TIMERS,
-    HandClock,
     Rig,
     body_of,
     digest_of,

@@ -18,6 +18,7 @@ from roost.agent.memoryguard import MemoryFences, MemoryGuard
 from roost.agent.store import MemoryStore
 from roost.base.ids import IdSource
 from roost.hostkit.talk.link import Link, LinkLost
+from roost.testing.clock import HandClock
 from roost.wire.agentlink import (
     Delta,
     Desired,
@@ -35,7 +36,6 @@ from roost.wire.agentlink import (
     encode,
 )
 from tests.unit.agent.fake_control import listing, vm
-from tests.unit.agent.hand_clock import HandClock
 
 HEARTBEAT_S, LEASE_S, GUARD_STOP_S = 2.0, 10.0, 1.0
 HOSTS = ("a", "b", "c")

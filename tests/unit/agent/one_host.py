@@ -18,9 +18,9 @@ from roost.agent.drivers.vmfiles import Change, MemoryVMs
 from roost.agent.fencing.lease import Lease
 from roost.agent.reconciler import Reconciler, ReconcilerSettings
 from roost.agent.store import MemoryStore
+from roost.testing.clock import HandClock
 from roost.wire.agentlink import Delta, Desired, DesiredVM, Tombstone
 from tests.unit.agent.fake_control import listing, vm
-from tests.unit.agent.hand_clock import HandClock
 
 STEPS = ("start", "stop", "restart", "resize", "destroy", "look")
 CPU_MILLI = 6000

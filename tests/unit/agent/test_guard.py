@@ -15,7 +15,7 @@ import pytest
 
 from roost.agent.drivers.vmfiles import locked
 from roost.agent.fencing.recipes import ALIVE_S, FolderFences, ProcessGuard, dismiss_guard, guard
-from tests.unit.agent.hand_clock import HandClock
+from roost.testing.clock import HandClock
 
 PATIENCE_S = 20.0
 ROOT = Path(__file__).parents[3]

@@ -10,9 +10,9 @@ from roost.agent.drivers.vmfiles import MemoryVMs
 from roost.agent.fencing.lease import Lease
 from roost.agent.reconciler import Reconciler, ReconcilerSettings
 from roost.agent.store import MemoryStore, Record
+from roost.testing.clock import HandClock
 from roost.wire.agentlink import DesiredVM, Tombstone
 from tests.unit.agent.fake_control import listing, vm
-from tests.unit.agent.hand_clock import HandClock
 
 
 class Stubborn(VirtualDriver):

@@ -12,7 +12,7 @@ from roost.agent.sightings import copy_info
 from roost.agent.store import FolderStore, Record
 from roost.wire.agentlink import CopyInfo, LedgerPoint, Present, RollCall, Tombstone
 from tests.unit.agent.fake_control import FakeControl, listing, vm
-from tests.unit.agent.test_keeper import Host, on
+from tests.unit.agent.test_reconciler import Host, on
 from tests.unit.agent.test_session import connected
 
 

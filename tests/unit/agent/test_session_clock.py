@@ -10,9 +10,9 @@ from roost.agent.drivers.virtual import VirtualSettings
 from roost.agent.drivers.vmfiles import MemoryVMs
 from roost.agent.store import MemoryStore
 from roost.base.ids import IdSource
+from roost.testing.clock import HandClock
 from roost.wire.agentlink import Renewed
 from tests.unit.agent.fake_control import FakeControl, MemoryTransport, listing, vm
-from tests.unit.agent.hand_clock import HandClock
 
 
 class World:

@@ -10,8 +10,8 @@ from roost.agent.drivers.vmfiles import MemoryVMs
 from roost.agent.memoryguard import MemoryFences, MemoryGuard
 from roost.agent.store import MemoryStore
 from roost.hostkit.failures import DriverError
+from roost.testing.clock import HandClock
 from tests.unit.agent.fake_control import vm
-from tests.unit.agent.hand_clock import HandClock
 
 
 def make(clock: HandClock, **settings: object) -> VirtualDriver:

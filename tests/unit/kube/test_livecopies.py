@@ -11,7 +11,7 @@ from roost.kube.moving.livecopies import LiveCopies
 from roost.kube.moving.migrationsettings import MigrationSettings
 from roost.kube.moving.precopy import Stage
 from roost.kube.vms.spec import VM, to_object
-from tests.unit.agent.hand_clock import HandClock
+from roost.testing.clock import HandClock
 
 GIB = 2**30
 #: 8 GiB of which nothing is written anew take so long at 10 Gbit/s.

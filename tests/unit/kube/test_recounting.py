@@ -11,7 +11,7 @@ import pytest
 from roost.kube.base.client import BUDGETS, PODS, Kube
 from roost.kube.base.mirror import Mirror
 from roost.kube.moving.recounting import TOUCHED_ANNOTATION, Recounting
-from tests.unit.agent.hand_clock import HandClock
+from roost.testing.clock import HandClock
 
 
 class Server:

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from roost.kube.base.objects import Key
 from roost.kube.moving.slots import Begun, Wish
 from roost.kube.moving.turns import SETTLES_S, Turns
-from tests.unit.agent.hand_clock import HandClock
+from roost.testing.clock import HandClock
 
 KEYS = st.sampled_from([("s", f"v{number}") for number in range(8)])
 NODES = st.sampled_from(["a", "b", "c"])

@@ -1,4 +1,8 @@
-"""A clock that a test moves by hand; everything that waits wakes in the right order."""
+"""A clock that a test moves by hand. Everything that sleeps on it wakes in the order of its time.
+
+Use it wherever a `Clock` is handed in. It never moves by itself and never touches the machine's
+clock; `pass_by` and `settle` also give the event loop its turns, so that whoever woke goes on.
+"""
 
 import asyncio
 import heapq
@@ -14,18 +18,35 @@ class HandClock:
         self.now = now
         self._order = 0
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._asleep = asyncio.Event()
 
     def wall_ms(self) -> int:
+        """Return milliseconds since 1970: `now`, in another unit."""
         return int(self.now * 1000)
 
     def monotonic(self) -> float:
+        """Return `now`, in seconds."""
         return self.now
 
     async def sleep(self, seconds: float) -> None:
+        """Wait until the test has moved the clock so far."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._order += 1
         heapq.heappush(self._sleepers, (self.now + max(0.0, seconds), self._order, future))
+        self._asleep.set()
         await future
+
+    def move(self, seconds: float) -> None:
+        """Let time pass at once; whoever slept wakes at the loop's next turn."""
+        self.now += seconds
+        self._wake()
+
+    async def tick(self) -> None:
+        """Wait until somebody sleeps, however long that takes, then move to when they wake."""
+        while not (waiting := [each for each in self._sleepers if not each[2].done()]):
+            self._asleep.clear()
+            await self._asleep.wait()
+        self.move(max(0.0, min(waiting)[0] - self.now))
 
     async def settle(self) -> None:
         """Let everything that does not wait for time go on until it does."""
