@@ -15,8 +15,8 @@ from roost.agent.fencing.recipes import FolderFences
 from roost.agent.memoryguard import MemoryFences
 from roost.base.clock import RealClock
 from roost.hostkit.failures import DriverError
+from roost.testing.orders import vm
 from tests.conformance.drivers import CHECKS, Check, Host, Rig, kept
-from tests.unit.agent.fake_control import vm
 
 INSTANT = VirtualSettings(boot_s=0.0, stop_s=0.0, move_s=0.0)
 

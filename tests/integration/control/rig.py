@@ -21,6 +21,7 @@ from sqlalchemy import Connection, select
 
 from roost.base.clock import RealClock
 from roost.base.ids import IdSource
+from roost.base.units import GIB
 from roost.control.agents.connections import ConnectionOrder
 from roost.control.agents.dispatch import Dispatch
 from roost.control.memory.roster import Roster
@@ -33,6 +34,7 @@ from roost.ledger.sqlite import SqliteStore
 from roost.ledger.store import Store
 from roost.ledger.tables import claims, counters, hosts, tombstones, vms
 from roost.parts.access import Principal
+from roost.testing.agent import ModelAgent, inventory
 from roost.testing.clock import HandClock
 from roost.wire.agentlink import DesiredVM, SeenVM
 from roost.wire.bodies import (
@@ -45,7 +47,6 @@ from roost.wire.bodies import (
     MigrateVM,
     VMBody,
 )
-from tests.integration.control.agentmodel import GIB, ModelAgent, inventory
 
 Groups = list[str | GroupBody]
 Rules = list[AffinityBody]
@@ -101,7 +102,6 @@ class Rig:
         """Let a host join."""
         found = inventory(cpu, memory, **rest)
         agent = ModelAgent(name, self.clock.monotonic, found, guard, peers=self.agents)
-        agent.lease_s = self.given.get("timers", TIMERS).lease_s
         self.agents[name] = agent
         owner = plane or self
         agent.connect(owner.plane)
@@ -216,7 +216,8 @@ class Rig:
             self.plane.follower.applied,
             [
                 (a.digest, len(a.inbox), a.confirmed, a.leased, a.refusal is None,
-                 {vm: (c.state, c.generation) for vm, c in a.copies.items()}, dict(a.done))
+                 {vm: (c.state, c.generation) for vm, c in a.copies.items()},
+                 {vm: record.generation for vm, record in a.records.items()})
                 for a in self.agents.values()
             ],
         )  # fmt: skip

@@ -1,10 +1,10 @@
 """Hosts: how they register, change, are cordoned, labelled and removed, and what they hold."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from roost.base.errors import Conflict, NoFit, NotFound
+from roost.testing.agent import Copy, ModelAgent, inventory
 from roost.wire.agentlink import (
     AmountInfo,
     Delta,
@@ -17,7 +17,6 @@ from roost.wire.agentlink import (
     encode,
 )
 from roost.wire.bodies import SetLabels
-from tests.integration.control.agentmodel import ModelAgent, copy_of, inventory
 from tests.integration.control.rig import ADMIN, OPERATOR, TIMERS, Rig, run
 
 
@@ -80,7 +79,7 @@ def test_one_host_cannot_speak_for_another(database_url: str) -> None:
         agent = await rig.host("h1")
         liar = ModelAgent("h2", rig.clock.monotonic)
         liar.connect(rig.plane)
-        liar.outbox = [encode(copy_of(liar.hello(), host="h1"))]
+        liar.outbox = [encode(replace(liar.hello(), host="h1"))]
         liar.speak()
         await rig.hear()
         liar.listen()
@@ -94,7 +93,7 @@ def test_one_host_cannot_speak_for_another(database_url: str) -> None:
             encode(Heartbeat(1)),
             encode(Report([])),
             b"{}",
-            encode(copy_of(other.hello(), protocol=99)),
+            encode(replace(other.hello(), protocol=99)),
         ]
         other.speak()
         await rig.hear()
@@ -143,8 +142,10 @@ def test_a_held_vm_is_reported_and_never_destroyed(database_url: str) -> None:
     async def test(rig: Rig) -> None:
         agent = await rig.host("h1")
         made = await rig.running("web")
-        stray = agent.copies[made.id]
-        agent.copies["vm-stray"] = replace(stray)
+        found = agent.copies[made.id]
+        agent.copies["vm-stray"] = Copy(
+            replace(found.order, id="vm-stray"), "running", found.generation
+        )
         rig.excused.add(("vm-stray", "h1"))
         await rig.settle()
         assert [vm["id"] for vm in (await rig.plane.hosts.get("h1")).held] == ["vm-stray"]
@@ -286,7 +287,7 @@ def test_reports_alone_send_nothing_back(database_url: str) -> None:
         await rig.create("web")
         await rig.settle()
         agent.heard.clear()
-        await rig.report("h1", *agent.sightings().values())
+        await rig.report("h1", *agent.seen().values())
         await rig.settle()
         deltas = [each for each in agent.heard if isinstance(each, Delta)]
         assert deltas == []

@@ -7,10 +7,10 @@ import pytest
 
 from roost.base.errors import AgentUnavailable, Conflict, NoFit, NotFound, QuotaExceeded
 from roost.ledger.rows import VMRow
-from roost.wire.agentlink import ConsoleReply, ConsoleRequest, SeenVM, encode
+from roost.testing.agent import ModelAgent
+from roost.wire.agentlink import ConsoleRequest, SeenVM
 from roost.wire.bodies import BootBody, CreateProject, QuotaBody, ResizeVM
 from roost.wire.queries import VMQuery
-from tests.integration.control.agentmodel import ModelAgent
 from tests.integration.control.rig import ADMIN, OPERATOR, Rig, gib, run
 
 
@@ -139,7 +139,7 @@ def test_a_late_absent_of_an_earlier_life_changes_nothing(database_url: str) -> 
         made = await rig.running("web")
         for target in ("b", "a"):
             await rig.move("web", target)
-        old = SeenVM(made.id, a.done[made.id] - 3, "absent")  # of the copy that left for b
+        old = SeenVM(made.id, a.done(made.id) - 3, "absent")  # of the copy that left for b
         await rig.plane.vms.delete("web", None, OPERATOR)
         await rig.report("a", old)
         await rig.check()
@@ -158,7 +158,7 @@ def test_a_late_absent_does_not_clear_a_younger_tombstone(database_url: str) -> 
         made = await rig.running("web")
         for target in ("b", "a"):
             await rig.move("web", target)
-        late = SeenVM(made.id, a.done[made.id] - 3, "absent")
+        late = SeenVM(made.id, a.done(made.id) - 3, "absent")
         await rig.migrate("web", "b")
         await rig.until_phase("web", "landing")
         rig.step(rig.agents["b"])
@@ -339,10 +339,10 @@ def test_a_console_is_asked_of_the_host_that_has_the_vm(database_url: str) -> No
     async def test(rig: Rig) -> None:
         a = await rig.host("a")
         made = await rig.running("web")
+        a.consoles[made.id] = "booted\nhello"
         asking = asyncio.create_task(rig.plane.vms.console("web", None, 7, 100, OPERATOR))
         question = await heard_question(a, 1)
         assert (question.vm, question.start, question.limit) == (made.id, 7, 100)
-        a.outbox.append(encode(ConsoleReply(question.number, "hello", 7, 12)))
         a.speak()
         told = await asking
         assert (told.text, told.start, told.end) == ("hello", 7, 12)

@@ -28,9 +28,9 @@ from roost.control.create.placing import find_host
 from roost.control.timers import Timers
 from roost.ledger.rows import VMRow
 from roost.ledger.tables import hosts, vms
+from roost.testing.agent import ModelAgent
 from roost.wire.bodies import ConfirmDead, CreateVMs, ResizeVM
 from tests.databases import PostgresServer
-from tests.integration.control.agentmodel import ModelAgent
 from tests.integration.control.rig import (
     ADMIN,
     OPERATOR,
@@ -142,7 +142,7 @@ class Machine(RuleBasedStateMachine):
                 if copy.runs:
                     copy.state = "stopped"
                 elif copy.state == "ready":
-                    copy.state, copy.received = "lost", ""
+                    copy.state, copy.received = "lost", None
             self.try_to(self.rig.plane.hosts.confirm_dead(host, ConfirmDead(reason="x"), ADMIN))
 
     # Time and the network
@@ -169,7 +169,7 @@ class Machine(RuleBasedStateMachine):
         agent = self.agents[host]
         agent.inbox.clear()
         agent.outbox.clear()
-        agent.reported, agent.reported_held = {}, None
+        agent.forget_reported()
 
     @rule(host=HOSTS, seed=st.integers(0, 99))
     def shuffle_and_repeat(self, host: str, seed: int) -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from roost.base.errors import Conflict, InvalidRequest, NoFit
+from roost.base.units import GIB
 from roost.model.states import Seen
 from roost.wire.agentlink import (
     AmountInfo,
@@ -13,7 +14,6 @@ from roost.wire.agentlink import (
     SeenVM,
 )
 from roost.wire.bodies import ConstraintsBody, MigrateVM, ResizeVM
-from tests.integration.control.agentmodel import GIB
 from tests.integration.control.rig import OPERATOR, TIMERS, Rig, run
 
 PHASES = ("preparing", "moving", "landing")

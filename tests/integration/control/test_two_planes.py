@@ -226,7 +226,7 @@ def test_fences_and_renewals_that_race_agree(postgres_url: str, seed: int) -> No
                 agent.listen()
                 entry = one.plane.roster.entry(agent.name)
                 assert entry is not None
-                renewed = agent.leased_until == one.clock.now + agent.lease_s
+                renewed = agent.lease.deadline == one.clock.now + TIMERS.lease_s
                 assert (entry.row.fenced is None) == renewed  # one of them, never both or neither
                 assert (agent.refusal is not None) == (not renewed)
             one.clock.move(3)

@@ -14,7 +14,7 @@ from roost.agent.fencing.guard import boot_id
 from roost.agent.fencing.recipes import FolderFences, ProcessGuard
 from roost.agent.store import FolderStore
 from roost.base.clock import RealClock
-from tests.unit.agent.fake_control import vm
+from roost.testing.orders import vm
 
 
 async def main(folder: Path, lease_s: float) -> None:

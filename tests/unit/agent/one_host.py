@@ -19,8 +19,8 @@ from roost.agent.fencing.lease import Lease
 from roost.agent.reconciler import Reconciler, ReconcilerSettings
 from roost.agent.store import MemoryStore
 from roost.testing.clock import HandClock
+from roost.testing.orders import listing, vm
 from roost.wire.agentlink import Delta, Desired, DesiredVM, Tombstone
-from tests.unit.agent.fake_control import listing, vm
 
 STEPS = ("start", "stop", "restart", "resize", "destroy", "look")
 CPU_MILLI = 6000

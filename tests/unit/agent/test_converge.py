@@ -6,8 +6,8 @@ from msgspec.structs import replace
 from roost.agent.converge import Leased, next_step
 from roost.agent.drivers.base import LocalVM
 from roost.agent.store import Record
+from roost.testing.orders import vm
 from roost.wire.agentlink import DesiredVM, Tombstone
-from tests.unit.agent.fake_control import vm
 
 OURS = Leased.CONFIRMED
 

@@ -13,8 +13,8 @@ from roost.agent.sightings import sighting
 from roost.agent.store import Record
 from roost.agent.teardown import WINDOW_S, TeardownGuard
 from roost.hostkit.lanes import Failure, LaneBackOff
+from roost.testing.orders import listing, vm
 from roost.wire.agentlink import AmountInfo, Delta, DeviceInfo, Inventory, Tombstone
-from tests.unit.agent.fake_control import listing, vm
 
 # The lease
 

@@ -11,8 +11,8 @@ from roost.agent.fencing.lease import Lease
 from roost.agent.reconciler import Reconciler, ReconcilerSettings
 from roost.agent.store import MemoryStore, Record
 from roost.testing.clock import HandClock
+from roost.testing.orders import listing, vm
 from roost.wire.agentlink import DesiredVM, Tombstone
-from tests.unit.agent.fake_control import listing, vm
 
 
 class Stubborn(VirtualDriver):

@@ -10,8 +10,9 @@ from roost.agent.converge import Step
 from roost.agent.drivers.base import LocalState, LocalVM
 from roost.agent.sightings import copy_info
 from roost.agent.store import FolderStore, Record
-from roost.wire.agentlink import CopyInfo, LedgerPoint, Present, RollCall, Tombstone
-from tests.unit.agent.fake_control import FakeControl, listing, vm
+from roost.testing.control import ModelControl
+from roost.testing.orders import listing, vm
+from roost.wire.agentlink import CopyInfo, LedgerPoint, Present, Tombstone
 from tests.unit.agent.test_reconciler import Host, on
 from tests.unit.agent.test_session import connected
 
@@ -94,28 +95,15 @@ def test_an_agent_that_sees_nothing_does_not_answer() -> None:
     on(Host, story)
 
 
-class Asking(FakeControl):
-    """Also hears answers to roll calls."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.present: list[Present] = []
-
-    def _hear(self, message: object, send: object) -> None:
-        if isinstance(message, Present):
-            self.present.append(message)
-        super()._hear(message, send)  # type: ignore[arg-type]
-
-
 def test_a_roll_call_is_answered_on_the_list_that_came_before_it(tmp_path: Path) -> None:
     async def story() -> None:
-        control = Asking()
+        control = ModelControl()
         async with connected(tmp_path, control):
             control.order(vm("vm-1"))
             await control.until_seen("vm-1", "running")
-            control._push(RollCall())
-            await control.until(lambda: control.present)
-        assert control.present == [
+            control.call_roll()
+            await control.until(lambda: control.presents)
+        assert control.presents == [
             Present(control.desired.digest, [CopyInfo("vm-1", 1, "running")])
         ]
 
@@ -126,7 +114,7 @@ def test_a_list_that_does_not_confirm_starts_nothing_that_may_run_elsewhere(
     tmp_path: Path,
 ) -> None:
     async def story() -> None:
-        control = FakeControl()
+        control = ModelControl()
         elsewhere, here = vm("vm-1", restart="elsewhere"), vm("vm-2")
         unsure = replace(listing(elsewhere, here), point=LedgerPoint(4, "tx-4"), confirms=False)
         control.desired = unsure

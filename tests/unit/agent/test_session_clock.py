@@ -11,8 +11,10 @@ from roost.agent.drivers.vmfiles import MemoryVMs
 from roost.agent.store import MemoryStore
 from roost.base.ids import IdSource
 from roost.testing.clock import HandClock
+from roost.testing.control import ModelControl
+from roost.testing.links import MemoryTransport
+from roost.testing.orders import listing, vm
 from roost.wire.agentlink import Renewed
-from tests.unit.agent.fake_control import FakeControl, MemoryTransport, listing, vm
 
 
 class World:
@@ -20,8 +22,8 @@ class World:
 
     def __init__(self) -> None:
         self.clock = HandClock()
-        self.control = FakeControl(heartbeat_s=2.0, lease_s=10.0)
-        self.transport = MemoryTransport(self.control, self.clock)
+        self.control = ModelControl(self.clock, heartbeat_s=2.0, lease_s=10.0)
+        self.transport = MemoryTransport(self.control, "host-1")
         self.vms, self.store = MemoryVMs(), MemoryStore("secret")
         agent = memory_agent(
             AgentSettings("host-1", ("memory",)),
@@ -44,7 +46,7 @@ class World:
         self.task.cancel()
         with suppress(asyncio.CancelledError):
             await self.task
-        await self.transport.cut()
+        self.transport.cut()
         await self.clock.settle()
 
 
@@ -57,7 +59,7 @@ def lease_counts_from_sending(seed: int) -> None:
         await world.clock.settle()
         sent_at = world.clock.now
         await world.clock.pass_by(late_s)
-        world.control._push(Renewed(1))
+        world.control.push(Renewed(1))
         await world.clock.settle()
         assert world.store.lease() == sent_at + 10.0
         await world.end()
@@ -75,7 +77,7 @@ def test_an_agent_that_is_cut_off_stops_what_may_run_elsewhere_at_the_deadline()
         world.control.desired = listing(vm("vm-1", restart="elsewhere"), vm("vm-2"))
         await world.clock.pass_by(5.0)
         assert (world.state("vm-1"), world.state("vm-2")) == ("running", "running")
-        await world.transport.cut()
+        world.transport.cut()
         deadline = world.store.lease()
         assert deadline is not None
         await world.clock.pass_by(deadline - world.clock.now - 0.01)
@@ -92,7 +94,7 @@ def test_after_a_gap_it_runs_again_only_with_a_list_that_came_after_the_renewal(
         world = World()
         world.control.desired = listing(vm("vm-1", restart="elsewhere"))
         await world.clock.pass_by(5.0)
-        await world.transport.cut()
+        world.transport.cut()
         await world.clock.pass_by(20.0)
         assert world.state() == "stopped"
         world.control.desired = listing()  # meanwhile it was started elsewhere

@@ -19,7 +19,7 @@ from roost.base.clock import RealClock
 from roost.base.errors import Conflict
 from roost.hostkit.failures import DriverError
 from roost.hostkit.files import file_name, id_of, put_aside, write_whole
-from tests.unit.agent.fake_control import listing, vm
+from roost.testing.orders import listing, vm
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from roost.agent.memoryguard import MemoryFences, MemoryGuard
 from roost.agent.store import MemoryStore
 from roost.hostkit.failures import DriverError
 from roost.testing.clock import HandClock
-from tests.unit.agent.fake_control import vm
+from roost.testing.orders import vm
 
 
 def make(clock: HandClock, **settings: object) -> VirtualDriver:

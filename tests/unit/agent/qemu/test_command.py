@@ -11,8 +11,8 @@ from roost.agent.drivers.qemu.command import Files, choose_accel, command, mac_o
 from roost.agent.drivers.qemu.manifest import Shape
 from roost.agent.drivers.qemu.settings import QemuSettings
 from roost.hostkit.failures import DriverError
+from roost.testing.orders import vm
 from roost.wire.agentlink import BootInfo, NicInfo
-from tests.unit.agent.fake_control import vm
 
 SETTINGS = QemuSettings(Path("/data"), accel="tcg")
 MIB = 1 << 20

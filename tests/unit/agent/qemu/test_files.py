@@ -14,7 +14,7 @@ from roost.agent.drivers.qemu.manifest import (
     write_manifest,
 )
 from roost.agent.drivers.qemu.process import Identity, is_alive
-from tests.unit.agent.fake_control import vm
+from roost.testing.orders import vm
 
 
 @pytest.mark.parametrize("vm_id", ["vm-1", "..", "a/b", ".", "ü" * 200, "x.vm"])

@@ -6,7 +6,7 @@ from roost.agent.drivers.base import CRASHED, GUEST_SHUTDOWN
 from roost.agent.drivers.qemu.manifest import Manifest
 from roost.agent.drivers.qemu.process import Identity
 from roost.agent.drivers.qemu.sight import Told, local_vm, state_of, unknown_vm
-from tests.unit.agent.fake_control import vm
+from roost.testing.orders import vm
 
 DEAD = Identity(2, 3)
 
