@@ -287,7 +287,7 @@ def test_what_is_kept_cannot_be_undone_any_more() -> None:
     mark = fleet.mark()
     put(fleet, "a")
     fleet.keep(mark)
-    assert fleet._undo == []
+    fleet.undo(mark)
     assert fleet.vms.alive == 1
 
 
