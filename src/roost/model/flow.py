@@ -33,7 +33,8 @@ class PlaceRequest:
     """One VM that wants a host.
 
     `groups` names groups the fleet knows, or brings their rules along. `seed` feeds the `random`
-    strategy; None derives it from the name, so that a replay draws the same host.
+    strategy; None derives it from the name, so that a replay draws the same host. `key` is what the
+    fleet calls the VM once it is charged, where its name alone is not unique; empty: its name.
     """
 
     name: str
@@ -44,6 +45,7 @@ class PlaceRequest:
     seed: int | None = None
     priority: int = 0
     project: str = ""
+    key: str = ""
     terms: Terms = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -226,11 +226,11 @@ class Engine:
         """Make a placement real and return the VM's number."""
         fleet = self.fleet
         number = fleet.apply(
-            request.name,
-            fleet.row(placement.host),
+            request.key or request.name,
+            placement.host_row,
             fleet.vector(request.demand),
-            fleet.terms.number(request.terms),
-            fleet.groups.set_number(request.groups),
+            0 if request.terms is NO_TERMS else fleet.terms.number(request.terms),
+            fleet.groups.set_number(request.groups) if request.groups else 0,
             mask_of(placement.devices),
             mask_of(placement.cells),
         )
@@ -293,17 +293,18 @@ class Engine:
         """
         predicate = request.constraints.predicate
         alone = predicate is not None and not predicate.stable
-        return self.strategy_of(request), request.name if alone else ""
+        return self.strategy_of(request), request.key or request.name if alone else ""
 
     def _check_batch(self, requests: Sequence[PlaceRequest]) -> None:
         """Refuse a broken batch before anything changes."""
         seen: set[str] = set()
         for request in requests:
-            if request.name in seen:
+            key = request.key or request.name
+            if key in seen:
                 raise Conflict(f"VM {request.name!r} is in the batch twice", vm=request.name)
-            if request.name in self.fleet.vms.numbers:
+            if key in self.fleet.vms.numbers:
                 raise Conflict(f"VM {request.name!r} is already placed", vm=request.name)
-            seen.add(request.name)
+            seen.add(key)
             self.strategy_of(request)
             self.fleet.groups.set_number(request.groups)
 
@@ -315,7 +316,7 @@ class Engine:
         cursor = self.cursor
         out = self._place_all(columns, strategy, UNTIL_REFUSAL)
         done = int(np.count_nonzero(out.row >= 0))
-        self._adopt(columns, out, strategy, [request.name for request in requests[:done]])
+        self._adopt(columns, out, strategy, [r.key or r.name for r in requests[:done]])
         placements = []
         for index, request in enumerate(requests[:done]):
             row = int(out.row[index])

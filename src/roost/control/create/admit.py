@@ -35,11 +35,11 @@ from roost.control.memory.telemetry import Telemetry
 from roost.control.vms.lookup import find_vm
 from roost.control.vms.views import placement_text, vm_body
 from roost.fleet.assign import mask_of
+from roost.ledger.capacity import RUN, claim_id
 from roost.ledger.claims import KEPT, Outcome, Proposal, Verdict
 from roost.ledger.rows import ClaimRow, VMRow, labels_text
 from roost.ledger.store import Store
 from roost.ledger.transaction import row_json
-from roost.model.constraints import NO_TERMS
 from roost.model.flow import Placement, PlaceRequest, Rejection
 from roost.model.vm import NewSpec
 from roost.parts.access import Principal
@@ -219,6 +219,7 @@ class Admit:
                 None,
                 body.priority,
                 body.project,
+                claim_id(vm_id, RUN),
             ),
             vm_id,
             groups,
@@ -392,39 +393,30 @@ class Admit:
         if placement is None:
             ask.placement, ask.rejection = None, self._reject(ask.request)
             return
-        ask.placement = placement
-        fleet = roster.fleet
-        request = ask.request
-        fleet.apply(
-            f"{ask.vm_id}:run",
-            placement.host_row,
-            fleet.vector(request.demand),
-            0 if request.terms is NO_TERMS else fleet.terms.number(request.terms),
-            fleet.groups.set_number(request.groups) if request.groups else 0,
-            mask_of(placement.devices),
-            mask_of(placement.cells),
-        )
-        if strategy_named(placement.strategy).turns:
-            roster.engine.cursor = placement.cursor
-        ask.charged = True
-        self._note_generations(ask)
+        self._take(ask, placement)
         if log.isEnabledFor(logging.INFO):
-            ask.line = selected_line(fleet, placement.host_row, placement.host, request.name)
+            row, host = placement.host_row, placement.host
+            ask.line = selected_line(roster.fleet, row, host, ask.body.name)
 
     def _place_all(self, asks: list[PendingCreate]) -> None:
-        """Place many at once; they are named by claim in the fleet, by name to their owners."""
-        requests = [_named_by_claim(ask) for ask in asks]
-        names = {request.name: ask.request for request, ask in zip(requests, asks, strict=True)}
-        answers = self._roster.engine.place_batch(
-            requests, lambda request: self._reject(names[request.name])
-        )
+        """Place many at once, each on the fleet as the ones before it have left it."""
+        answers = self._roster.engine.place_batch([ask.request for ask in asks], self._reject)
         for ask, answer in zip(asks, answers, strict=True):
             if isinstance(answer, Rejection):
                 ask.placement, ask.rejection = None, answer
             else:
-                ask.placement, ask.rejection = answer._replace(vm=ask.request.name), None
-                ask.charged = True
-                self._note_generations(ask)
+                ask.rejection = None
+                self._charged(ask, answer)
+
+    def _take(self, ask: PendingCreate, placement: Placement) -> None:
+        """Charge the fleet with a placement."""
+        self._roster.engine.commit(ask.request, placement)
+        self._charged(ask, placement)
+
+    def _charged(self, ask: PendingCreate, placement: Placement) -> None:
+        """Note a placement that the fleet is charged with, and what it rests on."""
+        ask.placement, ask.charged = placement, True
+        self._note_generations(ask)
 
     def _note_generations(self, ask: PendingCreate) -> None:
         """Note what a placement rests on at once: an event that comes next may change it."""
@@ -481,7 +473,7 @@ class Admit:
         ask.row.host = entry.number
         counters = counters_of(demand, ask.placement)
         claim = ClaimRow(
-            id=f"{ask.vm_id}:run",
+            id=ask.request.key,
             vm=ask.vm_id,
             host=entry.number,
             kind="run",
@@ -562,7 +554,7 @@ class Admit:
 
     def _release(self, ask: PendingCreate) -> None:
         if ask.charged:
-            self._roster.release(f"{ask.vm_id}:run")
+            self._roster.release(ask.request.key)
             ask.charged = False
 
     async def _commit_atomic(self, asks: list[PendingCreate]) -> None:
@@ -570,23 +562,19 @@ class Admit:
         async with self._placing:
             await self._idle.wait()
             for _ in range(MOST_TRIES):
-                requests = [_named_by_claim(ask) for ask in asks]
                 answer = place_group(
-                    self._roster.engine, requests, most_exact=MOST_EXACT, limit=EXACT_LIMIT
+                    self._roster.engine,
+                    [ask.request for ask in asks],
+                    most_exact=MOST_EXACT,
+                    limit=EXACT_LIMIT,
                 )
                 if answer.rejection is not None:
                     await self._find_keys(asks)
                     if _all_replayed(asks):
                         return
-                    refused = answer.rejection.vm
-                    name = next(a.request.name for a in asks if f"{a.vm_id}:run" == refused)
-                    message = answer.rejection.message.replace(repr(refused), repr(name), 1)
-                    raise no_fit(replace(answer.rejection, vm=name, message=message))
+                    raise no_fit(answer.rejection)
                 for ask, placement in zip(asks, answer.placements, strict=True):
-                    self._roster.engine.commit(_named_by_claim(ask), placement)
-                    ask.placement = placement._replace(vm=ask.request.name)
-                    ask.charged = True
-                    self._note_generations(ask)
+                    self._take(ask, placement)
                 proposals = [self._propose(ask) for ask in asks]
                 self._begin()
                 outcomes = await self._claim(asks, proposals, atomic=True)
@@ -645,21 +633,6 @@ class Admit:
                 queued += 1
         failed = len(results) - created - queued
         return BatchBody(results=results, created=created, queued=queued, failed=failed)
-
-
-def _named_by_claim(ask: PendingCreate) -> PlaceRequest:
-    """Return the request under the name that its claim has in the fleet."""
-    r = ask.request  # written out: dataclasses.replace takes three times as long
-    return PlaceRequest(
-        f"{ask.vm_id}:run",
-        r.demand,
-        r.constraints,
-        r.groups,
-        r.strategy,
-        r.seed,
-        r.priority,
-        r.project,
-    )
 
 
 def _all_replayed(asks: list[PendingCreate]) -> bool:
