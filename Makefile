@@ -105,7 +105,7 @@ check: lint type layers ## lint, types, layers and goldens: the quick half of te
 	$(PYTEST) tests/scenario $(PYTEST_ARGS)
 
 .PHONY: goldens
-goldens: $(STAMP) ## rewrite tests/scenario/*.expect; read the diff before you commit it
+goldens: $(STAMP) ## rewrite tests/scenario/*/*.expect; read the diff before you commit it
 	$(PYTEST) tests/scenario --rewrite-goldens $(PYTEST_ARGS)
 
 .PHONY: bench-engine

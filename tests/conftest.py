@@ -85,5 +85,5 @@ def _broken_guests(item: pytest.Item, since: float) -> list[Path]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the switch of `make goldens`."""
     parser.addoption(
-        "--rewrite-goldens", action="store_true", help="rewrite tests/scenario/*.expect"
+        "--rewrite-goldens", action="store_true", help="rewrite tests/scenario/*/*.expect"
     )
