@@ -59,9 +59,8 @@ def unknown_paths(text: str, folder: Path) -> list[str]:
     words = {word for word in _QUOTED.findall(text) if _looks_like_a_path(word)}
     words.update(_PLAIN.findall(_LINK.sub("", text)))
     missing = [w for w in words if not _TO_BE_WRITTEN.search(w) and not _exists(w)]
-    for link in _LINK.findall(text):
-        if "://" not in link and not (folder / link).exists():
-            missing.append(link)
+    links = [link for link in _LINK.findall(text) if "://" not in link]
+    missing += [link for link in links if not (folder / link).exists()]
     return sorted(set(missing))
 
 
