@@ -17,11 +17,11 @@ import pytest
 from sqlalchemy import Connection, event, text
 
 from roost.base.clock import RealClock
-from roost.control.admin.doctor import _examine
 from roost.control.agents.dispatch import Dispatch
 from roost.control.memory.follower import _NEXT
 from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import Roster
+from roost.control.survive.restore_judge import what_is_open
 from roost.control.timers import Timers
 from roost.ledger import checks
 from roost.ledger.fold import FOLDED
@@ -101,7 +101,8 @@ def _start(connection: Connection, store: Store) -> None:
 
 
 def _doctor(connection: Connection, _store: Store) -> None:
-    _examine(connection)
+    checks.examine(connection)
+    what_is_open(connection)
     for folded in FOLDED.values():
         list(folded.rows(connection))
 
@@ -221,4 +222,4 @@ def test_doctor_without_an_index_of_claims_is_caught(database_url: str) -> None:
 
 
 def test_every_check_was_asked() -> None:
-    assert len(checks.CHECKS) == 11  # a further one must come up in `_doctor` too
+    assert len(checks.CHECKS) == 12  # a further one must come up in `_doctor` too
