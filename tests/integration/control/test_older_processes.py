@@ -1,0 +1,116 @@
+"""While processes of the release before may run beside, a create leaves them what they read.
+
+On PostgreSQL alone: a SQLite file has one process. The ledger is one of schema 0003 that was used.
+"""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+from alembic import command
+from sqlalchemy import Connection, make_url, select, text
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from roost.control.admin.doctor import doctor
+from roost.control.admin.upgrade import finish_upgrade
+from roost.ledger.migrate import configuration
+from roost.ledger.tables import events
+from roost.testing.clock import HandClock
+from roost.wire.bodies import BootBody, CreateVM
+from roost.wire.specs import spec_of
+from tests.databases import PostgresServer, opened
+from tests.integration.control.rig import OPERATOR, Rig, body_of, digest_of
+
+SECRET = "#cloud-config\npassword: hunter2\n"
+BODIES = [
+    body_of("plain"),
+    body_of("labelled", labels={"tier": "web"}),
+    body_of("grouped", groups=[{"name": "together", "rule": "affinity"}]),
+    msgspec.structs.replace(body_of("secret"), boot=BootBody(cmdline="quiet", user_data=SECRET)),
+]
+
+
+def use_schema_0003(connection: Connection) -> None:
+    """Make the schema of the release before, with an event: a process has worked on it."""
+    config = configuration()
+    config.attributes["connection"] = connection
+    command.upgrade(config, "0003")
+    connection.execute(
+        text(
+            "INSERT INTO events (seq, at_ms, actor, kind, subject, changes, note, tx) "
+            "VALUES (1, 7, 't', 'project.changed', 'default', '{}', '', 'tx-1')"
+        )
+    )
+    connection.execute(text("UPDATE counters SET value = 1 WHERE name = 'events'"))
+    connection.commit()
+
+
+@pytest.fixture
+def used_url(postgres: PostgresServer) -> str:
+    """Return the URL of a ledger that processes of the release before use."""
+    url = postgres.new_database()
+
+    async def make() -> None:
+        engine = create_async_engine(make_url(url).set(drivername="postgresql+asyncpg"))
+        async with engine.connect() as connection:
+            await connection.run_sync(use_schema_0003)
+        await engine.dispose()
+
+    asyncio.run(make())
+    return url
+
+
+async def bodies_in_rows(rig: Rig) -> dict[str, str]:
+    found = await rig.rows(text("SELECT name, asked FROM vms"))
+    return {row["name"]: row["asked"] for row in found}
+
+
+async def bodies_in_events(rig: Rig, since: int = 0) -> dict[str, set[str | None]]:
+    """Return the bodies that events repeat of each VM; None where one has none."""
+    found: dict[str, set[str | None]] = {}
+    for row in await rig.rows(select(events.c.changes).where(events.c.seq > since)):
+        changes: dict[str, Any] = msgspec.json.decode(row["changes"])
+        for vm in changes.get("vms", {}).values():
+            if vm is not None:
+                found.setdefault(vm["name"], set()).add(vm.get("asked"))
+    return found
+
+
+async def last_event(rig: Rig) -> int:
+    found = await rig.rows(select(events.c.seq).order_by(events.c.seq.desc()).limit(1))
+    return int(found[0]["seq"])
+
+
+def test_a_create_writes_the_body_until_the_upgrade_is_finished(used_url: str) -> None:
+    async def test() -> None:
+        clock = HandClock()
+        async with opened(used_url, clock) as store:
+            rig = Rig(store, clock)
+            await rig.load()
+            await rig.host("one", cpu=16)
+            for body in BODIES:
+                await rig.plane.admit.create(body, OPERATOR, None, digest_of(body))
+            await rig.settle()
+            rows = await bodies_in_rows(rig)
+            assert rows.keys() == {body.name for body in BODIES}
+            told = await bodies_in_events(rig)
+            for body in BODIES:
+                asked = msgspec.json.decode(rows[body.name], type=CreateVM)
+                assert spec_of(asked) == spec_of(body)
+                assert (asked.name, asked.labels) == (body.name, body.labels)
+                assert told[body.name] == {rows[body.name]}, "an event without the body"
+            assert [note.check for note in (await doctor(store)).notes] == ["upgrade"]
+
+            done = await finish_upgrade(store, "test")
+            assert done.bodies_emptied == len(BODIES)
+            finished = await last_event(rig)
+            await rig.create("late")
+            await rig.settle()
+            assert set((await bodies_in_rows(rig)).values()) == {""}
+            assert await bodies_in_events(rig, finished) == {"late": {None}}
+            assert "hunter2" not in str(await rig.rows(select(events.c.changes)))
+            assert (await doctor(store)).notes == []
+            await rig.plane.stop()
+
+    asyncio.run(test())
