@@ -377,7 +377,6 @@ def plain_least_score(demand: np.ndarray, most_free: np.ndarray, first_key: int)
 @both
 def test_no_host_of_a_block_scores_below_the_least_of_its_bounds(compiled: bool) -> None:
     least_score = compiled_least_score if compiled else plain_least_score
-    alignment = compiled_alignment if compiled else plain(scores.alignment)
     rng = Random(5)
     for _ in range(300):
         free = np.array([[amounts(rng) for _ in range(3)] for _ in range(rng.randint(1, 6))])
@@ -386,7 +385,7 @@ def test_no_host_of_a_block_scores_below_the_least_of_its_bounds(compiled: bool)
             -numbers.ratio(cpu, keys.REFERENCE_CPU) - numbers.ratio(memory, keys.REFERENCE_MEMORY)
             for cpu, memory, _ in free.tolist()
         )
-        found = min(-alignment(row, demand) for row in free)
+        found = min(-compiled_alignment(row, demand) for row in free)
         assert least_score(demand, free.max(axis=0), key) <= found, (free, demand)
 
 
