@@ -1,16 +1,16 @@
 """A control plane in memory: it keeps VMs, hosts, projects, tokens and events in dicts.
 
 It places everything on its first host and refuses what the tests need refused. It satisfies
-`roost.api.ports.Plane` and knows nothing of HTTP.
+`roost.parts.serving.ServedPlane` and knows nothing of HTTP; its routes are those of the real rooms.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import msgspec
 
-from roost.api.ports import Link
 from roost.base.errors import (
     Conflict,
     FleetUnavailable,
@@ -23,6 +23,19 @@ from roost.base.errors import (
     Unauthorized,
 )
 from roost.base.units import parse_bytes, parse_cpu
+from roost.control.admin.health import Health
+from roost.control.admin.hostroutes import host_routes
+from roost.control.admin.projectroutes import project_routes
+from roost.control.agents.routes import console_routes
+from roost.control.create.questionroutes import question_routes
+from roost.control.create.routes import create_routes
+from roost.control.memory.eventroutes import event_routes
+from roost.control.moves.routes import move_routes
+from roost.control.vms.routes import vm_routes
+from roost.parts.access import Principal
+from roost.parts.routes import Route
+from roost.parts.serving import Link
+from roost.parts.tokenroutes import token_routes
 from roost.wire import bodies as b
 from roost.wire.queries import HostQuery, VMQuery
 
@@ -30,16 +43,6 @@ STRATEGIES = ("best_fit", "least_loaded", "random", "round_robin")
 AT = "2026-08-01T00:00:00Z"
 #: What every VM has written to its console.
 LOG = "booting\nlogin: "
-
-
-@dataclass(frozen=True, slots=True)
-class Principal:
-    """Who asks."""
-
-    name: str
-    role: str
-    project: str | None = None
-    host: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +352,7 @@ class FakeVMs:
         move = b.MigrationBody(source="h1", target="h2", phase="preparing", mode=mode)
         return self._keep(msgspec.structs.replace(vm, state="migrating", migration=move))
 
-    async def cancel_migration(self, ref: str, project: str | None, who: Principal) -> b.VMBody:
+    async def cancel(self, ref: str, project: str | None, who: Principal) -> b.VMBody:
         vm = await self._change(ref, project, who)
         if vm.migration is None:
             raise Conflict(f"the VM {vm.name} does not move")
@@ -606,6 +609,19 @@ class FakePlane:
         self.events = FakeEvents(self.store)
         self.agents = FakeAgents()
         self.status = "ready"
+        health = Health(self.doctor, self.readiness, self.metrics_text)
+        self.routes: tuple[Route, ...] = (
+            *create_routes(cast(Any, self.admit)),
+            *vm_routes(cast(Any, self.vms)),
+            *move_routes(cast(Any, self.vms)),
+            *console_routes(cast(Any, self.vms)),
+            *host_routes(cast(Any, self.hosts)),
+            *question_routes(cast(Any, self.questions)),
+            *project_routes(cast(Any, self.projects)),
+            *token_routes(cast(Any, self.access)),
+            *event_routes(cast(Any, self.events)),
+            *health.routes(),
+        )
 
     async def finish_upgrade(self, who: Principal) -> b.UpgradeBody:
         return b.UpgradeBody()

@@ -7,13 +7,13 @@ import httpx
 import msgspec
 import pytest
 
-from roost.api import authorize
-from roost.api.calls import Route
 from roost.api.openapi import error_statuses
-from roost.api.routes import ROUTES
+from roost.parts import roles
+from roost.parts.routes import Route
 from roost.wire.bodies import ErrorBody
 from tests.api.conftest import MOST_BYTES, Site
 from tests.api.fakeplane import token
+from tests.api.table import ROUTES
 
 ROLES = ("viewer", "operator", "admin", "member", "agent")
 #: A body that each route takes.
@@ -53,7 +53,7 @@ def body_of(route: Route) -> dict[str, object] | None:
 
 def tokens_of(route: Route) -> dict[str, str]:
     """Return the header of somebody who may."""
-    name = "join" if route.roles == authorize.JOINING else sorted(route.roles - {"member"})[0]
+    name = "join" if route.roles == roles.JOINING else sorted(route.roles - {"member"})[0]
     return {"Authorization": f"Bearer {token(name)}"}
 
 
@@ -68,8 +68,8 @@ def refusal(response: httpx.Response, status: int, code: str) -> ErrorBody:
     return error
 
 
-CLOSED = [route for route in ROUTES if route.roles != authorize.ANYONE]
-ROLED = [route for route in CLOSED if route.roles != authorize.JOINING]
+CLOSED = [route for route in ROUTES if route.roles != roles.ANYONE]
+ROLED = [route for route in CLOSED if route.roles != roles.JOINING]
 BODIED = [route for route in ROUTES if route.body is not None]
 QUERIED = [route for route in ROUTES if route.query is not None]
 NAMED = [route for route in ROUTES if "{" in route.path]

@@ -16,16 +16,17 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
-from roost.api import routes
 from roost.api.answers import Answer, Receive, Scope, Send
-from roost.api.calls import Endpoint, Route, Site
+from roost.api.calls import Endpoint, Site
 from roost.api.errors import Failures, answer
-from roost.api.fastlane import FastLane
+from roost.api.fastlane import FastLane, Meter
 from roost.api.openapi import document
-from roost.api.ports import Meter, Plane
+from roost.api.pages import Pages
 from roost.base.clock import Clock
 from roost.base.errors import NotFound
 from roost.base.ids import IdSource
+from roost.parts.routes import Route, check_routes
+from roost.parts.serving import ServedPlane
 
 #: Largest body that is read: a batch of 10,000 VMs with constraints fits.
 MAX_BODY_BYTES = 16 * 2**20
@@ -75,29 +76,35 @@ def _is_sloppy(scope: Scope) -> bool:
 
 
 def build_app(
-    plane: Plane,
+    plane: ServedPlane,
     *,
     clock: Clock,
     ids: IdSource,
     max_body_bytes: int = MAX_BODY_BYTES,
     meter: Meter | None = None,
     fast: bool = True,
-    table: tuple[Route, ...] = routes.ROUTES,
 ) -> App:
     """Make the application. Without `fast` every route takes the same road."""
-    routes.check(table)
+    pages = Pages()
+    table = whole_table(plane, pages)
+    check_routes(table)
+    pages.document = document(table)
     failures = Failures(lambda: ids.new("failure"))
     meter = meter or NoMeter()
     site = Site(
         plane=plane,
         clock=clock,
         stopping=asyncio.Event(),
-        document=document(table),
         max_body_bytes=max_body_bytes,
     )
     endpoints = [Endpoint(route, site) for route in table]
     router = _router(endpoints, failures, clock, meter)
-    return App(site, router, FastLane(site, failures, meter) if fast else None)
+    return App(site, router, FastLane(table, site, failures, meter) if fast else None)
+
+
+def whole_table(plane: ServedPlane, pages: Pages) -> tuple[Route, ...]:
+    """Return every route there is: those of the plane, and the pages about them."""
+    return (*plane.routes, *pages.routes())
 
 
 def _router(endpoints: list[Endpoint], failures: Failures, clock: Clock, meter: Meter) -> Litestar:

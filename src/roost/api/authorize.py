@@ -4,20 +4,10 @@ This is the only place that decides about access by role. What a member may see 
 themselves is decided by the control plane, which knows whose they are.
 """
 
-from roost.api.ports import Access, Principal
 from roost.base.errors import Forbidden, Unauthorized
-
-Roles = frozenset[str]
-
-#: No token needed.
-ANYONE: Roles = frozenset({"anyone"})
-#: The bearer token is a one-time join token, which `access.join` itself looks at.
-JOINING: Roles = frozenset({"join token"})
-ADMIN: Roles = frozenset({"admin"})
-OPERATOR: Roles = ADMIN | {"operator"}
-VIEWER: Roles = OPERATOR | {"viewer"}
-#: Has one project, and sees nothing else.
-MEMBER: Roles = frozenset({"member"})
+from roost.parts.access import Principal
+from roost.parts.roles import Roles
+from roost.parts.serving import Tokens
 
 
 def bearer(header: bytes | None) -> str:
@@ -33,7 +23,7 @@ def bearer(header: bytes | None) -> str:
     return token.decode("ascii")
 
 
-async def principal(access: Access, token: str) -> Principal:
+async def principal(access: Tokens, token: str) -> Principal:
     """Return who a token belongs to; raises Unauthorized."""
     return access.principal(token) or await access.check(token)
 

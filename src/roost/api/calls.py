@@ -1,89 +1,41 @@
 """One request of a route: who asks, what with, and what is answered.
 
-    scope -> ready? -> token -> role -> path, query, headers -> body -> handler -> Answer
+    scope -> ready? -> token -> role -> path, query, headers -> body -> call -> Answer
 
 Every step refuses with an error of roost. The body is read only after the caller is known, and
 decoded by one decoder per route.
 """
 
 from asyncio import Event
-from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from roost.api import authorize
-from roost.api.answers import Receive, Reply, Scope
-from roost.api.authorize import Roles
-from roost.api.ports import Plane, Principal
-from roost.api.queries import Query as NoQuery
+from roost.api.answers import Answer, Header, Receive, Reply, Scope, body, empty
+from roost.api.events import event_stream
 from roost.api.reading import QueryReader, RequestDecoder, idempotency_key, path_names, read_body
 from roost.base.clock import Clock
+from roost.parts.access import Principal
+from roost.parts.roles import ANYONE, JOINING
+from roost.parts.routes import Answered, Call, Route
+from roost.parts.serving import ServedPlane
+from roost.wire.queries import Query as NoQuery
 
-Body = TypeVar("Body")
-Query = TypeVar("Query")
+REPLAYED: Header = (b"idempotency-replayed", b"true")
+#: A page of the API needs nothing from elsewhere.
+PAGE: Header = (b"content-security-policy", b"default-src 'self' 'unsafe-inline'")
+NOBODY = Principal("anyone", "anyone")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
     """What all routes share. `stopping` is set when the server begins to shut down."""
 
-    plane: Plane
+    plane: ServedPlane
     clock: Clock
     stopping: Event
-    document: bytes
     max_body_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Call(Generic[Body, Query]):
-    """What a handler gets. On a public route `who` is nobody; `key` is the Idempotency-Key."""
-
-    site: Site
-    plane: Plane
-    who: Principal
-    path: Mapping[str, str]
-    query: Query
-    body: Body
-    token: str
-    key: str | None
-    digest: bytes
-    headers: Mapping[bytes, bytes]
-
-
-Handler = Callable[[Call[Any, Any]], Awaitable[Reply]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
-    """One line of the table: the API's documentation and its behaviour at once.
-
-    `statuses` are those of success; `errors` are codes beyond those that follow from the shape of
-    the route (a token, a body, a name in the path).
-    """
-
-    method: str
-    path: str
-    handler: Handler
-    roles: Roles
-    summary: str
-    statuses: tuple[int, ...] = (200,)
-    errors: tuple[str, ...] = ()
-    body: Any = None
-    query: Any = None
-    reply: Any = None
-    media: str = "application/json"
-    keyed: bool = False  # takes an Idempotency-Key
-    streams: bool = False  # also as server-sent events
-
-
-class _Nobody:
-    """Who asks on a public route."""
-
-    name, role, project, host = "anyone", "anyone", None, None
-
-
-NOBODY = _Nobody()
 
 
 class Endpoint:
@@ -92,19 +44,18 @@ class Endpoint:
     def __init__(self, route: Route, site: Site) -> None:
         self.route = route
         self._site = site
-        self._asks_who = route.roles not in (authorize.ANYONE, authorize.JOINING)
+        self._asks_who = route.roles not in (ANYONE, JOINING)
         self._decoder = None if route.body is None else RequestDecoder(route.body)
         # Probes may ask with whatever they like; elsewhere an unknown parameter is a mistake.
-        kind = route.query or (None if route.roles == authorize.ANYONE else NoQuery)
+        kind = route.query or (None if route.roles == ANYONE else NoQuery)
         self._query = None if kind is None else QueryReader(kind)
 
     async def run(self, scope: Scope, receive: Receive) -> Reply:
         """Serve one request; raises errors of roost."""
         route, plane = self.route, self._site.plane
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        who: Principal = NOBODY
-        token = ""
-        if route.roles != authorize.ANYONE:
+        who, token = NOBODY, ""
+        if route.roles != ANYONE:
             plane.require_ready()
             token = authorize.bearer(headers.get(b"authorization"))
         if self._asks_who:
@@ -113,14 +64,31 @@ class Endpoint:
         path = path_names(scope["path_params"])
         query = None if self._query is None else self._query.read(scope["query_string"])
         key = idempotency_key(headers.get(b"idempotency-key")) if route.keyed else None
-        body, digest = None, b""
+        decoded, digest = None, b""
         if self._decoder is not None:
             raw = await read_body(
                 headers.get(b"content-length"), receive, self._site.max_body_bytes
             )
-            body = self._decoder.decode(raw)
+            decoded = self._decoder.decode(raw)
             if key is not None:
                 digest = blake2b(raw, digest_size=16).digest()
-        return await route.handler(
-            Call(self._site, plane, who, path, query, body, token, key, digest, headers)
-        )
+        call = Call(who, path, query, decoded, token, key, digest, headers)
+        if route.stream is not None and b"text/event-stream" in headers.get(b"accept", b""):
+            return event_stream(
+                route.stream, call, plane.access, self._site.clock, self._site.stopping
+            )
+        return answer_of(route, await route.call(call))
+
+
+def answer_of(route: Route, found: Any) -> Answer:
+    """Return what a call gave as a response."""
+    if isinstance(found, Answered):
+        headers = (REPLAYED,) if found.replayed else ()
+        return body(found.status, found.body, *headers)
+    if found is None:
+        return empty()
+    if isinstance(found, bytes):
+        kind: Header = (b"content-type", route.media.encode())
+        page = route.media.startswith("text/html")
+        return Answer(route.statuses[0], found, (kind, PAGE) if page else (kind,))
+    return body(route.statuses[0], found)

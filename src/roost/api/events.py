@@ -1,33 +1,38 @@
-"""Events over HTTP: a page of them, or a stream that goes on."""
+"""Events over HTTP as a stream that goes on, for as long as the caller's token is good."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Any
 
 from roost.api import authorize
-from roost.api.answers import Reply, body
-from roost.api.calls import Call
 from roost.api.errors import Malformed
-from roost.api.queries import MOST_COUNTED, ListEvents
 from roost.api.sse import EventStream
+from roost.base.clock import Clock
+from roost.parts.routes import Call
+from roost.parts.serving import Tokens
 from roost.wire.bodies import EventBody
+from roost.wire.queries import MOST_COUNTED
+
+Source = Callable[[Call, int], AsyncIterator[Any]]
 
 
-async def list_events(call: Call[None, ListEvents]) -> Reply:
-    """Return events, or follow them when the caller accepts a stream."""
-    since = call.query.since
-    if b"text/event-stream" not in call.headers.get(b"accept", b""):
-        return body(200, await call.plane.events.page(since, call.query.limit, call.who))
-    since = max(since, _last_event_id(call.headers.get(b"last-event-id")))
-    return EventStream(_follow(call, since), call.site.clock, call.site.stopping)
+def event_stream(
+    source: Source, call: Call, access: Tokens, clock: Clock, stopping: asyncio.Event
+) -> EventStream:
+    """Return the stream that follows what happens after where the caller left off."""
+    since = max(call.query.since, _last_event_id(call.headers.get(b"last-event-id")))
+    return EventStream(_follow(source, call, since, access), clock, stopping)
 
 
-async def _follow(call: Call[None, ListEvents], since: int) -> AsyncIterator[EventBody]:
+async def _follow(
+    source: Source, call: Call, since: int, access: Tokens
+) -> AsyncIterator[EventBody]:
     """Yield events for as long as the token is good: a stream must not outlive it."""
-    events: Any = call.plane.events.stream(since, call.who)
+    events: Any = source(call, since)
     async with aclosing(events):
         async for event in events:
-            await authorize.principal(call.plane.access, call.token)
+            await authorize.principal(access, call.token)
             yield event
 
 

@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 
 from roost import __version__
-from roost.api import authorize
-from roost.api.calls import Route
 from roost.api.errors import STATUS
-from roost.api.queries import Query
 from roost.api.reading import KEY, NAME
+from roost.parts.roles import ANYONE, JOINING
+from roost.parts.routes import Route
 from roost.wire.bodies import ErrorBody
+from roost.wire.queries import Query
 
 _REFERENCE = "#/components/schemas/{name}"
 Json = dict[str, Any]
@@ -142,14 +142,14 @@ def _operation(route: Route, schemas: _Schemas) -> Json:
     operation: Json = {
         "operationId": _operation_id(route),
         "summary": route.summary,
-        "tags": [_tag(route)],
+        "tags": [route.noun],
         "parameters": _parameters(route, schemas),
         "responses": _responses(route, schemas),
-        "security": [] if route.roles == authorize.ANYONE else [{"bearer": []}],
+        "security": [] if route.roles == ANYONE else [{"bearer": []}],
     }
-    if route.roles == authorize.JOINING:
+    if route.roles == JOINING:
         operation["description"] = "The bearer token is a one-time join token."
-    elif route.roles != authorize.ANYONE:
+    elif route.roles != ANYONE:
         operation["description"] = f"Roles: {', '.join(sorted(route.roles))}."
     if route.body is not None:
         content = {"application/json": {"schema": schemas.of(route.body)}}
@@ -158,12 +158,7 @@ def _operation(route: Route, schemas: _Schemas) -> Json:
 
 
 def _operation_id(route: Route) -> str:
-    words = re.findall(r"[a-z]+", route.handler.__module__.rpartition(".")[2])
-    return "_".join([*words, route.handler.__name__])
-
-
-def _tag(route: Route) -> str:
-    return route.handler.__module__.rpartition(".")[2]
+    return f"{route.noun}_{route.verb}"
 
 
 def _parameters(route: Route, schemas: _Schemas) -> list[Json]:
@@ -208,7 +203,7 @@ def _responses(route: Route, schemas: _Schemas) -> Json:
             response["description"] = "An earlier request with the same key made it."
         if status != 204:
             response["content"] = {_media(route): {"schema": schemas.of(route.reply)}}
-        if status == 200 and route.streams:
+        if status == 200 and route.stream is not None:
             response["content"]["text/event-stream"] = {"schema": {"type": "string"}}
         if status == 200 and route.keyed:
             response["headers"] = {
@@ -246,9 +241,9 @@ def _error(status: int, codes: Sequence[str], schemas: _Schemas) -> Json:
 def error_statuses(route: Route) -> dict[int, list[str]]:
     """Return the statuses with which a route refuses, and the codes behind each."""
     codes = [*route.errors]
-    if route.roles != authorize.ANYONE:
+    if route.roles != ANYONE:
         codes += ["unauthorized", "unavailable", "agent_service_unavailable"]
-        if route.roles != authorize.JOINING:
+        if route.roles != JOINING:
             codes += ["forbidden"]
     if "{" in route.path:
         codes += ["not_found"]

@@ -3,25 +3,33 @@
 from functools import cache
 from importlib.resources import files
 
-from roost.api.answers import Answer
-from roost.api.calls import Call
+from roost.parts.roles import ANYONE
+from roost.parts.routes import Call, Route
 
 
-async def openapi(call: Call[None, None]) -> Answer:
-    """Return the OpenAPI document."""
-    return Answer(200, call.site.document)
+class Pages:
+    """Two lines that every table ends with; `document` is set once the table is whole."""
 
+    def __init__(self) -> None:
+        self.document = b""
 
-async def docs(call: Call[None, None]) -> Answer:
-    """Return the page that shows it."""
-    return Answer(
-        200,
-        _page(),
-        (
-            (b"content-type", b"text/html; charset=utf-8"),
-            (b"content-security-policy", b"default-src 'self' 'unsafe-inline'"),
-        ),
-    )
+    # fmt: off
+    def routes(self) -> tuple[Route, ...]:
+        """Return the lines."""
+        return (
+            Route(method="GET", path="/api/v1/openapi.json", noun="pages", verb="openapi",
+                  call=self._openapi, roles=ANYONE, summary="This document", reply=dict),
+            Route(method="GET", path="/api/v1/docs", noun="pages", verb="docs", call=self._docs,
+                  roles=ANYONE, summary="This document as a page",
+                  media="text/html; charset=utf-8", reply=str),
+        )
+    # fmt: on
+
+    async def _openapi(self, call: Call) -> bytes:
+        return self.document
+
+    async def _docs(self, call: Call) -> bytes:
+        return _page()
 
 
 @cache

@@ -13,8 +13,8 @@ import uvicorn
 from roost.api.app import App
 from roost.api.fast.agentsocket import agent_protocol
 from roost.api.fast.httpprotocol import http_protocol
-from roost.api.ports import Plane
 from roost.base.errors import Unavailable
+from roost.parts.serving import ServedPlane
 
 #: Seconds that requests under way get to finish at shutdown.
 GRACE_S = 10
@@ -72,7 +72,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 def build_server(
     app: App,
-    plane: Plane,
+    plane: ServedPlane,
     host: str,
     port: int,
     *,

@@ -13,9 +13,11 @@ from roost.base.clock import Clock
 from roost.base.errors import FleetUnavailable
 from roost.base.ids import IdSource
 from roost.control.admin.doctor import doctor
+from roost.control.admin.health import Health
 from roost.control.admin.host_admin import Hosts
 from roost.control.admin.projects import Projects
-from roost.control.admin.upgrade import finish_upgrade
+from roost.control.admin.upgrade import Upgrade
+from roost.control.agents.consoles import Consoles
 from roost.control.agents.dispatch import Dispatch
 from roost.control.agents.intake import Intake
 from roost.control.agents.sessions import Agents
@@ -39,12 +41,12 @@ from roost.control.timers import Timers
 from roost.control.vms.lifecycle import Lifecycle
 from roost.ledger.retention import RetentionSettings
 from roost.ledger.store import Store
-from roost.parts.access import Access, Principal
+from roost.parts.access import Access
 from roost.parts.part import Part
 from roost.parts.retention import Purge
 from roost.parts.running import Runner
 from roost.parts.singleton import HOLDER, Leases
-from roost.wire.bodies import DoctorBody, HealthBody, UpgradeBody
+from roost.wire.bodies import DoctorBody, HealthBody
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class Plane:
         grouping = Grouping(store, self.roster, self.follower, self.lineage)
         self.admit = Admit(store, self.roster, self.follower, grouping, clock, ids, self.telemetry)
         placing = Placing(store, self.roster, self.follower)
-        moving = Moving(store, self.roster, placing, self.lineage)
+        self.moves = Moving(store, self.roster, placing, self.lineage)
         self.dispatch = Dispatch(self.roster, self.lineage)
         self.intake = Intake(store, clock)
         self.evidence = Evidence(store, timers)
@@ -86,7 +88,8 @@ class Plane:
             store, self.roster, self.follower, self.dispatch, self.intake, self.evidence,
             self.lineage, clock, timers,
         )  # fmt: skip
-        self.vms = Lifecycle(store, self.roster, moving, self.agents)
+        self.vms = Lifecycle(store, self.roster)
+        self.consoles = Consoles(store, self.roster, self.agents)
         self.hosts = Hosts(store, self.roster, self.agents)
         self.questions = Questions(self.roster, grouping)
         self.projects = Projects(store)
@@ -99,8 +102,15 @@ class Plane:
             self.lineage,  # how far the ledger has come, before anybody speaks of it to a host
             self.roster,
             self.dispatch,
+            self.admit,
+            self.vms,
+            self.moves,
+            self.consoles,
+            self.hosts,
+            self.questions,
+            self.projects,
             self.access,
-            self.events,
+            self.events,  # readers are told last, when everybody else knows
             self.intake,
             self.evidence,
             self.agents,
@@ -111,12 +121,15 @@ class Plane:
                 store, self.roster, placing, self.lineage, clock, leases.singleton("queue"),
                 patience_s=settings.patience_s,
             ),
-            Drain(store, self.roster, moving, self.lineage, leases.singleton("drain"), clock),
+            Drain(store, self.roster, self.moves, self.lineage, leases.singleton("drain"), clock),
             MoveLimits(
                 store, self.roster, self.lineage, leases.singleton("moves"), clock, timers
             ),
             Purge(store, clock, settings.retention, leases.singleton("purge")),
+            Upgrade(store),
+            Health(self.doctor, self.readiness, self.metrics_text),
         )  # fmt: skip
+        self.routes = tuple(route for part in self.parts for route in part.routes())
         self._runner = Runner(
             self.parts, leases, clock, timers.watch_s, able=lambda: not self.follower.trouble
         )
@@ -173,10 +186,6 @@ class Plane:
     async def doctor(self) -> DoctorBody:
         """Check every invariant on the live database."""
         return await doctor(self._store, self.parts)
-
-    async def finish_upgrade(self, who: Principal) -> UpgradeBody:
-        """End what is done for processes of the release before."""
-        return await finish_upgrade(self._store, who.name)
 
     def readiness(self) -> HealthBody:
         """Say whether requests can be served."""

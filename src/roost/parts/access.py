@@ -7,7 +7,7 @@ they do not exist: a flood of bad tokens costs neither a query each nor memory w
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from hmac import compare_digest
@@ -32,6 +32,8 @@ from roost.ledger.store import Store
 from roost.ledger.tables import counters, projects, tokens
 from roost.ledger.transaction import Tx
 from roost.parts.part import Part
+from roost.parts.routes import Route
+from roost.parts.tokenroutes import token_routes
 from roost.wire.bodies import (
     CreateJoinToken,
     CreateToken,
@@ -81,6 +83,10 @@ class Access(Part):
         self._asked: dict[str, asyncio.Future[_Known | None]] = {}
         self._asking: asyncio.Task[None] | None = None
         self._moved = 0  # grows with every change of a token
+
+    def routes(self) -> Sequence[Route]:
+        """Return what it can be asked over HTTP."""
+        return token_routes(self)
 
     # Who is it
 

@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 from roost.ledger.changes import ChangedTable, Changes
 from roost.ledger.checks import Examination
 from roost.ledger.rows import Event
+from roost.parts.routes import Route
 from roost.parts.singleton import Singleton
 
 
@@ -68,6 +69,10 @@ class Part:
         """Do, where the lease is held, what one process does for all."""
 
     # What it can be asked
+
+    def routes(self) -> Sequence[Route]:
+        """Return what it can be asked over HTTP."""
+        return ()
 
     def examine(self, connection: Connection, found: Examination) -> None:
         """Add what a doctor should know to the findings and notes."""

@@ -137,9 +137,9 @@ class Actor(Mischief, Operators, Disasters):
             case "resize":
                 await vms.resize(name, project, ResizeVM(cpu=given["cpu"]), _USER)
             case "migrate":
-                await vms.migrate(name, project, MigrateVM(host=given.get("host")), _USER)
+                await plane.moves.migrate(name, project, MigrateVM(host=given.get("host")), _USER)
             case "cancel":
-                await vms.cancel_migration(name, project, _USER)
+                await plane.moves.cancel(name, project, _USER)
             case "cordon" | "uncordon" | "drain":
                 await getattr(plane.hosts, what)(name, _USER)
             case "confirm_dead_host":

@@ -1,6 +1,98 @@
-"""What a list of VMs or hosts is narrowed down by: asked over HTTP, answered by control."""
+"""What questions over HTTP are narrowed down by: query parameters, one struct per kind of question.
+
+Unknown parameters are refused. `VMQuery` and `HostQuery` are what is left of them for control.
+"""
 
 from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from roost.wire.bodies import Name
+
+Limit = Annotated[int, Meta(ge=1, le=1000, description="How many at most.")]
+After = Annotated[str, Meta(max_length=512, description="The `next` of the page before.")]
+Label = Annotated[
+    str, Meta(pattern=r"^[^=]{1,253}=.{0,253}$", description="A label as key=value; repeatable.")
+]
+State = Literal[
+    "pending",
+    "starting",
+    "running",
+    "pausing",
+    "paused",
+    "stopping",
+    "stopped",
+    "migrating",
+    "failed",
+    "unknown",
+    "deleting",
+]
+
+
+class Query(Struct, forbid_unknown_fields=True, kw_only=True):
+    """No parameters; base of those with some."""
+
+
+class OneVM(Query):
+    """Which project a VM's name belongs to; an id needs none."""
+
+    project: (
+        Annotated[Name, Meta(description="Where to look for a name; `default` when left out.")]
+        | None
+    ) = None
+
+
+class ExplainVM(OneVM):
+    """Which hosts to judge; all when none is named."""
+
+    host: Annotated[list[Name], Meta(max_length=1000, description="Only these; repeatable.")] = []
+
+
+#: No log or ledger gets there, and every JSON reader can count so far.
+MOST_COUNTED = 2**53
+
+
+class ReadConsole(OneVM):
+    """Which piece of a VM's serial log: the last `limit` bytes, or what follows `start`."""
+
+    start: (
+        Annotated[
+            int,
+            Meta(ge=0, le=MOST_COUNTED, description="Offset in bytes; without it, the end."),
+        ]
+        | None
+    ) = None
+    limit: Annotated[int, Meta(ge=1, le=2**20, description="How many bytes at most.")] = 65536
+
+
+class ListVMs(Query):
+    """Which VMs."""
+
+    project: Name | None = None
+    host: Name | None = None
+    state: State | None = None
+    name: Name | None = None
+    label: Annotated[list[Label], Meta(max_length=64)] = []
+    limit: Limit = 100
+    after: After | None = None
+
+
+class ListHosts(Query):
+    """Which hosts."""
+
+    health: Literal["online", "suspect", "offline"] | None = None
+    admin: Literal["open", "cordoned", "draining", "maintenance"] | None = None
+    zone: Annotated[str, Meta(max_length=253)] | None = None
+    limit: Limit = 100
+    after: After | None = None
+
+
+class ListEvents(Query):
+    """Events after a sequence number."""
+
+    since: Annotated[int, Meta(ge=0, le=MOST_COUNTED, description="Only what came after this.")] = 0
+    limit: Limit = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -240,7 +240,7 @@ class Rig:
 
     async def migrate(self, name: str, host: str | None = None) -> VMBody:
         """Begin a move."""
-        return await self.plane.vms.migrate(name, None, MigrateVM(host=host), OPERATOR)
+        return await self.plane.moves.migrate(name, None, MigrateVM(host=host), OPERATOR)
 
     async def move(self, name: str, host: str) -> None:
         """Move a VM and wait until it has arrived."""

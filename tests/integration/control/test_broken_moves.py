@@ -37,7 +37,7 @@ async def cancelled_at_the_last_moment(rig: Rig) -> None:
     a.listen()
     a.work()
     b.work()
-    await rig.plane.vms.cancel_migration("web", None, OPERATOR)
+    await rig.plane.moves.cancel("web", None, OPERATOR)
     await rig.settle()
     assert await rig.state("web") == ("running", "b")
     await rig.converged()

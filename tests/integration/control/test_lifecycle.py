@@ -340,18 +340,18 @@ def test_a_console_is_asked_of_the_host_that_has_the_vm(database_url: str) -> No
         a = await rig.host("a")
         made = await rig.running("web")
         a.consoles[made.id] = "booted\nhello"
-        asking = asyncio.create_task(rig.plane.vms.console("web", None, 7, 100, OPERATOR))
+        asking = asyncio.create_task(rig.plane.consoles.console("web", None, 7, 100, OPERATOR))
         question = await heard_question(a, 1)
         assert (question.vm, question.start, question.limit) == (made.id, 7, 100)
         a.speak()
         told = await asking
         assert (told.text, told.start, told.end) == ("hello", 7, 12)
-        unanswered = asyncio.create_task(rig.plane.vms.console("web", None, None, 9, OPERATOR))
+        unanswered = asyncio.create_task(rig.plane.consoles.console("web", None, None, 9, OPERATOR))
         await heard_question(a, 2)
         a.disconnect()
         with pytest.raises(AgentUnavailable, match="does not answer"):
             await unanswered
         with pytest.raises(AgentUnavailable, match="not connected"):
-            await rig.plane.vms.console("web", None, None, 9, OPERATOR)
+            await rig.plane.consoles.console("web", None, None, 9, OPERATOR)
 
     run(database_url, test)

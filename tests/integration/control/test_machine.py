@@ -125,7 +125,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def cancel_migration(self, name: str) -> None:
-        self.try_to(self.rig.plane.vms.cancel_migration(name, None, OPERATOR))
+        self.try_to(self.rig.plane.moves.cancel(name, None, OPERATOR))
 
     # Operators
 

@@ -302,15 +302,15 @@ def test_a_cancelled_move_ends_with_one_copy_wherever_it_was(
         late = phase == "landing" and not alone
         if late:
             with pytest.raises(Conflict, match="left its host"):
-                await rig.plane.vms.cancel_migration("web", None, OPERATOR)
+                await rig.plane.moves.cancel("web", None, OPERATOR)
         else:
-            await rig.plane.vms.cancel_migration("web", None, OPERATOR)
+            await rig.plane.moves.cancel("web", None, OPERATOR)
         await rig.settle()
         assert await rig.state("web") == ("running", "b" if phase == "landing" else "a")
         assert [made.id in agent.copies for agent in (a, b)].count(True) == 1
         await rig.converged()
         with pytest.raises(Conflict, match="not moving"):
-            await rig.plane.vms.cancel_migration("web", None, OPERATOR)
+            await rig.plane.moves.cancel("web", None, OPERATOR)
 
     run(database_url, test)
 
@@ -368,7 +368,7 @@ def test_progress_is_told_and_changes_no_order(database_url: str) -> None:
     async def test(rig: Rig) -> None:
         a, _ = await rig.host("a"), await rig.host("b")
         made = await rig.running("web")
-        await rig.plane.vms.migrate(
+        await rig.plane.moves.migrate(
             "web", None, MigrateVM(host="b", bandwidth="10MiB", limit_s=90), OPERATOR
         )
         a.peers = {}
@@ -425,7 +425,7 @@ def test_a_source_that_does_not_run_it_is_not_believed_to_have_it(
         b.arrives_alone = True
         b.work()
         assert b.copies[made.id].runs
-        await rig.plane.vms.cancel_migration("web", None, OPERATOR)
+        await rig.plane.moves.cancel("web", None, OPERATOR)
         if phase == "recalling":
             row = await rig.row("web")
             assert row is not None

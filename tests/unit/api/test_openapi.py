@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from roost.api import authorize
-from roost.api.calls import Route
 from roost.api.errors import STATUS
 from roost.api.openapi import describe
-from roost.api.routes import ROUTES, check
+from roost.parts import roles
+from roost.parts.routes import Route, check_routes
+from tests.api.table import ROUTES
 
 DOCUMENT = describe(ROUTES)
 
@@ -56,8 +56,8 @@ def test_operations_have_names_of_their_own() -> None:
 def test_an_operation_tells_the_whole_truth(route: Route, operation: dict[str, Any]) -> None:
     statuses = set(operation["responses"])
     assert statuses >= {str(status) for status in route.statuses} | {"400"}
-    assert ("401" in statuses) == (route.roles != authorize.ANYONE) == bool(operation["security"])
-    assert ("403" in statuses) == (route.roles not in (authorize.ANYONE, authorize.JOINING))
+    assert ("401" in statuses) == (route.roles != roles.ANYONE) == bool(operation["security"])
+    assert ("403" in statuses) == (route.roles not in (roles.ANYONE, roles.JOINING))
     assert ("requestBody" in operation) == (route.body is not None) == ("413" in statuses)
     for code in route.errors:
         assert code in operation["responses"][str(STATUS[code])]["description"]
@@ -90,11 +90,11 @@ def test_a_table_with_a_flaw_does_not_start() -> None:
     whole = ROUTES[0]
     fields = {name: getattr(whole, name) for name in whole.__slots__}
     with pytest.raises(ValueError, match="names no roles"):
-        check((Route(**{**fields, "roles": frozenset()}),))
+        check_routes((Route(**{**fields, "roles": frozenset()}),))
     with pytest.raises(ValueError, match="twice"):
-        check((whole, whole))
+        check_routes((whole, whole))
     with pytest.raises(ValueError, match="what it gives"):
-        check((Route(**{**fields, "reply": None}),))
+        check_routes((Route(**{**fields, "reply": None}),))
     with pytest.raises(TypeError, match="roles"):
         Route(**{name: value for name, value in fields.items() if name != "roles"})
 
@@ -103,13 +103,13 @@ def test_the_reference_lists_every_route_with_its_least_role() -> None:
     text = (Path(__file__).parents[3] / "docs" / "reference" / "api.md").read_text()
     rows = re.findall(r"^\| ([A-Z]+) \| `([^`]+)` \| ([^|]+) \|", text, flags=re.MULTILINE)
     words = {
-        authorize.ANYONE: "none",
-        authorize.JOINING: "join token",
-        authorize.ADMIN: "admin",
-        authorize.OPERATOR: "operator",
-        authorize.VIEWER: "viewer",
-        authorize.OPERATOR | authorize.MEMBER: "operator, member",
-        authorize.VIEWER | authorize.MEMBER: "viewer, member",
+        roles.ANYONE: "none",
+        roles.JOINING: "join token",
+        roles.ADMIN: "admin",
+        roles.OPERATOR: "operator",
+        roles.VIEWER: "viewer",
+        roles.OPERATOR | roles.MEMBER: "operator, member",
+        roles.VIEWER | roles.MEMBER: "viewer, member",
     }
     table = [(r.method, r.path.removeprefix("/api/v1"), words[r.roles]) for r in ROUTES]
     assert rows == table

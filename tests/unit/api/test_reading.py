@@ -8,7 +8,6 @@ import pytest
 from msgspec import Struct
 
 from roost.api.errors import Malformed, status_of
-from roost.api.queries import ExplainVM, ListEvents, ListVMs
 from roost.api.reading import (
     QueryReader,
     RequestDecoder,
@@ -18,6 +17,7 @@ from roost.api.reading import (
 )
 from roost.base.errors import InvalidRequest, NotFound, TooLarge
 from roost.wire.bodies import CreateVM, ResizeVM
+from roost.wire.queries import ExplainVM, ListEvents, ListVMs
 
 
 class Body(Struct, forbid_unknown_fields=True):

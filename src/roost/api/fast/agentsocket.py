@@ -23,12 +23,14 @@ from websockets.utils import apply_mask
 from roost.api import authorize
 from roost.api.answers import Answer
 from roost.api.errors import Malformed, answer
-from roost.api.ports import Plane, Principal, Session
 from roost.base.errors import NotFound, RoostError, Unavailable
+from roost.parts.access import Principal
+from roost.parts.roles import Roles
+from roost.parts.serving import ServedPlane, Session
 from roost.wire.agentlink import MOST_BYTES
 
 PATH = "/api/v1/agents/connect"
-AGENT: authorize.Roles = frozenset({"agent"})
+AGENT: Roles = frozenset({"agent"})
 
 #: Bytes that may wait for a peer before one more message drops it.
 MOST_WAITING_BYTES = 4 * 2**20
@@ -49,7 +51,7 @@ _quiet = logging.getLogger("roost.api.fast.agentsocket.wire")
 _quiet.setLevel(logging.ERROR)
 
 
-def agent_protocol(plane: Plane) -> type[asyncio.Protocol]:
+def agent_protocol(plane: ServedPlane) -> type[asyncio.Protocol]:
     """Return the class that uvicorn makes one of for each upgraded connection."""
 
     class BoundAgentSocket(AgentSocket):
@@ -76,7 +78,7 @@ class AgentSocket(asyncio.Protocol):
         "transport",
     )
 
-    plane: ClassVar[Plane]
+    plane: ClassVar[ServedPlane]
 
     def __init__(self, config: Any, server_state: Any, app_state: Any) -> None:
         self._connections: set[object] = server_state.connections

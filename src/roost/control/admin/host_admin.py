@@ -1,11 +1,13 @@
 """What operators do with hosts: list, look, cordon, drain, label, confirm dead, remove."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, delete, select
 
 from roost.base.errors import Conflict, InvalidRequest, NotFound
+from roost.control.admin.hostroutes import host_routes
 from roost.control.agents.sessions import Agents
 from roost.control.create.placing import find_host
 from roost.control.hosts.registering import change_host, locked_host
@@ -30,6 +32,8 @@ from roost.model.flow import Rejection
 from roost.model.states import AdminState
 from roost.model.vm import VMSpec
 from roost.parts.access import Principal
+from roost.parts.part import Part
+from roost.parts.routes import Route
 from roost.placement.scheduling_info import scheduling_info
 from roost.wire.answers import rejection_json
 from roost.wire.bodies import (
@@ -48,11 +52,15 @@ from roost.wire.translate import ADMINS, HEALTHS
 _MOST_BLOCKED = 20
 
 
-class Hosts:
+class Hosts(Part):
     """Hosts as operators see them."""
 
     def __init__(self, store: Store, roster: Roster, agents: Agents) -> None:
         self._store, self._roster, self._agents = store, roster, agents
+
+    def routes(self) -> Sequence[Route]:
+        """Return what it can be asked over HTTP."""
+        return host_routes(self)
 
     # Looking
 

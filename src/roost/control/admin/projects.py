@@ -5,6 +5,7 @@ limits are set. A limit below what is in use is accepted: nothing that exists is
 nothing new fits until enough is gone.
 """
 
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -12,12 +13,15 @@ import msgspec
 from sqlalchemy import Connection, select, text
 
 from roost.base.errors import Conflict, NotFound
+from roost.control.admin.projectroutes import project_routes
 from roost.ledger.amounts import LIMITS
 from roost.ledger.store import Store
 from roost.ledger.tables import projects, tokens
 from roost.ledger.transaction import Tx
 from roost.parts.access import Principal
 from roost.parts.idempotency import use_key
+from roost.parts.part import Part
+from roost.parts.routes import Route
 from roost.wire.bodies import (
     CreateProject,
     LimitBody,
@@ -43,11 +47,15 @@ _INSERT = text(
 )
 
 
-class Projects:
+class Projects(Part):
     """Projects."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
+
+    def routes(self) -> Sequence[Route]:
+        """Return what it can be asked over HTTP."""
+        return project_routes(self)
 
     async def list(self, who: Principal) -> ProjectPage:
         """Return the projects that the caller may see."""

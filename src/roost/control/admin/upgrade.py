@@ -4,6 +4,8 @@ Each piece is a transaction of its own, so work goes on meanwhile; what was brok
 by asking again. The rules themselves are in `ledger/older.py`.
 """
 
+from collections.abc import Sequence
+
 from roost.ledger.older import (
     clean_events,
     empty_asked,
@@ -12,7 +14,29 @@ from roost.ledger.older import (
     store_missing,
 )
 from roost.ledger.store import Store
+from roost.parts.part import Part
+from roost.parts.roles import ADMIN
+from roost.parts.routes import Route
 from roost.wire.bodies import UpgradeBody
+
+
+class Upgrade(Part):
+    """The last step of an upgrade."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    # fmt: off
+    def routes(self) -> Sequence[Route]:
+        """Return what it can be asked over HTTP."""
+        return (
+            Route(method="POST", path="/api/v1/ledger:finish-upgrade", noun="ledger",
+                  verb="finish_upgrade",
+                  call=lambda call: finish_upgrade(self._store, call.who.name), roles=ADMIN,
+                  summary="End what is done for processes of the release before",
+                  reply=UpgradeBody),
+        )
+    # fmt: on
 
 
 async def finish_upgrade(store: Store, actor: str) -> UpgradeBody:

@@ -29,6 +29,7 @@ from roost.base.errors import (
 from roost.base.ids import IdSource
 from roost.control.create.grouping import Grouping
 from roost.control.create.proposing import counters_of, selected_line
+from roost.control.create.routes import create_routes
 from roost.control.memory.follower import Follower
 from roost.control.memory.roster import HostEntry, Roster
 from roost.control.memory.telemetry import Telemetry
@@ -44,6 +45,8 @@ from roost.model.flow import Placement, PlaceRequest, Rejection
 from roost.model.vm import NewSpec
 from roost.parts.access import Principal
 from roost.parts.idempotency import find_keys
+from roost.parts.part import Part
+from roost.parts.routes import Route
 from roost.placement.group import place_group
 from roost.placement.strategies import strategy_named
 from roost.wire.answers import placement_body, rejection_json
@@ -112,7 +115,7 @@ class PendingCreate:
         return self.rejection is not None and self.body.on_no_fit == "fail"
 
 
-class Admit:
+class Admit(Part):
     """Creates VMs for one process."""
 
     def __init__(
@@ -136,6 +139,10 @@ class Admit:
         self._idle.set()
         self._refusals: dict[object, Rejection] = {}
         self._refusals_version = -1
+
+    def routes(self) -> Sequence[Route]:
+        """Return what it can be asked over HTTP."""
+        return create_routes(self)
 
     # Asking
 

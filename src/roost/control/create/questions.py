@@ -1,17 +1,20 @@
 """What would happen: dry runs and capacity, on a copy of the fleet. Nothing is kept."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from roost.base.errors import NotFound
 from roost.control.create.grouping import Grouping
+from roost.control.create.questionroutes import question_routes
 from roost.control.memory.roster import Roster
 from roost.control.vms.views import answer_body
 from roost.ledger.rows import GroupRow
 from roost.model.flow import PlaceRequest
 from roost.parts.access import Principal
+from roost.parts.part import Part
+from roost.parts.routes import Route
 from roost.placement.capacity import capacity
 from roost.placement.strategies import STRATEGIES, strategy_named
 from roost.placement.worlds import World
@@ -33,12 +36,16 @@ from roost.wire.translate import constraints_of, demand_of, group_spec, scope_na
 T = TypeVar("T")
 
 
-class Questions:
+class Questions(Part):
     """Answers without doing."""
 
     def __init__(self, roster: Roster, grouping: Grouping) -> None:
         self._roster, self._grouping = roster, grouping
         self._long = asyncio.Lock()  # one long question at a time: each copies the whole fleet
+
+    def routes(self) -> Sequence[Route]:
+        """Return what it can be asked over HTTP."""
+        return question_routes(self)
 
     async def dry_run(self, body: DryRun, who: Principal) -> PlacementBody | RejectionBody:
         """Say where a VM would go now, or why nowhere."""

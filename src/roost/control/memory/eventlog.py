@@ -19,6 +19,7 @@ import msgspec
 from sqlalchemy import Connection, select
 
 from roost.base.timestamps import timestamp
+from roost.control.memory.eventroutes import event_routes
 from roost.ledger.changes import Changes
 from roost.ledger.older import hide_asked
 from roost.ledger.rows import Event
@@ -27,6 +28,7 @@ from roost.ledger.tables import counters
 from roost.ledger.tables import events as events_table
 from roost.parts.access import Principal
 from roost.parts.part import Part
+from roost.parts.routes import Route
 from roost.wire.bodies import EventBody, EventPage
 
 #: Events that wait for one reader before it goes back to pages.
@@ -73,6 +75,10 @@ class EventLog(Part):
         arrived, self._arrived = self._arrived, []
         for reader in self._readers:
             reader.put(arrived)
+
+    def routes(self) -> Sequence[Route]:
+        """Return what it can be asked over HTTP."""
+        return event_routes(self)
 
     async def page(self, since: int, limit: int, who: Principal) -> EventPage:
         """Return events after a sequence; `next` goes past those the caller may not see."""

@@ -1,13 +1,17 @@
 """Begin and cancel moves: choose a target and claim it; `machine` and the agents do the rest."""
 
+from collections.abc import Sequence
+
 from roost.base.errors import Conflict, InvalidRequest, NoFit
 from roost.control.create.placing import Basis, Placing, take
 from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import Roster
 from roost.control.moves.handover import carry_out
 from roost.control.moves.machine import OUTCOMES, Begin, Cancel, Prepare, Refuse, step
+from roost.control.moves.routes import move_routes
 from roost.control.vms.lookup import locked_vm, relock, vm_row
 from roost.control.vms.move_record import MoveRecord, move_of
+from roost.control.vms.views import vm_body
 from roost.ledger.capacity import CLEANUP, MIGRATE_IN, claims_of
 from roost.ledger.rows import Changes, ClaimRow, VMRow
 from roost.ledger.store import Store
@@ -15,22 +19,28 @@ from roost.ledger.tables import vms
 from roost.ledger.transaction import Tx, row_json
 from roost.model.flow import Rejection
 from roost.parts.access import Principal
+from roost.parts.part import Part
+from roost.parts.routes import Route
 from roost.wire.agentlink import MoveInfo
 from roost.wire.answers import rejection_json
-from roost.wire.bodies import MigrateVM
+from roost.wire.bodies import MigrateVM, VMBody
 from roost.wire.translate import size
 
 
-class Moving:
+class Moving(Part):
     """Begins moves."""
 
     def __init__(self, store: Store, roster: Roster, placing: Placing, lineage: Lineage) -> None:
         self._store, self._roster, self._placing = store, roster, placing
         self._lineage = lineage
 
+    def routes(self) -> Sequence[Route]:
+        """Return what it can be asked over HTTP."""
+        return move_routes(self)
+
     async def migrate(
         self, ref: str, project: str | None, body: MigrateVM, who: Principal
-    ) -> VMRow:
+    ) -> VMBody:
         """Begin to move a VM, to a named host or to where its strategy sends it."""
         vm = await self._store.read(lambda connection: vm_row(connection, ref, project, who))
         if body.host is not None and self._roster.entry(body.host) is None:
@@ -39,9 +49,9 @@ class Moving:
         if isinstance(found, Rejection):
             raise NoFit(found.code.value, found.message, rejection_json(found))
         assert found is not None  # a refusal is explained
-        return found
+        return await self._body(found)
 
-    async def cancel(self, ref: str, project: str | None, who: Principal) -> VMRow:
+    async def cancel(self, ref: str, project: str | None, who: Principal) -> VMBody:
         """Take a move back, if the VM has not left yet."""
 
         def change(tx: Tx) -> VMRow:
@@ -52,7 +62,12 @@ class Moving:
                 vm = carry_out(tx, vm, effect)
             return vm
 
-        return await self._store.write(change, who.name)
+        return await self._body(await self._store.write(change, who.name))
+
+    async def _body(self, vm: VMRow) -> VMBody:
+        read = self._roster.specs.read
+        specs = await self._store.read(lambda connection: read(connection, [vm]))
+        return vm_body(vm, specs.get(vm.id), self._roster)
 
     async def begin(
         self,

@@ -5,7 +5,6 @@ it. Nothing waits for the agent here.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from sqlalchemy import Connection, select
 from sqlalchemy.sql.elements import ColumnElement
@@ -16,6 +15,7 @@ from roost.control.vms.deletion import order_destruction, remove_deleted
 from roost.control.vms.lookup import locked_vm, vm_row
 from roost.control.vms.requests import request_of
 from roost.control.vms.resizing import resize
+from roost.control.vms.routes import vm_routes
 from roost.control.vms.states import in_state
 from roost.control.vms.views import explanation_body, read_placement, vm_body
 from roost.ledger.capacity import MIGRATE_IN, claims_of, hold_instead
@@ -27,12 +27,11 @@ from roost.ledger.transaction import Tx, row_json
 from roost.model.flow import RejectionCode
 from roost.model.vm import VMSpec
 from roost.parts.access import Principal
+from roost.parts.part import Part
+from roost.parts.routes import Route
 from roost.placement.explain import explain as explain_request
-from roost.wire.agentlink import ConsoleReply
 from roost.wire.bodies import (
-    ConsoleBody,
     ExplanationBody,
-    MigrateVM,
     PlacementBody,
     RejectionBody,
     ResizeVM,
@@ -44,31 +43,15 @@ from roost.wire.queries import VMQuery
 _POWER_ASKED = {"running": "vm.start_asked", "stopped": "vm.stop_asked"}
 
 
-class Moves(Protocol):
-    """Begins and cancels moves; see `moves.moving`."""
-
-    async def migrate(
-        self, ref: str, project: str | None, body: MigrateVM, who: Principal
-    ) -> VMRow:
-        """Begin to move a VM."""
-
-    async def cancel(self, ref: str, project: str | None, who: Principal) -> VMRow:
-        """Take a move back."""
-
-
-class Consoles(Protocol):
-    """Asks agents for serial logs; see `agents.sessions`."""
-
-    async def ask(self, number: int, vm: str, start: int | None, limit: int) -> ConsoleReply:
-        """Return a piece of a VM's serial log."""
-
-
-class Lifecycle:
+class Lifecycle(Part):
     """VMs that exist."""
 
-    def __init__(self, store: Store, roster: Roster, moves: Moves, consoles: Consoles) -> None:
+    def __init__(self, store: Store, roster: Roster) -> None:
         self._store, self._roster = store, roster
-        self._moves, self._consoles = moves, consoles
+
+    def routes(self) -> Sequence[Route]:
+        """Return what it can be asked over HTTP."""
+        return vm_routes(self)
 
     # Reading
 
@@ -208,27 +191,6 @@ class Lifecycle:
         """Give a VM new amounts on the host where it is."""
         return await self._write(lambda tx: resize(tx, ref, project, body, who), who)
 
-    async def migrate(
-        self, ref: str, project: str | None, body: MigrateVM, who: Principal
-    ) -> VMBody:
-        """Begin to move a VM."""
-        return await self._body(await self._moves.migrate(ref, project, body, who))
-
-    async def cancel_migration(self, ref: str, project: str | None, who: Principal) -> VMBody:
-        """Take a move back, if the VM has not left yet."""
-        return await self._body(await self._moves.cancel(ref, project, who))
-
-    async def console(
-        self, ref: str, project: str | None, start: int | None, limit: int, who: Principal
-    ) -> ConsoleBody:
-        """Ask the VM's host for its serial log."""
-        vm = await self._store.read(lambda connection: vm_row(connection, ref, project, who))
-        if vm.host is None:
-            raise Conflict(f"VM {vm.name!r} has no host yet", vm=vm.id)
-        told = await self._consoles.ask(vm.host, vm.id, start, limit)
-        host = self._roster.host_name(vm.host) or ""
-        return ConsoleBody(vm=vm.id, text=told.text, start=told.start, end=told.end, host=host)
-
     async def delete(self, ref: str, project: str | None, who: Principal) -> VMBody:
         """Ask for a VM to be destroyed; it is gone when its agent has said so.
 
@@ -254,11 +216,6 @@ class Lifecycle:
 
         vm, spec = await self._store.write(with_spec, who.name)
         return vm_body(vm, spec, self._roster)
-
-    async def _body(self, vm: VMRow) -> VMBody:
-        read = self._roster.specs.read
-        specs = await self._store.read(lambda connection: read(connection, [vm]))
-        return vm_body(vm, specs.get(vm.id), self._roster)
 
 
 def mark_deleted(tx: Tx, vm: VMRow) -> VMRow:

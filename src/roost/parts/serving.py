@@ -1,0 +1,64 @@
+"""What the HTTP layer asks of a plane: its routes, who may, whether it is ready, and agents' door.
+
+Attributes are read-only properties, so that a plane may have narrower types than these.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from roost.parts.access import Principal
+from roost.parts.routes import Route
+
+
+class Tokens(Protocol):
+    """Who a bearer token belongs to."""
+
+    def principal(self, bearer: str) -> Principal | None:
+        """Return who it is when that is known without asking the ledger."""
+
+    async def check(self, bearer: str) -> Principal:
+        """Return who it is; raises Unauthorized."""
+
+
+class Link(Protocol):
+    """The server's end of one agent's connection."""
+
+    @property
+    def peer(self) -> str:
+        """Where it comes from."""
+
+    def send(self, data: bytes) -> None:
+        """Send one message, or hand it to the kernel later; never waits."""
+
+    def close(self, code: int, reason: str) -> None:
+        """Begin to close; `closed` of the session follows."""
+
+
+class Session(Protocol):
+    """The control plane's end of one agent's connection. Both calls must be quick."""
+
+    def received(self, data: bytes) -> None:
+        """Take one message."""
+
+    def closed(self) -> None:
+        """Hear, once, that the connection is gone."""
+
+
+class Agents(Protocol):
+    """Where agents' connections arrive."""
+
+    def connect(self, link: Link, principal: Any) -> Session: ...
+
+
+class ServedPlane(Protocol):
+    """A control plane as the HTTP layer sees it."""
+
+    @property
+    def access(self) -> Tokens: ...
+    @property
+    def agents(self) -> Agents: ...
+    @property
+    def routes(self) -> Sequence[Route]: ...
+
+    def require_ready(self) -> None:
+        """Raise FleetUnavailable while requests cannot be served."""
