@@ -47,11 +47,19 @@ def _looks_like_a_path(word: str) -> bool:
     return re.fullmatch(r"[\w*.-]+(?:/[\w*.-]+)*\.(?:py|md)", word) is not None
 
 
+@cache
+def _endings() -> frozenset[str]:
+    """Return every way to write a tracked path by its last parts."""
+    parts = [known.split("/") for known in _tracked()]
+    return frozenset("/".join(p[start:]) for p in parts for start in range(len(p)))
+
+
 def _exists(path: str) -> bool:
     wanted = path.partition("::")[0].rstrip("/")
-    pattern = re.escape(wanted).replace(r"\*\*", ".*").replace(r"\*", "[^/]*")
-    ending = re.compile(rf"(?:.*/)?{pattern}")
-    return any(ending.fullmatch(known) for known in _tracked())
+    if "*" not in wanted:
+        return wanted in _endings()
+    pattern = re.compile(re.escape(wanted).replace(r"\*\*", ".*").replace(r"\*", "[^/]*"))
+    return any(pattern.fullmatch(ending) for ending in _endings())
 
 
 def unknown_paths(text: str, folder: Path) -> list[str]:
@@ -84,3 +92,16 @@ def test_paths_may_be_written_short_or_with_stars() -> None:
     text = "`base/errors.py`, `tests/unit/docs/*.py`, [this](README.md), changes/<topic>.fixed.md"
 
     assert unknown_paths(text, _TOP) == []
+
+
+def test_the_eight_files_of_the_flow_are_the_same_in_all_documents() -> None:
+    readme, contributing, architecture = (
+        (_TOP / name).read_text("utf-8")
+        for name in ("README.md", "CONTRIBUTING.md", "docs/architecture.md")
+    )
+    listed = re.findall(r"^\d\. `src/roost/(\S+\.py)`", architecture, re.MULTILINE)
+
+    assert len(listed) == 8
+    for text in (readme, contributing):
+        _, _, after = text.partition("in this order under `src/roost`:")
+        assert re.findall(r"`(\S+\.py)`", after)[:8] == listed
