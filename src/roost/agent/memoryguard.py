@@ -22,11 +22,11 @@ class MemoryFences:
         self._recipes: dict[str, dict[str, object]] = {}
 
     def put(self, vm_id: str, recipe: dict[str, object]) -> None:
-        """Store a recipe."""
+        """Store a VM's stop recipe."""
         self._recipes[vm_id] = recipe
 
     def drop(self, vm_id: str) -> None:
-        """Remove a recipe."""
+        """Remove a VM's stop recipe."""
         self._recipes.pop(vm_id, None)
 
     def ids(self) -> Iterable[str]:
@@ -64,7 +64,7 @@ class MemoryGuard:
         return self._stop_s if self._alive else None
 
     async def run(self) -> NoReturn:
-        """Guard until cancelled."""
+        """Stop VMs when the lease ends, until cancelled."""
         self._alive = True
         try:
             while True:

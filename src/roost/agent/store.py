@@ -60,19 +60,19 @@ class Store(Protocol):
         """Take hold of it; raises Conflict when another agent has."""
 
     def close(self) -> None:
-        """Let go."""
+        """Release the store."""
 
     def credential(self) -> str | None:
         """Return the host's credential."""
 
     def records(self) -> list[Record]:
-        """Return every record."""
+        """Return the records of all VMs."""
 
     def desired(self) -> Desired | None:
         """Return the last list, None when there is none to trust."""
 
     async def save_desired(self, desired: Desired) -> None:
-        """Keep a list."""
+        """Store the desired list."""
 
     async def save_record(self, record: Record) -> None:
         """Keep what was carried out for one VM."""
@@ -108,14 +108,14 @@ class MemoryStore:
         """Take hold of it."""
 
     def close(self) -> None:
-        """Let go."""
+        """Release the store."""
 
     def credential(self) -> str | None:
         """Return the host's credential."""
         return self._credential
 
     def records(self) -> list[Record]:
-        """Return every record."""
+        """Return the records of all VMs."""
         return list(self._records.values())
 
     def desired(self) -> Desired | None:
@@ -123,23 +123,23 @@ class MemoryStore:
         return self._desired
 
     async def save_desired(self, desired: Desired) -> None:
-        """Keep a list."""
+        """Store the desired list."""
         self._desired = desired
 
     async def save_record(self, record: Record) -> None:
-        """Keep a record."""
+        """Store a VM's record."""
         self._records[record.id] = record
 
     async def forget_record(self, vm_id: str) -> None:
-        """Drop a record."""
+        """Delete a VM's record."""
         self._records.pop(vm_id, None)
 
     def lease(self) -> float | None:
-        """Return the deadline."""
+        """Return the stored deadline of the lease."""
         return self._lease
 
     def save_lease(self, deadline: float | None) -> None:
-        """Keep the deadline."""
+        """Store the deadline of the lease."""
         if self._lease is not None and (deadline is None or deadline < self._lease):
             self.shortened.set()
         self._lease = deadline
@@ -205,19 +205,19 @@ class FolderStore:
         return _decode(self.folder / "desired.json", Desired)
 
     async def save_desired(self, desired: Desired) -> None:
-        """Keep a list."""
+        """Store the desired list."""
         data = msgspec.json.encode(desired)
         # Orders hold what VMs are told by cloud-init: nobody else's business.
         path = self.folder / "desired.json"
         await asyncio.to_thread(partial(write_whole, path, data, mode=0o600))
 
     async def save_record(self, record: Record) -> None:
-        """Keep a record."""
+        """Store a VM's record."""
         path = self._records / file_name(record.id)
         await asyncio.to_thread(write_whole, path, msgspec.json.encode(record))
 
     async def forget_record(self, vm_id: str) -> None:
-        """Drop a record."""
+        """Delete a VM's record."""
         path = self._records / file_name(vm_id)
         await asyncio.to_thread(path.unlink, missing_ok=True)
 

@@ -33,7 +33,7 @@ MAX_BODY_BYTES = 16 * 2**20
 
 
 class NoMeter:
-    """Counts nothing."""
+    """A meter that counts nothing."""
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Let a request pass."""
@@ -48,7 +48,7 @@ class App:
         self.lane = lane
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve one HTTP request."""
         if scope["type"] == "http":
             if _is_sloppy(scope):
                 nothing = NotFound(f"there is nothing at {scope['path']}", path=scope["path"])

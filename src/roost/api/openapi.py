@@ -56,7 +56,7 @@ def document(table: Sequence[Route]) -> bytes:
 
 
 def describe(table: Sequence[Route]) -> Json:
-    """Return the document."""
+    """Return the OpenAPI document."""
     schemas = _Schemas(table)
     paths: dict[str, Json] = {}
     for route in table:

@@ -1,1 +1,5 @@
-"""Errors and units: the words every layer shares, none of them about VMs."""
+"""What every layer shares, none of it about VMs.
+
+`errors` with stable codes, `units` from text to whole numbers, `backoff`, `clock` and `ids`
+as things to hand in, `timestamps` for people to read.
+"""

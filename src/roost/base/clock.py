@@ -20,7 +20,7 @@ class Clock(Protocol):
         """Return seconds since some moment; never goes back."""
 
     async def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for so many seconds."""
 
 
 class RealClock:
@@ -35,7 +35,7 @@ class RealClock:
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for so many seconds."""
         await asyncio.sleep(seconds)
 
 

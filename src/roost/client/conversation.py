@@ -41,7 +41,7 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send this."""
+    """The next step: send this request."""
 
     method: str
     path: str
@@ -52,7 +52,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait so long."""
+    """The next step: wait so long."""
 
     seconds: float
 

@@ -4,10 +4,11 @@
          ^                                |                                    |
          +------ status, by watch --------+------ utilisation ---> exporter <--+
 
-    client, mirror   asking an API server, and local copies kept by watch
+    base             client, mirror, lease and work queue: asking an API server, copies by watch
     cluster          a whole control plane with fake nodes on loopback
     vms, moving      pods for VMs, and their migrations; `control` runs both
     metering         what nodes and VMs use
+    script           scenarios as data
     scenarios        stories, played and reported
     translate        pods and nodes in the words of roost's engine
 

@@ -219,12 +219,12 @@ class Namespaces:
         self._queue = WorkQueue(self._mark, clock, kube.random, what="namespace", at_once=1)
 
     async def start(self) -> None:
-        """Begin to listen."""
+        """Start marking namespaces as VMs appear."""
         self._queue.start()
         self._vms.listen(self._heard)
 
     async def stop(self) -> None:
-        """End."""
+        """Stop marking namespaces."""
         self._vms.forget(self._heard)
         await self._queue.stop()
 

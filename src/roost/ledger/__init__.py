@@ -1,4 +1,4 @@
 """COMMIT: the durable truth. Rows, claims conditional by value, and events in the same transaction.
 
-Only `control`, `jobs`, `app` and `sim` may import it.
+Only `parts`, `control`, `jobs`, `app` and `sim` may import it.
 """

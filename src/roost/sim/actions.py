@@ -47,7 +47,7 @@ _WHERE = ("zones", "racks", "hosts", "not_hosts")
 
 
 class Actor(Mischief, Operators, Disasters):
-    """Carries out actions."""
+    """Carries out the actions of a history."""
 
     def __init__(self, world: "World") -> None:
         super().__init__()
@@ -160,7 +160,7 @@ class Actor(Mischief, Operators, Disasters):
     # Operators
 
     def _confirm_dead(self, host: str) -> None:
-        """Somebody switches a host off and says so: the truth, for once."""
+        """Switch a host off and confirm it dead, truthfully."""
         if self._world.hosts[host].life is None:
             self._world.hosts[host].power_off()
             self._ask("confirm_dead_host", host, {})

@@ -80,7 +80,7 @@ class Tally(Struct):
     scenarios: dict[str, "Tally"] = {}
 
     def add(self, ran: Ran) -> None:
-        """Count one world."""
+        """Add one world's verdict to the counts."""
         verdict = ran.verdict
         least = verdict.events if self.worlds == 0 else min(self.least_events, verdict.events)
         self.worlds, self.least_events = self.worlds + 1, least

@@ -64,11 +64,11 @@ class Database:
         self.open()
 
     def open(self) -> None:
-        """Open the file."""
+        """Open the database file."""
         self.ledger = SqliteStore(self.path, self._clock, self._ids, inline=True, full=False)
 
     def shut(self) -> None:
-        """Close the file."""
+        """Close the database file."""
         with suppress(StopIteration):  # in line it waits for nobody
             self.ledger.close().send(None)
 
@@ -176,12 +176,12 @@ class PlaneStore:
             self.doorbell()
 
     async def read(self, question: Callable[[Connection], T]) -> T:
-        """Ask."""
+        """Run one read transaction."""
         await self._way("read")
         return await self._database.ledger.read(question)
 
     async def write(self, change: Callable[[Tx], T], actor: str = "roost") -> T:
-        """Make one change."""
+        """Run one write transaction."""
         site = f"commit:{site_of(change)}"
         return await self._commit(lambda: self._database.ledger.write(change, actor), site)
 

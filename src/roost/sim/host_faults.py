@@ -45,6 +45,6 @@ class Ailments:
             raise DriverError("transient", "driver_error", "the hypervisor failed")
 
     def end(self) -> None:
-        """Be well."""
+        """End every fault of the host."""
         self.full = self.blind = False
         self.refusals = self.failures = 0

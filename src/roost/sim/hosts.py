@@ -59,13 +59,13 @@ class LifeVMs:
         self._vms, self._host, self._life = vms, host, life
 
     async def all(self) -> list[LocalVM]:
-        """Return them all."""
+        """Return all VMs of the machine."""
         await self._life.gate()
         self._host.ailments.look("look:all")
         return await self._vms.all()
 
     async def get(self, vm_id: str) -> LocalVM | None:
-        """Return one."""
+        """Return one VM, or None."""
         await self._life.gate()
         return await self._vms.get(vm_id)
 
@@ -97,7 +97,7 @@ class LifeStore(MemoryStore):
         return self._kept.credential()
 
     def records(self) -> list[Record]:
-        """Return every record."""
+        """Return the records of all VMs."""
         return self._kept.records()
 
     def desired(self) -> Desired | None:
@@ -105,7 +105,7 @@ class LifeStore(MemoryStore):
         return self._kept.desired()
 
     async def save_desired(self, desired: Desired) -> None:
-        """Keep a list."""
+        """Store the desired list."""
         await self._life.gate()
         self._host.may_die("before", "write:list")
         self._life.check()
@@ -113,7 +113,7 @@ class LifeStore(MemoryStore):
         await self._kept.save_desired(desired)
 
     async def save_record(self, record: Record) -> None:
-        """Keep a record."""
+        """Store a VM's record."""
         await self._life.gate()
         site = "write:record of a grave" if record.gone else "write:record"
         self._host.may_die("before", site)
@@ -124,16 +124,16 @@ class LifeStore(MemoryStore):
         self._life.check()
 
     async def forget_record(self, vm_id: str) -> None:
-        """Drop a record."""
+        """Delete a VM's record."""
         await self._life.gate()
         await self._kept.forget_record(vm_id)
 
     def lease(self) -> float | None:
-        """Return the deadline."""
+        """Return the stored deadline of the lease."""
         return self._kept.lease()
 
     def save_lease(self, deadline: float | None) -> None:
-        """Keep the deadline."""
+        """Store the deadline of the lease."""
         self._life.check()
         self._host.ailments.write("write:lease")
         self._kept.save_lease(deadline)

@@ -34,7 +34,7 @@ _RUNS = ("starting", "running", "sending")
 
 
 class Laws:
-    """Watches one world."""
+    """Checks the laws of one world."""
 
     def __init__(self, now: Callable[[], float] = lambda: 0.0) -> None:
         self._now = now

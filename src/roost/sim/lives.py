@@ -59,7 +59,7 @@ class Life:
         task.add_done_callback(self._forget)
 
     def end(self) -> None:
-        """Kill it."""
+        """Kill the process: cancel its tasks."""
         self.alive = False
         if self.frozen is not None:
             self.frozen.set()

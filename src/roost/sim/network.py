@@ -223,7 +223,7 @@ class _PlaneEnd:
         self.peer = connection.host
 
     def send(self, data: bytes) -> None:
-        """Send without waiting."""
+        """Send a message without waiting."""
         self._connection.send_down(data)
 
     def close(self, code: int, reason: str) -> None:

@@ -35,7 +35,7 @@ class SimPlane:
         self._lives = 0
 
     def start(self) -> None:
-        """Start the process."""
+        """Start the simulated process."""
         if self.life is not None:
             return
         self._lives += 1
@@ -50,7 +50,7 @@ class SimPlane:
         life.spawn(plane.start())
 
     def kill(self) -> None:
-        """Kill -9."""
+        """Kill the simulated process at once."""
         if self.life is None:
             return
         life, self.life, self.plane, self.store = self.life, None, None, None

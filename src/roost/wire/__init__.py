@@ -1,6 +1,9 @@
-"""The only home of serialisation: fleet files, imports, and answers as plain JSON-able dicts.
+"""What crosses a border: bodies, messages, stored specs, and text that people write.
 
-`words` cuts text into words that know where they were typed; `hostwords` and `requestwords` give
-the words their meaning and write them back; `fleetfile`, `hostcsv` and `ganeti` read whole files;
-`answers` turns what the engine says into dicts. Nothing here decides anything.
+    bodies     the bodies of the HTTP API          agentlink  messages of agent and control
+    specs      the durable VM spec as JSON         answers    the engine's answers as bodies
+    translate  bodies to nouns of the model        queries    filters of lists
+    text       fleet files, host tables, requests, strict YAML, decision records
+
+Rows and events are encoded by `roost.ledger`. Nothing here decides anything.
 """

@@ -63,13 +63,13 @@ class NoFences:
     """For hosts without a fence guard."""
 
     def put(self, vm_id: str, recipe: dict[str, object]) -> None:
-        """Store nothing."""
+        """Ignore the recipe: no guard runs."""
 
     def drop(self, vm_id: str) -> None:
-        """Remove nothing."""
+        """Ignore the removal: no recipe is stored."""
 
     def ids(self) -> tuple[str, ...]:
-        """Return nothing."""
+        """Return no ids: no recipe is stored."""
         return ()
 
 
@@ -96,7 +96,7 @@ class VirtualDriver:
         self._fences = fences or NoFences()
 
     def watch(self, changed: Callable[[str], None]) -> None:
-        """Nothing here changes by itself."""
+        """Ignore the callback: virtual VMs never change by themselves."""
 
     async def close(self) -> None:
         """There is nothing to let go of."""
@@ -125,7 +125,7 @@ class VirtualDriver:
         return await self._vms.all()
 
     async def look(self, vm_id: str) -> LocalVM | None:
-        """Return one VM."""
+        """Return one VM as it is now."""
         await self._meet("look", vm_id)
         return await self._vms.get(vm_id)
 
@@ -171,7 +171,7 @@ class VirtualDriver:
         await self._vms.change(vm.id, _from(("running", "paused"), _as_ordered(vm, "running")))
 
     async def restart(self, vm: DesiredVM) -> None:
-        """Boot it anew."""
+        """Boot the VM anew."""
         await self._meet("restart", vm.id, vm.name)
         before = ("running", "paused", "starting")
         await self._vms.change(vm.id, _from(before, _as_ordered(vm, "starting")))
@@ -194,7 +194,7 @@ class VirtualDriver:
             self._fences.drop(vm.id)
 
     async def destroy(self, vm_id: str) -> None:
-        """Forget it."""
+        """Delete the virtual VM."""
         await self._meet("destroy", vm_id)
         await self._vms.change(vm_id, lambda _: None)
         self._fences.drop(vm_id)

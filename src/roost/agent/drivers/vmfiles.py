@@ -29,7 +29,7 @@ class VMFiles(Protocol):
         """Return them all; a broken file is a VM in the state `unknown`."""
 
     async def get(self, vm_id: str) -> LocalVM | None:
-        """Return one."""
+        """Return one VM, or None."""
 
     async def change(self, vm_id: str, change: Change) -> LocalVM | None:
         """Change one under the lock and return what is there now."""
@@ -45,15 +45,15 @@ class MemoryVMs:
         self.vms: dict[str, LocalVM] = {}
 
     async def all(self) -> list[LocalVM]:
-        """Return them all."""
+        """Return all stored VMs."""
         return list(self.vms.values())
 
     async def get(self, vm_id: str) -> LocalVM | None:
-        """Return one."""
+        """Return one VM, or None."""
         return self.vms.get(vm_id)
 
     async def change(self, vm_id: str, change: Change) -> LocalVM | None:
-        """Change one."""
+        """Store a change of one VM."""
         vm = change(self.vms.get(vm_id))
         if vm is None:
             self.vms.pop(vm_id, None)
@@ -75,11 +75,11 @@ class FolderVMs:
         self._lock_path = folder / "lock"
 
     async def all(self) -> list[LocalVM]:
-        """Return them all."""
+        """Return all stored VMs."""
         return await asyncio.to_thread(self._read_all)
 
     async def get(self, vm_id: str) -> LocalVM | None:
-        """Return one."""
+        """Return one VM, or None."""
         return await asyncio.to_thread(_read, self._path(vm_id), vm_id)
 
     async def change(self, vm_id: str, change: Change) -> LocalVM | None:

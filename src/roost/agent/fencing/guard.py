@@ -178,7 +178,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 class Guard:
-    """Guards one folder."""
+    """Stops the VMs of one folder of recipes when the lease is over."""
 
     def __init__(self, folder: Path, boot: str) -> None:
         self.folder = folder

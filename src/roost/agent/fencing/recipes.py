@@ -33,7 +33,7 @@ class FolderFences:
         write_whole(path, json.dumps(recipe).encode(), durable=False)
 
     def drop(self, vm_id: str) -> None:
-        """Remove a recipe."""
+        """Remove a VM's stop recipe."""
         (self._folder / file_name(vm_id)).unlink(missing_ok=True)
 
     def ids(self) -> Iterable[str]:
@@ -55,11 +55,11 @@ class NoGuard:
     """A host without a fence guard: its VMs are never restarted elsewhere by the lease alone."""
 
     def ensure(self) -> bool:
-        """Start nothing."""
+        """Start no guard process."""
         return False
 
     def stop_s(self) -> float | None:
-        """Return None."""
+        """Return no time: no guard stops VMs."""
         return None
 
 

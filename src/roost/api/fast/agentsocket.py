@@ -135,7 +135,7 @@ class AgentSocket(asyncio.Protocol):
         self._connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the session."""
+        """Tell the session that the connection is lost."""
         self._connections.discard(self)
         self._stop_timer()
         if self._checking is not None:

@@ -58,7 +58,7 @@ class QemuTour:
         self.summary: dict[str, Any] = {"server": client.server, "folder": str(stage.folder)}
 
     async def run(self) -> None:
-        """Take every step."""
+        """Run every step of the tour."""
         await self.hosts()
         await self.guests()
         await self.move()
@@ -89,7 +89,7 @@ class QemuTour:
         self.summary["hosts"] = list(HOSTS)
 
     async def guests(self) -> None:
-        """Boot real guests."""
+        """Boot three real guests."""
         self._screen.heading(
             f"{len(GUESTS)} real guests",
             "Each boots a Linux kernel in a QEMU of its own, and then counts on its serial "
@@ -170,7 +170,7 @@ class QemuTour:
         }
 
     async def crash(self) -> None:
-        """Kill a QEMU."""
+        """Kill the QEMU process of a VM."""
         vm = await self._client.get_vm(GUESTS[1])
         pid = (await self._stage.qemus())[vm.id][str(vm.host)]
         self._screen.heading(
@@ -201,7 +201,7 @@ class QemuTour:
         self.summary["crash"] = {"vm": vm.name, "running_after_s": round(after_s, 2)}
 
     async def agent(self) -> None:
-        """Kill an agent."""
+        """Kill the agent of a host."""
         vms = await self._vms()
         host = str(vms[0].host)
         mine = [vm for vm in vms if vm.host == host]

@@ -44,13 +44,13 @@ class Screen:
         self._step = 0
 
     def heading(self, title: str, about: str) -> None:
-        """Begin a step."""
+        """Print the heading of a step."""
         self._step += 1
         self.show("", Rule(f"[bold]{self._step}. {title}[/]", align="left", style="cyan"))
         self.show(Text(about, style="dim"), "")
 
     def show(self, *renderables: RenderableType) -> None:
-        """Show something."""
+        """Print what a step shows."""
         if self._console is not None:
             for each in renderables:
                 self._console.print(each)
@@ -71,7 +71,7 @@ class Tour:
         self.summary: dict[str, Any] = {"server": client.server, "folder": str(stage.folder)}
 
     async def run(self) -> None:
-        """Take every step."""
+        """Run every step of the tour."""
         await self.hosts()
         await self.batch()
         await self.strategies()

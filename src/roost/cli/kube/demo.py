@@ -109,7 +109,7 @@ class KubeTour:
         }
 
     async def run(self) -> None:
-        """Take every step."""
+        """Run every step of the tour."""
         await self.place()
         await self.migrate()
         await self.evict()

@@ -67,7 +67,7 @@ def pending(places: "Sequence[Place]") -> RenderableType:
 
 
 def moves(found: "Sequence[Move]") -> RenderableType:
-    """Return the migrations."""
+    """Return the table of migrations."""
     numbers = ("at", "took", "rounds", "copied", "downtime")
     made = table("at", "VM", "because of", "from", "wanted", "to", *numbers[1:], right=numbers)
     for move in found[:SOME_ROWS]:

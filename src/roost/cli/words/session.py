@@ -84,7 +84,7 @@ class Session:
         return AsyncClient(found.server, found.token, ca_file=found.ca_file, patience=patience)
 
     def close(self) -> None:
-        """Close the client."""
+        """Close the client's connections."""
         if self._client is not None:
             self._client.close()
 

@@ -78,7 +78,7 @@ class Part:
             self._file.close()
 
     def drop(self) -> None:
-        """Remove it."""
+        """Close and remove the file."""
         self.leave()
         self.path.unlink(missing_ok=True)
 

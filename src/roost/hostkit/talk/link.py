@@ -8,7 +8,7 @@ class LinkLost(Exception):
 
 
 class Link(Protocol):
-    """One open connection."""
+    """One open connection to a control plane."""
 
     async def send(self, data: bytes) -> None:
         """Send one message; raises LinkLost."""
@@ -21,7 +21,7 @@ class Link(Protocol):
 
 
 class Transport(Protocol):
-    """Makes connections."""
+    """Opens connections to control planes."""
 
     async def connect(self, server: str, credential: str) -> Link:
         """Connect to one control-plane process; raises LinkLost within a bounded time."""

@@ -35,7 +35,7 @@ class WebSocketLink:
             raise LinkLost(str(error)) from error
 
     async def close(self) -> None:
-        """End the connection."""
+        """Close the WebSocket connection."""
         await self._socket.close()
 
 

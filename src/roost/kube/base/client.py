@@ -160,7 +160,7 @@ class Kube:
         await self.close()
 
     async def close(self) -> None:
-        """End the session."""
+        """Close the session and its connections."""
         await self._session.close()
 
     # Objects

@@ -123,7 +123,7 @@ class Mirror:
         return self
 
     async def stop(self) -> None:
-        """End the watch."""
+        """Stop the list and watch."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -37,7 +37,7 @@ class Session:
         self._http = aiohttp.ClientSession(connector=connector, read_bufsize=_READ_AHEAD)
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections of the session."""
         await self._http.close()
 
     async def send(

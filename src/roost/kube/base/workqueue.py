@@ -53,7 +53,7 @@ class WorkQueue:
             self._there.release()
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the workers of the queue."""
         self._tasks = [
             asyncio.create_task(self._run(), name=f"{self._what} {number}")
             for number in range(self._at_once)

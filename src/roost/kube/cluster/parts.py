@@ -38,7 +38,7 @@ class Setup(Struct, kw_only=True):
 
 
 class State(Struct, kw_only=True):
-    """What cluster.json says."""
+    """The local cluster as cluster.json describes it."""
 
     version: str
     server: str

@@ -52,7 +52,7 @@ class Feedback(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Request:
-    """One request, read."""
+    """One HTTP request, parsed."""
 
     def __init__(self, path: str, query: dict[str, list[str]], body: bytes) -> None:
         self.path, self.body = path, body
@@ -96,7 +96,7 @@ class App:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Answer one HTTP request."""
         if scope["type"] != "http":
             return
         answer = await self._failures.catch(self._answer(scope, receive))

@@ -40,7 +40,7 @@ def label(value: str) -> str:
 
 
 def series(name: str, labels: Mapping[str, str], value: float) -> str:
-    """Return one line."""
+    """Return one series as a line."""
     inside = ",".join(f"{key}={label(text)}" for key, text in labels.items())
     return f"{name}{{{inside}}} {value}\n" if inside else f"{name} {value}\n"
 

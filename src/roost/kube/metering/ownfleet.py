@@ -66,7 +66,7 @@ class OwnFleet(Source):
         log.warning("the exporter shows roost's own fleet, not Kubernetes: %s", self.why)
 
     async def stop(self) -> None:
-        """Nothing runs."""
+        """Stop the source: it has no tasks."""
 
     async def refresh(self) -> None:
         """Read everything anew from the fleet."""

@@ -93,11 +93,11 @@ class Source(ABC):
 
     @abstractmethod
     async def stop(self) -> None:
-        """End."""
+        """Stop the source and its watches."""
 
     @abstractmethod
     async def refresh(self) -> None:
-        """Read everything anew."""
+        """Read all objects anew."""
 
     @abstractmethod
     def health(self) -> Health:

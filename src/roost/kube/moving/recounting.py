@@ -44,12 +44,12 @@ class Recounting:
         self._due: dict[Key, tuple[float, int]] = {}  # when next, and the attempt then
 
     async def start(self) -> None:
-        """Begin to listen."""
+        """Start looking at disruption budgets."""
         self._queue.start()
         self._budgets.listen(self._heard)
 
     async def stop(self) -> None:
-        """End."""
+        """Stop looking at disruption budgets."""
         self._budgets.forget(self._heard)
         await self._queue.stop()
 

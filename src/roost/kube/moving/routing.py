@@ -42,7 +42,7 @@ class Hearing:
             mirror.listen(heard)
 
     def stop(self) -> None:
-        """Listen no more."""
+        """Stop routing changes of mirrors."""
         for mirror, heard in self._ears:
             mirror.forget(heard)
 

@@ -113,7 +113,7 @@ class Told(Struct):
 
 
 class Descheduler:
-    """One that runs."""
+    """A descheduler process that runs."""
 
     def __init__(self, process: processes.Process) -> None:
         self.process = process

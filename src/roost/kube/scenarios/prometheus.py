@@ -39,7 +39,7 @@ def find_prometheus() -> Path:
 
 
 class Prometheus:
-    """One that runs."""
+    """A Prometheus process that runs."""
 
     def __init__(self, url: str, process: processes.Process) -> None:
         self.url, self.process = url, process

@@ -111,7 +111,7 @@ class Judgement(Struct, kw_only=True):
 
 
 class Report(Struct, kw_only=True):
-    """All of it."""
+    """The whole report of a scenario."""
 
     scenario: str
     about: str

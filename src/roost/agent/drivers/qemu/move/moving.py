@@ -48,7 +48,7 @@ class Moving:
     async def send(
         self, handle: VMHandle, vm: DesiredVM, progress: Callable[[ProgressInfo], None]
     ) -> None:
-        """Send it."""
+        """Send the VM to the target."""
         if handle.manifest is not None and handle.manifest.role == "moved":
             return
         cold = vm.move is not None and vm.move.mode == "cold"
