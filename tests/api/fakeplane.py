@@ -26,6 +26,7 @@ from roost.base.units import parse_bytes, parse_cpu
 from roost.control.admin.health import Health
 from roost.control.admin.hostroutes import host_routes
 from roost.control.admin.projectroutes import project_routes
+from roost.control.admin.upgrade import Upgrade
 from roost.control.agents.routes import console_routes
 from roost.control.create.questionroutes import question_routes
 from roost.control.create.routes import create_routes
@@ -595,6 +596,12 @@ class FakeAgents:
         return self.sessions[-1]
 
 
+class Unshared:
+    """A store of one process: an upgrade leaves nothing to finish."""
+
+    shared = False
+
+
 class FakePlane:
     """All of it."""
 
@@ -620,11 +627,9 @@ class FakePlane:
             *project_routes(cast(Any, self.projects)),
             *token_routes(cast(Any, self.access)),
             *event_routes(cast(Any, self.events)),
+            *Upgrade(cast(Any, Unshared())).routes(),
             *health.routes(),
         )
-
-    async def finish_upgrade(self, who: Principal) -> b.UpgradeBody:
-        return b.UpgradeBody()
 
     async def doctor(self) -> b.DoctorBody:
         return b.DoctorBody(ok=True, checked={"hosts": 1}, findings=[])

@@ -80,7 +80,7 @@ def test_a_sound_ledger_has_no_findings(database_url: str) -> None:
     assert found.ok
     assert (found.findings, found.notes) == ([], [])
     assert found.checked == {
-        "committed": 4, "counters": 1, "quotas": 2, "claims": 7, "vms": 8, "holds": 0,
+        "committed": 4, "counters": 1, "quotas": 2, "claims": 7, "vms": 8, "specs": 8, "holds": 0,
         "tombstones": 0, "hosts": 4, "names": 12, "groups": 3, "sequence": 16,
         "fold": 8 + 8 + 7 + 3 + 6 + 2 + 4 + 4,
     }  # fmt: skip

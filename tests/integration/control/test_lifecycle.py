@@ -7,6 +7,7 @@ import pytest
 
 from roost.base.errors import AgentUnavailable, Conflict, NoFit, NotFound, QuotaExceeded
 from roost.ledger.rows import VMRow
+from roost.model.flow import Order
 from roost.testing.agent import ModelAgent
 from roost.wire.agentlink import ConsoleRequest, SeenVM
 from roost.wire.bodies import BootBody, CreateProject, QuotaBody, ResizeVM
@@ -229,7 +230,7 @@ def test_a_host_that_finds_room_after_its_refusal_does_not_make_two(database_url
         inbox, a.inbox = a.inbox, []  # the tombstone is still on its way
         row = as_of(await rig.row("web"), 1)
         spec = rig.plane.roster.specs.of(row)
-        a.vms[made.id] = rig.plane.dispatch.desired_vm(row, spec, "", "run", None)
+        a.vms[made.id] = rig.plane.dispatch.desired_vm(row, spec, "", Order("run"))
         a.work()
         assert a.copies[made.id].runs
         for _ in range(5):
