@@ -206,7 +206,7 @@ def test_a_reader_that_takes_nothing_is_cut_off_and_costs_little() -> None:
             finally:
                 plane.events.followers -= 1
 
-        plane.events.follow = flood  # type: ignore[method-assign, assignment]
+        plane.events.stream = flood  # type: ignore[method-assign, assignment]
         async with serving(plane, clock=clock) as running:
             reader, writer = await asyncio.open_connection("127.0.0.1", running.server.port)
             # Without reading: what the kernel takes is all that leaves the server.
