@@ -346,7 +346,7 @@ def list_events(*, since: int | None = None, limit: int | None = None) -> Call[b
 
 def finish_upgrade() -> Call[bodies.UpgradeBody]:
     """End what is done for processes of the release before, once none of them runs."""
-    return Call("POST", path("ledger:finish-upgrade"), reads(bodies.UpgradeBody))
+    return Call("POST", f"{API}/ledger:finish-upgrade", reads(bodies.UpgradeBody))
 
 
 def doctor() -> Call[bodies.DoctorBody]:
