@@ -18,13 +18,13 @@ from roost.fleet.groups import EMPTY
 from roost.placement.kernels import (
     bounded,
     charging,
+    domain_bits,
     fit,
     keys,
     least_loss,
     ranking,
     search,
     tally,
-    whereabouts,
 )
 from roost.placement.kernels.ranking import B_BOUNDS, B_SIZE, B_STALE, E_ROW, M_LENGTHS
 from tests.property.filing import small_blocks
@@ -120,7 +120,7 @@ def stays_member(groups, group, domains, amount, *, add=tally.add_member):
 
 def bit_of_a_rack(scope, domain):
     """Take a zone for a rack."""
-    return 1 << domain % whereabouts.RACK_BITS
+    return 1 << domain % domain_bits.RACK_BITS
 
 
 def hopes_for_less(aim, most_free, first_key, *, least=bounded.least_score):
@@ -161,7 +161,7 @@ MUTANTS: dict[str, tuple[Callable, Callable, str]] = {
     "a tie is lost to a lower number": (bounded.lowest_row, never_lower, "none"),
     "what a request takes is overstated": (least_loss.write_floors, floors_too_high, "none"),
     "cells are ranked as if they were even": (keys.imbalance, even_cells, "cells"),
-    "affinity takes zones for racks": (whereabouts.domain_bit, bit_of_a_rack, "groups"),
+    "affinity takes zones for racks": (domain_bits.domain_bit, bit_of_a_rack, "groups"),
 }
 
 

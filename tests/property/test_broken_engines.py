@@ -28,9 +28,9 @@ from roost.placement import rankings, selectors, tables
 from roost.placement.engine import Engine
 from roost.placement.filtering import Filter
 from roost.placement.filters import spread
+from roost.placement.kernels.domain_bits import WHERE
 from roost.placement.kernels.keys import KEY_FREE
 from roost.placement.kernels.ranking import P_KEY, Ranking, file_in_order, write_keys
-from roost.placement.kernels.whereabouts import WHERE
 from roost.placement.rankings import Rankings
 from roost.placement.registry import FILTERS
 from roost.placement.selectors import Selectors

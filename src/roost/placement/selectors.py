@@ -15,7 +15,7 @@ import numpy as np
 
 from roost.fleet.fleet import Fleet
 from roost.fleet.layout import BoolArray, Int64Array
-from roost.placement.kernels.whereabouts import WHERE, whereabouts
+from roost.placement.kernels.domain_bits import WHERE, domain_bits
 from roost.placement.rankings import Rankings
 
 NO_BIT = -1
@@ -78,7 +78,7 @@ class Selectors:
 
     def _locate(self, rows: Int64Array) -> None:
         # The rankings learn of it by the fleet's change log, which has these rows too.
-        self.marks[rows, WHERE] = whereabouts(self._fleet.hosts.arrays.domain[rows])
+        self.marks[rows, WHERE] = domain_bits(self._fleet.hosts.arrays.domain[rows])
         self._located = self._fleet.attribute_changes.head
 
     def get(self, key: Hashable, column: Column, *, listed: bool) -> Selector:

@@ -23,6 +23,7 @@ from roost.model.groups import GroupRule, GroupSpec
 from roost.model.resources import Demand, NumaMode
 from roost.placement.kernels import (
     bounded,
+    domain_bits,
     fit,
     fixed_point,
     keys,
@@ -30,7 +31,6 @@ from roost.placement.kernels import (
     scores,
     search,
     tally,
-    whereabouts,
 )
 from roost.placement.kernels.charging import Charger
 from roost.placement.kernels.ranking import allocate, rebuild
@@ -97,7 +97,7 @@ def compiled_cells(hosts, row, cpu, memory, mode, rule):
 
 @njit
 def compiled_domain_bit(scope: int, domain: int) -> int:
-    return whereabouts.domain_bit(scope, domain)
+    return domain_bits.domain_bit(scope, domain)
 
 
 both = pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
@@ -316,14 +316,14 @@ def test_a_lent_charge_follows_columns_that_were_replaced_by_longer_ones() -> No
 
 @both
 def test_a_host_has_the_bits_of_its_own_rack_and_zone(compiled: bool) -> None:
-    bit = compiled_domain_bit if compiled else plain(whereabouts.domain_bit)
+    bit = compiled_domain_bit if compiled else plain(domain_bits.domain_bit)
     domain = np.array([[row, row % 50 - 1, row % 30 - 1] for row in range(200)])
     for (_, rack, zone), word in zip(
-        domain.tolist(), whereabouts.whereabouts(domain).tolist(), strict=True
+        domain.tolist(), domain_bits.domain_bits(domain).tolist(), strict=True
     ):
-        bits = {bit(whereabouts.RACK_SCOPE, rack)} if rack >= 0 else set()
-        bits |= {bit(whereabouts.ZONE_SCOPE, zone)} if zone >= 0 else set()
-        assert word == whereabouts.SOMEWHERE + sum(bits), (rack, zone)
+        bits = {bit(domain_bits.RACK_SCOPE, rack)} if rack >= 0 else set()
+        bits |= {bit(domain_bits.ZONE_SCOPE, zone)} if zone >= 0 else set()
+        assert word == domain_bits.SOMEWHERE + sum(bits), (rack, zone)
         assert 0 < word < 2**63
 
 

@@ -7,7 +7,7 @@ compiler off (NUMBA_DISABLE_JIT=1).
     fixed_point  ratios without overflow
     keys         the score of a host that does not depend on the request
     tally        group members per fault domain
-    whereabouts  racks and zones as bits, to pass over hosts that affinity rules out
+    domain_bits  racks and zones as bits, to pass over hosts that affinity rules out
     fit          may this host take this VM, and at what penalty
     ranking      hosts ordered by key, in blocks that know their largest headroom
     search       the best host by walking a ranking

@@ -33,6 +33,7 @@ from roost.placement.kernels.charging import (
     refresh_host_ratios,
 )
 from roost.placement.kernels.compiling import entry_point, inlined, int64, kernel, spliced
+from roost.placement.kernels.domain_bits import ANYWHERE, RACK_SCOPE, ZONE_SCOPE, company
 from roost.placement.kernels.fit import (
     A_ALL,
     A_CHARGED,
@@ -73,7 +74,6 @@ from roost.placement.kernels.search import (
     search_listed,
 )
 from roost.placement.kernels.tally import AFFINITY, HOST_SCOPE, SPREAD, fewest_members
-from roost.placement.kernels.whereabouts import ANYWHERE, RACK_SCOPE, ZONE_SCOPE, company
 
 #: How a strategy looks for its host.
 BY_KEY, BY_NUMBER, BY_TURN, BY_DRAW, BY_BOUND, BY_LOSS = range(6)

@@ -10,8 +10,8 @@ from roost.fleet.assign import ANY, LOWEST, pick_cells, pick_devices
 from roost.fleet.groups import GroupArrays
 from roost.fleet.layout import CPU, MEMORY, HostArrays, Int64Array
 from roost.placement.kernels.compiling import inlined, int64, kernel
+from roost.placement.kernels.domain_bits import WHERE
 from roost.placement.kernels.tally import WEIGHT_ONE, groups_allow, groups_penalty
-from roost.placement.kernels.whereabouts import WHERE
 
 #: Columns of a compiled terms row.
 (
@@ -49,7 +49,7 @@ class Ask(NamedTuple):
     columns: Int64Array
     least: Int64Array
     # exact columns, all columns, has rules beside room and mark, has penalties, and the racks and
-    # zones that affinity leaves as bits of `whereabouts`
+    # zones that affinity leaves as bits of `domain_bits`
     counts: Int64Array
     demand: Int64Array  # amounts, by resource
     terms: Int64Array  # compiled terms row

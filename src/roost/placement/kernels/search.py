@@ -8,6 +8,7 @@ are skipped; what is left is asked `row_fits`.
 from roost.fleet.groups import EMPTY, GroupArrays
 from roost.fleet.layout import HostArrays, Int64Array
 from roost.placement.kernels.compiling import inlined, int64, kernel, spliced
+from roost.placement.kernels.domain_bits import WHERE
 from roost.placement.kernels.fit import (
     A_ALL,
     A_CHARGED,
@@ -44,7 +45,6 @@ from roost.placement.kernels.ranking import (
 )
 from roost.placement.kernels.scores import amount_score
 from roost.placement.kernels.tally import WEIGHT_ONE
-from roost.placement.kernels.whereabouts import WHERE
 
 NOWHERE = -1
 MOST = 2**62

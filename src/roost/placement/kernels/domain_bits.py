@@ -29,7 +29,7 @@ ANYWHERE = -1
 RACK_SCOPE, ZONE_SCOPE = int(Scope.RACK), int(Scope.ZONE)
 
 
-def whereabouts(domain: Int64Array) -> Int64Array:
+def domain_bits(domain: Int64Array) -> Int64Array:
     """Return the word of each host, given its row of `HostArrays.domain`."""
     rack, zone = domain[:, RACK_SCOPE], domain[:, ZONE_SCOPE]
     rack_bit = np.where(rack >= 0, 1 << rack % RACK_BITS, 0)
