@@ -15,7 +15,7 @@ from roost.model.hosts import Scope
 from roost.placement.batching import RequestColumns
 from roost.placement.engine import Engine, seed_of
 from roost.placement.surviving import Rehearsal
-from roost.placement.worlds import World
+from roost.placement.whatif import WhatIf
 
 #: Copies placed at once by the engine when groups make it count them one by one.
 _CHUNK = 4096
@@ -40,7 +40,7 @@ def capacity(
     engine: Engine, request: PlaceRequest, survive: Scope | None = None, losses: int = 1
 ) -> CapacityAnswer:
     """Count the copies of a request that fit, on a snapshot: the fleet does not change."""
-    world = World.like(engine)
+    world = WhatIf.like(engine)
     strategy = world.strategy_of(request).name
     if survive is None:
         count = _fill(world, request)
@@ -58,7 +58,7 @@ def capacity(
     return CapacityAnswer(count, strategy, survive, losses, losses > 1, blocking, refused)
 
 
-def _fill(world: World, request: PlaceRequest) -> int:
+def _fill(world: WhatIf, request: PlaceRequest) -> int:
     """Fill the world with copies and return their number."""
     asks = request.demand.devices is not None or request.demand.numa.value != "any"
     predicate = request.constraints.predicate
@@ -71,7 +71,7 @@ def _fill(world: World, request: PlaceRequest) -> int:
     return int(world.fill_hosts(request).sum())
 
 
-def _count_one_by_one(world: World, request: PlaceRequest) -> Int64Array:
+def _count_one_by_one(world: WhatIf, request: PlaceRequest) -> Int64Array:
     """Place copies until the first refusal and return the hosts they went to."""
     rows: list[Int64Array] = []
     total = 0
@@ -87,7 +87,7 @@ def _count_one_by_one(world: World, request: PlaceRequest) -> Int64Array:
     return np.concatenate(rows) if rows else np.zeros(0, np.int64)
 
 
-def copies_of(world: World, request: PlaceRequest, first: int, count: int) -> RequestColumns:
+def copies_of(world: WhatIf, request: PlaceRequest, first: int, count: int) -> RequestColumns:
     """Return copies of a request as columns; each draws from a seed of its own."""
     fleet = world.fleet
     vector = fleet.vector(request.demand)

@@ -20,7 +20,7 @@ from roost.placement.batching import RequestColumns
 from roost.placement.kernels.keys import REFERENCE_CPU, REFERENCE_DISK, REFERENCE_MEMORY
 from roost.placement.kernels.losses import Losses
 from roost.placement.strategies import strategy_named
-from roost.placement.worlds import World
+from roost.placement.whatif import WhatIf
 
 #: Losses of several domains at once are tried on so many samples.
 _SAMPLES = 64
@@ -33,7 +33,7 @@ class Rehearsal:
     """A world with some copies placed, in which losses are tried out."""
 
     def __init__(
-        self, world: World, request: PlaceRequest, placed: Int64Array, make_copies: Copies
+        self, world: WhatIf, request: PlaceRequest, placed: Int64Array, make_copies: Copies
     ) -> None:
         self._world = world
         self._request = request

@@ -17,7 +17,7 @@ from roost.parts.part import Part
 from roost.parts.routes import Route
 from roost.placement.capacity import capacity
 from roost.placement.strategies import STRATEGIES, strategy_named
-from roost.placement.worlds import World
+from roost.placement.whatif import WhatIf
 from roost.wire.answers import capacity_body
 from roost.wire.bodies import (
     AnswersBody,
@@ -56,7 +56,7 @@ class Questions(Part):
             return answer_body(answer, self._roster.by_fleet_row)
         by_row = dict(self._roster.by_fleet_row)  # of the copy: rows may change hands meanwhile
 
-        def ask(world: World) -> PlacementBody | RejectionBody:
+        def ask(world: WhatIf) -> PlacementBody | RejectionBody:
             return answer_body(world.place(request, runners_up=body.runners_up), by_row)
 
         return await self._on_copy(new, ask)
@@ -71,7 +71,7 @@ class Questions(Part):
             new.update({row.id: row for row in groups})
         by_row = dict(self._roster.by_fleet_row)
 
-        def ask(world: World) -> AnswersBody:
+        def ask(world: WhatIf) -> AnswersBody:
             answers = [answer_body(answer, by_row) for answer in world.place_batch(requests)]
             for answer in answers:
                 answer.vm = answer.vm.partition(" ")[2]
@@ -84,7 +84,7 @@ class Questions(Part):
         request, new = self._request(body, who)
         survive = scope_named(body.survive) if body.survive is not None else None
 
-        def ask(world: World) -> CapacityBody:
+        def ask(world: WhatIf) -> CapacityBody:
             return capacity_body(capacity(world, request, survive, body.losses))
 
         return await self._on_copy(new, ask)
@@ -116,10 +116,10 @@ class Questions(Part):
         )
         return request, new
 
-    async def _on_copy(self, new: list[GroupRow], ask: Callable[[World], T]) -> T:
+    async def _on_copy(self, new: list[GroupRow], ask: Callable[[WhatIf], T]) -> T:
         """Ask on a copy, in a thread: kernels let other threads run while they work."""
         async with self._long:
-            world = World.like(self._roster.engine)
+            world = WhatIf.like(self._roster.engine)
             for row in new:
                 world.fleet.add_group(
                     group_spec(

@@ -25,11 +25,11 @@ _NO_SEED = np.zeros(0, np.int64)
 _NO_ROWS = np.zeros(0, np.int64)
 
 
-class World(Engine):
+class WhatIf(Engine):
     """An engine on a snapshot of its own."""
 
     @classmethod
-    def like(cls, engine: Engine) -> "World":
+    def like(cls, engine: Engine) -> "WhatIf":
         """Return a world that is as the engine's fleet is now."""
         world = cls(engine.fleet.snapshot(), engine.default_strategy, engine.mix)
         world.cursor = engine.cursor
