@@ -15,7 +15,7 @@ import numpy as np
 from roost.base.units import GIB, MIB
 from roost.fleet.fleet import Fleet
 from roost.fleet.layout import Int32Array, Int64Array
-from roost.model.constraints import Constraints, LabelOperator, LabelTerm, Terms
+from roost.model.constraints import Constraints, HostRequirements, LabelOperator, LabelTerm
 from roost.model.flow import PlaceRequest
 from roost.model.groups import GroupRule, GroupSpec
 from roost.model.hosts import Cell, HostSpec, Resource
@@ -106,7 +106,7 @@ class Workload:
             ask = (kind >= 0.3) & (kind < 0.3 + self.pool_share)
             _choose(rng, terms, ask, [_label_rule(fleet, "pool", pool) for pool in pools])
         if self.cell_share:
-            one_cell = fleet.terms.number(Terms(numa=NumaMode.ONE_CELL))
+            one_cell = fleet.terms.number(HostRequirements(numa=NumaMode.ONE_CELL))
             _choose(rng, terms, kind >= 1 - self.cell_share, [one_cell])
         # Like those that come from names: a request without a seed gets a digest of its name.
         seeds = rng.integers(0, 2**62, count)
@@ -143,11 +143,11 @@ def _choose(
 
 def _label_rule(fleet: Fleet, key: str, value: str) -> int:
     term = LabelTerm(key, LabelOperator.IN, (value,))
-    return fleet.terms.number(Terms(constraints=Constraints(labels=(term,))))
+    return fleet.terms.number(HostRequirements(constraints=Constraints(labels=(term,))))
 
 
 def _zone_rule(fleet: Fleet, zone: str) -> int:
-    return fleet.terms.number(Terms(constraints=Constraints(zones=(zone,))))
+    return fleet.terms.number(HostRequirements(constraints=Constraints(zones=(zone,))))
 
 
 def anti_affinity_sets(fleet: Fleet, count: int, prefix: str) -> list[int]:

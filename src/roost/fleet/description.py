@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from roost.base.errors import Conflict
 from roost.fleet.assign import LOWEST, pick_cells, pick_devices, positions
-from roost.model.constraints import Terms
+from roost.model.constraints import HostRequirements
 from roost.model.description import FleetDescription, HoldSpec, PlacedVM, UsedSpec
 from roost.model.resources import BASE_RESOURCES, Demand, NumaMode
 
@@ -48,7 +48,7 @@ def place_as_described(fleet: "Fleet", vm: PlacedVM) -> int:
         cells = pick_cells(arrays, row, demand.cpu_milli, demand.memory_bytes, mode, LOWEST)
         if not cells:
             raise Conflict(f"host {vm.host!r} has no NUMA cell for VM {vm.name!r}", vm=vm.name)
-    terms = fleet.terms.number(Terms(demand.devices, demand.numa, vm.constraints))
+    terms = fleet.terms.number(HostRequirements(demand.devices, demand.numa, vm.constraints))
     group_set = fleet.groups.set_number(vm.groups)
     return fleet.apply(vm.name, row, vector, terms, group_set, devices, cells)
 

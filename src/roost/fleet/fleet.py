@@ -20,7 +20,7 @@ from roost.fleet.hosts import HostTable
 from roost.fleet.interning import Interned
 from roost.fleet.layout import Int32Array, Int64Array, charge, refresh_extras, refresh_ratio_columns
 from roost.fleet.vms import VMTable
-from roost.model.constraints import NO_TERMS, Terms
+from roost.model.constraints import NO_TERMS, HostRequirements
 from roost.model.description import FleetDescription
 from roost.model.groups import GroupSpec
 from roost.model.hosts import Admin, Health, HostSpec
@@ -51,7 +51,7 @@ class Fleet:
         self.hosts = HostTable()
         self.vms = VMTable(len(self.hosts.resources))
         self.groups = Groups()
-        self.terms: Interned[Terms] = Interned()
+        self.terms: Interned[HostRequirements] = Interned()
         self.terms.number(NO_TERMS)
         self.holds: dict[str, Hold] = {}
         self.changes = ChangeLog()

@@ -4,7 +4,7 @@
 |---|---|---|
 | host | int32 [vms] | row of its host, -1 when the row is unused |
 | demand | int64 [vms, resources] | amounts |
-| terms | int32 [vms] | number of its interned `Terms` |
+| terms | int32 [vms] | number of its interned `HostRequirements` |
 | group_set | int32 [vms] | number of its interned set of groups |
 | devices, cells | int64 [vms] | bit masks of positions on the host |
 

@@ -143,7 +143,7 @@ NO_CONSTRAINTS = Constraints()
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class HostRequirements:
     """All that a VM asks for besides amounts and groups; shared by many VMs, so interned."""
 
     devices: DeviceDemand | None = None
@@ -151,4 +151,4 @@ class Terms:
     constraints: Constraints = NO_CONSTRAINTS
 
 
-NO_TERMS = Terms()
+NO_TERMS = HostRequirements()

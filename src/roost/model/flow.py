@@ -19,7 +19,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from roost.base.errors import InvalidRequest
-from roost.model.constraints import NO_CONSTRAINTS, NO_TERMS, Constraints, Terms
+from roost.model.constraints import NO_CONSTRAINTS, NO_TERMS, Constraints, HostRequirements
 from roost.model.groups import GroupSpec
 from roost.model.reasons import Reason
 from roost.model.resources import Demand, NumaMode
@@ -46,7 +46,7 @@ class PlaceRequest:
     priority: int = 0
     project: str = ""
     key: str = ""
-    terms: Terms = field(init=False, compare=False, repr=False)
+    terms: HostRequirements = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -55,7 +55,7 @@ class PlaceRequest:
         terms = NO_TERMS
         asks = self.constraints is not NO_CONSTRAINTS and self.constraints != NO_CONSTRAINTS
         if asks or demand.devices or demand.numa is not _ANY:
-            terms = Terms(demand.devices, demand.numa, self.constraints)
+            terms = HostRequirements(demand.devices, demand.numa, self.constraints)
         object.__setattr__(self, "terms", terms)
 
 

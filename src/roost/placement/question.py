@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from roost.fleet.fleet import Fleet
 from roost.fleet.layout import BoolArray, Int64Array
-from roost.model.constraints import Terms
+from roost.model.constraints import HostRequirements
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,6 @@ class Question:
 
     fleet: Fleet
     demand: Int64Array
-    terms: Terms
+    terms: HostRequirements
     groups: tuple[int, ...]
     eligible: "Callable[[Question, Int64Array], BoolArray]"

@@ -14,7 +14,7 @@ from roost.base.errors import InvalidRequest
 from roost.fleet.description import NUMA_NUMBERS, model_mask
 from roost.fleet.fleet import Fleet
 from roost.fleet.layout import Int32Array, Int64Array
-from roost.model.constraints import Constraints, Terms
+from roost.model.constraints import Constraints, HostRequirements
 from roost.model.groups import GroupRule
 from roost.model.hosts import Scope, TaintEffect
 from roost.placement.attributes import eligible, not_shunned, selected
@@ -132,11 +132,11 @@ class TermsTables:
         self._compile_rules(row, terms)
         self._compile_wishes(row, terms)
 
-    def _question(self, terms: Terms) -> Question:
+    def _question(self, terms: HostRequirements) -> Question:
         nothing = np.zeros(len(self._fleet.hosts.resources), np.int64)
         return Question(self._fleet, nothing, terms, (), eligible)
 
-    def _compile_rules(self, row: Int64Array, terms: Terms) -> None:
+    def _compile_rules(self, row: Int64Array, terms: HostRequirements) -> None:
         constraints = terms.constraints
         row[T_WORD], row[T_CANDIDATE_COUNT] = -1, -1
         question = self._question(terms)
@@ -161,7 +161,7 @@ class TermsTables:
         )
         return constraints != bare or len(self._fleet.hosts.taint_sets) > 1
 
-    def _selector(self, terms: Terms, question: Question) -> Selector:
+    def _selector(self, terms: HostRequirements, question: Question) -> Selector:
         constraints = terms.constraints
         key: Hashable = (
             constraints.labels,
@@ -182,7 +182,7 @@ class TermsTables:
         known = self._fleet.hosts.rows
         return np.array(sorted(known[name] for name in set(names) if name in known), np.int64)
 
-    def _compile_wishes(self, row: Int64Array, terms: Terms) -> None:
+    def _compile_wishes(self, row: Int64Array, terms: HostRequirements) -> None:
         wishes: list[int] = []
         labels = self._fleet.hosts.labels
         for preference in terms.constraints.preferences:

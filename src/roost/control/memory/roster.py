@@ -44,7 +44,7 @@ from roost.ledger.tables import (
     members,
     vms,
 )
-from roost.model.constraints import Terms
+from roost.model.constraints import HostRequirements
 from roost.model.resources import Demand, DeviceDemand
 from roost.parts.part import Part
 from roost.placement.engine import Engine
@@ -342,9 +342,11 @@ class Roster(Part):
         spec = self.specs.get(claim.vm)
         if spec is not None and not spec.is_plain:
             demand = spec.demand
-            terms = self.fleet.terms.number(Terms(demand.devices, demand.numa, spec.constraints))
+            terms = self.fleet.terms.number(
+                HostRequirements(demand.devices, demand.numa, spec.constraints)
+            )
         elif claim.devices:
-            terms = self.fleet.terms.number(Terms(_devices_in(claim)))
+            terms = self.fleet.terms.number(HostRequirements(_devices_in(claim)))
         groups_of = () if claim.kind == CLEANUP else self.groups_of.get(claim.vm, ())
         self.fleet.apply(
             claim.id,
