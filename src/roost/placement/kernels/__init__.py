@@ -10,8 +10,12 @@ compiler off (NUMBA_DISABLE_JIT=1).
     domain_bits  racks and zones as bits, to pass over hosts that affinity rules out
     fit          may this host take this VM, and at what penalty
     ranking      hosts ordered by key, in blocks that know their largest headroom
-    search       the best host by walking a ranking
-    scan         the best host by looking at all of them
+    scores       the scores that depend on the request, as far as amounts decide them
+    search       the best host by walking a ranking in the order of the score
+    bounded      the best host by walking a ranking of another order, past blocks without it
+    fragments    what a host is worth to the requests that typically come
+    least_loss   the host that loses least of that
+    scan         any score of one host, and a draw from all that fit
     charging     one VM added or taken away
     decide       K requests one after the other
     addresses    arrays handed over without the cost of handing them over
