@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 
 from roost.base.errors import Conflict, NoFit, PlacementContended, QuotaExceeded, RoostError
-from roost.control.create.admit import MOST_TRIES
+from roost.control.create.pending import MOST_TRIES
 from roost.control.hosts.registering import locked_host
 from roost.control.survive.recover import fence
 from roost.ledger.tables import host_amounts, host_liveness, vms

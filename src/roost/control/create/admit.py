@@ -12,7 +12,7 @@ others are, so they wait until nothing is under way.
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from roost.base.clock import Clock
@@ -20,18 +20,24 @@ from roost.base.errors import (
     Conflict,
     Forbidden,
     InvalidRequest,
-    NoFit,
     NotFound,
     PlacementContended,
-    QuotaExceeded,
     RoostError,
 )
 from roost.base.ids import IdSource
 from roost.control.create.grouping import Grouping
+from roost.control.create.pending import (
+    MOST_TRIES,
+    PendingCreate,
+    all_replayed,
+    error_json,
+    error_of,
+    no_fit,
+)
 from roost.control.create.proposing import counters_of, selected_line
 from roost.control.create.routes import create_routes
 from roost.control.memory.follower import Follower
-from roost.control.memory.roster import HostEntry, Roster
+from roost.control.memory.roster import Roster
 from roost.control.memory.telemetry import Telemetry
 from roost.control.vms.lookup import find_vm
 from roost.control.vms.views import placement_text, vm_body
@@ -42,7 +48,6 @@ from roost.ledger.rows import ClaimRow, VMRow, labels_text
 from roost.ledger.store import Store
 from roost.ledger.transaction import row_json
 from roost.model.flow import Placement, PlaceRequest, Rejection
-from roost.model.vm import NewSpec
 from roost.parts.access import Principal
 from roost.parts.idempotency import find_keys
 from roost.parts.part import Part
@@ -55,8 +60,6 @@ from roost.wire.specs import spec_of
 
 log = logging.getLogger("roost.admit")
 
-#: Times that a VM is placed again before it is called contended.
-MOST_TRIES = 8
 #: Creates that share a commit.
 MOST_TOGETHER = 512
 #: VMs of an all-or-none batch that the exact search may take on, and how long (CP-SAT's seconds):
@@ -79,40 +82,6 @@ class CreatedMany(NamedTuple):
 
     batch: BatchBody
     replayed: bool
-
-
-@dataclass(slots=True)
-class PendingCreate:
-    """One VM on its way: what was asked, where it would go, and who waits for the answer."""
-
-    body: CreateVM
-    spec: NewSpec
-    actor: str
-    request: PlaceRequest
-    vm_id: str
-    groups: tuple[str, ...]
-    rules: int | None
-    key: tuple[str, str, str] | None
-    strategy: str
-    begun: float
-    tries: int = 0
-    placement: Placement | None = None
-    rejection: Rejection | None = None
-    charged: bool = False
-    entry: HostEntry | None = None  # of the placement, with the generations that it rests on
-    host_generation: int = 0
-    group_generations: tuple[tuple[str, int], ...] = ()
-    row: VMRow | None = None
-    kept: bool = False
-    error: RoostError | None = None
-    replay: str = ""  # the id of the VM that the key made before
-    done: asyncio.Future[None] | None = None
-    line: str = field(default="", repr=False)
-
-    @property
-    def refused(self) -> bool:
-        """Say whether it fits nowhere and must not wait."""
-        return self.rejection is not None and self.body.on_no_fit == "fail"
 
 
 class Admit(Part):
@@ -192,7 +161,7 @@ class Admit(Part):
             await self._commit_atomic(asks)
         else:
             await self._commit_pieces(asks)
-        return CreatedMany(await self._batch_body(body, items), _all_replayed(asks))
+        return CreatedMany(await self._batch_body(body, items), all_replayed(asks))
 
     def _scoped(
         self, who: Principal, key: str | None, digest: bytes
@@ -338,7 +307,7 @@ class Admit(Part):
             if found.digest == digest:
                 ask.replay = found.answer
             else:
-                ask.error = _error_of(ask, Outcome(Verdict.KEY_REUSED))
+                ask.error = error_of(ask, Outcome(Verdict.KEY_REUSED))
 
     def _refresh(self, ask: PendingCreate) -> None:
         """Take over label rules that came meanwhile: the VM is in their groups as well."""
@@ -524,7 +493,7 @@ class Admit(Part):
                 if ask.tries < MOST_TRIES:
                     again.append(ask)
                     continue
-            ask.error = _error_of(ask, outcome)
+            ask.error = error_of(ask, outcome)
             if outcome.verdict is Verdict.REPLAYED:
                 ask.replay = outcome.detail
             else:
@@ -577,7 +546,7 @@ class Admit(Part):
                 )
                 if answer.rejection is not None:
                     await self._find_keys(asks)
-                    if _all_replayed(asks):
+                    if all_replayed(asks):
                         return
                     raise no_fit(answer.rejection)
                 for ask, placement in zip(asks, answer.placements, strict=True):
@@ -595,8 +564,8 @@ class Admit(Part):
                         if outcome.verdict is Verdict.REPLAYED:
                             ask.replay = outcome.detail
                             continue
-                        raise _error_of(ask, outcome)
-                if _all_replayed(asks):
+                        raise error_of(ask, outcome)
+                if all_replayed(asks):
                     return
                 await self._follower.catch_up()
                 for ask in asks:
@@ -640,46 +609,3 @@ class Admit(Part):
                 queued += 1
         failed = len(results) - created - queued
         return BatchBody(results=results, created=created, queued=queued, failed=failed)
-
-
-def _all_replayed(asks: list[PendingCreate]) -> bool:
-    return bool(asks) and all(ask.replay for ask in asks)
-
-
-def error_json(error: RoostError) -> dict[str, object]:
-    """Return what stands under `error` in the one shape of errors."""
-    shape = error.as_json()["error"]
-    assert isinstance(shape, dict)
-    return shape
-
-
-def no_fit(rejection: Rejection) -> NoFit:
-    """Return the error that a create which must not wait ends with."""
-    return NoFit(rejection.code.value, rejection.message, rejection_json(rejection))
-
-
-def _error_of(ask: PendingCreate, outcome: Outcome) -> RoostError:
-    body = ask.body
-    match outcome.verdict:
-        case Verdict.NAME_TAKEN:
-            return Conflict(
-                f"project {body.project!r} has a VM named {body.name!r} already", vm=body.name
-            )
-        case Verdict.NO_PROJECT:
-            return NotFound(f"no project {body.project!r}", project=body.project)
-        case Verdict.QUOTA:
-            listed = ", ".join(outcome.quota) or "a limit"
-            return QuotaExceeded(
-                f"project {body.project!r} has no quota left for {body.name!r}: {listed}",
-                project=body.project,
-                limits=outcome.quota,
-            )
-        case Verdict.KEY_REUSED:
-            return Conflict(
-                "the idempotency key was used before with another body",
-                hint="Maybe use a new key.",
-            )
-    return PlacementContended(
-        f"other writers took the room for {body.name!r} each of {MOST_TRIES} times",
-        vm=body.name,
-    )
