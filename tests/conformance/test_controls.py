@@ -68,7 +68,7 @@ class RealPlane:
         self.rig.excused |= {(vm_id, "a") for vm_id in self.agent.copies}
 
     async def console(self, vm_id: str) -> str:
-        asking = asyncio.create_task(self.plane.vms.console(vm_id, None, None, 100, OPERATOR))
+        asking = asyncio.create_task(self.plane.consoles.console(vm_id, None, None, 100, OPERATOR))
         while not asking.done():
             await self.settle()
             await asyncio.sleep(0)
