@@ -281,7 +281,8 @@ POST /api/v1/hosts/x/confirm-dead · DELETE /api/v1/hosts/x · POST /api/v1/plac
 POST /api/v1/placements:dry-run-batch · POST /api/v1/capacity · GET /api/v1/strategies
 GET /api/v1/projects · POST /api/v1/projects · GET /api/v1/projects/x · PUT /api/v1/projects/x/quota
 DELETE /api/v1/projects/x · GET /api/v1/tokens · POST /api/v1/tokens · DELETE /api/v1/tokens/x
-POST /api/v1/join-tokens · POST /api/v1/agents/join · GET /api/v1/events · GET /api/v1/doctor · POST /api/v1/ledger:finish-upgrade
+POST /api/v1/join-tokens · POST /api/v1/agents/join · GET /api/v1/events
+GET /api/v1/doctor · POST /api/v1/ledger:finish-upgrade
 GET /healthz · GET /readyz · GET /metrics · GET /api/v1/openapi.json
 """
 ARGUMENTS: dict[str, Any] = {
