@@ -113,7 +113,8 @@ def _keep_all_text(hosts: Charge, projects: Charge) -> str:
     """Return the statement that keeps a whole batch; it has no row when somebody would lose.
 
     Each step waits for the one before, because it asks how many rows that has touched: so rows are
-    locked in the order that claims.py gives, and nothing is waited for in vain.
+    locked in the order that claims.py gives, and nothing is waited for in vain. A batch of VMs that
+    wait for room asks nothing of any host, so later steps ask for the VMs' rows too.
     """
     arrays = _Arrays()
     keys = arrays.unnest(["text"] * 4)
@@ -146,7 +147,8 @@ new_keys AS (
   {hosts.of("hosts_asked")} AND {all_of("locked_hosts", "hosts_asked")} RETURNING 1
 ), locked_projects AS (
   SELECT name FROM projects WHERE name = ANY(ARRAY(SELECT name FROM projects_asked))
-    AND {all_of("charged_hosts", "hosts_asked")} ORDER BY name FOR UPDATE
+    AND {all_of("new_vms", "vms_asked")} AND {all_of("charged_hosts", "hosts_asked")}
+  ORDER BY name FOR UPDATE
 ), charged_projects AS (
   {projects.of("projects_asked")} AND {all_of("locked_projects", "projects_asked")} RETURNING 1
 ), new_specs AS (
@@ -160,7 +162,8 @@ new_keys AS (
   SELECT d.vm, {snapshot}, 'create', d.answer, {at_ms} FROM {decided} AS d(vm, answer)
 ), counted AS (
   UPDATE counters SET value = value + {number}
-  WHERE name = 'events' AND {all_of("charged_projects", "projects_asked")} RETURNING value
+  WHERE name = 'events' AND {all_of("new_vms", "vms_asked")}
+    AND {all_of("charged_projects", "projects_asked")} RETURNING value
 ), new_events AS (
   INSERT INTO events (seq, at_ms, actor, kind, subject, project, changes, note, tx)
   SELECT counted.value - {number} + e.place, {at_ms}, e.actor, e.kind, e.subject, e.project,

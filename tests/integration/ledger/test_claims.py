@@ -139,6 +139,20 @@ def test_a_name_is_given_once_per_project(database_url: str) -> None:
     run(database_url, test)
 
 
+def test_vms_that_wait_are_refused_whole_like_those_with_a_host(database_url: str) -> None:
+    """A batch that asks nothing of any host: a taken name or key leaves nothing of it behind."""
+
+    async def test(store: Store) -> None:
+        first = proposal("vm-1", None, name="a", key=("default", "k", "d"))
+        assert await verdicts(store, [first]) == [KEPT]
+        assert await verdicts(store, [proposal("vm-2", None, name="a")]) == [Verdict.NAME_TAKEN]
+        again = proposal("vm-3", None, name="b", key=("default", "k", "d"))
+        assert await verdicts(store, [again]) == [Verdict.REPLAYED]
+        assert await count(store, vms) == 1
+
+    run(database_url, test)
+
+
 def test_a_key_answers_the_same_again_and_refuses_another_body(database_url: str) -> None:
     async def test(store: Store) -> None:
         first = proposal("vm-1", key=("s", "k", "body"))
