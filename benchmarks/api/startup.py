@@ -13,7 +13,7 @@ from benchmarks.engine.measuring import Job
 from benchmarks.results import Result, at_most
 from roost.client.synchronous import Client
 
-_GOAL_S = 5.0
+_GOAL_S, _AIM_S = 5.0, 3.0
 _ROUNDS = 3
 
 
@@ -44,6 +44,7 @@ def _start(name: str, sizes: Sizes, databases: Databases, folder: Path) -> Itera
         median(spent),
         "s",
         sizes.goal(_GOAL_S),
+        sizes.goal(_AIM_S),
         note=f"{sizes.start_hosts:,} hosts and {sizes.start_vms:,} VMs, kernels compiled; CPU "
         f"{cpu:.1f} s, {mib:.0f} MiB; {', '.join(f'{each:.2f}' for each in spent)} s",
     )
