@@ -25,7 +25,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import TextClause, text
+from sqlalchemy import Connection, TextClause, bindparam, literal_column, select, text
 
 from roost.ledger.amounts import LIMITS, NOTHING, Amounts
 from roost.ledger.rows import ClaimRow, VMRow
@@ -39,6 +39,10 @@ MIGRATE_IN: Final = "migrate_in"
 #: reads the same rows; in Python it has the name of its purpose, a hold being a reservation there.
 CLEANUP: Final = "hold"
 CLAIM_KINDS = (RUN, MIGRATE_IN, CLEANUP)
+
+
+#: Claims that are no VM's home, in the words of the index that lists them by host.
+ELSEWHERE = claims.c.kind != literal_column(f"'{RUN}'")
 
 
 def claim_id(vm: str, kind: str) -> str:
@@ -127,6 +131,14 @@ def _in_transaction(charge: Charge) -> TextClause:
 def _charge(tx: Tx, charge: Charge, *row: int | str | None) -> bool:
     values = dict(zip(charge.columns, row, strict=True))
     return tx.connection.execute(_in_transaction(charge), values).rowcount == 1
+
+
+_BY_ID = select(claims).where(claims.c.id.in_(bindparam("ids", expanding=True)))
+_TO_CLEAN_UP = (
+    select(claims)
+    .where(ELSEWHERE, claims.c.host == bindparam("of_host"), claims.c.kind == CLEANUP)
+    .order_by(claims.c.id)
+)
 
 
 # What a transaction does
@@ -273,4 +285,11 @@ def counters_in(claim: ClaimRow) -> dict[str, int]:
 
 def claims_of(tx: Tx, vm: str) -> dict[ClaimKind, ClaimRow]:
     """Return a VM's claims by kind."""
-    return {row["kind"]: ClaimRow(**row) for row in tx.find_all(claims, vm=vm)}
+    ids = [claim_id(vm, kind) for kind in CLAIM_KINDS]
+    return {row["kind"]: ClaimRow(**row) for row in tx.rows(_BY_ID, ids=ids)}
+
+
+def cleanup_claims(connection: Connection, host: int) -> list[ClaimRow]:
+    """Return what a host still holds for copies that it has to destroy."""
+    found = connection.execute(_TO_CLEAN_UP, {"of_host": host})
+    return [ClaimRow(**row) for row in found.mappings()]

@@ -251,7 +251,7 @@ def _wrong_claims() -> list[_Wrong]:
     wrong = []
     for kind, column in ((RUN, vms.c.host), (MIGRATE_IN, vms.c.target)):
         unheld = _none(
-            claims, claims.c.vm == vms.c.id, claims.c.kind == kind, claims.c.host == column
+            claims, claims.c.id == vms.c.id + literal(f":{kind}"), claims.c.host == column
         )
         unwanted = _none(vms, vms.c.id == claims.c.vm, column == claims.c.host)
         wrong += [

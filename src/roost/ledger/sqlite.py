@@ -286,6 +286,8 @@ def _engine(path: Path, full: bool) -> Engine:
         connection.execute(f"PRAGMA synchronous = {'FULL' if full else 'OFF'}")
         connection.execute("PRAGMA wal_autocheckpoint = 4000")
         connection.execute("PRAGMA cache_size = -65536")
+        # Pages that a savepoint may want back; nothing in them outlives a transaction.
+        connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute("PRAGMA busy_timeout = 30000")
         return connection
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, event, text
+from sqlalchemy import Connection, event, func, select, text
 
 from roost.base.clock import RealClock
 from roost.control.agents.dispatch import Dispatch
@@ -27,7 +27,7 @@ from roost.ledger import checks
 from roost.ledger.fold import FOLDED
 from roost.ledger.retention import RetentionSettings, purge, surplus
 from roost.ledger.store import Store
-from roost.ledger.tables import metadata
+from roost.ledger.tables import claims, metadata, vms
 from roost.ledger.transaction import Tx
 from tests.databases import opened
 from tests.integration.ledger.records import add_host, vm_row
@@ -114,7 +114,13 @@ def _retention(connection: Connection, _store: Store) -> None:
     purge(Tx(connection, "test", 0, "tx"), 10**12, settings, found)
 
 
+def _claims_by_vm(connection: Connection, _store: Store) -> None:
+    held = select(func.count()).select_from(claims).where(claims.c.vm == vms.c.id)
+    connection.execute(select(vms.c.id, held.scalar_subquery())).all()
+
+
 WORK = {"start": _start, "doctor": _doctor, "retention": _retention}
+WRONG = {"claims by VM": _claims_by_vm}
 
 
 # Reading plans
@@ -176,8 +182,8 @@ def slow_statements(url: str, work: str, *, statistics: bool = False) -> list[st
 
     def question(connection: Connection, store: Store) -> list[str]:
         with collected(connection) as found:
-            WORK[work](connection, store)
-        assert len(found) > 3
+            (WORK | WRONG)[work](connection, store)
+        assert len(found) > 3 or work in WRONG
         return [
             f"{slow}: {statement}"
             for statement, parameters in found.items()
@@ -207,18 +213,10 @@ def test_no_plan_reads_a_large_table_in_a_loop(
     assert slow_statements(database_url, work, statistics=statistics) == []
 
 
-def test_doctor_without_an_index_of_claims_is_caught(database_url: str) -> None:
-    def drop(tx: Tx) -> None:
-        for index in ("claims_vm", "claims_host"):  # either would do
-            tx.connection.execute(text(f"DROP INDEX {index}"))
-
-    async def without() -> None:
-        async with opened(database_url) as store:
-            await store.write(drop)
-
-    asyncio.run(without())
-    wrong = slow_statements(database_url, "doctor")
-    assert any("of claims in a loop" in each or "SCAN claims" in each for each in wrong), wrong
+def test_a_question_by_a_column_without_an_index_is_caught(database_url: str) -> None:
+    """Claims are found by their ids; a check that asked for their VM would read them all, often."""
+    wrong = slow_statements(database_url, "claims by VM")
+    assert any("claims" in each for each in wrong), wrong
 
 
 def test_every_check_was_asked() -> None:

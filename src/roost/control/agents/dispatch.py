@@ -10,7 +10,7 @@ read stands on no list: its host holds what it has of it.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from sqlalchemy import BindParameter, Connection, bindparam, or_, select
+from sqlalchemy import BindParameter, Connection, bindparam, literal_column, or_, select
 
 from roost.control.memory.restore_detect import Lineage, host_is_doubted, newest_point
 from roost.control.memory.roster import Roster
@@ -18,7 +18,7 @@ from roost.control.memory.specs import read_user_data
 from roost.control.moves.machine import orders
 from roost.control.vms.move_record import move_of, record_of
 from roost.fleet.assign import positions
-from roost.ledger.capacity import CLEANUP, MIGRATE_IN, RUN, claim_id
+from roost.ledger.capacity import ELSEWHERE, MIGRATE_IN, RUN, claim_id
 from roost.ledger.changes import HOSTS, TOMBSTONES, VMS, Changes
 from roost.ledger.rows import Event, VMRow, labels_of
 from roost.ledger.statements import find_rows
@@ -48,8 +48,14 @@ _HOST: BindParameter[int] = bindparam("of_host")
 _LISTED = select(vms).where(
     or_(vms.c.host == _HOST, vms.c.target == _HOST), vms.c.desired != "absent"
 )
-_HELD = select(claims.c.id, claims.c.devices, claims.c.cells).where(
-    claims.c.host == _HOST, claims.c.kind != CLEANUP
+_HELD = (
+    select(claims.c.id, claims.c.devices, claims.c.cells)
+    .where(vms.c.host == _HOST, claims.c.id == vms.c.id + literal_column(f"':{RUN}'"))
+    .union_all(
+        select(claims.c.id, claims.c.devices, claims.c.cells).where(
+            ELSEWHERE, claims.c.host == _HOST, claims.c.kind == MIGRATE_IN
+        )
+    )
 )
 _NAMES = select(hosts.c.number, hosts.c.name).where(
     hosts.c.number.in_(bindparam("numbers", expanding=True))

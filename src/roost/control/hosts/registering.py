@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from roost.base.errors import Conflict, InvalidRequest, NotFound
 from roost.ledger.amounts import Amounts
-from roost.ledger.capacity import CLEANUP, enter_host, set_capacity
+from roost.ledger.capacity import CLEANUP, claim_id, enter_host, set_capacity
 from roost.ledger.rows import Changes, HostRow
 from roost.ledger.statements import Plus
 from roost.ledger.tables import (
@@ -97,7 +97,7 @@ def _astray(tx: Tx, hello: Hello, number: int) -> list[str]:
     waiting = {
         row["id"]
         for row in elsewhere
-        if row["host"] is None and tx.find(claims, vm=row["id"], host=number, kind=CLEANUP)
+        if row["host"] is None and tx.find(claims, id=claim_id(row["id"], CLEANUP), host=number)
     }
     return sorted(row["id"] for row in elsewhere if row["id"] not in waiting)
 

@@ -27,12 +27,19 @@ from roost.control.survive.liveness import Watcher
 from roost.control.timers import Timers
 from roost.control.vms.deletion import order_destruction, remove_deleted
 from roost.control.vms.lookup import relock
-from roost.ledger.capacity import CLEANUP, MIGRATE_IN, RUN, claims_of, hold_instead, release
+from roost.ledger.capacity import (
+    MIGRATE_IN,
+    RUN,
+    claims_of,
+    cleanup_claims,
+    hold_instead,
+    release,
+)
 from roost.ledger.membership import advance_groups
 from roost.ledger.rows import Changes, ClaimRow, HostRow, VMRow
 from roost.ledger.statements import Plus, find_row, find_rows
 from roost.ledger.store import Store
-from roost.ledger.tables import claims, fences, host_liveness, vms
+from roost.ledger.tables import fences, host_liveness, vms
 from roost.ledger.transaction import Tx, row_json
 from roost.model.flow import Rejection
 from roost.model.states import FenceMethod
@@ -146,8 +153,7 @@ class Recover(Part):
                     await self._restart(vm, entry)
             except (Conflict, NotFound, Unavailable) as error:
                 log.warning("VM %s is not recovered yet: %s", vm.name, error.message)
-        held = {"host": entry.number, "kind": CLEANUP}
-        if await self._store.read(lambda c: find_row(c, claims, held)) is not None:
+        if await self._store.read(lambda c: cleanup_claims(c, entry.number)):
             await self._store.write(lambda tx: self._release_holds(tx, entry))
 
     async def _ask_target(self, vm: VMRow) -> None:
@@ -174,12 +180,12 @@ class Recover(Part):
         fenced = locked_host(tx, entry.name).fenced
         if fenced is None:
             return
-        for row in tx.find_all(claims, host=entry.number, kind=CLEANUP):
-            vm = tx.find(vms, id=row["vm"])
+        for claim in cleanup_claims(tx.connection, entry.number):
+            vm = tx.find(vms, id=claim.vm)
             if vm is not None and not is_proof(vm["restart"], fenced):
                 continue
-            release(tx, ClaimRow(**row))
-            tx.event("vm.hold_released", f"vm/{row['vm']}", {"claims": {row["id"]: None}})
+            release(tx, claim)
+            tx.event("vm.hold_released", f"vm/{claim.vm}", {"claims": {claim.id: None}})
 
     def _finish_delete(self, tx: Tx, vm_id: str, host: int) -> None:
         self.singleton.check(tx)

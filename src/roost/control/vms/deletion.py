@@ -1,6 +1,6 @@
 """The end of a VM: tombstones, and what is removed once an agent has said that it is gone."""
 
-from roost.ledger.capacity import CLEANUP, claims_of, release, uncharge_project
+from roost.ledger.capacity import CLEANUP, claim_id, claims_of, release, uncharge_project
 from roost.ledger.membership import forget_members
 from roost.ledger.rows import Changes, ClaimRow, VMRow
 from roost.ledger.tables import claims, tombstones, vm_specs, vm_user_data, vms
@@ -56,7 +56,7 @@ def clear_tombstone(tx: Tx, vm_id: str, host: int, generation: int) -> None:
     if found is None or generation < found["generation"]:
         return  # a word about an earlier copy, late
     changes: Changes = {"tombstones": {f"{vm_id}|{host}": None}}
-    row = tx.find(claims, vm=vm_id, host=host, kind=CLEANUP)
+    row = tx.find(claims, id=claim_id(vm_id, CLEANUP), host=host)
     if row is not None:
         release(tx, ClaimRow(**row))
         changes["claims"] = {row["id"]: None}
