@@ -78,6 +78,11 @@ def refuse_some(outcomes: list[Outcome]) -> None:
         raise NotAll(outcomes)
 
 
+def separable(proposals: Sequence[Proposal]) -> bool:
+    """Say whether a batch may be tried as a whole: counters and groups are asked one by one."""
+    return all(not p.counters and not p.groups and p.rules is None for p in proposals)
+
+
 #: No host ever has it.
 NO_GENERATION = -1
 

@@ -19,7 +19,15 @@ from roost.base.backoff import BackOff
 from roost.base.clock import Clock
 from roost.base.errors import InvariantBroken, RoostError
 from roost.base.ids import IdSource
-from roost.ledger.claims import KEPT, NotAll, Outcome, Proposal, created_events, refuse_some
+from roost.ledger.claims import (
+    KEPT,
+    NotAll,
+    Outcome,
+    Proposal,
+    created_events,
+    refuse_some,
+    separable,
+)
 from roost.ledger.migrate import upgrade
 from roost.ledger.older import may_run_beside, write_created_for_older, write_for_older
 from roost.ledger.postgresclaims import CHANNEL, PostgresClaims
@@ -164,7 +172,7 @@ class PostgresStore:
                     batch = PostgresClaims(connection, proposals, snapshot, at_ms)
                     outcomes = [KEPT] * len(proposals)
                     recorded: list[Event] = []
-                    if together := not self._older and batch.together():
+                    if together := not self._older and separable(proposals):
                         recorded = created_events(proposals, outcomes, {}, at_ms, actors, name)
                         together = await batch.keep_all(recorded, name)
                         if not together:

@@ -214,10 +214,6 @@ class PostgresClaims:
         self.outcomes = [KEPT] * len(proposals)
         self.generations: dict[str, int] = {}
 
-    def together(self) -> bool:
-        """Say whether one statement may do: counters and groups are asked one by one."""
-        return all(not p.counters and not p.groups and p.rules is None for p in self.proposals)
-
     async def keep_all(self, events: list[Event], tx: str) -> bool:
         """Keep everybody, with their events; False when somebody would lose: take it back then."""
         proposals, everybody = self.proposals, range(len(self.proposals))

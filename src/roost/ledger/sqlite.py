@@ -1,9 +1,8 @@
 """The ledger in one SQLite file: WAL, synchronous=FULL, one writer, group commit.
 
 Everything that waits to be written when the writer becomes free shares one transaction and one
-fsync; each change stands on its own savepoint, so one that is refused does not hurt the others.
-The writer is a thread in production; `inline` runs it in the caller's thread, for virtual time.
-A lock file keeps a second process off the database.
+fsync (`sqlitewriter`). The writer is a thread in production; `inline` runs it in the caller's
+thread, for virtual time. A lock file keeps a second process off the database.
 """
 
 import asyncio
@@ -13,43 +12,40 @@ import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from sqlalchemy import Connection, Dialect, Engine, QueuePool, create_engine, make_url
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.util import LRUCache
 
 from roost.base.clock import Clock
-from roost.base.errors import Conflict, InvariantBroken, RoostError
+from roost.base.errors import Conflict
 from roost.base.ids import IdSource
-from roost.ledger.claims import NotAll, Outcome, Proposal, created_events, refuse_some
+from roost.ledger.claims import (
+    KEPT,
+    NotAll,
+    Outcome,
+    Proposal,
+    created_events,
+    refuse_some,
+    separable,
+)
 from roost.ledger.migrate import upgrade
-from roost.ledger.rows import Event
 from roost.ledger.sqliteclaims import SqliteClaims
-from roost.ledger.sqliterows import insert_rows
-from roost.ledger.store import DatabaseUnavailable, Listener
-from roost.ledger.tables import events as events_table
-from roost.ledger.transaction import Tx, number_events
+from roost.ledger.sqlitewhole import WholeBatch
+from roost.ledger.sqlitewriter import Job, Result, Writer, raw_of, unavailable
+from roost.ledger.store import Listener
+from roost.ledger.transaction import Tx
 
 T = TypeVar("T")
-
-_EVENT = tuple(events_table.c.keys())
 
 #: Statements that were compiled once serve every store of the process, like the dialect.
 _compiled: LRUCache[Any, Any] = LRUCache(1000)
 
 #: Changes that share a commit; more wait for the next, so that no caller waits for too many others.
 MOST_TOGETHER = 512
-
-
-@dataclass(slots=True)
-class _Job:
-    change: Callable[[Tx], Any]
-    actor: str
-    done: Callable[[Any, BaseException | None], None]
 
 
 class SqliteStore:
@@ -71,9 +67,9 @@ class SqliteStore:
         except BaseException:
             self._lock.close()
             raise
-        self._writer: Connection | None = None
+        self._writer = Writer(self._connect, clock, ids)
         self._idle: list[Connection] = []  # of readers, between two questions
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._readers = None if inline else ThreadPoolExecutor(2, "roost-reader")
         self._thread: threading.Thread | None = None
         if not inline:
@@ -93,7 +89,7 @@ class SqliteStore:
             connection = self._idle.pop()
         except IndexError:  # not asked before: another thread may take the last one meanwhile
             connection = self._connect()
-        raw = _raw(connection)
+        raw = raw_of(connection)
         try:
             raw.execute("BEGIN")
             try:
@@ -101,7 +97,7 @@ class SqliteStore:
             finally:
                 raw.rollback()
         except (DBAPIError, sqlite3.Error) as error:
-            raise _unavailable(error) from error
+            raise unavailable(error) from error
         finally:
             self._idle.append(connection)
 
@@ -122,7 +118,7 @@ class SqliteStore:
         """Commit a batch of creates."""
 
         def change(tx: Tx) -> list[Outcome]:
-            raw = _raw(tx.connection)
+            raw = raw_of(tx.connection)
             batch = SqliteClaims(raw, proposals, snapshot, tx.at_ms)
             outcomes = batch.commit()
             if atomic:
@@ -133,14 +129,27 @@ class SqliteStore:
             return outcomes
 
         try:
-            return await self._submit(change, "roost")
+            return await self._submit(change, "roost", self._whole(proposals, actors, snapshot))
         except NotAll as refused:
             return refused.outcomes
 
-    async def _submit(self, change: Callable[[Tx], T], actor: str) -> T:
+    def _whole(
+        self, proposals: Sequence[Proposal], actors: Sequence[str], snapshot: int
+    ) -> WholeBatch | None:
+        """Return a batch as one statement if it can be one; made here, where no writer waits."""
+        if not separable(proposals):
+            return None
+        kept, at_ms, name = [KEPT] * len(proposals), self._clock.wall_ms(), self._ids.new("tx")
+        events = created_events(proposals, kept, {}, at_ms, actors, name)
+        whole = WholeBatch(proposals, events, snapshot, at_ms, name)
+        return whole if whole.fits else None
+
+    async def _submit(
+        self, change: Callable[[Tx], T], actor: str, whole: WholeBatch | None = None
+    ) -> T:
         if self._inline:
-            box: list[tuple[Any, BaseException | None]] = []
-            self._run([_Job(change, actor, lambda value, error: box.append((value, error)))])
+            box: list[Result] = []
+            self._run([Job(change, actor, lambda *found: box.append(found), whole)])
             value, error = box[0]
             if error is not None:
                 raise error
@@ -161,7 +170,7 @@ class SqliteStore:
             loop.call_soon_threadsafe(settle)
 
         self._loop = loop
-        self._jobs.put(_Job(change, actor, done))
+        self._jobs.put(Job(change, actor, done, whole))
         return await future
 
     def _serve(self) -> None:
@@ -184,29 +193,8 @@ class SqliteStore:
             if stop:
                 return
 
-    def _run(self, jobs: list[_Job]) -> None:
-        name = self._ids.new("tx")
-        results: list[tuple[Any, BaseException | None]] = []
-        events: list[Event] = []
-        try:
-            connection = self._connection()
-            raw = _raw(connection)
-            raw.execute("BEGIN IMMEDIATE")
-            try:
-                for job in jobs:
-                    tx = Tx(connection, job.actor, self._clock.wall_ms(), name)
-                    results.append(self._run_one(raw, job, tx, events))
-                _append_events(raw, events)
-            except BaseException:
-                if raw.in_transaction:
-                    raw.execute("ROLLBACK")
-                raise
-            self._commit(raw, name)
-        except Exception as error:  # noqa: BLE001 - a service loop: without it nobody can write
-            self._drop_connection()
-            for job in jobs:
-                job.done(None, _unavailable(error))
-            return
+    def _run(self, jobs: list[Job]) -> None:
+        events, results = self._writer.run(jobs)
         if events:
             if self._inline:
                 self.listener(events)
@@ -215,52 +203,9 @@ class SqliteStore:
         for job, (value, failure) in zip(jobs, results, strict=True):
             job.done(value, failure)
 
-    def _run_one(
-        self, raw: sqlite3.Connection, job: _Job, tx: Tx, events: list[Event]
-    ) -> tuple[Any, BaseException | None]:
-        raw.execute("SAVEPOINT job")
-        try:
-            value = job.change(tx)
-        except (IntegrityError, sqlite3.IntegrityError) as error:
-            # A constraint ends its statement, not the transaction: the others go on.
-            raw.execute("ROLLBACK TO job")
-            raw.execute("RELEASE job")
-            return None, InvariantBroken(f"the database refused a value: {error}")
-        except (DBAPIError, sqlite3.Error):
-            raise
-        except Exception as error:  # noqa: BLE001 - a service loop: it belongs to the one who asked
-            raw.execute("ROLLBACK TO job")
-            raw.execute("RELEASE job")
-            return None, error
-        raw.execute("RELEASE job")
-        events += tx.events
-        return value, None
-
-    def _commit(self, raw: sqlite3.Connection, name: str) -> None:
-        """Commit; when that fails, ask the database whether it happened all the same."""
-        try:
-            raw.execute("COMMIT")
-        except sqlite3.Error:
-            if raw.in_transaction:
-                raw.execute("ROLLBACK")
-            kept = raw.execute("SELECT 1 FROM events WHERE tx = ? LIMIT 1", (name,)).fetchone()
-            if kept is None:
-                raise
-
-    def _connection(self) -> Connection:
-        if self._writer is None:
-            self._writer = self._connect()
-        return self._writer
-
     def _connect(self) -> Connection:
         # SQLAlchemy must not begin by itself: transactions are this module's.
         return self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-
-    def _drop_connection(self) -> None:
-        if self._writer is not None:
-            self._writer.invalidate()
-            self._writer.close()
-            self._writer = None
 
     async def close(self) -> None:
         """Write what waits, then let go."""
@@ -269,8 +214,7 @@ class SqliteStore:
             await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
         if self._readers is not None:
             self._readers.shutdown()
-        if self._writer is not None:
-            self._writer.close()
+        self._writer.close()
         for connection in self._idle:
             connection.close()
         self._engine.dispose()
@@ -306,25 +250,6 @@ def _dialect() -> Dialect:
     return engine.dialect
 
 
-def _append_events(raw: sqlite3.Connection, events: list[Event]) -> None:
-    """Number and insert events: the last statements of a transaction."""
-    if not events:
-        return
-    cursor = raw.cursor()
-    cursor.execute(
-        "UPDATE counters SET value = value + ? WHERE name = 'events' RETURNING value",
-        (len(events),),
-    )
-    number_events(events, cursor.fetchone()[0])
-    insert_rows(cursor, "events", _EVENT, [event.columns() for event in events])
-
-
-def _raw(connection: Connection) -> sqlite3.Connection:
-    raw = connection.connection.driver_connection
-    assert isinstance(raw, sqlite3.Connection)
-    return raw
-
-
 def _lock(path: Path) -> IO[bytes]:
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.with_name(path.name + ".lock").open("wb")
@@ -337,10 +262,3 @@ def _lock(path: Path) -> IO[bytes]:
             hint="Maybe stop it first; several processes need PostgreSQL (--database).",
         ) from error
     return file
-
-
-def _unavailable(error: BaseException) -> RoostError:
-    cause = getattr(error, "orig", None) or error
-    return DatabaseUnavailable(
-        f"the database did not take the change: {cause}", hint="Maybe the disk is full?"
-    )

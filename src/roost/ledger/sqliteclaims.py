@@ -1,8 +1,8 @@
 """The claim path on SQLite, written against sqlite3 itself.
 
-Runs in the writer's transaction. The common case, in which nobody loses, is one statement per
-table. When a count is not what it should be, all of it is taken back and the proposals are gone
-through step by step, so that each loser is found and only the losers lose.
+Runs in the writer's transaction, for batches that `sqlitewhole` could not keep as a whole or must
+not try: proposals are gone through step by step, so that each loser is found and only the losers
+lose. Rows of many go in one statement as far as it is known that none of them loses.
 """
 
 import sqlite3
@@ -53,44 +53,7 @@ class SqliteClaims:
         self.generations: dict[str, int] = {}  # of the groups that got members
 
     def commit(self) -> list[Outcome]:
-        """Keep what can be kept and return a verdict on each."""
-        self.cursor.execute("SAVEPOINT together")
-        if self._keep_all():
-            self.cursor.execute("RELEASE together")
-            return self.outcomes
-        self.cursor.execute("ROLLBACK TO together")
-        self.cursor.execute("RELEASE together")
-        return self._keep_each()
-
-    def _keep_all(self) -> bool:
-        """Keep everybody in a few statements; False as soon as somebody would lose."""
-        proposals = self.proposals
-        keys = [(*p.key, p.vm.id, self.at_ms) for p in proposals if p.key is not None]
-        if insert_rows(self.cursor, "idempotency", _KEY, keys, ignore=True) != len(keys):
-            return False
-        rows = [astuple(p.vm) for p in proposals]
-        if insert_rows(self.cursor, "vms", _VM, rows, ignore=True) != len(rows):
-            return False
-        everybody = range(len(proposals))
-        hosts = [charge.row(host) for host, charge in charges(proposals, everybody).items()]
-        if charge_rows(self.cursor, capacity.CHARGE_HOSTS, hosts) != len(hosts):
-            return False
-        self._charge_counters()
-        if len(self._alive()) != len(proposals):
-            return False
-        for project, asking in quota_charges(proposals, everybody).items():
-            if not self._charge_project(project, asking):
-                return False
-        self._advance_groups()
-        if len(self._alive()) != len(proposals):
-            return False
-        self._insert_rest()
-        return True
-
-    def _keep_each(self) -> list[Outcome]:
-        """Go through it step by step and turn away whoever loses."""
-        self.outcomes = [KEPT] * len(self.proposals)
-        self.generations.clear()
+        """Keep what can be kept, step by step, and return a verdict on each."""
         self._use_keys()
         self._insert_vms()
         self._charge_hosts()

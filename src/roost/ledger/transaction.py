@@ -127,7 +127,8 @@ def append_events(connection: Connection, events: Iterable[Event]) -> None:
     connection.execute(_INSERT_EVENTS, rows)
 
 
-def number_events(events: list[Event], last: int) -> None:
-    """Give events the sequences that end with `last`."""
-    for offset, event in enumerate(reversed(events)):
-        event.seq = last - offset
+def number_events(events: list[Event], last: int) -> int:
+    """Give events the sequences that end with `last`, and return that."""
+    for seq, event in enumerate(events, last - len(events) + 1):
+        event.seq = seq
+    return last

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from roost.control.admin.doctor import doctor
-from roost.ledger import capacity, postgres, postgresclaims, sqlite, sqliteclaims
+from roost.ledger import capacity, postgres, postgresclaims, sqlite, sqliteclaims, sqlitewriter
 from roost.ledger import claims as claims_module
 from roost.ledger.postgresclaims import PostgresClaims
 from roost.ledger.rows import Event
@@ -69,6 +69,7 @@ def _events_leave_out_claims(patch: pytest.MonkeyPatch) -> None:
 
 
 def _an_event_too_few(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(sqlite, "separable", lambda _: False)  # a whole batch has an event for each VM
     real = claims_module.created_events
     for module in (sqlite, postgres):
         patch.setattr(module, "created_events", lambda *given: real(*given)[:-1])
@@ -76,12 +77,12 @@ def _an_event_too_few(patch: pytest.MonkeyPatch) -> None:
 
 def _a_sequence_is_skipped(patch: pytest.MonkeyPatch) -> None:
     skip = "UPDATE counters SET value = value + 1 WHERE name = 'events'"
-    on_sqlite, on_postgres = sqlite._append_events, postgres.append_events_directly
+    on_sqlite, on_postgres = sqlitewriter._append_events, postgres.append_events_directly
     at_once = PostgresClaims.keep_all
 
-    def skipping(raw: Any, events: list[Event]) -> None:
+    def skipping(raw: Any, events: list[Event]) -> int:
         raw.execute(skip)
-        on_sqlite(raw, events)
+        return on_sqlite(raw, events)
 
     async def skipping_too(connection: Any, events: list[Event]) -> None:
         await connection.execute(skip)
@@ -91,7 +92,7 @@ def _a_sequence_is_skipped(patch: pytest.MonkeyPatch) -> None:
         await self.connection.execute(skip)
         return await at_once(self, events, tx)
 
-    patch.setattr(sqlite, "_append_events", skipping)
+    patch.setattr(sqlitewriter, "_append_events", skipping)
     patch.setattr(postgres, "append_events_directly", skipping_too)
     patch.setattr(PostgresClaims, "keep_all", skipping_at_once)
 
