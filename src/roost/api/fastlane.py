@@ -5,7 +5,7 @@ and the use case: no router, no request object, one pass over the headers. A hot
 and a key, no query and no name in its path.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import blake2b
 from typing import Protocol
 
@@ -15,6 +15,9 @@ from roost.api.calls import Site, answer_of
 from roost.api.errors import Failures
 from roost.api.reading import RequestDecoder, idempotency_key, read_body
 from roost.parts.routes import Call, Route
+
+#: All of a body, or what reads it, given the length that was announced.
+Body = bytes | Callable[[bytes | None], Awaitable[bytes]]
 
 
 class Meter(Protocol):
@@ -47,19 +50,27 @@ class FastLane:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request as an ASGI application."""
-        answer = await self.answer(scope["path"], scope["headers"], receive)
+        most = self._site.max_body_bytes
+
+        async def read(length: bytes | None) -> bytes:
+            return await read_body(length, receive, most)
+
+        answer = await self.answer(scope["path"], scope["headers"], read)
         await answer(scope, receive, send)
 
-    async def answer(self, path: str, headers: Sequence[Header], receive: Receive) -> Answer:
-        """Return the answer to one request."""
+    async def answer(self, path: str, headers: Sequence[Header], body: Body) -> Answer:
+        """Return the answer to one request, whose body is here or is read when it is wanted."""
         began = self._monotonic()
         route, decoder = self._lanes[path]
-        answer = await self._failures.catch(self._run(route, decoder, headers, receive))
+        try:
+            answer = await self._run(route, decoder, headers, body)
+        except Exception as error:  # noqa: BLE001 - a bug in one request must not end the others
+            answer = self._failures.answer(error)
         self._meter.request("POST", path, answer.status, self._monotonic() - began)
         return answer
 
     async def _run(
-        self, route: Route, decoder: RequestDecoder, headers: Sequence[Header], receive: Receive
+        self, route: Route, decoder: RequestDecoder, headers: Sequence[Header], body: Body
     ) -> Answer:
         self._require_ready()
         authorization = length = key_header = None
@@ -71,10 +82,11 @@ class FastLane:
             elif name == b"idempotency-key":
                 key_header = value
         token = authorize.bearer(authorization)
-        who = await authorize.principal(self._access, token)
+        who = self._access.principal(token) or await self._access.check(token)
         authorize.allow(route.roles, who)
         key = idempotency_key(key_header)
-        raw = await read_body(length, receive, self._site.max_body_bytes)
-        body = decoder.decode(raw)
+        raw = body if isinstance(body, bytes) else await body(length)
+        asked = decoder.decode(raw)
         digest = b"" if key is None else blake2b(raw, digest_size=16).digest()
-        return answer_of(route, await route.call(Call(who, {}, None, body, token, key, digest, {})))
+        call = Call(who, {}, None, asked, token, key, digest, {})
+        return answer_of(route, await route.call(call))

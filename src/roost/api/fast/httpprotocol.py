@@ -10,7 +10,6 @@ all is refused in the one shape of errors too.
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -64,10 +63,6 @@ class LeanCycle:
 
     def set(self) -> None:
         """Ignore uvicorn's signal that a part of the body came."""
-
-    async def __call__(self) -> Mapping[str, Any]:
-        """Return the body, as an ASGI message: it is all here."""
-        return {"type": "http.request", "body": bytes(self.body), "more_body": False}
 
 
 class LeanHttp(HttpToolsProtocol):
@@ -127,7 +122,7 @@ class LeanHttp(HttpToolsProtocol):
 
     async def _serve(self, cycle: LeanCycle) -> None:
         assert self.lane is not None
-        reply = await self.lane.answer(cycle.path, cycle.headers, cycle)
+        reply = await self.lane.answer(cycle.path, cycle.headers, bytes(cycle.body))
         cycle.response_complete = True
         if cycle.disconnected or self.transport.is_closing():
             return

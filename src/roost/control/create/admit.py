@@ -131,10 +131,7 @@ class Admit(Part):
         if ask.error is not None:
             raise ask.error
         assert ask.row is not None
-        placement = None
-        if ask.placement is not None and ask.entry is not None:
-            placement = placement_body(ask.placement, ask.entry.number)
-        return Created(vm_body(ask.row, ask.spec.spec, self._roster, placement), replayed=False)
+        return Created(vm_body(ask.row, ask.spec.spec, self._roster, ask.shown), replayed=False)
 
     async def create_many(
         self, body: CreateVMs, who: Principal, key: str | None, digest: bytes
@@ -447,6 +444,7 @@ class Admit(Part):
         entry = ask.entry
         assert entry is not None
         ask.row.host = entry.number
+        ask.shown = placement_body(ask.placement, entry.number)
         counters = counters_of(demand, ask.placement)
         claim = ClaimRow(
             id=ask.request.key,
@@ -468,7 +466,7 @@ class Admit(Part):
             counters,
             ask.group_generations,
             ask.rules,
-            placement_text(ask.placement, entry.number),
+            placement_text(ask.shown),
             ask.key,
         )
 

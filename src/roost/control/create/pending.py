@@ -21,7 +21,7 @@ from roost.ledger.rows import VMRow
 from roost.model.flow import Placement, PlaceRequest, Rejection
 from roost.model.vm import NewSpec
 from roost.wire.answers import rejection_json
-from roost.wire.bodies import CreateVM
+from roost.wire.bodies import CreateVM, PlacementBody
 
 #: Times that a VM is placed again before it is called contended.
 MOST_TRIES = 8
@@ -48,6 +48,7 @@ class PendingCreate:
     entry: HostEntry | None = None  # of the placement, with the generations that it rests on
     host_generation: int = 0
     group_generations: tuple[tuple[str, int], ...] = ()
+    shown: PlacementBody | None = None  # the placement as the ledger and the answer have it
     row: VMRow | None = None
     kept: bool = False
     error: RoostError | None = None

@@ -27,6 +27,7 @@ from roost.model.flow import Claim, Placement, PlaceRequest, Rejection
 from roost.model.states import ClaimKind
 from roost.model.vm import VMSpec
 from roost.placement.strategies import strategy_named
+from roost.wire.answers import placement_body
 
 _MOST_TRIES = 8
 
@@ -121,7 +122,7 @@ def take(tx: Tx, vm: VMRow, claim: ClaimRow, seen: "Basis", cause: str, changes:
             "vm": vm.id,
             "snapshot": seen.snapshot,
             "cause": cause,
-            "answer": placement_text(seen.placement, claim.host),
+            "answer": placement_text(placement_body(seen.placement, claim.host)),
             "at_ms": tx.at_ms,
         },
     )

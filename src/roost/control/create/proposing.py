@@ -1,5 +1,7 @@
 """What a placement takes beside plain amounts, and the line that tells an operator of it."""
 
+from functools import lru_cache
+
 from roost.base.units import GIB, format_cpu
 from roost.fleet.fleet import Fleet
 from roost.fleet.layout import CPU, DISK, MEMORY
@@ -37,6 +39,7 @@ def selected_line(fleet: Fleet, row: int, host: str, vm: str) -> str:
     )
 
 
+@lru_cache(maxsize=4096)
 def _gib(amount: int) -> str:
     """Write 2^30 bytes as GB with at most one decimal, the way that line has always been read."""
     return f"{amount / GIB:.1f}".removesuffix(".0") + "GB"

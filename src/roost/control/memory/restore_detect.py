@@ -244,7 +244,7 @@ def _has(connection: Connection, point: LedgerPoint) -> bool:
 
 
 def _evidence(connection: Connection) -> dict[int, int]:
-    return {row.host: row.evidence for row in connection.execute(_EVIDENCE)}
+    return dict(row._tuple() for row in connection.execute(_EVIDENCE).all())
 
 
 def _count_doubts(connection: Connection) -> int:

@@ -90,7 +90,18 @@ TABLE: tuple[tuple[State, Fact], ...] = (
 
 def vm_state(vm: VMRow, health: Health) -> State:
     """Return the one word for what a VM is doing; `health` is that of its host."""
-    return next(word for word, fact in TABLE if fact.holds(vm, health))
+    # All that facts look at. There are few combinations, and every answer of the API asks for one.
+    seen = (
+        vm.desired, vm.observed, vm.host is None, vm.pending is None, vm.phase, vm.problem is None,
+        vm.observed_generation >= vm.generation, health,
+    )  # fmt: skip
+    found = _known.get(seen)
+    if found is None:
+        found = _known[seen] = next(word for word, fact in TABLE if fact.holds(vm, health))
+    return found
+
+
+_known: dict[tuple[object, ...], State] = {}
 
 
 def in_state(word: str) -> ColumnElement[bool]:

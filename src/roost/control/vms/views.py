@@ -10,7 +10,7 @@ from roost.control.memory.specs import least_spec
 from roost.control.vms.move_record import record_of
 from roost.control.vms.states import vm_state
 from roost.ledger.rows import VMRow, labels_of
-from roost.model.flow import Answer, Placement
+from roost.model.flow import Answer
 from roost.model.groups import GroupSpec
 from roost.model.vm import VMSpec
 from roost.placement.explain import Explanation
@@ -48,9 +48,9 @@ def explanation_body(
     )
 
 
-def placement_text(placement: Placement, number: int) -> str:
-    """Write a placement for the ledger, with its host's number there."""
-    return _encode(answers.placement_body(placement, number)).decode()
+def placement_text(placement: PlacementBody) -> str:
+    """Write a placement for the ledger."""
+    return _encode(placement).decode()
 
 
 def read_placement(text: str) -> PlacementBody | None:
