@@ -217,8 +217,8 @@ class Admit(Part):
     async def _commit_pieces(self, asks: list[PendingCreate]) -> None:
         """Commit a batch piece by piece; what was kept before a piece failed is still told."""
         try:
-            for start in range(0, len(asks), 2 * MOST_TOGETHER):
-                await self._commit(asks[start : start + 2 * MOST_TOGETHER], one_by_one=False)
+            for start in range(0, len(asks), MOST_TOGETHER):
+                await self._commit(asks[start : start + MOST_TOGETHER], one_by_one=False)
         except RoostError as error:
             if not any(ask.kept for ask in asks):
                 raise
