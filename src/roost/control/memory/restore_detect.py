@@ -244,7 +244,7 @@ def _has(connection: Connection, point: LedgerPoint) -> bool:
 
 
 def _evidence(connection: Connection) -> dict[int, int]:
-    return dict(row._tuple() for row in connection.execute(_EVIDENCE).all())
+    return {row[0]: row[1] for row in connection.execute(_EVIDENCE).all()}
 
 
 def _count_doubts(connection: Connection) -> int:
