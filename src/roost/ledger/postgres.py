@@ -163,54 +163,71 @@ class PostgresStore:
         """Commit a batch of creates."""
 
         async def attempt(name: str) -> list[Outcome]:
-            at_ms = self._clock.wall_ms()
             connection = await self._pool.acquire()
             try:
-                transaction = connection.transaction()
-                await transaction.start()
-                try:
-                    batch = PostgresClaims(connection, proposals, snapshot, at_ms)
-                    outcomes = [KEPT] * len(proposals)
-                    recorded: list[Event] = []
-                    if together := not self._older and separable(proposals):
-                        recorded = created_events(proposals, outcomes, {}, at_ms, actors, name)
-                        together = await batch.keep_all(recorded, name)
-                        if not together:
-                            await transaction.rollback()
-                            transaction = connection.transaction()
-                            await transaction.start()
-                    if not together:
-                        outcomes = await batch.commit()
-                        if atomic:
-                            refuse_some(outcomes)
-                        recorded = created_events(
-                            proposals, outcomes, batch.generations, at_ms, actors, name
-                        )
-                        if self._older and recorded:
-                            self._older = await write_created_for_older(
-                                connection, proposals, outcomes, recorded
-                            )
-                        await append_events_directly(connection, recorded)
-                except BaseException:
-                    if not connection.is_closed():
-                        await transaction.rollback()
-                    raise
-                try:
-                    await transaction.commit()
-                except (asyncpg.PostgresError, *_LOST) as error:
-                    # Also what the server itself says: it may be told to end just after the commit.
-                    if _state(error) in _AGAIN:
-                        raise
-                    await self._resolve(name, recorded, error)
+                batch = PostgresClaims(connection, proposals, snapshot, self._clock.wall_ms())
+                if not self._older and separable(proposals):
+                    recorded = await self._keep_all(batch, actors, name)
+                    if recorded is not None:
+                        return self._told(recorded, [KEPT] * len(proposals))
+                return self._told(*await self._keep_each(batch, actors, name, atomic=atomic))
             finally:
                 await self._release(connection)
-            self.listener(recorded)
-            return outcomes
 
         try:
             return await self._persist(attempt)
         except NotAll as refused:
             return refused.outcomes
+
+    def _told(self, recorded: list[Event], outcomes: list[Outcome]) -> list[Outcome]:
+        self.listener(recorded)
+        return outcomes
+
+    async def _keep_all(
+        self, batch: PostgresClaims, actors: Sequence[str], name: str
+    ) -> list[Event] | None:
+        """Keep a whole batch by one statement that is its own transaction; None when it cannot."""
+        kept = [KEPT] * len(batch.proposals)
+        recorded = created_events(batch.proposals, kept, {}, batch.at_ms, actors, name)
+        try:
+            return recorded if await batch.keep_all(recorded, name) else None
+        except (asyncpg.PostgresError, *_LOST) as error:
+            if not _is_lost(error):
+                raise
+            await self._resolve(name, recorded, error)
+            return recorded
+
+    async def _keep_each(
+        self, batch: PostgresClaims, actors: Sequence[str], name: str, *, atomic: bool
+    ) -> tuple[list[Event], list[Outcome]]:
+        """Go through a batch step by step, in one transaction."""
+        connection, proposals = batch.connection, batch.proposals
+        transaction = connection.transaction()
+        await transaction.start()
+        try:
+            outcomes = await batch.commit()
+            if atomic:
+                refuse_some(outcomes)
+            recorded = created_events(
+                proposals, outcomes, batch.generations, batch.at_ms, actors, name
+            )
+            if self._older and recorded:
+                self._older = await write_created_for_older(
+                    connection, proposals, outcomes, recorded
+                )
+            await append_events_directly(connection, recorded)
+        except BaseException:
+            if not connection.is_closed():
+                await transaction.rollback()
+            raise
+        try:
+            await transaction.commit()
+        except (asyncpg.PostgresError, *_LOST) as error:
+            # Also what the server itself says: it may be told to end just after the commit.
+            if _state(error) in _AGAIN:
+                raise
+            await self._resolve(name, recorded, error)
+        return recorded, outcomes
 
     async def _release(self, connection: Any) -> None:
         """Give a connection back; that it is lost meanwhile changes nothing about the commit."""

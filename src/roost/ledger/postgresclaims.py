@@ -110,7 +110,7 @@ class _Arrays:
 
 @cache
 def _keep_all_text(hosts: Charge, projects: Charge) -> str:
-    """Return the statement that keeps a whole batch; it has no row when somebody would lose.
+    """Return the statement that keeps a whole batch; it divides by zero when somebody would lose.
 
     Each step waits for the one before, because it asks how many rows that has touched: so rows are
     locked in the order that claims.py gives, and nothing is waited for in vain. A batch of VMs that
@@ -170,7 +170,8 @@ new_keys AS (
     e.changes, '', {tx}
   FROM counted, {told} WITH ORDINALITY AS e(actor, kind, subject, project, changes, place)
 )
-SELECT value, pg_notify('{CHANNEL}', '') FROM counted
+SELECT (SELECT value FROM counted), pg_notify('{CHANNEL}', ''),
+  1 / (SELECT count(*) FROM counted) AS somebody_lost
 """
 
 
@@ -215,7 +216,10 @@ class PostgresClaims:
         self.generations: dict[str, int] = {}
 
     async def keep_all(self, events: list[Event], tx: str) -> bool:
-        """Keep everybody, with their events; False when somebody would lose: take it back then."""
+        """Keep everybody, with their events; False, and nothing is done, when somebody would lose.
+
+        Outside of a transaction it is durable when this returns.
+        """
         proposals, everybody = self.proposals, range(len(self.proposals))
         keys = sorted((*p.key, p.vm.id) for p in proposals if p.key is not None)
         rows = sorted((p.vm for p in proposals), key=lambda vm: (vm.project, vm.name))
@@ -227,19 +231,20 @@ class PostgresClaims:
         taken = [astuple(p.claim) for p in proposals if p.claim is not None]
         decided = [(p.vm.id, p.answer) for p in proposals if p.answer]
         told = [(e.actor, e.kind, e.subject, e.project, e.changes) for e in events]
-        last = await self.connection.fetchval(
-            _keep_all_text(capacity.CHARGE_HOSTS, capacity.CHARGE_PROJECTS),
-            *_columns(keys, 4), self.at_ms,
-            *_columns([astuple(row) for row in rows], len(vms.c)),
-            *_columns(spec_rows(proposals), len(vm_specs.c)),
-            *_columns(user_data_rows(proposals), len(vm_user_data.c)),
-            *_columns(hosts, len(capacity.CHARGE_HOSTS.columns)),
-            *_columns(projects, len(capacity.CHARGE_PROJECTS.columns)),
-            *_columns(taken, len(claims.c)),
-            *_columns(decided, 2), self.snapshot,
-            *_columns(told, 5), tx, len(events),
-        )  # fmt: skip
-        if last is None:
+        try:
+            last = await self.connection.fetchval(
+                _keep_all_text(capacity.CHARGE_HOSTS, capacity.CHARGE_PROJECTS),
+                *_columns(keys, 4), self.at_ms,
+                *_columns([astuple(row) for row in rows], len(vms.c)),
+                *_columns(spec_rows(proposals), len(vm_specs.c)),
+                *_columns(user_data_rows(proposals), len(vm_user_data.c)),
+                *_columns(hosts, len(capacity.CHARGE_HOSTS.columns)),
+                *_columns(projects, len(capacity.CHARGE_PROJECTS.columns)),
+                *_columns(taken, len(claims.c)),
+                *_columns(decided, 2), self.snapshot,
+                *_columns(told, 5), tx, len(events),
+            )  # fmt: skip
+        except asyncpg.DivisionByZeroError:
             return False
         number_events(events, last)
         return True
