@@ -1,6 +1,6 @@
 """The process of the bare limit: the rows of a finished run once more, and nothing around them.
 
-Every create of the run wrote a VM, a claim, an event, a decision and an idempotency key, and
+Every create of the run wrote a VM, its spec, a claim, an event, a decision and a key, and
 changed its host's amounts, its project and the event counter. All of that is read from the run's
 database, cut into the very transactions that it was committed in, and written to a copy of the
 database as it was before, through the driver alone. What that takes no server can beat.
@@ -19,9 +19,15 @@ from typing import Any
 
 import asyncpg
 
-_TABLES = ("idempotency", "vms", "claims", "decisions", "events")
+_TABLES = ("idempotency", "vms", "vm_specs", "claims", "decisions", "events")
 #: The table's column that names the VM.
-_VM_COLUMN = {"idempotency": "answer", "vms": "id", "claims": "vm", "decisions": "vm"}
+_VM_COLUMN = {
+    "idempotency": "answer",
+    "vms": "id",
+    "vm_specs": "vm",
+    "claims": "vm",
+    "decisions": "vm",
+}
 _AMOUNTS = ("cpu_milli", "memory_bytes", "disk_bytes")
 _CREATED = "SELECT * FROM events WHERE kind = 'vm.created' ORDER BY seq"
 
