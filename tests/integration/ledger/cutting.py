@@ -1,12 +1,17 @@
-"""A proxy before PostgreSQL that loses the connection at the worst moment: during a COMMIT."""
+"""A proxy before PostgreSQL that loses the connection at the worst moment: while it commits."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 #: Told how many commits have come by; answers "pass", "before" or "after".
 When = Callable[[int], str]
+
+
+#: The name of a prepared statement, and by its last word the one that keeps a batch of creates.
+_WHOLE = re.compile(rb"(__asyncpg_stmt_\w+__)\0[^\0]*somebody_lost")
 
 
 class Cutter:
@@ -49,8 +54,11 @@ class Cutter:
         to_client: "asyncio.Task[None]",
         cutting: asyncio.Event,
     ) -> None:
+        wholes: set[bytes] = set()  # names of prepared statements that commit by themselves
         while data := await reader.read(65536):
-            if b"COMMIT" in data:
+            wholes.update(_WHOLE.findall(data))
+            bound = data[:1] == b"B" and any(name in data[:64] for name in wholes)
+            if bound or b"COMMIT" in data:
                 self.commits += 1
                 how = self._when(self.commits)
                 if how != "pass":
