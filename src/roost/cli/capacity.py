@@ -31,7 +31,10 @@ def capacity(
         typer.Option(help="Count only while the loss of any one of these could be restarted."),
     ] = None,
     losses: Annotated[
-        int, typer.Option(min=1, max=16, help="Losses at the same time; from 2 on it is sampled.")
+        int,
+        typer.Option(
+            min=1, max=16, help="Losses at the same time; at most 64 combinations are tried."
+        ),
     ] = 1,
 ) -> None:
     """Count how many more such VMs the fleet takes."""

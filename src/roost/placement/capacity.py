@@ -31,7 +31,7 @@ class CapacityAnswer:
     strategy: str
     survive: Scope | None = None
     losses: int = 1
-    sampled: bool = False  # losses of two and more domains are tried on samples only
+    sampled: bool = False  # too many combinations of losses: some were not tried
     blocking: str = ""  # the loss that could not be restarted with one copy more
     refused: Rejection | None = None  # why one more copy does not fit
 
@@ -55,7 +55,7 @@ def capacity(
     refused = None
     if count == len(copies):
         refused = world.reject(request)
-    return CapacityAnswer(count, strategy, survive, losses, losses > 1, blocking, refused)
+    return CapacityAnswer(count, strategy, survive, losses, rehearsal.sampled, blocking, refused)
 
 
 def _fill(world: WhatIf, request: PlaceRequest) -> int:

@@ -42,16 +42,20 @@ class Rehearsal:
         self._cursor = world.cursor
         self._present = len(placed)
         self._suspects: list[tuple[int, ...]] = []  # losses that were not survived before
+        self._tried_all = True  # at the last number of copies that was tried
+        self.sampled = False  # losses were left out at the number that was found
 
     def most_that_survive(self, scope: Scope, losses: int) -> tuple[int, str]:
         """Return the number of copies, and the loss that one more would not survive."""
         total = len(self._placed)
         blocking = self._not_survived(total, scope, losses)
         if not blocking:
+            self.sampled = not self._tried_all
             return total, ""
         low, high = 0, total
         if problem := self._not_survived(0, scope, losses):
             return 0, problem
+        self.sampled = not self._tried_all
         # Losing one of D domains usually costs about a D-th: look there first.
         domains = max(2, len(self._domains(scope)))
         guess, step = total - max(1, total * losses // domains), max(1, total // 64)
@@ -62,7 +66,7 @@ class Rehearsal:
                 high, blocking = probe, problem
                 guess = probe - step
             else:
-                low = probe
+                low, self.sampled = probe, not self._tried_all
                 guess = probe + step
             step *= 2
             if low < guess < high and step * 4 <= high - low:
@@ -96,6 +100,7 @@ class Rehearsal:
         self.set_copies(copies)
         domains = self._domains(scope).tolist()
         tried = [*self._suspects, *_losses(domains, losses)]
+        self._tried_all = comb(len(domains), losses) <= _SAMPLES or losses == 1
         if not tried:
             return ""
         losses_tried = self._losses_of(tried, scope)

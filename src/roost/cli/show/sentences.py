@@ -105,7 +105,8 @@ def shortages(missing: Sequence[ShortageBody]) -> str:
 def have_and_need(missing: ShortageBody) -> str:
     """Return what there is and what is asked: "memory 12 GiB of 16 GiB"."""
     resource = missing.resource
-    return f"{resource} {amount(resource, missing.free)} of {amount(resource, missing.need)}"
+    named = f"{_PIECES[resource]}s" if resource in _PIECES else resource
+    return f"{named} {amount(resource, missing.free)} of {amount(resource, missing.need)}"
 
 
 def hosts(count: int) -> str:

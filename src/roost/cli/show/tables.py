@@ -94,6 +94,8 @@ def rejection(found: RejectionBody, request: PlaceRequest) -> RenderableType:
             f"  ({sentences.demand(request.demand)}; {found.code})",
         )
     ]
+    if not found.hosts:
+        parts.append(_nothing_refused(found))
     return Group(*parts, *why_not(found))
 
 
@@ -106,6 +108,11 @@ def why_not(found: RejectionBody | Mapping[str, Any]) -> list[RenderableType]:
         found = msgspec.convert(found, RejectionBody)
     counts: list[RenderableType] = [Text(""), reasons(found.reasons)] if found.reasons else []
     return [*counts, *misses_and_fixes(found)]
+
+
+def _nothing_refused(found: RejectionBody) -> Text:
+    """Return why a VM has no host although no host has refused it: the end of the message."""
+    return Text(found.message.rpartition(": ")[2])
 
 
 def misses_and_fixes(found: RejectionBody) -> list[RenderableType]:
@@ -174,7 +181,8 @@ def explanation(found: ExplanationBody, request: PlaceRequest, most: int | None)
         parts += (
             [Text("the others:", style="bold"), reasons(found.reasons)] if found.reasons else []
         )
-    parts += [Text(""), verdicts(found.verdicts[:most])]
+    if found.verdicts:
+        parts += [Text(""), verdicts(found.verdicts[:most])]
     if most is not None and most < found.hosts:
         left = sentences.hosts(found.hosts - most)
         parts.append(Text(f"... and {left} more; --all lists them", style="dim"))
@@ -198,7 +206,7 @@ def capacity(found: CapacityBody, request: PlaceRequest) -> RenderableType:
         parts.append(labelled("blocked by", found.blocking))
     if found.refused is not None:
         parts += [Text(""), Text("why not one more:", style="bold")]
-        parts += [reasons(found.refused.reasons), *misses_and_fixes(found.refused)]
+        parts += why_not(found.refused)[1:] or [_nothing_refused(found.refused)]
     return Group(*parts)
 
 
