@@ -2,19 +2,27 @@
 
 The revisions are in migrations/versions. An advisory lock (or, with SQLite, the file's lock) keeps
 two processes that start together from running them twice. A process runs them once for all new
-SQLite files: the second gets what the first led to as one script.
+SQLite files: the second gets what the first led to as one script. A schema that this release does
+not know, and a database that holds something else, are refused before anything is changed.
 """
 
+import re
 import sqlite3
 from functools import cache
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection, create_engine, text
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, create_engine, inspect, text
+
+from roost.base.errors import Conflict
 
 #: Any number that no other program locks on the same database.
 _ADVISORY = 7_270_013
+#: How roost numbers its revisions; other programs that use Alembic have theirs.
+_REVISION = re.compile(r"\d{4}")
 
 
 def configuration() -> Config:
@@ -37,7 +45,31 @@ def upgrade(connection: Connection) -> None:
             return
         if not file.in_transaction:
             file.execute("BEGIN IMMEDIATE")  # all revisions or none, and one fsync
+    _check_ledger(connection)
     _run_revisions(connection)
+
+
+def _check_ledger(connection: Connection) -> None:
+    """Refuse a database that is no ledger of roost, and one with a schema of a later release."""
+    tables = inspect(connection).get_table_names()
+    if not tables:
+        return
+    found = MigrationContext.configure(connection).get_current_revision()
+    if found is None or _REVISION.fullmatch(found) is None:
+        some = ", ".join(sorted(tables)[:5])
+        raise Conflict(
+            f"the database is no ledger of roost: it has other tables ({some})",
+            hint="Maybe name an empty database or another file with --database or --data.",
+        )
+    scripts = ScriptDirectory.from_config(configuration())
+    known = {each.revision for each in scripts.walk_revisions()}
+    if found not in known:
+        raise Conflict(
+            f"the ledger has schema {found}, and this roost knows none after {max(known)}: a later "
+            "release has migrated it",
+            hint="Maybe start that release, or restore a backup of before its migration.",
+            schema=found,
+        )
 
 
 def _run_revisions(connection: Connection) -> None:

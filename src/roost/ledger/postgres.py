@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 import asyncpg
-from sqlalchemy import Connection, make_url, select, text
+from sqlalchemy import Connection, bindparam, make_url, select, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
@@ -53,6 +53,11 @@ _LOST = (
     asyncpg.InternalClientError,  # what asyncpg makes of a backend that ends between two answers
 )
 
+_COUNTER = select(counters.c.value).where(counters.c.name == "events").with_for_update()
+#: An event of a transaction by its sequence: `events` has no index by transaction.
+FIND_EVENT = select(events.c.seq).where(
+    events.c.seq == bindparam("seq"), events.c.tx == bindparam("tx")
+)
 
 #: The claim's statement is long, so it is planned once; and whatever the statistics say at that
 #: moment (there are none of a fleet that has just registered), it finds its rows by their keys.
@@ -106,6 +111,9 @@ class PostgresStore:
         except (DBAPIError, *_LOST) as error:
             await engine.dispose()
             raise _unavailable(error) from error
+        except BaseException:
+            await engine.dispose()
+            raise
         store._ears = asyncio.create_task(store._listen())
         return store
 
@@ -251,21 +259,22 @@ class PostgresStore:
         raise DatabaseUnavailable("the database was too contended")
 
     async def _resolve(self, name: str, recorded: list[Event], cause: BaseException) -> None:
-        """Find out whether a transaction was committed; raise when it was not."""
+        """Find out whether a transaction was committed; raise when it was not.
+
+        Its events had their sequences before the commit. Without it another transaction may have
+        got the same ones, so both are asked for.
+        """
         give_up = self._clock.monotonic() + _PATIENCE_S
 
-        def find(connection: Connection) -> list[tuple[int]]:
-            counter = select(counters.c.value).where(counters.c.name == "events")
-            connection.execute(counter.with_for_update())
-            found = connection.execute(
-                select(events.c.seq).where(events.c.tx == name).order_by(events.c.seq)
-            )
-            return [tuple(row) for row in found]
+        def is_there(connection: Connection) -> bool:
+            connection.execute(_COUNTER)  # waits for the transaction, if it still goes on
+            found = connection.execute(FIND_EVENT, {"seq": recorded[0].seq, "tx": name})
+            return found.first() is not None
 
         while recorded:
             try:
                 async with self._engine.connect() as connection:
-                    found = await connection.run_sync(find)
+                    found = await connection.run_sync(is_there)
             except (DBAPIError, *_LOST) as error:
                 if self._clock.monotonic() >= give_up:
                     raise InDoubt(
@@ -274,11 +283,9 @@ class PostgresStore:
                     ) from error
                 await self._clock.sleep(0.2)
                 continue
-            if not found:
-                break
-            for event, (seq,) in zip(recorded, found, strict=True):
-                event.seq = seq
-            return
+            if found:
+                return
+            break
         raise DatabaseUnavailable(f"the database did not take the change: {cause}") from cause
 
     async def _listen(self) -> None:

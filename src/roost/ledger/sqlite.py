@@ -36,7 +36,7 @@ from roost.ledger.migrate import upgrade
 from roost.ledger.sqliteclaims import SqliteClaims
 from roost.ledger.sqlitewhole import WholeBatch
 from roost.ledger.sqlitewriter import Job, Result, Writer, raw_of, unavailable
-from roost.ledger.store import Listener
+from roost.ledger.store import DatabaseUnavailable, Listener
 from roost.ledger.transaction import Tx
 
 T = TypeVar("T")
@@ -64,6 +64,12 @@ class SqliteStore:
             self._engine = _engine(path, full)
             with self._engine.connect() as connection:
                 upgrade(connection)
+        except (DBAPIError, sqlite3.DatabaseError) as error:
+            self._lock.close()
+            raise DatabaseUnavailable(
+                f"{str(path)!r} cannot be opened as a ledger: {getattr(error, 'orig', error)}",
+                hint="Maybe name another file with --database or --data, or restore a backup.",
+            ) from error
         except BaseException:
             self._lock.close()
             raise

@@ -29,6 +29,8 @@ from roost.ledger.transaction import Tx, number_events
 Result = tuple[Any, BaseException | None]
 
 _EVENT = tuple(events_table.c.keys())
+#: Finds a transaction behind a sequence: `events` has no index by transaction.
+FIND_TX = "SELECT 1 FROM events WHERE seq > ? AND tx = ? LIMIT 1"
 
 
 @dataclass(slots=True)
@@ -182,8 +184,7 @@ def _commit(raw: sqlite3.Connection, names: list[str], since: int) -> None:
 
 def _is_kept(raw: sqlite3.Connection, tx: str, since: int) -> bool:
     """Say whether a transaction's events are in the ledger, behind those that were there before."""
-    query = "SELECT 1 FROM events WHERE seq > ? AND tx = ? LIMIT 1"
-    return raw.execute(query, (since, tx)).fetchone() is not None
+    return raw.execute(FIND_TX, (since, tx)).fetchone() is not None
 
 
 def raw_of(connection: Connection) -> sqlite3.Connection:

@@ -1,9 +1,21 @@
+"""Opening a ledger: a fresh one is made, and what is no ledger of this roost is left as it is."""
+
 import asyncio
+import subprocess
+import sys
+from pathlib import Path
 
-from sqlalchemy import select
+import pytest
+from sqlalchemy import select, text
 
+from roost.base.errors import Conflict, RoostError
+from roost.ledger.store import DatabaseUnavailable
 from roost.ledger.tables import projects
+from roost.ledger.transaction import Tx
 from tests.databases import opened
+
+LATER = "UPDATE alembic_version SET version_num = '9001'"
+OTHERS_REVISION = "UPDATE alembic_version SET version_num = 'ae10c3f5b2d7'"
 
 
 def test_a_fresh_database_has_the_default_project(database_url: str) -> None:
@@ -12,3 +24,75 @@ def test_a_fresh_database_has_the_default_project(database_url: str) -> None:
             return await store.read(lambda c: list(c.execute(select(projects.c.name)).scalars()))
 
     assert asyncio.run(run()) == ["default"]
+
+
+def change(url: str, *statements: str) -> None:
+    """Run statements on a ledger, behind its back."""
+
+    def run(tx: Tx) -> None:
+        for statement in statements:
+            tx.connection.execute(text(statement))
+
+    async def whole() -> None:
+        async with opened(url) as store:
+            await store.write(run)
+
+    asyncio.run(whole())
+
+
+def refusal(url: str) -> RoostError:
+    """Open a ledger that cannot be opened, and return why."""
+
+    async def whole() -> None:
+        async with opened(url):
+            pass
+
+    with pytest.raises(RoostError) as caught:
+        asyncio.run(whole())
+    return caught.value
+
+
+def test_a_ledger_of_a_later_release_is_left_alone(database_url: str) -> None:
+    change(database_url, LATER)
+    error = refusal(database_url)
+    assert isinstance(error, Conflict)
+    assert "the ledger has schema 9001, and this roost knows none after 0005" in error.message
+    assert "start that release" in str(error.hint)
+
+
+@pytest.mark.parametrize(
+    "foreign", ["DROP TABLE alembic_version", OTHERS_REVISION], ids=["no revision", "another's"]
+)
+def test_a_database_of_another_program_is_left_alone(database_url: str, foreign: str) -> None:
+    change(database_url, "CREATE TABLE aardvarks (legs INTEGER)", foreign)
+    error = refusal(database_url)
+    assert isinstance(error, Conflict)
+    assert "is no ledger of roost: it has other tables (aardvarks, " in error.message
+    assert "--database" in str(error.hint)
+
+
+def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "roost.db"
+    file.write_text("dear diary, " * 1000)
+    error = refusal(f"sqlite:///{file}")
+    assert isinstance(error, DatabaseUnavailable)
+    assert "cannot be opened as a ledger: file is not a database" in error.message
+    assert file.read_text() == "dear diary, " * 1000
+
+
+def test_a_database_that_is_not_there_is_said_plainly(postgres_url: str) -> None:
+    error = refusal(postgres_url.rpartition("/")[0] + "/nowhere")
+    assert isinstance(error, DatabaseUnavailable)
+    assert "does not exist" in error.message
+
+
+def test_the_server_says_it_in_a_sentence(database_url: str, tmp_path: Path) -> None:
+    change(database_url, LATER)
+    words = ("serve", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data"))
+    done = subprocess.run(
+        [sys.executable, "-m", "roost.cli.main", *words, "--database", database_url],
+        capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == Conflict.exit_code, done.stderr
+    assert "a later release has migrated it" in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr

@@ -23,7 +23,7 @@ from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import Roster
 from roost.control.survive.restore_judge import what_is_open
 from roost.control.timers import Timers
-from roost.ledger import checks
+from roost.ledger import checks, postgres, sqlitewriter
 from roost.ledger.fold import FOLDED
 from roost.ledger.retention import RetentionSettings, purge, surplus
 from roost.ledger.store import Store
@@ -217,6 +217,27 @@ def test_a_question_by_a_column_without_an_index_is_caught(database_url: str) ->
     """Claims are found by their ids; a check that asked for their VM would read them all, often."""
     wrong = slow_statements(database_url, "claims by VM")
     assert any("claims" in each for each in wrong), wrong
+
+
+def test_a_lost_commit_is_looked_up_by_sequence(database_url: str) -> None:
+    def lookup(connection: Connection) -> str:
+        if connection.dialect.name == "sqlite":
+            explain = f"EXPLAIN QUERY PLAN {sqlitewriter.FIND_TX}"
+            found = connection.exec_driver_sql(explain, (17, "tx-17"))
+        else:
+            statement = str(postgres.FIND_EVENT).replace(":seq", "17").replace(":tx", "'tx-17'")
+            found = connection.exec_driver_sql(f"EXPLAIN {statement}")
+        return "\n".join(str(row) for row in found)
+
+    async def run() -> None:
+        async with opened(database_url) as store:
+            await store.write(_fill)
+            plan = await store.read(lookup)
+            assert "Seq Scan" not in plan
+            assert "SCAN" not in plan
+            assert "Index Cond: (seq" in plan or "PRIMARY KEY (rowid>?)" in plan, plan
+
+    asyncio.run(run())
 
 
 def test_every_check_was_asked() -> None:
