@@ -18,7 +18,16 @@ from roost.base.errors import Unavailable
 from roost.control.agents import intake
 from roost.control.create import queueing
 from roost.control.moves import handover
-from roost.control.moves.machine import TABLE, Case, Complete, Effect, GoBack, Recall
+from roost.control.moves.machine import (
+    SENT,
+    TABLE,
+    Case,
+    Complete,
+    Effect,
+    GiveUpBoth,
+    GoBack,
+    Recall,
+)
 from roost.control.survive import liveness, recover
 from roost.control.vms import deletion
 from roost.hostkit.failures import DriverError
@@ -244,6 +253,8 @@ def instead_of_recalling(patch: Patch, effect: type[Effect], but: Case) -> None:
 def _(patch: Patch) -> None:
     """target not asked: a fenced source's VM is restarted without asking the target of its move"""
     patch.setattr(recover, "SENT", ())
+    for phase in SENT:
+        patch.setitem(TABLE, ("recovered", phase), (GiveUpBoth,))
 
 
 @mutant

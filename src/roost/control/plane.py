@@ -31,6 +31,7 @@ from roost.control.memory.follower import Follower
 from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import Roster
 from roost.control.memory.telemetry import Telemetry
+from roost.control.moves import handover
 from roost.control.moves.draining import Drain
 from roost.control.moves.limits import MoveLimits
 from roost.control.moves.moving import Moving
@@ -88,7 +89,7 @@ class Plane:
             store, self.roster, self.follower, self.dispatch, self.intake, self.evidence,
             self.lineage, clock, timers,
         )  # fmt: skip
-        self.vms = Lifecycle(store, self.roster)
+        self.vms = Lifecycle(store, self.roster, handover.delete)
         self.consoles = Consoles(store, self.roster, self.agents)
         self.hosts = Hosts(store, self.roster, self.agents)
         self.questions = Questions(self.roster, grouping)

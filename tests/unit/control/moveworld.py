@@ -8,6 +8,7 @@ forgotten, so that it may come late, again, in another order, or not at all.
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from operator import or_
 from typing import Literal
 
 from roost.control.moves import machine
@@ -15,9 +16,11 @@ from roost.control.moves.machine import (
     OUTCOMES,
     PARTS,
     Cancel,
+    Delete,
     Input,
     Late,
     Outcome,
+    Recover,
     Refuse,
     Side,
     SourceFenced,
@@ -28,7 +31,7 @@ from roost.model.flow import Move, Report
 from roost.model.states import MoveMode, Phase, Seen
 
 Fault = Literal["cancel", "late", "guest dies", "copy lost", "send fails", "stuck",
-                "source fenced", "target fenced"]  # fmt: skip
+                "source fenced", "target fenced", "deleted", "recovered"]  # fmt: skip
 #: What a host is told: a part of the move, or to destroy its copy; and whether all was sent.
 Told = tuple[int, str, bool]
 Said = tuple[Side, int, Seen, bool]  # the last: it will not try again
@@ -54,7 +57,8 @@ class World:
     """One moment of a move. A host that is fenced has no copy that executes."""
 
     phase: Phase = "preparing"
-    home: Side = "source"
+    home: Side | None = "source"  # None: deleted, or started on a third host
+    elsewhere: bool = False  # a third host has it
     generation: int = BEGUN
     orders: tuple[Told | None, Told | None] = ((BEGUN, "run", False), (BEGUN, "incoming", False))
     heard: tuple[Told, Told] = ((BEGUN - 1, "run", False), (0, "", False))
@@ -100,7 +104,8 @@ class Walk:
     def _check(self, world: World) -> None:
         """See that at most one copy executes; a guest whose disk alone is sent lies meanwhile."""
         executing = ("running", "sending") if self.mode == "live" else ("running",)
-        if world.source in executing and world.target == "arrived":
+        copies = (world.source in executing, world.target == "arrived", world.elsewhere)
+        if sum(copies) > 1:
             raise Broken("two copies execute")
 
     def _can_end(self) -> None:
@@ -120,7 +125,10 @@ class Walk:
                 raise Broken(f"it never comes to rest: {world}")
 
     def _is_end(self, world: World) -> bool:
-        home_lost = world.fenced[0 if world.home == "source" else 1]
+        if world.home is None:
+            gone = (world.source == "none", world.target == "none")
+            return all(map(or_, gone, world.fenced))
+        home_lost = world.fenced[_number(world.home)]
         # Without its home the VM is recovered like any other; so is one that was never sent.
         return world.at_rest or (home_lost and world.phase in ("", "preparing"))
 
@@ -163,9 +171,11 @@ class Walk:
             sent = outcome.phase == "landing"
             orders = [(generation, here, False), (generation, there, sent)]
         else:
-            orders[_number(outcome.home)] = (generation, "boot" if outcome.boots else "run", False)
-            if outcome.destroys is not None:
-                orders[_number(outcome.destroys)] = (generation, "destroy", False)
+            for side in outcome.destroys:
+                orders[_number(side)] = (generation, "destroy", False)
+            if outcome.home is not None:
+                told = "boot" if outcome.boots else "run"
+                orders[_number(outcome.home)] = (generation, told, False)
         return replace(
             world,
             phase=outcome.phase,
@@ -191,7 +201,7 @@ class Walk:
             part = "outgoing in vain"
         match part, copy:
             case "destroy", _ if copy != "none":
-                if world.target != "arrived" and not world.fenced[1]:
+                if world.home and world.target != "arrived" and not world.fenced[1]:
                     raise Broken("the source destroys the last copy")
                 yield _say(replace(world, source="none"), "source", "absent")
             case (("run" | "boot"), ("sending" | "stopped")):
@@ -223,7 +233,7 @@ class Walk:
         copy = world.target
         match part, copy:
             case "destroy", ("ready" | "lost" | "arrived"):
-                if copy == "arrived" or world.source == "none":
+                if world.home and (copy == "arrived" or world.source == "none"):
                     raise Broken("the target destroys the last copy")
                 yield _say(replace(world, target="none", whole=False), "target", "absent")
             case "destroy" | "withdrawn", "none":
@@ -250,6 +260,10 @@ class Walk:
         """Return what can happen when people, time and machines get in the way."""
         if "cancel" in self.faults:
             yield from self.happen(world, Cancel("cancelled"))
+        if "deleted" in self.faults and world.home == "source":
+            yield from self.happen(world, Delete())
+        if "recovered" in self.faults and world.home == "source":
+            yield from self._recover(world)
         if "late" in self.faults:
             yield from self.happen(world, Late("late"))
         if "guest dies" in self.faults and world.source in ("running", "sending", "switching"):
@@ -260,12 +274,18 @@ class Walk:
             yield _give_up(world, "running" if self.mode == "live" else "stopped")
         if "stuck" in self.faults and world.source == "switching":
             yield _say(world, "source", "switching", failed=True)
-        if "source fenced" in self.faults and not world.fenced[0]:
+        if {"source fenced", "recovered"} & self.faults and not world.fenced[0]:
             dead = "none" if world.source == "none" else "stopped"
             yield replace(world, fenced=(True, world.fenced[1]), source=dead)
         if "target fenced" in self.faults and not world.fenced[1]:
             dead = "none" if world.target == "none" else "lost"
             yield replace(world, fenced=(world.fenced[0], True), target=dead, whole=False)
+
+    def _recover(self, world: World) -> Iterator[World]:
+        """Start the VM on a third host, if its own is fenced and the machine lets it."""
+        if world.fenced[0]:
+            for found in self.happen(world, Recover()):
+                yield replace(found, elsewhere=True)
 
 
 def _number(side: Side) -> int:

@@ -1,23 +1,28 @@
 """Carry out the steps of moves, each in one transaction; agents act only on what it wrote.
 
 A step changes the VM's row, its claims and tombstones, and writes one event. What follows from what
-is decided in `machine.py`; nothing is decided here.
+is decided in `machine.py`; nothing is decided here. A recovery is one transaction with the claim on
+the third host: `give_up_both` writes the machine's part of it, the caller the rest.
 """
 
 from typing import Any
 
 from msgspec.structs import replace
 
+from roost.base.errors import Conflict
 from roost.control.moves.machine import (
     OUTCOMES,
     AskBack,
     BeginSending,
     Complete,
+    Delete,
+    DestroyCopies,
     Effect,
     Input,
     Outcome,
     Prepare,
     Recall,
+    Recover,
     Refuse,
     Seen,
     Side,
@@ -42,6 +47,23 @@ def happen(tx: Tx, vm: VMRow, happened: Input) -> VMRow:
     for effect in step(move_of(vm), happened):
         vm = carry_out(tx, vm, effect)
     return vm
+
+
+def delete(tx: Tx, vm: VMRow) -> VMRow:
+    """Order every host that may have a copy of a VM to destroy it."""
+    return happen(tx, vm, Delete())
+
+
+def give_up_both(tx: Tx, vm: VMRow, changes: Changes) -> None:
+    """Take a VM off its fenced host and off the target of its move, to start it on a third one."""
+    for effect in step(move_of(vm), Recover()):
+        if isinstance(effect, Refuse):
+            raise Conflict(f"VM {vm.name!r} {effect.why}", vm=vm.id)
+        assert not isinstance(effect, Swallow)
+        outcome = OUTCOMES[type(effect)]
+        changes["claims"] = _settle_claims(tx, vm, outcome)
+        later = replace(vm, generation=vm.generation + 1)
+        _order_destruction(tx, later, _hosts(vm), outcome, changes)
 
 
 def take_report(tx: Tx, vm: VMRow, side: Side, seen: SeenVM) -> bool:
@@ -86,22 +108,39 @@ def _rest(tx: Tx, vm: VMRow, effect: Step, outcome: Outcome) -> VMRow:
     why = getattr(effect, "why", "")
     before = record_of(vm).why if why else ""
     note = f"{before}; {why}" if before else why
-    changes: Changes = {"claims": _settle_claims(tx, vm, outcome)}
-    hosts = {"source": vm.host, "target": vm.target}
+    changes: Changes = {}
+    if claimed := _settle_claims(tx, vm, outcome):
+        changes["claims"] = claimed
+    hosts = _hosts(vm)
     values: dict[str, Any] = {"target": None, "phase": outcome.phase, "move": None}
     if isinstance(effect, Complete):
         values |= {"observed_generation": effect.generation, "problem": None}
     if outcome.boots:
         values["restarts"] = vm.restarts + 1
-    row = _change(tx, vm, host=hosts[outcome.home], **values)
-    if outcome.destroys is not None:
-        host = hosts[outcome.destroys]
-        assert host is not None
-        order_destruction(tx, row, host, changes)
-    advance_groups(tx, vm.id, changes)
+    if isinstance(effect, DestroyCopies):
+        values |= {"desired": "absent", "pending": None}
+    if outcome.home is not None:
+        values["host"] = hosts[outcome.home]
+    row = _change(tx, vm, **values)
+    _order_destruction(tx, row, hosts, outcome, changes)
+    if outcome.home is not None:  # else it counts where it was until it is gone
+        advance_groups(tx, vm.id, changes)
     changes["vms"] = {vm.id: row}
     tx.event(outcome.event, f"vm/{vm.id}", changes, project=vm.project, note=note)
     return row
+
+
+def _hosts(vm: VMRow) -> dict[Side, int | None]:
+    return {"source": vm.host, "target": vm.target}
+
+
+def _order_destruction(
+    tx: Tx, vm: VMRow, hosts: dict[Side, int | None], outcome: Outcome, changes: Changes
+) -> None:
+    for side in outcome.destroys:
+        host = hosts[side]
+        if host is not None:  # a VM at rest has no target
+            order_destruction(tx, vm, host, changes)
 
 
 def _settle_claims(tx: Tx, vm: VMRow, outcome: Outcome) -> dict[str, Any]:
@@ -110,14 +149,19 @@ def _settle_claims(tx: Tx, vm: VMRow, outcome: Outcome) -> dict[str, Any]:
     Amounts stay as they are on both hosts, unless a claim is released; only names change.
     """
     found = claims_of(tx, vm.id)
-    run, incoming = found[RUN], found[MIGRATE_IN]
+    run, incoming = found.get(RUN), found.get(MIGRATE_IN)
     sides = {"source": run, "target": incoming}
-    changed: dict[str, Any] = {incoming.id: None}
-    if outcome.holds is not None:
-        changed |= hold_instead(tx, sides[outcome.holds])
-    if outcome.releases is not None:
-        release(tx, sides[outcome.releases])
+    changed: dict[str, Any] = {} if incoming is None else {incoming.id: None}
+    held = sides[outcome.holds] if outcome.holds is not None else None
+    if held is not None:
+        changed |= hold_instead(tx, held)
+    given = sides[outcome.releases] if outcome.releases is not None else None
+    if given is not None:
+        release(tx, given)
+        changed[given.id] = None
     if outcome.home == "target":
+        assert run is not None
+        assert incoming is not None
         changed[run.id] = tx.change(claims, {"id": incoming.id}, id=run.id, kind=RUN)
     return changed
 

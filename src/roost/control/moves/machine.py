@@ -5,13 +5,16 @@
     preparing  --target: failed-->  '' at the source
     moving  --cancelled, late-->  cancelling  --source: has it-->  '' at the source
     moving, cancelling, landing  --unclear-->  recalling  --target: absent-->  '' at the source
+    any  --deleted-->  '' nowhere        '', preparing  --source fenced, recovered-->  '' elsewhere
 
 `TABLE` says it all: a row for each thing that can happen, a column for each phase. `case_of` finds
 the row, `step` reads the cell. `OUTCOMES` says what each effect makes of the move, its claims and
 its copies, and `PARTS` what both hosts are told in each phase. Reports come in through
 `agents/intake.py`, time limits and lost targets through `limits.py`, cancels through `moving.py`,
-fenced sources and restored ledgers through `survive`; `handover.py` carries the effects out. This
-module never looks anywhere and never remembers.
+fenced sources and recoveries through `survive/recover.py`, deletions through `vms/lifecycle.py`;
+`handover.py` carries the effects out. Only `survive/restore_apply.py` writes a move without a step:
+it puts hosts' copies in the place of a ledger that is too old to be asked. This module never looks
+anywhere and never remembers.
 
 A VM changes its home only when the target says that it has arrived: until then the source keeps
 what it sent, and after that it never goes on by itself. Before the switch-over the source decides
@@ -83,7 +86,17 @@ class Restored:
     """An old ledger was restored, and the VM runs at the source."""
 
 
-Input = Begin | Seen | Late | TargetLost | SourceFenced | Cancel | Restored
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Somebody wants the VM destroyed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recover:
+    """The source is fenced, and the VM is to start on a third host."""
+
+
+Input = Begin | Seen | Late | TargetLost | SourceFenced | Cancel | Restored | Delete | Recover
 
 # What follows
 
@@ -151,6 +164,19 @@ class GiveUpTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class DestroyCopies:
+    """Both hosts destroy what they have of a deleted VM, and are charged until they have."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUpBoth:
+    """The VM starts on a third host: the fenced source and the target destroy what they have.
+
+    The source surely executes nothing, so its claim goes at once.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class Refuse:
     """Nothing changes, and whoever asked is told why."""
 
@@ -172,6 +198,8 @@ Step = (
     | Abandon
     | GoBack
     | GiveUpTarget
+    | DestroyCopies
+    | GiveUpBoth
 )
 Effect = Step | Refuse | Swallow
 
@@ -180,30 +208,35 @@ Effect = Step | Refuse | Swallow
 class Outcome:
     """What a step makes of a move.
 
-    With no phase left the VM rests at `home`. `holds`: that host's claim becomes a hold.
-    `releases`: it goes. `destroys`: that host is told to destroy its copy.
+    With no phase left the VM rests at `home`, or at neither host. `holds`: that host's claim
+    becomes a hold. `releases`: it goes. `destroys`: these hosts are told to destroy their copies.
     """
 
     phase: Phase
     event: str
-    home: Side = "source"
+    home: Side | None = "source"
     holds: Side | None = None
     releases: Side | None = None
-    destroys: Side | None = None
+    destroys: tuple[Side, ...] = ()
     boots: bool = False  # the copy at home is started anew
 
 
 _ABANDONED = "vm.move_abandoned"
+_BOTH: tuple[Side, ...] = ("source", "target")
 OUTCOMES: dict[type[Step], Outcome] = {
     Prepare: Outcome("preparing", "vm.move_begun"),
     BeginSending: Outcome("moving", "vm.move_sending"),
     NoteSent: Outcome("landing", "vm.move_sent"),
     AskBack: Outcome("cancelling", "vm.move_cancel_asked"),
     Recall: Outcome("recalling", "vm.move_recalled"),
-    Complete: Outcome("", "vm.moved", home="target", holds="source", destroys="source"),
-    Abandon: Outcome("", _ABANDONED, holds="target", destroys="target"),
+    Complete: Outcome("", "vm.moved", home="target", holds="source", destroys=("source",)),
+    Abandon: Outcome("", _ABANDONED, holds="target", destroys=("target",)),
     GoBack: Outcome("", _ABANDONED, releases="target"),
-    GiveUpTarget: Outcome("", _ABANDONED, holds="target", destroys="target", boots=True),
+    GiveUpTarget: Outcome("", _ABANDONED, holds="target", destroys=("target",), boots=True),
+    DestroyCopies: Outcome("", "vm.delete_asked", None, holds="target", destroys=_BOTH),
+    GiveUpBoth: Outcome(
+        "", "vm.recovered", None, holds="target", releases="source", destroys=_BOTH
+    ),
 }
 
 #: What source and target are told in each phase.
@@ -248,6 +281,8 @@ Case = Literal[
     "both fenced",
     "cancelled",
     "restored",
+    "deleted",
+    "recovered",
 ]
 Cell = tuple[type[Effect], ...]
 
@@ -262,6 +297,8 @@ abandon: Cell = (Abandon,)
 go_back: Cell = (GoBack,)
 give_up: Cell = (GiveUpTarget,)
 both: Cell = (Recall, GiveUpTarget)
+destroy: Cell = (DestroyCopies,)
+leave: Cell = (GiveUpBoth,)
 refuse: Cell = (Refuse,)
 swallow: Cell = (Swallow,)
 
@@ -294,6 +331,8 @@ _ROWS: dict[Case, tuple[Cell, Cell, Cell, Cell, Cell, Cell]] = {
     "both fenced":                    (___,      ___,      both,     both,     both,     give_up),
     "cancelled":                      (refuse,   abandon,  ask_back, refuse,   ___,      ___),
     "restored":                       (___,      ___,      ask_back, ___,      ___,      ___),
+    "deleted":                        (destroy,  destroy,  destroy,  destroy,  destroy,  destroy),
+    "recovered":                      (leave,    leave,    refuse,   refuse,   refuse,   refuse),
 }
 # fmt: on
 CASES: tuple[Case, ...] = get_args(Case)
@@ -351,6 +390,10 @@ def case_of(move: Move, happened: Input) -> Case:
             return "cancelled"
         case Restored():
             return "restored"
+        case Delete():
+            return "deleted"
+        case Recover():
+            return "recovered"
     assert_never(happened)
 
 
@@ -408,8 +451,9 @@ def _effect(kind: type[Effect], move: Move, happened: Input) -> Effect:
         return Complete(report.generation)
     if kind is Refuse:
         return Refuse(_refusal(move, happened))
-    if kind is Prepare or kind is NoteSent or kind is Swallow:
-        return kind()
+    for plain in (Prepare, NoteSent, DestroyCopies, GiveUpBoth, Swallow):
+        if kind is plain:
+            return plain()
     for taken_back in (AskBack, Recall, Abandon, GoBack, GiveUpTarget):
         if kind is taken_back:
             return taken_back(_why(kind, move, happened))
@@ -422,6 +466,8 @@ _NO_REPORT = Report(0, "absent")
 def _refusal(move: Move, happened: Input) -> str:
     if isinstance(happened, Begin):
         return "is moving already"
+    if isinstance(happened, Recover):
+        return "may be at the target of its move"
     return "has left its host already" if move.phase else "is not moving"
 
 

@@ -21,20 +21,13 @@ from roost.control.create.placing import Basis, Placing, take
 from roost.control.hosts.registering import change_host, locked_host
 from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import HostEntry, Roster
-from roost.control.moves.handover import happen
+from roost.control.moves.handover import give_up_both, happen
 from roost.control.moves.machine import SENT, Proof, SourceFenced, is_proof
 from roost.control.survive.liveness import Watcher
 from roost.control.timers import Timers
-from roost.control.vms.deletion import order_destruction, remove_deleted
+from roost.control.vms.deletion import remove_deleted
 from roost.control.vms.lookup import relock
-from roost.ledger.capacity import (
-    MIGRATE_IN,
-    RUN,
-    claims_of,
-    cleanup_claims,
-    hold_instead,
-    release,
-)
+from roost.ledger.capacity import RUN, cleanup_claims, release
 from roost.ledger.membership import advance_groups
 from roost.ledger.rows import Changes, ClaimRow, HostRow, VMRow
 from roost.ledger.statements import Plus, find_row, find_rows
@@ -75,7 +68,7 @@ class Recover(Part):
         self._commands: dict[int, tuple[int, asyncio.Future[bool]]] = {}
 
     async def may_look(self) -> bool:
-        """Wait until it is known that the ledger is not old."""
+        """Allow looking only once the ledger is known not to be a restored old copy."""
         return await self._lineage.is_sure()
 
     async def look(self) -> None:
@@ -219,15 +212,7 @@ class Recover(Part):
         host = locked_host(tx, entry.name)
         if now.generation != vm.generation or now.host != entry.number or host.fenced is None:
             raise Conflict(f"VM {vm.name!r} was changed meanwhile", vm=vm.id)
-        now.generation += 1
-        found = claims_of(tx, vm.id)
-        release(tx, found[RUN])
-        changes["claims"] = {found[RUN].id: None}
-        order_destruction(tx, now, entry.number, changes)
-        if (incoming := found.get(MIGRATE_IN)) is not None:
-            # What the target of a move has made ready stays claimed until it says it is gone.
-            changes["claims"] |= {incoming.id: None, **hold_instead(tx, incoming)}
-            order_destruction(tx, now, incoming.host, changes)
+        give_up_both(tx, now, changes)
 
     def _queue(self, tx: Tx, vm: VMRow, entry: HostEntry, why: Rejection) -> None:
         changes: Changes = {}

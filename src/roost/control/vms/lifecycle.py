@@ -11,15 +11,14 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from roost.base.errors import Conflict
 from roost.control.memory.roster import Roster
-from roost.control.vms.deletion import order_destruction, remove_deleted
+from roost.control.vms.deletion import remove_deleted
 from roost.control.vms.lookup import locked_vm, vm_row
 from roost.control.vms.requests import request_of
 from roost.control.vms.resizing import resize
 from roost.control.vms.routes import vm_routes
 from roost.control.vms.states import in_state
 from roost.control.vms.views import explanation_body, read_placement, vm_body
-from roost.ledger.capacity import MIGRATE_IN, claims_of, hold_instead
-from roost.ledger.rows import Changes, VMRow
+from roost.ledger.rows import VMRow
 from roost.ledger.statements import Plus
 from roost.ledger.store import Store
 from roost.ledger.tables import decisions, vms
@@ -42,12 +41,15 @@ from roost.wire.queries import VMQuery
 
 _POWER_ASKED = {"running": "vm.start_asked", "stopped": "vm.stop_asked"}
 
+#: Orders every host that may have a copy of a VM to destroy it; a move ends with it.
+Destroy = Callable[[Tx, VMRow], VMRow]
+
 
 class Lifecycle(Part):
     """VMs that exist."""
 
-    def __init__(self, store: Store, roster: Roster) -> None:
-        self._store, self._roster = store, roster
+    def __init__(self, store: Store, roster: Roster, destroy: Destroy) -> None:
+        self._store, self._roster, self._destroy = store, roster, destroy
 
     def routes(self) -> Sequence[Route]:
         """Return what it can be asked over HTTP."""
@@ -205,7 +207,7 @@ class Lifecycle(Part):
                 remove_deleted(tx, vm, "it had no host")
                 vm.desired = "absent"
                 return vm
-            return mark_deleted(tx, vm)
+            return self._destroy(tx, vm)
 
         return await self._write(change, who)
 
@@ -216,33 +218,6 @@ class Lifecycle(Part):
 
         vm, spec = await self._store.write(with_spec, who.name)
         return vm_body(vm, spec, self._roster)
-
-
-def mark_deleted(tx: Tx, vm: VMRow) -> VMRow:
-    """Order every host that may have a copy of a VM to destroy it."""
-    changes: Changes = {}
-    row = tx.change(
-        vms,
-        {"id": vm.id},
-        generation=Plus(1),
-        desired="absent",
-        pending=None,
-        target=None,
-        phase="",
-        move=None,
-    )
-    assert row is not None
-    deleted = VMRow(**row)
-    assert deleted.host is not None
-    order_destruction(tx, deleted, deleted.host, changes)
-    incoming = claims_of(tx, vm.id).get(MIGRATE_IN)
-    if incoming is not None:
-        # The move is over; what the target has made ready stays claimed until it says it is gone.
-        changes["claims"] = {incoming.id: None, **hold_instead(tx, incoming)}
-        order_destruction(tx, deleted, incoming.host, changes)
-    changes["vms"] = {vm.id: deleted}
-    tx.event("vm.delete_asked", f"vm/{vm.id}", changes, project=vm.project)
-    return deleted
 
 
 def _present(vm: VMRow) -> VMRow:
