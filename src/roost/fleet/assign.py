@@ -21,7 +21,7 @@ _LEAST = -(2**62)
 def pick_devices(
     hosts: HostArrays, row: int, count: int, milli: int, memory: int, models: int
 ) -> int:
-    """Return the tightest devices that suffice, the lowest position first among equals.
+    """Choose devices of a host for a VM: the tightest that suffice, lowest position first.
 
     `models` is a bit mask of model numbers, 0 for any. A device that is not shareable takes whole
     requests only.
@@ -48,7 +48,7 @@ def pick_devices(
 
 
 def pick_cells(hosts: HostArrays, row: int, cpu: int, memory: int, mode: int, rule: int) -> int:
-    """Return the cell, or the pair of cells, that the rule prefers among those that suffice.
+    """Choose the NUMA cell, or pair of cells, that the rule prefers among those that suffice.
 
     A cell's fullness is the scarcer of its free shares of cpu and memory. A split VM puts the
     larger half of an odd amount on the lower cell.

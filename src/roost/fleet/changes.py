@@ -20,12 +20,12 @@ class ChangeLog:
         self.head = 0
 
     def add(self, row: int) -> None:
-        """Note one changed row."""
+        """Log one changed host row."""
         self._rows[self.head % len(self._rows)] = row
         self.head += 1
 
     def add_many(self, rows: Int64Array) -> None:
-        """Note many changed rows; more than the log holds makes every reader rebuild."""
+        """Log many changed host rows; more than the log holds makes every reader rebuild."""
         capacity = len(self._rows)
         tail = rows[-capacity:]
         start = self.head + len(rows) - len(tail)

@@ -245,7 +245,7 @@ class Fleet:
         devices: Int64Array,
         cells: Int64Array,
     ) -> int:
-        """Take over VMs whose amounts a kernel has already charged; return the first number."""
+        """Register VMs whose amounts a kernel has already charged; return the first number."""
         first = self.vms.add_many(rows, demand, terms, group_set, devices, cells)
         if names is not None:
             for offset, name in enumerate(names):
@@ -368,7 +368,7 @@ class Fleet:
         self._on_undo(lambda: self.release(name))
 
     def release(self, name: str) -> None:
-        """Give held capacity back."""
+        """Release held capacity by its name."""
         hold = self.holds.pop(name, None)
         if hold is None:
             raise NotFound(f"no hold {name!r}", hold=name)
@@ -416,7 +416,7 @@ class Fleet:
         self._marks = marks - 1
 
     def keep(self, mark: int) -> None:
-        """Let go of a mark and keep the changes made since."""
+        """Drop a mark and keep the changes made since."""
         self._marks -= 1
         if not self._marks:
             del self._undo[mark:]
@@ -455,5 +455,5 @@ class Fleet:
         return describe(self)
 
     def add_group(self, spec: GroupSpec) -> int:
-        """Make a group known and return its number."""
+        """Register a group and return its number."""
         return self.groups.register(spec)

@@ -88,7 +88,7 @@ _RATIO_ROW = np.array(RATIO_BYTES, np.int64)
 
 
 def refresh_ratio_columns(headroom: Int64Array, resources: int) -> None:
-    """Do the same to one host's row in one array operation."""
+    """Recompute the ratio columns of one host's row in one array operation."""
     cpu = min(int(headroom[CPU]), MOST_RATIO_CPU)
     np.minimum(cpu * _RATIO_ROW, headroom[MEMORY], out=headroom[resources + RATIOS :])
 

@@ -60,7 +60,7 @@ class VMTable:
         devices: int,
         cells: int,
     ) -> int:
-        """Fill a row and return its number."""
+        """Fill a free row with a VM and return its number."""
         if self._free:
             number = self._free.popitem()[0]
         else:
@@ -110,7 +110,7 @@ class VMTable:
         return first
 
     def remove(self, number: int) -> None:
-        """Give a row back."""
+        """Free the row of a removed VM."""
         self.host[number] = -1
         self._free[number] = None
         self.alive -= 1
@@ -119,7 +119,7 @@ class VMTable:
             del self.numbers[name]
 
     def forget_from(self, first: int) -> None:
-        """Take back `add_many`: the rows from `first` on, all free again, were never there.
+        """Undo `add_many`: truncate the rows from `first` on, which are all free.
 
         Left among the free rows they would be used before older ones, and a VM that comes back
         by an earlier undo would get another number than it had.
@@ -129,7 +129,7 @@ class VMTable:
         self.count = first
 
     def drop_last(self, count: int) -> None:
-        """Give back the last rows, which must be in use and have no names."""
+        """Free the last rows, which must be in use and have no names."""
         self.host[self.count - count : self.count] = -1
         self.count -= count
         self.alive -= count

@@ -25,7 +25,7 @@ class Amounts(NamedTuple):
 
     @classmethod
     def total(cls, each: Iterable["Amounts"]) -> "Amounts":
-        """Return the sum of many."""
+        """Return the sum of many amounts."""
         return cls._make(map(sum, zip(NOTHING, *each, strict=True)))
 
     @classmethod
@@ -34,23 +34,23 @@ class Amounts(NamedTuple):
         return cls._make(row[f"{name}_{suffix}"] for name in AMOUNTS)
 
     def columns(self, suffix: str) -> dict[str, int]:
-        """Return them as columns of that suffix."""
+        """Return the amounts as row columns of that suffix."""
         return {f"{name}_{suffix}": amount for name, amount in zip(AMOUNTS, self, strict=True)}
 
     def plus(self, other: "Amounts") -> "Amounts":
-        """Add."""
+        """Return the sum of two amounts."""
         return Amounts._make(a + b for a, b in zip(self, other, strict=True))
 
     def minus(self, other: "Amounts") -> "Amounts":
-        """Subtract."""
+        """Return the difference of two amounts."""
         return Amounts._make(a - b for a, b in zip(self, other, strict=True))
 
     def negative(self) -> "Amounts":
-        """Return what gives them back."""
+        """Return the amounts negated, to give them back."""
         return NOTHING.minus(self)
 
     def greatest(self, other: "Amounts") -> "Amounts":
-        """Return the greater of both, resource by resource."""
+        """Return the greater of two amounts, resource by resource."""
         return Amounts._make(map(max, self, other))
 
     def fits(self, committed: "Amounts", capacity: "Amounts") -> bool:

@@ -273,7 +273,7 @@ def passed_limits(project: Mapping[str, Any], amounts: Amounts, vms: int) -> dic
 
 
 def uncharge_project(tx: Tx, vm: VMRow) -> None:
-    """Give a VM's quota back."""
+    """Give back the quota that a VM used."""
     _charge(tx, CHARGE_PROJECTS, vm.project, *vm.amounts.negative(), -1)
 
 

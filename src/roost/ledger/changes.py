@@ -19,7 +19,7 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class ChangedTable(Generic[V]):
-    """A name under which events say what is different now, and the type of what they say."""
+    """A table as events name it, and the type of the rows that they carry."""
 
     def __init__(self, name: str, value: Any) -> None:
         self.name, self.value = name, value
@@ -34,18 +34,18 @@ class Changes:
         self._tables = tables
 
     def of(self, table: ChangedTable[V]) -> Mapping[str, V]:
-        """Return what is different in a table, by key; mostly nothing."""
+        """Return the changed rows of a table by key; mostly none."""
         found: Mapping[str, V] = self._tables.get(table.name, _NONE)
         return found
 
     def value(self, table: ChangedTable[V]) -> V | None:
-        """Return the new value of something that there is one of."""
+        """Return the new value of a table that has a single row."""
         found: V | None = self._tables.get(table.name)
         return found
 
 
 def changes_decoder(tables: Iterable[ChangedTable[Any]]) -> Callable[[str], Changes]:
-    """Return what decodes the text of an event, as far as these tables go."""
+    """Return a decoder of events' changes that keeps these tables alone."""
     wanted = {table.name: table.value for table in tables}
     fields: Any = TypedDict("fields", wanted, total=False)  # type: ignore[misc]
     decode = msgspec.json.Decoder(fields).decode

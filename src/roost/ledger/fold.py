@@ -69,7 +69,7 @@ class Pages:
         self._first, self._next = query, query.where(tuple_(*key) > tuple_(*last))
 
     def read(self, connection: Connection) -> Iterator[list[Any]]:
-        """Yield the pages."""
+        """Yield the rows of the query, page by page."""
         found = list(connection.execute(self._first, {"length": PAGE}))
         while found:
             yield found
@@ -154,7 +154,7 @@ class Fold:
                 self._put(name, key, row)
 
     def apply(self, changes: str) -> None:
-        """Take over what one event says."""
+        """Apply one event of the ledger to these rows."""
         for name, rows in _decode.decode(changes).items():
             if name in FOLDED:
                 for key, row in rows.items():
@@ -187,7 +187,7 @@ class Fold:
             row["generation"] = generation
 
     def kept(self, name: str, key: str) -> Any:
-        """Return what is kept of a row, or None."""
+        """Return a folded row by its key, or None."""
         row = self.tables[name].get(key)
         return self.keep(row) if row is not None and name == "groups" else row
 

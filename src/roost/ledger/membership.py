@@ -9,7 +9,7 @@ from roost.ledger.transaction import Tx
 
 
 def advance_groups(tx: Tx, vm: str, changes: Changes) -> None:
-    """Say that a member of a VM's groups is somewhere else now."""
+    """Advance the generations of a VM's groups: a member of theirs has moved."""
     for row in tx.find_all(members, vm=vm):
         found = tx.change(groups, {"id": row["group_id"]}, generation=Plus(1))
         if found is not None:
@@ -18,7 +18,7 @@ def advance_groups(tx: Tx, vm: str, changes: Changes) -> None:
 
 
 def group_checks_hold(tx: Tx, vm: str, expected: tuple[tuple[str, int], ...]) -> bool:
-    """Lock the groups and say whether they, and who belongs to them, are as was seen."""
+    """Lock a VM's groups and say whether generations and members are as the placement saw them."""
     ids = [row["group_id"] for row in tx.find_all(members, vm=vm)]
     if ids != sorted(group for group, _ in expected):
         return False

@@ -82,7 +82,7 @@ def _run_revisions(connection: Connection) -> None:
 
 @cache
 def _finished() -> str:
-    """Return the script of an empty SQLite database with all revisions: one transaction."""
+    """Return the SQL script of a new SQLite database at the newest revision."""
     engine = create_engine("sqlite://")
     with engine.connect() as connection:
         _run_revisions(connection)

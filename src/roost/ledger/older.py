@@ -1,4 +1,4 @@
-"""What this release does for processes of the release before it on the same ledger.
+"""Compatibility with processes of the release before on the same ledger: what is written for them.
 
 Until schema 0005 a VM's row had a column `asked`: the body that created it, as JSON, user data and
 all, which every event of the VM repeated. Processes of that release insert it and cannot read a row
@@ -190,7 +190,7 @@ def end_compatibility(tx: Tx) -> None:
 
 
 def empty_asked(tx: Tx) -> int:
-    """Empty the column of some VMs; return how many."""
+    """Empty `asked` of some VMs; return how many."""
     some = select(_vms.c.id).where(_vms.c.asked != "").order_by(_vms.c.id).limit(PIECE)
     return tx.connection.execute(
         update(_vms).where(_vms.c.id.in_(some.scalar_subquery())).values(asked="")

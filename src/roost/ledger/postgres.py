@@ -73,12 +73,12 @@ class _ClaimConnection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg is 
     """A connection that only ever ran whole transactions: it is clean when it is given back."""
 
     def get_reset_query(self) -> str:
-        """Return nothing: one round trip less after every commit."""
+        """Return no reset query: one round trip less after every commit."""
         return ""
 
 
 class PostgresStore:
-    """A database that other processes share."""
+    """The ledger in a PostgreSQL database that several control planes share."""
 
     shared = True
 
@@ -118,7 +118,7 @@ class PostgresStore:
         return store
 
     async def read(self, question: Callable[[Connection], T]) -> T:
-        """Ask on a consistent view."""
+        """Run a read transaction on one consistent view."""
 
         async def ask(_name: str) -> T:
             async with self._engine.connect() as connection:
@@ -128,7 +128,7 @@ class PostgresStore:
         return await self._persist(ask)
 
     async def write(self, change: Callable[[Tx], T], actor: str = "roost") -> T:
-        """Make one change."""
+        """Run a write transaction; try it again after deadlocks."""
 
         async def attempt(name: str) -> T:
             recorded: list[Event] = []
@@ -168,7 +168,7 @@ class PostgresStore:
         *,
         atomic: bool = False,
     ) -> list[Outcome]:
-        """Commit a batch of creates."""
+        """Commit a batch of creates in one transaction."""
 
         async def attempt(name: str) -> list[Outcome]:
             connection = await self._pool.acquire()
@@ -238,12 +238,12 @@ class PostgresStore:
         return recorded, outcomes
 
     async def _release(self, connection: Any) -> None:
-        """Give a connection back; that it is lost meanwhile changes nothing about the commit."""
+        """Give a connection back to the pool; losing it changes nothing about the commit."""
         with suppress(asyncpg.PostgresError, *_LOST):  # the pool has ended it then
             await self._pool.release(connection)
 
     async def _persist(self, attempt: Callable[[str], Awaitable[T]]) -> T:
-        """Try again after deadlocks, and while the database is away, within bounds."""
+        """Repeat a transaction after deadlocks, and while the database is away, within bounds."""
         give_up = self._clock.monotonic() + _PATIENCE_S / 3
         for tried in range(_MOST_TRIES):
             try:
@@ -310,7 +310,7 @@ class PostgresStore:
         await gone.wait()
 
     async def close(self) -> None:
-        """Let go of the database."""
+        """Close every connection to the database."""
         if self._ears is not None:
             self._ears.cancel()
             await asyncio.gather(self._ears, return_exceptions=True)
@@ -341,7 +341,7 @@ def _is_lost(error: BaseException) -> bool:
 
 
 def _failure(error: BaseException) -> RoostError:
-    """Return what an error means: values that the database refuses are no reason to try again."""
+    """Return the error of ours for one of the database; refused values are a bug, not an outage."""
     if (_state(error) or "").startswith(("22", "23")):
         cause = getattr(error, "orig", None) or error
         return InvariantBroken(f"the database refused a value: {cause}")

@@ -36,7 +36,7 @@ def labels_of(text: str) -> dict[str, str]:
 
 
 class VMRow(Struct, kw_only=True):
-    """One VM."""
+    """One row of `vms`: a VM's identity, home, wanted and observed state."""
 
     id: str
     project: str
@@ -64,7 +64,7 @@ class VMRow(Struct, kw_only=True):
 
     @property
     def amounts(self) -> Amounts:
-        """Return what it asks for."""
+        """Return the amounts that the VM asks for."""
         return Amounts.of(self)
 
 
@@ -90,7 +90,7 @@ class ClaimRow(Struct, kw_only=True):
 
     @property
     def amounts(self) -> Amounts:
-        """Return what is promised."""
+        """Return the amounts that the claim promises."""
         return Amounts.of(self)
 
     @classmethod

@@ -49,7 +49,7 @@ MOST_TOGETHER = 512
 
 
 class SqliteStore:
-    """A database file that this process alone writes."""
+    """The ledger in a SQLite file that this process alone writes."""
 
     shared = False
 
@@ -85,7 +85,7 @@ class SqliteStore:
     # Reading
 
     async def read(self, question: Callable[[Connection], T]) -> T:
-        """Ask on a view that no writer disturbs."""
+        """Run a read transaction on one consistent view."""
         if self._readers is None:
             return self._ask(question)
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._ask, question)
@@ -110,7 +110,7 @@ class SqliteStore:
     # Writing
 
     async def write(self, change: Callable[[Tx], T], actor: str = "roost") -> T:
-        """Make one change."""
+        """Run a write transaction, together with others that wait."""
         return await self._submit(change, actor)
 
     async def claim(
@@ -180,7 +180,7 @@ class SqliteStore:
         return await future
 
     def _serve(self) -> None:
-        """Take what waits, commit it together, again and again, until told to stop."""
+        """Run the writer thread: commit together what waits, until told to stop."""
         while True:
             first = self._jobs.get()
             if first is None:
@@ -214,7 +214,7 @@ class SqliteStore:
         return self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
 
     async def close(self) -> None:
-        """Write what waits, then let go."""
+        """Commit what waits, then close the database."""
         if self._thread is not None:
             self._jobs.put(None)
             await asyncio.get_running_loop().run_in_executor(None, self._thread.join)

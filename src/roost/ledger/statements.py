@@ -48,7 +48,7 @@ def find_rows(connection: Connection, table: Table, key: Row) -> list[Row]:
 
 
 def insert_row(connection: Connection, table: Table, row: Mapping[str, Any]) -> None:
-    """Insert a row."""
+    """Insert a row into a table."""
     connection.execute(_insert(table), dict(row))
 
 

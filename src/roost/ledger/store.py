@@ -35,17 +35,17 @@ class InDoubt(DatabaseUnavailable):
 
 
 class Store(Protocol):
-    """A database."""
+    """A ledger as control uses it, whichever database it is in."""
 
     listener: Listener
     doorbell: Callable[[], None]
     shared: bool  # other processes may write to it
 
     async def read(self, question: Callable[[Connection], T]) -> T:
-        """Ask; nothing changes."""
+        """Run a read transaction on one consistent view."""
 
     async def write(self, change: Callable[[Tx], T], actor: str = "roost") -> T:
-        """Make one change and return what the function returned."""
+        """Run a write transaction and return what the function returned."""
 
     async def claim(
         self,
@@ -58,4 +58,4 @@ class Store(Protocol):
         """Commit a batch of creates and return the verdict on each; `atomic` keeps all or none."""
 
     async def close(self) -> None:
-        """Finish what was begun and let go of the database."""
+        """Finish open transactions and close the database."""

@@ -1,4 +1,4 @@
-"""Every table of the ledger.
+"""The schema of the ledger: every table, as SQLAlchemy Core knows it.
 
 | table | what it holds | from events |
 |---|---|---|

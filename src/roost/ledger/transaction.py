@@ -34,7 +34,7 @@ def row_json(row: object) -> str:
 
 
 class Tx:
-    """What a change works on."""
+    """A write transaction: its connection, actor, time, and the events to append."""
 
     def __init__(self, connection: Connection, actor: str, at_ms: int, name: str) -> None:
         self.connection = connection
@@ -53,7 +53,7 @@ class Tx:
         note: str = "",
         actor: str | None = None,
     ) -> None:
-        """Say what this transaction changes; every change of a folded table must be said."""
+        """Record an event with the rows that this transaction changes."""
         self.events.append(
             Event(
                 seq=0,

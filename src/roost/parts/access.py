@@ -53,7 +53,7 @@ _LONGEST = 128
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks. role: viewer, operator, admin, member (of `project`), agent (of `host`), join."""
+    """A caller: viewer, operator, admin, member (of `project`), agent (of `host`) or join."""
 
     name: str
     role: str
@@ -70,7 +70,7 @@ class _Known:
 
 
 class Access(Part):
-    """Tokens, and who they belong to."""
+    """API tokens: issued, revoked, and checked against the ledger with a cache."""
 
     follows = (TOKENS,)
 
@@ -85,18 +85,18 @@ class Access(Part):
         self._moved = 0  # grows with every change of a token
 
     def routes(self) -> Sequence[Route]:
-        """Return what it can be asked over HTTP."""
+        """Return the HTTP routes of this part."""
         return token_routes(self)
 
     # Who is it
 
     def principal(self, bearer: str) -> Principal | None:
-        """Return who it is when that is known without asking the ledger."""
+        """Return the principal of a token if the cache knows it, without asking the ledger."""
         known = self._bearers.get(bearer)
         return known.who if known is not None and self._valid(known) else None
 
     async def check(self, bearer: str) -> Principal:
-        """Return who it is; raises Unauthorized."""
+        """Return the principal that a token authenticates; raises Unauthorized."""
         token_id, secret = _parts(bearer)
         known = self._known.get(token_id)
         if known is None and token_id not in self._absent:
@@ -124,7 +124,7 @@ class Access(Part):
         return await asyncio.shield(future)
 
     async def _ask(self) -> None:
-        """Look up what waits, together, until nothing waits."""
+        """Look up the tokens that wait, in batches, until none waits."""
         while self._asked:
             some = dict(list(self._asked.items())[:MOST_ASKED])
             moved = self._moved
@@ -153,7 +153,7 @@ class Access(Part):
     # Following the events
 
     def follow(self, event: Event, changes: Changes) -> None:
-        """Take over one event."""
+        """Apply one event of the ledger to what this part remembers."""
         if changed := changes.of(TOKENS):
             self._forget(changed)
 
@@ -246,7 +246,7 @@ class Access(Part):
         return made.body()
 
     async def join(self, body: JoinBody, bearer: str) -> JoinedBody:
-        """Take a join token and give the credential of one host; an older one ends.
+        """Trade a join token for the credential of one host's agent; an older one is revoked.
 
         Both happen in one transaction, so of two that join with the same token one is refused.
         """
@@ -350,7 +350,7 @@ def _admins(now_ms: int) -> tuple[ColumnElement[bool], ...]:
 
 
 def _one_at_a_time(tx: Tx) -> None:
-    """Wait for others who decide by rows that are not there yet."""
+    """Serialise transactions that decide by rows which do not exist yet."""
     tx.row(select(counters.c.value).where(counters.c.name == "hosts").with_for_update())
 
 

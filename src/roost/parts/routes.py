@@ -31,7 +31,7 @@ CHANGING = ("conflict", "ledger_unsettled")
 
 @dataclass(slots=True)
 class Call:
-    """One request. On a public route `who` is nobody; `key` is the Idempotency-Key."""
+    """One HTTP request to a route. `who` is None on a public one; `key` is the Idempotency-Key."""
 
     who: "Principal"
     path: Mapping[str, str]
@@ -54,7 +54,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One line: the API's documentation and its behaviour at once.
+    """One route of the HTTP API: its documentation and its behaviour at once.
 
     `noun` and `verb` name the operation. `statuses` are those of success, the first one unless the
     answer says otherwise; `errors` are codes beyond those that follow from the shape of the route
@@ -81,7 +81,7 @@ class Route:
 
 
 def check_routes(routes: tuple[Route, ...]) -> None:
-    """Fail at start when a line is incomplete."""
+    """Check the route table at start: an incomplete route is an error."""
     seen: set[tuple[str, str]] = set()
     for route in routes:
         line = f"{route.method} {route.path}"

@@ -17,7 +17,7 @@ log = logging.getLogger("roost.parts")
 
 
 class Runner:
-    """The parts of one process at work."""
+    """Runs the loops and singletons of one process's parts."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Runner:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _repeat(self, loop: Loop) -> None:
-        """Do something again and again; what goes wrong is logged and tried again."""
+        """Run a loop's work again and again; a failure is logged and retried."""
         if loop.pause_s is None:
             await loop.work()
             return

@@ -11,13 +11,13 @@ from roost.parts.routes import Route
 
 
 class Tokens(Protocol):
-    """Who a bearer token belongs to."""
+    """Authenticates bearer tokens."""
 
     def principal(self, bearer: str) -> Principal | None:
-        """Return who it is when that is known without asking the ledger."""
+        """Return the principal of a token if a cache knows it, without asking the ledger."""
 
     async def check(self, bearer: str) -> Principal:
-        """Return who it is; raises Unauthorized."""
+        """Return the principal that a token authenticates; raises Unauthorized."""
 
 
 class Link(Protocol):
@@ -25,23 +25,23 @@ class Link(Protocol):
 
     @property
     def peer(self) -> str:
-        """Where it comes from."""
+        """Return the peer's address."""
 
     def send(self, data: bytes) -> None:
         """Send one message, or hand it to the kernel later; never waits."""
 
     def close(self, code: int, reason: str) -> None:
-        """Begin to close; `closed` of the session follows."""
+        """Begin to close the connection; `closed` of the session follows."""
 
 
 class Session(Protocol):
     """The control plane's end of one agent's connection. Both calls must be quick."""
 
     def received(self, data: bytes) -> None:
-        """Take one message."""
+        """Handle one message of the agent."""
 
     def closed(self) -> None:
-        """Hear, once, that the connection is gone."""
+        """Handle the loss of the connection; called once."""
 
 
 class Agents(Protocol):

@@ -53,14 +53,14 @@ class NotHolder(Conflict):
 
 
 class Singleton:
-    """One process's wish for one lease; `token` is None while another process has it."""
+    """A lease that this process wants; `token` is None while another process holds it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.token: int | None = None
 
     def check(self, tx: Tx) -> None:
-        """Refuse to go on in a transaction unless the lease is still ours."""
+        """Fence a transaction: raise NotHolder unless this process still holds the lease."""
         found = _by_name(tx.rows(_CHECK, names=sorted((GATE, self.name))))
         row = found.get(self.name)
         if self.token is None or row is None or row["token"] != self.token or not _is_open(found):
@@ -69,7 +69,7 @@ class Singleton:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Somebody else's token and renewals, and since when they stand still."""
+    """The token and renewals of another holder, and since when they stand still."""
 
     token: int
     renewals: int
@@ -77,7 +77,7 @@ class _Seen:
 
 
 class Leases:
-    """All leases that one process wishes for, renewed together in one transaction."""
+    """All leases that one process wants, renewed together in one transaction."""
 
     def __init__(self, store: Store, clock: Clock, holder: str, *, length_s: float = 15.0) -> None:
         if not holder.startswith(f"{HOLDER}-"):
@@ -91,11 +91,11 @@ class Leases:
         self._others: dict[str, _Seen] = {}
 
     def singleton(self, name: str) -> Singleton:
-        """Return the wish for a lease of this name, the same one for whoever asks."""
+        """Return the lease of this name, registered as wanted; the same object each time."""
         return self._wishes.setdefault(name, Singleton(name))
 
     async def tick(self) -> None:
-        """Renew what is ours, and take over what has a silent holder."""
+        """Renew the leases held here, and take over those whose holder is silent."""
         held = {name: wish.token for name, wish in self._wishes.items() if wish.token is not None}
         now = self._clock.monotonic()
         silent = {
@@ -117,7 +117,7 @@ class Leases:
     def _try(
         self, tx: Tx, held: Mapping[str, int], silent: Mapping[str, tuple[int, int]]
     ) -> tuple[dict[str, int], Rows]:
-        """Return the tokens of the leases that are ours now, and the rows of the others."""
+        """Renew and take leases in a transaction; return our tokens, and the rows of the others."""
         rows = _by_name(tx.rows(_LOCK, names=sorted(self._wishes)))
         ours: dict[str, int] = {}
         for name in (GATE, *sorted(self._wishes.keys() - {GATE})):

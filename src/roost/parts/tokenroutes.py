@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 # fmt: off
 def token_routes(access: "Access") -> tuple[Route, ...]:
-    """Return the lines."""
+    """Return the routes of tokens and of joining."""
     return (
         Route(method="GET", path="/api/v1/tokens", noun="tokens", verb="list_tokens",
               call=lambda call: access.list_tokens(), roles=ADMIN, summary="List tokens",

@@ -92,7 +92,7 @@ def _store_specs(connection: sa.Connection) -> None:
 
 
 def _tell(connection: sa.Connection, rows: dict[str, Any]) -> None:
-    """Append the event that the rows follow from, at the time of the last one."""
+    """Append the event that the new rows follow from, at the time of the last one."""
     counted = sa.text("UPDATE counters SET value = value + 1 WHERE name = 'events' RETURNING value")
     seq = connection.execute(counted).scalar_one()
     at_ms = connection.execute(sa.text("SELECT max(at_ms) FROM events")).scalar() or 0
