@@ -61,7 +61,7 @@ class PlaneSettings:
 
 
 class Plane:
-    """All use cases over one store."""
+    """The control plane of one process: all parts over one store."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class Plane:
         self._runner.start()
 
     async def load(self, warm_up: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Load the fleet and follow the events from there; nothing runs by itself yet."""
+        """Load the fleet and follow events from there; no loop runs yet."""
         await self._store.read(self._load)
         self.follower.changed = self._open_or_shut
         self.follower.start(self.parts)
@@ -166,7 +166,7 @@ class Plane:
             part.load(connection)
 
     def _open_or_shut(self) -> None:
-        """Let agents in while the fleet in memory can be trusted; those who are in stay."""
+        """Admit agents while the fleet in memory can be trusted; those connected stay."""
         if self._status == "ready" and not self.follower.trouble:
             self.agents.ready.set()
         else:
@@ -179,7 +179,7 @@ class Plane:
         await self._runner.stop()
 
     async def run_singletons(self) -> None:
-        """Do once what one process does for all, as far as it is this one."""
+        """Run each singleton part once whose lease this process holds."""
         await self._runner.run_singletons()
 
     # Answers about itself
@@ -189,7 +189,7 @@ class Plane:
         return await doctor(self._store, self.parts)
 
     def readiness(self) -> HealthBody:
-        """Say whether requests can be served."""
+        """Report whether this process can serve requests, and what it waits for."""
         if self._status != "ready":
             return HealthBody(status="starting", detail=self._status)
         if self.follower.trouble:
@@ -202,6 +202,6 @@ class Plane:
         return self.telemetry.text()
 
     def require_ready(self) -> None:
-        """Refuse while the fleet is not loaded, or not followed."""
+        """Raise FleetUnavailable while the fleet is not loaded, or not followed."""
         if self._status != "ready" or self.follower.trouble:
             raise FleetUnavailable(f"not ready: {self.follower.trouble or self._status}")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Timers:
-    """How long things may take, in seconds."""
+    """Time limits and periods of the control plane, in seconds."""
 
     heartbeat_s: float = 5.0
     lease_s: float = 60.0

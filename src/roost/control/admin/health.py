@@ -11,7 +11,7 @@ PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Health(Part):
-    """What a plane says of itself."""
+    """Serves liveness, readiness, metrics and the doctor."""
 
     def __init__(
         self,
@@ -23,7 +23,7 @@ class Health(Part):
 
     # fmt: off
     def routes(self) -> Sequence[Route]:
-        """Return what it can be asked over HTTP."""
+        """Return the HTTP routes of this part."""
         return (
             Route(method="GET", path="/api/v1/doctor", noun="health", verb="doctor",
                   call=lambda call: self._doctor(), roles=ADMIN,

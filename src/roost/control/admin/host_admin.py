@@ -53,13 +53,13 @@ _MOST_BLOCKED = 20
 
 
 class Hosts(Part):
-    """Hosts as operators see them."""
+    """Lists, cordons, drains, labels and removes hosts for operators."""
 
     def __init__(self, store: Store, roster: Roster, agents: Agents) -> None:
         self._store, self._roster, self._agents = store, roster, agents
 
     def routes(self) -> Sequence[Route]:
-        """Return what it can be asked over HTTP."""
+        """Return the HTTP routes of this part."""
         return host_routes(self)
 
     # Looking

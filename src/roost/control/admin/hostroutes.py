@@ -23,7 +23,7 @@ def _narrowed(asked: ListHosts) -> HostQuery:
 
 # fmt: off
 def host_routes(hosts: "Hosts") -> tuple[Route, ...]:
-    """Return the lines."""
+    """Return the routes of hosts."""
     return (
         Route(method="GET", path="/api/v1/hosts", noun="hosts", verb="list_hosts",
               call=lambda call: hosts.list(_narrowed(call.query)), roles=VIEWER,

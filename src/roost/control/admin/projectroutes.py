@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 # fmt: off
 def project_routes(projects: "Projects") -> tuple[Route, ...]:
-    """Return the lines."""
+    """Return the routes of projects."""
     return (
         Route(method="GET", path="/api/v1/projects", noun="projects", verb="list_projects",
               call=lambda call: projects.list(call.who), roles=VIEWER | MEMBER,

@@ -48,13 +48,13 @@ _INSERT = text(
 
 
 class Projects(Part):
-    """Projects."""
+    """Projects with their quotas: listed, created, limited, deleted."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def routes(self) -> Sequence[Route]:
-        """Return what it can be asked over HTTP."""
+        """Return the HTTP routes of this part."""
         return project_routes(self)
 
     async def list(self, who: Principal) -> ProjectPage:
@@ -87,7 +87,7 @@ class Projects(Part):
     async def create(
         self, body: CreateProject, who: Principal, key: str | None = None
     ) -> ProjectBody:
-        """Make a project; the same key with the same body gives the first answer again."""
+        """Create a project; the same idempotency key and body repeat the first answer."""
         row = {"name": body.name, **_quota(body.quota)}
         answer = project_body({**row, **{f"{limit}_used": 0 for limit in LIMITS}})
         scope, digest = f"project:{who.name}", sha256(_encode(body)).hexdigest()

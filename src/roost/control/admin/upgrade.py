@@ -21,14 +21,14 @@ from roost.wire.bodies import UpgradeBody
 
 
 class Upgrade(Part):
-    """The last step of an upgrade."""
+    """Serves the last step of an upgrade."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     # fmt: off
     def routes(self) -> Sequence[Route]:
-        """Return what it can be asked over HTTP."""
+        """Return the HTTP routes of this part."""
         return (
             Route(method="POST", path="/api/v1/ledger:finish-upgrade", noun="ledger",
                   verb="finish_upgrade",

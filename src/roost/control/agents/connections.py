@@ -1,4 +1,4 @@
-"""Which connection of a host's agent spoke last: what comes by an older one is old news.
+"""The order of an agent's connections: reports that come by an older one are stale.
 
 Reports keep their order within a connection, not between two of them: one may wait in a process
 that is stopped, or cannot reach the database, while the agent goes on at another. So agents number
@@ -30,7 +30,7 @@ class ConnectionOrder(NamedTuple):
 
 
 def newest(tx: Tx, heard: Mapping[int, Iterable[ConnectionOrder]]) -> dict[int, ConnectionOrder]:
-    """Return the newest conversation of each host, after taking note of some; locks their rows."""
+    """Record connections and return the newest of each host; locks their rows."""
     found: dict[int, ConnectionOrder] = {}
     if not heard:
         return found

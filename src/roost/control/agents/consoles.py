@@ -15,13 +15,13 @@ from roost.wire.bodies import ConsoleBody
 
 
 class Consoles(Part):
-    """Serial logs of guests, read through the agents that are connected here."""
+    """Reads serial logs of guests through the agents that are connected here."""
 
     def __init__(self, store: Store, roster: Roster, agents: Agents) -> None:
         self._store, self._roster, self._agents = store, roster, agents
 
     def routes(self) -> Sequence[Route]:
-        """Return what it can be asked over HTTP."""
+        """Return the HTTP routes of this part."""
         return console_routes(self)
 
     async def console(

@@ -65,27 +65,27 @@ _TOMBSTONES = select(tombstones.c.vm, tombstones.c.generation).where(tombstones.
 
 @dataclass(slots=True)
 class HostList:
-    """What one host should have: a digest, and each entry's share of it."""
+    """The desired list of one host, as its digest and each entry's share of it."""
 
     digest: int = 0
     changes: int = 0  # how often it has changed
     entries: dict[str, int] = field(default_factory=dict)
 
     def put(self, key: str, share: int) -> None:
-        """Add or replace an entry."""
+        """Add or replace an entry of the list."""
         self.digest ^= self.entries.get(key, 0) ^ share
         self.entries[key] = share
         self.changes += 1
 
     def drop(self, key: str) -> None:
-        """Remove an entry."""
+        """Remove an entry of the list."""
         self.digest ^= self.entries.pop(key, 0)
         self.changes += 1
 
 
 @dataclass(slots=True)
 class _Outgoing:
-    """What one connected host must be told."""
+    """The changes of its list that a connected host must still be sent."""
 
     base: str
     whole: bool = False  # a delta cannot say it: the list goes out whole
@@ -96,7 +96,7 @@ class _Outgoing:
 
 
 def orders_of(vm: VMRow) -> dict[int, Order]:
-    """Return what each host on whose list a VM stands is told of it."""
+    """Return the order for a VM of every host on whose desired list it stands."""
     if vm.desired == "absent" or vm.host is None:
         return {}
     return orders(move_of(vm)) if vm.phase else {vm.host: _RUN}
@@ -106,7 +106,7 @@ _RUN = Order("run")  # most VMs are at rest
 
 
 class Dispatch(PlanePart):
-    """Keeps every host's list and tells connected agents of changes."""
+    """Keeps every host's desired list and sends changes to connected agents."""
 
     follows = (VMS, TOMBSTONES, HOSTS)
 
@@ -118,7 +118,7 @@ class Dispatch(PlanePart):
         self._outgoing: dict[int, _Outgoing] = {}
 
     def load(self, connection: Connection) -> None:
-        """Sum up all lists from the ledger's rows."""
+        """Compute the digests of all desired lists from the ledger's rows."""
         self.lists.clear()
         self._listed.clear()
         unreadable = self._roster.specs.unreadable
@@ -134,20 +134,20 @@ class Dispatch(PlanePart):
             self.list_of(row["host"]).put(f"-{row['vm']}", share)
 
     def list_of(self, number: int) -> HostList:
-        """Return a host's list."""
+        """Return the desired list of a host."""
         found = self.lists.get(number)
         if found is None:
             found = self.lists[number] = HostList()
         return found
 
     def digest(self, number: int) -> str:
-        """Return the digest of a host's list."""
+        """Return the digest of a host's desired list."""
         return digest_text(self.list_of(number).digest)
 
     # Following events
 
     def follow(self, event: Event, changes: Changes) -> None:
-        """Note what an event changes on lists."""
+        """Apply one event of the ledger to the desired lists."""
         for vm_id, vm in changes.of(VMS).items():
             new = event.created.get(vm_id)
             self._put_vm(vm_id, vm, new.user_data if new is not None else None)
@@ -159,7 +159,7 @@ class Dispatch(PlanePart):
                 self.lists.pop(int(number), None)
 
     def followed(self) -> None:
-        """Send the deltas that came together."""
+        """Send connected agents the deltas of the events just applied."""
         if not self._outgoing:
             return
         outgoing, self._outgoing = self._outgoing, {}
@@ -237,12 +237,12 @@ class Dispatch(PlanePart):
     # Agents
 
     def attach(self, number: int, send: Send, send_whole: SendWhole) -> None:
-        """Send this host's deltas from now on; `send_whole` has its list read and sent."""
+        """Attach an agent's connection: send its host's deltas from now on."""
         self._sends[number] = send, send_whole
         self._outgoing.pop(number, None)
 
     def detach(self, number: int, send: Send) -> None:
-        """Stop sending, unless another connection has taken over."""
+        """Detach an agent's connection, unless another has taken its place."""
         known = self._sends.get(number)
         if known is not None and known[0] == send:  # a method is another object each time
             del self._sends[number]
@@ -254,7 +254,7 @@ class Dispatch(PlanePart):
         return self._sends.keys()
 
     def desired_vm(self, vm: VMRow, spec: VMSpec, user_data: str, order: Order) -> DesiredVM:
-        """Return what a host is told of a VM."""
+        """Return the desired state of a VM on a host, as the agent's message."""
         columns = self._roster.fleet.vms
         number = columns.numbers.get(claim_id(vm.id, _claim_kind(order.part)))
         masks = (0, 0)
@@ -264,7 +264,7 @@ class Dispatch(PlanePart):
         return _desired_vm(vm, spec, user_data, order, name, masks)
 
     def whole_list(self, connection: Connection, number: int) -> Desired:
-        """Read a host's list from the ledger; its digest is that of what it holds.
+        """Read a host's whole desired list from the ledger, with its digest.
 
         All of it comes from one view: the roster may be behind what was just read.
         """

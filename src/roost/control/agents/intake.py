@@ -60,7 +60,7 @@ class _Held:
 
 
 class Intake(Part):
-    """Takes reports and writes them down in batches."""
+    """Writes agents' reports and samples to the ledger, in batches."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
@@ -70,20 +70,20 @@ class Intake(Part):
         self._arrived = asyncio.Event()
 
     def loops(self) -> Sequence[Loop]:
-        """Return what it does again and again."""
+        """Return the background loops of this part."""
         return (Loop(self.run),)
 
     def report(
         self, host: int, seen: list[SeenVM], held: list[HeldVM] | None, said_in: ConnectionOrder
     ) -> None:
-        """Take what a host's agent saw; it is written soon."""
+        """Queue an agent's report for the next batch."""
         self._sightings += [_Sighting(host, vm, said_in) for vm in seen]
         if held is not None:
             self._held[host] = _Held(row_json(held), said_in)
         self._arrived.set()
 
     def sample(self, host: int, readings: list[SampleInfo]) -> None:
-        """Take readings; they are written soon and kept for a while."""
+        """Queue an agent's samples for the next batch."""
         self._samples += [
             {
                 "host": host,
@@ -99,7 +99,7 @@ class Intake(Part):
         self._arrived.set()
 
     async def run(self) -> None:
-        """Write what arrives until cancelled."""
+        """Write queued reports and samples until cancelled."""
         while True:
             await self._arrived.wait()
             self._arrived.clear()
@@ -113,7 +113,7 @@ class Intake(Part):
                     log.exception("reports were not written; agents repeat them in full")
 
     async def flush(self) -> None:
-        """Write what has arrived, one batch of it; what cannot be written waits."""
+        """Write one batch of queued reports and samples; what cannot be written waits."""
         sightings = self._sightings[:_MOST_TOGETHER]
         held, self._held = self._held, {}
         readings, self._samples = self._samples, []
@@ -164,7 +164,7 @@ def _write(
 def _without_old_news(
     tx: Tx, sightings: list[_Sighting], held: dict[int, _Held]
 ) -> tuple[list[_Sighting], dict[int, _Held]]:
-    """Return what was said in the newest conversation of each host."""
+    """Return the reports without stale ones, of older connections of a host."""
     heard: dict[int, dict[ConnectionOrder, None]] = {}
     for each in sightings:
         heard.setdefault(each.host, {})[each.said_in] = None
@@ -178,7 +178,7 @@ def _without_old_news(
 
 
 def _latest(sightings: list[_Sighting]) -> list[_Sighting]:
-    """Return the last word on each VM of each host, in the order of VMs for the locks' sake."""
+    """Return the last report on each VM of each host, in the order in which VMs are locked."""
     found: dict[tuple[str, int], _Sighting] = {}
     for sighting in sightings:
         key = (sighting.seen.id, sighting.host)
@@ -193,7 +193,7 @@ def _latest(sightings: list[_Sighting]) -> list[_Sighting]:
 
 
 def _take_plain(tx: Tx, latest: dict[tuple[int, str], SeenVM]) -> dict[tuple[int, str], SeenVM]:
-    """Take what most reports are, all at once: a new VM is starting or running, and no more.
+    """Apply the plain reports at once: a new VM is starting or running, and no more.
 
     Returns the others. Thousands of VMs may start in a second; one by one each costs four
     statements, together they cost two.
@@ -230,7 +230,7 @@ def _is_plain(seen: SeenVM) -> bool:
 
 
 def _take(tx: Tx, host: int, seen: SeenVM) -> bool:
-    """Take one report; False when by it every VM is in doubt."""
+    """Apply one report to the ledger; False when it shows that the ledger is an old copy."""
     found = tx.find(vms, id=seen.id, lock=True)
     if found is None:
         if seen.seen == "absent":
@@ -297,7 +297,7 @@ def _take_from_host(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
 
 
 def _let_rest(tx: Tx, vm: VMRow) -> VMRow:
-    """The guest has switched itself off: nobody starts it again before somebody asks."""
+    """Record that a guest has powered off: its VM is wanted stopped until a user starts it."""
     row = tx.change(vms, {"id": vm.id}, generation=Plus(1), desired="stopped")
     assert row is not None
     tx.event("vm.guest_shutdown", f"vm/{vm.id}", {"vms": {vm.id: row}}, project=vm.project)

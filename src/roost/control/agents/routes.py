@@ -20,7 +20,7 @@ async def _console(consoles: "Consoles", call: Call) -> b.ConsoleBody:
 
 # fmt: off
 def console_routes(consoles: "Consoles") -> tuple[Route, ...]:
-    """Return the lines."""
+    """Return the routes of consoles."""
     return (
         Route(method="GET", path="/api/v1/vms/{vm}/console", noun="vms", verb="console",
               call=lambda call: _console(consoles, call), roles=OPERATOR | MEMBER,

@@ -62,14 +62,14 @@ _ANSWER_S = 10.0
 
 
 class Link(Protocol):
-    """One connection, as the transport offers it."""
+    """The transport's end of one agent's connection."""
 
     @property
     def peer(self) -> str:
-        """Where it comes from."""
+        """Return the agent's address."""
 
     def send(self, data: bytes) -> None:
-        """Send without waiting."""
+        """Send one message without waiting."""
 
     def close(self, code: int, reason: str) -> None:
         """End the connection."""
@@ -99,14 +99,14 @@ class Agents(Part):
         self._asked = 0
 
     def loops(self) -> Sequence[Loop]:
-        """Return what it does again and again."""
+        """Return the background loops of this part."""
         return (
             Loop(self.send_full_lists, self.timers.flush_s),
             Loop(self.call_roll, self.timers.watch_s),
         )
 
     def connect(self, link: Link, principal: Principal) -> "Session":
-        """Take a new connection of the agent of one host."""
+        """Open a session for a new connection of one host's agent."""
         return Session(self, link, principal.host or "")
 
     @property
@@ -119,7 +119,7 @@ class Agents(Part):
         return number in self._sessions
 
     def attach(self, session: "Session", number: int) -> None:
-        """Let a session speak for its host; an older connection of the same host is closed."""
+        """Make a session the one of its host; an older connection of the same host is closed."""
         before = self._sessions.get(number)
         if before is not None and before is not session:
             before.link.close(1001, "replaced by a newer connection")
@@ -151,7 +151,7 @@ class Agents(Part):
         return told
 
     def spawn(self, work: Coroutine[object, object, None]) -> None:
-        """Run something of a session in the background."""
+        """Run a session's coroutine in the background."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -169,7 +169,7 @@ class Agents(Part):
                 await session.send_list(number)
 
     async def call_roll(self) -> None:
-        """Ask the hosts here what they have, while an old ledger is being set right."""
+        """Ask the hosts connected here for all their VMs, after an old ledger was restored."""
         if not self.lineage.restored or not self._sessions:
             return
         wanted = await self.store.read(hosts_to_ask)
@@ -178,12 +178,12 @@ class Agents(Part):
                 session.call_roll()
 
     async def settle(self) -> None:
-        """Wait until what sessions have begun in the background is done."""
+        """Wait for the background tasks of all sessions."""
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close the connections of all agents."""
         for session in list(self._sessions.values()):
             session.link.close(1001, "the control plane stops")
         for task in self._tasks:
@@ -212,7 +212,7 @@ class Session:
             self.link.send(encode(message))
 
     def received(self, data: bytes) -> None:
-        """Take one message; what cannot be read ends the connection."""
+        """Handle one message of the agent; one that cannot be decoded ends the connection."""
         try:
             message = decode_from_agent(data)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
@@ -242,7 +242,7 @@ class Session:
             self._samples(self._number, message)
 
     async def ask(self, question: ConsoleRequest) -> ConsoleReply | None:
-        """Ask the agent and return its answer; None when none comes in time."""
+        """Ask the agent for a console piece and return its reply; None when none comes in time."""
         answer: asyncio.Future[ConsoleReply | None] = asyncio.get_running_loop().create_future()
         self._asked[question.number] = answer
         self.send(question)
@@ -255,7 +255,7 @@ class Session:
             del self._asked[question.number]
 
     def closed(self) -> None:
-        """Hear that the connection is gone. The host stays online until it is silent for long."""
+        """Handle the loss of the connection. The host stays online until it is silent for long."""
         self._closed = True
         for answer in self._asked.values():
             if not answer.done():
@@ -319,7 +319,7 @@ class Session:
             self.send(RollCall())
 
     async def _present(self, number: int, present: Present) -> None:
-        """Take the answer to a roll call; one that was given on another list does not count."""
+        """Record a host's answer to a roll call; one given on another list does not count."""
         if present.digest != self._agents.dispatch.digest(number):
             return
         try:
@@ -330,7 +330,7 @@ class Session:
             log.warning("the answer of host %s is asked for again: %s", self.host, error.message)
 
     def _as_known(self, hello: Hello) -> bool:
-        """Say whether the ledger has all this already: a reconnect then writes nothing."""
+        """Say whether the ledger has this registration already: a reconnect then writes nothing."""
         entry = self._agents.roster.entry(self.host)
         if entry is None:
             return False
@@ -376,7 +376,7 @@ class Session:
             self.link.close(1008, "fenced")
 
     async def send_list(self, number: int) -> None:
-        """Send the whole list, read from the ledger."""
+        """Send the agent its whole desired list, read from the ledger."""
         if self._listing:
             return
         self._listing = True

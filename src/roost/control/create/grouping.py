@@ -22,7 +22,7 @@ from roost.wire.bodies import AffinityBody, CreateVM, GroupBody
 
 
 class Grouping:
-    """Knows and makes groups."""
+    """Finds the groups of a VM in the ledger, and creates those that it defines."""
 
     def __init__(self, store: Store, roster: Roster, follower: Follower, lineage: Lineage) -> None:
         self._store, self._roster, self._follower = store, roster, follower

@@ -58,7 +58,7 @@ class PendingCreate:
 
     @property
     def refused(self) -> bool:
-        """Say whether it fits nowhere and must not wait."""
+        """Say whether the VM fits nowhere and must not be queued."""
         return self.rejection is not None and self.body.on_no_fit == "fail"
 
 

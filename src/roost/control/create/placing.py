@@ -33,7 +33,7 @@ _MOST_TRIES = 8
 
 
 class Stale(Exception):
-    """Something that the placement depended on has moved on; `host` must not be tried again."""
+    """A placement that other commits have overtaken; `host` must not be tried again."""
 
     def __init__(self, host: int | None = None) -> None:
         super().__init__("the placement is out of date")
@@ -49,7 +49,7 @@ def find_host(
     explain: bool = True,
     spec: VMSpec | None = None,
 ) -> Placement | Rejection | None:
-    """Decide where a VM would go if it were nowhere; nothing changes."""
+    """Place an existing VM on the fleet as if it had no host; nothing changes."""
     request = request_of(vm, roster, spec)
     if only is not None or never:
         constraints = request.constraints
@@ -129,7 +129,7 @@ def take(tx: Tx, vm: VMRow, claim: ClaimRow, seen: "Basis", cause: str, changes:
 
 
 class Basis(msgspec.Struct):
-    """What a decision depended on."""
+    """What a placement rests on: host, group and inventory generations."""
 
     placement: Placement
     host_generation: int
@@ -138,7 +138,7 @@ class Basis(msgspec.Struct):
 
 
 class Placing:
-    """Decides and claims for VMs that exist."""
+    """Places VMs that exist already, and claims their new hosts."""
 
     def __init__(self, store: Store, roster: Roster, follower: Follower) -> None:
         self._store, self._roster, self._follower = store, roster, follower
@@ -154,7 +154,7 @@ class Placing:
         never: tuple[str, ...] = (),
         explain: bool = True,
     ) -> VMRow | Rejection | None:
-        """Decide, and let `commit` write it; decide anew when it raises `Stale`."""
+        """Place a VM and let `commit` write the claim; place it anew when that raises `Stale`."""
         if vm.id not in self._roster.specs:
             await self._follower.catch_up()  # another process has just created it
         for tried in range(_MOST_TRIES):

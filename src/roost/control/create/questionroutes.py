@@ -14,7 +14,7 @@ _ERRORS = ("invalid_strategy", "not_found", "conflict", "agent_service_unavailab
 
 # fmt: off
 def question_routes(questions: "Questions") -> tuple[Route, ...]:
-    """Return the lines."""
+    """Return the routes of dry runs, capacity and strategies."""
     return (
         Route(method="POST", path="/api/v1/placements:dry-run", noun="questions", verb="dry_run",
               call=lambda call: questions.dry_run(call.body, call.who), roles=VIEWER | MEMBER,

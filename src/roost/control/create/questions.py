@@ -37,14 +37,14 @@ T = TypeVar("T")
 
 
 class Questions(Part):
-    """Answers without doing."""
+    """Answers dry runs and capacity questions on a copy of the fleet."""
 
     def __init__(self, roster: Roster, grouping: Grouping) -> None:
         self._roster, self._grouping = roster, grouping
         self._long = asyncio.Lock()  # one long question at a time: each copies the whole fleet
 
     def routes(self) -> Sequence[Route]:
-        """Return what it can be asked over HTTP."""
+        """Return the HTTP routes of this part."""
         return question_routes(self)
 
     async def dry_run(self, body: DryRun, who: Principal) -> PlacementBody | RejectionBody:
@@ -99,7 +99,7 @@ class Questions(Part):
         )
 
     def _request(self, body: CreateVM, who: Principal) -> tuple[PlaceRequest, list[GroupRow]]:
-        """Return the request, and the groups that it would define."""
+        """Return the place request of a body, and the groups that it would define."""
         if who.project is not None and body.project != who.project:
             raise NotFound(f"no project {body.project!r}", project=body.project)
         strategy = strategy_named(body.strategy or self._roster.engine.default_strategy)
@@ -117,7 +117,7 @@ class Questions(Part):
         return request, new
 
     async def _on_copy(self, new: list[GroupRow], ask: Callable[[WhatIf], T]) -> T:
-        """Ask on a copy, in a thread: kernels let other threads run while they work."""
+        """Run a question on a copy of the fleet, in a thread: kernels release the GIL."""
         async with self._long:
             world = WhatIf.like(self._roster.engine)
             for row in new:

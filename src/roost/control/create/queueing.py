@@ -39,7 +39,7 @@ _SAY_WHY = _SAY_WHY.values(pending=bindparam("why")).returning(*vms.c)
 
 
 class Queue(Part):
-    """Tries waiting VMs again; runs where the lease is held."""
+    """Places queued VMs again when room appears; runs where the lease is held."""
 
     singleton: Singleton
 
@@ -62,11 +62,11 @@ class Queue(Part):
         self._refused: dict[tuple[str, int], float | None] = {}
 
     async def may_look(self) -> bool:
-        """Wait until it is known that the ledger is not old."""
+        """Allow looking only once the ledger is known not to be a restored old copy."""
         return await self._lineage.is_sure()
 
     async def look(self) -> None:
-        """Try all that wait, if room may have appeared since the last look."""
+        """Try all queued VMs, if room may have appeared since the last look."""
         forgiven = self._forgive()
         if not self._roster.waiting or (self._room == self._roster.room and not forgiven):
             return
@@ -90,7 +90,7 @@ class Queue(Part):
                 break
 
     def _forgive(self) -> bool:
-        """Let hosts be asked again that refused a VM a while ago; say whether there are any."""
+        """Expire refusals: hosts that refused a VM a while ago may be tried again."""
         waiting = {(vm.id, vm.generation) for vm in self._roster.waiting.values() if vm.problem}
         now = self._clock.monotonic()
         self._refused = {key: self._refused.get(key, now) for key in sorted(waiting)}
@@ -99,12 +99,12 @@ class Queue(Part):
         return bool(old)
 
     def _urgency(self, vm: VMRow, now_ms: int) -> tuple[float, int, str]:
-        """Return a key that sorts the most urgent first."""
+        """Return a queued VM's sort key: the most urgent first."""
         minutes = max(0, now_ms - vm.created_ms) / 60_000
         return -(vm.priority + minutes), vm.created_ms, vm.id
 
     async def _try(self, vm: VMRow, *, explain: bool) -> Rejection | None:
-        """Place a VM, or return why not, as far as that was asked for."""
+        """Place a queued VM, or return its rejection if one was asked for."""
 
         def commit(tx: Tx, seen: Basis, claim: ClaimRow) -> VMRow:
             self.singleton.check(tx)

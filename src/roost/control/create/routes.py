@@ -13,7 +13,7 @@ CREATING = ("invalid_strategy", "conflict", "quota_exceeded", "not_found", *NO_P
 
 
 async def _create(admit: "Admit", call: Call) -> Answered:
-    """Answer 201, 202 while it waits for room, or 200 when the same request came before."""
+    """Create a VM; answer 201, 202 while it is queued, or 200 for a repeated request."""
     found = await admit.create(call.body, call.who, call.key, call.digest)
     if found.replayed:
         return Answered(200, found.vm, replayed=True)
@@ -21,14 +21,14 @@ async def _create(admit: "Admit", call: Call) -> Answered:
 
 
 async def _create_many(admit: "Admit", call: Call) -> Answered:
-    """Answer 200 with what became of each."""
+    """Create a batch of VMs; answer 200 with the outcome of each."""
     found = await admit.create_many(call.body, call.who, call.key, call.digest)
     return Answered(200, found.batch, found.replayed)
 
 
 # fmt: off
 def create_routes(admit: "Admit") -> tuple[Route, ...]:
-    """Return the lines."""
+    """Return the routes that create VMs."""
     return (
         Route(method="POST", path="/api/v1/vms", noun="vms", verb="create",
               call=lambda call: _create(admit, call), roles=OPERATOR | MEMBER,

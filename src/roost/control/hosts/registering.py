@@ -81,7 +81,7 @@ def register(tx: Tx, hello: Hello) -> Registered:
 
 
 def _astray(tx: Tx, hello: Hello, number: int) -> list[str]:
-    """Return the VMs that run on a host and belong to another by now, or will.
+    """Return the VMs that run on a returning host and belong to another by now, or will.
 
     One that is in the ledger no more runs nowhere else; it is held, or its tombstone waits. Nor
     does one that waits for this host to let go of it: the host must be let in to hear so. And of

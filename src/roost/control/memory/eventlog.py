@@ -1,4 +1,4 @@
-"""What happened, for people and programs that read along.
+"""The event log over HTTP: pages of past events, and a live stream.
 
     ledger pages --> position reaches the head --> live buffer --> reader
           ^                                             |
@@ -42,7 +42,7 @@ _decode: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, A
 
 
 class _Reader:
-    """What waits for one reader."""
+    """The events that wait for one reader of the stream."""
 
     def __init__(self) -> None:
         self.buffer: deque[Event] = deque()
@@ -59,7 +59,7 @@ class _Reader:
 
 
 class EventLog(Part):
-    """The events, in pages and live."""
+    """Serves events in pages and as a live stream."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -67,17 +67,17 @@ class EventLog(Part):
         self._arrived: list[Event] = []
 
     def follow(self, event: Event, changes: Changes) -> None:
-        """Take over one event."""
+        """Apply one event of the ledger to what this part remembers."""
         self._arrived.append(event)
 
     def followed(self) -> None:
-        """Hand what has come to those who read along."""
+        """Wake the readers of the stream after a batch of events."""
         arrived, self._arrived = self._arrived, []
         for reader in self._readers:
             reader.put(arrived)
 
     def routes(self) -> Sequence[Route]:
-        """Return what it can be asked over HTTP."""
+        """Return the HTTP routes of this part."""
         return event_routes(self)
 
     async def page(self, since: int, limit: int, who: Principal) -> EventPage:
@@ -90,7 +90,7 @@ class EventLog(Part):
                 return EventPage(events=found, next=since)
 
     async def stream(self, since: int, who: Principal) -> AsyncIterator[EventBody]:
-        """Yield what happened after `since`, then what happens; never ends by itself."""
+        """Yield past events after `since`, then new ones; never ends by itself."""
         reader = _Reader()
         self._readers.add(reader)
         try:
@@ -142,14 +142,14 @@ class EventLog(Part):
 
 
 def visible(event: Event, who: Principal) -> bool:
-    """Say whether somebody may see an event."""
+    """Say whether a principal may see an event."""
     if who.role == "member" and event.project != who.project:
         return False
     return who.role == "admin" or not event.subject.startswith("token/")
 
 
 def event_body(event: Event, who: Principal) -> EventBody:
-    """Return an event as somebody may see it."""
+    """Return an event as a body, without what the principal may not see."""
     changes = _decode.decode(event.changes)
     if who.role != "admin":
         changes.pop("tokens", None)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # fmt: off
 def event_routes(events: "EventLog") -> tuple[Route, ...]:
-    """Return the lines."""
+    """Return the routes of events."""
     return (
         Route(method="GET", path="/api/v1/events", noun="events", verb="list_events",
               call=lambda call: events.page(call.query.since, call.query.limit, call.who),

@@ -46,7 +46,7 @@ _MOST_RETRY_S = 60.0
 
 
 class Follower(Part):
-    """One process's place in the sequence of events."""
+    """Reads the ledger's events in sequence and hands each to every part."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self.applied = 0
@@ -63,22 +63,22 @@ class Follower(Part):
         self._rung = asyncio.Event()
 
     def load(self, connection: Connection) -> None:
-        """Begin after the newest event of a view; whoever is loaded from it knows all before."""
+        """Begin after the newest event of the view that all parts are loaded from."""
         self.applied = int(connection.execute(_NEWEST).scalar_one())
 
     def start(self, parts: Sequence[Part]) -> None:
-        """Tell parts of events from now on, in this order."""
+        """Hand events to these parts from now on, in this order."""
         self._decode = changes_decoder(table for part in parts for table in part.follows)
         self._parts = [part for part in parts if _follows(part)]
         self._store.listener = self.receive
         self._store.doorbell = self._rung.set
 
     def loops(self) -> Sequence[Loop]:
-        """Return what it does again and again."""
+        """Return the background loops of this part."""
         return (Loop(self.run),)
 
     def receive(self, events: list[Event]) -> None:
-        """Take events of this process; those behind a gap wait for it to be filled."""
+        """Apply events that this process committed; those behind a gap wait for it to be filled."""
         if self.trouble:
             self._missed = True  # they are read later, behind the one that cannot be taken
             return
@@ -90,7 +90,7 @@ class Follower(Part):
             self._rung.set()
 
     def _drain(self) -> bool:
-        """Apply what is next, as far as it is here; return False at what cannot be applied."""
+        """Apply the next events as far as they are here; return False at one that cannot be."""
         moved, able = False, True
         while able and (event := self._early.pop(self.applied + 1, None)) is not None:
             try:
@@ -105,7 +105,7 @@ class Follower(Part):
         return able
 
     def _apply(self, event: Event) -> None:
-        """Tell every part, and only those who do not know it yet when it comes again."""
+        """Hand one event to every part; after a failure, only to those that have not taken it."""
         changes = Changes(event.rows) if event.rows else self._decode(event.changes)
         while self._taken < len(self._parts):
             self._parts[self._taken].follow(event, changes)
@@ -121,7 +121,7 @@ class Follower(Part):
         self._rung.set()
 
     async def catch_up(self) -> int:
-        """Read what other processes did since; return the sequence reached."""
+        """Read and apply the events of other processes; return the sequence reached."""
         if self.trouble:
             raise FleetUnavailable(f"not ready: {self.trouble}")
         if self._store.shared:
@@ -130,7 +130,7 @@ class Follower(Part):
         return self.applied
 
     async def _read(self) -> bool:
-        """Read and apply all there is; return False when something cannot be applied."""
+        """Read and apply all new events; return False when one cannot be applied."""
         while True:
             since = self.applied
             found = await self._store.read(lambda connection: _page(connection, since))  # noqa: B023
@@ -143,7 +143,7 @@ class Follower(Part):
                 return True
 
     async def retry(self) -> None:
-        """Read the event that could not be taken again, and go on if it can be by now."""
+        """Retry the event that could not be applied, and go on behind it if it can be by now."""
         async with self._reading:
             self._missed = True
             while self._missed:
@@ -155,7 +155,7 @@ class Follower(Part):
         self.changed()
 
     async def run(self) -> None:
-        """Follow until cancelled."""
+        """Follow the ledger's events until cancelled."""
         while True:
             try:
                 if self.trouble:
@@ -175,7 +175,7 @@ class Follower(Part):
                 await self._clock.sleep(_POLL_S)
 
     def examine(self, connection: Connection, found: Examination) -> None:
-        """Say why it has stopped."""
+        """Report to the doctor why the follower has stopped."""
         if self.trouble:
             found.find("follower", self.trouble)
 

@@ -56,7 +56,7 @@ _EVIDENCE = select(host_liveness.c.host, host_liveness.c.evidence)
 
 
 class Lineage(Part):
-    """What one process knows of its ledger's age."""
+    """Detects that the ledger was restored from an old copy, by what hosts have obeyed."""
 
     def __init__(self, store: Store, roster: Roster, clock: Clock, timers: Timers) -> None:
         self._store, self._roster = store, roster
@@ -75,7 +75,7 @@ class Lineage(Part):
     # Following
 
     def load(self, connection: Connection) -> None:
-        """Begin with the ledger as it is."""
+        """Read the ledger's newest event, and the hosts heard of before."""
         columns = select(events_table.c.seq, events_table.c.tx)
         newest = columns.order_by(events_table.c.seq.desc()).limit(_MOST_KNOWN)
         for seq, tx in reversed(connection.execute(newest).all()):
@@ -87,7 +87,7 @@ class Lineage(Part):
         self.sure = not self._unheard  # no host was ever told anything
 
     def follow(self, event: Event, changes: Changes) -> None:
-        """Note how far the ledger has come."""
+        """Record the sequence that the ledger has reached."""
         self._reach(event.seq, event.tx)
         if event.kind == RESTORED:
             self.restored = True
@@ -113,11 +113,11 @@ class Lineage(Part):
         return self._timers.lease_s * self._timers.fence_margin + max([_STOP_S, *stops])
 
     def loops(self) -> Sequence[Loop]:
-        """Return what it does again and again."""
+        """Return the background loops of this part."""
         return (Loop(self.refresh, self._timers.watch_s),)
 
     async def refresh(self) -> None:
-        """Read who was heard of since the start, by any process."""
+        """Read which hosts any process has heard since the start."""
         if not self.sure:
             now = await self._store.read(_evidence)
             for host, before in list(self._unheard.items()):
@@ -134,7 +134,7 @@ class Lineage(Part):
         return self.sure
 
     async def require_sure(self) -> None:
-        """Refuse what could make a second copy while nobody knows whether the ledger is old."""
+        """Refuse a second copy of a VM while the ledger may be an old one."""
         if not await self.is_sure():
             raise LedgerUnsettled(
                 "the server has just started and has not heard of every host yet",
@@ -142,7 +142,7 @@ class Lineage(Part):
             )
 
     def require_settled(self) -> None:
-        """Refuse what depends on where other VMs are while that is not known."""
+        """Refuse placements by group rules while members are in doubt."""
         if self.restored:
             raise LedgerUnsettled(
                 "an old database was restored, and it is not known yet where every VM is",
@@ -152,7 +152,7 @@ class Lineage(Part):
     # Hosts that are ahead
 
     async def hear(self, hello: Hello) -> None:
-        """Compare what a host has obeyed with the ledger, before it is told anything."""
+        """Compare the ledger point that a host has obeyed with this ledger, before its list."""
         why = await self._why_ahead(hello)
         if why is None or (self._declared and self.restored):
             return
@@ -168,7 +168,7 @@ class Lineage(Part):
             log.error("an old ledger was restored: %s", note)
 
     def let_in(self, host: int) -> None:
-        """Know that a host was heard here, and compared."""
+        """Record that a host was heard here, and compared with the ledger."""
         self._unheard.pop(host, None)
 
     async def _why_ahead(self, hello: Hello) -> str | None:
@@ -195,7 +195,7 @@ class Lineage(Part):
 
 
 def doubt_all(tx: Tx, note: str) -> None:
-    """Put every VM in doubt and call the roll. What was proven before is not proven any more."""
+    """Put every VM in doubt after a restore, and call the roll of all hosts."""
     for table in (doubts, roll_call, copies):
         tx.connection.execute(delete(table))
     tx.connection.execute(insert(doubts).from_select(["vm"], select(vms.c.id)))

@@ -178,7 +178,7 @@ class Roster(Part):
     # Following
 
     def follow(self, event: Event, changes: Changes) -> None:
-        """Take over what one event says."""
+        """Apply one event of the ledger to these rows."""
         for number, host in changes.of(HOSTS).items():
             if host is None:
                 self._drop_host(int(number))
@@ -359,7 +359,7 @@ class Roster(Part):
         )
 
     def release(self, claim_id: str) -> None:
-        """Take a claim off the fleet; one that is not there is none of our business."""
+        """Release a claim from the fleet in memory; an unknown one is ignored."""
         number = self.fleet.vms.numbers.get(claim_id)
         if number is not None:
             self.fleet.remove(number)

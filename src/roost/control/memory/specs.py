@@ -132,7 +132,7 @@ def stored_spec(connection: Connection, vm: VMRow) -> VMSpec:
 
 
 def read_user_data(connection: Connection, ids: list[str]) -> dict[str, str]:
-    """Return what cloud-init of these VMs is given."""
+    """Read the cloud-init user data of these VMs."""
     found: dict[str, str] = {}
     for start in range(0, len(ids), _PIECE):
         some = {"ids": ids[start : start + _PIECE]}
@@ -144,7 +144,7 @@ def read_user_data(connection: Connection, ids: list[str]) -> dict[str, str]:
 
 
 def least_spec(vm: VMRow) -> VMSpec:
-    """Return what the row alone says, to show a VM whose spec is gone or cannot be read."""
+    """Return a spec made of the row alone, to show a VM whose own cannot be read."""
     return VMSpec(
         Demand(vm.cpu_milli, vm.memory_bytes, vm.disk_bytes),
         strategy=vm.strategy,

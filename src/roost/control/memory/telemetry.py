@@ -24,7 +24,7 @@ class Times(Collector):
         self._cells: dict[tuple[str, ...], list[float]] = {}
 
     def observe(self, seconds: float, *labels: str) -> None:
-        """Count one duration."""
+        """Count one duration in its bucket."""
         cells = self._cells.get(labels)
         if cells is None:
             cells = self._cells[labels] = [0.0] * (len(_BUCKETS) + 2)
@@ -32,7 +32,7 @@ class Times(Collector):
         cells[-1] += seconds
 
     def collect(self) -> Iterator[Metric]:
-        """Return what was counted so far."""
+        """Return the histogram's samples for Prometheus."""
         family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
         for labels, cells in self._cells.items():
             total = 0.0
@@ -76,7 +76,7 @@ class Telemetry:
         self._child(self._placements, strategy, outcome).inc(count)
 
     def conflict(self, what: str) -> None:
-        """Count a claim that lost."""
+        """Count a claim that was refused at the commit."""
         self._child(self._conflicts, what).inc()
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -99,16 +99,16 @@ class Telemetry:
         in_doubt: Callable[[], int],
         stuck: Callable[[], bool],
     ) -> None:
-        """Report the fleet when asked for."""
+        """Register gauges that read the fleet when scraped."""
         self.registry.register(_Fleet(roster, agents_online, in_doubt, stuck))
 
     def text(self) -> bytes:
-        """Return the exposition."""
+        """Return the Prometheus exposition of all metrics."""
         return generate_latest(self.registry)
 
 
 class _Fleet(Collector):
-    """Gauges read from the roster at the moment of the question."""
+    """Gauges of the fleet, read from the roster when scraped."""
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ _HERE = (
 
 
 class Drain(Part):
-    """Moves VMs off draining hosts."""
+    """Drains hosts: moves their VMs away one at a time."""
 
     singleton: Singleton
 
@@ -49,7 +49,7 @@ class Drain(Part):
         self._tries: dict[tuple[str, int], tuple[int, float]] = {}
 
     async def may_look(self) -> bool:
-        """Wait until it is known that the ledger is not old."""
+        """Allow looking only once the ledger is known not to be a restored old copy."""
         return await self._lineage.is_sure()
 
     async def look(self) -> None:

@@ -43,7 +43,7 @@ from roost.wire.agentlink import ProgressInfo, SeenVM
 
 
 def happen(tx: Tx, vm: VMRow, happened: Input) -> VMRow:
-    """Let something happen to a VM's move; return the VM's row afterwards."""
+    """Step a VM's move by an input and write the effects; return the VM's row afterwards."""
     for effect in step(move_of(vm), happened):
         vm = carry_out(tx, vm, effect)
     return vm
@@ -67,7 +67,7 @@ def give_up_both(tx: Tx, vm: VMRow, changes: Changes) -> None:
 
 
 def take_report(tx: Tx, vm: VMRow, side: Side, seen: SeenVM) -> bool:
-    """Take what the source or the target of a move says; return whether it was about the move."""
+    """Step a move by a report of its source or target; return whether it was about the move."""
     move = move_of(vm)
     if not move.phase:
         return False
@@ -80,12 +80,12 @@ def take_report(tx: Tx, vm: VMRow, side: Side, seen: SeenVM) -> bool:
 
 
 def report_of(seen: SeenVM) -> Report:
-    """Return an agent's message as what the machine decides by."""
+    """Return an agent's message as the machine's `Report`."""
     return Report(seen.generation, seen.seen, seen.code, seen.message, seen.failure, seen.endpoint)
 
 
 def carry_out(tx: Tx, vm: VMRow, effect: Effect) -> VMRow:
-    """Write down one step of a move."""
+    """Write one effect of the move machine to the ledger."""
     if isinstance(effect, Refuse | Swallow | Prepare):
         return vm  # nothing to write, or written with the claim that begins the move
     outcome, record, note = OUTCOMES[type(effect)], record_of(vm), ""
@@ -167,7 +167,7 @@ def _settle_claims(tx: Tx, vm: VMRow, outcome: Outcome) -> dict[str, Any]:
 
 
 def note_progress(tx: Tx, vm: VMRow, progress: ProgressInfo) -> VMRow:
-    """Write down how far the source has come, if that is news; no order changes."""
+    """Record the source's progress of a move, if it is new; no order changes."""
     record = record_of(vm)
     if progress == record.progress:
         return vm
@@ -184,7 +184,7 @@ def note_progress(tx: Tx, vm: VMRow, progress: ProgressInfo) -> VMRow:
 
 
 def note_downtime(tx: Tx, vm: VMRow, progress: ProgressInfo) -> None:
-    """Tell how long the guest stood still, which its old host knows when the move is over."""
+    """Record the downtime of a move, which the old host reports when it is over."""
     if progress.downtime_ms is not None:
         note = f"it stood still for {progress.downtime_ms} ms"
         tx.event("vm.move_downtime", f"vm/{vm.id}", {}, project=vm.project, note=note)

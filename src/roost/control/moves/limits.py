@@ -50,11 +50,11 @@ class MoveLimits(Part):
         self._since: dict[tuple[str, int, Phase], float] = {}
 
     async def may_look(self) -> bool:
-        """Wait until it is known that the ledger is not old."""
+        """Allow looking only once the ledger is known not to be a restored old copy."""
         return await self._lineage.is_sure()
 
     async def look(self) -> None:
-        """Take back what cannot go on, as far as the machine lets it."""
+        """Cancel moves that are late or have lost their target, as far as the machine lets it."""
         await self._give_up_lost()
         await self._give_up_late()
 

@@ -42,12 +42,12 @@ Proof = FenceMethod | Literal["removed"]
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Somebody wants the VM moved."""
+    """A user or a drain begins the move."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One of the two hosts has reported."""
+    """The source or the target has reported on its copy."""
 
     side: Side
     report: Report
@@ -76,7 +76,7 @@ class SourceFenced:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Somebody wants the VM to stay."""
+    """A user cancels the move."""
 
     why: str
 
@@ -88,7 +88,7 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Somebody wants the VM destroyed."""
+    """A user deletes the VM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ Input = Begin | Seen | Late | TargetLost | SourceFenced | Cancel | Restored | De
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Tell the target to get ready."""
+    """Order the target to prepare an incoming copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,14 +178,14 @@ class GiveUpBoth:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Nothing changes, and whoever asked is told why."""
+    """Refuse the request; nothing changes, and the caller is told why."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Swallow:
-    """Nothing changes, and the report is not taken for that of a VM at rest either."""
+    """Ignore the report: nothing changes, and it does not count for a VM at rest either."""
 
 
 Step = (
@@ -344,7 +344,7 @@ TABLE: dict[tuple[Case, Phase], Cell] = {
 
 
 def step(move: Move, happened: Input) -> tuple[Effect, ...]:
-    """Return what follows, in order; nothing: the move does not care."""
+    """Return the effects of an input on a move, in order; none when it changes nothing."""
     case = case_of(move, happened)
     return tuple(_effect(kind, move, happened) for kind in TABLE[case, move.phase])
 
@@ -359,7 +359,7 @@ def is_proof(restart: Restart, fenced: Proof | None) -> bool:
 
 
 def orders(move: Move) -> dict[int, Order]:
-    """Return what the hosts of a VM are told of it, in a move and at rest."""
+    """Return the orders of a VM's hosts, in a move and at rest."""
     here, there = PARTS[move.phase]
     told: dict[int, Order] = {}
     if move.source is not None:
@@ -373,7 +373,7 @@ def orders(move: Move) -> dict[int, Order]:
 
 
 def case_of(move: Move, happened: Input) -> Case:
-    """Return the row of the table that says what follows."""
+    """Return the row of the table that an input falls under."""
     match happened:
         case Begin():
             return "begin"

@@ -28,14 +28,14 @@ from roost.wire.translate import size
 
 
 class Moving(Part):
-    """Begins moves."""
+    """Begins and cancels moves of VMs."""
 
     def __init__(self, store: Store, roster: Roster, placing: Placing, lineage: Lineage) -> None:
         self._store, self._roster, self._placing = store, roster, placing
         self._lineage = lineage
 
     def routes(self) -> Sequence[Route]:
-        """Return what it can be asked over HTTP."""
+        """Return the HTTP routes of this part."""
         return move_routes(self)
 
     async def migrate(
@@ -52,7 +52,7 @@ class Moving(Part):
         return await self._body(found)
 
     async def cancel(self, ref: str, project: str | None, who: Principal) -> VMBody:
-        """Take a move back, if the VM has not left yet."""
+        """Cancel a move, if the VM has not left its host yet."""
 
         def change(tx: Tx) -> VMRow:
             vm = locked_vm(tx, ref, project, who)
@@ -78,7 +78,7 @@ class Moving(Part):
         only: str | None = None,
         explain: bool = True,
     ) -> VMRow | Rejection | None:
-        """Choose a target and claim it; the agents do the rest."""
+        """Place a VM's move and claim its target; the agents do the rest."""
         await self._lineage.require_sure()
         source = self._roster.host_name(vm.host)
         _check_movable(vm, source)

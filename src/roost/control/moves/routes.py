@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # fmt: off
 def move_routes(moves: "Moving") -> tuple[Route, ...]:
-    """Return the lines."""
+    """Return the routes of moves."""
     return (
         Route(method="POST", path="/api/v1/vms/{vm}/migrate", noun="vms", verb="migrate",
               call=lambda call: moves.migrate(

@@ -1,4 +1,4 @@
-"""Who is heard of: heartbeats to evidence, evidence to health.
+"""Liveness of hosts: heartbeats become evidence in the ledger, silence becomes health.
 
 A process counts the heartbeats it gets and writes them down together, once a second: one growing
 number per host. Only then are the leases renewed, so a lease is never longer than the ledger knows.
@@ -29,22 +29,22 @@ log = logging.getLogger("roost.liveness")
 
 
 class Evidence(Part):
-    """Heartbeats of this process's agents, until they are written down."""
+    """Collects heartbeats of the agents connected here, and writes them as evidence."""
 
     def __init__(self, store: Store, timers: Timers) -> None:
         self._store, self._timers = store, timers
         self._heard: dict[int, tuple[int, Callable[[bool], None]]] = {}
 
     def loops(self) -> Sequence[Loop]:
-        """Return what it does again and again."""
+        """Return the background loops of this part."""
         return (Loop(self.flush, self._timers.flush_s),)
 
     def heard(self, host: int, epoch: int, renew: Callable[[bool], None]) -> None:
-        """Note a heartbeat; `renew` is told whether the lease is renewed, once it is written."""
+        """Queue a heartbeat; `renew` is called once it is written and the lease renewed, or not."""
         self._heard[host] = (epoch, renew)
 
     async def flush(self) -> int:
-        """Write down who was heard of, then renew their leases."""
+        """Write queued heartbeats to the ledger, then renew the hosts' leases."""
         if not self._heard:
             return 0
         heard, self._heard = self._heard, {}
@@ -85,7 +85,7 @@ def _grow(tx: Tx, by_epoch: dict[int, list[int]]) -> set[int]:
 
 @dataclass(slots=True)
 class Silence:
-    """What the watcher knows of one host: the last number, and for how long it has not grown."""
+    """The silence of one host: its last evidence, and for how long that has not grown."""
 
     evidence: int
     silent_s: float = 0.0
@@ -93,7 +93,7 @@ class Silence:
 
 
 class Watcher(Part):
-    """Tells silent hosts from others; runs in the process that holds the lease."""
+    """Marks silent hosts suspect or offline; runs in the process that holds the lease."""
 
     singleton: Singleton
 
@@ -111,12 +111,12 @@ class Watcher(Part):
         self.silences: dict[int, Silence] = {}
 
     def gained(self) -> None:
-        """Start over: whoever held the lease meanwhile has seen what this process has not."""
+        """Reset all silences: another process held the lease and saw what this one did not."""
         self._last = None
         self.silences.clear()
 
     async def look(self) -> None:
-        """Look once, and change the health of hosts whose silence says so."""
+        """Read all evidence once, and change the health of hosts by their silence."""
         found = await self._store.read(_read)
         now = self._clock.monotonic()
         # A gap longer than two looks was ours, not theirs.

@@ -72,7 +72,7 @@ class Recover(Part):
         return await self._lineage.is_sure()
 
     async def look(self) -> None:
-        """Fence what can be fenced, and give a home to what may have one."""
+        """Fence offline hosts where there is proof, and restart their VMs elsewhere."""
         for entry in list(self._roster.hosts.values()):
             if entry.row.health != "offline":
                 continue
@@ -96,14 +96,14 @@ class Recover(Part):
             await self._fence_by_command(entry, silence.evidence, self._command)
 
     async def _is_wanted_elsewhere(self, entry: HostEntry) -> bool:
-        """Say whether proof would help a VM: a host that may still run is not shot for nothing."""
+        """Say whether fencing a host would help a VM: none is shot for nothing."""
         where = {"host": entry.number, "restart": "elsewhere"}
         return await self._store.read(lambda c: find_row(c, vms, where)) is not None
 
     async def _fence_by_command(
         self, entry: HostEntry, evidence: int, command: FenceCommand
     ) -> None:
-        """Run the command beside everything else; it proves what was seen before it began."""
+        """Run the fence command in the background; it proves what was seen before it began."""
         known = self._commands.get(entry.number)
         if known is not None and not known[1].done():
             return
@@ -150,7 +150,7 @@ class Recover(Part):
             await self._store.write(lambda tx: self._release_holds(tx, entry))
 
     async def _ask_target(self, vm: VMRow) -> None:
-        """The source of a move is fenced: the target has the VM, or must say that it has not.
+        """Step a move whose source is fenced: the target has the VM, or must say that it has not.
 
         If it is fenced too, neither has; then the VM is recovered like any other.
         """
@@ -164,7 +164,7 @@ class Recover(Part):
         await self._store.write(change)
 
     def _release_holds(self, tx: Tx, entry: HostEntry) -> None:
-        """Give back what is held for copies on a fenced host; their tombstones stay.
+        """Release the cleanup claims of copies on a fenced host; their tombstones stay.
 
         Not for copies that the fence does not end: a lease ends only VMs that may run elsewhere,
         and as long as something is held for a VM it is not placed elsewhere.

@@ -45,7 +45,7 @@ JUMP = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """What one host has, or remembers, of a VM."""
+    """A copy of a VM that a host reports in a roll call."""
 
     host: int
     generation: int
@@ -67,7 +67,7 @@ class Finding:
 
 
 def bring_home(tx: Tx, vm: VMRow, finding: Finding, found: Sequence[Copy]) -> bool:
-    """Let the ledger follow what was found; False when the host has no room for the claim."""
+    """Rewrite a VM's home in the ledger as found; False when the host has no room for the claim."""
     changes: Changes = {"claims": {}}
     home, known = finding.host, claims_of(tx, vm.id)
     graves = [host for host in _elsewhere(tx, vm, home, found) if host != finding.asks]
@@ -175,7 +175,7 @@ def _settled_row(tx: Tx, vm: VMRow, finding: Finding, found: Sequence[Copy]) -> 
 
 
 def _elsewhere(tx: Tx, vm: VMRow, home: int | None, found: Sequence[Copy]) -> list[int]:
-    """Return the hosts that destroy what they have: they had it before its home.
+    """Return the hosts that must destroy older copies of a VM.
 
     What is newer than the copy that counts is left alone, and held: somebody may want to look. So
     is what a silent host has of a VM that stays where it is: it may be the newest, or the only one.
@@ -212,7 +212,7 @@ def _claim_at(
 
 
 def _unbury(tx: Tx, vm: VMRow, spared: set[int | None], changes: Changes) -> None:
-    """Take back orders to destroy what counts now, or is newer than that."""
+    """Remove tombstones of copies that count now, or are newer than that."""
     for row in tx.rows(select(tombstones).where(tombstones.c.vm == vm.id)):
         if row["host"] in spared:
             tx.delete(tombstones, tombstones.c.vm == vm.id, tombstones.c.host == row["host"])
@@ -220,7 +220,7 @@ def _unbury(tx: Tx, vm: VMRow, spared: set[int | None], changes: Changes) -> Non
 
 
 def _let_go(tx: Tx, vm: VMRow, home: int, graves: Sequence[int], kept: Sequence[ClaimRow]) -> bool:
-    """A VM is where it has no room by the books: it stays in doubt, and keeps none elsewhere.
+    """Keep a VM in doubt whose host has no room by the ledger; its claims elsewhere go.
 
     So two VMs that have changed places do not wait for each other.
     """

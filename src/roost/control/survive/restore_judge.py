@@ -70,7 +70,7 @@ def judge(vm: VMRow, found: Sequence[Copy], *, all_heard: bool) -> Finding | Non
 
 
 def _judge_sent(vm: VMRow, found: Sequence[Copy]) -> Finding | None:
-    """It was sent, and somebody still waits for it: only who waits can tell whether it comes."""
+    """Judge a VM that was sent while its target still waits: only the target can tell."""
     home = _newest(vm, [copy for copy in found if copy.state == "moved"]).host
     if vm.desired == "absent":
         return Finding(home)
@@ -83,7 +83,7 @@ def _newest(vm: VMRow, found: Iterable[Copy]) -> Copy:
 
 
 class Settling(Part):
-    """Brings VMs in doubt home; runs where the lease is held."""
+    """Settles VMs in doubt after a restore; runs where the lease is held."""
 
     singleton: Singleton
 
@@ -91,7 +91,7 @@ class Settling(Part):
         self._store, self._lineage, self.singleton = store, lineage, singleton
 
     def examine(self, connection: Connection, found: Examination) -> None:
-        """Say how many VMs are in doubt, and who has not answered."""
+        """Report to the doctor how many VMs are in doubt, and which hosts have not answered."""
         doubted, silent = what_is_open(connection)
         if doubted:
             waits = f"; these hosts have not answered: {', '.join(silent[:20])}" if silent else ""
@@ -111,7 +111,7 @@ class Settling(Part):
             last = found
 
     def _settle(self, tx: Tx, after: str, waited: bool) -> str | None:
-        """Look at some VMs; return the last one, None when there was none."""
+        """Settle one page of VMs in doubt; return the last one, None when there was none."""
         self.singleton.check(tx)
         query = select(vms).join(doubts, doubts.c.vm == vms.c.id).where(vms.c.id > after)
         query = query.order_by(vms.c.id).limit(_MOST_TOGETHER).with_for_update()

@@ -8,7 +8,7 @@ from roost.ledger.transaction import Tx
 
 
 def order_destruction(tx: Tx, vm: VMRow, host: int, changes: Changes) -> None:
-    """Tell a host to destroy its copy of a VM."""
+    """Write the tombstone that orders a host to destroy its copy of a VM."""
     row = {
         "vm": vm.id,
         "host": host,
@@ -51,7 +51,7 @@ def remove_deleted(tx: Tx, vm: VMRow, note: str = "", *, unseen: bool = False) -
 
 
 def clear_tombstone(tx: Tx, vm_id: str, host: int, generation: int) -> None:
-    """An old host has cleaned up: its tombstone and what was held there go."""
+    """Remove the tombstone and the cleanup claim of a host that has destroyed its copy."""
     found = tx.find(tombstones, vm=vm_id, host=host)
     if found is None or generation < found["generation"]:
         return  # a word about an earlier copy, late

@@ -46,13 +46,13 @@ Destroy = Callable[[Tx, VMRow], VMRow]
 
 
 class Lifecycle(Part):
-    """VMs that exist."""
+    """Reads, starts, stops, resizes and deletes VMs that exist."""
 
     def __init__(self, store: Store, roster: Roster, destroy: Destroy) -> None:
         self._store, self._roster, self._destroy = store, roster, destroy
 
     def routes(self) -> Sequence[Route]:
-        """Return what it can be asked over HTTP."""
+        """Return the HTTP routes of this part."""
         return vm_routes(self)
 
     # Reading

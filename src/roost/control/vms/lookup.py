@@ -28,7 +28,7 @@ def vm_row(connection: Connection, ref: str, project: str | None, who: Principal
 
 
 def locked_vm(tx: Tx, ref: str, project: str | None, who: Principal) -> VMRow:
-    """Return the same, locked until the transaction ends."""
+    """Return the VM that an id or a name means, locked until the transaction ends."""
     vm = vm_row(tx.connection, ref, project, who)
     return relock(tx, vm.id)
 

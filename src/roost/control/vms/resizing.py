@@ -19,7 +19,7 @@ from roost.wire.translate import cores, size
 
 
 def resize(tx: Tx, ref: str, project: str | None, body: ResizeVM, who: Principal) -> VMRow:
-    """Give a VM new amounts."""
+    """Resize a VM: claim its new amounts and order them."""
     vm = locked_vm(tx, ref, project, who)
     if vm.desired == "absent":
         raise Conflict(f"VM {vm.name!r} is being deleted", vm=vm.id)
@@ -76,7 +76,7 @@ def _charge_project(tx: Tx, vm: VMRow, new: Amounts) -> None:
 
 
 def settle_resize(tx: Tx, vm: VMRow) -> None:
-    """The agent has the new size: give back what the claim holds beyond it."""
+    """Shrink a VM's claim to the size that its agent has reported."""
     run = claims_of(tx, vm.id).get(RUN)
     if run is None or run.host != vm.host:
         return

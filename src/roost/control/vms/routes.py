@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def _ref(call: Call) -> tuple[str, str | None]:
-    """Return which VM is meant: an id or a name, and the project of a name."""
+    """Return the VM reference of a call: an id or a name, and the project of a name."""
     return call.path["vm"], call.query.project
 
 
@@ -30,7 +30,7 @@ def _narrowed(asked: ListVMs) -> VMQuery:
 
 # fmt: off
 def vm_routes(vms: "Lifecycle") -> tuple[Route, ...]:
-    """Return the lines."""
+    """Return the routes of VMs that exist."""
     return (
         Route(method="GET", path="/api/v1/vms", noun="vms", verb="list_vms",
               call=lambda call: vms.list(_narrowed(call.query), call.who), roles=VIEWER | MEMBER,
