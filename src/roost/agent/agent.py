@@ -58,7 +58,7 @@ class AgentSettings:
 
 
 class Agent:
-    """Runs one host until cancelled; its VMs run on."""
+    """The agent of one host: runs until cancelled; its VMs run on."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class Agent:
         raise AssertionError("unreachable: the tasks above end only by an exception")
 
     async def _await_guard(self) -> None:
-        """Give a guard that starts a moment, so that the host is registered with it at once."""
+        """Wait a moment for the fence guard to start, so that the host is registered with it."""
         waited_s = 0.0
         while self._guard.ensure() and waited_s < _GUARD_STARTS_S:
             await self._clock.sleep(0.1)
@@ -148,7 +148,7 @@ class Agent:
             await self.reconciler.observe()
 
     async def _watch_lease(self) -> None:
-        """Stop what may run elsewhere when the lease is over, and again until it is renewed."""
+        """Stop VMs that may run elsewhere when the lease is over, until it is renewed."""
         while True:
             now = self._clock.monotonic()
             if self._lease.deadline is not None and now < self._lease.deadline:

@@ -39,7 +39,7 @@ class Budgets:
 
 
 class Stuck(DriverError):
-    """The call goes on although it was cancelled."""
+    """A driver call that goes on although it was cancelled."""
 
     def __init__(self, what: str, call: "asyncio.Task[Any]") -> None:
         super().__init__("transient", "driver_hung", f"{what} hangs and cannot be cancelled")
@@ -56,7 +56,7 @@ class Calls:
     async def within(
         self, seconds: float, what: str, call: Coroutine[Any, Any, T], vm_id: str = ""
     ) -> T:
-        """Await a call for at most so long; raises DriverError when it is overdue."""
+        """Await a driver call for at most so long; raises DriverError when it is overdue."""
         loop = asyncio.get_running_loop()
         task = loop.create_task(call)
         timer = loop.create_task(self._clock.sleep(seconds))
@@ -76,7 +76,7 @@ class Calls:
                 del self._running[vm_id]
 
     def interrupt(self, vm_id: str) -> None:
-        """Cancel what is under way for a VM."""
+        """Cancel the driver call that is under way for a VM."""
         if task := self._running.get(vm_id):
             task.cancel()
 
@@ -95,6 +95,6 @@ class Calls:
 
 
 def _read_result(task: "asyncio.Task[Any]") -> None:
-    """Look at how a call that was given up ended, so that nobody complains that no one did."""
+    """Retrieve the result of an abandoned call, so that asyncio logs no warning."""
     if not task.cancelled():
         task.exception()

@@ -32,7 +32,7 @@ class Shortfall(NamedTuple):
 
 
 def amounts_of(vm: DesiredVM | LocalVM) -> Amounts:
-    """Return what one VM takes."""
+    """Return the amounts of one VM's order, by resource."""
     amounts = {
         "cpu_milli": vm.cpu_milli,
         "memory_bytes": vm.memory_bytes,
@@ -53,14 +53,14 @@ def larger(one: Mapping[str, int], other: Mapping[str, int]) -> Amounts:
 
 
 def capacity_of(amount: AmountInfo) -> int | None:
-    """Return what may be committed, or None when nobody can tell."""
+    """Return the host's capacity of a resource, or None when it cannot be read."""
     if amount.total is None:
         return None
     return max(0, amount.total - amount.reserve) * amount.ratio_milli // 1000
 
 
 class HostCapacity:
-    """What a host has, against what it has promised."""
+    """The capacity of the host, checked against the VMs committed to it."""
 
     def __init__(self, inventory: Inventory | None) -> None:
         self._inventory = inventory
@@ -76,7 +76,7 @@ class HostCapacity:
     def shortfalls(
         self, vm: DesiredVM, committed: Mapping[str, Mapping[str, int]]
     ) -> list[Shortfall]:
-        """Return what keeps this VM out; `committed` names every VM here, itself included.
+        """Return the resources that a VM lacks; `committed` has every VM here, itself included.
 
         Only growth needs room: a VM that is here already keeps what it has.
         """
@@ -92,7 +92,7 @@ class HostCapacity:
         return short
 
     def devices_taken(self, vm: DesiredVM, here: Iterable[LocalVM]) -> list[int]:
-        """Return the devices it asks for that others hold alone, or that do not exist."""
+        """Return the devices of a VM's order that other VMs hold, or that do not exist."""
         devices = self._inventory.devices if self._inventory else []
         held = {number for other in here if other.id != vm.id for number in other.devices}
         return [
@@ -137,7 +137,7 @@ class Reserved:
         self._reservations[vm.id] = amounts_of(vm)
 
     def release(self, vm_id: str) -> None:
-        """Drop a reservation: what it stood for is seen now, or is gone."""
+        """Release a VM's reservation: the VM is seen now, or is gone."""
         self._reservations.pop(vm_id, None)
 
     def committed(self) -> dict[str, Amounts]:

@@ -124,7 +124,7 @@ def next_step(
 
 
 def _unleased(local: LocalVM | None, leased: Leased, order: DesiredVM | None = None) -> Step | None:
-    """Stop what may run elsewhere once the lease is over, whatever the list says."""
+    """Return the stop of a VM that may run elsewhere, once the lease is over."""
     if local is None or leased > Leased.OVER or local.state not in FENCEABLE:
         return None
     policies = local.restart, order.restart if order is not None else "here"

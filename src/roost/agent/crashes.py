@@ -18,7 +18,7 @@ class Crashes:
         self._at: dict[str, list[float]] = {}
 
     def see(self, vm_id: str, before: LocalVM | None, after: LocalVM | None, now: float) -> None:
-        """Note a change of what is seen of a VM."""
+        """Record a change of a VM's state."""
         if after is None:
             self._at.pop(vm_id, None)
             return
@@ -28,7 +28,7 @@ class Crashes:
             self._at[vm_id] = [*recent, now]
 
     def wait(self, vm_id: str, now: float) -> str:
-        """Return why a VM is not started yet; empty when it may start."""
+        """Return why a crashed VM is not restarted yet; empty when it may start."""
         times = self._at.get(vm_id, ())
         if len(times) < 2 or now - times[-1] >= FORGET_S:
             return ""

@@ -29,7 +29,7 @@ class DesiredList:
 
     @staticmethod
     def read(desired: Desired) -> "DesiredList | None":
-        """Return the list, or None when it is not what its own digest says."""
+        """Return the list of a message, or None when its digest does not match."""
         return DesiredList(desired) if list_digest(desired) == desired.digest else None
 
     def changed(self, delta: Delta) -> "DesiredList | None":
@@ -62,7 +62,7 @@ class DesiredList:
         return vm if vm.generation > tombstone.generation else tombstone
 
     def ids(self) -> set[str]:
-        """Return every VM it names."""
+        """Return the ids of all VMs and tombstones on the list."""
         return self.vms.keys() | self.tombstones.keys()
 
     def as_message(self) -> Desired:

@@ -56,7 +56,7 @@ class MemoryGuard:
         self._alive = False
 
     def ensure(self) -> bool:
-        """Start nothing: whoever simulates the host runs it."""
+        """Start no process: the simulated host runs this guard."""
         return False
 
     def stop_s(self) -> float | None:

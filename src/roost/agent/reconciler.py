@@ -120,20 +120,20 @@ class Reconciler:
         self.heard = max(known, key=lambda point: point.seq, default=None)
 
     def use_inventory(self, inventory: Inventory | None) -> None:
-        """Take the host's capacity; None: unknown, so it is full."""
+        """Set the host's inventory for admission; None: unknown, so the host is full."""
         self._reserved.capacity = HostCapacity(inventory)
         self._lanes.room_appeared()
 
     def take_list(self, desired: Desired) -> bool:
-        """Take a whole list; False when it is not what its digest says."""
+        """Replace the desired list; False when its digest does not match."""
         return self._take(DesiredList.read(desired))
 
     def take_delta(self, delta: Delta) -> bool:
-        """Take a change of the list; False when it was made for another list."""
+        """Apply a delta to the desired list; False when it was made for another list."""
         return self._take(self._desired and self._desired.changed(delta))
 
     def hear(self, point: LedgerPoint, *, anew: bool) -> None:
-        """Keep how far the ledger has come; `anew`: as another server tells it, even if less far.
+        """Store the ledger point of the server; `anew`: of another server, even if it is behind.
 
         It is kept before anything is done that was ordered with it: a killed agent knows it still.
         """
@@ -149,14 +149,14 @@ class Reconciler:
             self._unsaved.set()
 
     def confirm(self, confirmed: bool) -> None:
-        """Note whether the list is newer than the lease's last renewal after a gap."""
+        """Record whether the desired list is newer than the lease's last renewal after a gap."""
         self.confirmed = confirmed
         if confirmed:
             self._lanes.retry_now("no_lease")
             self._plan()
 
     def fence(self) -> None:
-        """Stop at once, whatever else goes on, all that may run elsewhere: the lease is over."""
+        """Stop at once all VMs that may run elsewhere: the lease is over."""
         self.confirmed = False
         for vm_id in sorted(self._movable()):
             self._calls.interrupt(vm_id)
@@ -165,7 +165,7 @@ class Reconciler:
                 self._cuts[vm_id] = asyncio.get_running_loop().create_task(self._cut(vm_id))
 
     async def observe(self) -> None:
-        """Ask the driver what is here, and correct what is not as ordered."""
+        """List the driver's VMs, and wake the lanes of those that are not as ordered."""
         idle = {vm_id for vm_id in self._local if self._lanes.is_idle(vm_id)}
         try:
             listed = await self._ask("list", self._driver.list_vms())
@@ -183,7 +183,7 @@ class Reconciler:
         self._plan()
 
     async def samples(self) -> list[SampleInfo]:
-        """Return readings; none when the driver gives none."""
+        """Return the driver's samples; none when it gives none."""
         try:
             return await self._ask("samples", self._driver.samples())
         except DriverError as error:
@@ -221,7 +221,7 @@ class Reconciler:
                 self._unsaved.set()
 
     async def close(self) -> None:
-        """Let go of everything as it stands; VMs run on."""
+        """Close the lanes and the driver as they stand; VMs run on."""
         await self._lanes.close()
         for cut in self._cuts.values():
             cut.cancel()
@@ -231,7 +231,7 @@ class Reconciler:
 
     @property
     def digest(self) -> str:
-        """Return the digest of the list it has; empty without one."""
+        """Return the digest of the desired list; empty without one."""
         return self._desired.digest if self._desired else ""
 
     @property
@@ -246,7 +246,7 @@ class Reconciler:
         return self.known and not self._movable()
 
     def is_quiet(self) -> bool:
-        """Return whether nothing is under way."""
+        """Return whether no lane takes a turn."""
         return self._lanes.is_quiet()
 
     def seen(self) -> dict[str, SeenVM]:
@@ -269,7 +269,7 @@ class Reconciler:
         return {vm_id: seen for vm_id, seen in found.items() if seen is not None}
 
     def held(self) -> list[HeldVM]:
-        """Return what is here and on no list."""
+        """Return the VMs that are here and on no list, as held."""
         if self._desired is None or not self.known:
             return []
         return [
@@ -320,7 +320,7 @@ class Reconciler:
             self._calls.interrupt(vm_id)
 
     def look_at(self, vm_id: str) -> None:
-        """Hear that a VM is not as it was: it has changed by itself."""
+        """Wake the lane of a VM that the driver says has changed by itself."""
         self._lanes.wake(vm_id, self._order_key(vm_id), now=True)
 
     def _judge(self) -> None:
@@ -373,7 +373,7 @@ class Reconciler:
     # Acting
 
     async def _take_turn(self, vm_id: str) -> Turn:
-        """Look at one VM and take one step."""
+        """Take one turn of a VM's lane: look at the VM and take one step."""
         order = self._order(vm_id)
         generation = order.generation if order else 0
         try:
@@ -469,7 +469,7 @@ class Reconciler:
             raise
 
     async def _settle(self, vm_id: str, order: Order | None) -> None:
-        """Write down that a VM is as ordered."""
+        """Record that a VM's order is carried out."""
         if isinstance(order, Tombstone):
             record = Record(vm_id, generation=order.generation, gone=True)
         elif order is not None:
@@ -500,7 +500,7 @@ class Reconciler:
         self._see(vm_id, await self._ask(f"look at {vm_id}", self._driver.look(vm_id)))
 
     async def _look_after(self, vm_id: str) -> None:
-        """See what a step has left behind; its claim holds until that is known."""
+        """Look at a VM after a step; its reservation holds until the VM is seen."""
         try:
             await self._look(vm_id)
         except DriverError as error:
@@ -534,7 +534,7 @@ class Reconciler:
         del self._stuck[vm_id]
 
     async def _cut(self, vm_id: str) -> None:
-        """Stop a VM beside its lane, which a hanging call keeps closed."""
+        """Stop a VM outside its lane, which a hanging driver call keeps busy."""
         try:
             stop = self._driver.stop(vm_id, 0.0, FENCED)
             await self._calls.within(self._settings.budgets.stop, f"fencing of {vm_id}", stop)

@@ -57,7 +57,7 @@ class Store(Protocol):
     """The agent's memory that outlives it."""
 
     def open(self) -> None:
-        """Take hold of it; raises Conflict when another agent has."""
+        """Lock the store; raises Conflict when another agent has it."""
 
     def close(self) -> None:
         """Release the store."""
@@ -84,7 +84,7 @@ class Store(Protocol):
         """Return the deadline if it was written since the machine booted."""
 
     def save_lease(self, deadline: float | None) -> None:
-        """Tell the guard until when the lease holds; None: it is over."""
+        """Store the lease's deadline for the guard; None: it is over."""
 
     def heard(self) -> LedgerPoint | None:
         """Return the newest point of a ledger that was kept."""
@@ -105,7 +105,7 @@ class MemoryStore:
         self.shortened = asyncio.Event()  # the lease ends earlier than it did
 
     def open(self) -> None:
-        """Take hold of it."""
+        """Open the store; no lock is needed."""
 
     def close(self) -> None:
         """Release the store."""
@@ -178,7 +178,7 @@ class FolderStore:
         self._lock = descriptor
 
     def close(self) -> None:
-        """Let go of the lock."""
+        """Release the folder's lock."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

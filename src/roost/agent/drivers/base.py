@@ -93,7 +93,7 @@ class Fences(Protocol):
         """Store the recipe of one VM before the VM executes."""
 
     def drop(self, vm_id: str) -> None:
-        """Remove it: the VM does not execute any more, or must not run elsewhere."""
+        """Remove a VM's stop recipe: it does not execute any more, or must not run elsewhere."""
 
     def ids(self) -> Iterable[str]:
         """Return the VMs with a recipe."""
@@ -109,7 +109,7 @@ class Driver(Protocol):
         """Call `changed` with the id of a VM whose state has changed by itself."""
 
     async def close(self) -> None:
-        """Let go of what the driver holds in this process; VMs run on."""
+        """Close the driver's connections and files; VMs run on."""
 
     async def inventory(self) -> Inventory:
         """Return what the host has; an amount that cannot be read has the total None."""
@@ -121,7 +121,7 @@ class Driver(Protocol):
         """Return one VM, None if it is not here; raises when that cannot be told."""
 
     async def start(self, vm: DesiredVM) -> None:
-        """Make it and boot it, or boot what is there; returns when it runs (or is paused, if so).
+        """Create and boot a VM, or boot what is there; returns when it runs (or is paused, if so).
 
         A copy that is `moved` or `switching` goes on where it stood, unless more restarts are
         ordered than it has seen: then what it holds in memory is stale, and it boots anew.
@@ -134,25 +134,25 @@ class Driver(Protocol):
         """
 
     async def pause(self, vm: DesiredVM) -> None:
-        """Let the guest stand still, its memory kept."""
+        """Pause a VM's guest, its memory kept."""
 
     async def resume(self, vm: DesiredVM) -> None:
-        """Let a paused guest go on."""
+        """Resume a paused guest."""
 
     async def restart(self, vm: DesiredVM) -> None:
         """Boot a running VM anew, once."""
 
     async def resize(self, vm: DesiredVM) -> None:
-        """Give it the amounts of the order; what cannot change now, from the next boot (`note`)."""
+        """Resize a VM to the order's amounts; what cannot change now, at the next boot (`note`)."""
 
     async def protect(self, vm: DesiredVM) -> None:
         """Store or remove the stop recipe, as the order's `restart` asks."""
 
     async def destroy(self, vm_id: str) -> None:
-        """Remove it with its disks."""
+        """Destroy a VM with its disks."""
 
     async def prepare_incoming(self, vm: DesiredVM) -> None:
-        """Get ready to receive it; then `look` shows the endpoint. Nothing executes yet."""
+        """Prepare an incoming copy; then `look` shows its endpoint. Nothing executes yet."""
 
     async def withdraw(self, vm_id: str) -> None:
         """Destroy an incoming copy. Raises `arrived` (transient) if it has taken over already.
@@ -161,7 +161,7 @@ class Driver(Protocol):
         """
 
     async def send(self, vm: DesiredVM, progress: Callable[[ProgressInfo], None]) -> None:
-        """Send it to `vm.endpoint`, or watch the sending that is under way.
+        """Send a VM to `vm.endpoint`, or watch the sending that is under way.
 
         On return it is `moved`: it does not execute here and never will by itself. When it raises,
         the VM is what `look` says: it runs on here, or is `switching`. Cancelled, it leaves all as

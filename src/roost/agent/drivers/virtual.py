@@ -99,7 +99,7 @@ class VirtualDriver:
         """Ignore the callback: virtual VMs never change by themselves."""
 
     async def close(self) -> None:
-        """There is nothing to let go of."""
+        """Close nothing: the driver has no connections."""
 
     async def inventory(self) -> Inventory:
         """Return what the settings say."""
@@ -130,7 +130,7 @@ class VirtualDriver:
         return await self._vms.get(vm_id)
 
     async def start(self, vm: DesiredVM) -> None:
-        """Boot it, which takes `boot_s`; what was sent and came back goes on at once."""
+        """Boot a virtual VM, which takes `boot_s`; one that was sent and came back runs at once."""
         await self._meet("start", vm.id, vm.name)
         here = await self._vms.get(vm.id)
         if here is not None and here.state in ("running", "paused"):
@@ -144,7 +144,7 @@ class VirtualDriver:
         await self._vms.change(vm.id, _from(("starting",), _as_ordered(vm, _executing(vm))))
 
     async def stop(self, vm_id: str, grace_s: float, reason: str = "") -> None:
-        """Stop it, which takes `stop_s`, or `grace_s` if that is shorter."""
+        """Stop a virtual VM, which takes `stop_s`, or `grace_s` if that is shorter."""
         await self._meet("stop", vm_id)
         here = await self._vms.get(vm_id)
         if here is None or here.state not in EXECUTING | {"moved"}:
@@ -161,12 +161,12 @@ class VirtualDriver:
         await self._vms.change(vm_id, stopped)
 
     async def pause(self, vm: DesiredVM) -> None:
-        """Let it stand still."""
+        """Pause a virtual VM."""
         await self._meet("pause", vm.id, vm.name)
         await self._vms.change(vm.id, _from(("running", "paused"), _as_ordered(vm, "paused")))
 
     async def resume(self, vm: DesiredVM) -> None:
-        """Let it go on."""
+        """Resume a virtual VM."""
         await self._meet("resume", vm.id, vm.name)
         await self._vms.change(vm.id, _from(("running", "paused"), _as_ordered(vm, "running")))
 
@@ -179,7 +179,7 @@ class VirtualDriver:
         await self._vms.change(vm.id, _from(("starting",), _as_ordered(vm, _executing(vm))))
 
     async def resize(self, vm: DesiredVM) -> None:
-        """Note the new amounts."""
+        """Resize a virtual VM to the order's amounts."""
         await self._meet("resize", vm.id, vm.name)
         await self._vms.change(
             vm.id, lambda here: here and replace(_as_ordered(vm, here.state), reason=here.reason)
@@ -200,7 +200,7 @@ class VirtualDriver:
         self._fences.drop(vm_id)
 
     async def prepare_incoming(self, vm: DesiredVM) -> None:
-        """Make an empty copy that waits."""
+        """Prepare an empty incoming copy."""
         await self._meet("prepare_incoming", vm.id, vm.name)
 
         def ready(here: LocalVM | None) -> LocalVM:
@@ -224,7 +224,7 @@ class VirtualDriver:
         self._fences.drop(vm_id)
 
     async def send(self, vm: DesiredVM, progress: Callable[[ProgressInfo], None]) -> None:
-        """Let it leave, which takes `move_s`; it runs here until the last moment."""
+        """Send a virtual VM, which takes `move_s`; it runs here until the last moment."""
         await self._meet("send", vm.id, vm.name)
         progress(ProgressInfo(left_bytes=vm.memory_bytes))
         await self._clock.sleep(self.settings.move_s)
@@ -233,7 +233,7 @@ class VirtualDriver:
         self._fences.drop(vm.id)
 
     async def recall(self, vm: DesiredVM) -> None:
-        """It runs until it has left: nothing has to be undone."""
+        """Recall a sending: the VM runs until it has left, so nothing is undone."""
         await self._meet("recall", vm.id, vm.name)
 
     async def land(self, vm: DesiredVM) -> None:
@@ -256,7 +256,7 @@ class VirtualDriver:
         await self._vms.change(vm.id, land)
 
     async def console(self, vm_id: str, start: int | None, limit: int) -> ConsolePart:
-        """A VM that is only pretended says nothing."""
+        """Return an empty console: a virtual VM writes nothing."""
         await self._meet("console", vm_id)
         if await self._vms.get(vm_id) is None:
             raise DriverError("permanent", "not_here", f"{vm_id} is not here")
@@ -294,7 +294,7 @@ class VirtualDriver:
 
 
 def _settled(vm: DesiredVM) -> Change:
-    """Return the change that takes the mark of a VM's arrival away."""
+    """Return the change that clears a VM's arrival mark."""
     return lambda now: now and replace(now, arrived=False, generation=vm.generation)
 
 

@@ -26,13 +26,13 @@ class VMFiles(Protocol):
     """The VMs of one virtual host."""
 
     async def all(self) -> list[LocalVM]:
-        """Return them all; a broken file is a VM in the state `unknown`."""
+        """Return all VMs; a broken file is a VM in the state `unknown`."""
 
     async def get(self, vm_id: str) -> LocalVM | None:
         """Return one VM, or None."""
 
     async def change(self, vm_id: str, change: Change) -> LocalVM | None:
-        """Change one under the lock and return what is there now."""
+        """Change one VM under the lock and return its new state."""
 
     def recipe(self, vm_id: str) -> dict[str, object]:
         """Return how the fence guard stops this VM."""
@@ -83,7 +83,7 @@ class FolderVMs:
         return await asyncio.to_thread(_read, self._path(vm_id), vm_id)
 
     async def change(self, vm_id: str, change: Change) -> LocalVM | None:
-        """Change one under the lock."""
+        """Change one VM under the file's lock."""
         return await asyncio.to_thread(self._change, vm_id, change)
 
     def recipe(self, vm_id: str) -> dict[str, object]:

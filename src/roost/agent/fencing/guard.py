@@ -36,7 +36,7 @@ LOCK_PATIENCE_S = 0.5
 
 
 def boot_id() -> str:
-    """Return what names this boot of the machine; monotonic seconds mean nothing across boots."""
+    """Return the id of this boot; monotonic seconds mean nothing across boots."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
@@ -70,7 +70,7 @@ class LeaseWatch:
 
 
 def carry_out(recipe: object) -> bool:
-    """Stop one VM by its recipe; return whether it surely does not execute any more."""
+    """Carry out one stop recipe; return whether its VM surely does not execute any more."""
     if not isinstance(recipe, dict):
         return False
     handler = _HANDLERS.get(str(recipe.get("kind")))
@@ -189,7 +189,7 @@ class Guard:
         self._lock = -1
 
     def lock(self) -> bool:
-        """Take the folder; False when another guard has it."""
+        """Lock the folder of recipes; False when another guard holds it."""
         self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -199,7 +199,7 @@ class Guard:
         return True
 
     def look(self, now: float, asleep: float) -> bool:
-        """Stop what has to be stopped; return whether nothing is left to stop."""
+        """Stop VMs whose lease is over; return whether none is left to stop."""
         done = self._lease.is_fresh(now, asleep)
         if done:
             self._stopped.clear()

@@ -16,13 +16,13 @@ class Lease:
         self._sent: dict[int, float] = {}
 
     def sent(self, number: int, now: float) -> None:
-        """Note when a heartbeat is about to be sent."""
+        """Record the time at which a heartbeat is sent."""
         self._sent[number] = now
         if len(self._sent) > _MOST_NUMBERS:
             del self._sent[next(iter(self._sent))]
 
     def renewed(self, number: int, lease_s: float) -> bool:
-        """Take a renewal; return whether the deadline moved. It never moves back."""
+        """Extend the lease by a renewal; return whether the deadline moved. It never moves back."""
         sent = self._sent.get(number)
         if sent is None:
             return False
@@ -35,10 +35,10 @@ class Lease:
         return True
 
     def void(self) -> None:
-        """End it now: the control plane says that VMs of this host may run elsewhere."""
+        """End the lease now: the control plane says that VMs of this host may run elsewhere."""
         self.deadline = None
         self._sent.clear()
 
     def is_valid(self, now: float) -> bool:
-        """Return whether it holds at a moment."""
+        """Return whether the lease holds at a moment."""
         return self.deadline is not None and now < self.deadline

@@ -45,7 +45,7 @@ class GuardHandle(Protocol):
     """What the agent knows of its fence guard."""
 
     def ensure(self) -> bool:
-        """Start one unless one is alive; return whether one has yet to give a sign of life."""
+        """Start a guard unless one is alive; return whether one has yet to show a sign of life."""
 
     def stop_s(self) -> float | None:
         """Return how long it needs at most to stop VMs, None while none is alive."""

@@ -61,7 +61,7 @@ _GATHER_S = 0.005  # what changes in one go is reported in one go
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """Who speaks, to whom, and how often."""
+    """The agent's identity, its servers, and its intervals."""
 
     host: str
     servers: tuple[str, ...]
@@ -73,7 +73,7 @@ class SessionSettings:
 
 
 class Session:
-    """Speaks for one host until it is cancelled."""
+    """Runs the agent's side of the protocol for one host until cancelled."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class Session:
             await first_of(self._clock, welcome.heartbeat_s, self._beat_now)
 
     async def _report(self, link: Link, welcome: Welcome) -> None:
-        """Report everything at first and from time to time, and else what changed."""
+        """Send a full report at first and from time to time, and else the changes."""
         reconciler, clock = self._reconciler, self._clock
         sent: dict[str, SeenVM] = {}
         sent_rest: tuple[list[HeldVM], int] = [], 0  # what is held and refused goes in every report
@@ -209,7 +209,7 @@ class Session:
             await self._clock.sleep(self._settings.sample_s)
 
     async def _answer(self, link: Link, ask: ConsoleRequest) -> None:
-        """Answer a question beside everything else: a slow disk holds up nobody."""
+        """Answer a console request in the background: a slow disk delays no message."""
         limit = max(0, min(ask.limit, _MOST_CONSOLE_BYTES))
         try:
             part = await self._reconciler.console(ask.vm, ask.start, limit)

@@ -17,7 +17,7 @@ _NOT_YET, _ARRIVED = b"0", b"1"
 
 
 def clear_mark(folder: Path) -> None:
-    """Take away the mark of an earlier copy, durably; blocks."""
+    """Remove the arrival mark of an earlier copy, durably; blocks."""
     if (folder / NAME).exists():
         (folder / NAME).unlink()
         sync_folder(folder)
@@ -44,7 +44,7 @@ class Mark:
         os.fdatasync(self._descriptor)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the mark's file."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

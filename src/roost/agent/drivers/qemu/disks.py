@@ -166,7 +166,7 @@ def _format(image: Path) -> ImageFormat:
 
 @contextmanager
 def _beside(path: Path) -> Generator[Path, None, None]:
-    """Give a name for a file that is not whole yet; what is left there goes."""
+    """Yield a temporary name for a file that is not whole yet; leftovers are removed."""
     beside = path.absolute().with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield beside

@@ -73,7 +73,7 @@ class QemuDriver:
         self._changed = changed
 
     async def close(self) -> None:
-        """Let go of every VM; they run on."""
+        """Close the connections to all QEMUs; VMs run on."""
         tasks = [*self._beside, *([self._adopted] if self._adopted else [])]
         for task in tasks:
             task.cancel()
@@ -122,7 +122,7 @@ class QemuDriver:
     # Orders
 
     async def start(self, vm: DesiredVM) -> None:
-        """Boot it, or let it go on where it stood."""
+        """Boot a VM, or let a kept guest go on where it stood."""
         handle = await self._handle(vm.id)
         async with handle.lock:
             cuts = handle.cuts
@@ -138,7 +138,7 @@ class QemuDriver:
             await self._boot(handle, vm, cuts)
 
     async def stop(self, vm_id: str, grace_s: float, reason: str = "") -> None:
-        """Shut it down, or cut it off at once without waiting for what is under way."""
+        """Shut a guest down, or kill its QEMU at once without waiting for calls under way."""
         await self._adopt()
         handle = self._handles.get(vm_id)  # also one that is only about to start
         if handle is None:
@@ -152,14 +152,14 @@ class QemuDriver:
             await power.shut_down(handle, self._clock, grace_s, reason)
 
     async def pause(self, vm: DesiredVM) -> None:
-        """Let the guest stand still."""
+        """Pause the guest of a VM."""
         async with self._ordered(vm) as handle:
             await self._demand(handle, "running", "paused")
             await (await handle.reach()).execute("stop")
             await power.note_order(handle, vm)
 
     async def resume(self, vm: DesiredVM) -> None:
-        """Let the guest go on."""
+        """Resume the guest of a VM."""
         async with self._ordered(vm) as handle:
             cuts = handle.cuts
             await self._demand(handle, "running", "paused")
@@ -167,7 +167,7 @@ class QemuDriver:
             await power.note_order(handle, vm)
 
     async def restart(self, vm: DesiredVM) -> None:
-        """Boot it in a new process, so that all that waited for a boot holds."""
+        """Boot a VM in a new QEMU process, so that pending resizes hold."""
         async with self._ordered(vm) as handle:
             here = await self._demand(handle, "starting", "running", "paused")
             if here.restarts == vm.restarts and here.state != "starting":
@@ -177,12 +177,12 @@ class QemuDriver:
             await self._boot(handle, vm, cuts)
 
     async def resize(self, vm: DesiredVM) -> None:
-        """Change what can be changed now; the rest waits for the next boot."""
+        """Resize a VM as far as QEMU can now; the rest waits for the next boot."""
         async with self._ordered(vm) as handle:
             await resize(self.settings, handle, vm)
 
     async def protect(self, vm: DesiredVM) -> None:
-        """Store or remove the fence guard's recipe, and write down which."""
+        """Store or remove the fence guard's stop recipe, and record which in the manifest."""
         async with self._ordered(vm) as handle:
             if vm.restart == "elsewhere":
                 protect(self._parts, handle, vm)
@@ -191,7 +191,7 @@ class QemuDriver:
             protect(self._parts, handle, vm)
 
     async def destroy(self, vm_id: str) -> None:
-        """End it and remove its folder; a shared disk goes only with the VM that owns it."""
+        """Destroy a VM and its folder; a shared disk goes only with the VM that owns it."""
         await self._adopt()
         handle = self._handles.get(vm_id)
         if handle is not None:
@@ -203,7 +203,7 @@ class QemuDriver:
     # Moves
 
     async def prepare_incoming(self, vm: DesiredVM) -> None:
-        """Start a copy that waits to be filled."""
+        """Start an incoming copy that waits to be filled."""
         handle = await self._handle(vm.id)
         async with handle.lock:
             here = await self._look(handle) if handle.is_here else None
@@ -225,7 +225,7 @@ class QemuDriver:
         self._parts.fences.drop(vm_id)
 
     async def send(self, vm: DesiredVM, progress: Callable[[ProgressInfo], None]) -> None:
-        """Send it to the copy that waits for it."""
+        """Send a VM to the copy that waits at the target."""
         async with self._ordered(vm) as handle:
             await self._moving.send(handle, vm, progress)
 
@@ -242,7 +242,7 @@ class QemuDriver:
     # What users ask
 
     async def console(self, vm_id: str, start: int | None, limit: int) -> ConsolePart:
-        """Return a piece of its serial log."""
+        """Return a piece of a VM's serial log."""
         await self._adopt()
         handle = self._here(vm_id)
         if handle is None:
@@ -252,7 +252,7 @@ class QemuDriver:
     # Inside
 
     async def _adopt(self) -> None:
-        """Find the VMs of this host, once."""
+        """Adopt the VMs that an earlier agent left on this host, once."""
         if self._adopted is None or (self._adopted.done() and not _went_well(self._adopted)):
             self._adopted = asyncio.create_task(self._read_folders())
         await asyncio.shield(self._adopted)
@@ -271,7 +271,7 @@ class QemuDriver:
                 self._start_beside(self._greet(handle))
 
     async def _greet(self, handle: VMHandle) -> None:
-        """Connect to a QEMU that was found running, so that its events are heard from now on."""
+        """Connect to a QEMU that was found running, to receive its events."""
         while handle.is_alive:
             try:
                 await handle.reach(self.settings.ask_s)
@@ -295,7 +295,7 @@ class QemuDriver:
 
     @asynccontextmanager
     async def _ordered(self, vm: DesiredVM) -> AsyncIterator[VMHandle]:
-        """Keep other orders away from a VM that must be here."""
+        """Hold the lock of a VM that must be on this host."""
         await self._adopt()
         handle = self._here(vm.id)
         if handle is None:
@@ -350,7 +350,7 @@ class QemuDriver:
         return local_vm(handle.manifest or manifest, told)
 
     async def _bury(self, handle: VMHandle) -> None:
-        """End the QEMU of a guest that has powered off, and write that down."""
+        """End the QEMU of a guest that has powered off, and record that in the manifest."""
         async with handle.lock:
             try:
                 told = await handle.told(self.settings.ask_s)

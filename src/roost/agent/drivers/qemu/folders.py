@@ -89,7 +89,7 @@ def _recover(folder: Path, before: Manifest | None, found: Found) -> Manifest:
 
 
 def _write(folder: Path, manifest: Manifest) -> None:
-    """Write it down if possible: a full disk must not hide a VM that runs."""
+    """Write a recovered manifest if possible: a full disk must not hide a VM that runs."""
     try:
         write_manifest(folder, manifest)
     except OSError as error:

@@ -58,7 +58,7 @@ class VMHandle:
     # The manifest
 
     async def save(self, manifest: Manifest) -> None:
-        """Write the manifest down; it holds once this returns."""
+        """Write the manifest durably."""
         await self._change(lambda _: manifest)
 
     async def note(self, **changes: Any) -> None:
@@ -72,7 +72,7 @@ class VMHandle:
         await self._change(change)
 
     async def note_end(self, process: Identity, reason: str) -> None:
-        """Write down why a process has ended, unless another has taken its place."""
+        """Record in the manifest why a QEMU process has ended, unless another replaced it."""
 
         def change(manifest: Manifest | None) -> Manifest:
             if manifest is None or manifest.process != process:
@@ -97,17 +97,17 @@ class VMHandle:
     # The process
 
     def hold(self, process: Process | None) -> None:
-        """Take over a process; an earlier one is let go."""
+        """Attach a QEMU process; an earlier handle is closed."""
         if self.process is not None:
             self.process.close()
         self.process = process
 
     def ended(self) -> None:
-        """Take note that its QEMU has ended."""
+        """Record that the VM's QEMU has ended."""
         self.tell()
 
     def tell(self) -> None:
-        """Say that it may be in another state."""
+        """Notify the agent that the VM may have changed its state."""
         self._changed(self.id)
 
     # QMP
@@ -150,7 +150,7 @@ class VMHandle:
         return Told(str(status["status"]), str(moving.get("status", "")), post_copy)
 
     async def disconnect(self) -> None:
-        """Let go of the QMP connection."""
+        """Close the QMP connection."""
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.gather(self._connecting, return_exceptions=True)
@@ -160,13 +160,13 @@ class VMHandle:
             self._monitor = None
 
     async def let_go(self) -> None:
-        """Let go of all of it; the VM runs on."""
+        """Close the QMP connection and the process handle; the VM runs on."""
         await self.disconnect()
         await asyncio.gather(*self._writes, return_exceptions=True)
         self.hold(None)
 
     async def _ends_now(self) -> bool:
-        """A process that closes its socket is about to be gone: it gets a moment for that."""
+        """Wait a moment for a QEMU to end that has closed its QMP socket."""
         return self.process is None or await self.process.wait_gone(0.5)
 
     async def _connect(self, within_s: float) -> Monitor:
@@ -189,7 +189,7 @@ async def _could_post_copy(monitor: Monitor, within_s: float) -> bool:
 
 
 def _look_at(task: "asyncio.Task[Monitor]") -> None:
-    """See how an attempt ended for which perhaps nobody waits any more."""
+    """Retrieve the result of an attempt that perhaps nobody awaits, so that asyncio is quiet."""
     if not task.cancelled():
         task.exception()
 

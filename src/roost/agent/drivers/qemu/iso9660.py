@@ -24,7 +24,7 @@ _NO_DATE = b"0000000000000000\0"
 
 
 def iso_image(label: str, files: Mapping[str, bytes]) -> bytes:
-    """Return the disk; names are of ASCII, and all entries fit one sector (about 30 files)."""
+    """Return the image of the disk; names are ASCII, and all entries fit one sector."""
     lengths = [_sectors(data) for data in files.values()]
     starts = list(accumulate(lengths, initial=_FIRST_FILE))
     places = {

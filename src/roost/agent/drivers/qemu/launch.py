@@ -53,10 +53,10 @@ class Images(Protocol):
         """Return the file of an image, verified, and keep it for this VM."""
 
     async def unpin(self, vm_id: str) -> None:
-        """Let go of the images of a VM that is gone."""
+        """Unpin the images of a destroyed VM."""
 
     async def retain(self, vm_ids: Iterable[str]) -> None:
-        """Let go of the images of all VMs but these."""
+        """Unpin the images of all VMs but these."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def owned_disk(settings: QemuSettings, manifest: Manifest) -> Path | None:
 
 
 def _with_disk(manifest: Manifest, before: Manifest | None) -> Manifest:
-    """Let a VM keep its disk, unless that belongs to a copy which never came whole."""
+    """Record a VM's disk in its manifest, unless it belongs to an incomplete copy."""
     half = before is not None and before.role == "incoming" and not before.arrived
     if before is None or (half and before.storage == "local"):
         return manifest
@@ -265,7 +265,7 @@ async def _addresses(parts: Parts, vm: DesiredVM) -> tuple[str, ...]:
 
 
 async def _answering(parts: Parts, handle: VMHandle) -> Monitor:
-    """Wait until QEMU answers; its last words are in the error when it ends instead."""
+    """Wait until QEMU answers on QMP; the error quotes its log when it ends instead."""
     clock, give_up_at = parts.clock, parts.clock.monotonic() + parts.settings.start_s
     while True:
         try:

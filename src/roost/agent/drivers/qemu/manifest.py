@@ -66,7 +66,7 @@ def folder_name(vm_id: str) -> str:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write it durably; the one before is kept."""
+    """Write a manifest durably; the one before is kept."""
     with suppress(FileNotFoundError):
         before = (folder / NAME).read_bytes()
         if _decode(before) is not None:  # a broken one must not replace a good copy

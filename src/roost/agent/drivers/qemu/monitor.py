@@ -140,7 +140,7 @@ class Monitor:
         within_s: float = 5.0,
         urgent: bool = False,
     ) -> Any:
-        """Let QEMU carry out a command and return its answer.
+        """Execute a QMP command and return its answer.
 
         `urgent`: also while QEMU is stuck in another command; only few commands can do that.
         Raises DriverError: `qmp_gone` and `qmp_silent` (transient: what became of the command is
@@ -207,7 +207,7 @@ class Monitor:
         self._heard(event)
 
     async def _until_gone(self) -> None:
-        """Take note when QEMU hangs up: the library only says so to whoever disconnects."""
+        """Watch for QEMU closing the connection, which the library reports only on disconnect."""
         while self._client.runstate == Runstate.RUNNING:
             await self._client.runstate_changed()
         await self._disconnect()

@@ -1,4 +1,4 @@
-"""Letting a VM execute, stand still and end.
+"""Power of a VM: run, pause, shut down, kill.
 
 A VM that is asked to shut down gets its grace; then QEMU is told to quit, which writes out what it
 holds of the disk, and if it does not it is killed. A cut kills at once and waits for nobody.
@@ -20,7 +20,7 @@ _AGAIN_S = 2.0
 
 
 async def go(parts: Parts, handle: VMHandle, vm: DesiredVM, cuts: int) -> None:
-    """Let the guest execute, unless the VM was cut off since `cuts` was read; then pause it if so.
+    """Run the guest, unless the VM was cut off since `cuts` was read; then pause it if ordered.
 
     The fence guard has its recipe before.
     """
@@ -63,7 +63,7 @@ async def shut_down(handle: VMHandle, clock: Clock, grace_s: float, reason: str)
 
 
 async def cut(handle: VMHandle, reason: str) -> None:
-    """Kill its QEMU, now."""
+    """Kill the QEMU of a VM at once."""
     handle.cut_reason = reason
     if handle.process is not None:
         await handle.process.kill()
@@ -72,14 +72,14 @@ async def cut(handle: VMHandle, reason: str) -> None:
 
 
 async def give_up(handle: VMHandle) -> None:
-    """Clear away a start that has failed: it is stopped, and has not crashed."""
+    """Clean up after a failed start: the VM is stopped, and has not crashed."""
     await end(handle)
     if handle.manifest is not None and handle.manifest.process is not None:
         await handle.note(process=None)
 
 
 async def end(handle: VMHandle) -> None:
-    """End its QEMU if there is one: by its own exit if that is quick, else by force."""
+    """End the QEMU of a VM if there is one: by its own exit if quick, else by force."""
     if handle.process is None:
         return
     if handle.is_alive:
@@ -115,7 +115,7 @@ async def _power_down(monitor: Monitor, clock: Clock, give_up_at: float) -> None
 
 
 async def _note_end(handle: VMHandle, reason: str) -> None:
-    """Write down that it was ended on purpose. A copy that never arrived stays one, lost."""
+    """Record that the VM was ended on purpose; a copy that never arrived stays one, lost."""
     manifest = handle.manifest
     if manifest is None or (manifest.process is None and manifest.role != "moved"):
         return

@@ -33,7 +33,7 @@ class Identity(Struct, frozen=True):
     boot: str = ""  # which boot; empty: this one
 
     def recipe(self, folder: Path) -> dict[str, object]:
-        """Return how the fence guard ends it, leaving word of that in the VM's folder."""
+        """Return the stop recipe by which the fence guard kills this process."""
         process = {"pid": self.pid, "started": self.started}
         return {
             "kind": "kill",
@@ -62,18 +62,18 @@ class Process:
 
     @property
     def is_gone(self) -> bool:
-        """Return whether it executes no more."""
+        """Return whether the process has ended."""
         return self._gone.is_set() or not is_alive(self.identity)
 
     async def wait_gone(self, within_s: float) -> bool:
-        """Wait for its end; return whether it has come."""
+        """Wait for the process to end; return whether it has."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._gone.wait()
         return self.is_gone
 
     async def kill(self, within_s: float = 10.0) -> None:
-        """End it by force; raises DriverError `not_killed` when it does not go."""
+        """Kill the process; raises DriverError `not_killed` when it does not end."""
         if self._descriptor >= 0:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
@@ -130,13 +130,13 @@ def is_alive(identity: Identity) -> bool:
 
 
 def reap(pid: int) -> None:
-    """Clear away an ended child; one that is not ours is its parent's business."""
+    """Reap an ended child; another's child is left to its parent."""
     with suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
 
 
 def log_tail(folder: Path) -> str:
-    """Return the last words of QEMU, for error messages."""
+    """Return the last lines of QEMU's log, for error messages."""
     try:
         with (folder / LOG).open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))

@@ -77,7 +77,7 @@ class Sampler:
         return [sample for sample in await asyncio.gather(*asked) if sample is not None]
 
     def _next_turn(self, ids: list[str]) -> str:
-        """Return whose dirty rate is measured now: one VM per round, in turn."""
+        """Return the VM whose dirty rate is measured in this round, in turn."""
         if not ids or not self._settings.dirty_rate_s:
             return ""
         later = [each for each in sorted(ids) if each > self._dirty_turn]

@@ -66,7 +66,7 @@ def state_of(manifest: Manifest, told: Told | None) -> tuple[LocalState, str]:
 
 
 def _left(told: Told) -> LocalState:
-    """Return what a guest is that stands still after a migration."""
+    """Return the state of a guest that stands still after a migration."""
     if told.migration == "cancelled" or (told.migration == "failed" and not told.post_copy):
         return "paused"  # as it was before
     return "switching" if told.migration == "failed" else "moved"
@@ -105,7 +105,7 @@ def local_vm(manifest: Manifest, told: Told | None) -> LocalVM:
 
 
 def unknown_vm(vm_id: str, manifest: Manifest | None, why: str) -> LocalVM:
-    """Return a VM of which is known that it is here, and perhaps what was ordered."""
+    """Return a VM in the state `unknown`: it is here, and perhaps its order is known."""
     if manifest is None:
         return LocalVM(id=vm_id, name="", state="unknown", reason=why)
     order = manifest.order

@@ -40,7 +40,7 @@ class Address(NamedTuple):
 
     @property
     def uri(self) -> str:
-        """Return it as QEMU's `migrate` takes it."""
+        """Return the address as QEMU's `migrate` takes it."""
         if self.path:
             return f"{_UNIX}{self.path}"
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -48,14 +48,14 @@ class Address(NamedTuple):
 
     @property
     def socket(self) -> dict[str, str]:
-        """Return it as QEMU's block layer takes it."""
+        """Return the address as QEMU's block layer takes it."""
         if self.path:
             return {"type": "unix", "path": self.path}
         return {"type": "inet", "host": self.host, "port": str(self.port)}
 
     @property
     def listener(self) -> dict[str, object]:
-        """Return it as QEMU's NBD server takes it."""
+        """Return the address as QEMU's NBD server takes it."""
         data = self.socket
         return {"type": data.pop("type"), "data": data}
 
@@ -118,7 +118,7 @@ def _free_port(host: str) -> int:
 
 
 def _short(name: str) -> str:
-    """Return a name for a socket: paths of sockets may have 107 bytes only."""
+    """Return a short name for a unix socket, whose path may have 107 bytes only."""
     return blake2b(name.encode(), digest_size=8).hexdigest()
 
 

@@ -25,7 +25,7 @@ _CONTINUED_S = 0.5
 
 
 async def leave(parts: Parts, handle: VMHandle, vm: DesiredVM) -> None:
-    """Write down that a VM has left, durably; then it needs no fence any more."""
+    """Record durably that a VM has left; then it needs no stop recipe any more."""
     manifest = handle.manifest
     assert manifest is not None
     order = replace(manifest.order, generation=vm.generation)
@@ -34,7 +34,7 @@ async def leave(parts: Parts, handle: VMHandle, vm: DesiredVM) -> None:
 
 
 async def phase(monitor: Monitor) -> str:
-    """Return what QEMU calls the state of the last migration; empty without one."""
+    """Return QEMU's status of the last migration; empty without one."""
     return str((await monitor.execute("query-migrate")).get("status", ""))
 
 
@@ -64,7 +64,7 @@ async def cancel(parts: Parts, handle: VMHandle, monitor: Monitor) -> None:
 
 
 async def settled(parts: Parts, monitor: Monitor) -> str:
-    """Return the run state once it no longer is on its way: it follows the migration's end."""
+    """Return QEMU's run state once it has settled after a migration's end."""
     give_up_at = parts.clock.monotonic() + _SETTLE_S
     while True:
         runstate = str((await monitor.execute("query-status"))["status"])

@@ -33,7 +33,7 @@ class Copied(NamedTuple):
 
 
 async def export_disk(monitor: Monitor, address: Address, credentials: str) -> None:
-    """Let the source write the disk of a copy that waits."""
+    """Export the disk of an incoming copy over NBD for its source to write."""
     server: dict[str, object] = {"addr": address.listener, "max-connections": 2}
     if credentials:
         server["tls-creds"] = credentials
@@ -43,7 +43,7 @@ async def export_disk(monitor: Monitor, address: Address, credentials: str) -> N
 
 
 async def end_export(monitor: Monitor) -> None:
-    """Let nobody write the disk but the VM itself; done twice, it does nothing."""
+    """End the NBD export of a copy's disk; done twice, it does nothing."""
     try:
         await monitor.execute("nbd-server-stop")
     except DriverError as error:
@@ -92,12 +92,12 @@ class Mirror:
             raise
 
     async def look(self) -> Copied:
-        """Return how far it has come."""
+        """Return the progress of the mirror job."""
         job = await _job(self._monitor)
         return _copied(job) if job else Copied(over=True, error="it is gone")
 
     async def finish(self, within_s: float) -> None:
-        """Let both disks part, alike; the guest stands still. Raises `mirror_failed`."""
+        """Complete the mirror while the guest stands still; raises `mirror_failed`."""
         with self._monitor.expecting("JOB_STATUS_CHANGE", _concludes) as over:
             if not (await self.look()).over:
                 await self._monitor.execute("block-job-cancel", {"device": JOB})
@@ -109,11 +109,11 @@ class Mirror:
             )
 
     async def cut(self) -> None:
-        """Hang up on the target: QEMU may be stuck in waiting for a target that says nothing."""
+        """Cut the NBD connection: QEMU may be stuck waiting for a silent target."""
         await _yank(self._monitor, self._node)
 
     def leaving(self) -> list[Coroutine[Any, Any, object]]:
-        """Return the commands that let go of the target after `finish`, to be sent with others."""
+        """Return the QMP commands that detach the target after `finish`."""
         return [
             self._monitor.execute("job-dismiss", {"id": JOB}),
             self._monitor.execute("blockdev-del", {"node-name": self._node}),
@@ -125,7 +125,7 @@ class Mirror:
 
 
 async def clear(monitor: Monitor) -> None:
-    """End a mirror if there is one, and let go of its target, however dead that is."""
+    """Cancel a mirror if there is one, and detach its target, however dead that is."""
     nodes = await monitor.execute("query-named-block-nodes", {"flat": True})
     ours = [node["node-name"] for node in nodes if node["node-name"].startswith("move-")]
     job = await _job(monitor)

@@ -25,16 +25,16 @@ class Moving:
         self._receiving = Receiving(parts)
 
     async def close(self) -> None:
-        """Let go of what is under way; QEMU goes on with it."""
+        """Stop watching moves under way; QEMU goes on with them."""
         await self._receiving.close()
 
     async def adopt(self, handle: VMHandle) -> None:
-        """Take up what a QEMU that was found running is about, such as a copy that arrives."""
+        """Resume the role of a QEMU that was found running in a move, such as an incoming copy."""
         if handle.manifest is not None and handle.manifest.role == "incoming":
             await self._receiving.watch(handle)
 
     async def prepare_incoming(self, handle: VMHandle, vm: DesiredVM) -> None:
-        """Start a copy that waits; the driver has seen that nothing, or only remains, is here."""
+        """Start an incoming copy; the driver has checked that at most remains are here."""
         await self._receiving.prepare(handle, vm)
 
     async def withdraw(self, handle: VMHandle) -> None:
@@ -67,7 +67,7 @@ class Moving:
             await mirror.clear(monitor)  # of a disk that was copied before the memory
 
     async def go_on(self, handle: VMHandle, vm: DesiredVM) -> None:
-        """Let a copy that is moved or switching execute here again where it stood."""
+        """Resume a guest that was sent or is switching over, where it stood."""
         cuts = handle.cuts
         monitor = await handle.reach()
         told = await handle.told()
@@ -82,7 +82,7 @@ class Moving:
         await power.go(self._parts, handle, vm, cuts)
 
     async def _boot(self, handle: VMHandle, vm: DesiredVM, cuts: int) -> None:
-        """Boot it anew: what it holds in memory cannot be got at."""
+        """Boot the VM anew: the guest that it holds in memory cannot be resumed."""
         await power.end(handle)
         await launch(self._parts, handle, vm)
         await power.go(self._parts, handle, vm, cuts)

@@ -71,19 +71,19 @@ class Pace:
         return max(1, min(most, int(most * _FIRST_SHARE * (1 << min(self.passes, 10)))))
 
     def began_before(self, seconds: float) -> None:
-        """Count in what passed before this agent came to it."""
+        """Add the time that a move took before this agent adopted it."""
         self._begun_at -= seconds
 
     def tick(self) -> None:
-        """Let time without a byte moved begin now."""
+        """Restart the timer of stalls."""
         self._moved_at = self._clock.monotonic()
 
     def still_s(self) -> float:
-        """Return for how long nothing was moved."""
+        """Return for how long the move has stalled."""
         return self._clock.monotonic() - self._moved_at
 
     def note(self, moving: Mapping[str, Any], copied: Copied) -> None:
-        """Take in how far it is, and tell so now and then."""
+        """Record the progress of a move, and report it now and then."""
         ram = moving.get("ram", {})
         self.passes = max(self.passes, ram.get("dirty-sync-count", 0))
         now, sent = self._clock.monotonic(), ram.get("transferred", 0) + copied.sent_bytes
@@ -94,7 +94,7 @@ class Pace:
             self.tell(moving, copied)
 
     def tell(self, moving: Mapping[str, Any], copied: Copied) -> None:
-        """Tell how far it is."""
+        """Report the progress of a move."""
         ram = moving.get("ram", {})
         self._progress(
             ProgressInfo(
@@ -108,7 +108,7 @@ class Pace:
         )
 
     def check(self) -> None:
-        """Raise `migration_stalled` or `migration_too_slow` when it is to be given up."""
+        """Raise `migration_stalled` or `migration_too_slow` when a move is to be given up."""
         name, most_s = self._vm.name, self._settings.migrate_progress_s
         if self.still_s() > most_s:
             text = f"nothing of {name} was sent for {most_s:g} s; it runs on here"

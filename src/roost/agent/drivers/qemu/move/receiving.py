@@ -40,14 +40,14 @@ _PATIENCE_S = 30.0
 
 @dataclass
 class _Seat:
-    """What is held of one copy that waits."""
+    """The resources of one incoming copy: its endpoint and its tasks."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     watched: bool = False
     mark: Mark | None = None
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release the endpoint and the mark of an incoming copy."""
         if self.mark is not None:
             self.mark.close()
             self.mark = None
@@ -64,7 +64,7 @@ class Receiving:
         self._writer = ThreadPoolExecutor(2, "arrivals")
 
     async def close(self) -> None:
-        """Let go of what is under way."""
+        """Stop watching incoming copies; their QEMUs go on."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -76,7 +76,7 @@ class Receiving:
     # Waiting
 
     async def prepare(self, handle: VMHandle, vm: DesiredVM) -> None:
-        """Start a copy that waits, unless one of the same kind does."""
+        """Start the QEMU of an incoming copy, unless one of the same kind waits."""
         if self._waits(handle, vm):
             await handle.note(order=vm)
             protect(self._parts, handle, vm)
@@ -94,7 +94,7 @@ class Receiving:
         await self.watch(handle)
 
     async def watch(self, handle: VMHandle) -> None:
-        """Take over as soon as the copy has come, which may be the case already."""
+        """Watch an incoming copy, and take over as soon as it is complete."""
         seat = self._seat(handle)
         if not seat.watched:
             seat.watched = True
@@ -110,7 +110,7 @@ class Receiving:
         return manifest.endpoint.get("mode") == mode_of(vm)
 
     async def _open(self, handle: VMHandle, monitor: Monitor, vm: DesiredVM) -> dict[str, str]:
-        """Let QEMU listen, and return where."""
+        """Let QEMU listen for the migration, and return the address."""
         settings = self._parts.settings
         endpoint = {"mode": mode_of(vm)}
         credentials = await add_credentials(monitor, settings.migrate_tls, "server")
@@ -161,7 +161,7 @@ class Receiving:
             log.warning("the copy of %s does not take over yet: %s", handle.id, error.message)
 
     async def _decide(self, handle: VMHandle, whole: bool = False) -> None:
-        """Take over if all that the guest needs has come; `whole`: QEMU has just said so."""
+        """Take over if the copy is complete; `whole`: QEMU has just said so."""
         seat = self._seat(handle)
         async with seat.lock:
             manifest = handle.manifest
@@ -221,7 +221,7 @@ class Receiving:
     # Afterwards
 
     async def land(self, handle: VMHandle, vm: DesiredVM) -> None:
-        """Turn the copy into the VM, as ordered."""
+        """Turn the incoming copy into the VM, as ordered."""
         manifest = handle.manifest
         if manifest is None or manifest.role == "moved":
             raise DriverError("permanent", "not_here", f"there is no copy of {vm.name} here")
@@ -250,7 +250,7 @@ class Receiving:
         protect(self._parts, handle, vm)
 
     async def _settle(self, handle: VMHandle, manifest: Manifest, vm: DesiredVM) -> None:
-        """Let a copy that has come take over; one whose disk alone was sent boots."""
+        """Let a complete copy execute; one whose disk alone was sent boots."""
         told = await handle.told()
         if told is None:
             raise DriverError("permanent", "incoming_lost", f"the copy of {vm.name} is dead")
@@ -274,7 +274,7 @@ class Receiving:
             await power.go(self._parts, handle, vm, cuts)
 
     async def withdraw(self, handle: VMHandle) -> None:
-        """End a copy for good unless it has taken over; then raises `arrived`."""
+        """Destroy an incoming copy unless it has taken over; then raises `arrived`."""
         seat = self._seat(handle)
         async with seat.lock:
             marked = await asyncio.to_thread(is_marked, handle.folder)

@@ -44,7 +44,7 @@ _SWITCH_S = 30.0
 
 
 class Sending:
-    """One VM on its way out. Made for one call of `send`."""
+    """The sending of one VM to its target; made for one call of `send`."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Sending:
         self._mirror: Mirror | None = None
 
     async def run(self) -> None:
-        """Send it; returns when it is moved."""
+        """Send the VM to its target; returns when it has moved."""
         self._handle.listeners.append(self._hear)
         try:
             monitor = await self._handle.reach()
@@ -97,19 +97,19 @@ class Sending:
             self._news.set()
 
     def _is_for_us(self) -> bool:
-        """Return whether what is under way goes where the order says."""
+        """Return whether the migration under way goes to the order's target."""
         manifest = self._handle.manifest
         return manifest is not None and manifest.endpoint == self._vm.endpoint
 
     async def _is_over(self, monitor: Monitor, status: str) -> bool:
-        """Return whether it was sent before, and stands still since then."""
+        """Return whether the VM was sent before, and stands still since then."""
         if status != "completed":
             return False
         runstate = (await monitor.execute("query-status"))["status"]
         return runstate in ("postmigrate", "finish-migrate")
 
     async def _persist(self, monitor: Monitor, work: Coroutine[Any, Any, None]) -> None:
-        """Do it; a QEMU that hangs because the disk's target says nothing is freed."""
+        """Run the migration; free a QEMU that hangs on a silent disk target."""
         try:
             await work
         except DriverError as error:
@@ -211,12 +211,12 @@ class Sending:
             await self._rest()
 
     async def _rest(self) -> None:
-        """Wait for news, for a moment."""
+        """Wait a moment for an event of the migration."""
         quick = self._post_copy and not self._post_copy_begun
         await first_of(self._parts.clock, _QUICK_POLL_S if quick else _POLL_S, self._news)
 
     async def _ask(self, monitor: Monitor) -> str:
-        """Ask QEMU how far it is, and tell whoever wants to know."""
+        """Query the migration's progress, and report it."""
         moving = await monitor.execute("query-migrate")
         status = str(moving.get("status", ""))
         copied = Copied()
@@ -235,7 +235,7 @@ class Sending:
         return status
 
     async def _keep_pace(self, monitor: Monitor) -> None:
-        """Give up what does not move or takes too long; allow more stand-still with each pass."""
+        """Give up a migration that stalls or is late; allow more downtime with each pass."""
         try:
             self._pace.check()
         except DriverError as error:
@@ -245,7 +245,7 @@ class Sending:
     # The switch-over and its ends
 
     async def _switch_over(self, monitor: Monitor) -> None:
-        """Let the disks part, then let QEMU hand the guest over. From here there is no way back."""
+        """Switch over: finish the mirror, then hand the guest over. There is no way back."""
         if self._post_copy and await self._ends_early(monitor):
             text = f"all memory of {self._vm.name} was sent before post-copy could begin"
             text += "; it runs on here. Maybe move it without post-copy"
@@ -281,7 +281,7 @@ class Sending:
         raise DriverError("permanent", code, message)
 
     async def _stay(self, monitor: Monitor, status: str) -> None:
-        """It has not left, or nobody here can tell: clear up and say so."""
+        """Clean up after a failed migration, and raise why the VM has not left."""
         moving = await monitor.execute("query-migrate")
         words = str(moving.get("error-desc", "")) or f"QEMU only says {status}"
         runstate = await settled(self._parts, monitor)
@@ -294,7 +294,7 @@ class Sending:
         raise DriverError("permanent", f"migration_{status}", text)
 
     async def _leave(self, monitor: Monitor) -> None:
-        """Write down that it is gone."""
+        """Record that the VM has left this host."""
         await leave(self._parts, self._handle, self._vm)
         await settled(self._parts, monitor)
         self._pace.tell(await monitor.execute("query-migrate"), Copied())
