@@ -66,7 +66,7 @@ class _Lane:
 
 
 class Lanes:
-    """The lanes of one host."""
+    """The lanes of one host: a serial queue of work for each VM."""
 
     def __init__(
         self, take_turn: TakeTurn, *, clock: Clock, random: Random, back_off: LaneBackOff
@@ -78,7 +78,7 @@ class Lanes:
         self._lanes: dict[str, _Lane] = {}
 
     def wake(self, vm_id: str, order: object, *, now: bool = False) -> None:
-        """Let a lane look again. A lane that backs off goes on only for another order, or `now`."""
+        """Wake a VM's lane. One that backs off goes on only for another order, or `now`."""
         lane = self._lanes.setdefault(vm_id, _Lane())
         urgent, lane.order = now or order != lane.order, order
         if lane.task is None:
@@ -90,13 +90,13 @@ class Lanes:
             lane.retry.set()
 
     def room_appeared(self) -> None:
-        """Let lanes that wait for capacity try at once."""
+        """Wake the lanes that wait for capacity."""
         for lane in self._lanes.values():
             if lane.retry is not None and lane.failure and lane.failure.failure == "capacity":
                 lane.retry.set()
 
     def retry_now(self, code: str) -> None:
-        """Let lanes that wait with this code try at once."""
+        """Wake the lanes that wait with this failure code."""
         for lane in self._lanes.values():
             if lane.retry is not None and lane.failure and lane.failure.code == code:
                 lane.retry.set()
@@ -116,7 +116,7 @@ class Lanes:
         return all(self.is_idle(vm_id) for vm_id in self._lanes)
 
     async def close(self) -> None:
-        """End every lane where it stands, as a crash would."""
+        """Cancel every lane where it stands, as a crash would."""
         tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
         for task in tasks:
             task.cancel()
@@ -132,7 +132,7 @@ class Lanes:
                 del self._lanes[vm_id]
 
     async def _one_turn(self, vm_id: str, lane: _Lane) -> bool:
-        """Take a turn, wait if need be; return whether there is more to do."""
+        """Take one turn of a lane, back off if need be; return whether there is more to do."""
         lane.again = lane.urgent = False
         turn = await self._take_turn(vm_id)
         if not isinstance(turn, Failure):

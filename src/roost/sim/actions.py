@@ -56,7 +56,7 @@ class Actor(Mischief, Operators, Disasters):
         self._users: set[asyncio.Task[None]] = set()
 
     def do(self, action: Action) -> None:
-        """Do one thing, or begin it."""
+        """Carry out one action of the history, or begin it."""
         world, name = self._world, self._who(action.on)
         world.note("action", action.do, f"{name or 'nobody'} {action.with_}")
         if name is None or self._is_missing(name):
@@ -264,7 +264,7 @@ class Actor(Mischief, Operators, Disasters):
     # The end of faults
 
     def end_faults(self) -> None:
-        """Mend everything and start whoever is dead."""
+        """End all faults and start every dead process."""
         world = self._world
         self.end_procedures()
         self.clear_away()
@@ -284,7 +284,7 @@ class Actor(Mischief, Operators, Disasters):
             self._ask("uncordon", host.name, {})
 
     def who_waits_but_fits(self, rows: list[VMRow]) -> str:
-        """Return who waits although there is room; empty when nobody does."""
+        """Return the VMs that are queued although there is room; empty when none is."""
         ready = next((p for p in self._world.planes.values() if p.is_ready), None)
         if ready is None:
             return "no plane is ready"
@@ -303,7 +303,7 @@ class Actor(Mischief, Operators, Disasters):
 
 
 def _urgency(vm: VMRow, now_ms: int) -> tuple[float, int, str]:
-    """Return what sorts those who wait as the queue does."""
+    """Return a waiting VM's sort key, as the queue's."""
     return -(vm.priority + max(0, now_ms - vm.created_ms) / 60_000), vm.created_ms, vm.id
 
 

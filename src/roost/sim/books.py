@@ -48,7 +48,7 @@ _USED = select(projects.c.name, *(projects.c[f"{name}_used"] for name in LIMITS)
 
 
 class Broken(AssertionError):
-    """A law was broken."""
+    """A law of the world was broken."""
 
 
 # What is kept of each row
@@ -71,7 +71,7 @@ class VM(Struct, gc=False):
 
     @property
     def amounts(self) -> tuple[int, ...]:
-        """Return what it asks for."""
+        """Return the amounts that the VM asks for."""
         return (self.cpu_milli, self.memory_bytes, self.disk_bytes)
 
     @property
@@ -193,7 +193,7 @@ class Books:
 
     @classmethod
     def read(cls, connection: Connection, now: Callable[[], float]) -> "Books":
-        """Begin with the rows as they are."""
+        """Read all rows of the ledger to begin with."""
         books, rows = cls(now), _read_all(connection)
         found, rows.vms = rows.vms, {}
         books.apply("", rows)
@@ -237,7 +237,7 @@ class Books:
                 self._gained.append((kind, vm_id, place))
 
     def check(self) -> None:
-        """Look at what a whole commit did: until its end nobody has seen any of it."""
+        """Check the laws on a whole commit: until its end nobody has seen any of it."""
         gained, self._gained = self._gained, []
         for kind, vm_id, place in gained:
             # Where a VM is found after an old ledger was restored, nobody chose.
@@ -335,7 +335,7 @@ class Books:
                 )
 
     def _may_have(self, kind: str, vm_id: str, place: int) -> None:
-        """See whether a VM may be on a host where it was not before."""
+        """Check that a VM may be on a host where it was not before."""
         vm, host = self.vms[vm_id], self.hosts.get(place)
         if host is None:
             raise Broken(f"{vm.name} is placed on host {place}, which does not exist")
@@ -364,7 +364,7 @@ class Books:
         return place.zone if scope == "zone" else place.rack
 
     def _obeys(self, kind: str, vm_id: str, place: int, group_id: str) -> None:
-        """See whether a hard rule allows this place, given where the other members are."""
+        """Check that a hard group rule allows a host, given where the other members are."""
         group, vm = self._groups[group_id], self.vms[vm_id]
         domain = self._domain(place, group.scope)
         others = [
@@ -383,7 +383,7 @@ class Books:
     def _is_even(
         self, vm_id: str, group_id: str, group: Group, domain: str, others: list[str]
     ) -> None:
-        """Compare domains as they were decided on: those with a host that the VM may use."""
+        """Check a spread rule over the domains that have a host which the VM may use."""
         if self._now() - self._changed_at < _SETTLED_S:
             return
         asked = self._constraints.get(vm_id, _NOWHERE)
@@ -401,7 +401,7 @@ class Books:
             raise Broken(f"{group_id} is uneven: {name} went to the {group.scope} {domain}")
 
     def _have_what_they_promised(self) -> None:
-        """See whether the hosts of the last commit have what they promised."""
+        """Check that the hosts of the last commit have the capacity they promised."""
         for number in self._touched_hosts:
             capacity, promised = self.capacity.get(number), self.promised[number]
             if capacity is None:
@@ -429,7 +429,7 @@ class Books:
         return bool(self._touched_hosts or self._touched_projects)
 
     def compare_sums(self, connection: Connection) -> None:
-        """Compare what the ledger says of the touched hosts and projects with what follows."""
+        """Compare the ledger's sums of the touched hosts and projects with their claims."""
         numbers, names = list(self._touched_hosts), list(self._touched_projects)
         self._touched_hosts.clear()
         self._touched_projects.clear()

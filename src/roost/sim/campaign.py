@@ -43,11 +43,11 @@ class Task(Struct, frozen=True, omit_defaults=True):
 
     @property
     def name(self) -> str:
-        """Return what people call it."""
+        """Return the name of the world: its scenario and seed."""
         return f"{Path(self.scenario).stem}-{self.seed}" if self.scenario else f"seed-{self.seed}"
 
     def history(self) -> History:
-        """Return what happens in it."""
+        """Return the history of the world."""
         if self.scenario:
             return expand(read_scenario(Path(self.scenario)), self.seed)
         return draw_history(self.seed, actions=self.actions, seconds=self.seconds)

@@ -17,10 +17,10 @@ _EPOCH_MS = 1_700_000_000_000
 
 
 class Timer(Protocol):
-    """What will ring at a time."""
+    """A timer that can be cancelled."""
 
     def cancel(self) -> None:
-        """Do not let it ring."""
+        """Cancel the timer."""
 
 
 class Frame(Protocol):
@@ -59,14 +59,14 @@ class PausedTime:
         return timer
 
     def hold(self) -> None:
-        """Let no time pass from here on."""
+        """Hold the time of this frame."""
         self._time, self.held = self.time(), True
         if self._armed is not None:
             self._armed.cancel()
             self._armed = None
 
     def go_on(self) -> None:
-        """Let time pass again."""
+        """Let the time of this frame pass again."""
         if self.held:
             self.held, self._since = False, self._loop.time()
             self._arm()
@@ -103,7 +103,7 @@ class _PausedTimer:
         self.ring, self.cancelled = ring, False
 
     def cancel(self) -> None:
-        """Do not let it ring."""
+        """Cancel the timer."""
         self.cancelled = True
 
 
@@ -124,7 +124,7 @@ class Machine:
         return self._local + (self.frame.time() - self._since) * self.rate
 
     async def sleep(self, seconds: float) -> None:
-        """Wait as long as this machine thinks."""
+        """Sleep by this machine's clock."""
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # Never nothing: what waits for a rounding error would wait for it for ever.
         seconds = max(1e-6, seconds)
@@ -137,7 +137,7 @@ class Machine:
             self._sleepers.pop(waiting)[1].cancel()
 
     def follow(self, frame: Frame) -> None:
-        """Count in another frame from now on."""
+        """Follow another frame of time from now on."""
         if frame is self.frame:
             return
         self._local, self._since = self.monotonic(), frame.time()
@@ -169,6 +169,6 @@ class NodeClock:
         return self._machine.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait as long as this machine thinks."""
+        """Sleep by this machine's clock."""
         await self._machine.sleep(seconds)
         await self._life.gate()

@@ -101,11 +101,11 @@ class Database:
         return store
 
     def ask(self, question: Callable[[Connection], T]) -> T:
-        """Ask at once and outside of everybody's sight; only a world does that."""
+        """Read the database at once, unseen by planes; only a world does that."""
         return self.ledger._ask(question)
 
     def told(self, by: "PlaneStore | None", events: list[Event]) -> None:
-        """Tell everybody of a commit: the laws at once, other planes a little later."""
+        """Announce a commit: to the laws at once, to other planes a little later."""
         self._committed(events)
         loop = asyncio.get_running_loop()
         self.stores = [store for store in self.stores if store.life.alive]
@@ -122,11 +122,11 @@ class Disk:
 
     @classmethod
     def read(cls, path: Path) -> "Disk":
-        """Return what lies there."""
+        """Read the bytes of the database from disk."""
         return cls(path.read_bytes(), _beside(path, "-wal").read_bytes())
 
     def write(self, path: Path) -> None:
-        """Put it there; what the processes shared in memory is gone."""
+        """Write these bytes to disk; what processes shared in memory is gone."""
         path.write_bytes(self.whole)
         _beside(path, "-wal").write_bytes(self.ahead)
         _beside(path, "-shm").unlink(missing_ok=True)
@@ -171,7 +171,7 @@ class PlaneStore:
         self._database, self.kill = database, kill
 
     def ring(self) -> None:
-        """Hear that another process has committed."""
+        """Ring the doorbell: another process has committed."""
         if self.life.alive:
             self.doorbell()
 
@@ -200,10 +200,10 @@ class PlaneStore:
         )
 
     async def close(self) -> None:
-        """The database stays open for the others."""
+        """Close nothing: the database stays open for the other planes."""
 
     async def _way(self, site: str) -> None:
-        """Travel to the database."""
+        """Model the way to the database: delays, losses, death."""
         random = self._database.random
         await asyncio.sleep(0.0005 + random.random() * (0.001 + self.troubles.slow_s))
         await self.life.gate()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Disasters:
-    """A part of `Actor`."""
+    """The actions on the whole database, as a part of `Actor`."""
 
     _world: "World"
     _later: Callable[[float, Callable[[], object]], None]
@@ -57,7 +57,7 @@ class Disasters:
         database.power_lost = back
 
     def _power_is_back(self, events: list[Event]) -> None:
-        """See that what was promised is there, and of the last commit all or nothing."""
+        """Check after a power cut that promised commits are there, the last one whole or not."""
         world = self._world
         head, whole = world.ask(_state)
         known = world.laws.head

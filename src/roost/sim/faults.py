@@ -74,7 +74,7 @@ def is_fault(kind: str) -> bool:
 
 
 def site_of(work: Callable[..., Any]) -> str:
-    """Return which function of roost made this change, as a reader would look for it."""
+    """Return the function of roost that made a commit, by its module and name."""
     while isinstance(work, partial):
         work = work.func
     work = getattr(work, "__func__", work)

@@ -21,7 +21,7 @@ class Guests:
     def changed(
         self, host: str, vm_id: str, vm: LocalVM, before: LocalVM | None, home: str
     ) -> None:
-        """See a copy that is there; `home` is where the ledger has the VM."""
+        """Record a copy's state; `home` is where the ledger has the VM."""
         at = self._at.get(vm_id)
         if at == host:
             return
@@ -32,7 +32,7 @@ class Guests:
             raise Broken(f"{vm_id} was {was} and is booted on {host}, and its state is on {at}")
 
     def destroyed(self, host: str, vm_id: str, *, wanted: bool) -> None:
-        """See a copy go."""
+        """Record that a copy was destroyed; the one with the state must stay."""
         if self._at.get(vm_id) != host:
             return
         if wanted:
@@ -40,10 +40,10 @@ class Guests:
         del self._at[vm_id]
 
     def fenced(self, host: str) -> None:
-        """Hear that the ledger counts on a host no more."""
+        """Record that a host is fenced: its copies do not count any more."""
         for vm_id in [vm_id for vm_id, at in self._at.items() if at == host]:
             del self._at[vm_id]
 
     def forget(self, vm_id: str) -> None:
-        """Know nothing of a VM any more."""
+        """Forget a VM."""
         self._at.pop(vm_id, None)

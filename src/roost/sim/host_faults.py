@@ -1,4 +1,4 @@
-"""What ails a simulated host without killing anything: a full disk, a hypervisor that fails.
+"""Faults of a simulated host that kill nothing: a full disk, a hypervisor that fails.
 
 The agent's store asks before every write, the driver's VMs before every look and change. A host
 that is well answers at once.
@@ -12,7 +12,7 @@ Note = Callable[[str, str, str], None]
 
 
 class Ailments:
-    """The ailments of one host."""
+    """The faults that one host has now."""
 
     def __init__(self, host: str, note: Note) -> None:
         self.full = False  # the agent's disk

@@ -27,14 +27,14 @@ from roost.wire.agentlink import Desired, LedgerPoint
 
 
 class WatchedVMs(MemoryVMs):
-    """VMs in memory whose every change is told."""
+    """VMs in memory that report every change to the laws."""
 
     def __init__(self, changed: Callable[[str, LocalVM | None], None]) -> None:
         super().__init__()
         self._changed = changed
 
     async def change(self, vm_id: str, change: Change) -> LocalVM | None:
-        """Change one, and tell."""
+        """Change one VM, and report that to the laws."""
         before = self.vms.get(vm_id)
         after = await super().change(vm_id, change)
         if after != before:
@@ -42,12 +42,12 @@ class WatchedVMs(MemoryVMs):
         return after
 
     def put(self, vm: LocalVM) -> None:
-        """Let something happen to one that nobody ordered, and tell."""
+        """Change one VM without an order, and report that to the laws."""
         self.vms[vm.id] = vm
         self._changed(vm.id, vm)
 
     def drop(self, vm_id: str) -> None:
-        """Let somebody destroy one by hand, and tell."""
+        """Destroy one VM by hand, and report that to the laws."""
         del self.vms[vm_id]
         self._changed(vm_id, None)
 
@@ -70,7 +70,7 @@ class LifeVMs:
         return await self._vms.get(vm_id)
 
     async def change(self, vm_id: str, change: Change) -> LocalVM | None:
-        """Change one, and perhaps die before or after."""
+        """Change one VM, and perhaps die before or after."""
         await self._life.gate()
         site = f"vm:{site_of(change).rpartition('.')[2]}"
         self._host.may_die("before", site)
@@ -229,7 +229,7 @@ class SimHost:
 
     @property
     def is_still(self) -> bool:
-        """Return whether nothing is under way here that time would bring on."""
+        """Return whether nothing is under way here that time would complete."""
         if not self.is_well or self.agent is None:
             return False
         reconciler, lease = self.agent.reconciler, self.kept.lease()
@@ -237,13 +237,13 @@ class SimHost:
         return has_lease and reconciler.is_quiet() and not reconciler.needs_confirming
 
     def kill_agent(self) -> None:
-        """Kill -9 of the agent; VMs and guard go on."""
+        """Kill the agent; VMs and guard go on."""
         if self.life is not None:
             self.life.end()
             self.life = self.agent = None
 
     def power_off(self) -> None:
-        """The machine loses power: every VM ends, and what was in memory alone is gone."""
+        """Cut the machine's power: every VM ends, and what was in memory alone is gone."""
         self.kill_agent()
         if self.guard_life is not None:
             self.guard_life.end()
@@ -285,7 +285,7 @@ class SimHost:
         return next((vm.peer for vm in orders if vm.id == vm_id and vm.part == "outgoing"), "")
 
     def may_die(self, when: str, site: str) -> None:
-        """Die here if it was so ordered; whoever called finds its life ended."""
+        """Kill the agent here if the history says so."""
         if when == "before":
             self._note("at", self.name, site)
         if self.die_at is None or self.die_at[0] != when:

@@ -52,12 +52,12 @@ class Laws:
     # Hosts
 
     def add_host(self, host: str, cpu_milli: int, memory_bytes: int) -> None:
-        """Say what a host has."""
+        """Register a host and its capacity with the laws."""
         self._capacity[host] = (cpu_milli, memory_bytes)
         self._running[host] = [0, 0]
 
     def vm_changed(self, host: str, vm_id: str, vm: LocalVM | None) -> None:
-        """See what became of a copy."""
+        """Check a change of a VM's copy."""
         copies = self.copies[vm_id]
         before = copies.pop(host, None)
         running = self._running[host]
@@ -101,7 +101,7 @@ class Laws:
     # The ledger
 
     def committed(self, events: list[Event]) -> None:
-        """See what was committed."""
+        """Check a commit of the ledger."""
         for event in events:
             if event.seq != self._seq + 1:
                 raise Broken(f"event {event.seq} follows {self._seq}")
@@ -134,7 +134,7 @@ class Laws:
                 self._may_go.add((vm_id, self.books.host_name(int(number))))
 
     def was_accepted(self, name: str, vm_id: str) -> None:
-        """Note that somebody was told that a VM exists."""
+        """Record that a user was told that a VM exists."""
         self.accepted[vm_id] = name
         if not self._is_accounted_for(vm_id):
             raise Broken(f"{name} was accepted as {vm_id}, and is nowhere")
@@ -157,7 +157,7 @@ class Laws:
         self._seq = int(connection.execute(head).scalar_one())
 
     def clear_away(self, host: str, vm_id: str) -> bool:
-        """Let somebody destroy a copy that no ledger knows since an old one was restored."""
+        """Allow a copy to be destroyed by hand that no ledger knows since a restore."""
         if vm_id not in self.adrift or vm_id in self.books.vms:
             return False
         self._may_go.add((vm_id, host))
@@ -171,7 +171,7 @@ class Laws:
     # The end
 
     def lost(self) -> str:
-        """Return who was accepted, was not deleted and is nowhere; empty when nobody is."""
+        """Return the VMs that were accepted, not deleted, and are nowhere; empty when none is."""
         for vm_id, name in self.accepted.items():
             if not self._is_accounted_for(vm_id):
                 return f"{name} ({vm_id}) was accepted and is nowhere"

@@ -26,19 +26,19 @@ class Life:
         self._tasks: dict[asyncio.Task[Any], None] = {}
 
     def check(self) -> None:
-        """Refuse whoever is dead."""
+        """Raise Dead in a process that was killed."""
         if not self.alive:
             raise Dead(self.name)
 
     async def gate(self) -> None:
-        """Wait while the process is stopped; refuse it when it is dead."""
+        """Wait while the process is frozen; raise Dead when it was killed."""
         self.check()
         while self.frozen is not None:
             await self.frozen.wait()
             self.check()
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
-        """Run something in this life; tasks that it makes belong to this life too."""
+        """Run a coroutine in this life; tasks that it makes belong to this life too."""
         token = _current.set(self)
         try:
             return asyncio.get_running_loop().create_task(work)
@@ -46,11 +46,11 @@ class Life:
             _current.reset(token)
 
     def enter(self) -> "Token[Life | None]":
-        """Do what follows in this life."""
+        """Enter this life: what follows belongs to it."""
         return _current.set(self)
 
     def leave(self, token: "Token[Life | None]") -> None:
-        """End what `enter` began."""
+        """Leave this life again."""
         _current.reset(token)
 
     def adopt(self, task: "asyncio.Task[Any]") -> None:
@@ -67,12 +67,12 @@ class Life:
             task.cancel()
 
     def freeze(self) -> None:
-        """Stop it where it stands, as SIGSTOP does."""
+        """Freeze the process, as SIGSTOP does."""
         if self.frozen is None:
             self.frozen = asyncio.Event()
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Let the frozen process go on."""
         if self.frozen is not None:
             self.frozen.set()
             self.frozen = None

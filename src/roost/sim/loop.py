@@ -39,15 +39,15 @@ class VirtualLoop(BaseEventLoop):
         return []
 
     def _process_events(self, event_list: list[Any]) -> None:
-        """There are no sockets."""
+        """Process no events: there are no sockets."""
 
     def _write_to_self(self) -> None:
-        """There are no other threads."""
+        """Wake nobody: there are no other threads."""
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Executor | None, func: Callable[..., T], *args: Any
     ) -> "asyncio.Future[T]":
-        """Do what would be a thread's work now."""
+        """Run a thread's work at once, in this thread."""
         future: asyncio.Future[T] = self.create_future()
         try:
             future.set_result(func(*args))

@@ -36,7 +36,7 @@ class Wire:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether nothing ails it."""
+        """Return whether the wire has no fault."""
         return self.up and self.down and not self.rough and not self.slow_s
 
 
@@ -138,14 +138,14 @@ class Connection:
         return data
 
     async def close(self) -> None:
-        """End it from the agent's side; never raises while it lives."""
+        """Close the connection from the agent's side; never raises while it lives."""
         if self._agent_life.alive:
             self.reset()
 
     # The wire
 
     def push(self) -> None:
-        """Send what waits, if the wire is whole."""
+        """Deliver queued messages, if the wire is whole."""
         wire = self._network.wire(self.host)
         if wire.up:
             waiting, self._up = self._up, []
@@ -200,7 +200,7 @@ class Connection:
             self.push()
 
     def reset(self) -> None:
-        """End it for both sides."""
+        """Reset the connection for both sides."""
         if not self.open:
             return
         self.open = False

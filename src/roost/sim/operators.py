@@ -39,7 +39,7 @@ class Operators:
         task.add_done_callback(self._procedures.pop)
 
     def end_procedures(self) -> None:
-        """Let every operator go home."""
+        """End every procedure of an operator."""
         for task in list(self._procedures):
             task.cancel()
 

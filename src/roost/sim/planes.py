@@ -67,7 +67,7 @@ class SimPlane:
                     connection.push()
 
     def renew_leases(self) -> None:
-        """Let it write down at once whom it has heard of, before its own turn."""
+        """Write the plane's queued heartbeats at once, before its own turn."""
         if self.life is not None and self.plane is not None:
             self.life.spawn(self.plane.evidence.flush())
 

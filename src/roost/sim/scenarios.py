@@ -73,7 +73,7 @@ class Demand(Part):
 
 
 class Lognormal(Part):
-    """Most live short, some very long."""
+    """Lognormal lifetimes: most live short, some very long."""
 
     median: Seconds
     sigma: Annotated[float, Meta(gt=0.0)] = 1.0

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class Mischief:
-    """A part of `Actor`: what goes wrong slowly."""
+    """The slow faults, as a part of `Actor`."""
 
     _world: "World"
     _kill_agent: Callable[[str, float], None]
 
     def _who(self, name: str) -> str | None:
-        """Return who is meant, None when nobody is."""
+        """Return the victim of a fault, None when there is none."""
         role, _, vm = name.partition(" of ")
         if not vm:
             return name
@@ -38,7 +38,7 @@ class Mischief:
         return found
 
     def _strike(self, fault: str, victim: str) -> None:
-        """Note a fault, and what its victim was doing."""
+        """Record a fault, and what its victim was doing."""
         doing = "plane"
         if victim in self._world.hosts:
             doing = self._world.ask(lambda connection: _part_in_moves(connection, victim))

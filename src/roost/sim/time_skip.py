@@ -34,7 +34,7 @@ _ALONE_S = 20.0
 
 
 class Stillness:
-    """Watches who has something to do."""
+    """Tracks which processes are idle, so that their time can be skipped."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Stillness:
         self._ended = False
 
     def noted(self, kind: str, who: str, detail: str) -> None:
-        """See from an event who has something to do."""
+        """Mark processes busy by an event of the world."""
         if self._ended:
             return
         if kind == "net.up":
@@ -76,7 +76,7 @@ class Stillness:
                 self._touch_host(who)
 
     def committed(self, events: list[Event]) -> None:
-        """See from the ledger what is not finished."""
+        """Mark VMs and hosts unfinished by a commit of the ledger."""
         if self._ended:
             return
         for event in events:
@@ -95,7 +95,7 @@ class Stillness:
             self._unfinished.discard(what)
 
     def _follow_move(self, vm_id: str, phase: str) -> None:
-        """Let a move go on by what its hosts say; only one that takes long needs the planes."""
+        """Track a move by its hosts' reports; only a long one keeps the planes awake."""
         if not phase:
             self._moving.pop(vm_id, None)
             self._unfinished.discard(f"move {vm_id}")

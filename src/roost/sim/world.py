@@ -141,7 +141,7 @@ class World:
     # What happens
 
     def note(self, kind: str, who: str, detail: str) -> None:
-        """Write down one event; of a fault `detail` says where it struck (`faults`)."""
+        """Record one event of the world; of a fault `detail` says where it struck (`faults`)."""
         if kind == "at":
             self.coverage[f"at@{detail}"] += 1
             return
@@ -176,7 +176,7 @@ class World:
             self._carry(self.hosts[host].sends_to(vm_id), vm_id, before.state)
 
     def _carry(self, peer: str, vm_id: str, state: LocalState) -> None:
-        """Let what was sent arrive by itself, as it does between real hypervisors."""
+        """Complete a VM's move after a while, as between real hypervisors."""
         loop = asyncio.get_running_loop()
         for target in self.hosts.values():
             if peer and target.name != peer:
@@ -198,7 +198,7 @@ class World:
             self._news.set()
 
     def ask(self, question: Callable[[Connection], Any]) -> Any:
-        """Ask the ledger, outside of everybody's sight."""
+        """Read the ledger, unseen by planes."""
         return self.database.ask(question)
 
     # The course of the world
@@ -315,7 +315,7 @@ class World:
         return self.actor.who_waits_but_fits(rows)
 
     def verdict(self, broken: str) -> Verdict:
-        """Return how it went."""
+        """Return the verdict on the world."""
         kinds = self.coverage
         return Verdict(
             seed=self.history.seed,
@@ -348,7 +348,7 @@ def run_history(history: History) -> Verdict:
 
 
 def _memory_folder() -> str | None:
-    """Nothing of a world has to survive the machine: its database lies in memory if possible."""
+    """Return a folder for the world's database, in memory if possible."""
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 

@@ -95,11 +95,11 @@ class Images:
         await self._run(self._store.pin, _checked_digest(digest), vm_id)
 
     async def unpin(self, vm_id: str) -> None:
-        """Let go of all images of a VM: it is destroyed."""
+        """Unpin all images of a destroyed VM."""
         await self._run(self._store.unpin, vm_id)
 
     async def retain(self, vm_ids: Iterable[str]) -> None:
-        """Let go of the images of all VMs but these, which are all that are here."""
+        """Unpin the images of all VMs but these, which are all that are here."""
         await self._run(self._store.retain, list(vm_ids))
 
     async def used_bytes(self) -> int:
@@ -107,7 +107,7 @@ class Images:
         return await self._run(self._store.used_bytes)
 
     async def close(self) -> None:
-        """Break off pulls; what has come so far is kept."""
+        """Cancel pulls; partial files are kept."""
         tasks = [job.task for job in self._jobs.values()]
         for task in tasks:
             task.cancel()
@@ -196,7 +196,7 @@ class Images:
         return resumed, source
 
     async def _run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do file work in a thread of ours; a full disk is an error of its own."""
+        """Run file work in a thread; a full disk is an error of its own."""
         loop = asyncio.get_running_loop()
         work = partial(function, *args, **kwargs)
         try:
@@ -216,7 +216,7 @@ class _Pace:
         self._got = 0
 
     def check(self, more_bytes: int, now: float, url: str) -> None:
-        """Count bytes that have come."""
+        """Check the pull's pace with the bytes that have come."""
         self._got += more_bytes
         limits, took = self._limits, now - self._begun
         is_slow = took > limits.silence_s and self._got < took * limits.slowest_bytes_per_s

@@ -50,7 +50,7 @@ class Part:
         return self._hash.hexdigest()
 
     def write(self, data: bytes) -> None:
-        """Add bytes at the end."""
+        """Append bytes to the part."""
         with self._lock:
             view = memoryview(data)
             while view:  # a disk that is nearly full takes the first half and says nothing
@@ -59,21 +59,21 @@ class Part:
             self.size += len(data)
 
     def restart(self) -> None:
-        """Forget what is here."""
+        """Empty the part, to pull it from its beginning."""
         with self._lock:
             self._file.seek(0)
             self._file.truncate()
             self._hash, self.size = hashlib.sha256(), 0
 
     def finish(self) -> None:
-        """Force it to disk, as a file that nobody writes to any more."""
+        """Sync the part to disk and make it read-only."""
         with self._lock:
             os.fchmod(self._file.fileno(), _READ_ONLY)
             os.fsync(self._file.fileno())
             self._file.close()
 
     def leave(self) -> None:
-        """Keep it for the next time."""
+        """Close the part and keep it for the next pull."""
         with self._lock:
             self._file.close()
 
@@ -117,7 +117,7 @@ class ImageStore:
         return Part(self._folder / f"{digest}.part")
 
     def accept(self, digest: str, part: Part) -> Path:
-        """Make a part that is complete and right an image."""
+        """Turn a complete and verified part into an image."""
         path = self._folder / digest
         part.finish()
         part.path.replace(path)
@@ -126,7 +126,7 @@ class ImageStore:
         return path
 
     def make_room(self, digest: str, more_bytes: int) -> None:
-        """Remove what was not used for longest until so much more fits; never what is in use.
+        """Evict the images unused for longest until so much more fits; never pinned ones.
 
         An image that a VM is pinned to is always let in: the limit is on what is kept just in case.
         """
@@ -159,7 +159,7 @@ class ImageStore:
                 self._write_pins(vm_id, mine)
 
     def unpin(self, vm_id: str) -> None:
-        """Let go of all images of a VM."""
+        """Unpin all images of a VM."""
         with self._lock:
             self._read_pins().pop(vm_id, None)
             path = self._pins_folder / file_name(vm_id)
@@ -169,7 +169,7 @@ class ImageStore:
             self._evict()
 
     def retain(self, vm_ids: Iterable[str]) -> None:
-        """Let go of the images of all VMs but these."""
+        """Unpin the images of all VMs but these."""
         with self._lock:
             for vm_id in set(self._read_pins()) - set(vm_ids):
                 self.unpin(vm_id)
@@ -251,7 +251,7 @@ class ImageStore:
         return True
 
     def _used(self, digest: str, path: Path, status: os.stat_result) -> None:
-        """Write down that an image is whole and was used just now."""
+        """Mark an image as verified and used just now."""
         now_ns = self._wall_ms() * 1_000_000
         with suppress(PermissionError):
             os.utime(path, ns=(now_ns, status.st_mtime_ns))

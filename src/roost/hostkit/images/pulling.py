@@ -104,7 +104,7 @@ def _client(limits: PullLimits, context: ssl.SSLContext, host: str) -> httpx.Asy
 async def _answered(
     client: httpx.AsyncClient, url: httpx.URL, start: int, allowed: tuple[str, ...]
 ) -> AsyncIterator[httpx.Response]:
-    """Ask for the bytes from `start` on, or for all when the server has no such part."""
+    """Request the bytes from `start` on, or all when the server has no such range."""
     for _ in range(_MOST_REDIRECTS + 1):
         headers = {"Range": f"bytes={start}-"} if start else {}
         async with client.stream("GET", url, headers=headers) as response:
@@ -159,7 +159,7 @@ def _web_source(response: httpx.Response, asked: int, clock: Clock) -> Source:
 
 
 async def _gathered(response: httpx.Response, clock: Clock) -> AsyncGenerator[bytes, None]:
-    """Gather what comes into larger pieces, since each costs a change of threads, but not for long.
+    """Join chunks into larger ones, since each costs a change of threads, but not for long.
 
     What came before a break is handed out too, so that the next pull goes on after it.
     """
