@@ -35,7 +35,7 @@ class Reply(Protocol):
 
 
 class Answer:
-    """What is sent back."""
+    """A finished HTTP response."""
 
     __slots__ = ("body", "headers", "status")
 
@@ -45,7 +45,7 @@ class Answer:
         self.headers = headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it. A 204 has neither a body nor its length."""
+        """Send the response. A 204 has neither a body nor its length."""
         headers = list(self.headers)
         if self.status != 204:
             headers.append((b"content-length", b"%d" % len(self.body)))
@@ -54,10 +54,10 @@ class Answer:
 
 
 def empty() -> Answer:
-    """Return the answer of a change that leaves nothing to show."""
+    """Return the empty response of a change: 204."""
     return Answer(204, headers=())
 
 
 def body(status: int, reply: msgspec.Struct, *headers: Header) -> Answer:
-    """Return an answer with a struct as its body."""
+    """Return a response with a struct as its JSON body."""
     return Answer(status, encoder.encode(reply), (JSON, *headers))

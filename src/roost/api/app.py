@@ -36,7 +36,7 @@ class NoMeter:
     """A meter that counts nothing."""
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Let a request pass."""
+        """Count nothing of a request."""
 
 
 class App:

@@ -81,7 +81,7 @@ class Endpoint:
 
 
 def answer_of(route: Route, found: Any) -> Answer:
-    """Return what a call gave as a response."""
+    """Return the result of a route's call as a response."""
     if isinstance(found, Answered):
         headers = (REPLAYED,) if found.replayed else ()
         return body(found.status, found.body, *headers)

@@ -67,7 +67,7 @@ def status_of(error: RoostError) -> int:
 
 
 def answer(error: RoostError) -> Answer:
-    """Return the answer that an error is."""
+    """Return an error as a response in the one JSON shape."""
     status = status_of(error)
     headers = [JSON]
     if status == 401:
@@ -83,13 +83,13 @@ def answer(error: RoostError) -> Answer:
 
 
 class Failures:
-    """Turns whatever was raised into an answer."""
+    """Turns exceptions into HTTP responses."""
 
     def __init__(self, new_id: Callable[[], str]) -> None:
         self._new_id = new_id
 
     async def catch(self, work: Coroutine[Any, Any, Some]) -> Some | Answer:
-        """Do the work; return its answer or that of its failure."""
+        """Run a handler; return its response or that of its failure."""
         try:
             return await work
         except RoostError as error:
@@ -98,7 +98,7 @@ class Failures:
             return self.answer(error)
 
     def answer(self, error: Exception) -> Answer:
-        """Return the answer to a failure; bugs are logged here and nowhere else."""
+        """Return the response to a failure; bugs are logged here and nowhere else."""
         if isinstance(error, RoostError) and status_of(error) != 500:
             return answer(error)
         failure = self._new_id()
@@ -115,7 +115,7 @@ class Failures:
         )
 
     def routing(self, error: HTTPException, method: str, path: str) -> Answer:
-        """Return the answer to what the router refuses."""
+        """Return the response to a request that the router refuses."""
         if error.status_code == 405:
             allow = sorted((error.headers or {}).get("allow", "").split(", "))
             return answer(MethodNotAllowed(method, ", ".join(allow)))

@@ -20,7 +20,7 @@ Source = Callable[[Call, int], AsyncIterator[Any]]
 def event_stream(
     source: Source, call: Call, access: Tokens, clock: Clock, stopping: asyncio.Event
 ) -> EventStream:
-    """Return the stream that follows what happens after where the caller left off."""
+    """Return the stream of events after the one that the caller saw last."""
     since = max(call.query.since, _last_event_id(call.headers.get(b"last-event-id")))
     return EventStream(_follow(source, call, since, access), clock, stopping)
 
@@ -37,7 +37,7 @@ async def _follow(
 
 
 def _last_event_id(header: bytes | None) -> int:
-    """Return where a reader left off; it knows better than the address it first asked with."""
+    """Return the Last-Event-ID of a reader, which wins over the `since` of its URL."""
     if not header:
         return 0
     if not header.isdigit() or int(header) > MOST_COUNTED:

@@ -45,7 +45,7 @@ class FastLane:
         }
 
     def takes(self, path: str) -> bool:
-        """Say whether a POST is for one of them."""
+        """Say whether a POST is for a hot route."""
         return path in self._lanes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -51,7 +51,7 @@ _REPLAYED = "`true` when an earlier request with the same key made it."
 
 
 def document(table: Sequence[Route]) -> bytes:
-    """Return the document as JSON."""
+    """Return the OpenAPI document as JSON."""
     return msgspec.json.encode(describe(table))
 
 
@@ -91,7 +91,7 @@ def describe(table: Sequence[Route]) -> Json:
 def _link(
     paths: dict[str, Json], table: Sequence[Route], path: str, parameter: str, field: str
 ) -> None:
-    """Say in the answers that make something which operations then take it."""
+    """Add OpenAPI links from responses that create something to operations that take it."""
     links = {
         _operation_id(route): {
             "operationId": _operation_id(route),
@@ -272,7 +272,7 @@ def _tidy(schema: Any) -> Any:
 
 
 def _show_amounts(properties: Json) -> None:
-    """Say what an amount as text looks like."""
+    """Add a pattern and examples to amounts that are text."""
     for name, examples in _AMOUNTS.items():
         for option in properties.get(name, {}).get("anyOf", []):
             if option.get("type") == "string":

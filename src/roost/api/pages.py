@@ -8,14 +8,14 @@ from roost.parts.routes import Call, Route
 
 
 class Pages:
-    """Two lines that every table ends with; `document` is set once the table is whole."""
+    """The two routes that every table ends with; `document` is set once it is whole."""
 
     def __init__(self) -> None:
         self.document = b""
 
     # fmt: off
     def routes(self) -> tuple[Route, ...]:
-        """Return the lines."""
+        """Return the routes of the OpenAPI document and its page."""
         return (
             Route(method="GET", path="/api/v1/openapi.json", noun="pages", verb="openapi",
                   call=self._openapi, roles=ANYONE, summary="This document", reply=dict),

@@ -57,7 +57,7 @@ def refusal(raw: bytes, error: msgspec.DecodeError) -> InvalidRequest:
 
 
 def _place(error: msgspec.DecodeError) -> tuple[str, str]:
-    """Return what a decoder complains about, and where."""
+    """Return a decoder's complaint, and the field that it is about."""
     match = _PLACE.match(str(error))
     return (str(error), "") if match is None else (match["what"], match["where"])
 

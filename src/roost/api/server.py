@@ -23,7 +23,7 @@ BACKLOG = 4096
 
 
 class Server(uvicorn.Server):
-    """A server that can be waited for."""
+    """A uvicorn server that tells when it is up."""
 
     def __init__(self, config: uvicorn.Config, app: App) -> None:
         super().__init__(config)
@@ -49,7 +49,7 @@ class Server(uvicorn.Server):
         self._up.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the streams, then everything else."""
+        """End the event streams, then the server."""
         self._app.stopping.set()
         await super().shutdown(sockets=sockets)
 

@@ -57,7 +57,7 @@ class EventStream:
         self._over = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Stream until one of the parties ends it."""
+        """Stream events until the reader or the server ends the stream."""
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         writer = asyncio.ensure_future(self._write(send))
         others = [

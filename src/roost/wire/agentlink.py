@@ -370,7 +370,7 @@ _to_agent: msgspec.json.Decoder[ToAgent] = msgspec.json.Decoder(ToAgent)
 
 
 def encode(message: FromAgent | ToAgent) -> bytes:
-    """Return the bytes of a message."""
+    """Encode a message as JSON bytes."""
     return _encoder.encode(message)
 
 

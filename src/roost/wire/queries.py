@@ -67,7 +67,7 @@ class ReadConsole(OneVM):
 
 
 class ListVMs(Query):
-    """Which VMs."""
+    """Which VMs to list."""
 
     project: Name | None = None
     host: Name | None = None
@@ -79,7 +79,7 @@ class ListVMs(Query):
 
 
 class ListHosts(Query):
-    """Which hosts."""
+    """Which hosts to list."""
 
     health: Literal["online", "suspect", "offline"] | None = None
     admin: Literal["open", "cordoned", "draining", "maintenance"] | None = None

@@ -49,7 +49,7 @@ class SpecUnreadable(InvariantBroken):
 
 
 class _Text(Struct, omit_defaults=True):
-    """A piece of the stored form."""
+    """Base of the structs that make up the stored form of a spec."""
 
 
 class _Devices(_Text):

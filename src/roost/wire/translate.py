@@ -43,7 +43,7 @@ _NO_CONSTRAINTS_BODY = ConstraintsBody()
 
 
 def cores(value: int | float | str, what: str = "cpu") -> int:
-    """Return millicores."""
+    """Return an amount of cpu in millicores."""
     if isinstance(value, int):
         return value * 1000
     if isinstance(value, float):
@@ -55,7 +55,7 @@ def cores(value: int | float | str, what: str = "cpu") -> int:
 
 
 def size(value: int | str, what: str) -> int:
-    """Return bytes."""
+    """Return an amount of memory or disk in bytes."""
     return value if isinstance(value, int) else parse_bytes(value, what)
 
 

@@ -116,7 +116,7 @@ class AgentSocket(asyncio.Protocol):
         self.transport.write(head + data)
 
     def close(self, code: int, reason: str) -> None:
-        """Begin to close; the peer gets a few seconds to agree."""
+        """Begin the closing handshake; the peer gets a few seconds to answer."""
         if self.transport.is_closing() or self._is_closing():
             return
         wire = self._wire = self._wire or _new_wire(State.OPEN)
@@ -164,7 +164,7 @@ class AgentSocket(asyncio.Protocol):
         self.transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """Take what arrived, frame by frame; what is not a whole frame yet waits for the rest."""
+        """Parse received bytes frame by frame; an incomplete frame waits for the rest."""
         if self._wire is not None and self._wire.state is State.CONNECTING:
             self._parse(self._wire, data)
             return

@@ -71,7 +71,7 @@ class LeanHttp(HttpToolsProtocol):
     lane: ClassVar[FastLane | None] = None
 
     def on_headers_complete(self) -> None:
-        """Choose the way of a request."""
+        """Route a request: the short cut for creates, or uvicorn's own way."""
         path = self._short_cut()
         if path is None:
             super().on_headers_complete()

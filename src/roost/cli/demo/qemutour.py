@@ -314,7 +314,7 @@ class QemuTour:
         return (times[1] - times[0]).total_seconds()
 
     async def _until(self, what: str, probe: Callable[[], T | None]) -> T:
-        """Look again and again until there is something; a file tells nobody that it grows."""
+        """Poll until a probe returns a value; a file notifies nobody that it grows."""
 
         async def look() -> T | None:
             return probe()

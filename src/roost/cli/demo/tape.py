@@ -51,7 +51,7 @@ class Tape:
     async def until(
         self, holds: Callable[[], Awaitable[bool]], *, within_s: float, what: str
     ) -> None:
-        """Ask now, and again after every event, until something holds."""
+        """Poll a condition now and after every event, until it holds."""
         async with _limit(within_s, what):
             while not await holds():
                 await self._next()

@@ -14,7 +14,7 @@ from roost.base.errors import InvalidRequest, RoostError
 
 
 class Output(StrEnum):
-    """How an answer is written."""
+    """The form in which an answer is written: table, JSON or YAML."""
 
     TABLE = "table"
     JSON = "json"

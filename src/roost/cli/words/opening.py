@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What a command works with."""
+    """A loaded engine and the settings that a command works with."""
 
     engine: "Engine"
     settings: Settings

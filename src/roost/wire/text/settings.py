@@ -82,7 +82,7 @@ class Settings:
         return (value for _, value in self._values.get(key, ()))
 
     def text(self, key: str, default: str) -> str:
-        """Return a value as text."""
+        """Return the value of a word as text."""
         value = self.value(key)
         return default if value is None else value.text
 
@@ -92,7 +92,7 @@ class Settings:
         return default if value is None else value.convert(read, key)
 
     def choose(self, key: str, known: Mapping[str, T], default: T) -> T:
-        """Return what a value stands for."""
+        """Return the choice that a word's value stands for."""
         value = self.value(key)
         return default if value is None else choose(value, key, known)
 
