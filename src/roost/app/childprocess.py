@@ -84,7 +84,7 @@ class Child:
         return await self._process.wait()
 
     async def kill(self) -> None:
-        """End it at once, as a power cut would."""
+        """Kill the process at once, as a power cut would."""
         self._signal(signal.SIGKILL)
         await self.wait()
 

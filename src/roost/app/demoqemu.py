@@ -74,7 +74,7 @@ class Console:
         self._descriptor = os.open(path, os.O_RDONLY)
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the console's file."""
         os.close(self._descriptor)
 
     def written_at(self) -> float:
@@ -82,7 +82,7 @@ class Console:
         return os.fstat(self._descriptor).st_mtime
 
     def text(self) -> str:
-        """Return all of it."""
+        """Return all that the guest has written."""
         size = os.fstat(self._descriptor).st_size
         return os.pread(self._descriptor, size, 0).decode(errors="replace")
 

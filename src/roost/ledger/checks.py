@@ -81,7 +81,7 @@ class Examination:
 
 
 def examine(connection: Connection) -> Examination:
-    """Ask everything."""
+    """Run every check on one view of the ledger."""
     found = Examination()
     for check in CHECKS:
         check(connection, found)

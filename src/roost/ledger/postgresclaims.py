@@ -216,7 +216,7 @@ class PostgresClaims:
         self.generations: dict[str, int] = {}
 
     async def keep_all(self, events: list[Event], tx: str) -> bool:
-        """Keep everybody, with their events; False, and nothing is done, when somebody would lose.
+        """Keep all proposals, with their events; False, and nothing is done, when one would lose.
 
         Outside of a transaction it is durable when this returns.
         """

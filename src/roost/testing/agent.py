@@ -210,7 +210,7 @@ class ModelAgent:
         self.asked = False
 
     def forget_reported(self) -> None:
-        """Report everything anew: what was said may be lost."""
+        """Report all VMs anew: earlier reports may be lost."""
         self.reported, self.reported_held = {}, None
 
     @property

@@ -104,12 +104,12 @@ class Lease:
         await self.mirror.start()
 
     async def stop(self) -> None:
-        """Give it back, so that the next need not wait, and watch no more."""
+        """Give the lease back, so that the next holder need not wait, and watch no more."""
         await self.mirror.stop()
         await self.give_back()
 
     async def give_back(self) -> None:
-        """Let another have it at once, if it is ours."""
+        """Give the lease back at once, if it is ours."""
         held, self._held = self._held, None
         if held is None:
             return
@@ -155,7 +155,7 @@ class Lease:
         return self._renewed + self.settings.give_up_s - self._clock.monotonic()
 
     async def hold(self) -> None:
-        """Renew it again and again; raises LeaseLost when that cannot go on."""
+        """Renew the lease again and again; raises LeaseLost when that cannot go on."""
         made = self.settings
         due_s = self._renewed + made.renew_s - self._clock.monotonic()
         while True:

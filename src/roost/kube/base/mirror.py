@@ -74,7 +74,7 @@ class Mirror:
             heard(None, item)
 
     def forget(self, heard: Heard) -> None:
-        """Call this no more; one that was never told to is no error."""
+        """Remove a listener; an unknown one is no error."""
         if heard in self._heard:
             self._heard.remove(heard)
 

@@ -61,11 +61,11 @@ class Exporter:
         await self.source.stop()
 
     def health(self) -> Health:
-        """Say how it is."""
+        """Return the health of the exporter's source."""
         return self.source.health()
 
     async def refresh(self) -> Health:
-        """Read everything anew now."""
+        """Read the source anew now."""
         await self.source.refresh()
         return self.health()
 

@@ -124,7 +124,7 @@ class KubeSource(Source):
         return [self.nodes, self.pods, self.vms]
 
     async def refresh(self) -> None:
-        """List everything now; the differences are told as the events that were missed."""
+        """List all objects now; differences are told as the events that were missed."""
         async with self._lists:
             for mirror in self._mirrors():
                 if mirror is not self.vms or self._knows_vms:

@@ -101,7 +101,7 @@ class Source(ABC):
 
     @abstractmethod
     def health(self) -> Health:
-        """Say how it is."""
+        """Return the health of the source."""
 
     @abstractmethod
     async def load(self, loaded: Loaded, wait_s: float) -> Landed:

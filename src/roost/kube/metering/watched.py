@@ -33,7 +33,7 @@ class WatchedMirror(Mirror):
         return 0.0 if self.broken_at is None else self._clock.monotonic() - self.broken_at
 
     async def refresh(self) -> None:
-        """List everything now; when that cannot be, go on as before."""
+        """List all objects now; when that cannot be, go on as before."""
         await self.stop()
         try:
             await self.start()

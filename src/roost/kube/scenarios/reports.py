@@ -71,7 +71,7 @@ class Move(Struct, kw_only=True):
 
     @property
     def ended_s(self) -> float:
-        """Return when it was over."""
+        """Return when the migration was over."""
         return self.started_s + self.seconds
 
 
