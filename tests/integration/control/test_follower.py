@@ -1,5 +1,7 @@
 """An event that cannot be taken: nothing passes it by, everybody hears of it, and it is retried."""
 
+import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -20,9 +22,11 @@ class Picky(Part):
 
     def __init__(self) -> None:
         self.raises = True
+        self.tried = 0
         self.taken: list[int] = []
 
     def follow(self, event: Event, changes: Changes) -> None:
+        self.tried += event.kind == BROKEN
         if self.raises and event.kind == BROKEN:
             raise KeyError("a row that is not there")
         self.taken.append(event.seq)
@@ -90,6 +94,59 @@ def test_a_part_that_raises_stops_the_follower_until_it_does_not(
         well(rig)
         await rig.host("h1")
         await rig.running("web")
+
+    run(database_url, test)
+
+
+def test_it_tries_again_by_itself_less_and_less_often(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        picky, follower, clock = Picky(), rig.plane.follower, rig.clock
+        follower.start([*rig.plane.parts, picky])
+        await say(rig, BROKEN)
+        times = [clock.monotonic()]
+        following = asyncio.create_task(follower.run())
+        try:
+            async with asyncio.timeout(30):
+                for number in range(2, 6):
+                    await clock.tick()
+                    while picky.tried < number:
+                        await asyncio.sleep(0)
+                    times.append(clock.monotonic())
+                picky.raises = False
+                await clock.tick()
+                while follower.trouble:
+                    await asyncio.sleep(0)
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+        assert [later - earlier for earlier, later in pairwise(times)] == [1, 2, 4, 8]
+        well(rig)
+
+    run(database_url, test)
+
+
+def test_what_is_committed_while_it_tries_again_is_followed_too(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(rig: Rig) -> None:
+        picky, follower = Picky(), rig.plane.follower
+        follower.start([*rig.plane.parts, picky])
+        before = follower.applied
+        await say(rig, BROKEN)
+        picky.raises = False
+        read, late = rig.store.read, ["test.late"]
+
+        async def read_before_a_commit(question: Any) -> Any:
+            found = await read(question)
+            if late:
+                await say(rig, late.pop())
+            return found
+
+        monkeypatch.setattr(rig.store, "read", read_before_a_commit)
+        await follower.retry()
+        assert follower.applied == before + 2
+        assert picky.taken == [before + 1, before + 2]
+        well(rig)
 
     run(database_url, test)
 
