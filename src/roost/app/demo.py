@@ -1,4 +1,4 @@
-"""The stage of `roost demo`: a control plane and twenty virtual hosts in one folder.
+"""The stages of demos: a control plane and its hosts in one folder, virtual ones here.
 
 Each is a process of its own, started by the same command that anybody would type, so what is
 killed is really killed. Whoever leaves the stage, however, leaves nothing behind that runs.
@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import ClassVar, NoReturn, TypeVar
 
 from roost.agent.drivers.vmfiles import FolderVMs
 from roost.api.server import bind
@@ -37,8 +37,6 @@ VICTIM, VICTIM_ZONE = f"host-{HOSTS}", ZONES[(HOSTS - 1) % len(ZONES)]
 #: Short, so that nobody has to wait; in seconds, with what is usual beside it.
 TIMERS = {"heartbeat": (1, 5), "suspect": (3, 15), "offline": (6, 60), "lease": (6, 60)}
 
-#: How long the victim stays dead when somebody kills it after the tour: recovery takes 12 s.
-BACK_S = 30.0
 #: Kernels are compiled at the first start on a machine; a slow one gets this long.
 READY_LIMIT_S = 600.0
 _PROGRESS_S = 10.0
@@ -46,7 +44,11 @@ _LISTENS, _COMPILES = "roost listens on ", "compiling kernels"
 
 
 class Stage:
-    """The processes of the demo, and what they keep."""
+    """The processes of a demo, and what they keep: a control plane, and agents by host."""
+
+    #: Hosts whose agents are started again when somebody kills them after the tour; so much later.
+    comes_back: ClassVar[tuple[str, ...]] = ()
+    back_s: ClassVar[float] = 30.0
 
     def __init__(self, folder: Path, clock: Clock, say: Callable[[str], None]) -> None:
         self.folder = folder / "demo"
@@ -105,30 +107,10 @@ class Stage:
         if waited_s > READY_LIMIT_S:
             raise Unavailable(
                 f"the control plane is not ready after {READY_LIMIT_S:g} s",
-                hint=f"Maybe {self.folder / 'serve.log'} tells more.",
+                hint=f"Maybe {self.log} tells more.",
             )
         doing = "compiling kernels" if compiling else "starting"
         self._say(f"{doing} ... {waited_s:.0f} s")
-
-    async def start_others(self) -> None:
-        """Start the agents of all hosts but the one that will be killed, in one process."""
-        zones = ",".join(ZONES)
-        self._agents["host"] = await self._start(
-            "the agents", "agent", "--name", "host", "--count", str(HOSTS - 1), "--zone", zones,
-            "--data", str(self.hosts_folder), *self._host_options(),
-        )  # fmt: skip
-
-    async def start_victim(self) -> None:
-        """Start the agent of the host that will be killed, or start it again."""
-        child = await self._start(
-            f"the agent of {VICTIM}", "agent", "--name", VICTIM, "--zone", VICTIM_ZONE,
-            "--fence-guard", "--data", str(self.hosts_folder / VICTIM), *self._host_options(),
-        )  # fmt: skip
-        self._agents[VICTIM] = child
-
-    def _host_options(self) -> tuple[str, ...]:
-        size = ("--cpu", "16", "--memory", "64GiB", "--disk", "1TiB", "--boot-s", "0.5")
-        return ("--server", self.context.server, *size)
 
     async def _start(
         self, name: str, *arguments: str, told: Callable[[str], None] = lambda _: None
@@ -141,37 +123,44 @@ class Stage:
     # While it runs
 
     @property
-    def victim_pid(self) -> int:
-        """Return the process id of the agent of the host that will be killed."""
-        return self._agents[VICTIM].pid
+    def environment(self) -> Mapping[str, str]:
+        """Return the environment in which `roost` finds this control plane."""
+        return self._environment
 
     @property
-    def guard_pids(self) -> list[int]:
-        """Return the process ids of the fence guards."""
-        return guards_below(self.hosts_folder)
+    def log(self) -> Path:
+        """Return the log of the control plane."""
+        return self.folder / "serve.log"
 
-    async def kill_victim(self) -> None:
+    async def start_host(self, name: str) -> None:
+        """Start the agent of a host that may be killed, or start it again."""
+        raise NotImplementedError
+
+    def agent_pid(self, host: str) -> int:
+        """Return the process id of an agent."""
+        return self._agents[host].pid
+
+    async def kill_agent(self, host: str) -> None:
         """Kill the agent of one host with SIGKILL."""
-        await self._agents.pop(VICTIM).kill()
+        await self._agents.pop(host).kill()
 
-    async def running_copies(self) -> Counter[str]:
-        """Return on how many hosts each VM runs, as the hosts have it on disk."""
-        found: Counter[str] = Counter()
-        for folder in sorted(self.hosts_folder.iterdir()):
-            vms = await FolderVMs(folder / "vms").all()
-            found.update(vm.id for vm in vms if vm.state in ("starting", "running"))
-        return found
+    def check_agents(self) -> None:
+        """Raise when an agent has ended by itself: nobody need wait for it then."""
+        for child in self._agents.values():
+            if child.has_ended:
+                raise child.fail()
 
     async def serve(self) -> NoReturn:
-        """Go on until cancelled. The victim may be killed again and again; no other may."""
+        """Serve until cancelled. Hosts of `comes_back` may be killed again and again, no other."""
         while True:
             ended = await self._first_to_end()
-            if ended is not self._agents.get(VICTIM):
+            host = next((name for name, each in self._agents.items() if each is ended), None)
+            if host is None or host not in self.comes_back:
                 raise ended.fail()
-            self._say(f"the agent of {VICTIM} has ended; it starts again in {BACK_S:g} s")
-            await self._clock.sleep(BACK_S)
-            await self.start_victim()
-            self._say(f"the agent of {VICTIM} runs again, as {self.victim_pid}")
+            self._say(f"the agent of {host} has ended; it starts again in {self.back_s:g} s")
+            await self._clock.sleep(self.back_s)
+            await self.start_host(host)
+            self._say(f"the agent of {host} runs again, as {self.agent_pid(host)}")
 
     async def _first_to_end(self) -> Child:
         children = [child for child in (self._server, *self._agents.values()) if child is not None]
@@ -205,18 +194,59 @@ class Stage:
         """End the VMs, where they are processes."""
 
 
+class VirtualStage(Stage):
+    """A control plane and twenty virtual hosts; all but one share a process."""
+
+    comes_back = (VICTIM,)  # recovery takes 12 s
+
+    async def start_others(self) -> None:
+        """Start the agents of all hosts but the one that will be killed, in one process."""
+        zones = ",".join(ZONES)
+        self._agents["host"] = await self._start(
+            "the agents", "agent", "--name", "host", "--count", str(HOSTS - 1), "--zone", zones,
+            "--data", str(self.hosts_folder), *self._host_options(),
+        )  # fmt: skip
+
+    async def start_host(self, name: str = VICTIM) -> None:
+        """Start the agent of the host that will be killed, or start it again."""
+        self._agents[name] = await self._start(
+            f"the agent of {name}", "agent", "--name", name, "--zone", VICTIM_ZONE,
+            "--fence-guard", "--data", str(self.hosts_folder / name), *self._host_options(),
+        )  # fmt: skip
+
+    def _host_options(self) -> tuple[str, ...]:
+        size = ("--cpu", "16", "--memory", "64GiB", "--disk", "1TiB", "--boot-s", "0.5")
+        return ("--server", self.context.server, *size)
+
+    @property
+    def guard_pids(self) -> list[int]:
+        """Return the process ids of the fence guards."""
+        return guards_below(self.hosts_folder)
+
+    async def running_copies(self) -> Counter[str]:
+        """Return on how many hosts each VM runs, as the hosts have it on disk."""
+        found: Counter[str] = Counter()
+        for folder in sorted(self.hosts_folder.iterdir()):
+            vms = await FolderVMs(folder / "vms").all()
+            found.update(vm.id for vm in vms if vm.state in ("starting", "running"))
+        return found
+
+
 S = TypeVar("S", bound=Stage)
 
 
 @asynccontextmanager
 async def stage(
-    kind: type[S], folder: Path, clock: Clock, say: Callable[[str], None]
+    make: Callable[[Path, Clock, Callable[[str], None]], S],
+    folder: Path,
+    clock: Clock,
+    say: Callable[[str], None],
 ) -> AsyncIterator[S]:
     """Yield an empty stage in a folder; everything on it has ended when this is left."""
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder / "demo.lock"):
-        made = kind(folder, clock, say)
+        made = make(folder, clock, say)
         with _lent_context(made):
             await made.clear()
             if made.folder.exists():

@@ -8,9 +8,9 @@ import asyncio
 import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 import roost
 from roost.agent.drivers.qemu.manifest import find_running, folder_name
@@ -24,8 +24,6 @@ from roost.base.errors import NotFound, Unavailable
 HOSTS = ("qemu-1", "qemu-2")
 #: Quiet, counting every 50 ms on the first serial port.
 CMDLINE = "console=ttyS0 quiet loglevel=3 panic=-1 rdinit=/init nokaslr roost.tick_us=50000"
-#: How long an agent stays dead when somebody kills it after the tour.
-BACK_S = 10.0
 
 _BUILD_S = 600.0
 _LOOK_S = 0.004
@@ -123,9 +121,16 @@ def counted_across(source: str, target: str) -> Counted | None:
 
 
 class QemuStage(Stage):
-    """The processes of the demo, and what they keep."""
+    """A control plane and two hosts of real guests."""
 
-    guest: Guest
+    comes_back = HOSTS
+    back_s = 10.0
+
+    def __init__(
+        self, folder: Path, clock: Clock, say: Callable[[str], None], guest: Guest
+    ) -> None:
+        super().__init__(folder, clock, say)
+        self._guest = guest
 
     async def start_host(self, name: str) -> None:
         """Start the agent of a host, or start it again."""
@@ -133,28 +138,10 @@ class QemuStage(Stage):
             f"the agent of {name}", "agent", "--name", name, "--driver", "qemu",
             "--accel", "tcg", "--data", str(self.hosts_folder / name),
             "--server", self.context.server, "--cpu", "4", "--memory", "1GiB", "--disk", "4GiB",
-            "--default-kernel", str(self.guest.kernel), "--default-initrd", str(self.guest.initrd),
+            "--default-kernel", str(self._guest.kernel),
+            "--default-initrd", str(self._guest.initrd),
             "--default-cmdline", CMDLINE,
         )  # fmt: skip
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """Return the environment in which `roost` finds this control plane."""
-        return self._environment
-
-    def agent_pid(self, host: str) -> int:
-        """Return the process of an agent."""
-        return self._agents[host].pid
-
-    async def kill_agent(self, host: str) -> None:
-        """Kill the agent of one host with SIGKILL."""
-        await self._agents.pop(host).kill()
-
-    def check_agents(self) -> None:
-        """Raise when an agent has ended by itself: nobody need wait for it then."""
-        for child in self._agents.values():
-            if child.has_ended:
-                raise child.fail()
 
     def console_path(self, host: str, vm_id: str) -> Path:
         """Return where a host keeps what a VM writes."""
@@ -174,15 +161,3 @@ class QemuStage(Stage):
     async def _end_vms(self) -> None:
         qemus = await self.qemus()
         await kill_all(pid for hosts in qemus.values() for pid in hosts.values())
-
-    async def serve(self) -> NoReturn:
-        """Go on until cancelled. Agents may be killed again and again; nothing else may."""
-        while True:
-            ended = await self._first_to_end()
-            host = next((name for name, each in self._agents.items() if each is ended), None)
-            if host is None:
-                raise ended.fail()
-            self._say(f"the agent of {host} has ended; it starts again in {BACK_S:g} s")
-            await self._clock.sleep(BACK_S)
-            await self.start_host(host)
-            self._say(f"the agent of {host} runs again, as {self.agent_pid(host)}")

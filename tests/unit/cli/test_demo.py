@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 
 from roost.base.errors import Unavailable
+from roost.cli.demo.runner import Screen, typed
 from roost.cli.demo.tape import Tape
-from roost.cli.demo.tour import Screen, typed
 from roost.client import AsyncClient
 from roost.wire.bodies import EventBody
 

@@ -6,10 +6,10 @@ Counters are read from the consoles' own files: what is said of a move is what t
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
 from rich.text import Text
 
@@ -25,12 +25,9 @@ from roost.app.demoqemu import (
 )
 from roost.base.clock import Clock
 from roost.base.errors import InvariantBroken, Unavailable
-from roost.cli.demo.tape import Tape
-from roost.cli.demo.tour import Screen, typed
-from roost.wire.bodies import EventBody, HostBody, VMBody
-
-if TYPE_CHECKING:
-    from roost.client import AsyncClient
+from roost.cli.demo.runner import Screen, Try, limit, typed, typed_command
+from roost.cli.demo.served import ServedTour
+from roost.wire.bodies import EventBody, VMBody
 
 T = TypeVar("T")
 
@@ -41,31 +38,28 @@ SOON_S, BOOT_S = 60.0, 120.0
 _LOOK_S = 0.05
 
 
-class QemuTour:
-    """The steps, on a stage whose control plane is ready."""
+class QemuTour(ServedTour[QemuStage]):
+    """The tour of real guests on two hosts."""
 
-    def __init__(
-        self,
-        stage: QemuStage,
-        client: "AsyncClient",
-        tape: Tape,
-        clock: Clock,
-        screen: Screen,
-        command: str,
-    ) -> None:
-        self._stage, self._client, self._tape = stage, client, tape
-        self._clock, self._screen, self._command = clock, screen, command
-        self.summary: dict[str, Any] = {"server": client.server, "folder": str(stage.folder)}
+    def __init__(self, clock: Clock, screen: Screen, stage: QemuStage) -> None:
+        super().__init__(clock, screen, stage)
+        self.steps = (
+            self.hosts, self.guests, self.move, self.drain, self.crash, self.agent, self.doctor
+        )  # fmt: skip
 
-    async def run(self) -> None:
-        """Run every step of the tour."""
-        await self.hosts()
-        await self.guests()
-        await self.move()
-        await self.drain()
-        await self.crash()
-        await self.agent()
-        await self.doctor()
+    def tries(self) -> Sequence[Try]:
+        """Return what can be tried while it serves."""
+        roost = typed_command()
+        return (
+            (f"{roost} vm console web-1 --follow", "it counts; Ctrl-C ends the looking"),
+            (f"{roost} vm migrate web-1 --wait", "while you look"),
+            (f"{roost} vm migrate web-1 --bandwidth 4MiB", "slowly"),
+            (f"{roost} vm migrate web-1 --cancel", "and then not"),
+            (f"{roost} vm pause web-2", "and resume"),
+            (f"{roost} host drain qemu-1 --wait", "then: host uncordon qemu-1"),
+            (f"{roost} events --follow", ""),
+            ("pgrep -a qemu-system", "any of them may be killed; so may the agents"),
+        )
 
     # Steps
 
@@ -247,7 +241,7 @@ class QemuTour:
 
     async def _roost(self, *words: str) -> None:
         """Run a command of the command line, and show it with its answer."""
-        self._screen.show(Text(f"$ {self._command} {' '.join(words)}", style="bold"))
+        self._screen.show(Text(f"$ {typed_command()} {' '.join(words)}", style="bold"))
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -322,19 +316,11 @@ class QemuTour:
         return await self._until_true(what, look)
 
     async def _until_true(self, what: str, probe: Callable[[], Awaitable[T | None]]) -> T:
-        give_up_at = self._clock.monotonic() + BOOT_S
-        while self._clock.monotonic() < give_up_at:
-            self._stage.check_agents()
-            if found := await probe():
-                return found
-            await self._clock.sleep(_LOOK_S)
-        raise Unavailable(
-            f"waited {BOOT_S:g} s in vain for: {what}",
-            hint="Maybe this machine is very busy; the demo can simply be started again.",
-        )
-
-    async def _hosts(self) -> list[HostBody]:
-        return (await self._client.list_hosts(limit=100)).hosts
+        async with limit(BOOT_S, what):
+            while not (found := await probe()):
+                self._stage.check_agents()
+                await self._clock.sleep(_LOOK_S)
+        return found
 
     async def _vms(self) -> list[VMBody]:
         return (await self._client.list_vms(limit=100)).vms

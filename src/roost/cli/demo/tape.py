@@ -1,12 +1,12 @@
 """The events of a demo in order: every wait of the tour waits for one of them, with a limit."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from roost.base.errors import Unavailable
+from roost.cli.demo.runner import limit
 
 if TYPE_CHECKING:
     from roost.client import AsyncClient
@@ -44,7 +44,7 @@ class Tape:
         self, seen: Callable[["EventBody"], bool], *, within_s: float, what: str
     ) -> None:
         """Show every event that was not seen yet, until one is said to be the last."""
-        async with _limit(within_s, what):
+        async with limit(within_s, what):
             while not seen(await self._next()):
                 pass
 
@@ -52,7 +52,7 @@ class Tape:
         self, holds: Callable[[], Awaitable[bool]], *, within_s: float, what: str
     ) -> None:
         """Poll a condition now and after every event, until it holds."""
-        async with _limit(within_s, what):
+        async with limit(within_s, what):
             while not await holds():
                 await self._next()
                 while not self._unseen.empty():  # events that came together cause one question
@@ -68,16 +68,3 @@ class Tape:
             return await getting
         finally:
             getting.cancel()
-
-
-@asynccontextmanager
-async def _limit(seconds: float, what: str) -> AsyncIterator[None]:
-    """Limit the time of a wait; the error says what was waited for."""
-    try:
-        async with asyncio.timeout(seconds):
-            yield
-    except TimeoutError as late:
-        raise Unavailable(
-            f"waited {seconds:g} s in vain for: {what}",
-            hint="Maybe this machine is very busy; the demo can simply be started again.",
-        ) from late

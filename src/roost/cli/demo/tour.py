@@ -4,28 +4,24 @@ Every wait is for an event of the control plane and has a limit; what a step fou
 summary too, which is what `-o json` prints.
 """
 
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
-from rich.console import Console, RenderableType
-from rich.rule import Rule
+from rich.console import RenderableType
 from rich.text import Text
 
-from roost.app.demo import HOSTS, TIMERS, VICTIM, ZONES, Stage
+from roost.app.demo import HOSTS, TIMERS, VICTIM, ZONES, VirtualStage
 from roost.base.clock import Clock
 from roost.base.errors import InvariantBroken, NoFit
 from roost.base.units import GIB
-from roost.cli.demo.tape import Tape
+from roost.cli.demo.runner import Screen, Try, typed, typed_command
+from roost.cli.demo.served import ServedTour
 from roost.cli.show import sentences, tables
 from roost.model.flow import PlaceRequest
 from roost.model.resources import Demand
 from roost.wire.bodies import CreateVM, DemandBody, EventBody, HostBody, RejectionBody, VMBody
-
-if TYPE_CHECKING:
-    from roost.client import AsyncClient
 
 BATCH = 200
 EACH = 3  # VMs of each strategy
@@ -36,49 +32,30 @@ LARGE = DemandBody(cpu=12, memory="24GiB", disk="100GiB")
 SOON_S, RECOVERY_S = 60.0, 90.0
 
 
-class Screen:
-    """Where the tour is shown; nowhere when only its summary is wanted."""
+class VirtualTour(ServedTour[VirtualStage]):
+    """The tour of twenty virtual hosts."""
 
-    def __init__(self, console: Console | None) -> None:
-        self._console = console
-        self._step = 0
+    def __init__(self, clock: Clock, screen: Screen, stage: VirtualStage) -> None:
+        super().__init__(clock, screen, stage)
+        self.steps = (
+            self.hosts, self.batch, self.strategies, self.no_room, self.kill, self.bring_back,
+            self.doctor,
+        )  # fmt: skip
 
-    def heading(self, title: str, about: str) -> None:
-        """Print the heading of a step."""
-        self._step += 1
-        self.show("", Rule(f"[bold]{self._step}. {title}[/]", align="left", style="cyan"))
-        self.show(Text(about, style="dim"), "")
-
-    def show(self, *renderables: RenderableType) -> None:
-        """Print what a step shows."""
-        if self._console is not None:
-            for each in renderables:
-                self._console.print(each)
-
-    def lines(self, *lines: str) -> None:
-        """Show lines as they are."""
-        self.show(*map(Text, lines))
-
-
-class Tour:
-    """The steps, on a stage whose control plane is ready."""
-
-    def __init__(
-        self, stage: Stage, client: "AsyncClient", tape: Tape, clock: Clock, screen: Screen
-    ) -> None:
-        self._stage, self._client, self._tape = stage, client, tape
-        self._clock, self._screen = clock, screen
-        self.summary: dict[str, Any] = {"server": client.server, "folder": str(stage.folder)}
-
-    async def run(self) -> None:
-        """Run every step of the tour."""
-        await self.hosts()
-        await self.batch()
-        await self.strategies()
-        await self.no_room()
-        await self.kill()
-        await self.bring_back()
-        await self.doctor()
+    def tries(self) -> Sequence[Try]:
+        """Return what can be tried while it serves."""
+        roost = typed_command()
+        return (
+            (f"{roost} vm create web-1 --cpu 2 --memory 4GiB --disk 20GiB", "where, and why"),
+            (f"{roost} vm explain web-1", "what every host says to it"),
+            (f"{roost} vm list --host {VICTIM}", ""),
+            (f"{roost} host list --watch", "redrawn when something happens"),
+            (f"{roost} host drain host-03", "one move at a time"),
+            (f"{roost} capacity --cpu 4 --memory 16GiB", "how many more fit"),
+            (f"{roost} events --follow", ""),
+            (f"kill -9 {self._stage.agent_pid(VICTIM)}", f"{VICTIM} dies again"),
+            (f"{roost} host confirm-dead {VICTIM} --reason 'it is off'", "proof by your word"),
+        )
 
     # Steps
 
@@ -99,7 +76,7 @@ class Tour:
 
         await self._stage.start_others()
         await self._tape.until(others_joined, within_s=SOON_S, what=f"{HOSTS - 1} hosts")
-        await self._stage.start_victim()
+        await self._stage.start_host()
         await self._tape.until(all_joined, within_s=SOON_S, what=f"{HOSTS} hosts online")
         zones = Counter(host.zone for host in await self._hosts())
         listed = ", ".join(f"{number} in {zone}" for zone, number in sorted(zones.items()))
@@ -223,11 +200,12 @@ class Tour:
         self._screen.lines(
             f"{VICTIM} has {len(here) + len(elsewhere)} VMs: {len(elsewhere)} with restart: "
             f"elsewhere, {len(here)} with restart: here (the default).",
-            f"$ kill -9 {self._stage.victim_pid}    (its agent; its fence guard, {guards}, lives)",
+            f"$ kill -9 {self._stage.agent_pid(VICTIM)}    "
+            f"(its agent; its fence guard, {guards}, lives)",
         )
         moments: dict[str, float] = {}
         began = self._clock.monotonic()
-        await self._stage.kill_victim()
+        await self._stage.kill_agent(VICTIM)
         recovered = await self._watch_recovery(began, elsewhere, moments)
         stayed = await self._vms_on(VICTIM)
         unknown = sum(vm.state == "unknown" for vm in stayed)
@@ -284,9 +262,9 @@ class Tour:
         )
         recovered = len(self.summary["killed"]["recovered"])
         began = self._clock.monotonic()
-        await self._stage.start_victim()
+        await self._stage.start_host()
         self._screen.lines(
-            f"The same command as before starts it, now as process {self._stage.victim_pid}."
+            f"The same command as before starts it, now as process {self._stage.agent_pid(VICTIM)}."
         )
         cleaned: set[str] = set()
 
@@ -340,9 +318,6 @@ class Tour:
 
     # What several steps ask
 
-    async def _hosts(self) -> list[HostBody]:
-        return (await self._client.list_hosts(limit=100)).hosts
-
     async def _vms_on(self, host: str) -> list[VMBody]:
         return (await self._client.list_vms(host=host, limit=1000)).vms
 
@@ -359,12 +334,6 @@ def _why(vm: VMBody) -> str:
         return f"next would be {following.host}"
     behind = f"{sentences.score(gap)} behind" if gap else "equal"
     return f"score {sentences.score(found.score)}\nnext {following.host} ({behind})"
-
-
-def typed(command: str) -> str:
-    """Return a command as it is typed, over several lines when it is long."""
-    lines = textwrap.wrap(command, 92, break_long_words=False, break_on_hyphens=False)
-    return "$ " + " \\\n    ".join(lines)
 
 
 def _by_restart(vms: Iterable[VMBody]) -> tuple[list[VMBody], list[VMBody]]:

@@ -1,28 +1,24 @@
 """`roost kube demo`: VMs as pods on a real Kubernetes with fake nodes, and a tour of what they do.
 
-On a terminal the cluster stays up after the tour, until Ctrl-C; else, or with ONCE=1, it ends.
-Either way nothing is left running.
+The stage is a cluster of this machine; `roost.cli.demo.runner` runs it.
 """
 
-import asyncio
-import os
-import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.text import Text
 
 from roost.base.errors import Conflict
 from roost.base.units import format_bytes
-from roost.cli.demo.demo import demo_screen, to_try, typed_command, until_stopped
+from roost.cli.demo.runner import Screen, Tour, Try, play, typed_command
 from roost.cli.kube.cluster import with_extra
-from roost.cli.show.screen import Output, note, show_document
+from roost.cli.show.screen import note
 from roost.cli.words.opening import chosen_output
 from roost.cli.words.options import OutputOption, reports_errors
 
 if TYPE_CHECKING:
     from roost.base.clock import Clock
-    from roost.cli.demo.tour import Screen
     from roost.kube.scenarios.reports import Move
     from roost.kube.scenarios.runner import Run
 
@@ -55,23 +51,18 @@ def demo(
     Needs the programs that `make kube-tools` builds (once, about 8 minutes).
     """
     with_extra()
-    form = chosen_output(output)
-    if serve is None:
-        serve = sys.stdout.isatty() and not os.environ.get("ONCE")
-    code = asyncio.run(until_stopped(lambda toured: _run(form, serve, toured)))
-    if code:
-        raise typer.Exit(code)
+    play(_cluster, chosen_output(output), serve)
 
 
-async def _run(form: Output, serve: bool, toured: asyncio.Event) -> None:
-    from roost.base.clock import RealClock
+@asynccontextmanager
+async def _cluster(clock: "Clock", screen: Screen) -> AsyncIterator[Tour]:
+    """Set a stage of a cluster with its nodes, VMs and metrics."""
     from roost.kube.cluster.local import clusters_folder
     from roost.kube.metering.app import serving
     from roost.kube.metering.exporter import Exporter
     from roost.kube.scenarios.runner import own_cluster, running
     from roost.kube.script.scenario import find_scenario, read_scenario
 
-    clock, screen = RealClock(), demo_screen(form)
     scenario = read_scenario(find_scenario(SCENARIO))
     screen.lines(
         "roost kube demo: Kubernetes' own programs as processes of this machine, fake nodes, and",
@@ -83,37 +74,40 @@ async def _run(form: Output, serve: bool, toured: asyncio.Event) -> None:
         running(scenario, cluster, name=SCENARIO, namespace=NAME, clock=clock, say=note) as made,
         serving(Exporter(made.kube, NAME, clock=clock), clock=clock) as exporter,
     ):
-        tour = KubeTour(made, exporter.url, clock, screen)
-        tour.summary["ready_s"] = round(clock.monotonic() - began, 1)
-        await tour.run()
-        tour.summary["seconds"] = round(clock.monotonic() - began, 1)
-        if form is not Output.TABLE:
-            show_document(tour.summary, form)
-        screen.lines("", f"The tour took {tour.summary['seconds']:.0f} s.")
-        toured.set()
-        if serve:
-            tour.what_next()
-            await asyncio.Event().wait()
-    screen.lines("Everything has ended.")
+        yield KubeTour(clock, screen, began, made, exporter.url)
 
 
-class KubeTour:
-    """The steps, on a cluster whose nodes are ready."""
+class KubeTour(Tour):
+    """The tour of a cluster whose nodes are ready."""
 
-    def __init__(self, made: "Run", exporter: str, clock: "Clock", screen: "Screen") -> None:
-        self._made, self._exporter, self._clock, self._screen = made, exporter, clock, screen
-        self.summary: dict[str, Any] = {
+    def __init__(
+        self, clock: "Clock", screen: Screen, began: float, made: "Run", exporter: str
+    ) -> None:
+        super().__init__(clock, screen, began)
+        self._made, self._exporter = made, exporter
+        self.steps = (self.place, self.migrate, self.evict, self.metrics)
+        self.summary |= {
             "server": made.kube.server,
             "version": made.report.version,
             "kubeconfig": str(made.cluster.kubeconfig),
         }
 
-    async def run(self) -> None:
-        """Run every step of the tour."""
-        await self.place()
-        await self.migrate()
-        await self.evict()
-        await self.metrics()
+    def tries(self) -> Sequence[Try]:
+        """Return what can be tried while it is up."""
+        from roost.kube.cluster.tools import tools_folder
+
+        roost = f"{typed_command()} kube"
+        return (
+            (f"export KUBECONFIG={self._made.cluster.kubeconfig}", ""),
+            (f"{roost} vm list -n {NAME}", "who is where, and why one waits"),
+            (f"{roost} vm create more --cpu 4 --memory 16GiB --wait -n {NAME}", ""),
+            (f"{roost} vm migrate app-1 --wait -n {NAME}", "the scheduler chooses"),
+            (f"{roost} vm migrations -n {NAME}", "wanted against actual"),
+            (f"{roost} vm check -n {NAME}", "does every rule hold?"),
+            (f"{roost} scenario run heat-and-chase", "the descheduler, 90 s"),
+            (f"{tools_folder() / 'kubectl'} get rvm,pods -n {NAME} -o wide", ""),
+            (f"curl -s {self._exporter}/metrics", ""),
+        )
 
     async def place(self) -> None:
         """Let the scheduler place the VMs."""
@@ -200,25 +194,3 @@ class KubeTour:
             "copied_bytes": move.copied_bytes,
             "downtime_ms": move.downtime_ms,
         }
-
-    def what_next(self) -> None:
-        """Say what can be tried while it is up."""
-        from roost.kube.cluster.tools import tools_folder
-
-        roost = f"{typed_command()} kube"
-        tries = (
-            (f"export KUBECONFIG={self._made.cluster.kubeconfig}", ""),
-            (f"{roost} vm list -n {NAME}", "who is where, and why one waits"),
-            (f"{roost} vm create more --cpu 4 --memory 16GiB --wait -n {NAME}", ""),
-            (f"{roost} vm migrate app-1 --wait -n {NAME}", "the scheduler chooses"),
-            (f"{roost} vm migrations -n {NAME}", "wanted against actual"),
-            (f"{roost} vm check -n {NAME}", "does every rule hold?"),
-            (f"{roost} scenario run heat-and-chase", "the descheduler, 90 s"),
-            (f"{tools_folder() / 'kubectl'} get rvm,pods -n {NAME} -o wide", ""),
-            (f"curl -s {self._exporter}/metrics", ""),
-        )
-        wide = [command for command, about in tries if not about]
-        self._screen.show(
-            *to_try(tries, wide=wide),
-            Text("It stays up until Ctrl-C.", style="bold"),
-        )
