@@ -1,8 +1,8 @@
-"""A real server on loopback around a fake control plane, and how to ask it."""
+"""A real server on loopback around a real control plane, and how to ask it."""
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import httpx
@@ -11,7 +11,7 @@ from roost.api.app import build_app
 from roost.api.server import Server, build_server
 from roost.base.clock import RealClock
 from roost.base.ids import IdSource
-from tests.api.fakeplane import FakePlane, token
+from tests.api.planes import SmallPlane, small_plane, token
 
 TIMEOUT_S = 10
 
@@ -30,7 +30,7 @@ class Count:
 class Running:
     """A server that runs, and its plane."""
 
-    def __init__(self, plane: FakePlane, server: Server, client: httpx.AsyncClient) -> None:
+    def __init__(self, plane: SmallPlane, server: Server, client: httpx.AsyncClient) -> None:
         self.plane = plane
         self.server = server
         self.client = client
@@ -46,19 +46,20 @@ class Running:
 
 
 @asynccontextmanager
-async def serving(plane: FakePlane | None = None, **options: Any) -> AsyncIterator[Running]:
-    """Run a server for the length of the block."""
-    plane = plane or FakePlane()
-    clock = options.pop("clock", None) or RealClock()
-    app = build_app(plane, clock=clock, ids=IdSource(clock.wall_ms), **options)
-    server = build_server(app, plane, "127.0.0.1", 0)
-    task = asyncio.ensure_future(server._serve())
-    try:
-        async with asyncio.timeout(TIMEOUT_S):
-            await server.wait_up()
-        async with httpx.AsyncClient(base_url=server.url, timeout=TIMEOUT_S) as client:
-            yield Running(plane, server, client)
-    finally:
-        server.should_exit = True
-        async with asyncio.timeout(TIMEOUT_S):
-            await task
+async def serving(plane: SmallPlane | None = None, **options: Any) -> AsyncIterator[Running]:
+    """Run a server for the length of the block, around a plane of its own unless one is given."""
+    async with AsyncExitStack() as stack:
+        plane = plane or await stack.enter_async_context(small_plane())
+        clock = options.pop("clock", None) or RealClock()
+        app = build_app(plane, clock=clock, ids=IdSource(clock.wall_ms), **options)
+        server = build_server(app, plane, "127.0.0.1", 0)
+        task = asyncio.ensure_future(server._serve())
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                await server.wait_up()
+            async with httpx.AsyncClient(base_url=server.url, timeout=TIMEOUT_S) as client:
+                yield Running(plane, server, client)
+        finally:
+            server.should_exit = True
+            async with asyncio.timeout(TIMEOUT_S):
+                await task

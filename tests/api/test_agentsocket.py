@@ -1,18 +1,23 @@
-"""The agents' WebSocket: real connections, whole and broken frames, bad peers, shutdown."""
+"""The agents' WebSocket: real connections, whole and broken frames, bad peers, shutdown.
+
+An agent that sends heartbeats without a hello is told so each time: that is the answer by which
+these tests see that a message has come through.
+"""
 
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 import websockets
 from websockets.asyncio.client import ClientConnection, connect
 
 from roost.api.fast import agentsocket
-from roost.base.errors import FleetUnavailable, NotFound
-from roost.wire.agentlink import MOST_BYTES
-from tests.api.fakeplane import FakeSession, token
+from roost.base.errors import FleetUnavailable, Forbidden, NotFound
+from roost.wire.agentlink import MOST_BYTES, Heartbeat, Refused, decode_to_agent, encode
+from tests.api.planes import TappedSession, token
 from tests.api.serving import TIMEOUT_S, Running, serving
 
 HANDSHAKE = (
@@ -37,7 +42,7 @@ async def agent(running: Running, role: str = "agent") -> AsyncIterator[ClientCo
         yield connection
 
 
-async def session_of(running: Running) -> FakeSession:
+async def session_of(running: Running) -> TappedSession:
     """Return the session of the only connection."""
     await until(lambda: len(running.plane.agents.sessions) == 1)
     return running.plane.agents.sessions[0]
@@ -50,10 +55,22 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def gone(session: FakeSession) -> None:
+async def gone(session: TappedSession) -> None:
     """Wait until the session has heard that its connection is gone."""
     async with asyncio.timeout(TIMEOUT_S):
         await session.gone.wait()
+
+
+def beat(number: int, size: int = 0) -> bytes:
+    """Return a heartbeat, filled up with blanks to a size."""
+    return encode(Heartbeat(number)).ljust(size)
+
+
+async def answered(connection: ClientConnection) -> None:
+    """Read the answer to a heartbeat without a hello."""
+    async with asyncio.timeout(TIMEOUT_S):
+        answer = decode_to_agent(await connection.recv(decode=False))
+    assert answer == Refused("invalid_request", "say hello first")
 
 
 def frame(payload: bytes, first: int = 0x81) -> bytes:
@@ -81,15 +98,27 @@ async def raw(
         writer.close()
 
 
-@pytest.mark.parametrize("size", [0, 1, 125, 126, 65_535, 65_536, 1_000_000])
-def test_messages_of_every_length_come_back(size: int) -> None:
+@pytest.mark.parametrize("size", [0, 125, 126, 65_535, 65_536, 1_000_000])
+def test_messages_of_every_length_are_answered(size: int) -> None:
     async def run() -> None:
         async with serving() as running, agent(running) as connection:
-            message = b"m" * size
+            message = beat(1, size)
             await connection.send(message)
             await connection.send(message.decode())
             for _ in range(2):
-                assert await connection.recv(decode=False) == b"got " + message
+                await answered(connection)
+            assert (await session_of(running)).messages == [message, message]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("size", [1, 125, 126, 65_535, 65_536, 1_000_000])
+def test_what_the_session_sends_arrives_whole(size: int) -> None:
+    async def run() -> None:
+        async with serving() as running, agent(running) as connection:
+            (await session_of(running)).link.send(b"m" * size)
+            async with asyncio.timeout(TIMEOUT_S):
+                assert await connection.recv(decode=False) == b"m" * size
 
     asyncio.run(run())
 
@@ -98,27 +127,29 @@ def test_an_idle_connection_holds_no_parser() -> None:
     async def run() -> None:
         async with serving() as running, agent(running) as connection:
             session = await session_of(running)
-            for message in ("short", "m" * 200_000, ["in ", "three ", "parts"]):
+            parts = beat(3).decode()
+            for message in (beat(1), beat(2, 200_000), [parts[:5], parts[5:9], parts[9:]]):
                 await connection.send(message)
-                await connection.recv()
+                await answered(connection)
             await (await connection.ping())
             assert isinstance(session.link, agentsocket.AgentSocket)
             assert session.link._wire is None
             assert session.link._fragments is None
-            assert session.messages[2] == b"in three parts"
+            assert session.messages[2] == beat(3)
 
     asyncio.run(run())
 
 
 @pytest.mark.parametrize("cut", [1, 2, 5, 6, 7, 20, 139, 140, 141, 150])
 def test_messages_arrive_whole_however_the_bytes_are_cut(cut: int) -> None:
+    part = beat(3)
     stream = (
-        frame(b"one")
-        + frame(b"t" * 130)
-        + frame(b"frag", first=0x01)
+        frame(beat(1))
+        + frame(beat(2, 130))
+        + frame(part[:4], first=0x01)
         + frame(b"", first=0x89)
-        + frame(b"ment", first=0x80)
-        + frame(b"bin", first=0x82)
+        + frame(part[4:], first=0x80)
+        + frame(beat(4), first=0x82)
     )
 
     async def run() -> None:
@@ -129,8 +160,9 @@ def test_messages_arrive_whole_however_the_bytes_are_cut(cut: int) -> None:
                 await writer.drain()
                 await asyncio.sleep(0)
             async with asyncio.timeout(TIMEOUT_S):
-                await reader.readuntil(b"got bin")
-            assert session.messages == [b"one", b"t" * 130, b"fragment", b"bin"]
+                for _ in range(4):
+                    await reader.readuntil(b"say hello first")
+            assert session.messages == [beat(1), beat(2, 130), beat(3), beat(4)]
 
     asyncio.run(run())
 
@@ -138,8 +170,8 @@ def test_messages_arrive_whole_however_the_bytes_are_cut(cut: int) -> None:
 def test_a_token_that_must_be_looked_up_is_let_in() -> None:
     async def run() -> None:
         async with serving() as running, agent(running, "slowagent") as connection:
-            await connection.send("hello")
-            assert await connection.recv() == "got hello"
+            await connection.send(beat(1))
+            await answered(connection)
             session = await session_of(running)
             assert session.principal.host == "h2"
             assert session.link.peer.startswith("127.0.0.1:")
@@ -206,14 +238,44 @@ def test_a_plane_that_does_not_want_the_agent_closes(failure: Exception, code: i
     asyncio.run(run())
 
 
-@pytest.mark.parametrize(("message", "code"), [("close", 1000), ("broken", 1007), ("refuse", 1008)])
-def test_the_session_can_close_and_hears_of_it_once(message: str, code: int) -> None:
+@pytest.mark.parametrize("message", [b"", b"x", b'{"type": "nonsense"}'])
+def test_what_cannot_be_read_is_refused_and_ends_the_connection(message: bytes) -> None:
     async def run() -> None:
         async with serving() as running, agent(running) as connection:
             await connection.send(message)
             await connection.wait_closed()
-            assert connection.close_code == code
+            assert connection.close_code == 1007
             await gone(await session_of(running))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"), [(msgspec.DecodeError("broken"), 1007), (Forbidden("not you"), 1008)]
+)
+def test_a_session_that_fails_at_a_message_ends_the_connection(
+    failure: Exception, code: int
+) -> None:
+    async def run() -> None:
+        async with serving() as running, agent(running) as connection:
+            session = await session_of(running)
+            session.failure = failure
+            await connection.send(beat(1))
+            await connection.wait_closed()
+            assert connection.close_code == code
+            await gone(session)
+
+    asyncio.run(run())
+
+
+def test_the_session_can_close_and_hears_of_it_once() -> None:
+    async def run() -> None:
+        async with serving() as running, agent(running) as connection:
+            session = await session_of(running)
+            session.link.close(1000, "as you wish")
+            await connection.wait_closed()
+            assert connection.close_code == 1000
+            await gone(session)
 
     asyncio.run(run())
 
@@ -284,12 +346,18 @@ def test_a_fragmented_message_may_not_exceed_the_limit_either(
     asyncio.run(run())
 
 
+def flood(session: TappedSession, messages: int) -> None:
+    """Send an agent more than it can take, 1 MiB each."""
+    for _ in range(messages):
+        session.link.send(b"x" * 2**20)
+
+
 def test_a_peer_that_does_not_read_is_dropped() -> None:
     async def run() -> None:
         async with serving() as running, raw(running) as (_, writer):
             session = await session_of(running)
             writer.transport.pause_reading()
-            writer.write(frame(b"flood64"))
+            flood(session, 64)
             await gone(session)
 
     asyncio.run(run())
@@ -303,7 +371,7 @@ def test_a_peer_that_reads_nothing_for_long_is_dropped(monkeypatch: pytest.Monke
         async with serving() as running, raw(running) as (_, writer):
             session = await session_of(running)
             writer.transport.pause_reading()
-            writer.write(frame(b"flood32"))
+            flood(session, 32)
             await gone(session)
 
     asyncio.run(run())
@@ -313,9 +381,9 @@ def test_a_peer_that_ignores_the_closing_is_dropped(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(agentsocket, "CLOSING_S", 0.2)
 
     async def run() -> None:
-        async with serving() as running, raw(running) as (_, writer):
+        async with serving() as running, raw(running):
             session = await session_of(running)
-            writer.write(frame(b"close"))
+            session.link.close(1000, "as you wish")
             await gone(session)
 
     asyncio.run(run())

@@ -1,46 +1,27 @@
 """Events over HTTP: pages, streams that resume, and readers that do not read."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import httpx
 import msgspec
 import pytest
 
-from roost.api import sse
-from roost.base.clock import RealClock
-from roost.wire.bodies import EventBody, EventPage
-from tests.api.fakeplane import FakePlane, token
+from roost.control.memory.eventlog import PAGE
+from roost.ledger.transaction import Tx
+from roost.testing.clock import HandClock
+from roost.wire.bodies import CreateToken, EventBody, EventPage
+from tests.api.planes import ADMIN, token
 from tests.api.serving import TIMEOUT_S, Running, serving
 
 STREAM = {"Accept": "text/event-stream"}
 
 
-class HandClock(RealClock):
-    """A clock whose sleepers wake when the test says so."""
-
-    def __init__(self) -> None:
-        self.sleepers: asyncio.Queue[asyncio.Future[None]] = asyncio.Queue()
-
-    async def sleep(self, seconds: float) -> None:
-        future = asyncio.get_running_loop().create_future()
-        await self.sleepers.put(future)
-        await future
-
-    async def tick(self) -> None:
-        """Wake who sleeps, or will next."""
-        async with asyncio.timeout(TIMEOUT_S):
-            (await self.sleepers.get()).set_result(None)
-
-
-def with_events(count: int) -> FakePlane:
-    """Return a plane in which something has happened."""
-    plane = FakePlane()
-    for number in range(count):
-        plane.store.event("vm.created", f"vm/{number}")
-    return plane
+#: What happens in these tests.
+NAMES = ("a1", "a2", "a3", "a4", "a5")
 
 
 @asynccontextmanager
@@ -82,43 +63,48 @@ async def until(condition: Callable[[], bool]) -> None:
 
 def test_a_page_goes_on_from_its_next() -> None:
     async def run() -> None:
-        async with serving(with_events(5)) as running:
-            response = await running.ask("GET", "/api/v1/events?limit=3")
+        async with serving() as running:
+            before = running.plane.head
+            seqs = await running.plane.happen(*NAMES)
+            response = await running.ask("GET", f"/api/v1/events?since={before}&limit=3")
             page = msgspec.json.decode(response.content, type=EventPage)
-            assert [event.seq for event in page.events] == [1, 2, 3]
+            assert [event.seq for event in page.events] == seqs[:3]
             response = await running.ask("GET", f"/api/v1/events?since={page.next}")
             page = msgspec.json.decode(response.content, type=EventPage)
-            assert [event.seq for event in page.events] == [4, 5]
+            assert [event.seq for event in page.events] == seqs[3:]
 
     asyncio.run(run())
 
 
 def test_a_stream_gives_what_was_and_then_what_happens() -> None:
     async def run() -> None:
-        async with serving(with_events(2)) as running, following(running) as lines:
-            old = await take(lines, 2)
-            running.plane.store.event("vm.deleted", "vm/0")
-            new = await take(lines, 1)
-            assert [event["id"] for event in old + new] == ["1", "2", "3"]
-            assert new[0]["event"] == "vm.deleted"
+        async with serving() as running:
+            before = running.plane.head
+            seqs = await running.plane.happen(*NAMES[:2])
+            async with following(running, f"/api/v1/events?since={before}") as lines:
+                old = await take(lines, 2)
+                seqs += await running.plane.happen(NAMES[2])
+                new = await take(lines, 1)
+            assert [event["id"] for event in old + new] == [str(seq) for seq in seqs]
+            assert new[0]["event"] == "project.created"
             body = msgspec.json.decode(new[0]["data"], type=EventBody)
-            assert (body.seq, body.subject) == (3, "vm/0")
+            assert (body.seq, body.subject) == (seqs[2], f"project/{NAMES[2]}")
 
     asyncio.run(run())
 
 
 @pytest.mark.parametrize(
-    ("query", "header", "first"),
-    [("", None, "1"), ("?since=2", None, "3"), ("?since=1", "3", "4"), ("", "3", "4")],
+    ("since", "header", "first"), [(0, None, 0), (2, None, 2), (1, 3, 3), (0, 3, 3)]
 )
-def test_a_stream_resumes_where_it_was_left(query: str, header: str | None, first: str) -> None:
+def test_a_stream_resumes_where_it_was_left(since: int, header: int | None, first: int) -> None:
     async def run() -> None:
-        headers = {} if header is None else {"Last-Event-ID": header}
-        async with (
-            serving(with_events(5)) as running,
-            following(running, f"/api/v1/events{query}", **headers) as lines,
-        ):
-            assert (await take(lines, 1))[0]["id"] == first
+        async with serving() as running:
+            before = running.plane.head
+            seqs = await running.plane.happen(*NAMES)
+            headers = {} if header is None else {"Last-Event-ID": str(before + header)}
+            path = f"/api/v1/events?since={before + since}"
+            async with following(running, path, **headers) as lines:
+                assert (await take(lines, 1))[0]["id"] == str(seqs[first])
 
     asyncio.run(run())
 
@@ -138,45 +124,60 @@ def test_a_wrong_last_event_id_is_refused(header: str) -> None:
 def test_an_idle_stream_gets_a_comment_now_and_then() -> None:
     async def run() -> None:
         clock = HandClock()
-        async with serving(clock=clock) as running, following(running) as lines:
-            for _ in range(3):
-                await clock.tick()
-                async with asyncio.timeout(TIMEOUT_S):
-                    assert (await anext(lines)).startswith(": ")
-                    assert await anext(lines) == ""
+        async with serving(clock=clock) as running:
+            path = f"/api/v1/events?since={running.plane.head}"
+            async with following(running, path) as lines:
+                for _ in range(3):
+                    async with asyncio.timeout(TIMEOUT_S):
+                        await clock.tick()
+                        assert (await anext(lines)).startswith(": ")
+                        assert await anext(lines) == ""
 
     asyncio.run(run())
 
 
 def test_a_reader_that_leaves_is_forgotten() -> None:
     async def run() -> None:
-        async with serving(with_events(1)) as running:
+        async with serving() as running:
+            log = running.plane.plane.events
             async with following(running) as lines:
                 await take(lines, 1)
-                assert running.plane.events.followers == 1
-            await until(lambda: running.plane.events.followers == 0)
+                assert log.readers == 1
+                shown = await running.ask("GET", "/metrics", role=None)
+                assert "roost_event_readers 1.0" in shown.text
+            await until(lambda: log.readers == 0)
 
     asyncio.run(run())
 
 
-def test_the_source_s_error_is_the_last_event() -> None:
+def test_a_stream_does_not_outlive_its_token() -> None:
     async def run() -> None:
-        plane = with_events(1)
-        plane.store.event("broken", "vm/1")
-        async with serving(plane) as running, following(running) as lines:
-            events = await take(lines, 99)
-            assert [event.get("event") for event in events] == ["vm.created", "error"]
-            assert "forbidden" in events[1]["data"]
+        async with serving() as running:
+            access = running.plane.access
+            made = await access.create_token(CreateToken(name="short", role="viewer"), ADMIN)
+            path = f"/api/v1/events?since={running.plane.head}"
+            bearer = f"Bearer {made.secret}"
+            async with following(running, path, Authorization=bearer) as lines:
+                await running.plane.happen(NAMES[0])
+                assert [event["event"] for event in await take(lines, 1)] == ["project.created"]
+                await access.delete_token(made.id, ADMIN)
+                await running.plane.happen(NAMES[1])
+                last = await take(lines, 99)
+            assert [event["event"] for event in last] == ["error"]
+            assert "unauthorized" in last[0]["data"]
 
     asyncio.run(run())
 
 
 def test_streams_end_at_once_when_the_server_stops() -> None:
     async def run() -> list[Any]:
-        async with serving(with_events(1)) as running, following(running) as lines:
-            await take(lines, 1)
-            running.server.should_exit = True
-            return await take(lines, 99)
+        async with serving() as running:
+            path = f"/api/v1/events?since={running.plane.head}"
+            await running.plane.happen(NAMES[0])
+            async with following(running, path) as lines:
+                await take(lines, 1)
+                running.server.should_exit = True
+                return await take(lines, 99)
 
     async def bounded() -> list[Any]:
         async with asyncio.timeout(5):
@@ -185,46 +186,49 @@ def test_streams_end_at_once_when_the_server_stops() -> None:
     assert asyncio.run(bounded()) == []
 
 
+@contextmanager
+def deaf_reader(port: int) -> Iterator[None]:
+    """Ask for the stream and read nothing of it."""
+    with socket.socket() as ours:
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+        ours.connect(("127.0.0.1", port))  # the kernel accepts for the server
+        ours.sendall(
+            b"GET /api/v1/events HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n"
+            + f"Authorization: Bearer {token('viewer')}\r\n\r\n".encode()
+        )
+        yield
+
+
+async def tick_on(clock: HandClock) -> None:
+    """Let time pass from sleeper to sleeper."""
+    while True:
+        await clock.tick()
+        await asyncio.sleep(0)
+
+
 def test_a_reader_that_takes_nothing_is_cut_off_and_costs_little() -> None:
+    size, count = 10_000, 4 * PAGE
+
+    def fill(tx: Tx) -> None:
+        for _ in range(count):
+            tx.event("ledger.filled", "ledger", {}, note="x" * size)
+
     async def run() -> None:
         clock = HandClock()
-        plane = with_events(0)
-        produced = 0
-
-        async def flood(since: int, who: object) -> AsyncIterator[EventBody]:
-            nonlocal produced
-            plane.events.followers += 1
-            try:
-                while True:
-                    produced += 1
-                    changes = {"filling": "x" * 10_000}
-                    yield EventBody(
-                        seq=produced, at="", actor="", kind="k", subject="", project=None,
-                        changes=changes,
-                    )  # fmt: skip
-                    await asyncio.sleep(0)
-            finally:
-                plane.events.followers -= 1
-
-        plane.events.stream = flood  # type: ignore[method-assign, assignment]
-        async with serving(plane, clock=clock) as running:
-            reader, writer = await asyncio.open_connection("127.0.0.1", running.server.port)
-            # Without reading: what the kernel takes is all that leaves the server.
-            writer.transport.pause_reading()
-            writer.write(
-                b"GET /api/v1/events HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n"
-                + f"Authorization: Bearer {token('viewer')}\r\n\r\n".encode()
-            )
-            await until(lambda: plane.events.followers == 1)
-            last = -1
-            while produced != last:  # until the buffer is full
-                last = produced
-                await asyncio.sleep(0.2)
-            for _ in range(2):
-                await clock.tick()
-            await until(lambda: plane.events.followers == 0)
-            assert produced * 10_000 < 40 * 2**20 + sse.BUFFER_BYTES
-            writer.close()
-            del reader
+        async with serving(clock=clock) as running:
+            # What the kernel takes must be far less than there is to send, on both ends.
+            for listening in running.server.servers[0].sockets:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
+            await running.plane.store.write(fill)
+            reads = running.plane.store.reads
+            log = running.plane.plane.events
+            with deaf_reader(running.server.port):
+                await until(lambda: log.readers == 1)
+                # Nobody reads, so no tick comes too early: two without progress end the stream.
+                ticking = asyncio.create_task(tick_on(clock))
+                await until(lambda: log.readers == 0)
+                ticking.cancel()
+            taken = (running.plane.store.reads - reads) * PAGE
+            assert taken < count, "all there is was read for somebody who takes nothing"
 
     asyncio.run(run())

@@ -12,7 +12,7 @@ from roost.parts import roles
 from roost.parts.routes import Route
 from roost.wire.bodies import ErrorBody
 from tests.api.conftest import MOST_BYTES, Site
-from tests.api.fakeplane import token
+from tests.api.planes import token
 from tests.api.table import ROUTES
 
 ROLES = ("viewer", "operator", "admin", "member", "agent")

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from roost.api.fast import httpprotocol
-from tests.api.fakeplane import token
+from tests.api.planes import token
 from tests.api.serving import TIMEOUT_S, Running, serving
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]

@@ -1,6 +1,6 @@
 """Schemathesis over the OpenAPI document: no undocumented status, no body that is not as described.
 
-By default the server is one of our own around the fake control plane. ROOST_SERVER and ROOST_TOKEN
+By default the server is one of our own around a small fleet. ROOST_SERVER and ROOST_TOKEN
 (an admin's) point it at another one; it creates, changes and deletes things there.
 """
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.api.conftest import Site
-from tests.api.fakeplane import token
+from tests.api.planes import token
 
 #: 422 to data that the schema allows: amounts are text with a unit, strategies have names, and so
 #: on. 413: the server of these tests takes only small bodies. 503 is documented wherever a VM may

@@ -16,7 +16,7 @@ from roost.base.clock import RealClock
 from roost.base.errors import Unavailable
 from roost.base.ids import IdSource
 from tests.api.conftest import Site
-from tests.api.fakeplane import Created, FakePlane, token
+from tests.api.planes import small_plane, token
 from tests.api.serving import TIMEOUT_S, serving
 
 VM = {"name": "web", "demand": {"cpu": 1, "memory": "1GiB"}}
@@ -39,24 +39,16 @@ def test_an_address_of_nobody_here_is_an_error_of_roost() -> None:
 @pytest.mark.parametrize("padding", [0, 100_000], ids=["short cut", "long way"])
 def test_a_request_under_way_is_answered_before_the_server_stops(padding: int) -> None:
     async def run() -> None:
-        plane, arrived, go = FakePlane(), asyncio.Event(), asyncio.Event()
-        create = plane.admit.create
-
-        async def slowly(*arguments: object) -> Created:
-            arrived.set()
-            await go.wait()
-            return await create(*arguments)  # type: ignore[arg-type]
-
-        plane.admit.create = slowly  # type: ignore[method-assign]
-        async with serving(plane) as running:
+        async with small_plane() as plane, serving(plane) as running:
             content = b'{"name":"a","demand":{"cpu":1,"memory":1}}' + b" " * padding
+            plane.store.hold()
             asking = asyncio.ensure_future(running.ask("POST", "/api/v1/vms", content=content))
             async with asyncio.timeout(TIMEOUT_S):
-                await arrived.wait()
+                await plane.store.waits()
                 running.server.should_exit = True
                 while running.server.servers[0].is_serving():
                     await asyncio.sleep(0.01)
-                go.set()
+                plane.store.let_go()
                 response = await asking
             assert (response.status_code, response.headers["connection"]) == (201, "close")
 
@@ -84,23 +76,24 @@ def test_tls_serves_both_roads(tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
 
     async def run() -> None:
-        plane, clock = FakePlane(), RealClock()
-        app = build_app(plane, clock=clock, ids=IdSource(clock.wall_ms))
-        server = build_server(app, plane, "127.0.0.1", 0, tls_cert=cert, tls_key=key)
-        task = asyncio.ensure_future(server.serve())
-        try:
-            async with asyncio.timeout(TIMEOUT_S):
-                await server.wait_up()
-            assert server.url == f"https://127.0.0.1:{server.port}"
-            trust = ssl.create_default_context(cafile=str(cert))
-            async with httpx.AsyncClient(base_url=server.url, verify=trust) as client:
-                headers = {"Authorization": f"Bearer {token('admin')}"}
-                made = await client.post("/api/v1/vms", json=VM, headers=headers)
-                seen = await client.get("/api/v1/vms/web", headers=headers)
-            assert (made.status_code, seen.status_code) == (201, 200)
-        finally:
-            server.should_exit = True
-            await task
+        async with small_plane() as plane:
+            clock = RealClock()
+            app = build_app(plane, clock=clock, ids=IdSource(clock.wall_ms))
+            server = build_server(app, plane, "127.0.0.1", 0, tls_cert=cert, tls_key=key)
+            task = asyncio.ensure_future(server.serve())
+            try:
+                async with asyncio.timeout(TIMEOUT_S):
+                    await server.wait_up()
+                assert server.url == f"https://127.0.0.1:{server.port}"
+                trust = ssl.create_default_context(cafile=str(cert))
+                async with httpx.AsyncClient(base_url=server.url, verify=trust) as client:
+                    headers = {"Authorization": f"Bearer {token('admin')}"}
+                    made = await client.post("/api/v1/vms", json=VM, headers=headers)
+                    seen = await client.get("/api/v1/vms/web", headers=headers)
+                assert (made.status_code, seen.status_code) == (201, 200)
+            finally:
+                server.should_exit = True
+                await task
 
     asyncio.run(run())
 

@@ -1,19 +1,23 @@
 """Creating and keeping VMs over HTTP, on both roads to the use case."""
 
 import asyncio
+from random import Random
 from typing import Any
 
 import pytest
 
 from roost.api.errors import STATUS
 from roost.base.errors import FleetUnavailable, InvariantBroken, PlacementContended, Unavailable
+from roost.testing.clock import HandClock
 from tests.api.conftest import Site
-from tests.api.fakeplane import LOG, FakePlane, token
+from tests.api.planes import small_plane, token
 from tests.api.serving import Count, Running, serving
 
 VM = {"name": "web", "demand": {"cpu": 1, "memory": "1GiB"}}
 BIG = {"name": "big", "demand": {"cpu": 1, "memory": 2**41}}
 POST = "/api/v1/vms"
+#: What a VM has written to its console.
+LOG = "booting\nlogin: "
 
 
 def test_a_created_vm_is_shown_listed_changed_and_deleted(site: Site) -> None:
@@ -21,30 +25,44 @@ def test_a_created_vm_is_shown_listed_changed_and_deleted(site: Site) -> None:
     assert made.status_code == 201
     vm = made.json()
     assert vm["host"] == vm["hypervisor_id"] == "h1"
+    site.settle()
     assert site.ask("GET", f"{POST}/arc").json() == site.ask("GET", f"{POST}/{vm['id']}").json()
     assert [v["name"] for v in site.ask("GET", f"{POST}?label=app=a=b").json()["vms"]] == ["arc"]
     assert site.ask("GET", f"{POST}?label=app=c").json()["vms"] == []
-    for verb in ("start", "stop", "restart", "pause", "resume"):
+    for verb, state in (("stop", "stopped"), ("start", "running"), ("restart", "running"),
+                        ("pause", "paused"), ("resume", "running")):  # fmt: skip
         assert site.ask("POST", f"{POST}/arc/{verb}").status_code == 202
+        site.settle()
+        assert site.ask("GET", f"{POST}/arc").json()["state"] == state
     assert site.ask("POST", f"{POST}/arc/resize", json={"memory": "2GiB"}).status_code == 202
+    site.settle()
+    assert site.ask("GET", f"{POST}/arc").json()["demand"]["memory_bytes"] == 2 * 2**30
     assert site.ask("POST", f"{POST}/arc/migrate", json={}).status_code == 202
+    site.settle()
+    assert site.ask("GET", f"{POST}/arc").json()["host"] == "h2"
     explained = site.ask("GET", f"{POST}/arc/explain?host=h1&host=h2").json()
     assert [verdict["host"] for verdict in explained["verdicts"]] == ["h1", "h2"]
     deleted = site.ask("DELETE", f"{POST}/arc")
     assert (deleted.status_code, deleted.json()["state"]) == (202, "deleting")
+    site.settle()
     assert site.ask("GET", f"{POST}/arc").status_code == 404
 
 
 def test_a_move_takes_its_options_and_can_be_called_off(site: Site) -> None:
     site.ask("POST", POST, json={**VM, "name": "moves"})
+    site.pause()
     refused = site.ask("POST", f"{POST}/moves/cancel-migration")
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "conflict")
     options = {"host": "h2", "cold": True, "bandwidth": "100MiB", "downtime_ms": 300,
                "auto_converge": False, "post_copy": True, "limit_s": 60}  # fmt: skip
     moving = site.ask("POST", f"{POST}/moves/migrate", json=options).json()
     assert (moving["state"], moving["migration"]["mode"]) == ("migrating", "cold")
-    called_off = site.ask("POST", f"{POST}/moves/cancel-migration")
-    assert (called_off.status_code, called_off.json()["migration"]) == (202, None)
+    assert site.ask("POST", f"{POST}/moves/cancel-migration").status_code == 202
+    site.settle()
+    called_off = site.ask("GET", f"{POST}/moves").json()
+    assert (called_off["state"], called_off["host"], called_off["migration"]) == (
+        "running", "h1", None,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -59,9 +77,16 @@ def test_a_move_with_options_that_make_no_sense_is_refused(
     assert site.ask("POST", f"{POST}/stays/migrate", json=wrong).status_code == 422
 
 
+def talking(site: Site, name: str, **more: object) -> str:
+    """Create a VM that has written to its console; return the address of that."""
+    vm = site.ask("POST", POST, json={**VM, "name": name, **more}).json()
+    site.players.agents["h1"].consoles[vm["id"]] = LOG
+    site.settle()
+    return f"{POST}/{vm['id']}/console"
+
+
 def test_a_console_is_read_in_pieces(site: Site) -> None:
-    site.ask("POST", POST, json={**VM, "name": "talks"})
-    address = f"{POST}/talks/console"
+    address = talking(site, "talks")
     whole = site.ask("GET", address).json()
     assert (whole["text"], whole["start"], whole["end"]) == (LOG, 0, len(LOG))
     assert whole["host"] == "h1"
@@ -87,17 +112,17 @@ def test_a_piece_of_a_console_that_makes_no_sense_is_refused(site: Site, query: 
 
 
 def test_a_console_is_not_for_viewers_nor_other_projects(site: Site) -> None:
-    site.ask("POST", POST, json={**VM, "name": "private"})
-    ours = site.ask("POST", POST, json={**VM, "name": "ours", "project": "p1"}).json()
-    address = f"{POST}/private/console"
+    address = talking(site, "private")
+    ours = talking(site, "ours", project="p1")
     assert site.ask("GET", address, role="viewer").status_code == 403
     assert site.ask("GET", address, role="member").status_code == 404
     assert site.ask("GET", address, role="operator").status_code == 200
-    assert site.ask("GET", f"{POST}/{ours['id']}/console", role="member").status_code == 200
+    assert site.ask("GET", ours, role="member").status_code == 200
 
 
 def test_a_console_without_an_agent_or_a_host_says_so(site: Site) -> None:
-    site.ask("POST", POST, json={**VM, "name": "silent"})
+    there = {"constraints": {"hosts": ["h3"]}}  # whose agent is not connected
+    site.ask("POST", POST, json={**VM, "name": "silent", **there})
     silent = site.ask("GET", f"{POST}/silent/console")
     assert silent.status_code == 503
     assert silent.json()["error"]["code"] == "agent_service_unavailable"
@@ -159,14 +184,17 @@ def test_a_vm_that_fits_nowhere_is_refused_with_the_rejection(site: Site) -> Non
 def test_pages_go_on_where_they_ended(site: Site) -> None:
     for number in range(5):
         site.ask("POST", POST, json={**VM, "name": f"page-{number}", "project": "p2"})
-    names, after = [], ""
+    names, ids, after = [], [], ""
     for _ in range(5):
         page = site.ask("GET", f"{POST}?project=p2&limit=2{after}").json()
+        assert len(page["vms"]) <= 2
         names += [vm["name"] for vm in page["vms"]]
+        ids += [vm["id"] for vm in page["vms"]]
         if page["next"] is None:
             break
         after = f"&after={page['next']}"
-    assert names == [f"page-{number}" for number in range(5)]
+    assert ids == sorted(ids)
+    assert sorted(names) == [f"page-{number}" for number in range(5)]
 
 
 def test_a_member_sees_only_its_project(site: Site) -> None:
@@ -229,9 +257,12 @@ def conversation() -> list[tuple[str, bytes, dict[str, str]]]:
 
 
 async def hear(fast: bool) -> list[tuple[int, dict[str, str], bytes]]:
-    """Hold the conversation with a new server."""
+    """Hold the conversation with a new server, whose ids and times are the same each time."""
     heard = []
-    async with serving(fast=fast, max_body_bytes=4096) as running:
+    async with (
+        small_plane(clock=HandClock(), random=Random(1)) as plane,
+        serving(plane, fast=fast, max_body_bytes=4096) as running,
+    ):
         for path, content, headers in conversation():
             response = await running.ask("POST", path, content=content, headers=headers)
             kept = {k: v for k, v in response.headers.items() if k != "date"}
@@ -248,11 +279,13 @@ def test_both_roads_give_the_same_answers() -> None:
 
 def test_a_replay_says_so_and_another_body_is_a_conflict(site: Site) -> None:
     key = {"Idempotency-Key": "replay"}
+    site.pause()  # so that nothing becomes of it meanwhile
     first = site.ask("POST", POST, json={**VM, "name": "replayed"}, headers=key)
     again = site.ask("POST", POST, json={**VM, "name": "replayed"}, headers=key)
     other = site.ask("POST", POST, json={**VM, "name": "another"}, headers=key)
     assert (first.status_code, again.status_code, other.status_code) == (201, 200, 409)
     assert first.json() == again.json()
+    assert first.json()["placement"]["host"] == "h1"
     assert again.headers["idempotency-replayed"] == "true"
     assert "idempotency-replayed" not in first.headers
 
@@ -261,10 +294,9 @@ def test_a_replay_says_so_and_another_body_is_a_conflict(site: Site) -> None:
 
 
 async def fail(failure: Exception, fast: bool = True) -> Any:
-    """Create a VM on a plane that fails."""
-    plane = FakePlane()
-    plane.admit.failure = failure
-    async with serving(plane, fast=fast) as running:
+    """Create a VM on a plane whose database fails."""
+    async with small_plane() as plane, serving(plane, fast=fast) as running:
+        plane.store.failure = failure
         return await running.ask("POST", POST, json=VM)
 
 
@@ -304,9 +336,7 @@ def test_what_may_work_later_says_when(failure: Unavailable) -> None:
 @pytest.mark.parametrize("fast", [True, False], ids=["fast", "slow"])
 def test_requests_are_refused_until_the_plane_is_ready(fast: bool) -> None:
     async def ask() -> None:
-        plane = FakePlane()
-        plane.status = "loading"
-        async with serving(plane, fast=fast) as running:
+        async with small_plane(load=False) as plane, serving(plane, fast=fast) as running:
             for method, path in (("POST", POST), ("GET", POST), ("GET", "/api/v1/hosts")):
                 response = await running.ask(method, path, json=VM)
                 assert response.status_code == 503

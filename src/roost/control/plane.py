@@ -4,7 +4,7 @@ Nothing here or below reads a clock, opens a socket or draws a number by itself:
 and fence command are handed in by whoever composes the process.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
@@ -30,7 +30,7 @@ from roost.control.memory.eventlog import EventLog
 from roost.control.memory.follower import Follower
 from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import Roster
-from roost.control.memory.telemetry import Telemetry
+from roost.control.memory.telemetry import Gauge, Telemetry
 from roost.control.moves import handover
 from roost.control.moves.draining import Drain
 from roost.control.moves.limits import MoveLimits
@@ -148,18 +148,31 @@ class Plane:
         await self._store.read(self._load)
         self.follower.changed = self._open_or_shut
         self.follower.start(self.parts)
-        self.telemetry.watch(
-            self.roster,
-            lambda: self.agents.online,
-            lambda: self.lineage.doubted,
-            lambda: bool(self.follower.trouble),
-        )
+        self.telemetry.watch(self.roster, *self._gauges())
         await self.follower.catch_up()
         if warm_up is not None:
             self._status = "compiling kernels"
             await warm_up()
         self._status = "ready"
         self._open_or_shut()
+
+    def _gauges(self) -> Iterator[Gauge]:
+        yield Gauge(
+            "roost_agents_online", "Agents connected to this process.", lambda: self.agents.online
+        )
+        yield Gauge(
+            "roost_vms_in_doubt",
+            "VMs whose host is not known after an old database was restored.",
+            lambda: self.lineage.doubted,
+        )
+        yield Gauge(
+            "roost_follower_stuck",
+            "1 while an event of the ledger cannot be taken and requests are refused.",
+            lambda: bool(self.follower.trouble),
+        )
+        yield Gauge(
+            "roost_event_readers", "Streams of events that are read.", lambda: self.events.readers
+        )
 
     def _load(self, connection: Connection) -> None:
         for part in self.parts:

@@ -138,6 +138,7 @@ class ModelLink:
         """Queue a message at the agent."""
         if self.closing is None:
             self._agent.inbox.append(data)
+            self._agent.rung()
 
     def close(self, code: int, reason: str) -> None:
         """Take nothing more."""
@@ -164,6 +165,7 @@ class ModelAgent:
     lease: Lease = field(default_factory=Lease)
     link: ModelLink | None = None
     session: PlaneSession | None = None
+    rung: Callable[[], None] = lambda: None  # called when a message was queued in the inbox
     inbox: list[bytes] = field(default_factory=list)
     outbox: list[bytes] = field(default_factory=list)
     heard: list[ToAgent] = field(default_factory=list)

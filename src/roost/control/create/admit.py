@@ -40,7 +40,7 @@ from roost.control.memory.follower import Follower
 from roost.control.memory.roster import Roster
 from roost.control.memory.telemetry import Telemetry
 from roost.control.vms.lookup import find_vm
-from roost.control.vms.views import placement_text, vm_body
+from roost.control.vms.views import decided_placement, placement_text, vm_body
 from roost.fleet.assign import mask_of
 from roost.ledger.capacity import RUN, claim_id
 from roost.ledger.claims import KEPT, Outcome, Proposal, Verdict
@@ -581,7 +581,8 @@ class Admit(Part):
             )
         if vm.id not in self._roster.specs:
             await self._follower.catch_up()
-        return vm_body(vm, self._roster.specs.get(vm.id), self._roster)
+        placement = await self._store.read(lambda found: decided_placement(found, vm.id))
+        return vm_body(vm, self._roster.specs.get(vm.id), self._roster, placement)
 
     async def _batch_body(
         self, body: CreateVMs, items: list[PendingCreate | RoostError]

@@ -76,6 +76,11 @@ class EventLog(Part):
         for reader in self._readers:
             reader.put(arrived)
 
+    @property
+    def readers(self) -> int:
+        """Return how many read along."""
+        return len(self._readers)
+
     def routes(self) -> Sequence[Route]:
         """Return the HTTP routes of this part."""
         return event_routes(self)

@@ -1,7 +1,8 @@
 """What the control plane counts, in Prometheus naming; nothing is decided by it."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -14,6 +15,14 @@ _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 
 #: (name, column, unit, divisor)
 _RESOURCES = (("cpu", CPU, "cores", 1000), ("memory", MEMORY, "bytes", 1),
               ("disk", DISK, "bytes", 1))  # fmt: skip
+
+
+class Gauge(NamedTuple):
+    """A number that is read when somebody asks."""
+
+    name: str
+    text: str
+    value: Callable[[], float]
 
 
 class Times(Collector):
@@ -92,15 +101,9 @@ class Telemetry:
             child = self._children[key] = counter.labels(*labels)
         return child
 
-    def watch(
-        self,
-        roster: Roster,
-        agents_online: Callable[[], int],
-        in_doubt: Callable[[], int],
-        stuck: Callable[[], bool],
-    ) -> None:
-        """Register gauges that read the fleet when scraped."""
-        self.registry.register(_Fleet(roster, agents_online, in_doubt, stuck))
+    def watch(self, roster: Roster, *gauges: Gauge) -> None:
+        """Register gauges that read the fleet, and what else can be asked, when scraped."""
+        self.registry.register(_Fleet(roster, gauges))
 
     def text(self) -> bytes:
         """Return the Prometheus exposition of all metrics."""
@@ -110,34 +113,16 @@ class Telemetry:
 class _Fleet(Collector):
     """Gauges of the fleet, read from the roster when scraped."""
 
-    def __init__(
-        self,
-        roster: Roster,
-        agents_online: Callable[[], int],
-        in_doubt: Callable[[], int],
-        stuck: Callable[[], bool],
-    ) -> None:
-        self._roster, self._agents_online, self._in_doubt = roster, agents_online, in_doubt
-        self._stuck = stuck
+    def __init__(self, roster: Roster, gauges: Sequence[Gauge]) -> None:
+        self._roster, self._gauges = roster, gauges
 
     def collect(self) -> Iterator[Metric]:
         roster = self._roster
         yield GaugeMetricFamily(
             "roost_queue_length", "VMs that wait for room.", value=len(roster.waiting)
         )
-        yield GaugeMetricFamily(
-            "roost_agents_online", "Agents connected to this process.", value=self._agents_online()
-        )
-        yield GaugeMetricFamily(
-            "roost_vms_in_doubt",
-            "VMs whose host is not known after an old database was restored.",
-            value=self._in_doubt(),
-        )
-        yield GaugeMetricFamily(
-            "roost_follower_stuck",
-            "1 while an event of the ledger cannot be taken and requests are refused.",
-            value=int(self._stuck()),
-        )
+        for gauge in self._gauges:
+            yield GaugeMetricFamily(gauge.name, gauge.text, value=gauge.value())
         hosts = roster.fleet.hosts
         for name, column, unit, divisor in _RESOURCES:
             columns = (("capacity", hosts.arrays.capacity), ("committed", hosts.arrays.committed),

@@ -17,11 +17,11 @@ from roost.control.vms.requests import request_of
 from roost.control.vms.resizing import resize
 from roost.control.vms.routes import vm_routes
 from roost.control.vms.states import in_state
-from roost.control.vms.views import explanation_body, read_placement, vm_body
+from roost.control.vms.views import decided_placement, explanation_body, vm_body
 from roost.ledger.rows import VMRow
 from roost.ledger.statements import Plus
 from roost.ledger.store import Store
-from roost.ledger.tables import decisions, vms
+from roost.ledger.tables import vms
 from roost.ledger.transaction import Tx, row_json
 from roost.model.flow import RejectionCode
 from roost.model.vm import VMSpec
@@ -64,11 +64,8 @@ class Lifecycle(Part):
             connection: Connection,
         ) -> tuple[VMRow, VMSpec | None, PlacementBody | None]:
             vm = vm_row(connection, ref, project, who)
-            query = select(decisions.c.answer).where(decisions.c.vm == vm.id)
-            query = query.order_by(decisions.c.snapshot.desc()).limit(1)
-            answer = connection.execute(query).scalar()
             spec = self._roster.specs.read(connection, [vm]).get(vm.id)
-            return vm, spec, read_placement(answer) if answer else None
+            return vm, spec, decided_placement(connection, vm.id)
 
         vm, spec, placement = await self._store.read(question)
         return vm_body(vm, spec, self._roster, placement)

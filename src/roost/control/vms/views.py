@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import msgspec
+from sqlalchemy import Connection, select
 
 from roost.base.timestamps import timestamp
 from roost.control.memory.roster import HostEntry, Roster
@@ -10,6 +11,7 @@ from roost.control.memory.specs import least_spec
 from roost.control.vms.move_record import record_of
 from roost.control.vms.states import vm_state
 from roost.ledger.rows import VMRow, labels_of
+from roost.ledger.tables import decisions
 from roost.model.flow import Answer
 from roost.model.groups import GroupSpec
 from roost.model.vm import VMSpec
@@ -59,6 +61,13 @@ def read_placement(text: str) -> PlacementBody | None:
         return _placement.decode(text)
     except msgspec.ValidationError:
         return None
+
+
+def decided_placement(connection: Connection, vm_id: str) -> PlacementBody | None:
+    """Read the placement that brought a VM where it is."""
+    query = select(decisions.c.answer).where(decisions.c.vm == vm_id)
+    answer = connection.execute(query.order_by(decisions.c.snapshot.desc()).limit(1)).scalar()
+    return read_placement(answer) if answer else None
 
 
 def _migration_body(vm: VMRow, source: str, target: str) -> MigrationBody:
