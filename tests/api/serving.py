@@ -45,6 +45,11 @@ class Running:
         return await self.client.request(method, path, headers=headers, **options)
 
 
+def _client(url: str) -> httpx.AsyncClient:
+    # Without TLS nothing is verified, and the certificates need not be read for every test.
+    return httpx.AsyncClient(base_url=url, timeout=TIMEOUT_S, verify=False)
+
+
 @asynccontextmanager
 async def serving(plane: SmallPlane | None = None, **options: Any) -> AsyncIterator[Running]:
     """Run a server for the length of the block, around a plane of its own unless one is given."""
@@ -57,7 +62,7 @@ async def serving(plane: SmallPlane | None = None, **options: Any) -> AsyncItera
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 await server.wait_up()
-            async with httpx.AsyncClient(base_url=server.url, timeout=TIMEOUT_S) as client:
+            async with _client(server.url) as client:
                 yield Running(plane, server, client)
         finally:
             server.should_exit = True

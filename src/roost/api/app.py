@@ -20,7 +20,6 @@ from roost.api.answers import Answer, Receive, Scope, Send
 from roost.api.calls import Endpoint, Site
 from roost.api.errors import Failures, answer
 from roost.api.fastlane import FastLane, Meter
-from roost.api.openapi import document
 from roost.api.pages import Pages
 from roost.base.clock import Clock
 from roost.base.errors import NotFound
@@ -88,7 +87,7 @@ def build_app(
     pages = Pages()
     table = whole_table(plane, pages)
     check_routes(table)
-    pages.document = document(table)
+    pages.table = table
     failures = Failures(lambda: ids.new("failure"))
     meter = meter or NoMeter()
     site = Site(

@@ -1,17 +1,23 @@
 """The document of the API, as JSON and as a page that needs nothing from elsewhere."""
 
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
+from roost.api.openapi import document
 from roost.parts.roles import ANYONE
 from roost.parts.routes import Call, Route
 
 
 class Pages:
-    """The two routes that every table ends with; `document` is set once it is whole."""
+    """The two routes that every table ends with; `table` is set once it is whole.
+
+    The document is written when somebody first asks for it: most processes never are.
+    """
 
     def __init__(self) -> None:
-        self.document = b""
+        self.table: Sequence[Route] = ()
+        self._document = b""
 
     # fmt: off
     def routes(self) -> tuple[Route, ...]:
@@ -26,7 +32,9 @@ class Pages:
     # fmt: on
 
     async def _openapi(self, call: Call) -> bytes:
-        return self.document
+        if not self._document:
+            self._document = document(self.table)
+        return self._document
 
     async def _docs(self, call: Call) -> bytes:
         return _page()
