@@ -30,6 +30,7 @@ from roost.control.moves.machine import (
 )
 from roost.control.survive import liveness, recover
 from roost.control.vms import deletion
+from roost.fleet.fleet import Fleet
 from roost.hostkit.failures import DriverError
 from roost.ledger import capacity, sqliteclaims
 from roost.ledger.rows import VMRow
@@ -142,6 +143,12 @@ def _(patch: Patch) -> None:
             return [sqliteclaims.KEPT] * len(proposals)
 
     patch.setattr(PlaneStore, "claim", claim)
+
+
+@mutant
+def _(patch: Patch) -> None:
+    """left in the sums: the fleet in memory forgets a VM but not what it took of its host"""
+    patch.setattr(Fleet, "remove", lambda self, number: self.vms.remove(number))
 
 
 # Orders and reports

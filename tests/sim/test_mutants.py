@@ -21,6 +21,7 @@ FOUND_AT = {
     "double release": 0,
     "off by one": 2,
     "ack before commit": 0,
+    "left in the sums": 0,
     "stale generation": 5,
     "reordered report": 1,
     "lost tombstone": 0,

@@ -27,6 +27,7 @@ from roost.control.create.placing import Placing
 from roost.control.create.questions import Questions
 from roost.control.create.queueing import Queue
 from roost.control.memory.eventlog import EventLog
+from roost.control.memory.fleet_check import FleetCheck
 from roost.control.memory.follower import Follower
 from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import Roster
@@ -75,6 +76,7 @@ class Plane:
         timers = settings.timers
         self.telemetry = Telemetry()
         self.roster = Roster(settings.strategy)
+        self.fleet_check = FleetCheck(self.roster)
         self.follower = Follower(store, clock)
         self.access = Access(store, clock, ids)
         self.lineage = Lineage(store, self.roster, clock, timers)
@@ -102,6 +104,7 @@ class Plane:
             self.follower,  # first of all, how far the view is that the others are loaded from
             self.lineage,  # how far the ledger has come, before anybody speaks of it to a host
             self.roster,
+            self.fleet_check,
             self.dispatch,
             self.admit,
             self.vms,
@@ -169,6 +172,11 @@ class Plane:
             "roost_follower_stuck",
             "1 while an event of the ledger cannot be taken and requests are refused.",
             lambda: bool(self.follower.trouble),
+        )
+        yield Gauge(
+            "roost_fleet_wrong",
+            "Hosts and groups whose sums in memory are not those of their VMs: a bug.",
+            lambda: len(self.fleet_check.wrong),
         )
         yield Gauge(
             "roost_event_readers", "Streams of events that are read.", lambda: self.events.readers

@@ -10,6 +10,7 @@
 | promises, quotas, constraints, hard rules and generations (`books`) | at every commit |
 | every accepted create exists until its delete | at every commit, and when a create is answered |
 | rows, claims, quotas and events agree (`doctor`) | every so many commits, and at the end |
+| the fleet in memory is the sum of its VMs (`fleet.check`) | sampled, as often as above in whole |
 
 An old database may be restored: then what is known of VMs that changed since the copy is not true
 any more. They are `adrift`: copies that no ledger knows may stay, and what a guest had may be

@@ -20,10 +20,12 @@ from sqlalchemy import Connection, select
 
 from roost.agent.drivers.base import LocalState, LocalVM
 from roost.agent.drivers.virtual import VirtualSettings
+from roost.base.errors import InvariantBroken
 from roost.base.units import GIB
 from roost.control.admin.doctor import doctor
 from roost.control.survive.restore_judge import what_is_open
 from roost.control.timers import Timers
+from roost.fleet.check import check as check_fleet
 from roost.ledger.rows import Event, VMRow
 from roost.ledger.tables import claims, tombstones, vms
 from roost.sim.actions import Actor
@@ -217,6 +219,7 @@ class World:
             if wait > 0:
                 await self._pass(wait)
             self._stop_if_broken()
+            self._see_samples()
             self.actor.do(action)
         left = began + self.history.length_s - asyncio.get_running_loop().time()
         await self._pass(max(5.0, left))
@@ -259,6 +262,7 @@ class World:
         for each in self.planes.values():
             if each.plane is not None and each.plane.follower.trouble:
                 raise Broken(f"{each.name}: {each.plane.follower.trouble}")
+        self._check_fleets()
         found = (await doctor(self.database.ledger)).findings
         # A host that cannot tell what it has has nothing, whatever it has promised before.
         found = [f for f in found if f.check != "over_capacity" or at_rest]
@@ -266,6 +270,21 @@ class World:
         found = [f for f in found if f.check != "groups" or not self.laws.adrift]
         if found:
             raise Broken("; ".join(f"{f.check}: {f.message}" for f in found[:3]))
+
+    def _see_samples(self) -> None:
+        """See what planes have found wrong with their own fleets."""
+        for each in self.planes.values():
+            if each.plane is not None and (wrong := each.plane.fleet_check.wrong):
+                raise Broken(f"{each.name} has found that {wrong[0]}")
+
+    def _check_fleets(self) -> None:
+        """Add up every plane's fleet again."""
+        for each in self.planes.values():
+            if each.plane is not None and each.is_ready:
+                try:
+                    check_fleet(each.plane.roster.fleet, over_capacity=True)
+                except InvariantBroken as broken:
+                    raise Broken(f"{each.name}: {broken.message}") from broken
 
     async def _come_to_rest(self) -> None:
         """End every fault; then everything converges within a bound, and nothing leaks."""

@@ -448,7 +448,7 @@ def test_the_check_finds_a_hold_that_was_not_added_up() -> None:
     fleet = fleet_of(host("a"))
     fleet.hold("move", "a", Demand(1, 1))
     fleet.hosts.held[0] = 0
-    with pytest.raises(InvariantBroken, match="held differs"):
+    with pytest.raises(InvariantBroken, match="column held"):
         check(fleet)
 
 
