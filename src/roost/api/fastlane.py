@@ -32,7 +32,7 @@ class FastLane:
     def __init__(
         self, table: Sequence[Route], site: Site, failures: Failures, meter: Meter
     ) -> None:
-        self._site = site
+        self.most_bytes = site.max_body_bytes
         self._access = site.plane.access
         self._require_ready = site.plane.require_ready
         self._failures = failures
@@ -50,10 +50,9 @@ class FastLane:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request as an ASGI application."""
-        most = self._site.max_body_bytes
 
         async def read(length: bytes | None) -> bytes:
-            return await read_body(length, receive, most)
+            return await read_body(length, receive, self.most_bytes)
 
         answer = await self.answer(scope["path"], scope["headers"], read)
         await answer(scope, receive, send)

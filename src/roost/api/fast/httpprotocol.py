@@ -100,7 +100,8 @@ class LeanHttp(HttpToolsProtocol):
         if length is None or upgrade is not None or not length.isdigit():
             return None
         path = self.url.decode("ascii", "replace")
-        return path if int(length) <= SMALL_BYTES and self.lane.takes(path) else None
+        small = int(length) <= min(SMALL_BYTES, self.lane.most_bytes)
+        return path if small and self.lane.takes(path) else None
 
     def on_message_complete(self) -> None:
         """Serve a request that is all here."""
