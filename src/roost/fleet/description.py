@@ -93,7 +93,7 @@ def describe(fleet: "Fleet") -> FleetDescription:
         )
     return FleetDescription(
         hosts=tuple(hosts.spec(int(row)) for row in fleet.present_rows()),
-        groups=tuple(fleet.groups.specs.values),
+        groups=tuple(fleet.groups.known()),
         vms=tuple(vms),
         holds=tuple(
             HoldSpec(name, hosts.names[hold.row], hold.demand) for name, hold in fleet.holds.items()

@@ -457,3 +457,13 @@ class Fleet:
     def add_group(self, spec: GroupSpec) -> int:
         """Register a group and return its number."""
         return self.groups.register(spec)
+
+    def change_group(self, spec: GroupSpec) -> None:
+        """Give a known group another rule; whoever asks next is judged by it."""
+        self.groups.change_rule(spec)
+        self.version += 1
+
+    def remove_group(self, name: str) -> None:
+        """Forget a group; its members must have left it."""
+        self.groups.forget(name)
+        self.version += 1

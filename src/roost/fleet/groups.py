@@ -65,10 +65,14 @@ def find_entry(keys: Int64Array, key: int) -> int:
 class Groups:
     """The group registry and its member counts."""
 
-    __slots__ = ("_by_name", "_last", "_last_number", "_sets", "arrays", "most_in_set", "specs")
+    __slots__ = (
+        "_by_name", "_last", "_last_number", "_sets", "arrays", "most_in_set", "rule_changes",
+        "specs",
+    )  # fmt: skip
 
     def __init__(self) -> None:
-        self.specs: Interned[GroupSpec] = Interned()
+        self.specs: list[GroupSpec] = []  # by number; numbers are given out in order, never again
+        self.rule_changes = 0  # grows when a group that was known gets another rule
         self._by_name: dict[str, int] = {}
         self._sets: Interned[tuple[int, ...]] = Interned()
         self._sets.number(())
@@ -104,9 +108,34 @@ class Groups:
             raise Conflict(
                 f"group {spec.name!r} is {self.specs[known]}, not {spec}", group=spec.name
             )
-        number = self._by_name[spec.name] = self.specs.number(spec)
+        number = self._by_name[spec.name] = len(self.specs)
+        self.specs.append(spec)
         if number >= len(self.arrays.info):
             self._grow_groups(2 * number)
+        self._write_rule(number, spec)
+        return number
+
+    def change_rule(self, spec: GroupSpec) -> None:
+        """Give the group of this name another rule; members are counted in every scope already."""
+        number = self._by_name[spec.name]
+        self.specs[number] = spec
+        self._write_rule(number, spec)
+        self.rule_changes += 1
+
+    def forget(self, name: str) -> None:
+        """Free a group's name.
+
+        Its number stays with what is still counted under it, such as a VM that is proposed and
+        will lose; a later group of the same name gets a new one.
+        """
+        del self._by_name[name]
+        self._last, self._last_number = (), 0
+
+    def known(self) -> list[GroupSpec]:
+        """Return the groups that have a name, in the order of their numbers."""
+        return [self.specs[number] for number in sorted(self._by_name.values())]
+
+    def _write_rule(self, number: int, spec: GroupSpec) -> None:
         self.arrays.info[number] = (
             spec.rule,
             spec.scope,
@@ -114,7 +143,6 @@ class Groups:
             spec.max_skew,
             spec.weight,
         )
-        return number
 
     def set_number(self, groups: tuple[GroupSpec | str, ...]) -> int:
         """Return the number of this set of groups, registering groups that bring their rule."""
@@ -229,7 +257,8 @@ class Groups:
     def copy(self) -> "Groups":
         """Return an independent copy."""
         other = Groups()
-        other.specs = self.specs.copy()
+        other.specs = list(self.specs)
+        other.rule_changes = self.rule_changes
         other._by_name = dict(self._by_name)
         other._sets = self._sets.copy()
         other.most_in_set = self.most_in_set

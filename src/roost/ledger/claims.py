@@ -157,6 +157,11 @@ def group_charges(proposals: Sequence[Proposal]) -> dict[str, list[int]]:
     return dict(sorted(found.items()))
 
 
+def joined_groups(proposals: Sequence[Proposal]) -> list[str]:
+    """Return the groups that anybody would be in, also who waits, in ascending order."""
+    return sorted({group for proposal in proposals for group, _ in proposal.groups})
+
+
 def outpaced(
     proposals: Sequence[Proposal],
     alive: Iterable[int],
@@ -164,7 +169,7 @@ def outpaced(
     current: dict[str, int],
     spread: Iterable[str],
 ) -> list[int]:
-    """Return those of the living whose groups are not as they saw them.
+    """Return those of the living whose groups are not as they saw them, or are gone.
 
     In a hard spread group the places of later members rest on those of earlier ones in the same
     batch: when one of them is turned away, the others must be placed again too.
@@ -173,8 +178,10 @@ def outpaced(
     fallen = [
         index
         for index in sorted(living)
-        if any(current.get(group) != seen for group, seen in proposals[index].groups)
-        and proposals[index].claim is not None
+        if any(
+            group not in current or (current[group] != seen and proposals[index].claim is not None)
+            for group, seen in proposals[index].groups
+        )
     ]
     living.difference_update(fallen)
     watched = [asking[group] for group in spread if group in asking]

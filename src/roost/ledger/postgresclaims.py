@@ -25,6 +25,7 @@ from roost.ledger.claims import (
     charges,
     group_charges,
     host_row,
+    joined_groups,
     outpaced,
     project_row,
     quota_charges,
@@ -397,13 +398,13 @@ class PostgresClaims:
             for index in labelled:
                 if self.proposals[index].rules != current:
                     await self._moved_on(index, "label rules")
-        asking = group_charges(self.proposals)
-        if not asking:
+        asking, joined = group_charges(self.proposals), joined_groups(self.proposals)
+        if not joined:
             return
         found = await self.connection.fetch(
             "SELECT id, generation, hard AND rule = 'spread' AS spread FROM groups "
             "WHERE id = ANY($1::text[]) ORDER BY id FOR UPDATE",
-            list(asking),
+            joined,
         )
         current = {row["id"]: row["generation"] for row in found}
         spread = [row["id"] for row in found if row["spread"]]

@@ -20,6 +20,7 @@ from roost.ledger.claims import (
     charges,
     group_charges,
     host_row,
+    joined_groups,
     outpaced,
     project_row,
     quota_charges,
@@ -178,7 +179,7 @@ class SqliteClaims:
                     self._moved_on(index, "label rules")
         asking = group_charges(self.proposals)
         current, spread = {}, []
-        for group in asking:
+        for group in joined_groups(self.proposals):
             self.cursor.execute("SELECT generation, rule, hard FROM groups WHERE id = ?", (group,))
             for generation, rule, hard in self.cursor.fetchall():
                 current[group] = generation

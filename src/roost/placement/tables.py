@@ -54,6 +54,7 @@ class TermsTables:
         self._compiled_at: list[int] = []  # head of the attribute log, by terms number
         self._spread_at: list[int] = []
         self._spreading: dict[int, bool] = {}  # by number of the group set
+        self._rule_changes = 0  # of the groups, when that was found out
         self._lists_used = 0
         self._eligible_used = 0
         self.tables = Tables(
@@ -220,6 +221,9 @@ class TermsTables:
         self._lists_used = end
 
     def _spreads(self, group_set: int) -> bool:
+        if self._rule_changes != self._fleet.groups.rule_changes:
+            self._rule_changes = self._fleet.groups.rule_changes
+            self._spreading.clear()
         known = self._spreading.get(group_set)
         if known is None:
             groups = self._fleet.groups

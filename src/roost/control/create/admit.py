@@ -177,6 +177,7 @@ class Admit(Part):
         # First, so that a body with a mistake in it defines no groups.
         new = spec_of(body)
         groups: tuple[str, ...] = ()
+        groups_seen = self._roster.group_changes
         if body.groups or body.affinity or body.labels:
             groups = await self._grouping.groups_for(body, who.name)
         return PendingCreate(
@@ -200,6 +201,7 @@ class Admit(Part):
             key,
             strategy.name,
             self._clock.monotonic(),
+            groups_seen,
         )
 
     # Committing
@@ -252,7 +254,7 @@ class Admit(Part):
                 if alone:
                     await self._idle.wait()
                 await self._place(rest, one_by_one=one_by_one)
-                asks = [ask for ask in rest if not ask.refused]
+                asks = [ask for ask in rest if not ask.refused and ask.error is None]
                 refused, room = [ask for ask in rest if ask.refused], self._roster.room
                 proposals = [self._propose(ask) for ask in asks]
                 outcomes: list[Outcome] = []
@@ -339,7 +341,8 @@ class Admit(Part):
             self._end()
 
     async def _place(self, asks: list[PendingCreate], *, one_by_one: bool) -> None:
-        """Give every ask a placement or a rejection, and charge the roster."""
+        """Give every ask a placement or a rejection, and charge the roster; or an error."""
+        asks = self._with_groups(asks)
         if one_by_one:
             for ask in asks:
                 self._place_one(ask)
@@ -355,9 +358,25 @@ class Admit(Part):
                 for ask in asks:
                     self._release(ask)
                 raise
+            refused = self._with_groups(refused)
             if self._roster.room != before:
                 for ask in refused:
                     self._place_one(ask)
+
+    def _with_groups(self, asks: list[PendingCreate]) -> list[PendingCreate]:
+        """Return those whose groups are still what they asked for; the others have an error."""
+        changes = self._roster.group_changes
+        for ask in asks:
+            if not ask.groups or ask.groups_seen == changes:
+                continue
+            try:
+                ask.groups = self._grouping.still_valid(ask.body, ask.groups)
+            except Conflict as error:
+                ask.error, ask.placement, ask.rejection = error, None, None
+                continue
+            ask.request = replace(ask.request, groups=ask.groups)
+            ask.groups_seen = changes
+        return [ask for ask in asks if ask.error is None]
 
     def _place_one(self, ask: PendingCreate) -> None:
         roster = self._roster
@@ -536,6 +555,9 @@ class Admit(Part):
         async with self._placing:
             await self._idle.wait()
             for _ in range(MOST_TRIES):
+                self._with_groups(asks)
+                if (wrong := next((ask.error for ask in asks if ask.error), None)) is not None:
+                    raise wrong
                 answer = place_group(
                     self._roster.engine,
                     [ask.request for ask in asks],

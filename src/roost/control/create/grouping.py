@@ -62,6 +62,23 @@ class Grouping:
         new = [row for row in wanted if row.id not in self._roster.groups]
         return new, tuple(sorted(found))
 
+    def still_valid(self, body: CreateVM, groups: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the groups without label rules that are gone; raises Conflict for those it named.
+
+        What a create found when it came may have been changed or deleted before it is placed.
+        """
+        wanted = [explicit(body.project, g) for g in body.groups if isinstance(g, GroupBody)]
+        wanted += [implicit(body.project, rule) for rule in body.affinity]
+        for row in wanted:
+            self._same(row)
+        named = {f"{body.project}/{g}" for g in body.groups if isinstance(g, str)}
+        named |= {row.id for row in wanted}
+        for group in groups:
+            if group in named and group not in self._roster.groups:
+                name = group.partition("/")[2]
+                raise Conflict(f"the group {name!r} was deleted meanwhile", group=name)
+        return tuple(group for group in groups if group in self._roster.groups)
+
     async def _named(self, project: str, name: str) -> str:
         group_id = f"{project}/{name}"
         if group_id not in self._roster.groups:

@@ -41,6 +41,7 @@ class PendingCreate:
     key: tuple[str, str, str] | None
     strategy: str
     begun: float
+    groups_seen: int = 0  # changes of groups that were known when it named its own
     tries: int = 0
     placement: Placement | None = None
     rejection: Rejection | None = None

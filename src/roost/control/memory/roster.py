@@ -119,6 +119,7 @@ class Roster(Part):
         self.groups_of: dict[str, tuple[str, ...]] = {}  # only VMs that are in a group
         self.selectors: dict[str, list[Selector]] = defaultdict(list)  # by project
         self.rules = 0  # generation of the selectors
+        self.group_changes = 0  # grows when a known group has another rule, or is gone
         self.specs = Specs()
         self.waiting: dict[str, VMRow] = {}  # VMs without a host that want one
         self.room = 0  # grows when capacity or a rule may have made room
@@ -191,8 +192,11 @@ class Roster(Part):
             number, _, epoch = key.partition("|")
             if (entry := self.hosts.get(int(number))) is not None:
                 entry.epoch = max(entry.epoch, int(epoch))
-        for group in changes.of(GROUPS).values():
-            if group is not None:
+        dropped = []
+        for group_id, group in changes.of(GROUPS).items():
+            if group is None:
+                dropped.append(group_id)
+            else:
                 self._put_group(group)
         for group_id, generation in changes.of(GROUP_GENERATIONS).items():
             if group_id in self.groups:
@@ -201,6 +205,8 @@ class Roster(Part):
             self.rules = rules
         if members := changes.of(MEMBERS):
             self._apply_members(members)
+        for group_id in dropped:
+            self._drop_group(group_id)
         self.specs.follow(event, changes)
         for claim_id, claim in changes.of(CLAIMS).items():
             if event.rows is not None and claim_id in self.fleet.vms.numbers:
@@ -227,6 +233,7 @@ class Roster(Part):
             found = touched.setdefault(vm, set(self.groups_of.get(vm, ())))
             if row is None:
                 found.discard(group)
+                self.room += 1  # it kept others of the group away
             else:
                 found.add(group)
         for vm, found in touched.items():
@@ -291,22 +298,34 @@ class Roster(Part):
             del self.by_fleet_row[known.fleet_row]
 
     def _put_group(self, row: GroupRow) -> None:
-        new = row.id not in self.groups
+        known = self.groups.get(row.id)
         self.groups[row.id] = row
-        if not new:
-            return
-        self.fleet.add_group(
-            group_spec(
-                row.id,
-                row.rule,
-                row.scope,
-                hard=row.hard,
-                max_skew=row.max_skew,
-                weight=row.weight,
-            )
+        spec = group_spec(
+            row.id,
+            row.rule,
+            row.scope,
+            hard=row.hard,
+            max_skew=row.max_skew,
+            weight=row.weight,
         )
+        if known is not None:
+            self.fleet.change_group(spec)
+            self.group_changes += 1
+            self.room += 1
+            return
+        self.fleet.add_group(spec)
         if row.selector:
             self.selectors[row.project].append(Selector(row.id, _labels.decode(row.selector)))
+
+    def _drop_group(self, group_id: str) -> None:
+        row = self.groups.pop(group_id, None)
+        if row is None:
+            return
+        self.fleet.remove_group(group_id)
+        self.group_changes += 1
+        if row.selector:
+            kept = [each for each in self.selectors[row.project] if each.group != group_id]
+            self.selectors[row.project] = kept
 
     # Claims
 
