@@ -29,11 +29,6 @@ _MEANING = {
     202: "Accepted; it goes on from here.",
     204: "Done; there is nothing to show.",
 }
-_PATH_PARAMETERS = {
-    "vm": "A VM's id, or its name in the project that the query names.",
-    "name": "A name.",
-    "id": "An id.",
-}
 #: Amounts as text. No pattern refuses them: the control plane does, and says what was meant.
 _AMOUNTS = {
     "cpu": ["250m", "2"],
@@ -41,12 +36,6 @@ _AMOUNTS = {
     "disk": ["40GiB", "1TiB"],
     "bandwidth": ["100MiB", "1GiB"],
 }
-#: Routes that make something, how other paths name it, and the field of the answer that says it.
-_LINKS = (
-    ("/api/v1/vms", "vm", "id"),
-    ("/api/v1/projects", "name", "name"),
-    ("/api/v1/tokens", "id", "id"),
-)
 _REPLAYED = "`true` when an earlier request with the same key made it."
 
 
@@ -61,8 +50,9 @@ def describe(table: Sequence[Route]) -> Json:
     paths: dict[str, Json] = {}
     for route in table:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
-    for path, parameter, field in _LINKS:
-        _link(paths, table, path, parameter, field)
+    for route in table:
+        if route.makes is not None:
+            _link(paths, table, route.path, *route.makes)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -161,10 +151,17 @@ def _operation_id(route: Route) -> str:
     return f"{route.noun}_{route.verb}"
 
 
+def _named_by(parameter: str, route: Route) -> str:
+    """Say what the name in a path is."""
+    if "project" in getattr(route.query, "__struct_fields__", ()):
+        return "An id, or a name in the project that the query names."
+    return "An id." if parameter == "id" else "A name."
+
+
 def _parameters(route: Route, schemas: _Schemas) -> list[Json]:
     name_schema = {"type": "string", "pattern": NAME}
     parameters = [
-        _parameter("path", name, {**name_schema, "description": _PATH_PARAMETERS[name]}, True)
+        _parameter("path", name, {**name_schema, "description": _named_by(name, route)}, True)
         for name in re.findall(r"{(\w+)}", route.path)
     ]
     if route.query is not None:

@@ -20,7 +20,7 @@ def token_routes(access: "Access") -> tuple[Route, ...]:
         Route(method="POST", path="/api/v1/tokens", noun="tokens", verb="create",
               call=lambda call: access.create_token(call.body, call.who), roles=ADMIN,
               summary="Make a token", body=b.CreateToken, reply=b.TokenBody, statuses=(201,),
-              errors=("conflict", "not_found")),
+              errors=("conflict", "not_found"), makes=("id", "id")),
         Route(method="DELETE", path="/api/v1/tokens/{id}", noun="tokens", verb="delete",
               call=lambda call: access.delete_token(call.path["id"], call.who), roles=ADMIN,
               summary="Revoke a token", statuses=(204,), errors=("conflict",)),

@@ -20,7 +20,7 @@ def project_routes(projects: "Projects") -> tuple[Route, ...]:
         Route(method="POST", path="/api/v1/projects", noun="projects", verb="create",
               call=lambda call: projects.create(call.body, call.who, call.key), roles=ADMIN,
               summary="Create a project", body=b.CreateProject, reply=b.ProjectBody,
-              statuses=(201,), errors=("conflict",), keyed=True),
+              statuses=(201,), errors=("conflict",), keyed=True, makes=("name", "name")),
         Route(method="GET", path="/api/v1/projects/{name}", noun="projects", verb="get",
               call=lambda call: projects.get(call.path["name"], call.who), roles=VIEWER | MEMBER,
               summary="Show a project and what it uses", reply=b.ProjectBody),

@@ -33,7 +33,7 @@ def create_routes(admit: "Admit") -> tuple[Route, ...]:
         Route(method="POST", path="/api/v1/vms", noun="vms", verb="create",
               call=lambda call: _create(admit, call), roles=OPERATOR | MEMBER,
               summary="Create a VM", body=b.CreateVM, reply=b.VMBody, statuses=(201, 202, 200),
-              errors=CREATING, keyed=True, hot=True),
+              errors=CREATING, keyed=True, makes=("vm", "id"), hot=True),
         Route(method="POST", path="/api/v1/vms:batch", noun="vms", verb="create_many",
               call=lambda call: _create_many(admit, call), roles=OPERATOR | MEMBER,
               summary="Create many VMs", body=b.CreateVMs, reply=b.BatchBody, errors=CREATING,
