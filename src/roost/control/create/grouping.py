@@ -1,24 +1,13 @@
-"""Groups: find those a VM belongs to, and make those it defines.
-
-A rule about labels becomes an implicit group of its own: every VM of the project that has those
-labels is a member, those that exist already are enrolled in the same transaction, and the rules'
-generation moves, so that no VM with labels is created elsewhere at the same time without it.
-"""
-
-import hashlib
-
-import msgspec
-from sqlalchemy import select, update
+"""The groups of a VM that is created: those it names, those it defines, those its labels say."""
 
 from roost.base.errors import Conflict, NotFound
+from roost.control.groups.defining import define, explicit, implicit
 from roost.control.memory.follower import Follower
 from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import Roster
 from roost.ledger.rows import GroupRow
 from roost.ledger.store import Store
-from roost.ledger.tables import counters, groups, members, projects, vms
-from roost.ledger.transaction import Tx, row_json
-from roost.wire.bodies import AffinityBody, CreateVM, GroupBody
+from roost.wire.bodies import CreateVM, GroupBody
 
 
 class Grouping:
@@ -89,7 +78,7 @@ class Grouping:
 
     async def _defined(self, row: GroupRow, actor: str) -> str:
         if row.id not in self._roster.groups:
-            await self._store.write(lambda tx: _make(tx, row), actor)
+            await self._store.write(lambda tx: define(tx, row), actor)
             await self._follower.catch_up()
         self._same(row)
         return row.id
@@ -105,65 +94,6 @@ class Grouping:
                     f"not {getattr(row, name)!r}",
                     group=row.name,
                 )
-
-
-def explicit(project: str, body: GroupBody) -> GroupRow:
-    """Return the row of a group that a VM names and defines."""
-    return GroupRow(
-        id=f"{project}/{body.name}",
-        project=project,
-        name=body.name,
-        rule=body.rule,
-        scope=body.scope,
-        hard=body.hard,
-        max_skew=body.max_skew,
-        weight=body.weight,
-    )
-
-
-def implicit(project: str, body: AffinityBody) -> GroupRow:
-    """Return the row of the group that a rule about labels stands for; same rule, same group."""
-    selector = row_json(dict(sorted(body.selector.items())))
-    text = f"{body.rule} {body.scope} {body.hard} {body.max_skew} {body.weight} {selector}"
-    digest = hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
-    listed = ",".join(f"{key}={value}" for key, value in sorted(body.selector.items()))
-    return GroupRow(
-        id=f"{project}/~{digest}",
-        project=project,
-        name=f"~{body.rule} {listed}",
-        rule=body.rule,
-        scope=body.scope,
-        hard=body.hard,
-        max_skew=body.max_skew,
-        weight=body.weight,
-        selector=selector,
-    )
-
-
-def _make(tx: Tx, row: GroupRow) -> None:
-    # The rules' counter is the lock of all definitions: two processes never make one group twice.
-    tx.row(select(counters).where(counters.c.name == "rules").with_for_update())
-    if tx.row(select(groups.c.id).where(groups.c.id == row.id)) is not None:
-        return
-    project = select(projects.c.name).where(projects.c.name == row.project)
-    if tx.row(project.with_for_update(read=True)) is None:
-        raise NotFound(f"no project {row.project!r}", project=row.project)
-    tx.insert(groups, msgspec.structs.asdict(row))
-    changes: dict[str, object] = {"groups": {row.id: row}}
-    if row.selector:
-        query = select(vms.c.id).where(vms.c.project == row.project, vms.c.desired != "absent")
-        for key, value in msgspec.json.decode(row.selector).items():
-            query = query.where(vms.c.labels.contains(f"\n{key}={value}\n", autoescape=True))
-        query = query.order_by(vms.c.id).with_for_update()  # none of them may go meanwhile
-        enrolled = [found["id"] for found in tx.rows(query)]
-        for vm in enrolled:
-            tx.insert(members, {"group_id": row.id, "vm": vm})
-        bump = update(counters).where(counters.c.name == "rules")
-        bump = bump.values(value=counters.c.value + 1)
-        rules = tx.connection.execute(bump.returning(counters.c.value)).scalar_one()
-        changes["members"] = {f"{row.id}|{vm}": {} for vm in enrolled}
-        changes["rules"] = rules
-    tx.event("group.created", f"group/{row.id}", changes, project=row.project)  # type: ignore[arg-type]
 
 
 def _no_group(name: str) -> NotFound:
