@@ -283,7 +283,7 @@ def assert_healthy(report: DoctorBody) -> None:
 
 async def examine(url: str) -> DoctorBody:
     """Examine a database directly, without any control plane."""
-    from roost.control.admin.doctor import doctor
+    from tests.examining import doctor
 
     async with opened(url) as store:
         return await doctor(store)

@@ -26,6 +26,7 @@ from roost.control.create.grouping import Grouping
 from roost.control.create.placing import Placing
 from roost.control.create.questions import Questions
 from roost.control.create.queueing import Queue
+from roost.control.groups.groups import Groups
 from roost.control.memory.eventlog import EventLog
 from roost.control.memory.fleet_check import FleetCheck
 from roost.control.memory.follower import Follower
@@ -95,6 +96,7 @@ class Plane:
         self.consoles = Consoles(store, self.roster, self.agents)
         self.hosts = Hosts(store, self.roster, self.agents)
         self.questions = Questions(self.roster, grouping)
+        self.groups = Groups(store, self.lineage)
         self.projects = Projects(store)
         self.events = EventLog(store)
         leases = self.leases = Leases(store, clock, ids.new(HOLDER), length_s=timers.singleton_s)
@@ -112,6 +114,7 @@ class Plane:
             self.consoles,
             self.hosts,
             self.questions,
+            self.groups,
             self.projects,
             self.access,
             self.events,  # readers are told last, when everybody else knows

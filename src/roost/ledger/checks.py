@@ -6,18 +6,17 @@ broken invariant; a note is worth knowing but can come about rightly: a quota th
 spread that deletions made uneven.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable
 from functools import cache
-from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Select, Table, and_, func, literal, or_, select
+from sqlalchemy import Connection, Select, and_, func, literal, or_, select
 
 from roost.ledger.amounts import AMOUNTS, LIMITS
 from roost.ledger.capacity import CLAIM_KINDS, CLEANUP, MIGRATE_IN, RUN
+from roost.ledger.examination import MOST_TOLD, Examination, Wrong, has_none, never, none_of
 from roost.ledger.fold import Pages, compare
 from roost.ledger.older import may_run_beside
 from roost.ledger.statements import count_rows
@@ -25,11 +24,9 @@ from roost.ledger.tables import (
     claims,
     counters,
     events,
-    groups,
     host_amounts,
     host_counters,
     hosts,
-    members,
     projects,
     tombstones,
     vm_specs,
@@ -37,47 +34,7 @@ from roost.ledger.tables import (
     vms,
 )
 
-#: Findings of one check that are told one by one.
-MOST_TOLD = 20
-
-
-class _Place(msgspec.Struct):
-    """What a group rule needs of an inventory."""
-
-    zone: str = ""
-    rack: str = ""
-
-
-_place = msgspec.json.Decoder(_Place)
 _amounts: msgspec.json.Decoder[dict[str, int]] = msgspec.json.Decoder(dict[str, int])
-
-
-@dataclass(slots=True)
-class Examination:
-    """What was looked at, by the name of the check, and what is wrong or worth knowing."""
-
-    checked: dict[str, int] = field(default_factory=dict)
-    findings: list[tuple[str, str]] = field(default_factory=list)
-    notes: list[tuple[str, str]] = field(default_factory=list)
-
-    def count(self, check: str, number: int) -> None:
-        """Say how much a check looked at."""
-        self.checked[check] = self.checked.get(check, 0) + int(number)
-
-    def find(self, check: str, message: str) -> None:
-        """Say that an invariant is broken."""
-        self._tell(self.findings, check, message)
-
-    def note(self, check: str, message: str) -> None:
-        """Say what is worth knowing."""
-        self._tell(self.notes, check, message)
-
-    def _tell(self, told: list[tuple[str, str]], check: str, message: str) -> None:
-        already = sum(1 for name, _ in told if name == check)
-        if already < MOST_TOLD:
-            told.append((check, message))
-        elif already == MOST_TOLD:
-            told.append((check, f"more than {MOST_TOLD}; the rest is not listed"))
 
 
 def examine(connection: Connection) -> Examination:
@@ -86,33 +43,6 @@ def examine(connection: Connection) -> Examination:
     for check in CHECKS:
         check(connection, found)
     return found
-
-
-class _Wrong(NamedTuple):
-    """A query whose rows are all wrong, and how to say it."""
-
-    check: str
-    query: Select[Any]
-    say: Callable[..., str]
-
-
-def _none_of(connection: Connection, found: Examination, questions: Sequence[_Wrong]) -> None:
-    for check, query, say in questions:
-        for row in connection.execute(query):
-            found.find(check, say(*row))
-
-
-def _none(table: Table, *where: ColumnElement[bool]) -> ColumnElement[bool]:
-    """Say that a table has no such row.
-
-    A count is asked for each row by a key. NOT EXISTS may become a join, and with a limit, and
-    without statistics, one that goes through the table for each row: minutes at 100,000 VMs.
-    """
-    return select(func.count()).select_from(table).where(*where).scalar_subquery() == 0
-
-
-def _wrong(check: str, query: Select[Any], say: Callable[..., str]) -> _Wrong:
-    return _Wrong(check, query.limit(MOST_TOLD + 1), say)
 
 
 # Promises
@@ -213,9 +143,9 @@ def _asked_of_projects() -> Select[Any]:
     return query.order_by(projects.c.name)
 
 
-_HOMELESS = _wrong(
+_HOMELESS = never(
     "quotas",
-    select(vms.c.id).where(_none(projects, projects.c.name == vms.c.project)),
+    select(vms.c.id).where(has_none(projects, projects.c.name == vms.c.project)),
     lambda vm: f"VM {vm} belongs to no project",
 )
 
@@ -240,27 +170,27 @@ def _quotas(connection: Connection, found: Examination) -> None:
                     "quota_below_use",
                     f"project {row['name']!r} uses {used} {name} of {quota}",
                 )
-    _none_of(connection, found, [_HOMELESS])
+    none_of(connection, found, [_HOMELESS])
 
 
 # Claims and VMs
 
 
 @cache
-def _wrong_claims() -> list[_Wrong]:
+def _wrong_claims() -> list[Wrong]:
     wrong = []
     for kind, column in ((RUN, vms.c.host), (MIGRATE_IN, vms.c.target)):
-        unheld = _none(
+        unheld = has_none(
             claims, claims.c.id == vms.c.id + literal(f":{kind}"), claims.c.host == column
         )
-        unwanted = _none(vms, vms.c.id == claims.c.vm, column == claims.c.host)
+        unwanted = has_none(vms, vms.c.id == claims.c.vm, column == claims.c.host)
         wrong += [
-            _wrong(
+            never(
                 "vms",
                 select(vms.c.id, column).where(column.is_not(None), unheld).order_by(vms.c.id),
                 lambda vm, host, kind=kind: f"VM {vm} has no {kind} claim on host {host}",
             ),
-            _wrong(
+            never(
                 "claims",
                 select(claims.c.id, claims.c.host).where(claims.c.kind == kind, unwanted)
                 .order_by(claims.c.id),
@@ -273,23 +203,23 @@ def _wrong_claims() -> list[_Wrong]:
     )
     query = select(claims.c.id).where(misnamed).order_by(claims.c.id)
     say = "claim {} is not named after its VM and kind".format
-    return [*wrong, _wrong("claims", query, say)]
+    return [*wrong, never("claims", query, say)]
 
 
 def _run_claims(connection: Connection, found: Examination) -> None:
     """A VM has a `run` claim on its host, and only there; `migrate_in` while it has a target."""
     found.count("claims", count_rows(connection, claims))
     found.count("vms", count_rows(connection, vms))
-    _none_of(connection, found, _wrong_claims())
+    none_of(connection, found, _wrong_claims())
 
 
 _HOLDS = select(func.count()).select_from(claims).where(claims.c.kind == CLEANUP)
-_WRONG_HOLD = _wrong(
+_WRONG_HOLD = never(
     "holds",
     select(claims.c.id, claims.c.host)
     .where(
         claims.c.kind == CLEANUP,
-        _none(tombstones, tombstones.c.vm == claims.c.vm, tombstones.c.host == claims.c.host),
+        has_none(tombstones, tombstones.c.vm == claims.c.vm, tombstones.c.host == claims.c.host),
         # Targets are counted: the index of those that are moving is not the way to one VM.
         select(func.count(vms.c.target)).where(vms.c.id == claims.c.vm).scalar_subquery() == 0,
     )
@@ -301,14 +231,14 @@ _WRONG_HOLD = _wrong(
 def _holds(connection: Connection, found: Examination) -> None:
     """Room is held only for what is still to be destroyed, or is moving."""
     found.count("holds", connection.execute(_HOLDS).scalar_one())
-    _none_of(connection, found, [_WRONG_HOLD])
+    none_of(connection, found, [_WRONG_HOLD])
 
 
-_WRONG_TOMBSTONE = _wrong(
+_WRONG_TOMBSTONE = never(
     "tombstones",
     select(tombstones.c.vm, tombstones.c.host)
     .where(
-        ~_none(
+        ~has_none(
             vms,
             vms.c.id == tombstones.c.vm,
             vms.c.desired != "absent",
@@ -323,11 +253,11 @@ _WRONG_TOMBSTONE = _wrong(
 def _tombstones(connection: Connection, found: Examination) -> None:
     """Nothing is destroyed where it is wanted."""
     found.count("tombstones", count_rows(connection, tombstones))
-    _none_of(connection, found, [_WRONG_TOMBSTONE])
+    none_of(connection, found, [_WRONG_TOMBSTONE])
 
 
 @cache
-def _wrong_hosts() -> list[_Wrong]:
+def _wrong_hosts() -> list[Wrong]:
     wrong = []
     for what, name, column in (
         ("VM", vms.c.id, vms.c.host),
@@ -336,9 +266,9 @@ def _wrong_hosts() -> list[_Wrong]:
         ("the amounts of", host_amounts.c.host, host_amounts.c.host),
         ("the counter", host_counters.c.counter, host_counters.c.host),
     ):
-        unknown = and_(column.is_not(None), _none(hosts, hosts.c.number == column))
+        unknown = and_(column.is_not(None), has_none(hosts, hosts.c.number == column))
         wrong.append(
-            _wrong(
+            never(
                 "hosts",
                 select(name, column).where(unknown).order_by(name),
                 lambda name, host, what=what: (
@@ -346,21 +276,21 @@ def _wrong_hosts() -> list[_Wrong]:
                 ),
             )
         )
-    uncounted = _none(host_amounts, host_amounts.c.host == hosts.c.number)
+    uncounted = has_none(host_amounts, host_amounts.c.host == hosts.c.number)
     query = select(hosts.c.number).where(uncounted).order_by(hosts.c.number)
-    return [*wrong, _wrong("hosts", query, "host {} has no amounts".format)]
+    return [*wrong, never("hosts", query, "host {} has no amounts".format)]
 
 
 def _hosts(connection: Connection, found: Examination) -> None:
     """Whatever names a host names one that is registered."""
     found.count("hosts", count_rows(connection, hosts))
-    _none_of(connection, found, _wrong_hosts())
+    none_of(connection, found, _wrong_hosts())
 
 
 @cache
-def _twice() -> list[_Wrong]:
+def _twice() -> list[Wrong]:
     return [
-        _wrong(
+        never(
             "names",
             select(*columns, func.count())
             .group_by(*columns)
@@ -378,104 +308,7 @@ def _twice() -> list[_Wrong]:
 def _names(connection: Connection, found: Examination) -> None:
     """No two VMs of a project, and no two hosts, have one name."""
     found.count("names", count_rows(connection, vms) + count_rows(connection, hosts))
-    _none_of(connection, found, _twice())
-
-
-# Groups
-
-
-def _groups(connection: Connection, found: Examination) -> None:
-    """Hard rules hold for the members that have a host."""
-    places = _domains(connection)
-    for group in _placed_members(connection):
-        found.count("groups", 1)
-        first = group[0]
-        domains = Counter(places.get((row.host, first.scope), "") for row in group)
-        # A rule about labels may be younger than the VMs that have them.
-        tell = found.note if first.selector else found.find
-        for broken in _broken_rule(first, domains):
-            tell("groups", broken)
-        if first.rule == "spread":
-            _note_skew(found, first, domains, places)
-    _none_of(connection, found, _wrong_members())
-
-
-@cache
-def _wrong_members() -> list[_Wrong]:
-    return [
-        _wrong(
-            "groups",
-            select(members.c.group_id, members.c.vm).where(_none(table, where)).order_by(column),
-            lambda group, vm, what=what: f"{vm} is in {group!r}, but there is no such {what}",
-        )
-        for what, table, column, where in (
-            ("VM", vms, members.c.vm, vms.c.id == members.c.vm),
-            ("group", groups, members.c.group_id, groups.c.id == members.c.group_id),
-        )
-    ]
-
-
-def _broken_rule(group: Any, domains: Counter[str]) -> Iterator[str]:
-    known = {domain: count for domain, count in domains.items() if domain}
-    if group.rule == "anti-affinity":
-        for domain, count in known.items():
-            if count > 1:
-                yield f"{count} members of {group.group_id!r} share the {group.scope} {domain}"
-        return
-    if domains[""]:
-        yield f"{domains['']} members of {group.group_id!r} are in no {group.scope}"
-    if group.rule == "affinity" and len(known) > 1:
-        listed = ", ".join(sorted(known))
-        yield f"members of {group.group_id!r} are in several {group.scope}s: {listed}"
-
-
-def _note_skew(
-    found: Examination, group: Any, domains: Counter[str], places: dict[tuple[int, str], str]
-) -> None:
-    """Skew is kept when a member is placed; deletions and new domains change it afterwards."""
-    every = {domain for (_, scope), domain in places.items() if scope == group.scope and domain}
-    fewest = min((domains[domain] for domain in every), default=0)
-    skew = max((count for domain, count in domains.items() if domain), default=0) - fewest
-    if skew > group.max_skew:
-        found.note(
-            "uneven_spread",
-            f"{group.group_id!r} differs by {skew} members between {group.scope}s; "
-            f"{group.max_skew} is asked for",
-        )
-
-
-_INVENTORIES = Pages([hosts.c.number, hosts.c.inventory], [hosts.c.number])
-_PLACED_MEMBERS = Pages(
-    [
-        members.c.group_id, members.c.vm, vms.c.host,
-        groups.c.rule, groups.c.scope, groups.c.max_skew, groups.c.selector,
-    ],
-    [members.c.group_id, members.c.vm],
-    groups.c.hard,
-    vms.c.host.is_not(None),
-    table=members.join(groups, groups.c.id == members.c.group_id).join(
-        vms, vms.c.id == members.c.vm
-    ),
-)  # fmt: skip
-
-
-def _domains(connection: Connection) -> dict[tuple[int, str], str]:
-    """Return the fault domain of each host in each scope; empty where it has none."""
-    found = {}
-    for page in _INVENTORIES.read(connection):
-        for number, inventory in page:
-            place = _place.decode(inventory)
-            found[number, "host"] = str(number)
-            found[number, "rack"] = place.rack
-            found[number, "zone"] = place.zone
-    return found
-
-
-def _placed_members(connection: Connection) -> Iterator[list[Any]]:
-    """Yield the placed members of each hard group, one group at a time."""
-    rows = (row for page in _PLACED_MEMBERS.read(connection) for row in page)
-    for _, group in groupby(rows, lambda row: row.group_id):
-        yield list(group)
+    none_of(connection, found, _twice())
 
 
 # Events
@@ -486,11 +319,11 @@ _HEAD = select(counters.c.value).where(counters.c.name == "events")
 
 
 @cache
-def _wrong_specs() -> list[_Wrong]:
+def _wrong_specs() -> list[Wrong]:
     return [
-        _wrong(
+        never(
             "specs",
-            select(table.c.vm).where(_none(vms, vms.c.id == table.c.vm)).order_by(table.c.vm),
+            select(table.c.vm).where(has_none(vms, vms.c.id == table.c.vm)).order_by(table.c.vm),
             f"{table.name} has a row of VM {{}}, which is gone".format,
         )
         for table in (vm_specs, vm_user_data)
@@ -500,7 +333,7 @@ def _wrong_specs() -> list[_Wrong]:
 def _specs(connection: Connection, found: Examination) -> None:
     """Every VM has its spec, and what stands beside a VM is gone with it."""
     found.count("specs", count_rows(connection, vm_specs))
-    _none_of(connection, found, _wrong_specs())
+    none_of(connection, found, _wrong_specs())
     if may_run_beside(connection):
         found.note(
             "upgrade",
@@ -508,8 +341,8 @@ def _specs(connection: Connection, found: Examination) -> None:
             "version",
         )
         return
-    query = select(vms.c.id).where(_none(vm_specs, vm_specs.c.vm == vms.c.id)).order_by(vms.c.id)
-    _none_of(connection, found, [_wrong("specs", query, "VM {} has no spec".format)])
+    query = select(vms.c.id).where(has_none(vm_specs, vm_specs.c.vm == vms.c.id)).order_by(vms.c.id)
+    none_of(connection, found, [never("specs", query, "VM {} has no spec".format)])
 
 
 def _sequence(connection: Connection, found: Examination) -> None:
@@ -541,7 +374,6 @@ CHECKS: tuple[Callable[[Connection, Examination], None], ...] = (
     _tombstones,
     _hosts,
     _names,
-    _groups,
     _specs,
     _sequence,
     _fold,

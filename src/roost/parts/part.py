@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from roost.ledger.changes import ChangedTable, Changes
-from roost.ledger.checks import Examination
+from roost.ledger.examination import Examination
 from roost.ledger.rows import Event
 from roost.parts.routes import Route
 from roost.parts.singleton import Singleton

@@ -75,7 +75,7 @@ class Route:
     reply: Any = None
     media: str = "application/json"
     keyed: bool = False  # takes an Idempotency-Key
-    #: What a creating route makes: how paths below its own name it, and the answer's field for that.
+    #: What a creating route makes: how paths below name it, and the answer's field that says it.
     makes: tuple[str, str] | None = None
     hot: bool = False  # carries the load: served with as little in between as there can be
     #: Follows what happens after a sequence, where the caller accepts server-sent events.

@@ -9,7 +9,6 @@ from sqlalchemy import Connection, select
 from roost.base.clock import RealClock
 from roost.base.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unauthorized
 from roost.base.ids import IdSource
-from roost.control.admin.doctor import doctor
 from roost.control.admin.projects import Projects
 from roost.ledger.changes import changes_decoder
 from roost.ledger.rows import Event
@@ -19,6 +18,7 @@ from roost.parts import access as access_module
 from roost.parts.access import Access, Principal
 from roost.wire.bodies import CreateJoinToken, CreateProject, CreateToken, JoinBody
 from tests.databases import opened
+from tests.examining import doctor
 
 ROOT = Principal("root", "admin")
 

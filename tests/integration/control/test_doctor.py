@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, insert, text, update
 
-from roost.control.admin.doctor import doctor
-from roost.ledger import checks, fold
+from roost.ledger import checks, examination, fold
 from roost.ledger.claims import Verdict
 from roost.ledger.store import Store
 from roost.ledger.tables import (
@@ -24,6 +23,7 @@ from roost.ledger.tables import (
 from roost.ledger.transaction import Tx
 from roost.wire.bodies import DoctorBody
 from tests.databases import opened
+from tests.examining import doctor
 from tests.integration.ledger.records import (
     add_group,
     add_host,
@@ -242,6 +242,7 @@ def test_an_uneven_spread_is_noted_but_nothing_is_broken(database_url: str) -> N
 
 def test_a_long_list_of_findings_is_cut(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "MOST_TOLD", 3)
+    monkeypatch.setattr(examination, "MOST_TOLD", 3)
     found = examine(database_url, execute(update(vms).values(observed="running")))
     assert [finding.check for finding in found.findings] == ["fold"] * 4
     assert "more than 3" in found.findings[-1].message

@@ -12,7 +12,6 @@ from alembic import command
 from sqlalchemy import Connection, make_url, select, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from roost.control.admin.doctor import doctor
 from roost.control.admin.upgrade import finish_upgrade
 from roost.ledger.migrate import configuration
 from roost.ledger.tables import events
@@ -20,6 +19,7 @@ from roost.testing.clock import HandClock
 from roost.wire.bodies import BootBody, CreateVM
 from roost.wire.specs import spec_of
 from tests.databases import PostgresServer, opened
+from tests.examining import doctor
 from tests.integration.control.rig import OPERATOR, Rig, body_of, digest_of
 
 SECRET = "#cloud-config\npassword: hunter2\n"

@@ -5,13 +5,13 @@ from contextlib import AsyncExitStack
 import pytest
 
 from roost.base.errors import Conflict, InvalidRequest, NotFound
-from roost.control.admin.doctor import doctor
 from roost.control.admin.projects import Projects
 from roost.ledger.claims import Verdict
 from roost.ledger.store import Store
 from roost.parts.access import Principal
 from roost.wire.bodies import CreateProject, QuotaBody, SetQuota
 from tests.databases import opened
+from tests.examining import doctor
 from tests.integration.ledger.records import GIB, add_host, delete_vm, proposal
 
 ROOT = Principal("root", "admin")

@@ -6,7 +6,6 @@ from typing import Any
 from sqlalchemy import Connection, select, update
 
 from roost.base.errors import Conflict
-from roost.control.admin.doctor import doctor
 from roost.ledger.amounts import LIMITS
 from roost.ledger.claims import Proposal, Verdict
 from roost.ledger.fold import FOLDED, counters_committed, fold, host_committed, projects_used
@@ -24,6 +23,7 @@ from roost.ledger.tables import (
     vms,
 )
 from roost.ledger.transaction import Tx
+from tests.examining import doctor
 from tests.integration.ledger.records import (
     GIB,
     add_group,

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from roost.control.admin.doctor import doctor
 from roost.ledger import capacity, postgres, postgresclaims, sqlite, sqliteclaims, sqlitewriter
 from roost.ledger import claims as claims_module
 from roost.ledger.postgresclaims import PostgresClaims
 from roost.ledger.rows import Event
 from tests.databases import opened
+from tests.examining import doctor
 from tests.integration.ledger.histories import History, broken_laws
 from tests.integration.ledger.records import add_group, add_host, proposal
 from tests.integration.ledger.storm import prepare, storm, verify

@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 from sqlalchemy import func, select, update
 
-from roost.control.admin.doctor import doctor
 from roost.ledger.claims import Outcome, Proposal, Verdict
 from roost.ledger.rows import Event
 from roost.ledger.store import Store
@@ -20,6 +19,7 @@ from roost.ledger.tables import (
 )
 from roost.ledger.transaction import Tx
 from tests.databases import opened
+from tests.examining import doctor
 from tests.integration.ledger.records import GIB, add_group, add_host, add_project, proposal
 
 KEPT, STALE, QUOTA = Verdict.KEPT, Verdict.STALE, Verdict.QUOTA

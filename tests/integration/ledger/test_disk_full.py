@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from roost.control.admin.doctor import doctor
 from roost.ledger.claims import Verdict
 from roost.ledger.store import DatabaseUnavailable, Store
 from roost.ledger.tables import vms
 from tests.databases import opened
+from tests.examining import doctor
 from tests.integration.ledger.records import add_host, add_project, proposal
 
 

@@ -7,11 +7,11 @@ import pytest
 from sqlalchemy import select
 
 from roost.base.errors import InvariantBroken
-from roost.control.admin.doctor import doctor
 from roost.ledger.claims import Verdict
 from roost.ledger.tables import projects
 from roost.ledger.transaction import Tx
 from tests.databases import opened
+from tests.examining import doctor
 from tests.integration.ledger.records import add_host, add_project, proposal
 
 

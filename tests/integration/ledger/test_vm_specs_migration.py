@@ -11,7 +11,6 @@ from alembic import command
 from sqlalchemy import Connection, create_engine, make_url, select, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from roost.control.admin.doctor import doctor
 from roost.control.admin.upgrade import finish_upgrade
 from roost.ledger.migrate import configuration
 from roost.ledger.store import Store
@@ -19,6 +18,7 @@ from roost.ledger.tables import events, vm_specs, vm_user_data, vms
 from roost.wire.bodies import CreateVM, DoctorBody
 from roost.wire.specs import read_spec, spec_of
 from tests.databases import PostgresServer, opened
+from tests.examining import doctor
 
 GIB = 2**30
 DEMAND = {"cpu": 1, "memory": "1GiB"}

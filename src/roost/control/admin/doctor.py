@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection
 
-from roost.ledger.checks import Examination, examine
+from roost.ledger.checks import examine
+from roost.ledger.examination import Examination
 from roost.ledger.store import Store
 from roost.parts.part import Part
 from roost.wire.bodies import DoctorBody, FindingBody

@@ -17,7 +17,6 @@ from roost.ledger.tables import counters, groups, members, projects, vms
 from roost.ledger.transaction import Tx, row_json
 from roost.wire.bodies import AffinityBody, GroupBody
 
-
 _HEAD = select(counters.c.value).where(counters.c.name == "events")
 _RULES = select(counters.c.value).where(counters.c.name == "rules").with_for_update()
 _ADVANCE_RULES = (

@@ -20,7 +20,7 @@ from sqlalchemy import Connection, bindparam, select
 from roost.base.clock import Clock, first_of
 from roost.base.errors import FleetUnavailable, Unavailable
 from roost.ledger.changes import Changes, changes_decoder
-from roost.ledger.checks import Examination
+from roost.ledger.examination import Examination
 from roost.ledger.rows import Event
 from roost.ledger.store import Store
 from roost.ledger.tables import counters

@@ -23,7 +23,7 @@ from sqlalchemy import Connection, delete, func, insert, select
 from roost.control.memory.restore_detect import SETTLED, Lineage, doubted_among
 from roost.control.moves.machine import is_proof
 from roost.control.survive.restore_apply import Copy, Finding, bring_home
-from roost.ledger.checks import Examination
+from roost.ledger.examination import Examination
 from roost.ledger.rows import VMRow
 from roost.ledger.store import Store
 from roost.ledger.tables import (
