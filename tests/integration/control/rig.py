@@ -386,7 +386,10 @@ def portrait(roster: Roster) -> dict[str, Any]:
     return {
         "hosts": shown,
         "placed": placed,
-        "groups": {g: msgspec.structs.astuple(row) for g, row in roster.groups.items()},
+        "groups": {
+            g: (msgspec.structs.astuple(row), fleet.groups.specs[fleet.groups.find(g)])
+            for g, row in roster.groups.items()
+        },
         "groups_of": roster.groups_of,
         "selectors": {
             project: sorted((s.group, sorted(s.labels.items())) for s in found)

@@ -160,9 +160,7 @@ class Groups(Part):
             row = _locked(tx, ref, project, who, "its rule is part of what it is")
             if all(getattr(row, name) == value for name, value in values.items()):
                 return detail(tx.connection, row)
-            changed = tx.change(groups, {"id": row.id}, generation=Plus(1), **values)
-            assert changed is not None
-            now = GroupRow(**changed)
+            now = _advance(tx, row, **values)
             _require_holds(tx, now, "the rule is refused")
             tx.event(
                 "group.rule_set", f"group/{row.id}", {"groups": {row.id: now}}, project=row.project
@@ -288,8 +286,9 @@ def _require_holds(tx: Tx, row: GroupRow, refused: str) -> None:
         )
 
 
-def _advance(tx: Tx, row: GroupRow) -> GroupRow:
-    changed = tx.change(groups, {"id": row.id}, generation=Plus(1))
+def _advance(tx: Tx, row: GroupRow, **values: Any) -> GroupRow:
+    """Change a group and move its generation: whoever decided on it as it was decides anew."""
+    changed = tx.change(groups, {"id": row.id}, generation=Plus(1), **values)
     assert changed is not None
     return GroupRow(**changed)
 

@@ -116,7 +116,7 @@ def vm_body(
         restart=vm.restart,
         on_no_fit=vm.on_no_fit,
         labels=labels_of(vm.labels),
-        groups=[g.name if isinstance(g, GroupSpec) else g for g in spec.groups],
+        groups=_group_names(vm, spec, roster),
         generation=vm.generation,
         observed_generation=vm.observed_generation,
         created_at=timestamp(vm.created_ms),
@@ -128,3 +128,16 @@ def vm_body(
         boot=boot_body(spec.boot),
         nics=[nic_body(nic) for nic in spec.nics],
     )
+
+
+def _group_names(vm: VMRow, spec: VMSpec, roster: Roster) -> list[str]:
+    """Return the groups that a VM is in now, first those that it was created with.
+
+    Of a VM that this process has not heard of yet only those are known.
+    """
+    asked = [group.name if isinstance(group, GroupSpec) else group for group in spec.groups]
+    if vm.id not in roster.specs:
+        return asked
+    now = [group.partition("/")[2] for group in roster.groups_of.get(vm.id, ())]
+    first = [name for name in asked if name in now]
+    return first + [name for name in now if name not in first and not name.startswith("~")]
