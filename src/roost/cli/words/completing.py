@@ -53,6 +53,13 @@ def complete_projects(incomplete: str) -> list[str]:
     )
 
 
+def complete_groups(incomplete: str) -> list[str]:
+    """Return the names of groups that begin so."""
+    return _names(
+        lambda client: [group.id for group in client.list_groups(limit=_MOST).groups], incomplete
+    )
+
+
 def complete_strategies(incomplete: str) -> list[str]:
     """Return the names of strategies that begin so."""
     return _names(lambda client: [each.name for each in client.strategies().strategies], incomplete)

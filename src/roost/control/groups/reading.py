@@ -1,5 +1,6 @@
 """Read groups and their members from one view of the ledger, as users see them."""
 
+import difflib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,6 +24,12 @@ MOST_TOLD = 20
 #: Hosts that one query names.
 _PIECE = 500
 
+_NAMES = (
+    select(groups.c.name)
+    .where(groups.c.project == bindparam("of_project"), groups.c.selector == "")
+    .order_by(groups.c.name)
+    .limit(1000)
+)
 _COUNT = select(func.count()).where(members.c.group_id == bindparam("of_group"))
 _MEMBERS = (
     select(vms)
@@ -77,8 +84,17 @@ def group_row(
             known = {"id": f"{owner}/~{ref.removeprefix(LABELS)}"}
             found = find_row(connection, groups, known, lock=lock)
     if found is None:
-        raise NotFound(f"there is no group {ref!r} in project {owner!r}", group=ref, project=owner)
+        hint = _closest(connection, ref, owner) if who.project in (None, owner) else None
+        message = f"there is no group {ref!r} in project {owner!r}"
+        raise NotFound(message, group=ref, project=owner, hint=hint)
     return GroupRow(**found)
+
+
+def _closest(connection: Connection, ref: str, project: str) -> str | None:
+    """Return a hint with the name that was probably meant."""
+    names = connection.execute(_NAMES, {"of_project": project}).scalars().all()
+    close = difflib.get_close_matches(ref, names, n=1)
+    return f"Maybe {close[0]!r}?" if close else None
 
 
 def summary(row: GroupRow, count: int) -> GroupSummary:
