@@ -28,7 +28,8 @@ RuleArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="RULE [SCOPE] [soft] [max-skew=N] [weight=N]",
-        help="affinity, anti-affinity or spread; by host (default), rack or zone; hard if not soft.",
+        help="affinity, anti-affinity or spread; by host (default), rack or zone; hard unless "
+        "soft.",
     ),
 ]
 OwnerOption = Annotated[

@@ -14,9 +14,10 @@ import pytest
 
 import roost
 from roost.base import errors
-from roost.client import AsyncClient, Client, Patience, routes
+from roost.client import AsyncClient, Client, Patience, groups, routes
 from roost.client.calls import Call
 from roost.wire import bodies as b
+from roost.wire.groups import CreateGroup, SetGroupRule
 from tests.unit.client.bodies import event, host, placement, rejection, vm
 from tests.unit.client.canned import CannedServer, Reply, error
 
@@ -251,19 +252,21 @@ def test_the_async_client_does_the_same(server: CannedServer) -> None:
     asyncio.run(asyncio.wait_for(talk(), 20))
 
 
-def _routes() -> list[str]:
-    return [
-        name
-        for name, function in inspect.getmembers(routes, inspect.isfunction)
-        if function.__module__ == routes.__name__ and not name.startswith("_")
-    ]
+def _routes() -> dict[str, Any]:
+    """Return the functions that make calls, of every module that has some."""
+    return {
+        name: function
+        for module in (routes, groups)
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if function.__module__ == module.__name__ and not name.startswith("_")
+    }
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
 def test_every_route_is_a_method_with_the_same_arguments(kind: type) -> None:
-    assert len(_routes()) >= 42
-    for name in _routes():
-        route, method = getattr(routes, name), getattr(kind, name)
+    assert len(_routes()) >= 49
+    for name, route in _routes().items():
+        method = getattr(kind, name)
         assert inspect.signature(method) == inspect.signature(route)
         assert method.__doc__ == route.__doc__
 
@@ -281,6 +284,8 @@ POST /api/v1/hosts/x/confirm-dead · DELETE /api/v1/hosts/x · POST /api/v1/plac
 POST /api/v1/placements:dry-run-batch · POST /api/v1/capacity · GET /api/v1/strategies
 GET /api/v1/projects · POST /api/v1/projects · GET /api/v1/projects/x · PUT /api/v1/projects/x/quota
 DELETE /api/v1/projects/x · GET /api/v1/tokens · POST /api/v1/tokens · DELETE /api/v1/tokens/x
+GET /api/v1/groups · POST /api/v1/groups · GET /api/v1/groups/x · PUT /api/v1/groups/x/rule
+POST /api/v1/groups/x/add · POST /api/v1/groups/x/remove · DELETE /api/v1/groups/x
 POST /api/v1/join-tokens · POST /api/v1/agents/join · GET /api/v1/events
 GET /api/v1/doctor · POST /api/v1/ledger:finish-upgrade
 GET /healthz · GET /readyz · GET /metrics · GET /api/v1/openapi.json
@@ -288,16 +293,18 @@ GET /healthz · GET /readyz · GET /metrics · GET /api/v1/openapi.json
 ARGUMENTS: dict[str, Any] = {
     "vm": "x", "host": "x", "name": "x", "token": "x", "join_token": "t", "reason": "off",
     "labels": {}, "vms": [WEB], "amounts": b.ResizeVM(cpu=1), "quota": b.QuotaBody(),
+    "members": ["x"], "rule": SetGroupRule(rule="spread"),
     "question": b.CapacityQuestion(name="x", demand=WEB.demand),
 }  # fmt: skip
 
 
 def _call(name: str) -> Call[Any]:
-    route = getattr(routes, name)
+    route = _routes()[name]
     given = dict(ARGUMENTS)
     given["vm"] = {"create_vm": WEB, "dry_run": b.DryRun(name="x", demand=WEB.demand)}.get(
         name, "x"
     )
+    given["group"] = CreateGroup(name="x", rule="spread") if name == "create_group" else "x"
     given["token"] = b.CreateToken(name="x") if name == "create_token" else "x"
     needed = [
         parameter.name
@@ -320,6 +327,7 @@ def test_every_create_is_one() -> None:
         "create_vm",
         "create_vms",
         "create_project",
+        "create_group",
         "create_token",
         "create_join_token",
     }
