@@ -17,6 +17,7 @@ from roost.agent.talk.session import Session
 from roost.base.errors import Unavailable
 from roost.control.agents import intake
 from roost.control.create import queueing
+from roost.control.groups import groups
 from roost.control.moves import handover
 from roost.control.moves.machine import (
     SENT,
@@ -281,3 +282,9 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     """no waiting for the refuser: a refused VM goes elsewhere before its host let go of it"""
     patch.setattr(queueing, "claims_of", lambda tx, vm: {})
+
+
+@mutant
+def _(patch: Patch) -> None:
+    """unasked rule: a group gets members and rules without asking whether they hold"""
+    patch.setattr(groups, "_require_holds", lambda *given: None)

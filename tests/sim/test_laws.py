@@ -339,6 +339,32 @@ def test_a_soft_rule_and_a_rule_that_came_later_are_not_broken() -> None:
         story.create("c", 1, groups=["default/~l"])
 
 
+def test_a_member_that_joins_and_a_rule_that_is_set_obey_at_once() -> None:
+    story = Story()
+    story.group("anti-affinity")
+    story.create("a", 1, groups=["default/g"])
+    story.create("b", 1)
+    story.create("c", 2)
+    story.tell("group.joined", members={"default/g|vm-c": {}})
+    with breaks("two members of default/g are in the host h1"):
+        story.tell("group.joined", members={"default/g|vm-b": {}})
+    story = Story()
+    story.group("affinity")
+    story.create("a", 1, groups=["default/g"])
+    story.create("b", 1, groups=["default/g"])
+    story.tell("group.rule_set", groups={"default/g": group("anti-affinity", hard=False)})
+    with breaks("two members of default/g are in the host h1"):
+        story.tell("group.rule_set", groups={"default/g": group("anti-affinity")})
+
+
+def test_a_group_that_is_gone_has_no_members() -> None:
+    story = Story()
+    story.group("anti-affinity")
+    story.create("a", 1, groups=["default/g"])
+    with breaks("default/g is gone by group.deleted and still has 1 members"):
+        story.tell("group.deleted", groups={"default/g": None})
+
+
 def test_rules_about_zones_look_at_zones() -> None:
     story = Story()
     story.group("anti-affinity", scope="zone")

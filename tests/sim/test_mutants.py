@@ -33,6 +33,7 @@ FOUND_AT = {
     "source's word": 0,
     "no waiting for the target": 1,
     "no waiting for the refuser": 13,
+    "unasked rule": 6,
 }
 #: Mistakes that need so much at once that no drawn world has found them yet.
 WRITTEN_ONLY = {"old list": 11}

@@ -35,6 +35,7 @@ from roost.wire.bodies import (
     MigrateVM,
     ResizeVM,
 )
+from roost.wire.groups import GroupVMs, SetGroupRule
 
 if TYPE_CHECKING:
     from roost.sim.world import World
@@ -144,6 +145,8 @@ class Actor(Mischief, Operators, Disasters):
                 await getattr(plane.hosts, what)(name, _USER)
             case "confirm_dead_host":
                 await plane.hosts.confirm_dead(name, ConfirmDead(reason="it is off"), ADMIN)
+            case "join_group" | "leave_group" | "set_group_rule" | "delete_group":
+                await _change_group(plane, what, name, given)
             case "quota":
                 await self.set_quota(plane, name, given)
             case _:
@@ -300,6 +303,21 @@ class Actor(Mischief, Operators, Disasters):
             if is_short and now_ms - vm.created_ms >= _PATIENCE_MS:
                 return ""  # room is left to add up for it, and nobody behind it gets any
         return ""
+
+
+async def _change_group(plane: Plane, what: str, name: str, given: dict[str, Any]) -> None:
+    """Do to a group what its members' owner may do."""
+    groups = plane.groups
+    match what:
+        case "join_group":
+            await groups.add(name, None, GroupVMs(vms=[given["vm"]]), _USER)
+        case "leave_group":
+            await groups.remove(name, None, GroupVMs(vms=[given["vm"]]), _USER)
+        case "set_group_rule":
+            rule = SetGroupRule(rule=given["rule"], scope=given["scope"], hard=given["hard"])
+            await groups.set_rule(name, None, rule, _USER)
+        case _:
+            await groups.delete(name, None, _USER, force=True)
 
 
 def _urgency(vm: VMRow, now_ms: int) -> tuple[float, int, str]:

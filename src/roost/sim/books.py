@@ -190,6 +190,7 @@ class Books:
         self._had: dict[int, tuple[int, ...]] = {}  # what hosts had promised before a commit
         self._touched_projects: dict[str, None] = {}
         self._gained: list[tuple[str, str, int]] = []  # (kind of event, VM, host) of a commit
+        self._grouped: list[tuple[str, ...]] = []  # (kind of event, group, VM) of a commit
 
     @classmethod
     def read(cls, connection: Connection, now: Callable[[], float]) -> "Books":
@@ -226,6 +227,13 @@ class Books:
                 self._groups[group_id] = group
         for key, member in changes.members.items():
             self._put_member(key, present=member is not None)
+            if kind == "group.joined":
+                self._grouped.append((kind, *key.split("|")))
+        for group_id, group in changes.groups.items():
+            if group is None:
+                self._forget_group(kind, group_id)
+            elif kind == "group.rule_set":
+                self._grouped += [(kind, group_id, vm) for vm in self._members[group_id]]
         for key, spec in changes.vm_specs.items():
             if spec is not None and '"constraints"' in spec.spec:
                 found = _asked(spec.spec).constraints
@@ -243,6 +251,11 @@ class Books:
             # Where a VM is found after an old ledger was restored, nobody chose.
             if vm_id in self.vms and kind != "vm.adopted":
                 self._may_have(kind, vm_id, place)
+        grouped, self._grouped = self._grouped, []
+        for kind, group_id, vm_id in grouped:
+            if vm_id in self.vms and (group := self._groups.get(group_id)) and group.hard:
+                for place in self.vms[vm_id].places:
+                    self._obeys(kind, vm_id, place, group_id)
         self._have_what_they_promised()
 
     def _put_host(self, number: int, host: Host | None) -> None:
@@ -275,6 +288,11 @@ class Books:
         else:
             self._members[group].pop(vm, None)
             self._groups_of[vm].pop(group, None)
+
+    def _forget_group(self, kind: str, group_id: str) -> None:
+        self._groups.pop(group_id, None)
+        if left := self._members.pop(group_id, None):
+            raise Broken(f"{group_id} is gone by {kind} and still has {len(left)} members")
 
     def _put_claim(self, claim_id: str, claim: Claim | None) -> None:
         if (before := self._claims.pop(claim_id, None)) is not None:

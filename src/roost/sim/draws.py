@@ -239,6 +239,9 @@ _NAMED = {kind.do: kind for kind in KINDS}
 #: Shares of worlds in which the power fails under the database, or an old copy of it is put back.
 _POWER_FAILS_OFTEN = 0.25
 _RESTORED_OFTEN = 0.12
+#: Share of worlds in which groups are changed by hand, and how often in each.
+_REGROUPED_OFTEN = 0.2
+_GROUP_CHANGES = 24
 
 
 class Theme(Struct, frozen=True):
@@ -310,6 +313,7 @@ def draw_history(seed: int, *, actions: int = 90, seconds: float = 150.0) -> His
         story = random.choice(theme.stories)
         drawn += _followers(chance, story, chance.host(), 4.0 + number * _STORY_S)
     drawn += _disasters(Random(f"disasters {seed}"), seconds)
+    drawn += _changes_of_groups(Random(f"changes of groups {seed}"), seconds)
     history.actions = sorted(drawn, key=lambda action: action.at)
     return history
 
@@ -331,6 +335,25 @@ def _disasters(random: Random, seconds: float) -> list[Action]:
             given = {"for": round(random.choice((0.5, random.uniform(0.5, 25.0))), 1)}
             drawn.append(Action(round(at, 2), "backup_database"))
             drawn.append(Action(round(later, 2), "restore_database", "", given))
+    return drawn
+
+
+def _changes_of_groups(random: Random, seconds: float) -> list[Action]:
+    """Draw what is done to the groups themselves, in some worlds and beside everything else."""
+    if random.random() >= _REGROUPED_OFTEN:
+        return []
+    drawn = []
+    for _ in range(_GROUP_CHANGES):
+        at, group = round(random.uniform(1.0, seconds), 2), f"group-{random.choice('ab')}"
+        do = random.choice(("join_group",) * 6 + ("leave_group", "set_group_rule", "delete_group"))
+        given: Given = {"vm": f"vm{random.randrange(_MOST_VMS)}"}
+        if do == "set_group_rule":
+            given = {
+                "rule": random.choice(("anti-affinity", "anti-affinity", "affinity", "spread")),
+                "scope": random.choice(("host", "host", "zone")),
+                "hard": random.random() < 0.7,
+            }
+        drawn.append(Action(at, do, group, given if do != "delete_group" else {}))
     return drawn
 
 
