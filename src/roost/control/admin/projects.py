@@ -127,8 +127,8 @@ class Projects(Part):
     async def delete(self, name: str, who: Principal) -> None:
         """Remove a project without VMs, and with it its members' tokens.
 
-        A token that outlived its project would open the next one of the same name. Groups stay: a
-        rule that was once defined is never redefined under the eyes of those who decide by it.
+        A token that outlived its project would open the next one of the same name. Groups stay, and
+        are deleted like groups of any other project.
         """
         if name == DEFAULT:
             raise Conflict(f"the project {DEFAULT!r} is always there", project=name)
