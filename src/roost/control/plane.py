@@ -42,9 +42,10 @@ from roost.control.survive.recover import FenceCommand, Recover
 from roost.control.survive.restore_judge import Settling
 from roost.control.timers import Timers
 from roost.control.vms.lifecycle import Lifecycle
-from roost.ledger.retention import RetentionSettings
+from roost.ledger.retention import Kept
 from roost.ledger.store import Store
 from roost.parts.access import Access
+from roost.parts.idempotency import Keys
 from roost.parts.part import Part
 from roost.parts.retention import Purge
 from roost.parts.running import Runner
@@ -58,7 +59,6 @@ class PlaneSettings:
 
     strategy: str = "least_loaded"
     timers: Timers = field(default_factory=Timers)
-    retention: RetentionSettings = field(default_factory=RetentionSettings)
     patience_s: float = 600.0
 
 
@@ -132,7 +132,8 @@ class Plane:
             MoveLimits(
                 store, self.roster, self.lineage, leases.singleton("moves"), clock, timers
             ),
-            Purge(store, clock, settings.retention, leases.singleton("purge")),
+            Keys(),
+            Purge(store, clock, self._kept, leases.singleton("purge")),
             Upgrade(store),
             Health(self.doctor, self.readiness, self.metrics_text),
         )  # fmt: skip
@@ -188,6 +189,9 @@ class Plane:
     def _load(self, connection: Connection) -> None:
         for part in self.parts:
             part.load(connection)
+
+    def _kept(self) -> list[Kept]:
+        return [kept for part in self.parts for kept in part.keeps]
 
     def _open_or_shut(self) -> None:
         """Admit agents while the fleet in memory can be trusted; those connected stay."""

@@ -1,4 +1,4 @@
-"""Forget what was kept for a while: idempotency keys, decisions and samples.
+"""Delete what was kept for a while, piece by piece. Whoever owns rows says how long (`Part.keeps`).
 
 None of it is folded from events, so nothing is said of it there. `surplus` looks, as a reader whom
 no writer waits for, at what is more than wanted; `purge` deletes a bounded piece of that and of
@@ -7,92 +7,78 @@ them, events stay for good.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Table, func, select, tuple_
 
-from roost.ledger.tables import decisions, idempotency, samples
 from roost.ledger.transaction import Tx
 
-_HOUR_S, _DAY_S = 3600, 86_400
+HOUR_S, DAY_S = 3600, 86_400
+
+
+class Newest(NamedTuple):
+    """Of rows that share a value of `of`, the `most` with the highest `by`; both are the key."""
+
+    of: str
+    by: str
+    most: int
 
 
 @dataclass(frozen=True, slots=True)
-class RetentionSettings:
-    """How long, and how many of each; `piece` is the most that one call deletes of a table."""
+class Kept:
+    """Rows that are kept for so long by the column `age`, in ms, and no more than so many."""
 
-    idempotency_s: int = 24 * _HOUR_S
-    decisions_s: int = 30 * _DAY_S
-    decisions_per_vm: int = 20
-    samples_s: int = 7 * _DAY_S
-    most_samples: int = 5_000_000
-    piece: int = 2000
+    table: Table
+    age: str
+    seconds: int
+    most: int | None = None  # of the whole table, the youngest
+    newest: Newest | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Surplus:
-    """What is more than wanted: decisions by VM and snapshot, samples up to a moment."""
+    """What is more than wanted: rows by their keys, and all up to a moment."""
 
-    decisions: tuple[tuple[str, int], ...] = ()
-    samples_until_ms: int = -1
+    keys: tuple[tuple[Any, ...], ...] = ()
+    until_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Purged:
     """How many rows are gone, and whether there may be more to delete."""
 
-    idempotency: int
-    decisions: int
-    samples: int
+    rows: int
     more: bool
 
 
-def surplus(connection: Connection, settings: RetentionSettings) -> Surplus:
+def surplus(connection: Connection, kept: Kept, piece: int) -> Surplus:
     """Find what is more than wanted, a piece of it at most."""
-    newest_first = func.row_number().over(
-        partition_by=decisions.c.vm, order_by=decisions.c.snapshot.desc()
-    )
-    ranked = select(decisions.c.vm, decisions.c.snapshot, newest_first.label("place")).subquery()
-    too_many = (
-        select(ranked.c.vm, ranked.c.snapshot)
-        .where(ranked.c.place > settings.decisions_per_vm)
-        .limit(settings.piece)
-    )
-    first_too_old = (
-        select(samples.c.at_ms)
-        .order_by(samples.c.at_ms.desc())
-        .offset(settings.most_samples)
-        .limit(1)
-    )
-    until = connection.execute(first_too_old).scalar()
-    return Surplus(
-        decisions=tuple((row.vm, row.snapshot) for row in connection.execute(too_many)),
-        samples_until_ms=-1 if until is None else until,
-    )
+    keys: tuple[tuple[Any, ...], ...] = ()
+    until = None
+    if kept.newest is not None:
+        of, by = kept.table.c[kept.newest.of], kept.table.c[kept.newest.by]
+        place = func.row_number().over(partition_by=of, order_by=by.desc()).label("place")
+        ranked = select(of, by, place).subquery()
+        too_many = select(*list(ranked.c)[:2]).where(ranked.c.place > kept.newest.most)
+        keys = tuple(tuple(row) for row in connection.execute(too_many.limit(piece)))
+    if kept.most is not None:
+        age = kept.table.c[kept.age]
+        first_too_old = select(age).order_by(age.desc()).offset(kept.most).limit(1)
+        until = connection.execute(first_too_old).scalar()
+    return Surplus(keys, -1 if until is None else until)
 
 
-def purge(tx: Tx, now_ms: int, settings: RetentionSettings, seen: Surplus | None = None) -> Purged:
+def purge(tx: Tx, kept: Kept, now_ms: int, piece: int, seen: Surplus | None = None) -> Purged:
     """Delete a piece of what is too old, and of what is more than wanted."""
     seen = seen or Surplus()
-    piece = settings.piece
-    keys = _until(tx, idempotency, "created_ms", now_ms - 1000 * settings.idempotency_s, piece)
-    old = _until(tx, decisions, "at_ms", now_ms - 1000 * settings.decisions_s, piece)
-    limit_ms = max(now_ms - 1000 * settings.samples_s, seen.samples_until_ms)
-    readings = _until(tx, samples, "at_ms", limit_ms, piece)
-    many = 0
-    if seen.decisions:
-        key = tuple_(decisions.c.vm, decisions.c.snapshot)
-        many = tx.delete(decisions, key.in_(seen.decisions))
-    return Purged(
-        idempotency=keys,
-        decisions=old + many,
-        samples=readings,
-        more=max(keys, old, readings, len(seen.decisions)) >= piece,
-    )
-
-
-def _until(tx: Tx, table: Table, age: str, until_ms: int, piece: int) -> int:
-    """Delete the oldest rows up to a moment."""
+    table, age = kept.table, kept.table.c[kept.age]
+    until_ms = max(now_ms - 1000 * kept.seconds, seen.until_ms)
     key: list[Any] = list(table.primary_key.columns)
-    oldest = select(*key).where(table.c[age] <= until_ms).order_by(table.c[age]).limit(piece)
-    return tx.delete(table, tuple_(*key).in_(oldest))
+    oldest = select(*key).where(age <= until_ms).order_by(age).limit(piece)
+    old = tx.delete(table, tuple_(*key).in_(oldest))
+    many = 0
+    if seen.keys:
+        assert kept.newest is not None
+        pair = tuple_(table.c[kept.newest.of], table.c[kept.newest.by])
+        many = tx.delete(table, pair.in_(seen.keys))
+    return Purged(old + many, more=max(old, len(seen.keys)) >= piece)

@@ -10,9 +10,11 @@ from typing import NamedTuple
 from sqlalchemy import Connection, select, text
 
 from roost.base.errors import Conflict
+from roost.ledger.retention import HOUR_S, Kept
 from roost.ledger.store import Store
 from roost.ledger.tables import idempotency
 from roost.ledger.transaction import Tx
+from roost.parts.part import Part
 
 # SQLite and PostgreSQL spell this alike. Losing a race must not raise: with SQLite an error would
 # fail everybody who shares the commit.
@@ -22,6 +24,12 @@ _INSERT = text(
 )
 #: Keys that one query asks for.
 _MOST_ASKED = 500
+
+
+class Keys(Part):
+    """The keys that were used, for as long as somebody may ask again."""
+
+    keeps = (Kept(idempotency, "created_ms", seconds=24 * HOUR_S),)
 
 
 class UsedKey(NamedTuple):

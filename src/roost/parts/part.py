@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 
 from roost.ledger.changes import ChangedTable, Changes
 from roost.ledger.examination import Examination
+from roost.ledger.retention import Kept
 from roost.ledger.rows import Event
 from roost.parts.routes import Route
 from roost.parts.singleton import Singleton
@@ -33,6 +34,8 @@ class Part:
 
     #: Tables whose changes it wants to be told of in `follow`, decoded.
     follows: Sequence[ChangedTable[Any]] = ()
+    #: Rows of its own that are kept only for a while; one process deletes the others for all.
+    keeps: Sequence[Kept] = ()
     #: The lease under which it looks; without one it never does.
     singleton: Singleton | None = None
     #: The least time between two looks; they are as frequent as the plane's when this is 0.

@@ -1,32 +1,45 @@
-"""Delete what is kept only for a while, too old or more than wanted, in one process for all."""
+"""Delete what parts keep only for a while, too old or more than wanted, in one process for all."""
+
+from collections.abc import Callable, Sequence
 
 from roost.base.clock import Clock
-from roost.ledger.retention import RetentionSettings, purge, surplus
+from roost.ledger.retention import Kept, Purged, purge, surplus
 from roost.ledger.store import Store
 from roost.parts.part import Part
 from roost.parts.singleton import Singleton
 
 _PURGE_S = 300.0
+#: Rows of one table that one transaction deletes, so that nobody waits long for it.
+_PIECE = 2000
 _MOST_PIECES = 100
 
 
 class Purge(Part):
-    """Deletes piece by piece, so that nobody waits long for it."""
+    """Deletes piece by piece, table after table."""
 
     singleton: Singleton
     look_s = _PURGE_S
 
     def __init__(
-        self, store: Store, clock: Clock, keep: RetentionSettings, singleton: Singleton
+        self,
+        store: Store,
+        clock: Clock,
+        kept: Callable[[], Sequence[Kept]],
+        singleton: Singleton,
+        *,
+        piece: int = _PIECE,
     ) -> None:
-        self._store, self._clock, self._keep, self.singleton = store, clock, keep, singleton
+        self._store, self._clock, self._kept, self.singleton = store, clock, kept, singleton
+        self._piece = piece
 
     async def look(self) -> None:
         """Delete until nothing is left, or enough for now."""
-        keep = self._keep
-        for _ in range(_MOST_PIECES):
-            now = self._clock.wall_ms()
-            seen = await self._store.read(lambda connection: surplus(connection, keep))
-            gone = await self._store.write(lambda tx: purge(tx, now, keep, seen))  # noqa: B023
-            if not gone.more:
-                return
+        for kept in self._kept():
+            for _ in range(_MOST_PIECES):
+                if not (await self._purge(kept)).more:
+                    break
+
+    async def _purge(self, kept: Kept) -> Purged:
+        now, piece = self._clock.wall_ms(), self._piece
+        seen = await self._store.read(lambda connection: surplus(connection, kept, piece))
+        return await self._store.write(lambda tx: purge(tx, kept, now, piece, seen))

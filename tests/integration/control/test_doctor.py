@@ -151,7 +151,7 @@ BROKEN: Sequence[tuple[str, Break, set[str]]] = [
      {"holds", "vms", "fold"}),
     ("a claim has another's name",
      execute(update(claims).where(claims.c.id == "vm-2:run").values(id="vm-9:run")),
-     {"claims", "fold"}),
+     {"claims", "vms", "fold"}),
     ("a VM is to be destroyed where it should run", lambda tx: bury(tx, "vm-2", 2),
      {"tombstones"}),
     ("a VM is on a host that is gone",

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,11 +26,12 @@ from roost.control.survive.restore_judge import what_is_open
 from roost.control.timers import Timers
 from roost.ledger import checks, postgres, sqlitewriter
 from roost.ledger.fold import FOLDED
-from roost.ledger.retention import RetentionSettings, purge, surplus
+from roost.ledger.retention import purge, surplus
 from roost.ledger.store import Store
 from roost.ledger.tables import claims, metadata, vms
 from roost.ledger.transaction import Tx
 from tests.databases import opened
+from tests.examining import parts_on
 from tests.integration.ledger.records import add_host, vm_row
 
 VMS, HOSTS = 6_000, 800
@@ -100,18 +102,33 @@ def _start(connection: Connection, store: Store) -> None:
     connection.execute(_NEXT, {"since": 100}).all()
 
 
-def _doctor(connection: Connection, _store: Store) -> None:
-    checks.examine(connection)
+def _doctor(connection: Connection, store: Store) -> None:
+    found = checks.examine(connection)
+    for part in parts_on(store):
+        part.examine(connection, found)
+    assert {
+        "committed",
+        "fold",
+        "quotas",
+        "vms",
+        "specs",
+        "hosts",
+        "groups",
+    } <= found.checked.keys()
     what_is_open(connection)
     for folded in FOLDED.values():
         list(folded.rows(connection))
 
 
-def _retention(connection: Connection, _store: Store) -> None:
-    settings = RetentionSettings(decisions_per_vm=20, most_samples=100, piece=500)
-    found = surplus(connection, settings)
-    assert found.decisions
-    purge(Tx(connection, "test", 0, "tx"), 10**12, settings, found)
+def _retention(connection: Connection, store: Store) -> None:
+    every = [kept for part in parts_on(store) for kept in part.keeps]
+    surpluses = {}
+    for kept in every:
+        kept = replace(kept, most=100) if kept.most is not None else kept
+        found = surpluses[kept.table.name] = surplus(connection, kept, 500)
+        purge(Tx(connection, "test", 0, "tx"), kept, 10**12, 500, found)
+    assert len(surpluses) == 3
+    assert surpluses["decisions"].keys
 
 
 def _claims_by_vm(connection: Connection, _store: Store) -> None:
@@ -238,7 +255,3 @@ def test_a_lost_commit_is_looked_up_by_sequence(database_url: str) -> None:
             assert "Index Cond: (seq" in plan or "PRIMARY KEY (rowid>?)" in plan, plan
 
     asyncio.run(run())
-
-
-def test_every_check_was_asked() -> None:
-    assert len(checks.CHECKS) == 12  # a further one must come up in `_doctor` too

@@ -7,6 +7,7 @@ import msgspec
 from sqlalchemy import Connection, delete, select
 
 from roost.base.errors import Conflict, InvalidRequest, NotFound
+from roost.control.admin.hostchecks import check_hosts
 from roost.control.admin.hostroutes import host_routes
 from roost.control.agents.sessions import Agents
 from roost.control.create.placing import find_host
@@ -14,6 +15,7 @@ from roost.control.hosts.registering import change_host, locked_host
 from roost.control.memory.roster import HostEntry, Roster
 from roost.control.survive.recover import fence
 from roost.ledger.capacity import CLEANUP, release
+from roost.ledger.examination import Examination
 from roost.ledger.rows import ClaimRow, HostRow, VMRow
 from roost.ledger.store import Store
 from roost.ledger.tables import (
@@ -61,6 +63,10 @@ class Hosts(Part):
     def routes(self) -> Sequence[Route]:
         """Return the HTTP routes of this part."""
         return host_routes(self)
+
+    def examine(self, connection: Connection, found: Examination) -> None:
+        """See whether whatever names a host names one that is registered."""
+        check_hosts(connection, found)
 
     # Looking
 

@@ -13,8 +13,10 @@ import msgspec
 from sqlalchemy import Connection, select, text
 
 from roost.base.errors import Conflict, NotFound
+from roost.control.admin.projectchecks import check_projects
 from roost.control.admin.projectroutes import project_routes
 from roost.ledger.amounts import LIMITS
+from roost.ledger.examination import Examination
 from roost.ledger.store import Store
 from roost.ledger.tables import projects, tokens
 from roost.ledger.transaction import Tx
@@ -56,6 +58,10 @@ class Projects(Part):
     def routes(self) -> Sequence[Route]:
         """Return the HTTP routes of this part."""
         return project_routes(self)
+
+    def examine(self, connection: Connection, found: Examination) -> None:
+        """See whether what projects use is what their VMs ask for."""
+        check_projects(connection, found)
 
     async def list(self, who: Principal) -> ProjectPage:
         """Return the projects that the caller may see."""

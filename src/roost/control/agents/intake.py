@@ -29,6 +29,7 @@ from roost.control.moves.handover import note_downtime, take_report
 from roost.control.vms.deletion import clear_tombstone, destroyed_since, remove_deleted
 from roost.control.vms.refusing import is_refused, send_elsewhere
 from roost.control.vms.resizing import settle_resize
+from roost.ledger.retention import DAY_S, Kept
 from roost.ledger.rows import VMRow
 from roost.ledger.statements import Plus
 from roost.ledger.store import Store
@@ -61,6 +62,9 @@ class _Held:
 
 class Intake(Part):
     """Writes agents' reports and samples to the ledger, in batches."""
+
+    #: What hosts measured of their VMs.
+    keeps = (Kept(samples, "at_ms", seconds=7 * DAY_S, most=5_000_000),)
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock

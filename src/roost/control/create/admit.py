@@ -44,8 +44,10 @@ from roost.control.vms.views import decided_placement, placement_text, vm_body
 from roost.fleet.assign import mask_of
 from roost.ledger.capacity import RUN, claim_id
 from roost.ledger.claims import KEPT, Outcome, Proposal, Verdict
+from roost.ledger.retention import DAY_S, Kept, Newest
 from roost.ledger.rows import ClaimRow, VMRow, labels_text
 from roost.ledger.store import Store
+from roost.ledger.tables import decisions
 from roost.ledger.transaction import row_json
 from roost.model.flow import Placement, PlaceRequest, Rejection
 from roost.parts.access import Principal
@@ -86,6 +88,11 @@ class CreatedMany(NamedTuple):
 
 class Admit(Part):
     """Creates VMs for one process."""
+
+    #: Why VMs are where they are: the last decisions about each, and none for ever.
+    keeps = (
+        Kept(decisions, "at_ms", seconds=30 * DAY_S, newest=Newest("vm", "snapshot", most=20)),
+    )
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from roost.base.errors import Conflict
 from roost.control.memory.roster import Roster
+from roost.control.vms.checking import check_vms
 from roost.control.vms.deletion import remove_deleted
 from roost.control.vms.lookup import locked_vm, vm_row
 from roost.control.vms.requests import request_of
@@ -18,6 +19,7 @@ from roost.control.vms.resizing import resize
 from roost.control.vms.routes import vm_routes
 from roost.control.vms.states import in_state
 from roost.control.vms.views import decided_placement, explanation_body, vm_body
+from roost.ledger.examination import Examination
 from roost.ledger.rows import VMRow
 from roost.ledger.statements import Plus
 from roost.ledger.store import Store
@@ -54,6 +56,10 @@ class Lifecycle(Part):
     def routes(self) -> Sequence[Route]:
         """Return the HTTP routes of this part."""
         return vm_routes(self)
+
+    def examine(self, connection: Connection, found: Examination) -> None:
+        """See whether VMs have the claims, specs and tombstones that they should have."""
+        check_vms(connection, found)
 
     # Reading
 
