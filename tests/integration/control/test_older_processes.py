@@ -12,11 +12,13 @@ from alembic import command
 from sqlalchemy import Connection, make_url, select, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from roost.base.errors import Conflict
 from roost.control.admin.upgrade import finish_upgrade
 from roost.ledger.migrate import configuration
 from roost.ledger.tables import events
 from roost.testing.clock import HandClock
 from roost.wire.bodies import BootBody, CreateVM
+from roost.wire.groups import CreateGroup, SetGroupRule
 from roost.wire.specs import spec_of
 from tests.databases import PostgresServer, opened
 from tests.examining import doctor
@@ -80,6 +82,28 @@ async def bodies_in_events(rig: Rig, since: int = 0) -> dict[str, set[str | None
 async def last_event(rig: Rig) -> int:
     found = await rig.rows(select(events.c.seq).order_by(events.c.seq.desc()).limit(1))
     return int(found[0]["seq"])
+
+
+def test_groups_change_only_once_no_older_process_can_be_there(used_url: str) -> None:
+    async def test() -> None:
+        clock = HandClock()
+        async with opened(used_url, clock) as store:
+            rig = Rig(store, clock)
+            await rig.load()
+            groups = rig.plane.groups
+            await groups.create(CreateGroup(name="g", rule="spread"), OPERATOR)
+            for change in (
+                groups.set_rule("g", None, SetGroupRule(rule="affinity"), OPERATOR),
+                groups.delete("g", None, OPERATOR),
+            ):
+                with pytest.raises(Conflict, match="older processes"):
+                    await change
+            await finish_upgrade(store, "test")
+            await groups.set_rule("g", None, SetGroupRule(rule="affinity"), OPERATOR)
+            await groups.delete("g", None, OPERATOR)
+            await rig.plane.stop()
+
+    asyncio.run(test())
 
 
 def test_a_create_writes_the_body_until_the_upgrade_is_finished(used_url: str) -> None:

@@ -152,6 +152,35 @@ def test_an_update_moves_group_members_with_their_host() -> None:
     check(fleet)
 
 
+def test_a_group_with_another_rule_is_judged_by_it_at_once() -> None:
+    fleet = fleet_of(host("a", rack="r1"), host("b", rack="r1"), host("c", rack="r2"))
+    engine = Engine(fleet)
+    fleet.add_group(GroupSpec("g", GroupRule.AFFINITY, Scope.RACK))
+    for name in ("one", "two"):
+        assert place(engine, request(name, groups=("g",))) in ("a", "b")
+    version = fleet.version
+    fleet.change_group(GroupSpec("g", GroupRule.SPREAD, Scope.RACK))
+    assert fleet.version > version
+    assert [place(engine, request(f"more{n}", groups=("g",))) for n in range(2)] == ["c", "c"]
+    check(fleet)
+
+
+def test_a_group_that_is_gone_leaves_its_name_but_not_its_number() -> None:
+    fleet = fleet_of(host("a"))
+    engine = Engine(fleet)
+    rule = GroupSpec("g", GroupRule.ANTI_AFFINITY)
+    before = fleet.add_group(rule)
+    assert place(engine, request("lost", groups=("g",))) == "a"  # proposed, and will lose
+    fleet.remove_group("g")
+    assert fleet.to_description().groups == ()
+    with pytest.raises(InvalidRequest, match="unknown group 'g'"):
+        fleet.groups.set_number(("g",))
+    assert fleet.add_group(rule) != before
+    assert place(engine, request("new", groups=("g",))) == "a"
+    fleet.remove(fleet.vm_number("lost"))
+    check(fleet)
+
+
 def test_a_device_that_goes_while_in_use_does_not_come_back_by_itself() -> None:
     fleet = fleet_of(host("a", devices=(Device("t4"),)))
     place(Engine(fleet), request(devices=DeviceDemand(1)))
