@@ -36,12 +36,27 @@ SMOKE = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs QEMU by where it is."""
+    """Mark what needs QEMU or kernels by where it is."""
     for item in items:
+        names = getattr(item, "fixturenames", None)  # one list for all parameters of a test
+        if item.nodeid.startswith(PLACING) and names is not None and "kernels" not in names:
+            names.insert(0, "kernels")
         if item.nodeid.startswith(QEMU):
             item.add_marker("qemu")
             if item.nodeid.startswith(SMOKE):
                 item.add_marker("smoke")
+
+
+#: Tests that place VMs while a clock runs: compiling kernels takes longer than they may.
+PLACING = ("tests/api/", "tests/conformance/", "tests/integration/control/")
+
+
+@pytest.fixture(scope="session")
+def kernels() -> None:
+    """Make the kernels ready: compiled, once for each change of them, or read from disk."""
+    from roost.app.warming import warm_up  # most runs of a few tests need no kernel
+
+    warm_up()
 
 
 #: What a Linux guest says on its console when its memory is not what it wrote.

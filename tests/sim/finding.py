@@ -48,9 +48,10 @@ def find(
     how = "--written" if written else "--drawn"
     command = [sys.executable, "-m", "tests.sim.finding", how, *words]
     done = subprocess.run(
-        command, env=fixed_environment(), cwd=Path(__file__).parents[2], stdout=subprocess.PIPE,
-        check=True,
+        command, env=fixed_environment(), cwd=Path(__file__).parents[2], capture_output=True,
+        text=True, check=False,
     )  # fmt: skip
+    assert done.returncode == 0, f"{done.args} ended with {done.returncode}:\n{done.stderr[-4000:]}"
     return msgspec.json.decode(done.stdout, type=Found)
 
 

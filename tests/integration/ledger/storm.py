@@ -100,7 +100,15 @@ class Truth:
     verdicts: Counter[str] = field(default_factory=Counter)
 
 
-async def client(store: Store, truth: Truth, name: str, turns: int, *, deletes: bool) -> None:
+async def client(
+    store: Store,
+    truth: Truth,
+    name: str,
+    turns: int,
+    *,
+    deletes: bool,
+    meet: asyncio.Barrier | None = None,
+) -> None:
     """Place and claim, a few at a time; sometimes delete one's own."""
     random = Random(name)
     mine: list[str] = []
@@ -110,6 +118,8 @@ async def client(store: Store, truth: Truth, name: str, turns: int, *, deletes: 
         except DatabaseUnavailable:
             truth.verdicts["unread"] += 1
             continue
+        if meet is not None:
+            await meet.wait()
         wanted = [f"vm-{name}-{turn}-{n}" for n in range(random.randint(1, 4))]
         # Clients take the groups in the same order, so that they meet.
         group = random.choice(["", f"apart-{turn % GROUPS}", f"even-{turn % GROUPS}"])
@@ -157,15 +167,38 @@ async def storm(
     turns: int = 12,
     deletes: bool = False,
     name: str = "c",
+    together: bool = False,
 ) -> Truth:
-    """Let clients loose on the stores, several to each."""
+    """Let clients loose on the stores, several to each.
+
+    `together`: in each turn all of them look before any of them claims, so that they meet for
+    certain however the machine is loaded. For databases that do not fail.
+    """
     truth = Truth()
+    meet = asyncio.Barrier(clients) if together else None
     running = [
-        client(stores[n % len(stores)], truth, f"{name}{n}", turns, deletes=deletes)
+        client(stores[n % len(stores)], truth, f"{name}{n}", turns, deletes=deletes, meet=meet)
         for n in range(clients)
     ]
     await asyncio.gather(*running)
     return truth
+
+
+async def crowd(stores: Sequence[Store], truth: Truth) -> None:
+    """Let many claim the first host without looking: more than it has, and more than the quota."""
+    asked = [
+        proposal(
+            f"vm-crowd-{n}",
+            1,
+            project="lab" if n % 2 else "default",
+            counters=[("x:fpga", 1)] if n % 3 else [],
+        )
+        for n in range(4 * QUOTA)
+    ]
+    claims = [stores[n % len(stores)].claim([each], ["test"], 0) for n, each in enumerate(asked)]
+    for each, [outcome] in zip(asked, await asyncio.gather(*claims), strict=True):
+        truth.verdicts[outcome.verdict.value] += 1
+        (truth.kept if outcome.verdict is Verdict.KEPT else truth.refused).add(each.vm.id)
 
 
 async def verify(store: Store, truth: Truth) -> list[str]:

@@ -16,7 +16,7 @@ from tests.databases import opened
 from tests.examining import doctor
 from tests.integration.ledger.histories import History, broken_laws
 from tests.integration.ledger.records import add_group, add_host, proposal
-from tests.integration.ledger.storm import prepare, storm, verify
+from tests.integration.ledger.storm import crowd, prepare, storm, verify
 
 Break = Callable[[pytest.MonkeyPatch], None]
 _BOTH = (sqliteclaims, postgresclaims)
@@ -128,13 +128,9 @@ def test_a_broken_ledger_is_caught(
             stores = [await stack.enter_async_context(opened(database_url)) for _ in range(count)]
             await stores[0].write(prepare)
             break_it(monkeypatch)
-            wrong: list[str] = []
-            for name in "abcd":  # it is chance when clients meet
-                truth = await storm(stores, clients=8, turns=12, name=name)
-                wrong = await verify(stores[0], truth)
-                if any(each.startswith(f"{check}:") for each in wrong):
-                    break
-            return wrong
+            truth = await storm(stores, clients=8, turns=12, together=True)
+            await crowd(stores, truth)
+            return await verify(stores[0], truth)
 
     wrong = asyncio.run(run())
     assert any(each.startswith(f"{check}:") for each in wrong), wrong

@@ -11,7 +11,7 @@ from roost.ledger.store import Store
 from roost.ledger.tables import projects
 from tests.databases import opened
 from tests.integration.ledger.records import add_group, add_host, proposal
-from tests.integration.ledger.storm import QUOTA, prepare, read_along, storm, verify
+from tests.integration.ledger.storm import QUOTA, crowd, prepare, read_along, storm, verify
 
 
 @asynccontextmanager
@@ -28,6 +28,7 @@ def test_claims_at_once_never_overrun_hosts_quota_or_groups(database_url: str) -
     async def run() -> None:
         async with several(database_url) as stores:
             truth = await storm(stores, clients=9, turns=15)
+            await crowd(stores, truth)
             assert await verify(stores[0], truth) == []
             query = select(projects.c.vms_used).where(projects.c.name == "lab")
             used = await stores[0].read(lambda c: c.execute(query).scalar())
