@@ -54,9 +54,13 @@ _LOST = (
 )
 
 _COUNTER = select(counters.c.value).where(counters.c.name == "events").with_for_update()
-#: An event of a transaction by its sequence: `events` has no index by transaction.
-FIND_EVENT = select(events.c.seq).where(
-    events.c.seq == bindparam("seq"), events.c.tx == bindparam("tx")
+#: Whatever the statistics say, rows are found by their keys in this transaction.
+BY_KEY = text("SET LOCAL enable_seqscan = off")
+#: Finds a transaction's events behind a sequence: `events` has no index by transaction.
+FIND_TX = (
+    select(events.c.seq)
+    .where(events.c.seq > bindparam("since"), events.c.tx == bindparam("tx"))
+    .order_by(events.c.seq)
 )
 
 #: The claim's statement is long, so it is planned once; and whatever the statistics say at that
@@ -153,7 +157,8 @@ class PostgresStore:
                 except (DBAPIError, *_LOST) as error:
                     if _state(error) in _AGAIN:
                         raise
-                    await self._resolve(name, recorded, error)
+                    since = recorded[0].seq - 1 if recorded else 0
+                    await self._resolve(name, recorded, since, error)
             self._older = older
             self.listener(recorded)
             return value
@@ -202,7 +207,7 @@ class PostgresStore:
         except (asyncpg.PostgresError, *_LOST) as error:
             if not _is_lost(error):
                 raise
-            await self._resolve(name, recorded, error)
+            await self._resolve(name, recorded, batch.snapshot, error)
             return recorded
 
     async def _keep_each(
@@ -234,7 +239,7 @@ class PostgresStore:
             # Also what the server itself says: it may be told to end just after the commit.
             if _state(error) in _AGAIN:
                 raise
-            await self._resolve(name, recorded, error)
+            await self._resolve(name, recorded, batch.snapshot, error)
         return recorded, outcomes
 
     async def _release(self, connection: Any) -> None:
@@ -258,23 +263,25 @@ class PostgresStore:
                 await self._clock.sleep(_WAITS.wait_s(tried))
         raise DatabaseUnavailable("the database was too contended")
 
-    async def _resolve(self, name: str, recorded: list[Event], cause: BaseException) -> None:
+    async def _resolve(
+        self, name: str, recorded: list[Event], since: int, cause: BaseException
+    ) -> None:
         """Find out whether a transaction was committed; raise when it was not.
 
-        Its events had their sequences before the commit. Without it another transaction may have
-        got the same ones, so both are asked for.
+        Its events, if there are any, come behind the one that the ledger had reached before it
+        began (`since`); their sequences may not be known here.
         """
         give_up = self._clock.monotonic() + _PATIENCE_S
 
-        def is_there(connection: Connection) -> bool:
+        def find(connection: Connection) -> list[int]:
             connection.execute(_COUNTER)  # waits for the transaction, if it still goes on
-            found = connection.execute(FIND_EVENT, {"seq": recorded[0].seq, "tx": name})
-            return found.first() is not None
+            connection.execute(BY_KEY)
+            return list(connection.execute(FIND_TX, {"since": since, "tx": name}).scalars())
 
         while recorded:
             try:
                 async with self._engine.connect() as connection:
-                    found = await connection.run_sync(is_there)
+                    found = await connection.run_sync(find)
             except (DBAPIError, *_LOST) as error:
                 if self._clock.monotonic() >= give_up:
                     raise InDoubt(
@@ -283,9 +290,11 @@ class PostgresStore:
                     ) from error
                 await self._clock.sleep(0.2)
                 continue
-            if found:
-                return
-            break
+            if not found:
+                break
+            for event, seq in zip(recorded, found, strict=True):
+                event.seq = seq
+            return
         raise DatabaseUnavailable(f"the database did not take the change: {cause}") from cause
 
     async def _listen(self) -> None:

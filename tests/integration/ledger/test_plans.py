@@ -242,7 +242,8 @@ def test_a_lost_commit_is_looked_up_by_sequence(database_url: str) -> None:
             explain = f"EXPLAIN QUERY PLAN {sqlitewriter.FIND_TX}"
             found = connection.exec_driver_sql(explain, (17, "tx-17"))
         else:
-            statement = str(postgres.FIND_EVENT).replace(":seq", "17").replace(":tx", "'tx-17'")
+            statement = str(postgres.FIND_TX).replace(":since", "5990").replace(":tx", "'tx-17'")
+            connection.execute(postgres.BY_KEY)
             found = connection.exec_driver_sql(f"EXPLAIN {statement}")
         return "\n".join(str(row) for row in found)
 
