@@ -89,7 +89,7 @@ _COUNTERS = Pages(list(host_counters.c), [host_counters.c.host, host_counters.c.
 
 
 def _counters(connection: Connection, found: Examination) -> None:
-    """The same for devices, cells and extended resources."""
+    """Check that counters of devices, cells and extended resources are the sums of claims."""
     claimed: dict[tuple[int, str], int] = defaultdict(int)
     for page in _CLAIMED.read(connection):
         for _, host, text in page:

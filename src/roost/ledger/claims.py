@@ -26,7 +26,7 @@ FIRST = 1
 
 
 class Verdict(Enum):
-    """What became of a proposal."""
+    """The outcome of a proposal: kept, or why it was turned away."""
 
     KEPT = "kept"
     STALE = "stale"  # a host, group or label rule has moved on: place it again
@@ -96,7 +96,7 @@ class HostCharge:
     claims: list[ClaimRow] = field(default_factory=list)
 
     def row(self, host: int) -> tuple[int, ...]:
-        """Return it as a row of `CHARGE_HOSTS`."""
+        """Return the charge as a row of `CHARGE_HOSTS`."""
         claims = self.claims
         if len(claims) == 1:
             return (host, self.generation, *claims[0].amounts, 1)
@@ -145,7 +145,7 @@ def quota_charges(proposals: Sequence[Proposal], alive: Iterable[int]) -> dict[s
 
 
 def group_charges(proposals: Sequence[Proposal]) -> dict[str, list[int]]:
-    """Return who asks for a place in each group, turned away or not, in ascending order.
+    """Return the proposals that join each group, turned away or not, in ascending order.
 
     A VM that waits in the queue is a member already but is nowhere, so it depends on nothing.
     """
@@ -198,7 +198,7 @@ def outpaced(
 
 
 def reconsidered(proposals: Sequence[Proposal], outcomes: list[Outcome]) -> list[Outcome]:
-    """Make stale what was refused because of somebody in the same batch who then lost.
+    """Make stale the refusals that were caused by a proposal of the same batch which then lost.
 
     A name, or a key, that was taken only for a moment is no reason: whoever wanted it tries again.
     """

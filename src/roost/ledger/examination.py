@@ -25,15 +25,15 @@ class Examination:
     notes: list[tuple[str, str]] = field(default_factory=list)
 
     def count(self, check: str, number: int) -> None:
-        """Say how much a check looked at."""
+        """Record how many rows a check looked at."""
         self.checked[check] = self.checked.get(check, 0) + int(number)
 
     def find(self, check: str, message: str) -> None:
-        """Say that an invariant is broken."""
+        """Record a broken invariant."""
         self._tell(self.findings, check, message)
 
     def note(self, check: str, message: str) -> None:
-        """Say what is worth knowing."""
+        """Record a note: worth knowing, and nothing is broken."""
         self._tell(self.notes, check, message)
 
     def _tell(self, told: list[tuple[str, str]], check: str, message: str) -> None:
@@ -53,7 +53,7 @@ class Wrong(NamedTuple):
 
 
 def none_of(connection: Connection, found: Examination, questions: Sequence[Wrong]) -> None:
-    """Tell every row that one of these questions finds."""
+    """Record every row that one of these queries finds as broken."""
     for check, query, say in questions:
         for row in connection.execute(query):
             found.find(check, say(*row))

@@ -200,7 +200,7 @@ def _columns(rows: Sequence[Sequence[Any]], width: int = 0) -> list[Sequence[Any
 
 
 class PostgresClaims:
-    """One batch in one transaction."""
+    """Commits one batch of proposals in a PostgreSQL transaction."""
 
     def __init__(
         self,
@@ -251,7 +251,7 @@ class PostgresClaims:
         return True
 
     async def commit(self) -> list[Outcome]:
-        """Keep what can be kept, step by step, and return a verdict on each."""
+        """Commit the proposals that fit, step by step, and return a verdict on each."""
         await self._use_keys()
         await self._insert_vms()
         await self._charge_hosts()

@@ -52,7 +52,7 @@ class Purged:
 
 
 def surplus(connection: Connection, kept: Kept, piece: int) -> Surplus:
-    """Find what is more than wanted, a piece of it at most."""
+    """Find rows beyond the limits, a piece of them at most."""
     keys: tuple[tuple[Any, ...], ...] = ()
     until = None
     if kept.newest is not None:
@@ -69,7 +69,7 @@ def surplus(connection: Connection, kept: Kept, piece: int) -> Surplus:
 
 
 def purge(tx: Tx, kept: Kept, now_ms: int, piece: int, seen: Surplus | None = None) -> Purged:
-    """Delete a piece of what is too old, and of what is more than wanted."""
+    """Delete a piece of the rows that are too old, and of those beyond the limits."""
     seen = seen or Surplus()
     table, age = kept.table, kept.table.c[kept.age]
     until_ms = max(now_ms - 1000 * kept.seconds, seen.until_ms)

@@ -41,7 +41,7 @@ _MEMBER = ("group_id", "vm")
 
 
 class SqliteClaims:
-    """One batch in one transaction."""
+    """Commits one batch of proposals in a SQLite transaction."""
 
     def __init__(
         self, raw: sqlite3.Connection, proposals: Sequence[Proposal], snapshot: int, at_ms: int
@@ -54,7 +54,7 @@ class SqliteClaims:
         self.generations: dict[str, int] = {}  # of the groups that got members
 
     def commit(self) -> list[Outcome]:
-        """Keep what can be kept, step by step, and return a verdict on each."""
+        """Commit the proposals that fit, step by step, and return a verdict on each."""
         self._use_keys()
         self._insert_vms()
         self._charge_hosts()

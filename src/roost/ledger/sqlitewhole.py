@@ -80,7 +80,7 @@ class WholeBatch:
         self._values = list(chain.from_iterable(rows))
 
     def write(self, raw: sqlite3.Connection, last: int) -> bool:
-        """Write it behind the event `last`; False, and nothing is done, when somebody would lose.
+        """Write the batch behind the event `last`; False, and nothing done, when a VM would lose.
 
         Outside of a transaction it is durable when this returns.
         """

@@ -67,7 +67,7 @@ class Writer:
             return [], [(None, unavailable(error))] * len(jobs)
 
     def close(self, *, invalid: bool = False) -> None:
-        """Let go of the connection, for good if it cannot be trusted; the next job opens one."""
+        """Close the connection, for good if it cannot be trusted; the next job opens one."""
         if self._open is not None:
             if invalid:
                 self._open.invalidate()

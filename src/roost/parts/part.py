@@ -44,38 +44,38 @@ class Part:
     # What it keeps in memory
 
     def load(self, connection: Connection) -> None:
-        """Fill its memory from one consistent view, when the process starts."""
+        """Load this part's memory from one consistent view, when the process starts."""
 
     def follow(self, event: Event, changes: Changes) -> None:
-        """Take over one event.
+        """Apply one event of the ledger to what this part remembers.
 
         When it raises, nothing moves on: the same event comes again, here first, until it is taken.
         """
 
     def followed(self) -> None:
-        """Know that no more events are at hand for now."""
+        """Act on the events just applied: no more are at hand for now."""
 
     # What it does by itself
 
     def loops(self) -> Sequence[Loop]:
-        """Return what it does again and again in every process."""
+        """Return the background loops that every process runs."""
         return ()
 
     def gained(self) -> None:
-        """Know that the lease is newly ours: another process may have looked meanwhile."""
+        """Reset after gaining the lease: another process may have looked meanwhile."""
 
     async def may_look(self) -> bool:
-        """Say whether it may look now."""
+        """Say whether this part may look now."""
         return True
 
     async def look(self) -> None:
-        """Do, where the lease is held, what one process does for all."""
+        """Run the singleton work of this part, where its lease is held."""
 
     # What it can be asked
 
     def routes(self) -> Sequence[Route]:
-        """Return what it can be asked over HTTP."""
+        """Return the HTTP routes of this part."""
         return ()
 
     def examine(self, connection: Connection, found: Examination) -> None:
-        """Add what a doctor should know to the findings and notes."""
+        """Add findings and notes of this part to the doctor's examination."""

@@ -33,7 +33,7 @@ class Purge(Part):
         self._piece = piece
 
     async def look(self) -> None:
-        """Delete until nothing is left, or enough for now."""
+        """Purge old rows until none is left, or enough for now."""
         for kept in self._kept():
             for _ in range(_MOST_PIECES):
                 if not (await self._purge(kept)).more:

@@ -110,7 +110,7 @@ class DeleteGroup(OneGroup):
 
 
 class ListGroups(Query):
-    """Which groups."""
+    """Which groups to list."""
 
     project: Name | None = None
     name: Name | None = None

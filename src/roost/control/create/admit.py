@@ -80,14 +80,14 @@ class Created(NamedTuple):
 
 
 class CreatedMany(NamedTuple):
-    """What became of a batch."""
+    """The outcomes of a batch of creates."""
 
     batch: BatchBody
     replayed: bool
 
 
 class Admit(Part):
-    """Creates VMs for one process."""
+    """Admits creates of one process: places them in memory, claims them in the ledger."""
 
     #: Why VMs are where they are: the last decisions about each, and none for ever.
     keeps = (
@@ -117,7 +117,7 @@ class Admit(Part):
         self._refusals_version = -1
 
     def routes(self) -> Sequence[Route]:
-        """Return what it can be asked over HTTP."""
+        """Return the HTTP routes of this part."""
         return create_routes(self)
 
     # Asking
@@ -175,7 +175,7 @@ class Admit(Part):
     async def _prepare(
         self, body: CreateVM, who: Principal, key: tuple[str, str, str] | None, vm_id: str
     ) -> PendingCreate:
-        """Turn a body into an ask; what is wrong with it is said here."""
+        """Translate a body to a pending create; refuse what is wrong with it."""
         if who.project is not None and body.project != who.project:
             raise NotFound(f"no project {body.project!r}", project=body.project)
         if who.role == "viewer":
@@ -214,7 +214,7 @@ class Admit(Part):
     # Committing
 
     async def _commit_waiting(self) -> None:
-        """Commit what waits, batch after batch, until nothing waits."""
+        """Commit waiting creates, batch after batch, until none waits."""
         while self._waiting:
             if self._answering:  # the more share a commit, the less each costs: 20% at two
                 await asyncio.wait(self._answering)
@@ -236,7 +236,7 @@ class Admit(Part):
                     ask.error = ask.error or error
 
     async def _answer(self, batch: list[PendingCreate]) -> None:
-        """Commit a batch of single asks and tell those who wait."""
+        """Commit a batch of single creates and resolve their futures."""
         try:
             await self._commit(batch, one_by_one=True)
         except RoostError as error:
@@ -253,7 +253,7 @@ class Admit(Part):
                 ask.done.set_result(None)
 
     async def _commit(self, batch: list[PendingCreate], *, one_by_one: bool) -> None:
-        """Place and claim until every ask has its answer."""
+        """Place and claim creates until each has its answer."""
         rest = batch
         while rest:
             alone = any(ask.groups or ask.rules is not None for ask in rest)
@@ -280,7 +280,7 @@ class Admit(Part):
                     self._refresh(ask)
 
     async def _refuse(self, refused: list[PendingCreate], room: int) -> list[PendingCreate]:
-        """Answer those that fit nowhere; return those for whom somebody else has lost meanwhile.
+        """Reject creates that fit nowhere; return those for which room has appeared meanwhile.
 
         What is under way counts as placed, but may lose: only then is it known that nothing fits.
         A key that was used before has its answer, whether there is room by now or not.
@@ -302,7 +302,7 @@ class Admit(Part):
         return again
 
     async def _find_keys(self, asks: list[PendingCreate]) -> None:
-        """Give asks whose key was used before the answer that they had then."""
+        """Answer creates whose idempotency key was used before as they were answered then."""
         keyed = [(ask, ask.key) for ask in asks if ask.key is not None]
         if not keyed:
             return
@@ -398,7 +398,7 @@ class Admit(Part):
             ask.line = selected_line(roster.fleet, row, host, ask.body.name)
 
     def _place_all(self, asks: list[PendingCreate]) -> None:
-        """Place many at once, each on the fleet as the ones before it have left it."""
+        """Place many creates at once, each on the fleet as the ones before it have left it."""
         answers = self._roster.engine.place_batch([ask.request for ask in asks], self._reject)
         for ask, answer in zip(asks, answers, strict=True):
             if isinstance(answer, Rejection):
@@ -499,7 +499,7 @@ class Admit(Part):
     def _settle(
         self, asks: list[PendingCreate], outcomes: Sequence[Outcome]
     ) -> list[PendingCreate]:
-        """Take the verdicts over; return those that must be placed again."""
+        """Apply the ledger's verdicts to creates; return those that must be placed again."""
         again = []
         counted: dict[tuple[str, str], int] = {}
         kept: list[PendingCreate] = []

@@ -61,7 +61,7 @@ def implicit(project: str, body: AffinityBody) -> GroupRow:
 
 
 def lock_rules(tx: Tx) -> None:
-    """Let nobody else define or delete a group, or count on the rules about labels, meanwhile."""
+    """Lock the label rules: no other transaction defines or deletes groups meanwhile."""
     tx.connection.execute(_RULES)
 
 

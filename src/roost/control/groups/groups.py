@@ -56,17 +56,17 @@ _COUNT = (
 
 
 class Groups(Part):
-    """Groups."""
+    """VM groups as objects: listed, created, changed by hand, deleted."""
 
     def __init__(self, store: Store, lineage: Lineage) -> None:
         self._store, self._lineage = store, lineage
 
     def routes(self) -> Sequence[Route]:
-        """Return what it can be asked over HTTP."""
+        """Return the HTTP routes of this part."""
         return group_routes(self)
 
     def examine(self, connection: Connection, found: Examination) -> None:
-        """See whether hard rules hold, and whether members are VMs of groups that exist."""
+        """Examine that hard rules hold, and that members are VMs of groups that exist."""
         check_groups(connection, found)
 
     # Reading

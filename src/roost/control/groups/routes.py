@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 def _ref(call: Call) -> tuple[str, str | None]:
-    """Return which group is meant: an id or a name, and its project."""
+    """Return the group reference of a call: an id or a name, and its project."""
     return call.path["group"], call.query.project
 
 
 # fmt: off
 def group_routes(groups: "Groups") -> tuple[Route, ...]:
-    """Return the lines."""
+    """Return the routes of groups."""
     return (
         Route(method="GET", path="/api/v1/groups", noun="groups", verb="list_groups",
               call=lambda call: groups.list(call.query, call.who), roles=VIEWER | MEMBER,

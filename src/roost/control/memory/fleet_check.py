@@ -36,7 +36,7 @@ class FleetCheck(Part):
         self._sampler = Sampler(self._roster.fleet)
 
     def loops(self) -> Sequence[Loop]:
-        """Return what it does again and again."""
+        """Return the background loops of this part."""
         return (Loop(self.sample, LOOK_S),)
 
     async def sample(self) -> None:
