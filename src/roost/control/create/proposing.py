@@ -1,12 +1,73 @@
-"""What a placement takes beside plain amounts, and the line that tells an operator of it."""
+"""Propose a create to the ledger: the rows that it would write, and what they rest on."""
 
-from functools import lru_cache
-
-from roost.base.units import GIB, format_cpu
-from roost.fleet.fleet import Fleet
-from roost.fleet.layout import CPU, DISK, MEMORY
+from roost.control.create.pending import PendingCreate
+from roost.control.vms.views import placement_text
+from roost.fleet.assign import mask_of
+from roost.ledger.claims import Proposal
+from roost.ledger.rows import ClaimRow, VMRow, labels_text
+from roost.ledger.transaction import row_json
 from roost.model.flow import Placement
 from roost.model.resources import Demand
+from roost.wire.answers import placement_body, rejection_json
+
+GroupGenerations = tuple[tuple[str, int], ...]
+
+
+def propose(ask: PendingCreate, groups: GroupGenerations, created_ms: int) -> Proposal:
+    """Return the rows of a create, and what its placement rests on, for the claim statement.
+
+    A create that waits for room rests on nothing but is a member of its groups.
+    """
+    body, request = ask.body, ask.request
+    demand = request.demand
+    ask.row = VMRow(
+        id=ask.vm_id,
+        project=body.project,
+        name=body.name,
+        labels=labels_text(body.labels) if body.labels else "",
+        cpu_milli=demand.cpu_milli,
+        memory_bytes=demand.memory_bytes,
+        disk_bytes=demand.disk_bytes,
+        strategy=ask.strategy,
+        priority=body.priority,
+        on_no_fit=body.on_no_fit,
+        restart=body.restart,
+        desired="running" if body.start else "stopped",
+        generation=1,
+        created_ms=created_ms,
+    )
+    if ask.placement is None:
+        assert ask.rejection is not None
+        ask.row.pending = row_json(rejection_json(ask.rejection))
+        return Proposal(ask.row, ask.spec, groups=groups, rules=ask.rules, key=ask.key)
+    entry = ask.entry
+    assert entry is not None
+    ask.row.host = entry.number
+    ask.shown = placement_body(ask.placement, entry.number)
+    counters = counters_of(demand, ask.placement)
+    claim = ClaimRow(
+        id=ask.request.key,
+        vm=ask.vm_id,
+        host=entry.number,
+        kind="run",
+        cpu_milli=demand.cpu_milli,
+        memory_bytes=demand.memory_bytes,
+        disk_bytes=demand.disk_bytes,
+        counters=row_json(dict(counters)) if counters else "",
+        devices=mask_of(ask.placement.devices),
+        cells=mask_of(ask.placement.cells),
+    )
+    return Proposal(
+        ask.row,
+        ask.spec,
+        claim,
+        ask.host_generation,
+        counters,
+        ask.group_generations,
+        ask.rules,
+        placement_text(ask.shown),
+        ask.key,
+    )
 
 
 def counters_of(demand: Demand, placement: Placement) -> tuple[tuple[str, int], ...]:
@@ -25,21 +86,3 @@ def counters_of(demand: Demand, placement: Placement) -> tuple[tuple[str, int], 
             share = whole // count + (1 if place < whole % count else 0)
             found.append((f"cell:{cell:02d}:{name}", share))
     return tuple(sorted(found))
-
-
-def selected_line(fleet: Fleet, row: int, host: str, vm: str) -> str:
-    """Say where a VM went: committed after this placement, of capacity, in 2^30 bytes."""
-    committed = fleet.hosts.arrays.committed[row].tolist()
-    capacity = fleet.hosts.arrays.capacity[row].tolist()
-    return (
-        f"Selected agent '{host}' for VM '{vm}' - "
-        f"CPU: {format_cpu(committed[CPU])}/{format_cpu(capacity[CPU])}, "
-        f"Memory: {_gib(committed[MEMORY])}/{_gib(capacity[MEMORY])}, "
-        f"Disk: {_gib(committed[DISK])}/{_gib(capacity[DISK])}"
-    )
-
-
-@lru_cache(maxsize=4096)
-def _gib(amount: int) -> str:
-    """Write 2^30 bytes as GB with at most one decimal, the way that line has always been read."""
-    return f"{amount / GIB:.1f}".removesuffix(".0") + "GB"

@@ -1,0 +1,116 @@
+"""Charge pending creates to the fleet in memory, before the ledger has decided.
+
+A create is charged when it is placed, so no two of one process see the same room. What it rests on
+(generations of its host and groups) is noted at once; `committing` has the ledger compare it, and
+takes the charge back from whoever loses.
+"""
+
+import logging
+from dataclasses import replace
+
+from roost.base.errors import Conflict
+from roost.control.create.grouping import Grouping
+from roost.control.create.pending import PendingCreate
+from roost.control.create.telling import selected_line
+from roost.control.memory.roster import Roster
+from roost.model.flow import Placement, PlaceRequest, Rejection
+
+log = logging.getLogger("roost.admit")
+
+
+class FleetCharges:
+    """Places creates on the fleet of one process and keeps it charged with them."""
+
+    def __init__(self, roster: Roster, grouping: Grouping) -> None:
+        self._roster, self._grouping = roster, grouping
+        self._refusals: dict[object, Rejection] = {}
+        self._refusals_version = -1
+
+    def with_groups(self, asks: list[PendingCreate]) -> list[PendingCreate]:
+        """Return those whose groups are still what they asked for; the others have an error."""
+        changes = self._roster.group_changes
+        for ask in asks:
+            if not ask.groups or ask.groups_seen == changes:
+                continue
+            try:
+                ask.groups = self._grouping.still_valid(ask.body, ask.groups)
+            except Conflict as error:
+                ask.error, ask.placement, ask.rejection = error, None, None
+                continue
+            ask.request = replace(ask.request, groups=ask.groups)
+            ask.groups_seen = changes
+        return [ask for ask in asks if ask.error is None]
+
+    def place_one(self, ask: PendingCreate) -> None:
+        """Place one create, with runners-up and the line that tells of it."""
+        roster = self._roster
+        ask.rejection = None
+        placement = roster.engine.find(ask.request, runners_up=2)
+        if placement is None:
+            ask.placement, ask.rejection = None, self._reject(ask.request)
+            return
+        self.take(ask, placement)
+        if log.isEnabledFor(logging.INFO):
+            row, host = placement.host_row, placement.host
+            ask.line = selected_line(roster.fleet, row, host, ask.body.name)
+
+    def place_all(self, asks: list[PendingCreate]) -> None:
+        """Place many creates at once, each on the fleet as the ones before it have left it."""
+        answers = self._roster.engine.place_batch([ask.request for ask in asks], self._reject)
+        for ask, answer in zip(asks, answers, strict=True):
+            if isinstance(answer, Rejection):
+                ask.placement, ask.rejection = None, answer
+            else:
+                ask.rejection = None
+                self._charged(ask, answer)
+
+    def take(self, ask: PendingCreate, placement: Placement) -> None:
+        """Charge the fleet with a placement."""
+        self._roster.engine.commit(ask.request, placement)
+        self._charged(ask, placement)
+
+    def _charged(self, ask: PendingCreate, placement: Placement) -> None:
+        """Note a placement that the fleet is charged with, and what it rests on."""
+        ask.placement, ask.charged = placement, True
+        self._note_generations(ask)
+
+    def _note_generations(self, ask: PendingCreate) -> None:
+        """Note what a placement rests on at once: an event that comes next may change it."""
+        assert ask.placement is not None
+        ask.entry = self._roster.by_fleet_row[ask.placement.host_row]
+        ask.host_generation = ask.entry.generation
+        ask.group_generations = self.group_generations(ask)
+
+    def group_generations(self, ask: PendingCreate) -> tuple[tuple[str, int], ...]:
+        """Return the generations that the groups of a create have now."""
+        return tuple((group, self._roster.groups[group].generation) for group in ask.groups)
+
+    def release(self, ask: PendingCreate) -> None:
+        """Give back what a create was charged with, if it was."""
+        if ask.charged:
+            self._roster.release(ask.request.key)
+            ask.charged = False
+
+    def refresh(self, ask: PendingCreate) -> None:
+        """Take over label rules that came meanwhile: the VM is in their groups as well."""
+        if ask.body.labels:
+            ask.rules = self._roster.rules
+            matching = self._roster.matching_groups(ask.body.project, ask.body.labels)
+            ask.groups = tuple(sorted({*ask.groups, *matching}))
+            ask.request = replace(ask.request, groups=ask.groups)
+
+    def _reject(self, request: PlaceRequest) -> Rejection:
+        """Explain a refusal; the same question on an unchanged fleet has the same answer."""
+        engine = self._roster.engine
+        if self._refusals_version != engine.fleet.version:
+            self._refusals.clear()
+            self._refusals_version = engine.fleet.version
+        key = (request.demand, request.terms, request.groups, request.strategy)
+        found = self._refusals.get(key)
+        if found is None:
+            found = engine.reject(request)
+            # Explaining tries fixes on the fleet and takes them back, which counts as changes.
+            self._refusals_version = engine.fleet.version
+            self._refusals[key] = found
+        message = found.message.replace(repr(found.vm), repr(request.name), 1)
+        return replace(found, vm=request.name, message=message)

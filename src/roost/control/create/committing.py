@@ -1,0 +1,300 @@
+"""Commit pending creates: place them in memory, claim them in the ledger, until each has an answer.
+
+    place and charge -> claim with all others that wait -> kept: answer
+           ^                        |
+           +--- catch up, release <-+ stale (bounded, then placement_contended)
+
+Everything that arrives while a commit is under way shares the next one. VMs of groups depend on
+where the others are, so they wait until nothing is under way.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from roost.base.clock import Clock
+from roost.base.errors import PlacementContended, RoostError
+from roost.control.create.charging import FleetCharges
+from roost.control.create.pending import (
+    MOST_TRIES,
+    PendingCreate,
+    all_replayed,
+    error_of,
+    no_fit,
+)
+from roost.control.create.proposing import propose
+from roost.control.create.telling import tell_kept
+from roost.control.memory.follower import Follower
+from roost.control.memory.roster import Roster
+from roost.control.memory.telemetry import Telemetry
+from roost.ledger.claims import KEPT, Outcome, Proposal, Verdict
+from roost.ledger.store import Store
+from roost.parts.idempotency import find_keys
+from roost.placement.group import place_group
+
+log = logging.getLogger("roost.admit")
+
+#: Creates that share a commit.
+MOST_TOGETHER = 512
+#: VMs of an all-or-none batch that the exact search may take on, and how long (CP-SAT's seconds):
+#: nothing else is served meanwhile, no lease is renewed.
+MOST_EXACT = 64
+EXACT_LIMIT = 1.0
+
+
+class Committer:
+    """Commits the creates of one process, those that wait together in one transaction."""
+
+    def __init__(
+        self,
+        store: Store,
+        roster: Roster,
+        follower: Follower,
+        charges: FleetCharges,
+        clock: Clock,
+        telemetry: Telemetry,
+    ) -> None:
+        self._store, self._roster, self._follower = store, roster, follower
+        self._charges, self._clock, self._telemetry = charges, clock, telemetry
+        self._waiting: list[PendingCreate] = []
+        self._committing: asyncio.Task[None] | None = None
+        self._answering: set[asyncio.Task[None]] = set()
+        self._placing = asyncio.Lock()
+        self._under_way = 0  # commits whose verdicts are not known yet
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def enqueue(self, ask: PendingCreate) -> None:
+        """Commit a create with the others that wait; its future is resolved then."""
+        self._waiting.append(ask)
+        if self._committing is None or self._committing.done():
+            self._committing = asyncio.create_task(self._commit_waiting())
+
+    async def _commit_waiting(self) -> None:
+        """Commit waiting creates, batch after batch, until none waits."""
+        while self._waiting:
+            if self._answering:  # the more share a commit, the less each costs: 20% at two
+                await asyncio.wait(self._answering)
+            batch, self._waiting = self._waiting[:MOST_TOGETHER], self._waiting[MOST_TOGETHER:]
+            task = asyncio.create_task(self._answer(batch))
+            self._answering.add(task)
+            task.add_done_callback(self._answering.discard)
+
+    async def _answer(self, batch: list[PendingCreate]) -> None:
+        """Commit a batch of single creates and resolve their futures."""
+        try:
+            await self._commit(batch, one_by_one=True)
+        except RoostError as error:
+            for ask in batch:
+                if not ask.kept:  # whoever is in the ledger is, whatever happened afterwards
+                    ask.error = ask.error or error
+        except BaseException as error:
+            for ask in batch:
+                if ask.done is not None and not ask.done.done():
+                    ask.done.set_exception(error)
+            raise
+        for ask in batch:
+            if ask.done is not None and not ask.done.done():
+                ask.done.set_result(None)
+
+    async def commit_pieces(self, asks: list[PendingCreate]) -> None:
+        """Commit a batch piece by piece; what was kept before a piece failed is still told."""
+        try:
+            for start in range(0, len(asks), MOST_TOGETHER):
+                await self._commit(asks[start : start + MOST_TOGETHER], one_by_one=False)
+        except RoostError as error:
+            if not any(ask.kept for ask in asks):
+                raise
+            for ask in asks:
+                if not ask.kept:
+                    ask.error = ask.error or error
+
+    async def commit_atomic(self, asks: list[PendingCreate]) -> None:
+        """Place all or none, with the exact search where greedy placing fails."""
+        async with self._placing:
+            await self._idle.wait()
+            for _ in range(MOST_TRIES):
+                self._charges.with_groups(asks)
+                if (wrong := next((ask.error for ask in asks if ask.error), None)) is not None:
+                    raise wrong
+                answer = place_group(
+                    self._roster.engine,
+                    [ask.request for ask in asks],
+                    most_exact=MOST_EXACT,
+                    limit=EXACT_LIMIT,
+                )
+                if answer.rejection is not None:
+                    await self._find_keys(asks)
+                    if all_replayed(asks):
+                        return
+                    raise no_fit(answer.rejection)
+                for ask, placement in zip(asks, answer.placements, strict=True):
+                    self._charges.take(ask, placement)
+                proposals = [self._propose(ask) for ask in asks]
+                self._begin()
+                outcomes = await self._claim(asks, proposals, atomic=True)
+                if all(outcome is KEPT for outcome in outcomes):
+                    self._settle(asks, outcomes)
+                    return
+                for ask in asks:
+                    self._charges.release(ask)
+                for ask, outcome in zip(asks, outcomes, strict=True):
+                    if outcome is not KEPT and outcome.verdict is not Verdict.STALE:
+                        if outcome.verdict is Verdict.REPLAYED:
+                            ask.replay = outcome.detail
+                            continue
+                        raise error_of(ask, outcome)
+                if all_replayed(asks):
+                    return
+                await self._follower.catch_up()
+                for ask in asks:
+                    self._charges.refresh(ask)
+            raise PlacementContended("other writers took the room each time")
+
+    async def _commit(self, batch: list[PendingCreate], *, one_by_one: bool) -> None:
+        """Place and claim creates until each has its answer."""
+        rest = batch
+        while rest:
+            alone = any(ask.groups or ask.rules is not None for ask in rest)
+            async with self._placing:
+                if alone:
+                    await self._idle.wait()
+                await self._place(rest, one_by_one=one_by_one)
+                asks = [ask for ask in rest if not ask.refused and ask.error is None]
+                refused, room = [ask for ask in rest if ask.refused], self._roster.room
+                proposals = [self._propose(ask) for ask in asks]
+                outcomes: list[Outcome] = []
+                if asks:
+                    self._begin()
+                    if alone:
+                        outcomes = await self._claim(asks, proposals, atomic=False)
+            if asks and not alone:
+                outcomes = await self._claim(asks, proposals, atomic=False)
+            rest = self._settle(asks, outcomes)
+            if refused:
+                rest += await self._refuse(refused, room)
+            if rest:
+                await self._follower.catch_up()
+                for ask in rest:
+                    self._charges.refresh(ask)
+
+    def _propose(self, ask: PendingCreate) -> Proposal:
+        groups = ask.group_generations
+        if ask.placement is None:
+            groups = self._charges.group_generations(ask)
+        return propose(ask, groups, self._clock.wall_ms())
+
+    async def _place(self, asks: list[PendingCreate], *, one_by_one: bool) -> None:
+        """Give every ask a placement or a rejection, and charge the roster; or an error."""
+        asks = self._charges.with_groups(asks)
+        if one_by_one:
+            for ask in asks:
+                self._charges.place_one(ask)
+        else:
+            self._charges.place_all(asks)
+        refused = [ask for ask in asks if ask.rejection is not None]
+        if refused and self._store.shared and not all(ask.tries for ask in refused):
+            # Somebody else may have made room that this process has not heard of yet.
+            before = self._roster.room
+            try:
+                await self._follower.catch_up()
+            except BaseException:
+                for ask in asks:
+                    self._charges.release(ask)
+                raise
+            refused = self._charges.with_groups(refused)
+            if self._roster.room != before:
+                for ask in refused:
+                    self._charges.place_one(ask)
+
+    async def _claim(
+        self, asks: list[PendingCreate], proposals: list[Proposal], *, atomic: bool
+    ) -> list[Outcome]:
+        try:
+            return await self._store.claim(
+                proposals, [ask.actor for ask in asks], self._follower.applied, atomic=atomic
+            )
+        except BaseException:
+            # Not kept, or not known: the ledger decides, and its events will charge what is kept.
+            for ask in asks:
+                self._charges.release(ask)
+            raise
+        finally:
+            self._end()
+
+    def _begin(self) -> None:
+        self._under_way += 1
+        self._idle.clear()
+
+    def _end(self) -> None:
+        self._under_way -= 1
+        if not self._under_way:
+            self._idle.set()
+
+    def _settle(
+        self, asks: list[PendingCreate], outcomes: Sequence[Outcome]
+    ) -> list[PendingCreate]:
+        """Apply the ledger's verdicts to creates; return those that must be placed again."""
+        again = []
+        counted: dict[tuple[str, str], int] = {}
+        kept: list[PendingCreate] = []
+        for ask, outcome in zip(asks, outcomes, strict=True):
+            if outcome is KEPT:
+                kept.append(ask)
+                ask.kept = True
+                result = "placed" if ask.placement is not None else "queued"
+                counted[ask.strategy, result] = counted.get((ask.strategy, result), 0) + 1
+                continue
+            self._charges.release(ask)
+            if outcome.verdict is Verdict.STALE:
+                self._telemetry.conflict(outcome.detail.partition(":")[0])
+                ask.tries += 1
+                if ask.tries < MOST_TRIES:
+                    again.append(ask)
+                    continue
+            ask.error = error_of(ask, outcome)
+            if outcome.verdict is Verdict.REPLAYED:
+                ask.replay = outcome.detail
+            else:
+                self._telemetry.placed(ask.strategy, outcome.verdict.value)
+        for (strategy, result), count in counted.items():
+            self._telemetry.placed(strategy, result, count)
+        if kept and log.isEnabledFor(logging.INFO):
+            tell_kept(self._roster.fleet, kept, len(asks))
+        return again
+
+    async def _refuse(self, refused: list[PendingCreate], room: int) -> list[PendingCreate]:
+        """Reject creates that fit nowhere; return those for which room has appeared meanwhile.
+
+        What is under way counts as placed, but may lose: only then is it known that nothing fits.
+        A key that was used before has its answer, whether there is room by now or not.
+        """
+        async with self._placing:
+            await self._idle.wait()
+        again: list[PendingCreate] = []
+        if self._roster.room != room:
+            again = [ask for ask in refused if ask.tries + 1 < MOST_TRIES]
+            for ask in again:
+                ask.tries += 1
+        finally_refused = [ask for ask in refused if ask not in again]
+        await self._find_keys(finally_refused)
+        for ask in finally_refused:
+            if ask.error is None and not ask.replay:
+                assert ask.rejection is not None
+                ask.error = no_fit(ask.rejection)
+                self._telemetry.placed(ask.strategy, "refused")
+        return again
+
+    async def _find_keys(self, asks: list[PendingCreate]) -> None:
+        """Answer creates whose idempotency key was used before as they were answered then."""
+        keyed = [(ask, ask.key) for ask in asks if ask.key is not None]
+        if not keyed:
+            return
+        known = await find_keys(self._store, [(key[0], key[1]) for _, key in keyed])
+        for ask, (scope, name, digest) in keyed:
+            if (found := known.get((scope, name))) is None:
+                continue
+            if found.digest == digest:
+                ask.replay = found.answer
+            else:
+                ask.error = error_of(ask, Outcome(Verdict.KEY_REUSED))
