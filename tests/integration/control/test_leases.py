@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from sqlalchemy import select
+from sqlalchemy.util import await_only
 
 from roost.ledger.store import Store
 from roost.ledger.tables import leases
@@ -139,6 +140,33 @@ def test_a_lease_ends_with_the_transaction_in_which_an_older_process_takes_over(
             assert held(process, name) == [False]
 
     run(database_url, test)
+
+
+def test_an_older_process_waits_for_the_transaction_that_has_checked_its_lease(
+    postgres_url: str,
+) -> None:
+    async def test(place: Place) -> None:
+        one, checked = place.process("a", "drain"), asyncio.Event()
+        happened: list[str] = []
+        await one.tick()
+
+        def act(tx: Tx) -> None:
+            one.singleton("drain").check(tx)
+            checked.set()
+            await_only(asyncio.sleep(0.5))  # without the lock the other one is through by then
+            happened.append("the holder acts")
+
+        async def take_over() -> None:
+            await checked.wait()
+            await place.older_takes()
+            happened.append("an older process takes over")
+
+        await asyncio.gather(place.store.write(act), take_over())
+        assert happened == ["the holder acts", "an older process takes over"]
+        with pytest.raises(NotHolder):
+            await place.store.write(one.singleton("drain").check)
+
+    run(postgres_url, test)
 
 
 def test_a_holder_of_this_release_is_known_by_its_name(database_url: str) -> None:
