@@ -4,7 +4,7 @@
            ^                        |
            +--- catch up, release <-+ stale (bounded, then placement_contended)
 
-Everything that arrives while a commit is under way shares the next one. VMs of groups depend on
+What arrives while commits are under way shares the next one. VMs of groups depend on
 where the others are, so they wait until nothing is under way.
 """
 
@@ -36,6 +36,8 @@ log = logging.getLogger("roost.admit")
 
 #: Creates that share a commit.
 MOST_TOGETHER = 512
+#: Commits of single creates under way: the next one is ready when the writer is.
+MOST_UNDER_WAY = 2
 #: VMs of an all-or-none batch that the exact search may take on, and how long (CP-SAT's seconds):
 #: nothing else is served meanwhile, no lease is renewed.
 MOST_EXACT = 64
@@ -59,6 +61,7 @@ class Committer:
         self._waiting: list[PendingCreate] = []
         self._committing: asyncio.Task[None] | None = None
         self._answering: set[asyncio.Task[None]] = set()
+        self._last = 0  # creates in the commit before
         self._placing = asyncio.Lock()
         self._under_way = 0  # commits whose verdicts are not known yet
         self._idle = asyncio.Event()
@@ -73,9 +76,14 @@ class Committer:
     async def _commit_waiting(self) -> None:
         """Commit waiting creates, batch after batch, until none waits."""
         while self._waiting:
-            if self._answering:  # the more share a commit, the less each costs: 20% at two
-                await asyncio.wait(self._answering)
-            batch, self._waiting = self._waiting[:MOST_TOGETHER], self._waiting[MOST_TOGETHER:]
+            while len(self._answering) >= MOST_UNDER_WAY:
+                await asyncio.wait(self._answering, return_when=asyncio.FIRST_COMPLETED)
+            # Whoever was answered just now comes back. With half of those who wait and of those in
+            # each commit, some are placed and answered while others are written; else one and all
+            # the others would take turns, and so would the two threads.
+            half = (len(self._waiting) + self._last + 1) // 2
+            self._last = most = min(half, MOST_TOGETHER, len(self._waiting))
+            batch, self._waiting = self._waiting[:most], self._waiting[most:]
             task = asyncio.create_task(self._answer(batch))
             self._answering.add(task)
             task.add_done_callback(self._answering.discard)
