@@ -54,24 +54,9 @@ PLACING = ("tests/api/", "tests/conformance/", "tests/integration/control/")
 @pytest.fixture(scope="session")
 def kernels() -> None:
     """Make the kernels ready: compiled, once for each change of them, or read from disk."""
-    # Here, because most runs of a few tests need no kernel.
-    from roost.app.warming import warm_up
-    from roost.fleet.fleet import Fleet
-    from roost.model.flow import PlaceRequest
-    from roost.model.hosts import HostSpec, Resource, Scope
-    from roost.model.resources import Demand
-    from roost.placement.capacity import capacity
-    from roost.placement.engine import Engine
-    from roost.placement.explain import explain
+    from roost.app.warming import warm_up  # most runs of a few tests need no kernel
 
     warm_up()
-    fleet = Fleet()
-    for name in ("a", "b"):
-        fleet.register(HostSpec(name, Resource(4000), Resource(2**32), Resource(2**32)))
-    engine, request = Engine(fleet), PlaceRequest("warm", Demand(1000, 2**30))
-    explain(engine, request)
-    capacity(engine, request)
-    capacity(engine, request, Scope.HOST)
 
 
 #: What a Linux guest says on its console when its memory is not what it wrote.

@@ -6,14 +6,16 @@ from roost.base.units import GIB
 from roost.fleet.fleet import Fleet
 from roost.model.constraints import Constraints
 from roost.model.flow import PlaceRequest
-from roost.model.hosts import HostSpec, Resource
+from roost.model.hosts import HostSpec, Resource, Scope
 from roost.model.resources import Demand
+from roost.placement.capacity import capacity
 from roost.placement.engine import Engine
+from roost.placement.explain import explain
 from roost.placement.strategies import STRATEGIES
 
 
 def warm_up() -> None:
-    """Decide something by every strategy on a fleet of two hosts; takes a minute the first time."""
+    """Decide by every strategy on a fleet of two hosts; takes minutes the first time."""
     fleet = Fleet()
     for name in ("a", "b"):
         whole = Resource(64 * GIB)
@@ -28,3 +30,8 @@ def warm_up() -> None:
     fleet.remove(engine.commit(request, found))
     engine.place(PlaceRequest("zone", Demand(1000, GIB), Constraints(zones=("a",))))
     engine.place(PlaceRequest("large", Demand(64_000, 512 * GIB)))
+    # Questions have kernels of their own: compiled by the first who asks, they would hold up the
+    # renewal of leases for a minute.
+    explain(engine, request)
+    capacity(engine, request)
+    capacity(engine, request, Scope.HOST)
