@@ -147,11 +147,12 @@ def test_every_loss_survives_the_count_and_not_one_more(
         assert not placed_one_more or not survives(world, scope)
 
 
-def test_two_losses_are_sampled_and_say_so() -> None:
-    engine = engine_on(*(host(f"h{number}", zone="a") for number in range(6)))
+@pytest.mark.parametrize(("hosts", "sampled"), [(6, False), (14, True)])
+def test_two_losses_are_sampled_where_they_are_many_and_say_so(hosts: int, sampled: bool) -> None:
+    engine = engine_on(*(host(f"h{number}", zone="a") for number in range(hosts)))
     answer = capacity(engine, request(cpu_milli=4000), Scope.HOST, losses=2)
-    assert answer.sampled
-    assert 0 < answer.count <= 16
+    assert answer.sampled == sampled
+    assert 0 < answer.count <= 4 * (hosts - 2)
 
 
 def test_the_fleet_is_left_as_it_was() -> None:

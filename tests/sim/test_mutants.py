@@ -22,7 +22,7 @@ FOUND_AT = {
     "off by one": 2,
     "ack before commit": 0,
     "left in the sums": 0,
-    "stale generation": 12,
+    "stale generation": 54,
     "reordered report": 1,
     "lost tombstone": 0,
     "early word": 2,

@@ -74,7 +74,8 @@ class Sampler:
             self._begun = fleet.changes.head
         rows, groups = self._next_rows(), self._next_groups()
         known = [fleet.hosts.rows[name] for name in self.wrong if name in fleet.hosts.rows]
-        hosts = wrong_hosts(fleet, np.union1d(rows, np.array(known[:MOST_HOSTS], np.int64)))
+        known = known[:MOST_HOSTS]
+        hosts = wrong_hosts(fleet, np.union1d(rows, np.array(known, np.int64)))
         for row in (*rows.tolist(), *known):
             self.wrong.pop(fleet.hosts.names[row], None)
         for group in groups:

@@ -166,11 +166,15 @@ def charge_host(
 
 
 def release(tx: Tx, claim: ClaimRow) -> None:
-    """Give back what a claim took and delete it."""
+    """Delete a claim and give back what it took; once, whoever else is about to do so.
+
+    The deletion is what decides: two who have both read the claim meet at its row.
+    """
+    if not tx.remove(claims, id=claim.id):
+        return
     charge_host(tx, claim.host, claim.amounts.negative(), -1)
     for counter, amount in counters_in(claim).items():
         _charge(tx, CHARGE_COUNTERS, claim.host, counter, -amount)
-    tx.remove(claims, id=claim.id)
 
 
 def resize_claim(tx: Tx, claim: ClaimRow, amounts: Amounts) -> dict[str, Any] | None:

@@ -8,6 +8,8 @@ not know, and a database that holds something else, are refused before anything 
 
 import re
 import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 
@@ -56,11 +58,7 @@ def _check_ledger(connection: Connection) -> None:
         return
     found = MigrationContext.configure(connection).get_current_revision()
     if found is None or _REVISION.fullmatch(found) is None:
-        some = ", ".join(sorted(tables)[:5])
-        raise Conflict(
-            f"the database is no ledger of roost: it has other tables ({some})",
-            hint="Maybe name an empty database or another file with --database or --data.",
-        )
+        raise _no_ledger(tables)
     scripts = ScriptDirectory.from_config(configuration())
     known = {each.revision for each in scripts.walk_revisions()}
     if found not in known:
@@ -70,6 +68,25 @@ def _check_ledger(connection: Connection) -> None:
             hint="Maybe start that release, or restore a backup of before its migration.",
             schema=found,
         )
+
+
+def refuse_foreign_file(path: Path) -> None:
+    """Refuse a SQLite file of another program while not even its journal mode is changed."""
+    if not path.is_file() or not path.stat().st_size:
+        return
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as file:
+        found = file.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    tables = [name for (name,) in found]
+    if tables and "alembic_version" not in tables:
+        raise _no_ledger(tables)
+
+
+def _no_ledger(tables: Iterable[str]) -> Conflict:
+    some = ", ".join(sorted(tables)[:5])
+    return Conflict(
+        f"the database is no ledger of roost: it has other tables ({some})",
+        hint="Maybe name an empty database or another file with --database or --data.",
+    )
 
 
 def _run_revisions(connection: Connection) -> None:

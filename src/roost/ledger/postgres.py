@@ -8,7 +8,8 @@ event counter's row is locked first, which waits until the lost transaction is o
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar
 
 import asyncpg
 from sqlalchemy import Connection, bindparam, make_url, select, text
@@ -73,6 +74,22 @@ _CLAIM_SETTINGS = {
 }
 
 
+#: Server's processes that are remembered; the pool has two at a time.
+_MOST_BACKENDS = 64
+_BACKEND_START = "SELECT backend_start FROM pg_stat_activity WHERE pid = $1"
+_END_BACKEND = text(
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE pid = :pid AND backend_start = COALESCE(CAST(:began AS timestamptz), backend_start)"
+)
+
+
+class _Backend(NamedTuple):
+    """A process of the database server."""
+
+    pid: int
+    began: datetime | None
+
+
 class _ClaimConnection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg is not typed
     """A connection that only ever ran whole transactions: it is clean when it is given back."""
 
@@ -91,6 +108,7 @@ class PostgresStore:
         self.doorbell: Callable[[], None] = lambda: None
         self._engine, self._dsn, self._clock, self._ids = engine, dsn, clock, ids
         self._pool: Any = None
+        self._began: dict[int, datetime] = {}  # the server's processes that claims were sent to
         self._ears: asyncio.Task[None] | None = None
         self._older = False  # processes of the release before may be there; asked each time
 
@@ -110,7 +128,7 @@ class PostgresStore:
                 store._older = await connection.run_sync(may_run_beside)
             store._pool = await asyncpg.create_pool(
                 dsn, min_size=1, max_size=2, connection_class=_ClaimConnection,
-                server_settings=_CLAIM_SETTINGS,
+                server_settings=_CLAIM_SETTINGS, init=store._note_backend,
             )  # fmt: skip
         except (DBAPIError, *_LOST) as error:
             await engine.dispose()
@@ -120,6 +138,13 @@ class PostgresStore:
             raise
         store._ears = asyncio.create_task(store._listen())
         return store
+
+    async def _note_backend(self, connection: Any) -> None:
+        """Note when the server's process of a new connection began: numbers are used again."""
+        pid = connection.get_server_pid()
+        self._began[pid] = await connection.fetchval(_BACKEND_START, pid)
+        if len(self._began) > _MOST_BACKENDS:
+            del self._began[next(iter(self._began))]
 
     async def read(self, question: Callable[[Connection], T]) -> T:
         """Run a read transaction on one consistent view."""
@@ -179,22 +204,20 @@ class PostgresStore:
             connection = await self._pool.acquire()
             try:
                 batch = PostgresClaims(connection, proposals, snapshot, self._clock.wall_ms())
+                outcomes, recorded = [KEPT] * len(proposals), None
                 if not self._older and separable(proposals):
                     recorded = await self._keep_all(batch, actors, name)
-                    if recorded is not None:
-                        return self._told(recorded, [KEPT] * len(proposals))
-                return self._told(*await self._keep_each(batch, actors, name, atomic=atomic))
+                if recorded is None:
+                    recorded, outcomes = await self._keep_each(batch, actors, name, atomic=atomic)
             finally:
                 await self._release(connection)
+            self.listener(recorded)
+            return outcomes
 
         try:
             return await self._persist(attempt)
         except NotAll as refused:
             return refused.outcomes
-
-    def _told(self, recorded: list[Event], outcomes: list[Outcome]) -> list[Outcome]:
-        self.listener(recorded)
-        return outcomes
 
     async def _keep_all(
         self, batch: PostgresClaims, actors: Sequence[str], name: str
@@ -202,12 +225,19 @@ class PostgresStore:
         """Keep a whole batch by one statement that is its own transaction; None when it cannot."""
         kept = [KEPT] * len(batch.proposals)
         recorded = created_events(batch.proposals, kept, {}, batch.at_ms, actors, name)
+        pid = batch.connection.get_server_pid()
         try:
             return recorded if await batch.keep_all(recorded, name) else None
         except (asyncpg.PostgresError, *_LOST) as error:
             if not _is_lost(error):
                 raise
-            await self._resolve(name, recorded, batch.snapshot, error)
+            backend = _Backend(pid, self._began.get(pid))
+            try:
+                await self._resolve(name, recorded, batch.snapshot, error, backend)
+            except InDoubt:
+                raise
+            except DatabaseUnavailable:
+                raise error from None  # nothing is kept: it may be tried again
             return recorded
 
     async def _keep_each(
@@ -264,31 +294,43 @@ class PostgresStore:
         raise DatabaseUnavailable("the database was too contended")
 
     async def _resolve(
-        self, name: str, recorded: list[Event], since: int, cause: BaseException
+        self,
+        name: str,
+        recorded: list[Event],
+        since: int,
+        cause: BaseException,
+        backend: _Backend | None = None,
     ) -> None:
         """Find out whether a transaction was committed; raise when it was not.
 
         Its events, if there are any, come behind the one that the ledger had reached before it
-        began (`since`); their sequences may not be known here.
+        began (`since`); their sequences may not be known here. A transaction that was told to
+        commit holds the counter of events, which is waited for. A statement that commits by itself
+        may not even have begun: the server's process for it is ended before anything is believed.
         """
         give_up = self._clock.monotonic() + _PATIENCE_S
 
-        def find(connection: Connection) -> list[int]:
+        def find(connection: Connection) -> list[int] | None:
+            if backend is not None and connection.execute(_END_BACKEND, backend._asdict()).all():
+                return None
             connection.execute(_COUNTER)  # waits for the transaction, if it still goes on
             connection.execute(BY_KEY)
             return list(connection.execute(FIND_TX, {"since": since, "tx": name}).scalars())
 
         while recorded:
+            found, lost = None, None
             try:
                 async with self._engine.connect() as connection:
                     found = await connection.run_sync(find)
             except (DBAPIError, *_LOST) as error:
+                lost = error
+            if found is None:
                 if self._clock.monotonic() >= give_up:
                     raise InDoubt(
                         "the database went away during a commit; what became of it is not known",
                         hint="Maybe ask again with the same idempotency key.",
-                    ) from error
-                await self._clock.sleep(0.2)
+                    ) from lost
+                await self._clock.sleep(0.2 if lost is not None else 0.02)
                 continue
             if not found:
                 break

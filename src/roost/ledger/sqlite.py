@@ -30,9 +30,8 @@ from roost.ledger.claims import (
     Proposal,
     created_events,
     refuse_some,
-    separable,
 )
-from roost.ledger.migrate import upgrade
+from roost.ledger.migrate import refuse_foreign_file, upgrade
 from roost.ledger.sqliteclaims import SqliteClaims
 from roost.ledger.sqlitewhole import WholeBatch
 from roost.ledger.sqlitewriter import Job, Result, Writer, raw_of, unavailable
@@ -61,6 +60,7 @@ class SqliteStore:
         self._clock, self._ids, self._inline = clock, ids, inline
         self._lock = _lock(path)
         try:
+            refuse_foreign_file(path)
             self._engine = _engine(path, full)
             with self._engine.connect() as connection:
                 upgrade(connection)
@@ -143,12 +143,11 @@ class SqliteStore:
         self, proposals: Sequence[Proposal], actors: Sequence[str], snapshot: int
     ) -> WholeBatch | None:
         """Return a batch as one statement if it can be one; made here, where no writer waits."""
-        if not separable(proposals):
+        if not WholeBatch.takes(proposals):
             return None
         kept, at_ms, name = [KEPT] * len(proposals), self._clock.wall_ms(), self._ids.new("tx")
         events = created_events(proposals, kept, {}, at_ms, actors, name)
-        whole = WholeBatch(proposals, events, snapshot, at_ms, name)
-        return whole if whole.fits else None
+        return WholeBatch(proposals, events, snapshot, at_ms, name)
 
     async def _submit(
         self, change: Callable[[Tx], T], actor: str, whole: WholeBatch | None = None

@@ -27,7 +27,7 @@ from msgspec.structs import astuple
 
 from roost.ledger.amounts import AMOUNTS
 from roost.ledger.capacity import RUN, Charge
-from roost.ledger.claims import FIRST, KEPT, Proposal, project_row, quota_charges
+from roost.ledger.claims import FIRST, KEPT, Proposal, project_row, quota_charges, separable
 from roost.ledger.rows import Event
 from roost.ledger.tables import vms
 
@@ -42,10 +42,17 @@ _COLUMNS = ("what", *(f"vm_{name}" for name in _VM), *_BESIDE, "number")
 _WIDTH = len(_COLUMNS)
 _NOTHING: tuple[Any, ...] = (None,) * _WIDTH
 
-#: Rows of a statement: few sizes, so that prepared statements are used again.
-_SIZES = tuple(sorted({3, 4, *(round(2 ** (n / 4)) for n in range(10, 39))}))
-#: Rows that one statement can take: SQLite's limit of parameters is 32,766.
-_MOST_ROWS = 32_766 // _WIDTH
+#: Rows of a statement: few sizes, so that prepared statements are used again, and none with more
+#: parameters than SQLite takes, 32,766.
+_SIZES = tuple(
+    size
+    for size in (3, 4, 5, *(round(2 ** (n / 4)) for n in range(10, 60)))
+    if size * _WIDTH <= 32_766
+)
+
+
+#: Somebody would lose, or a value cannot be written: its owner is found step by step.
+_NOT_WRITTEN = (sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
 
 
 class WholeBatch:
@@ -71,13 +78,18 @@ class WholeBatch:
             for project, asking in quota_charges(proposals, range(len(proposals))).items()
         ]
         rows.append(("events", *_NOTHING[2:], len(events)))
-        size = next((size for size in _SIZES if size >= len(rows)), 0)
-        self.fits = 0 < size <= _MOST_ROWS
+        size = next(size for size in _SIZES if size >= len(rows))
         self._text = _insert(size)
         #: Where the sequence is put that the ledger is expected to have reached.
         self._last_at = (len(rows) - 1) * _WIDTH + _COLUMNS.index("offset")
         rows += [_NOTHING] * (size - len(rows))
         self._values = list(chain.from_iterable(rows))
+
+    @staticmethod
+    def takes(proposals: Sequence[Proposal]) -> bool:
+        """Say whether a batch can be one statement: what it asks for, and how many rows it has."""
+        projects = {proposal.vm.project for proposal in proposals}
+        return separable(proposals) and len(proposals) + len(projects) + 1 <= _SIZES[-1]
 
     def write(self, raw: sqlite3.Connection, last: int) -> bool:
         """Write the batch behind the event `last`; False, and nothing done, when a VM would lose.
@@ -87,7 +99,7 @@ class WholeBatch:
         self._values[self._last_at] = last
         try:
             raw.execute(self._text, self._values)
-        except sqlite3.IntegrityError:
+        except (*_NOT_WRITTEN, OverflowError):
             return False
         return True
 

@@ -96,7 +96,7 @@ class Writer:
         since = self._reached(raw)
         try:
             for job in jobs:
-                # With others beside it, or tried alone before: somebody may still not lose here.
+                # One that was alone has been tried already.
                 if job.whole is not None and len(jobs) > 1:
                     self._append(raw, waiting, events)
                     if self._write_whole(raw, job.whole):

@@ -105,5 +105,6 @@ def test_a_table_of_which_python_and_sql_differ_is_noticed(
 ) -> None:
     table = tuple((word, broken[1] if word == broken[0] else fact) for word, fact in TABLE)
     monkeypatch.setattr(states, "TABLE", table)
+    monkeypatch.setattr(states, "_known", {})
     with pytest.raises(AssertionError):
         asyncio.run(compare(f"sqlite:///{tmp_path}/roost.db"))

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
-#: Told how many commits have come by; answers "pass", "before" or "after".
+#: Told how many commits have come by; answers "pass", "before", "during" or "after".
 When = Callable[[int], str]
 
 
@@ -15,7 +15,7 @@ _WHOLE = re.compile(rb"(__asyncpg_stmt_\w+__)\0[^\0]*somebody_lost")
 
 
 class Cutter:
-    """Forwards bytes; cuts before the server hears of a commit, or after it has answered."""
+    """Forwards bytes; cuts before the server hears of a commit, during it, or after its answer."""
 
     def __init__(self, host: str, port: int, when: When) -> None:
         self._host, self._port, self._when = host, port, when
@@ -64,6 +64,10 @@ class Cutter:
                 if how != "pass":
                     self.cut.append(how)
                 if how == "before":
+                    return
+                if how == "during":
+                    down.write(data)
+                    await down.drain()
                     return
                 if how == "after":
                     cutting.set()

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from roost.ledger import capacity, postgres, postgresclaims, sqlite, sqliteclaims, sqlitewriter
+from roost.ledger import (
+    capacity,
+    postgres,
+    postgresclaims,
+    sqlite,
+    sqliteclaims,
+    sqlitewhole,
+    sqlitewriter,
+)
 from roost.ledger import claims as claims_module
 from roost.ledger.postgresclaims import PostgresClaims
 from roost.ledger.rows import Event
@@ -69,7 +77,8 @@ def _events_leave_out_claims(patch: pytest.MonkeyPatch) -> None:
 
 
 def _an_event_too_few(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sqlite, "separable", lambda _: False)  # a whole batch has an event for each VM
+    # A whole batch has an event for each VM: this is for the steps.
+    patch.setattr(sqlitewhole, "separable", lambda _: False)
     real = claims_module.created_events
     for module in (sqlite, postgres):
         patch.setattr(module, "created_events", lambda *given: real(*given)[:-1])

@@ -4,6 +4,7 @@ import asyncio
 import signal
 from contextlib import AsyncExitStack
 from random import Random
+from typing import Any
 
 import asyncpg
 import pytest
@@ -15,7 +16,7 @@ from roost.ledger.store import DatabaseUnavailable, InDoubt
 from roost.ledger.tables import projects
 from tests.databases import opened, running_postgres
 from tests.integration.ledger.cutting import cutting_proxy
-from tests.integration.ledger.records import add_host, add_project, proposal
+from tests.integration.ledger.records import add_group, add_host, add_project, proposal
 from tests.integration.ledger.storm import prepare, read_along, storm, verify
 
 
@@ -47,8 +48,10 @@ def test_a_claim_whose_commit_never_arrives_is_not_kept(postgres_url: str) -> No
             opened(url) as store,
         ):
             await store.write(lambda tx: add_host(tx, 1))
+            await store.write(lambda tx: add_group(tx, "g", "anti-affinity"))
             when["how"] = "before"
-            asked = [proposal("vm-1", 1, key=("s", "k", "d"))]
+            seen = [("default/g", 0)]  # a group: it is gone through in steps, and then committed
+            asked = [proposal("vm-1", 1, groups=seen, key=("s", "k", "d"))]
             with pytest.raises(DatabaseUnavailable) as caught:
                 await store.claim(asked, ["test"], 0)
             assert not isinstance(caught.value, InDoubt)
@@ -57,6 +60,65 @@ def test_a_claim_whose_commit_never_arrives_is_not_kept(postgres_url: str) -> No
             assert outcomes[0].verdict is Verdict.KEPT
 
     asyncio.run(run())
+
+
+def test_a_statement_that_never_arrives_is_sent_again(postgres_url: str) -> None:
+    async def run() -> None:
+        when = {"how": "pass"}
+        async with (
+            cutting_proxy(postgres_url, lambda n: when.pop("how", "pass")) as (url, cutter),
+            opened(url) as store,
+        ):
+            await store.write(lambda tx: add_host(tx, 1))
+            when["how"] = "before"
+            outcomes = await store.claim([proposal("vm-1", 1)], ["test"], 0)
+            assert cutter.cut == ["before"]
+            assert outcomes[0].verdict is Verdict.KEPT
+
+    asyncio.run(run())
+
+
+def test_a_statement_that_waits_when_its_connection_is_lost_is_kept_once(postgres_url: str) -> None:
+    """The server knows nothing of the loss: it would go on, and commit what was called lost."""
+
+    async def run() -> None:
+        when = {"how": "pass"}
+        async with (
+            cutting_proxy(postgres_url, lambda n: when.pop("how", "pass")) as (url, cutter),
+            opened(url) as store,
+        ):
+            await store.write(lambda tx: add_host(tx, 1))
+            heard: list[Event] = []
+            store.listener = heard.extend
+            other = await asyncpg.connect(postgres_url.replace("+asyncpg", ""))
+            try:
+                held = other.transaction()
+                await held.start()
+                await other.execute("SELECT 1 FROM host_amounts WHERE host = 1 FOR UPDATE")
+                when["how"] = "during"
+                before = cutter.commits
+                asking = asyncio.create_task(store.claim([proposal("vm-1", 1)], ["test"], 0))
+                async with asyncio.timeout(20):
+                    # The first statement's process is ended; then the second one waits.
+                    while cutter.commits < before + 2 or await _waiting(other) is None:
+                        assert not asking.done(), asking
+                        await asyncio.sleep(0.02)
+                await held.rollback()
+                outcomes = await asking
+            finally:
+                await other.close()
+            assert outcomes[0].verdict is Verdict.KEPT
+            assert [event.seq for event in heard] == [2]
+
+    asyncio.run(run())
+
+
+async def _waiting(connection: "asyncpg.Connection[Any]") -> int | None:
+    """Return the server's process that waits for a lock in this database."""
+    return await connection.fetchval(
+        "SELECT pid FROM pg_stat_activity"
+        " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
 
 
 @pytest.mark.parametrize("how", ["before", "after"])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection, select
 
 from roost.base.ids import IdSource
-from roost.ledger import sqlite, sqlitewhole
+from roost.ledger import sqlitewhole
 from roost.ledger.claims import KEPT, Outcome, Proposal
 from roost.ledger.rows import Event
 from roost.ledger.sqlite import SqliteStore
@@ -124,7 +124,7 @@ def outcome(batches: list[list[dict[str, Any]]]) -> tuple[Any, ...]:
 
 def in_steps(batches: list[list[dict[str, Any]]]) -> tuple[Any, ...]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sqlite, "separable", lambda _: False)
+        patch.setattr(sqlitewhole, "separable", lambda _: False)
         return outcome(batches)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, bindparam, delete, literal_column, select
 
 from roost.base.errors import Conflict, InvalidRequest, NotFound
 from roost.control.admin.hostchecks import check_hosts
@@ -14,7 +14,7 @@ from roost.control.create.placing import find_host
 from roost.control.hosts.registering import change_host, locked_host
 from roost.control.memory.roster import HostEntry, Roster
 from roost.control.survive.recover import fence
-from roost.ledger.capacity import CLEANUP, release
+from roost.ledger.capacity import CLEANUP, ELSEWHERE, RUN, release
 from roost.ledger.examination import Examination
 from roost.ledger.rows import ClaimRow, HostRow, VMRow
 from roost.ledger.store import Store
@@ -252,9 +252,16 @@ class Hosts(Part):
         await self._store.write(lambda tx: _remove(tx, name), who.name)
 
 
+#: What a host holds: by the VMs at home there, and by the index of all other claims.
+_RUN_CLAIMS = select(claims).where(
+    vms.c.host == bindparam("of_host"), claims.c.id == vms.c.id + literal_column(f"':{RUN}'")
+)
+_OTHER_CLAIMS = select(claims).where(ELSEWHERE, claims.c.host == bindparam("of_host"))
+
+
 def _remove(tx: Tx, name: str) -> None:
     host = locked_host(tx, name)
-    held = tx.rows(select(claims).where(claims.c.host == host.number).order_by(claims.c.id))
+    held = tx.rows(_RUN_CLAIMS, of_host=host.number) + tx.rows(_OTHER_CLAIMS, of_host=host.number)
     graves = tx.rows(select(tombstones).where(tombstones.c.host == host.number))
     # Orders to destroy what is on a dead host go with it: nobody will ever carry them out.
     gone = host.fenced is not None and all(claim["kind"] == CLEANUP for claim in held)

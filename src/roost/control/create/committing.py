@@ -4,13 +4,14 @@
            ^                        |
            +--- catch up, release <-+ stale (bounded, then placement_contended)
 
-What arrives while commits are under way shares the next one. VMs of groups depend on
-where the others are, so they wait until nothing is under way.
+Two commits may be under way; what arrives meanwhile shares the next ones, half of it each. VMs of
+groups depend on where the others are, so they wait until nothing is under way.
 """
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from roost.base.clock import Clock
 from roost.base.errors import PlacementContended, RoostError
@@ -78,9 +79,10 @@ class Committer:
         while self._waiting:
             while len(self._answering) >= MOST_UNDER_WAY:
                 await asyncio.wait(self._answering, return_when=asyncio.FIRST_COMPLETED)
-            # Whoever was answered just now comes back. With half of those who wait and of those in
-            # each commit, some are placed and answered while others are written; else one and all
-            # the others would take turns, and so would the two threads.
+            # Clients that were answered just now ask again. Half of those who wait and of those
+            # answered go into each commit, so that some are placed and answered while others are
+            # written. Taking all who wait settles into commits of one and of all the others in
+            # turn, and the event loop is idle while the writer is busy.
             half = (len(self._waiting) + self._last + 1) // 2
             self._last = most = min(half, MOST_TOGETHER, len(self._waiting))
             batch, self._waiting = self._waiting[:most], self._waiting[most:]
@@ -136,9 +138,10 @@ class Committer:
                     if all_replayed(asks):
                         return
                     raise no_fit(answer.rejection)
-                for ask, placement in zip(asks, answer.placements, strict=True):
-                    self._charges.take(ask, placement)
-                proposals = [self._propose(ask) for ask in asks]
+                with self._released_on_failure(asks):
+                    for ask, placement in zip(asks, answer.placements, strict=True):
+                        self._charges.take(ask, placement)
+                    proposals = [self._propose(ask) for ask in asks]
                 self._begin()
                 outcomes = await self._claim(asks, proposals, atomic=True)
                 if all(outcome is KEPT for outcome in outcomes):
@@ -167,10 +170,11 @@ class Committer:
             async with self._placing:
                 if alone:
                     await self._idle.wait()
-                await self._place(rest, one_by_one=one_by_one)
-                asks = [ask for ask in rest if not ask.refused and ask.error is None]
-                refused, room = [ask for ask in rest if ask.refused], self._roster.room
-                proposals = [self._propose(ask) for ask in asks]
+                with self._released_on_failure(rest):
+                    await self._place(rest, one_by_one=one_by_one)
+                    asks = [ask for ask in rest if not ask.refused and ask.error is None]
+                    refused, room = [ask for ask in rest if ask.refused], self._roster.room
+                    proposals = [self._propose(ask) for ask in asks]
                 outcomes: list[Outcome] = []
                 if asks:
                     self._begin()
@@ -204,12 +208,7 @@ class Committer:
         if refused and self._store.shared and not all(ask.tries for ask in refused):
             # Somebody else may have made room that this process has not heard of yet.
             before = self._roster.room
-            try:
-                await self._follower.catch_up()
-            except BaseException:
-                for ask in asks:
-                    self._charges.release(ask)
-                raise
+            await self._follower.catch_up()
             refused = self._charges.with_groups(refused)
             if self._roster.room != before:
                 for ask in refused:
@@ -219,16 +218,23 @@ class Committer:
         self, asks: list[PendingCreate], proposals: list[Proposal], *, atomic: bool
     ) -> list[Outcome]:
         try:
-            return await self._store.claim(
-                proposals, [ask.actor for ask in asks], self._follower.applied, atomic=atomic
-            )
-        except BaseException:
             # Not kept, or not known: the ledger decides, and its events will charge what is kept.
+            with self._released_on_failure(asks):
+                return await self._store.claim(
+                    proposals, [ask.actor for ask in asks], self._follower.applied, atomic=atomic
+                )
+        finally:
+            self._end()
+
+    @contextmanager
+    def _released_on_failure(self, asks: list[PendingCreate]) -> Iterator[None]:
+        """Take charges back when what follows them fails."""
+        try:
+            yield
+        except BaseException:
             for ask in asks:
                 self._charges.release(ask)
             raise
-        finally:
-            self._end()
 
     def _begin(self) -> None:
         self._under_way += 1

@@ -17,6 +17,10 @@ LINES = "%s"
 def tell_kept(fleet: Fleet, kept: list[PendingCreate], asked: int) -> None:
     """Log what was kept: two lines for a VM that was asked for alone, one for a batch."""
     single = kept[0].done is not None
+    if not single:
+        log.info("Placed %d of %d VMs of a batch", len(kept), asked)
+        if not log.isEnabledFor(logging.DEBUG):
+            return
     lines = []
     for ask in kept:
         if ask.placement is None:
@@ -29,14 +33,7 @@ def tell_kept(fleet: Fleet, kept: list[PendingCreate], asked: int) -> None:
         else:
             at, host = ask.placement.host_row, ask.placement.host
             lines.append(selected_line(fleet, at, host, ask.body.name))
-        if not single and not log.isEnabledFor(logging.DEBUG):
-            break  # the lines of a batch are only for those who debug
-    if single:
-        log.info(LINES, "\n".join(lines))
-        return
-    log.info("Placed %d of %d VMs of a batch", len(kept), asked)
-    if log.isEnabledFor(logging.DEBUG):
-        log.debug(LINES, "\n".join(lines))
+    log.log(logging.INFO if single else logging.DEBUG, LINES, "\n".join(lines))
 
 
 def selected_line(fleet: Fleet, row: int, host: str, vm: str) -> str:

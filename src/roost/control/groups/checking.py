@@ -39,9 +39,7 @@ def check_groups(connection: Connection, found: Examination) -> None:
             if row.host not in known:
                 continue  # that is asked of VMs
             name, domains = known[row.host]
-            domain = domains.of(first.scope, name)
-            if domain or first.rule != "anti-affinity":  # nobody is seen to share the unknown
-                places.append(Place(row.vm, name, domain))
+            places.append(Place(row.vm, name, domains.of(first.scope, name)))
         # A rule about labels may be younger than the VMs that have them.
         tell = found.note if first.selector else found.find
         for said in broken(asked, places):

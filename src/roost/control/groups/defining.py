@@ -72,13 +72,13 @@ def advance_rules(tx: Tx) -> int:
 
 def define(tx: Tx, row: GroupRow) -> bool:
     """Make a group unless there is one of this id; say whether it is new."""
+    project = select(projects.c.name).where(projects.c.name == row.project)
+    if tx.row(project.with_for_update(read=True)) is None:  # first, as claims lock their rows
+        raise NotFound(f"no project {row.project!r}", project=row.project)
     # The rules' counter is the lock of all definitions: two processes never make one group twice.
     lock_rules(tx)
     if tx.row(select(groups.c.id).where(groups.c.id == row.id)) is not None:
         return False
-    project = select(projects.c.name).where(projects.c.name == row.project)
-    if tx.row(project.with_for_update(read=True)) is None:
-        raise NotFound(f"no project {row.project!r}", project=row.project)
     # Never a generation that an earlier group of this name had: each of those had its event.
     row = msgspec.structs.replace(row, generation=tx.connection.execute(_HEAD).scalar_one())
     tx.insert(groups, msgspec.structs.asdict(row))

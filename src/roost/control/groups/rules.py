@@ -5,7 +5,8 @@
     anti-affinity   no two members are in one domain
     spread          no domain has more than max_skew members more than another
 
-A domain is a host, a rack or a zone; a host whose rack or zone is unknown proves nothing. That a
+A domain is a host, a rack or a zone; a host whose rack or zone is unknown is in no domain of
+the others, so only rules that ask for one are broken by it. That a
 spread is even is asked for when a member is placed, and lost by what is deleted later: so it is
 told apart (`uneven`) from what may never be (`broken`).
 """
@@ -36,7 +37,7 @@ def broken(asked: Rule, places: Sequence[Place]) -> list[str]:
     found = [
         f"VM {place.vm!r} is on host {place.host!r}, whose {asked.scope} is unknown"
         for place in places
-        if not place.domain
+        if not place.domain and asked.rule != "anti-affinity"  # nobody is seen to share it
     ]
     by_domain: dict[str, dict[str, str]] = defaultdict(dict)  # VM -> host
     for place in places:
