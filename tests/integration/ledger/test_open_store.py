@@ -1,8 +1,10 @@
 """Opening a ledger: a fresh one is made, and what is no ledger of this roost is left as it is."""
 
 import asyncio
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -69,6 +71,17 @@ def test_a_database_of_another_program_is_left_alone(database_url: str, foreign:
     assert isinstance(error, Conflict)
     assert "is no ledger of roost: it has other tables (aardvarks, " in error.message
     assert "--database" in str(error.hint)
+
+
+def test_a_file_of_another_program_keeps_every_byte(tmp_path: Path) -> None:
+    """Its journal mode too, which a connection of roost would change for good."""
+    file = tmp_path / "other.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE aardvarks (legs INTEGER)")
+        connection.commit()
+    before = file.read_bytes()
+    assert isinstance(refusal(f"sqlite:///{file}"), Conflict)
+    assert file.read_bytes() == before
 
 
 def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
