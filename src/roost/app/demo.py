@@ -14,6 +14,7 @@ import fcntl
 import os
 import shlex
 import shutil
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -43,7 +44,7 @@ _PROGRESS_S = 10.0
 _LISTENS, _COMPILES = "roost listens on ", "compiling kernels"
 
 
-class Stage:
+class Stage(ABC):
     """The processes of a demo, and what they keep: a control plane, and agents by host."""
 
     #: Hosts whose agents are started again when somebody kills them after the tour; so much later.
@@ -132,9 +133,9 @@ class Stage:
         """Return the log of the control plane."""
         return self.folder / "serve.log"
 
+    @abstractmethod
     async def start_host(self, name: str) -> None:
         """Start the agent of a host that may be killed, or start it again."""
-        raise NotImplementedError
 
     def agent_pid(self, host: str) -> int:
         """Return the process id of an agent."""
@@ -190,6 +191,7 @@ class Stage:
         await self._end_vms()
         await end_guards(self.hosts_folder)
 
+    @abstractmethod
     async def _end_vms(self) -> None:
         """End the VMs, where they are processes."""
 
@@ -213,6 +215,9 @@ class VirtualStage(Stage):
             f"the agent of {name}", "agent", "--name", name, "--zone", VICTIM_ZONE,
             "--fence-guard", "--data", str(self.hosts_folder / name), *self._host_options(),
         )  # fmt: skip
+
+    async def _end_vms(self) -> None:
+        """Leave virtual VMs alone: they are no processes."""
 
     def _host_options(self) -> tuple[str, ...]:
         size = ("--cpu", "16", "--memory", "64GiB", "--disk", "1TiB", "--boot-s", "0.5")

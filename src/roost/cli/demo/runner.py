@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import textwrap
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -67,7 +68,7 @@ class Screen:
         self.show(*map(Text, lines))
 
 
-class Tour:
+class Tour(ABC):
     """The steps of a demo on a stage that is ready, and what can be tried afterwards.
 
     What the steps found goes into the summary too, which is what `-o json` prints.
@@ -90,9 +91,9 @@ class Tour:
         for step in self.steps:
             await step()
 
+    @abstractmethod
     def tries(self) -> Sequence[Try]:
         """Return commands to try in a second terminal; those without a purpose may be wide."""
-        raise NotImplementedError
 
     async def stay(self) -> None:
         """Keep the stage up until cancelled."""
