@@ -6,7 +6,7 @@ import typer
 from rich.text import Text
 
 from roost.cli.show.screen import Output, show, show_document
-from roost.cli.words.completing import complete_groups, complete_projects
+from roost.cli.words.completing import OnlyProject, complete_groups, complete_projects
 from roost.cli.words.loading import new_group
 from roost.cli.words.nouns import VMsArgument, WatchOption
 from roost.cli.words.session import Session, asks_server
@@ -46,12 +46,7 @@ OwnerOption = Annotated[
 @asks_server
 def list_(
     session: Session,
-    project: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Only of this project.", autocompletion=complete_projects
-        ),
-    ] = None,
+    project: OnlyProject = None,
     rule: Annotated[
         str | None, typer.Option(metavar="RULE", help="Only with this rule (spread ...).")
     ] = None,

@@ -13,7 +13,7 @@ from roost.cli.explain import SOME_HOSTS, show_explanation
 from roost.cli.moves import migrate
 from roost.cli.show.screen import Output, show, show_document
 from roost.cli.watch.consoles import console
-from roost.cli.words.completing import complete_hosts, complete_projects
+from roost.cli.words.completing import OnlyProject, complete_hosts
 from roost.cli.words.loading import new_group
 from roost.cli.words.nouns import ProjectOption, TimeoutOption, VMArgument, VMsArgument, WatchOption
 from roost.cli.words.options import RequestWords, takes_request
@@ -156,12 +156,7 @@ def create(
 @asks_server
 def list_(
     session: Session,
-    project: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Only of this project.", autocompletion=complete_projects
-        ),
-    ] = None,
+    project: OnlyProject = None,
     host: Annotated[
         str | None,
         typer.Option(metavar="HOST", help="Only on this host.", autocompletion=complete_hosts),

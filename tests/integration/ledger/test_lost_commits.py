@@ -2,7 +2,8 @@
 
 import asyncio
 import signal
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
 from typing import Any
 
@@ -12,21 +13,28 @@ from sqlalchemy import select
 
 from roost.ledger.claims import Verdict
 from roost.ledger.rows import Event
-from roost.ledger.store import DatabaseUnavailable, InDoubt
+from roost.ledger.store import DatabaseUnavailable, InDoubt, Store
 from roost.ledger.tables import projects
 from tests.databases import opened, running_postgres
-from tests.integration.ledger.cutting import cutting_proxy
+from tests.integration.ledger.cutting import Cutter, cutting_proxy
 from tests.integration.ledger.records import add_group, add_host, add_project, proposal
 from tests.integration.ledger.storm import prepare, read_along, storm, verify
 
 
+@asynccontextmanager
+async def cut_once(url: str) -> AsyncIterator[tuple[Store, Cutter, dict[str, str]]]:
+    """Open a store behind a proxy that cuts at the next commit as `how` says, if it is set."""
+    when: dict[str, str] = {}
+    async with (
+        cutting_proxy(url, lambda _: when.pop("how", "pass")) as (through, cutter),
+        opened(through) as store,
+    ):
+        yield store, cutter, when
+
+
 def test_a_claim_whose_commit_is_not_answered_is_kept_once(postgres_url: str) -> None:
     async def run() -> None:
-        when = {"how": "pass"}
-        async with (
-            cutting_proxy(postgres_url, lambda n: when.pop("how", "pass")) as (url, cutter),
-            opened(url) as store,
-        ):
+        async with cut_once(postgres_url) as (store, cutter, when):
             await store.write(lambda tx: add_host(tx, 1))
             heard: list[Event] = []
             store.listener = heard.extend
@@ -42,11 +50,7 @@ def test_a_claim_whose_commit_is_not_answered_is_kept_once(postgres_url: str) ->
 
 def test_a_claim_whose_commit_never_arrives_is_not_kept(postgres_url: str) -> None:
     async def run() -> None:
-        when = {"how": "pass"}
-        async with (
-            cutting_proxy(postgres_url, lambda n: when.pop("how", "pass")) as (url, cutter),
-            opened(url) as store,
-        ):
+        async with cut_once(postgres_url) as (store, cutter, when):
             await store.write(lambda tx: add_host(tx, 1))
             await store.write(lambda tx: add_group(tx, "g", "anti-affinity"))
             when["how"] = "before"
@@ -64,11 +68,7 @@ def test_a_claim_whose_commit_never_arrives_is_not_kept(postgres_url: str) -> No
 
 def test_a_statement_that_never_arrives_is_sent_again(postgres_url: str) -> None:
     async def run() -> None:
-        when = {"how": "pass"}
-        async with (
-            cutting_proxy(postgres_url, lambda n: when.pop("how", "pass")) as (url, cutter),
-            opened(url) as store,
-        ):
+        async with cut_once(postgres_url) as (store, cutter, when):
             await store.write(lambda tx: add_host(tx, 1))
             when["how"] = "before"
             outcomes = await store.claim([proposal("vm-1", 1)], ["test"], 0)
@@ -82,11 +82,7 @@ def test_a_statement_that_waits_when_its_connection_is_lost_is_kept_once(postgre
     """The server knows nothing of the loss: it would go on, and commit what was called lost."""
 
     async def run() -> None:
-        when = {"how": "pass"}
-        async with (
-            cutting_proxy(postgres_url, lambda n: when.pop("how", "pass")) as (url, cutter),
-            opened(url) as store,
-        ):
+        async with cut_once(postgres_url) as (store, cutter, when):
             await store.write(lambda tx: add_host(tx, 1))
             heard: list[Event] = []
             store.listener = heard.extend
@@ -124,11 +120,7 @@ async def _waiting(connection: "asyncpg.Connection[Any]") -> int | None:
 @pytest.mark.parametrize("how", ["before", "after"])
 def test_an_ordinary_write_is_told_the_truth_too(postgres_url: str, how: str) -> None:
     async def run() -> None:
-        when: dict[str, str] = {}
-        async with (
-            cutting_proxy(postgres_url, lambda n: when.pop("how", "pass")) as (url, cutter),
-            opened(url) as store,
-        ):
+        async with cut_once(postgres_url) as (store, cutter, when):
             when["how"] = how
             told = True
             try:

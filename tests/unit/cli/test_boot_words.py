@@ -1,7 +1,6 @@
 """What a VM boots, as people type it: images by digest, kernels, user data, network cards."""
 
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -164,14 +163,10 @@ def test_what_is_no_network_card_is_refused(
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[CannedServer]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("ROOST_OUTPUT", raising=False)
-    with CannedServer() as running:
-        monkeypatch.setenv("ROOST_SERVER", running.url)
-        monkeypatch.setenv("ROOST_TOKEN", "t")
-        running.on("POST", "/api/v1/vms", Reply(201, vm()))
-        yield running
+def server(server: CannedServer) -> CannedServer:
+    """Take creates too."""
+    server.on("POST", "/api/v1/vms", Reply(201, vm()))
+    return server
 
 
 CREATE = ("vm", "create", "web-1", "--cpu", "1", "--memory", "1GiB")

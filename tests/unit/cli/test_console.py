@@ -6,8 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,14 +37,10 @@ class Guest:
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[CannedServer]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("ROOST_OUTPUT", raising=False)
+def server(server: CannedServer, monkeypatch: pytest.MonkeyPatch) -> CannedServer:
+    """Let consoles look often."""
     monkeypatch.setattr(consoles, "_POLL_S", 0.01)
-    with CannedServer() as running:
-        monkeypatch.setenv("ROOST_SERVER", running.url)
-        monkeypatch.setenv("ROOST_TOKEN", "t")
-        yield running
+    return server
 
 
 def console(*arguments: str, code: int = 0) -> Any:

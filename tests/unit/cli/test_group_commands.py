@@ -1,8 +1,6 @@
 """`roost group` as a person types it, against a real HTTP server."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,17 +24,6 @@ def detail(**more: Any) -> GroupDetail:
         MemberBody(id="vm-b", name="b", state="pending", host=None, rack="", zone=""),
     ]
     return GroupDetail(**{"holds": True, "broken": [], "vms": vms} | group(**more))
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[CannedServer]:
-    for name in ("ROOST_FLEET", "ROOST_OUTPUT", "ROOST_CONFIG", "ROOST_CONTEXT"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
-    with CannedServer() as running:
-        monkeypatch.setenv("ROOST_SERVER", running.url)
-        monkeypatch.setenv("ROOST_TOKEN", "roost_1_secret")
-        yield running
 
 
 def said(*arguments: str, code: int = 0) -> str:

@@ -1,7 +1,6 @@
 """The commands that ask a server, as a person types them, against a real HTTP server."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,6 @@ from tests.unit.client.bodies import GIB, event, host, placement, project, rejec
 from tests.unit.client.canned import CannedServer, Reply, error
 
 SIZE = ("--cpu", "2", "--memory", "4GiB", "--disk", "20GiB")
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[CannedServer]:
-    """Run a server and make it the one that commands find."""
-    for name in ("ROOST_FLEET", "ROOST_OUTPUT", "ROOST_CONFIG", "ROOST_CONTEXT"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
-    with CannedServer() as running:
-        monkeypatch.setenv("ROOST_SERVER", running.url)
-        monkeypatch.setenv("ROOST_TOKEN", "roost_1_secret")
-        yield running
 
 
 def roost(*arguments: str, stdin: str | None = None) -> Result:

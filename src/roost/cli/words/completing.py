@@ -6,7 +6,9 @@ A shell waits while it completes: a server that is away or slow gives no names, 
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from roost.base.errors import RoostError
 
@@ -63,3 +65,10 @@ def complete_groups(incomplete: str) -> list[str]:
 def complete_strategies(incomplete: str) -> list[str]:
     """Return the names of strategies that begin so."""
     return _names(lambda client: [each.name for each in client.strategies().strategies], incomplete)
+
+
+#: The option of lists that shows the things of one project alone.
+OnlyProject = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Only of this project.", autocompletion=complete_projects),
+]
