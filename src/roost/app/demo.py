@@ -76,7 +76,9 @@ class Stage(ABC):
         def told(line: str) -> None:
             if _COMPILES in line:
                 compiling.set()
-                self._say("compiling kernels: the first start on a machine takes about a minute")
+                self._say(
+                    "compiling kernels: the first start on a machine takes one to three minutes"
+                )
             elif _LISTENS in line:
                 ready.set()
 

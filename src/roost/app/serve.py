@@ -174,7 +174,9 @@ def plane_settings(options: ServeOptions) -> PlaneSettings:
 
 async def _warm() -> None:
     on_first_compile(
-        lambda: log.info("compiling kernels (first run on this machine only, about a minute) ...")
+        lambda: log.info(
+            "compiling kernels (first run on this machine only, one to three minutes) ..."
+        )
     )
     await in_background(warm_up)
 
