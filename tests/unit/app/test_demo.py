@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from roost.app.childprocess import guards_below
-from roost.app.demo import Stage, free_port, stage
+from roost.app.demo import VirtualStage, free_port, stage
 from roost.base.clock import RealClock
 from roost.base.errors import Conflict
 
@@ -18,7 +18,7 @@ def silent(_: str) -> None:
 
 async def play(folder: Path, context: str | None, token: str = "roost_1_secret") -> None:
     """Do what the control plane does to the files, and leave."""
-    async with stage(Stage, folder, RealClock(), silent) as made:
+    async with stage(VirtualStage, folder, RealClock(), silent) as made:
         (made.folder / "admin-token").write_text(token + "\n")
         if context is not None:
             made.context_file.write_text(context)
@@ -61,7 +61,7 @@ def test_what_a_killed_demo_left_is_not_given_back(tmp_path: Path) -> None:
 
 def test_one_demo_at_a_time_in_a_folder(tmp_path: Path) -> None:
     async def run() -> None:
-        async with stage(Stage, tmp_path, RealClock(), silent):
+        async with stage(VirtualStage, tmp_path, RealClock(), silent):
             with pytest.raises(Conflict, match="another demo runs in"):
                 await play(tmp_path, None)
 
