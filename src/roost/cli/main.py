@@ -64,6 +64,12 @@ COMMANDS = (
     ),
     Entry("ledger", "roost.cli.ledger:ledger", _RUNNING, "Finish an upgrade of the database."),
     Entry(
+        "warm",
+        "roost.cli.warm:warm",
+        _RUNNING,
+        "Compile the kernels now, so that no later start waits for them.",
+    ),
+    Entry(
         "sim",
         "roost.cli.sim:sim",
         _RUNNING,

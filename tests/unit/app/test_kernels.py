@@ -1,9 +1,12 @@
 """A word to the user while kernels compile, and only then."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import roost
 
 _COMPILE_ONE = """
 import sys
@@ -16,6 +19,17 @@ def double(number):
 print(CACHE_FOLDER is not None, double(21), double(4))
 """
 
+_COMPILE_SHIPPED = """
+import sys
+from pathlib import Path
+from roost.app.kernels import announce_compiling
+announce_compiling(lambda text: print(text, file=sys.stderr))
+import roost
+from roost.placement.kernels.fixed_point import ratio
+ratio.compile("int64(int64, int64)")
+print(Path(roost.__file__).parent)
+"""
+
 #: Kernels that Python calls, by the arrays that they are handed; the others are called by these.
 _WARM_ALL = """
 from roost.app.warming import warm_up
@@ -26,8 +40,12 @@ for entry in (charging.charge_at, directory.decide_at):
 """
 
 
-def run(script: str, cache: Path | None) -> subprocess.CompletedProcess[str]:
+def run(
+    script: str, cache: Path | None, path: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     environment = dict(os.environ)
+    if path is not None:
+        environment["PYTHONPATH"] = str(path)
     if cache is not None:
         environment["NUMBA_CACHE_DIR"] = str(cache)
     environment.pop("NUMBA_DISABLE_JIT", None)
@@ -58,3 +76,24 @@ def test_a_missing_or_unwritable_folder_is_no_error(tmp_path: Path) -> None:
 
 def test_what_is_warm_has_nothing_left_to_load_at_the_first_request() -> None:
     assert run(_WARM_ALL, None).stdout.split() == ["1", "1"]
+
+
+def test_a_second_place_with_the_same_sources_compiles_nothing(tmp_path: Path) -> None:
+    cache, elsewhere = tmp_path / "cache", tmp_path / "elsewhere"
+    copied = elsewhere / "roost"
+    shutil.copytree(Path(roost.__file__).parent, copied, ignore=shutil.ignore_patterns("__pycache__"))
+    first = run(_COMPILE_SHIPPED, cache)
+    second = run(_COMPILE_SHIPPED, cache, path=elsewhere)
+    assert [Path(done.stdout.split()[0]) for done in (first, second)] == [
+        Path(roost.__file__).parent,
+        copied,
+    ]
+    assert ("compiling" in first.stderr, "compiling" in second.stderr) == (True, False)
+
+
+def test_code_that_another_user_may_write_is_not_executed(tmp_path: Path) -> None:
+    run(_COMPILE_ONE, tmp_path)
+    (kept,) = tmp_path.glob("kernels-*")
+    assert kept.stat().st_mode & 0o777 == 0o700
+    kept.chmod(0o777)
+    assert run(_COMPILE_ONE, tmp_path).stdout.split() == ["False", "42", "8"]

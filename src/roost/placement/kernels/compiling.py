@@ -2,12 +2,13 @@
 
 Numba notices a change of the file a function is in, not of the functions it calls. The folder of
 compiled code is therefore named after a digest of all sources that take part: a changed line
-anywhere means a new folder and never a stale kernel. When no folder can be written the kernels
-compile anew in every process; that is slow and nothing worse.
+anywhere means a new folder and never a stale kernel. It lies in the user's cache and knows nothing
+of where roost is installed, so a second checkout or virtual environment with the same sources
+compiles nothing. When no folder can be written the kernels compile anew in every process; that is
+slow and nothing worse.
 """
 
 import hashlib
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +17,10 @@ from typing import TypeVar, cast
 import numba
 import numpy as np
 from numba import njit
+from numba.core.caching import UserProvidedCacheLocator
 from numba.core.event import Event, Listener, register
 
+from roost.base.cachefolder import cache_folders, is_ours
 from roost.fleet import assign, groups, layout
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -25,54 +28,60 @@ F = TypeVar("F", bound=Callable[..., object])
 #: Makes a constant an ordinary integer: Numba would compile a callee anew for each literal.
 int64 = cast(Callable[[int], int], np.int64)
 
-_HERE = Path(__file__).parent
+_HERE = Path(__file__).resolve().parent
+_PACKAGE = _HERE.parents[1]
 
 
 def _digest() -> str:
     sources = sorted(_HERE.glob("*.py"))
     sources += [Path(module.__file__ or "") for module in (assign, groups, layout)]
-    digest = hashlib.sha256(numba.__version__.encode())
+    # A kernel with bounds checks is another one, though its source is the same.
+    digest = hashlib.sha256(f"{numba.__version__} {numba.config.BOUNDSCHECK}".encode())
     for source in sources:
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
-
-
-def _writable(folder: Path) -> bool:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
 
 
 def _candidates() -> Iterator[Path]:
     if numba.config.CACHE_DIR:
         yield Path(numba.config.CACHE_DIR)
         return
+    yield from cache_folders()
     yield _HERE / "__pycache__"
-    try:
-        yield Path.home() / ".cache" / "roost"
-    except RuntimeError:  # no home folder
-        return
 
 
 def _cache_folder() -> Path | None:
     name = f"kernels-{_digest()}"
-    return next((f / name for f in _candidates() if _writable(f / name)), None)
+    return next((f / name for f in _candidates() if is_ours(f / name)), None)
 
 
 CACHE_FOLDER = _cache_folder()
 
 
+class ByPackage(UserProvidedCacheLocator):  # type: ignore[misc]
+    """Names the folder of a module's compiled code by its package, not by where that is installed.
+
+    What is in the files is known from the digest, and Numba compares each file's own besides.
+    """
+
+    @classmethod
+    def get_suitable_cache_subpath(cls, py_file: str) -> str:
+        """Return the folder for the functions of a file, below the folder of compiled code."""
+        folder = Path(py_file).resolve().parent
+        if folder.is_relative_to(_PACKAGE):
+            return ".".join(folder.relative_to(_PACKAGE).parts)
+        return cast(str, super().get_suitable_cache_subpath(py_file))
+
+
 @contextmanager
 def _caching_in(folder: Path) -> Iterator[None]:
-    before = numba.config.CACHE_DIR
+    before = numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES
     numba.config.CACHE_DIR = str(folder)
+    numba.config.CACHE_LOCATOR_CLASSES = f"{__name__}.{ByPackage.__name__}"
     try:
         yield
     finally:
-        numba.config.CACHE_DIR = before
+        numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES = before
 
 
 def kernel(function: F) -> F:
