@@ -276,8 +276,8 @@ def _patience(options: dict[str, object]) -> Patience:
 
 
 def assert_healthy(report: DoctorBody) -> None:
-    """Demand that the doctor found nothing."""
-    assert report.ok, [f"{each.check}: {each.message}" for each in report.findings]
+    """Demand that the doctor found nothing broken; hosts may be off."""
+    assert not report.findings, [f"{each.check}: {each.message}" for each in report.findings]
     assert sum(report.checked.values()) > 0
 
 

@@ -6,6 +6,10 @@ from rich.text import Text
 
 from roost.base.errors import InvariantBroken
 from roost.cli.words.session import Session, asks_server
+from roost.wire.bodies import DoctorBody
+
+#: The exit code when nothing is broken and the fleet needs somebody: the answer is no.
+TROUBLE = 1
 
 
 @asks_server
@@ -24,12 +28,27 @@ def doctor(session: Session) -> None:
     ]
     parts += [_line(False, f"{each.check}: {each.message}") for each in found.findings]
     parts += [
+        Text.assemble(("LOOK ", "bold yellow"), f"{each.check}: {each.message}")
+        for each in found.troubles
+    ]
+    parts += [
         Text.assemble(("note ", "yellow"), f"{each.check}: {each.message}") for each in found.notes
     ]
-    verdict = "all is well" if found.ok else f"{len(found.findings)} findings; please report them"
-    session.show(found, *parts, Text(verdict, style="bold green" if found.ok else "bold red"))
-    if not found.ok:
+    session.show(found, *parts, Text(_verdict(found), style=f"bold {_colour(found)}"))
+    if found.findings:
         raise typer.Exit(InvariantBroken.exit_code)
+    if not found.ok:
+        raise typer.Exit(TROUBLE)
+
+
+def _verdict(found: DoctorBody) -> str:
+    if found.findings:
+        return f"{len(found.findings)} findings; please report them"
+    return "all is well" if found.ok else "the database is sound; the fleet needs somebody"
+
+
+def _colour(found: DoctorBody) -> str:
+    return "red" if found.findings else "green" if found.ok else "yellow"
 
 
 def _line(good: bool, said: str) -> Text:

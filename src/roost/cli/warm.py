@@ -9,7 +9,10 @@ from roost.cli.words.options import OutputOption, reports_errors
 
 @reports_errors
 def warm(output: OutputOption = None) -> None:
-    """Compile the kernels now, so that no later start waits for them (one to three minutes)."""
+    """Compile the kernels now, so that no later start waits for them.
+
+    It takes one to three minutes, once for each version and user.
+    """
     from roost.app.warming import warm_up
     from roost.placement.kernels.compiling import CACHE_FOLDER, on_first_compile
 

@@ -184,6 +184,14 @@ def resize_claim(tx: Tx, claim: ClaimRow, amounts: Amounts) -> dict[str, Any] | 
     return tx.change(claims, {"id": claim.id}, **amounts._asdict())
 
 
+def room_of(tx: Tx, claim: ClaimRow) -> Amounts:
+    """Return how large a claim could be where it is: what its host has free, and what it has."""
+    row = tx.find(host_amounts, host=claim.host)
+    assert row is not None
+    free = Amounts.in_columns(row, "capacity").minus(Amounts.in_columns(row, "committed"))
+    return free.plus(claim.amounts)
+
+
 def hold_instead(tx: Tx, claim: ClaimRow) -> dict[str, dict[str, Any]]:
     """Turn a claim into one to clean up: the same amounts, until the host's copy is gone."""
     held = claim_id(claim.vm, CLEANUP)

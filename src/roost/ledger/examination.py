@@ -1,6 +1,7 @@
 """What a doctor finds in a ledger, and the form of most of its questions.
 
-Whoever owns rows asks about them (`Part.examine`). A finding is a broken invariant; a note is worth
+Whoever owns rows asks about them (`Part.examine`). A finding is a broken invariant, so a bug; a
+trouble is the fleet's, and somebody must see to it: a silent host, a VM in doubt; a note is worth
 knowing but can come about rightly. Most questions are queries whose rows are all wrong (`Wrong`).
 Sums are made by the database; what it cannot sum is read in pages, so memory does not grow with the
 number of VMs.
@@ -22,6 +23,7 @@ class Examination:
 
     checked: dict[str, int] = field(default_factory=dict)
     findings: list[tuple[str, str]] = field(default_factory=list)
+    troubles: list[tuple[str, str]] = field(default_factory=list)
     notes: list[tuple[str, str]] = field(default_factory=list)
 
     def count(self, check: str, number: int) -> None:
@@ -31,6 +33,10 @@ class Examination:
     def find(self, check: str, message: str) -> None:
         """Record a broken invariant."""
         self._tell(self.findings, check, message)
+
+    def trouble(self, check: str, message: str) -> None:
+        """Record what the ledger holds rightly and somebody must see to."""
+        self._tell(self.troubles, check, message)
 
     def note(self, check: str, message: str) -> None:
         """Record a note: worth knowing, and nothing is broken."""

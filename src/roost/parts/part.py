@@ -78,4 +78,4 @@ class Part:
         return ()
 
     def examine(self, connection: Connection, found: Examination) -> None:
-        """Add findings and notes of this part to the doctor's examination."""
+        """Add findings, troubles and notes of this part to the doctor's examination."""

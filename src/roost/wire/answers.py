@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from roost.base.errors import NoFit
 from roost.model.flow import Answer, Placement, ReasonCount, Rejection, Shortage
 from roost.placement.capacity import CapacityAnswer
 from roost.placement.explain import Explanation, HostVerdict
@@ -87,6 +88,11 @@ def rejection_json(rejection: Rejection) -> dict[str, Any]:
     """Return a rejection as a document, for the details of an error."""
     made: dict[str, Any] = msgspec.to_builtins(rejection_body(rejection))
     return made
+
+
+def no_fit(rejection: Rejection) -> NoFit:
+    """Return the error that a request which must not wait ends with."""
+    return NoFit(rejection.code.value, rejection.message, rejection_json(rejection))
 
 
 def explanation_body(

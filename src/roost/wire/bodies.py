@@ -685,18 +685,22 @@ class EventPage(Reply):
 
 
 class FindingBody(Reply):
-    """One broken invariant."""
+    """One thing that a check found, in words."""
 
     check: str
     message: str
 
 
 class DoctorBody(Reply):
-    """What the checks of a live database found. A note is worth knowing, but nothing is broken."""
+    """What the checks of a live database found: broken invariants, troubles of the fleet, notes.
+
+    `ok` means neither findings nor troubles; a note is worth knowing, but nothing is wrong.
+    """
 
     ok: bool
     checked: dict[str, int]
     findings: list[FindingBody]
+    troubles: list[FindingBody] = []
     notes: list[FindingBody] = []
 
 

@@ -138,17 +138,40 @@ def test_a_newer_connection_takes_the_place_of_an_older_one(database_url: str) -
     run(database_url, test)
 
 
+def test_a_doctor_names_silent_hosts_unless_they_were_emptied(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        for name in ("h1", "h2", "h3"):
+            await rig.host(name)
+        await rig.running("web")
+        assert (await rig.plane.doctor()).ok
+        await rig.plane.hosts.cordon("h3", OPERATOR)
+        await rig.pass_by(200.0, silent=("h1", "h2", "h3"))
+        found = await rig.plane.doctor()
+        assert (found.ok, found.findings) == (False, [])
+        assert [each.message for each in found.troubles if each.check == "silent"] == [
+            "host h1 is offline, 1 VM is on it",
+            "host h2 is offline, 0 VMs are on it",
+        ]
+        assert [each.message for each in found.notes] == ["host h3 is offline, 0 VMs are on it"]
+
+    run(database_url, test)
+
+
 def test_a_held_vm_is_reported_and_never_destroyed(database_url: str) -> None:
     async def test(rig: Rig) -> None:
         agent = await rig.host("h1")
         made = await rig.running("web")
-        found = agent.copies[made.id]
+        known = agent.copies[made.id]
         agent.copies["vm-stray"] = Copy(
-            replace(found.order, id="vm-stray"), "running", found.generation
+            replace(known.order, id="vm-stray"), "running", known.generation
         )
         rig.excused.add(("vm-stray", "h1"))
         await rig.settle()
         assert [vm["id"] for vm in (await rig.plane.hosts.get("h1")).held] == ["vm-stray"]
+        found = await rig.plane.doctor()
+        assert (found.ok, [(each.check, each.message) for each in found.troubles]) == (
+            False, [("held", "host h1 has VM vm-stray (running): not on the list")],
+        )  # fmt: skip
         agent.connect(rig.plane)
         await rig.settle()
         await rig.restart()

@@ -10,7 +10,7 @@ from roost.ledger.rows import VMRow
 from roost.model.flow import Order
 from roost.testing.agent import ModelAgent
 from roost.wire.agentlink import ConsoleRequest, SeenVM
-from roost.wire.bodies import BootBody, CreateProject, QuotaBody, ResizeVM
+from roost.wire.bodies import BootBody, CreateProject, QuotaBody, RejectionBody, ResizeVM
 from roost.wire.queries import VMQuery
 from tests.integration.control.rig import ADMIN, OPERATOR, Rig, gib, run
 
@@ -57,8 +57,14 @@ def test_growing_takes_room_at_once_and_shrinking_gives_it_back_late(database_ur
         await vms.resize("web", None, ResizeVM(cpu=3, memory="2GiB"), OPERATOR)
         assert rig.committed("h1") == 3000
         await rig.settle()
-        with pytest.raises(NoFit, match="no room"):
+        with pytest.raises(NoFit, match="host 'h1', where 'web' is, has no room") as refused:
             await vms.resize("web", None, ResizeVM(cpu=5), OPERATOR)
+        why = msgspec.convert(refused.value.details["rejection"], RejectionBody)
+        assert why.nearest_miss is not None
+        lacking = why.nearest_miss.shortages
+        assert [(each.resource, each.need, each.free) for each in lacking] == [("cpu", 5000, 4000)]
+        assert [(fix.kind, fix.shortages) for fix in why.fixes] == [("free", lacking)]
+        assert [(each.reason, each.first) for each in why.reasons] == [("cpu", 1)]
         await rig.check()
         await vms.resize("web", None, ResizeVM(cpu=1), OPERATOR)
         assert rig.committed("h1") == 3000  # its guest still has them
@@ -96,7 +102,7 @@ def test_resizing_keeps_to_the_quota_and_to_what_can_be_resized(database_url: st
         await rig.plane.projects.create(CreateProject(name="lab", quota=quota), ADMIN)
         made = await rig.running("web", project="lab")
         vms = rig.plane.vms
-        with pytest.raises(QuotaExceeded):
+        with pytest.raises(QuotaExceeded, match="cpu 2 asked, 1 of 2 left"):
             await vms.resize(made.id, None, ResizeVM(cpu=3), OPERATOR)
         assert rig.committed("h1") == 1000
         await vms.resize(made.id, None, ResizeVM(cpu=2), OPERATOR)

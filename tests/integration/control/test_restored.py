@@ -229,9 +229,14 @@ def test_a_silent_host_keeps_what_lies_in_doubt_until_somebody_says_that_it_is_d
         await come_back(rig, "a", "b")
         await rig.pass_by(2 * LONG_S, silent=("c",))
         assert await in_doubt(rig) == {made.id}
-        notes = (await rig.plane.doctor()).notes
-        assert [n.check for n in notes] == ["restored"]
-        assert notes[0].message.endswith("have not answered: c")
+        found = await rig.plane.doctor()
+        told = {each.check: each.message for each in found.troubles}
+        assert (found.ok, found.findings, told.keys()) == (
+            False, [], {"restored", "in_doubt", "silent"},
+        )  # fmt: skip
+        assert told["restored"].endswith("have not answered: c")
+        assert told["in_doubt"] == f"VM web ({made.id}), last known on host b"
+        assert told["silent"].startswith("host c is ")
         assert rig.plane.readiness().detail.endswith("1 VMs are in doubt")
         assert b"roost_vms_in_doubt 1.0" in rig.plane.metrics_text()
         rig.agents["c"].copies.clear()  # it burns

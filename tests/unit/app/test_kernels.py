@@ -81,7 +81,9 @@ def test_what_is_warm_has_nothing_left_to_load_at_the_first_request() -> None:
 def test_a_second_place_with_the_same_sources_compiles_nothing(tmp_path: Path) -> None:
     cache, elsewhere = tmp_path / "cache", tmp_path / "elsewhere"
     copied = elsewhere / "roost"
-    shutil.copytree(Path(roost.__file__).parent, copied, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        Path(roost.__file__).parent, copied, ignore=shutil.ignore_patterns("__pycache__")
+    )
     first = run(_COMPILE_SHIPPED, cache)
     second = run(_COMPILE_SHIPPED, cache, path=elsewhere)
     assert [Path(done.stdout.split()[0]) for done in (first, second)] == [

@@ -459,9 +459,14 @@ def test_doctor_says_what_it_checked(server: CannedServer) -> None:
     well = b.DoctorBody(ok=True, checked={"claims": 12}, findings=[])
     finding = b.FindingBody(check="claims", message="h1 promises 17 of 16 cores")
     ill = b.DoctorBody(ok=False, checked={"claims": 12}, findings=[finding])
-    server.on("GET", "/api/v1/doctor", well, ill)
+    trouble = b.FindingBody(check="silent", message="host h9 is offline, 3 VMs are on it")
+    alone = b.DoctorBody(ok=False, checked={"claims": 12}, findings=[], troubles=[trouble])
+    server.on("GET", "/api/v1/doctor", well, ill, alone)
     assert "all is well" in said("doctor")
     assert "h1 promises 17 of 16 cores" in said("doctor", code=70)
+    told = said("doctor", code=1)
+    assert "host h9 is offline, 3 VMs are on it" in told
+    assert "all is well" not in told
 
 
 # Questions

@@ -105,7 +105,10 @@ def why_not(found: RejectionBody | Mapping[str, Any]) -> list[RenderableType]:
     A rejection comes as it is, or as a document among the details of an error.
     """
     if not isinstance(found, RejectionBody):
-        found = msgspec.convert(found, RejectionBody)
+        try:
+            found = msgspec.convert(found, RejectionBody)
+        except msgspec.ValidationError:  # of another version: its message has been said already
+            return []
     counts: list[RenderableType] = [Text(""), reasons(found.reasons)] if found.reasons else []
     return [*counts, *misses_and_fixes(found)]
 

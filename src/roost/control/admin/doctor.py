@@ -22,8 +22,13 @@ async def doctor(store: Store, parts: Sequence[Part] = ()) -> DoctorBody:
 
     found = await store.read(question)
     return DoctorBody(
-        ok=not found.findings,
+        ok=not found.findings and not found.troubles,
         checked=found.checked,
-        findings=[FindingBody(check=check, message=said) for check, said in found.findings],
-        notes=[FindingBody(check=check, message=said) for check, said in found.notes],
+        findings=_bodies(found.findings),
+        troubles=_bodies(found.troubles),
+        notes=_bodies(found.notes),
     )
+
+
+def _bodies(told: Sequence[tuple[str, str]]) -> list[FindingBody]:
+    return [FindingBody(check=check, message=said) for check, said in told]

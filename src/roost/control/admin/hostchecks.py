@@ -1,12 +1,17 @@
-"""What a doctor asks about hosts: whatever names one names one that is registered, and counted."""
+"""What a doctor asks about hosts: whatever names one names one that is registered, and counted.
+
+And which of them need somebody: those that are silent, and those that run VMs of no list.
+"""
 
 from functools import cache
 
+import msgspec
 from sqlalchemy import Connection, and_, func, select
 
-from roost.ledger.examination import Examination, Wrong, has_none, never, none_of
+from roost.ledger.examination import MOST_TOLD, Examination, Wrong, has_none, never, none_of
 from roost.ledger.statements import count_rows
 from roost.ledger.tables import claims, host_amounts, host_counters, hosts, vms
+from roost.wire.agentlink import HeldVM
 
 
 @cache
@@ -40,6 +45,42 @@ def check_hosts(connection: Connection, found: Examination) -> None:
     none_of(connection, found, _wrong_hosts())
     found.count("names", count_rows(connection, hosts))
     none_of(connection, found, [_SAME_NAME])
+    _silent(connection, found)
+    _strangers(connection, found)
+
+
+_ON_IT = select(func.count()).select_from(vms).where(vms.c.host == hosts.c.number)
+_SILENT = (
+    select(hosts.c.name, hosts.c.health, hosts.c.admin, hosts.c.fenced, _ON_IT.scalar_subquery())
+    .where(hosts.c.health != "online")
+    .order_by(hosts.c.name)
+)
+
+
+def _silent(connection: Connection, found: Examination) -> None:
+    """Report hosts that are not heard; one that was emptied and shut may be off on purpose."""
+    for name, health, admin, fenced, number in connection.execute(_SILENT):
+        has = f"{number} VM is on it" if number == 1 else f"{number} VMs are on it"
+        said = f"host {name} is {health}{f', fenced ({fenced})' if fenced else ''}, {has}"
+        if number or admin == "open":
+            found.trouble("silent", said)
+        else:
+            found.note("silent", said)
+
+
+_STRANGERS = (
+    select(hosts.c.name, hosts.c.held)
+    .where(hosts.c.held.not_in(("", "[]")))
+    .order_by(hosts.c.name)
+    .limit(MOST_TOLD + 1)
+)
+
+
+def _strangers(connection: Connection, found: Examination) -> None:
+    """Report VMs that hosts run and no list names: kept, without a claim of their room."""
+    for name, told in connection.execute(_STRANGERS):
+        for held in msgspec.json.decode(told, type=list[HeldVM]):
+            found.trouble("held", f"host {name} has VM {held.id} ({held.seen}): {held.reason}")
 
 
 _SAME_NAME = never(

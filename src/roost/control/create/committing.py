@@ -21,7 +21,6 @@ from roost.control.create.pending import (
     PendingCreate,
     all_replayed,
     error_of,
-    no_fit,
 )
 from roost.control.create.proposing import propose
 from roost.control.create.telling import tell_kept
@@ -32,6 +31,7 @@ from roost.ledger.claims import KEPT, Outcome, Proposal, Verdict
 from roost.ledger.store import Store
 from roost.parts.idempotency import find_keys
 from roost.placement.group import place_group
+from roost.wire.answers import no_fit
 
 log = logging.getLogger("roost.admit")
 

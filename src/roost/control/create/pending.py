@@ -9,10 +9,8 @@ from dataclasses import dataclass, field
 
 from roost.base.errors import (
     Conflict,
-    NoFit,
     NotFound,
     PlacementContended,
-    QuotaExceeded,
     RoostError,
 )
 from roost.control.memory.roster import HostEntry
@@ -20,7 +18,7 @@ from roost.ledger.claims import Outcome, Verdict
 from roost.ledger.rows import VMRow
 from roost.model.flow import Placement, PlaceRequest, Rejection
 from roost.model.vm import NewSpec
-from roost.wire.answers import rejection_json
+from roost.parts.quotas import quota_exceeded
 from roost.wire.bodies import CreateVM, PlacementBody
 
 #: Times that a VM is placed again before it is called contended.
@@ -75,11 +73,6 @@ def error_json(error: RoostError) -> dict[str, object]:
     return shape
 
 
-def no_fit(rejection: Rejection) -> NoFit:
-    """Return the error that a create which must not wait ends with."""
-    return NoFit(rejection.code.value, rejection.message, rejection_json(rejection))
-
-
 def error_of(ask: PendingCreate, outcome: Outcome) -> RoostError:
     """Return the error that a create which was turned away ends with."""
     body = ask.body
@@ -91,12 +84,7 @@ def error_of(ask: PendingCreate, outcome: Outcome) -> RoostError:
         case Verdict.NO_PROJECT:
             return NotFound(f"no project {body.project!r}", project=body.project)
         case Verdict.QUOTA:
-            listed = ", ".join(outcome.quota) or "a limit"
-            return QuotaExceeded(
-                f"project {body.project!r} has no quota left for {body.name!r}: {listed}",
-                project=body.project,
-                limits=outcome.quota,
-            )
+            return quota_exceeded(body.project, f"for {body.name!r}", outcome.quota)
         case Verdict.KEY_REUSED:
             return Conflict(
                 "the idempotency key was used before with another body",

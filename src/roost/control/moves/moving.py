@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from roost.base.errors import Conflict, InvalidRequest, NoFit
+from roost.base.errors import Conflict, InvalidRequest
 from roost.control.create.placing import Basis, Placing, take
 from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import Roster
@@ -22,7 +22,7 @@ from roost.parts.access import Principal
 from roost.parts.part import Part
 from roost.parts.routes import Route
 from roost.wire.agentlink import MoveInfo
-from roost.wire.answers import rejection_json
+from roost.wire.answers import no_fit
 from roost.wire.bodies import MigrateVM, VMBody
 from roost.wire.translate import size
 
@@ -47,7 +47,7 @@ class Moving(Part):
             raise InvalidRequest(f"no host {body.host!r}", host=body.host)
         found = await self.begin(vm, who.name, body, only=body.host)
         if isinstance(found, Rejection):
-            raise NoFit(found.code.value, found.message, rejection_json(found))
+            raise no_fit(found)
         assert found is not None  # a refusal is explained
         return await self._body(found)
 

@@ -23,7 +23,7 @@ from sqlalchemy import Connection, delete, func, insert, select
 from roost.control.memory.restore_detect import SETTLED, Lineage, doubted_among
 from roost.control.moves.machine import is_proof
 from roost.control.survive.restore_apply import Copy, Finding, bring_home
-from roost.ledger.examination import Examination
+from roost.ledger.examination import MOST_TOLD, Examination
 from roost.ledger.rows import VMRow
 from roost.ledger.store import Store
 from roost.ledger.tables import (
@@ -91,13 +91,17 @@ class Settling(Part):
         self._store, self._lineage, self.singleton = store, lineage, singleton
 
     def examine(self, connection: Connection, found: Examination) -> None:
-        """Report to the doctor how many VMs are in doubt, and which hosts have not answered."""
+        """Report to the doctor which VMs are in doubt, and which hosts have not answered."""
         doubted, silent = what_is_open(connection)
-        if doubted:
-            waits = f"; these hosts have not answered: {', '.join(silent[:20])}" if silent else ""
-            found.note(
-                "restored", f"an old database was restored, and {doubted} VMs are in doubt{waits}"
-            )
+        if not doubted:
+            return
+        waits = f"; these hosts have not answered: {', '.join(silent[:20])}" if silent else ""
+        found.trouble(
+            "restored", f"an old database was restored, {_count(doubted)} in doubt{waits}"
+        )
+        for vm, name, host in connection.execute(_IN_DOUBT):
+            where = f"last known on host {host}" if host else "with no host"
+            found.trouble("in_doubt", f"VM {name or '(deleted)'} ({vm}), {where}")
 
     async def look(self) -> None:
         """Settle every VM that can be, and end the state when none is left."""
@@ -184,6 +188,19 @@ def hosts_to_ask(connection: Connection) -> set[int]:
     passing = select(copies.c.vm).where(copies.c.state.in_(_PASSING))
     again = select(copies.c.host).where(copies.c.vm.in_(passing.union(twice)))
     return set(connection.execute(unheard.union(again)).scalars())
+
+
+_IN_DOUBT = (
+    select(doubts.c.vm, vms.c.name, hosts.c.name)
+    .outerjoin(vms, vms.c.id == doubts.c.vm)
+    .outerjoin(hosts, hosts.c.number == vms.c.host)
+    .order_by(doubts.c.vm)
+    .limit(MOST_TOLD + 1)
+)
+
+
+def _count(number: int) -> str:
+    return f"{number} VM is" if number == 1 else f"{number} VMs are"
 
 
 def what_is_open(connection: Connection) -> tuple[int, list[str]]:

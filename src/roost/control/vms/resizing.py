@@ -5,15 +5,29 @@ claim until the agent has reported the new generation: what a guest still has is
 """
 
 from msgspec import UnsetType
+from sqlalchemy import select
 
-from roost.base.errors import Conflict, InvalidRequest, NoFit, QuotaExceeded
+from roost.base.errors import Conflict, InvalidRequest
 from roost.control.vms.lookup import locked_vm
 from roost.ledger.amounts import Amounts
-from roost.ledger.capacity import RUN, charge_project, claims_of, resize_claim
-from roost.ledger.rows import VMRow
-from roost.ledger.tables import vms
+from roost.ledger.capacity import RUN, charge_project, claims_of, resize_claim, room_of
+from roost.ledger.rows import ClaimRow, VMRow
+from roost.ledger.tables import hosts, vms
 from roost.ledger.transaction import Tx
+from roost.model.flow import (
+    Fix,
+    FixKind,
+    NearestMiss,
+    ReasonCount,
+    Rejection,
+    RejectionCode,
+    Shortage,
+)
+from roost.model.reasons import Reason
+from roost.model.resources import BASE_RESOURCES
 from roost.parts.access import Principal
+from roost.parts.quotas import quota_exceeded
+from roost.wire.answers import no_fit
 from roost.wire.bodies import ResizeVM
 from roost.wire.translate import cores, size
 
@@ -41,11 +55,7 @@ def resize(tx: Tx, ref: str, project: str | None, body: ResizeVM, who: Principal
             )
         row = resize_claim(tx, run, new.greatest(run.amounts))
         if row is None:
-            raise NoFit(
-                "insufficient_resources",
-                f"the host of {vm.name!r} has no room for its new size",
-                {"vm": vm.name, "wanted": new._asdict()},
-            )
+            raise no_fit(_no_room(tx, vm, run, new))
         changes["claims"] = {run.id: row}
     _charge_project(tx, vm, new)
     row = tx.update(vms, vms.c.id == vm.id, generation=vms.c.generation + 1, **new._asdict())
@@ -68,11 +78,33 @@ def _given(value: int | float | str | UnsetType, current: int, what: str) -> int
 def _charge_project(tx: Tx, vm: VMRow, new: Amounts) -> None:
     limits = charge_project(tx, vm.project, new.minus(vm.amounts), 0)
     if limits:
-        raise QuotaExceeded(
-            f"project {vm.project!r} has no quota left to resize {vm.name!r}: {', '.join(limits)}",
-            project=vm.project,
-            limits=limits,
+        raise quota_exceeded(vm.project, f"to resize {vm.name!r}", limits)
+
+
+def _no_room(tx: Tx, vm: VMRow, run: ClaimRow, new: Amounts) -> Rejection:
+    """Return why a VM cannot grow where it is: what its host lacks, in numbers."""
+    query = select(hosts.c.name).where(hosts.c.number == run.host)
+    name = tx.connection.execute(query).scalar_one()
+    lacking = tuple(
+        Shortage(resource, need, max(has, room))
+        for resource, need, has, room in zip(
+            BASE_RESOURCES, new, run.amounts, room_of(tx, run), strict=True
         )
+        if need > max(has, room)
+    )
+    return Rejection(
+        vm.name,
+        RejectionCode.INSUFFICIENT_RESOURCES,
+        f"host {name!r}, where {vm.name!r} is, has no room for its new size",
+        vm.strategy,
+        hosts=1,
+        reasons=tuple(
+            ReasonCount(Reason(each.resource), first=int(at == 0), total=1)
+            for at, each in enumerate(lacking)
+        ),
+        nearest_miss=NearestMiss(name, lacking, hosts=1),
+        fixes=(Fix(FixKind.FREE, name, shortages=lacking),),
+    )
 
 
 def settle_resize(tx: Tx, vm: VMRow) -> None:

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from roost.base.errors import Conflict, InvalidRequest, NoFit, RoostError
+from roost.base.errors import Conflict, InvalidRequest, RoostError
 from roost.fleet.fleet import Fleet
 from roost.kube.base.names import RACK_LABEL, ZONE_LABEL
 from roost.kube.base.objects import Object
@@ -25,7 +25,7 @@ from roost.model.groups import GroupRule, GroupSpec
 from roost.model.hosts import HostSpec, Resource, Scope
 from roost.model.resources import Demand
 from roost.placement.engine import Engine
-from roost.wire.answers import rejection_json
+from roost.wire.answers import no_fit
 
 STRATEGY = "least_loaded"
 log = logging.getLogger("roost.kube.metering.exporter")
@@ -154,7 +154,7 @@ class OwnFleet(Source):
         answer = self._engine.place(_elsewhere(request, at, asked.to_node), runners_up=0)
         if not isinstance(answer, Placement):
             fleet.undo(mark)
-            raise NoFit(answer.code.value, answer.message, rejection_json(answer))
+            raise no_fit(answer)
         self._engine.commit(request, answer)
         fleet.keep(mark)
         self._tell_vm(asked.vm_id)
