@@ -26,6 +26,8 @@ class ServeOptions:
     context: Path | None = None  # where to write server and admin token for the command line
     strategy: str = "least_loaded"  # of requests that name none
     fence_command: str | None = None  # run with a silent host's name; exit code 0 is a proof
+    fence_share: float = 0.1  # of all hosts, fenced by command at a time; one always may
+    recover_at_once: int = 100  # VMs restarted elsewhere at one look, the most urgent first
     heartbeat_s: float = 5.0
     lease_s: float = 60.0
     suspect_s: float = 15.0

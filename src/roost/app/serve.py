@@ -32,6 +32,7 @@ from roost.base.errors import InvalidRequest
 from roost.base.ids import IdSource
 from roost.client.context import Context, load_context, write_context
 from roost.control.plane import Plane, PlaneSettings
+from roost.control.survive.recover import RecoverLimits
 from roost.control.timers import Timers
 from roost.ledger.opening import open_store
 from roost.ledger.store import Store
@@ -169,7 +170,8 @@ def plane_settings(options: ServeOptions) -> PlaneSettings:
         watch_s=min(2.0, options.suspect_s / 5),
         singleton_s=min(15.0, max(2.0, options.suspect_s)),
     )
-    return PlaneSettings(strategy=options.strategy, timers=timers)
+    limits = RecoverLimits(options.fence_share, options.recover_at_once)
+    return PlaneSettings(strategy=options.strategy, timers=timers, recover=limits)
 
 
 async def _warm() -> None:

@@ -141,11 +141,28 @@ def confirm_dead(
 ) -> None:
     """Give your word that a host is off and stays off.
 
-    Its VMs with restart=elsewhere may then start on other hosts. If the host still runs them, each
-    of them runs twice: pull the plug first.
+    Its VMs with restart=elsewhere may then start on other hosts, the others when you ask for it
+    (`roost host recover`). If the host still runs them, each runs twice: pull the plug first.
     """
     found = session.client.confirm_dead(host, reason)
     _changed(session, found)
+
+
+@asks_server
+def recover(session: Session, host: HostArgument) -> None:
+    """Start all VMs of a host elsewhere that is proved to be off, the most urgent first.
+
+    Also those with restart=here, which no process restarts by itself. What was on the host's own
+    disk is lost: such a VM begins with its image.
+    """
+    found = session.client.recover_host(host)
+    parts = [
+        Text(f"{len(found.restarted)} VMs of {host} start elsewhere, {len(found.queued)} wait"),
+        *(Text(f"{each.vm} stays: {each.why}", style="bold red") for each in found.failed),
+    ]
+    session.show(found, *parts)
+    if found.failed:
+        raise typer.Exit(1)
 
 
 @asks_server
@@ -170,6 +187,7 @@ host = new_group(
         "drain": drain,
         "labels": labels,
         "confirm-dead": confirm_dead,
+        "recover": recover,
         "delete": delete,
     },
 )

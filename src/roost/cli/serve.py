@@ -84,6 +84,21 @@ def serve(
             help="Run with a silent host's name; exit code 0 proves that the host is off.",
         ),
     ] = None,
+    fence_share: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE",
+            min=0.0,
+            max=1.0,
+            help="Share of the hosts that the fence command may have switched off at a time.",
+        ),
+    ] = 0.1,
+    recover_at_once: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=1, help="VMs restarted elsewhere at one look, every two seconds."
+        ),
+    ] = 100,
     log_format: LogFormatOption = LogFormat.TEXT,
     log_level: LogLevelOption = LogLevel.INFO,
     heartbeat_s: Annotated[float, _timer("How often agents are heard.")] = 5.0,
@@ -132,6 +147,8 @@ def serve(
             context=context or context_target(os.environ, Path.cwd()),
             strategy=strategy or settings().scheduling_strategy,
             fence_command=fence_command,
+            fence_share=fence_share,
+            recover_at_once=recover_at_once,
             heartbeat_s=heartbeat_s,
             suspect_s=suspect_s,
             offline_s=offline_s,

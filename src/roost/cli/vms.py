@@ -239,6 +239,16 @@ def restart(session: Session, vm: VMsArgument, project: ProjectOption = None) ->
 
 
 @asks_server
+def recover(session: Session, vm: VMsArgument, project: ProjectOption = None) -> None:
+    """Start VMs elsewhere whose host is proved to be off.
+
+    The proof is a fence command that succeeded, or your word (`roost host confirm-dead`). What was
+    on the host's own disk is lost: such a VM begins with its image.
+    """
+    _each(session, vm, lambda name: session.client.recover_vm(name, project=project))
+
+
+@asks_server
 def pause(session: Session, vm: VMsArgument, project: ProjectOption = None) -> None:
     """Let VMs stand still, their memory kept."""
     _each(session, vm, lambda name: session.client.pause_vm(name, project=project))
@@ -346,6 +356,7 @@ vm = new_group(
         "start": start,
         "stop": stop,
         "restart": restart,
+        "recover": recover,
         "pause": pause,
         "resume": resume,
         "console": console,

@@ -15,6 +15,7 @@ from roost.wire.bodies import CreateVM
 _read_answer = reads(cast("type[bodies.AnswerBody]", bodies.AnswerBody))
 _read_vm = reads(bodies.VMBody)
 _read_host = reads(bodies.HostBody)
+_read_recovered = reads(bodies.RecoveredBody)
 _read_project = reads(bodies.ProjectBody)
 _read_token = reads(bodies.TokenBody)
 _read_drain = reads(bodies.DrainBody)
@@ -101,6 +102,12 @@ def restart_vm(vm: str, *, project: str | None = None) -> Call[bodies.VMBody]:
     """Stop and start a VM once."""
     asked = query(project=project)
     return Call("POST", path("vms", vm, "restart"), _read_vm, asked, repeatable=False)
+
+
+def recover_vm(vm: str, *, project: str | None = None) -> Call[bodies.VMBody]:
+    """Start a VM elsewhere whose host is proved to be off."""
+    asked = query(project=project)
+    return Call("POST", path("vms", vm, "recover"), _read_vm, asked, repeatable=False)
 
 
 def pause_vm(vm: str, *, project: str | None = None) -> Call[bodies.VMBody]:
@@ -225,6 +232,11 @@ def set_labels(host: str, labels: Mapping[str, str]) -> Call[bodies.HostBody]:
     """Replace a host's labels."""
     body = bodies.SetLabels(labels=dict(labels))
     return Call("PUT", path("hosts", host, "labels"), _read_host, body=body)
+
+
+def recover_host(host: str) -> Call[bodies.RecoveredBody]:
+    """Start all VMs of a host elsewhere that is proved to be off."""
+    return Call("POST", path("hosts", host, "recover"), _read_recovered)
 
 
 def confirm_dead(host: str, reason: str) -> Call[bodies.HostBody]:

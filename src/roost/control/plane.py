@@ -38,7 +38,9 @@ from roost.control.moves.draining import Drain
 from roost.control.moves.limits import MoveLimits
 from roost.control.moves.moving import Moving
 from roost.control.survive.liveness import Evidence, Watcher
-from roost.control.survive.recover import FenceCommand, Recover
+from roost.control.survive.recover import FenceCommand, Recover, RecoverLimits
+from roost.control.survive.rehoming import Rehoming
+from roost.control.survive.requested import RequestedRecovery
 from roost.control.survive.restore_judge import Settling
 from roost.control.timers import Timers
 from roost.control.vms.lifecycle import Lifecycle
@@ -60,6 +62,7 @@ class PlaneSettings:
     strategy: str = "least_loaded"
     timers: Timers = field(default_factory=Timers)
     patience_s: float = 600.0
+    recover: RecoverLimits = field(default_factory=RecoverLimits)
 
 
 class Plane:
@@ -84,6 +87,7 @@ class Plane:
         grouping = Grouping(store, self.roster, self.follower, self.lineage)
         self.admit = Admit(store, self.roster, self.follower, grouping, clock, ids, self.telemetry)
         placing = Placing(store, self.roster, self.follower)
+        rehoming = Rehoming(store, self.roster, placing)
         self.moves = Moving(store, self.roster, placing, self.lineage)
         self.dispatch = Dispatch(self.roster, self.lineage)
         self.intake = Intake(store, clock)
@@ -123,7 +127,11 @@ class Plane:
             self.agents,
             watcher,
             Settling(store, self.lineage, leases.singleton("settle")),
-            Recover(store, self.roster, placing, watcher, self.lineage, timers, fence_command),
+            Recover(
+                store, self.roster, rehoming, watcher, self.lineage, timers, settings.recover,
+                fence_command,
+            ),
+            RequestedRecovery(store, self.roster, rehoming, self.lineage),
             Queue(
                 store, self.roster, placing, self.lineage, clock, leases.singleton("queue"),
                 patience_s=settings.patience_s,

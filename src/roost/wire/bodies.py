@@ -556,6 +556,22 @@ class ConfirmDead(Request):
     reason: Annotated[str, Meta(min_length=1, max_length=1000)]
 
 
+class NotRecovered(Reply):
+    """A VM of a dead host that could not be taken off it, and why."""
+
+    vm: str
+    why: str
+
+
+class RecoveredBody(Reply):
+    """What became of the VMs of a host that is off."""
+
+    host: str
+    restarted: list[str] = []
+    queued: list[str] = []  # no host has room; they start when one has
+    failed: list[NotRecovered] = []
+
+
 class DrainBody(Reply):
     """How far a drain has come."""
 

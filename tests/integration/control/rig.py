@@ -26,6 +26,7 @@ from roost.control.agents.connections import ConnectionOrder
 from roost.control.agents.dispatch import Dispatch
 from roost.control.memory.roster import Roster
 from roost.control.plane import Plane, PlaneSettings
+from roost.control.survive.recover import RecoverLimits
 from roost.control.timers import Timers
 from roost.fleet.check import check as check_fleet
 from roost.ledger.opening import open_store
@@ -75,6 +76,7 @@ class Rig:
             strategy=self.given.get("strategy", "first_fit"),
             timers=self.given.get("timers", TIMERS),
             patience_s=self.given.get("patience_s", 600.0),
+            recover=self.given.get("recover", RecoverLimits()),
         )
         command = self.given.get("fence_command")
         self.plane = Plane(self.store, self.clock, self.ids, settings, command)

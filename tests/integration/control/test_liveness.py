@@ -5,7 +5,7 @@ from sqlalchemy import select
 
 from roost.base.errors import Conflict
 from roost.control.hosts.registering import locked_host
-from roost.control.survive.recover import fence
+from roost.control.survive.fencing import fence
 from roost.ledger.tables import fences, host_liveness, leases, tombstones, vms
 from roost.ledger.transaction import Tx
 from roost.wire.agentlink import Refused, Renewed, decode_to_agent

@@ -13,7 +13,7 @@ from sqlalchemy import select
 from roost.base.errors import Conflict, NoFit, PlacementContended, QuotaExceeded, RoostError
 from roost.control.create.pending import MOST_TRIES
 from roost.control.hosts.registering import locked_host
-from roost.control.survive.recover import fence
+from roost.control.survive.fencing import fence
 from roost.ledger.tables import host_amounts, host_liveness, vms
 from roost.ledger.transaction import Tx
 from roost.testing.clock import HandClock

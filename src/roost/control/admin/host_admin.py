@@ -13,7 +13,7 @@ from roost.control.agents.sessions import Agents
 from roost.control.create.placing import find_host
 from roost.control.hosts.registering import change_host, locked_host
 from roost.control.memory.roster import HostEntry, Roster
-from roost.control.survive.recover import fence
+from roost.control.survive.fencing import fence
 from roost.ledger.capacity import CLEANUP, ELSEWHERE, RUN, release
 from roost.ledger.examination import Examination
 from roost.ledger.rows import ClaimRow, HostRow, VMRow

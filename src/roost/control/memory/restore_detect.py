@@ -4,9 +4,9 @@ Every event has a sequence and the name of its transaction. Agents keep the newe
 were told and say it in their hello; a ledger that has no such event has gone back, and what it says
 of any VM may be untrue. Two states follow:
 
-    unsure     from the start of a process until every host of the roster was heard of since, or
-               until the leases that older processes gave have ended: lists confirm nothing, no VM
-               that exists is placed, moved or recovered
+    unsure     from the start of a process until every host of the roster was heard of since that
+               was not offline before, or until the leases that older processes gave have ended:
+               lists confirm nothing, no VM that exists is placed, moved or recovered
     restored   in the ledger, from the first host that is ahead until no VM is in doubt any more
                (`settling`): nobody changes a VM in doubt, and hosts are asked what they have
 """
@@ -123,9 +123,23 @@ class Lineage(Part):
             for host, before in list(self._unheard.items()):
                 if now.get(host) != before:
                     self._unheard.pop(host, None)
-            self.sure = not self._unheard or self.has_waited
+            self.sure = self._all_heard() or self.has_waited
         if self.restored:
             self.doubted = await self._store.read(_count_doubts)
+
+    def _all_heard(self) -> bool:
+        """Say whether every host was heard that the ledger does not have as offline already.
+
+        One that has been off for long is not waited for. Had it worked since an old copy was made,
+        then the hosts that were heard, which learn how far the ledger is with every heartbeat,
+        would know of later events; so at least one of them must have been heard.
+        """
+        rows = [(number, entry.row) for number, entry in self._roster.hosts.items()]
+        missing = self._unheard.keys()
+        return not missing or (
+            any(number not in missing for number, _ in rows)
+            and all(row.health == "offline" for number, row in rows if number in missing)
+        )
 
     async def is_sure(self) -> bool:
         """Say whether it is known that the ledger is not old, after another look if need be."""

@@ -9,41 +9,52 @@ A second copy of a VM starts only when the ledger records that the first is fenc
 
 Fencing moves the host's epoch under the same condition that was watched (no renewal since), and a
 renewal quotes the epoch: either the renewal is in the ledger first and the host is not fenced, or
-the host is fenced first and the renewal is refused.
+the host is fenced first and the renewal is refused. VMs are restarted in the order of their
+priorities, so many at a look; VMs that stay with their host are for operators (`requested`).
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
 
 from roost.base.errors import Conflict, NotFound, Unavailable
-from roost.control.create.placing import Basis, Placing, take
-from roost.control.hosts.registering import change_host, locked_host
+from roost.control.hosts.registering import locked_host
 from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import HostEntry, Roster
-from roost.control.moves.handover import give_up_both, happen
+from roost.control.moves.handover import happen
 from roost.control.moves.machine import SENT, Proof, SourceFenced, is_proof
+from roost.control.survive.fencing import FENCE_SHARE, fence, why_not_fence
 from roost.control.survive.liveness import Watcher
+from roost.control.survive.rehoming import Rehoming
 from roost.control.timers import Timers
 from roost.control.vms.deletion import remove_deleted
 from roost.control.vms.lookup import relock
-from roost.ledger.capacity import RUN, cleanup_claims, release
-from roost.ledger.membership import advance_groups
-from roost.ledger.rows import Changes, ClaimRow, HostRow, VMRow
-from roost.ledger.statements import Plus, find_row, find_rows
+from roost.ledger.capacity import cleanup_claims, release
+from roost.ledger.examination import Examination
+from roost.ledger.rows import VMRow
+from roost.ledger.statements import find_row, find_rows
 from roost.ledger.store import Store
-from roost.ledger.tables import fences, host_liveness, vms
-from roost.ledger.transaction import Tx, row_json
-from roost.model.flow import Rejection
+from roost.ledger.tables import vms
+from roost.ledger.transaction import Tx
 from roost.model.states import FenceMethod
 from roost.parts.part import Part
 from roost.parts.singleton import Singleton
-from roost.wire.answers import rejection_json
 
 log = logging.getLogger("roost.recover")
 
 #: Runs the configured fence command for a host; True when it says that the host is off.
 FenceCommand = Callable[[str], Awaitable[bool]]
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverLimits:
+    """How much may be done at a time after losses."""
+
+    fence_share: float = FENCE_SHARE  # of all hosts, fenced by command
+    recover_at_once: int = 100  # VMs restarted at one look
 
 
 class Recover(Part):
@@ -55,31 +66,44 @@ class Recover(Part):
         self,
         store: Store,
         roster: Roster,
-        placing: Placing,
+        rehoming: Rehoming,
         watcher: Watcher,
         lineage: Lineage,
         timers: Timers,
+        limits: RecoverLimits,
         command: FenceCommand | None = None,
     ) -> None:
-        self._store, self._roster, self._placing = store, roster, placing
+        self._store, self._roster, self._rehoming = store, roster, rehoming
+        self._limits = limits
         self._watcher, self._lineage, self._timers = watcher, lineage, timers
         self.singleton = watcher.singleton  # its proof is what that process has seen
         self._command = command
         self._commands: dict[int, tuple[int, asyncio.Future[bool]]] = {}
+        self._held_back: dict[str, str] = {}  # hosts that the command must not fence, and why
 
     async def may_look(self) -> bool:
         """Allow looking only once the ledger is known not to be a restored old copy."""
         return await self._lineage.is_sure()
 
+    def examine(self, connection: Connection, found: Examination) -> None:
+        """Report to the doctor which hosts the fence command is held back from, and why."""
+        for name, why in sorted(self._held_back.items()):
+            found.trouble("fencing", f"host {name} is not fenced by command: {why}")
+
     async def look(self) -> None:
         """Fence offline hosts where there is proof, and restart their VMs elsewhere."""
+        self._held_back, known = {}, self._held_back
+        to_restart: list[tuple[VMRow, HostEntry]] = []
         for entry in list(self._roster.hosts.values()):
             if entry.row.health != "offline":
                 continue
             if entry.row.fenced is None:
                 await self._try_to_fence(entry)
             if entry.row.fenced is not None:
-                await self._empty(entry)
+                to_restart += await self._clear(entry)
+        for name in self._held_back.keys() - known.keys():
+            log.error("host %s is not fenced by command: %s", name, self._held_back[name])
+        await self._restart_in_order(to_restart)
 
     async def _try_to_fence(self, entry: HostEntry) -> None:
         silence = self._watcher.silences.get(entry.number)
@@ -94,6 +118,13 @@ class Recover(Part):
                 return
         if self._command is not None and await self._is_wanted_elsewhere(entry):
             await self._fence_by_command(entry, silence.evidence, self._command)
+
+    def _may_run_command(self, entry: HostEntry) -> bool:
+        rows = [each.row for each in self._roster.hosts.values()]
+        why = why_not_fence(rows, len(self._commands), self._limits.fence_share)
+        if why:
+            self._held_back[entry.name] = why
+        return not why
 
     async def _is_wanted_elsewhere(self, entry: HostEntry) -> bool:
         """Say whether fencing a host would help a VM: none is shot for nothing."""
@@ -114,6 +145,8 @@ class Recover(Part):
                 await self._fence(entry, "command", "the fence command succeeded", seen)
                 return
             log.warning("no proof by the fence command for host %s: %s", entry.name, error or "no")
+        if not self._may_run_command(entry):
+            return
         self._commands[entry.number] = (evidence, asyncio.ensure_future(command(entry.name)))
         await asyncio.sleep(0)  # let it begin
 
@@ -132,9 +165,11 @@ class Recover(Part):
         except Conflict as error:
             log.info("host %s is not fenced: %s", entry.name, error.message)
 
-    async def _empty(self, entry: HostEntry) -> None:
-        waiting = await self._store.read(lambda c: find_rows(c, vms, {"host": entry.number}))
-        for vm in [VMRow(**row) for row in waiting]:
+    async def _clear(self, entry: HostEntry) -> list[tuple[VMRow, HostEntry]]:
+        """End deletions and moves on a fenced host; return the VMs that are to be restarted."""
+        found = await self._store.read(lambda c: find_rows(c, vms, {"host": entry.number}))
+        to_restart = []
+        for vm in [VMRow(**row) for row in found]:
             try:
                 if vm.desired == "absent":
                     await self._store.write(
@@ -143,11 +178,26 @@ class Recover(Part):
                 elif vm.phase in SENT:
                     await self._ask_target(vm)
                 elif vm.restart == "elsewhere":
-                    await self._restart(vm, entry)
+                    to_restart.append((vm, entry))
             except (Conflict, NotFound, Unavailable) as error:
                 log.warning("VM %s is not recovered yet: %s", vm.name, error.message)
         if await self._store.read(lambda c: cleanup_claims(c, entry.number)):
             await self._store.write(lambda tx: self._release_holds(tx, entry))
+        return to_restart
+
+    async def _restart_in_order(self, waiting: list[tuple[VMRow, HostEntry]]) -> None:
+        """Restart the most urgent first, and so many at a look that the hosts can follow."""
+        waiting.sort(key=lambda each: (-each[0].priority, each[0].created_ms, each[0].id))
+        restarted = 0
+        for vm, entry in waiting:
+            if restarted >= self._limits.recover_at_once:
+                log.info("%d VMs wait for the next round of restarts", len(waiting) - restarted)
+                return
+            try:
+                await self._rehoming.restart_elsewhere(vm, entry, "roost", self.singleton.check)
+                restarted += 1
+            except (Conflict, NotFound, Unavailable) as error:
+                log.warning("VM %s is not recovered yet: %s", vm.name, error.message)
 
     async def _ask_target(self, vm: VMRow) -> None:
         """Step a move whose source is fenced: the target has the VM, or must say that it has not.
@@ -185,84 +235,3 @@ class Recover(Part):
         vm = relock(tx, vm_id)
         if vm.host == host and vm.desired == "absent":
             remove_deleted(tx, vm, "its host is fenced", unseen=True)
-
-    async def _restart(self, vm: VMRow, entry: HostEntry) -> None:
-        def commit(tx: Tx, seen: Basis, claim: ClaimRow) -> VMRow:
-            changes: Changes = {}
-            self._leave(tx, vm, entry, changes)
-            take(tx, vm, claim, seen, "recover", changes)
-            row = _rehome(tx, vm, host=claim.host, pending=None)
-            changes["vms"] = {vm.id: row}
-            note = f"from {entry.name} to {seen.placement.host}"
-            tx.event("vm.recovered", f"vm/{vm.id}", changes, project=vm.project, note=note)
-            return row
-
-        target = self._roster.host_name(vm.target)
-        never = (entry.name,) if target is None else (entry.name, target)
-        found = await self._placing.place(vm, commit, RUN, "roost", never=never)
-        if isinstance(found, Rejection):
-            await self._store.write(lambda tx: self._queue(tx, vm, entry, found))
-        else:
-            log.warning("VM %s is restarted elsewhere", vm.name)
-
-    def _leave(self, tx: Tx, vm: VMRow, entry: HostEntry, changes: Changes) -> None:
-        """Take a VM off a fenced host: claims go, and the host's copy is to be destroyed."""
-        self.singleton.check(tx)
-        now = relock(tx, vm.id)
-        host = locked_host(tx, entry.name)
-        if now.generation != vm.generation or now.host != entry.number or host.fenced is None:
-            raise Conflict(f"VM {vm.name!r} was changed meanwhile", vm=vm.id)
-        give_up_both(tx, now, changes)
-
-    def _queue(self, tx: Tx, vm: VMRow, entry: HostEntry, why: Rejection) -> None:
-        changes: Changes = {}
-        self._leave(tx, vm, entry, changes)
-        advance_groups(tx, vm.id, changes)
-        row = _rehome(tx, vm, host=None, pending=row_json(rejection_json(why)))
-        changes["vms"] = {vm.id: row}
-        tx.event("vm.queued", f"vm/{vm.id}", changes, project=vm.project, note=why.message)
-
-
-def _rehome(tx: Tx, vm: VMRow, **values: object) -> VMRow:
-    row = tx.change(
-        vms,
-        {"id": vm.id},
-        generation=Plus(1),
-        target=None,
-        phase="",
-        move=None,
-        observed="",
-        observed_generation=0,
-        problem=None,
-        **values,
-    )
-    assert row is not None
-    return VMRow(**row)
-
-
-def fence(tx: Tx, host: HostRow, method: FenceMethod, proof: str, evidence: int | None) -> HostRow:
-    """Record that a host is fenced, unless it was heard of since."""
-    where = {"host": host.number}
-    if evidence is not None:
-        where["evidence"] = evidence
-    fenced = tx.change(host_liveness, where, epoch=Plus(1))
-    if fenced is None:
-        raise Conflict(f"host {host.name!r} was heard of since", host=host.name)
-    epoch = fenced["epoch"]
-    row = {
-        "host": host.number,
-        "epoch": epoch,
-        "method": method,
-        "proof": proof,
-        "at_ms": tx.at_ms,
-    }
-    tx.insert(fences, row)
-    return change_host(
-        tx,
-        host.number,
-        "host.fenced",
-        note=f"{method}: {proof}",
-        extra={"fences": {f"{host.number}|{epoch}": row}},
-        health="offline",
-        fenced=method,
-    )

@@ -1,0 +1,145 @@
+"""After a host is lost: what operators ask for, what is held back, and in which order."""
+
+import pytest
+
+from roost.base.errors import Conflict, LedgerUnsettled
+from roost.control.plane import RequestedRecovery
+from roost.control.survive.recover import RecoverLimits
+from roost.wire.bodies import ConfirmDead
+from tests.integration.control.rig import ADMIN, OPERATOR, TIMERS, Rig, run
+
+LONG_S = 2 * TIMERS.lease_s + TIMERS.offline_s
+WORD = ConfirmDead(reason="pulled the plug")
+
+
+def recovery(rig: Rig) -> RequestedRecovery:
+    return next(part for part in rig.plane.parts if isinstance(part, RequestedRecovery))
+
+
+def switch_off(rig: Rig, name: str) -> None:
+    """Cut a host's power: nothing runs there, and nothing works there either."""
+    agent = rig.agents.pop(name)
+    agent.disconnect()
+    for copy in agent.copies.values():
+        copy.state = "stopped"
+
+
+def test_a_vm_that_stays_with_its_host_is_recovered_only_with_a_proof(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        lost = await rig.host("h1", guard=5.0)
+        await rig.host("h2")
+        made = await rig.running("web")
+        ask = recovery(rig)
+        with pytest.raises(Conflict, match="online"):
+            await ask.vm("web", None, OPERATOR)
+        lost.disconnect()
+        await rig.pass_by(LONG_S, silent=("h1",))
+        assert (await rig.plane.hosts.get("h1")).fenced == "lease"  # its guard lets this VM run
+        with pytest.raises(Conflict, match="nothing proves that the host is off"):
+            await ask.vm("web", None, OPERATOR)
+        with pytest.raises(Conflict, match="nothing proves that the host is off"):
+            await ask.host("h1", OPERATOR)
+        switch_off(rig, "h1")
+        await rig.plane.hosts.confirm_dead("h1", WORD, ADMIN)
+        await rig.pass_by(10)
+        assert (await rig.get("web")).host == "h1"  # nobody restarts it by himself
+        assert (await ask.vm("web", None, OPERATOR)).host == "h2"
+        await rig.settle()
+        assert await rig.state("web") == ("running", "h2")
+        rig.agents["h1"] = lost
+        lost.vms.clear()  # it would start what it was told to run before it hears anything
+        lost.connect(rig.plane)
+        await rig.pass_by(10)
+        assert made.id not in lost.copies  # the old copy is destroyed
+        await rig.check()
+
+    run(database_url, test)
+
+
+def test_the_vms_of_a_dead_host_start_elsewhere_the_most_urgent_first(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h1", cpu=3)
+        for name, priority in (("low", 1), ("high", 9), ("middle", 5)):
+            await rig.running(name, priority=priority)
+        await rig.host("h2", cpu=2)
+        switch_off(rig, "h1")
+        await rig.pass_by(LONG_S)
+        await rig.plane.hosts.confirm_dead("h1", WORD, ADMIN)
+        found = await recovery(rig).host("h1", OPERATOR)
+        assert (found.restarted, found.queued, found.failed) == (["high", "middle"], ["low"], [])
+        await rig.settle()
+        assert await rig.state("low") == ("pending", None)
+        await rig.check()
+
+    run(database_url, test)
+
+
+def test_recovery_restarts_so_many_at_a_look_and_by_priority(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        lost = await rig.host("h1", cpu=3, guard=5.0)
+        for name, priority in (("low", 1), ("high", 9), ("middle", 5)):
+            await rig.running(name, priority=priority, restart="elsewhere")
+        await rig.host("h2")
+        for copy in lost.copies.values():
+            copy.state = "stopped"
+        await rig.pass_by(4, silent=("h1",))
+        order: list[str] = []
+        for _ in range(int(LONG_S)):
+            await rig.pass_by(TIMERS.watch_s, silent=("h1",))
+            homes = {name: (await rig.get(name)).host for name in ("low", "high", "middle")}
+            there = [name for name, host in homes.items() if host == "h2" and name not in order]
+            assert len(there) <= 1
+            order += there
+        assert order == ["high", "middle", "low"]
+
+    run(database_url, test, recover=RecoverLimits(recover_at_once=1))
+
+
+@pytest.mark.parametrize(("lost", "asked_for"), [(1, 1), (3, 2), (10, 0), (20, 0)])
+def test_the_fence_command_is_held_back(database_url: str, lost: int, asked_for: int) -> None:
+    asked: list[str] = []
+
+    async def command(host: str) -> bool:
+        asked.append(host)
+        return True
+
+    async def test(rig: Rig) -> None:
+        names = [f"h{at:02}" for at in range(20)]
+        for name in names:
+            await rig.host(name, cpu=1)
+        for at in range(20):
+            await rig.create(f"vm-{at}", restart="elsewhere")
+        await rig.settle()
+        silent = tuple(names[:lost])
+        for name in silent:
+            rig.agents[name].disconnect()
+            for copy in rig.agents[name].copies.values():
+                copy.state = "stopped"
+        await rig.pass_by(LONG_S, silent=silent)
+        assert len(set(asked)) == asked_for
+        found = await rig.plane.doctor()
+        held = [each.message for each in found.troubles if each.check == "fencing"]
+        assert len(held) == lost - asked_for
+        assert not found.findings
+
+    run(database_url, test, fence_command=command, recover=RecoverLimits(fence_share=0.1))
+
+
+def test_a_start_does_not_wait_for_a_host_that_was_off_before(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h1")
+        await rig.host("h2")
+        await rig.host("h3")
+        rig.agents["h1"].disconnect()
+        await rig.pass_by(LONG_S, silent=("h1",))
+        await rig.restart()
+        assert not await rig.plane.lineage.is_sure()  # nobody was heard, so nobody can be ahead
+        rig.agents["h2"].connect(rig.plane)
+        await rig.settle(check=False)
+        with pytest.raises(LedgerUnsettled, match="has not heard of every host"):
+            await rig.plane.lineage.require_sure()
+        rig.agents["h3"].connect(rig.plane)
+        await rig.settle(check=False)
+        assert await rig.plane.lineage.is_sure()
+
+    run(database_url, test)
