@@ -12,6 +12,7 @@ from roost.agent.drivers.vmfiles import FolderVMs, MemoryVMs, VMFiles
 from roost.agent.fencing.guard import boot_id
 from roost.agent.fencing.recipes import FolderFences, GuardHandle
 from roost.agent.store import FolderStore, MemoryStore
+from roost.base import private
 from roost.base.clock import Clock
 from roost.base.ids import IdSource
 from roost.hostkit.talk.link import Transport
@@ -29,7 +30,7 @@ def virtual_agent(
     guard: GuardHandle | None = None,
 ) -> Agent:
     """Return the agent of a virtual host that lives in a folder; its credential is there too."""
-    folder.mkdir(parents=True, exist_ok=True)
+    private.make_folder(folder)
     driver = VirtualDriver(
         virtual,
         clock=clock,

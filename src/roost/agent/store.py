@@ -16,13 +16,13 @@ import asyncio
 import fcntl
 import logging
 import os
-from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from roost.base import private
 from roost.base.errors import Conflict
 from roost.hostkit.files import file_name, put_aside, write_whole
 from roost.wire.agentlink import Desired, LedgerPoint
@@ -164,9 +164,8 @@ class FolderStore:
 
     def open(self) -> None:
         """Make the folder and lock it."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._records.mkdir(exist_ok=True)
-        descriptor = os.open(self.folder / "agent.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        private.make_folder(self._records)
+        descriptor = os.open(self.folder / "agent.lock", os.O_RDWR | os.O_CREAT, private.FILE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -192,8 +191,8 @@ class FolderStore:
 
     def save_credential(self, credential: str) -> None:
         """Keep the credential where nobody else reads it."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_whole(self.folder / "credential", credential.encode(), mode=0o600)
+        private.make_folder(self.folder)
+        write_whole(self.folder / "credential", credential.encode())
 
     def records(self) -> list[Record]:
         """Return every record that can be read."""
@@ -207,9 +206,7 @@ class FolderStore:
     async def save_desired(self, desired: Desired) -> None:
         """Store the desired list."""
         data = msgspec.json.encode(desired)
-        # Orders hold what VMs are told by cloud-init: nobody else's business.
-        path = self.folder / "desired.json"
-        await asyncio.to_thread(partial(write_whole, path, data, mode=0o600))
+        await asyncio.to_thread(write_whole, self.folder / "desired.json", data)
 
     async def save_record(self, record: Record) -> None:
         """Store a VM's record."""

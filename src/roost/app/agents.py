@@ -19,11 +19,13 @@ from roost.agent.fencing.guard import boot_id
 from roost.agent.fencing.recipes import FolderFences, GuardHandle, NoGuard, ProcessGuard
 from roost.agent.store import FolderStore
 from roost.agent.talk.join import join_once
+from roost.app.folders import close_to_others
 from roost.app.logs import set_up_logs
 from roost.app.options import AgentOptions
 from roost.base.clock import RealClock
 from roost.base.errors import InvalidRequest, RoostError
 from roost.base.ids import IdSource
+from roost.base.private import make_folder, withdraw_process
 from roost.client.synchronous import Client
 from roost.hostkit.talk.websocket import WebSocketTransport
 from roost.wire.agentlink import DeviceInfo
@@ -32,10 +34,16 @@ log = logging.getLogger("roost.agent")
 
 DRIVERS = ("virtual", "qemu")
 _JOIN_TOGETHER = 16
+#: What an agent and its driver keep in the agent's folder.
+KEPT = (
+    "agent.lock", "credential", "desired.json", "fence", "guard.json", "guard.lock",
+    "heard", "images", "lease", "records", "vms",
+)  # fmt: skip
 
 
 def run_agents(options: AgentOptions) -> None:
     """Run one agent, or several virtual ones, until a signal says stop; VMs run on."""
+    withdraw_process()
     check(options)
     set_up_logs(options.log_format, options.log_level)
     with contextlib.suppress(KeyboardInterrupt):
@@ -48,6 +56,7 @@ async def _run(options: AgentOptions) -> None:
     for sign in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(sign, stop.set)
     async with contextlib.AsyncExitStack() as parts:
+        close_to_others(options.data, ())  # with several hosts, the folder of their folders
         agents = await _build_all(one_by_one(options), parts)
         await _run_until(stop, agents, options.name)
 
@@ -120,6 +129,7 @@ async def build_agent(options: AgentOptions, parts: contextlib.AsyncExitStack) -
 
     What the agent does not close itself is closed by `parts`, after it.
     """
+    close_to_others(options.data, KEPT)
     clock, random = RealClock(), SystemRandom()
     driver = await _driver(options, clock, random, parts)  # before a join token is used up
     store = FolderStore(options.data, boot=boot_id())
@@ -206,6 +216,6 @@ def _memory_bytes() -> int:
 
 
 def _disk_bytes(folder: Path) -> int:
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     found = os.statvfs(folder)
     return found.f_blocks * found.f_frsize

@@ -12,6 +12,7 @@ from roost.agent.drivers.qemu.driver import QemuDriver
 from roost.agent.drivers.qemu.settings import QemuSettings
 from roost.agent.machine.hostfacts import Given, HostReader
 from roost.app.options import AgentOptions, QemuOptions
+from roost.base import private
 from roost.base.clock import Clock
 from roost.base.errors import InvalidRequest
 from roost.hostkit.failures import DriverError
@@ -48,7 +49,7 @@ async def qemu_driver(
         migrate_bandwidth_bytes=qemu.migrate_bandwidth_bytes,
         migrate_limit_s=qemu.migrate_limit_s,
     )
-    settings.vms.mkdir(parents=True, exist_ok=True)
+    private.make_folder(settings.vms)
     return QemuDriver(
         settings,
         clock=clock,

@@ -24,12 +24,20 @@ import uvloop
 
 from roost.api.app import build_app
 from roost.api.server import Server, bind, build_server
+from roost.app.folders import close_to_others
 from roost.app.logs import set_up_logs
 from roost.app.options import ServeOptions
 from roost.app.warming import warm_up
 from roost.base.clock import RealClock
 from roost.base.errors import InvalidRequest
 from roost.base.ids import IdSource
+from roost.base.private import (
+    make_file,
+    make_folder,
+    plain_environment,
+    tighten,
+    withdraw_process,
+)
 from roost.client.context import Context, load_context, write_context
 from roost.control.plane import Plane, PlaneSettings
 from roost.control.survive.recover import RecoverLimits
@@ -39,6 +47,9 @@ from roost.ledger.store import Store
 from roost.placement.kernels.compiling import on_first_compile
 
 log = logging.getLogger("roost.serve")
+
+#: What a control plane keeps in its data folder; the ledger sees to its own files.
+KEPT = ("admin-token",)
 
 
 @dataclass(slots=True)
@@ -65,6 +76,7 @@ class Running:
 
 def run_server(options: ServeOptions) -> None:
     """Serve until a signal says stop."""
+    withdraw_process()
     set_up_logs(options.log_format, options.log_level)
     # The writer thread needs Python's lock for an instant after every statement; with the usual
     # 5 ms that it may have to wait for a busy event loop, a commit would take ten times as long.
@@ -117,7 +129,7 @@ async def start(
     host, port = parse_listen(options)
     clock = RealClock()
     ids = IdSource(clock.wall_ms)
-    options.data.mkdir(parents=True, exist_ok=True)
+    close_to_others(options.data, KEPT)
     database = options.database or f"sqlite:///{options.data / 'roost.db'}"
     store = await open_store(database, clock, ids)
     try:
@@ -247,7 +259,7 @@ def _fence_command(command: str | None) -> Callable[[str], Awaitable[bool]] | No
 
     async def run(host: str) -> bool:
         """Run the command with the host's name; only exit code 0 is a proof."""
-        process = await asyncio.create_subprocess_exec(*words, host)
+        process = await asyncio.create_subprocess_exec(*words, host, env=plain_environment())
         try:
             return await asyncio.wait_for(process.wait(), 60) == 0
         except TimeoutError:
@@ -260,9 +272,9 @@ def _fence_command(command: str | None) -> Callable[[str], Awaitable[bool]] | No
 
 def write_secret(path: Path, text: str) -> None:
     """Write a file that only its owner can read."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch(mode=0o600)
-    path.chmod(0o600)
+    make_folder(path.parent)
+    make_file(path)
+    tighten([path])
     with path.open("w") as file:
         file.write(text + "\n")
         file.flush()

@@ -9,13 +9,15 @@ from hashlib import blake2b
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+from roost.base import private
+
 _LONGEST_NAME = 120
 
 
-def write_whole(path: Path, data: bytes, *, mode: int = 0o644, durable: bool = True) -> None:
-    """Replace a file in one step; `durable` also survives a power cut."""
+def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Replace a file by a private one in one step; `durable` also survives a power cut."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, private.FILE)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)

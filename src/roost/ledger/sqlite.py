@@ -7,6 +7,7 @@ thread, for virtual time. A lock file keeps a second process off the database.
 
 import asyncio
 import fcntl
+import logging
 import queue
 import sqlite3
 import threading
@@ -23,6 +24,7 @@ from sqlalchemy.util import LRUCache
 from roost.base.clock import Clock
 from roost.base.errors import Conflict
 from roost.base.ids import IdSource
+from roost.base.private import make_file, make_folder, tighten
 from roost.ledger.claims import (
     KEPT,
     NotAll,
@@ -40,8 +42,13 @@ from roost.ledger.transaction import Tx
 
 T = TypeVar("T")
 
+log = logging.getLogger("roost.ledger")
+
 #: Statements that were compiled once serve every store of the process, like the dialect.
 _compiled: LRUCache[Any, Any] = LRUCache(1000)
+
+#: Files beside the database; SQLite gives those that it makes the mode of the database.
+_BESIDE = ("", "-wal", "-shm", "-journal", ".lock")
 
 #: Changes that share a commit; more wait for the next, so that no caller waits for too many others.
 MOST_TOGETHER = 512
@@ -59,6 +66,7 @@ class SqliteStore:
         self.doorbell: Callable[[], None] = lambda: None
         self._clock, self._ids, self._inline = clock, ids, inline
         self._lock = _lock(path)
+        _close_to_others(path)
         try:
             refuse_foreign_file(path)
             self._engine = _engine(path, full)
@@ -256,8 +264,10 @@ def _dialect() -> Dialect:
 
 
 def _lock(path: Path) -> IO[bytes]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = path.with_name(path.name + ".lock").open("wb")
+    make_folder(path.parent)
+    lock = path.with_name(path.name + ".lock")
+    make_file(lock)
+    file = lock.open("wb")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -267,3 +277,12 @@ def _lock(path: Path) -> IO[bytes]:
             hint="Maybe stop it first; several processes need PostgreSQL (--database).",
         ) from error
     return file
+
+
+def _close_to_others(path: Path) -> None:
+    """Make the database and what is beside it private, before a byte is written to it."""
+    make_file(path)
+    changed = tighten(path.with_name(path.name + each) for each in _BESIDE)
+    if changed:
+        names = ", ".join(each.name for each in changed)
+        log.warning("other users could read %s in %s; they cannot any more", names, path.parent)

@@ -152,7 +152,7 @@ def test_a_file_is_copied_into_the_store_under_its_digest_and_nobody_may_write_i
     path = fetched(tmp_path, info(DATA, put(tmp_path, DATA)))
     assert path == tmp_path / "images" / "sha256" / digest_of(DATA).removeprefix("sha256:")
     assert path.read_bytes() == DATA
-    assert path.stat().st_mode & 0o777 == 0o444
+    assert path.stat().st_mode & 0o777 == 0o400
     assert names(tmp_path) == [path.name]
 
 

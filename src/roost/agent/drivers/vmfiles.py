@@ -16,6 +16,7 @@ from typing import Protocol
 import msgspec
 
 from roost.agent.drivers.base import LocalVM
+from roost.base import private
 from roost.hostkit.files import file_name, id_of, sync_folder, write_whole
 
 #: From what is there to what shall be there; None is nothing.
@@ -71,7 +72,7 @@ class FolderVMs:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+        private.make_folder(folder)
         self._lock_path = folder / "lock"
 
     async def all(self) -> list[LocalVM]:
@@ -120,7 +121,7 @@ class FolderVMs:
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold a lock between processes and threads."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, private.FILE)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

@@ -24,6 +24,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from roost.base import private
+
 LEASE, RECIPES, SIGN, LOCK = "lease", "fence", "guard.json", "guard.lock"
 
 POLL_S = 0.2
@@ -82,7 +84,7 @@ def _edit(recipe: dict[str, object]) -> bool:
     path, changes, when = Path(str(recipe["file"])), recipe["set"], recipe["when"]
     if not isinstance(changes, dict) or not isinstance(when, list):
         return False
-    lock = os.open(str(recipe["lock"]), os.O_RDWR | os.O_CREAT, 0o644)
+    lock = os.open(str(recipe["lock"]), os.O_RDWR | os.O_CREAT, private.FILE)
     try:
         _lock_patiently(lock)
         try:
@@ -170,6 +172,7 @@ def _lock_patiently(descriptor: int) -> None:
 def replace_file(path: Path, data: bytes) -> None:
     """Replace a file in one step."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.guard")
+    private.make_file(beside)
     beside.write_bytes(data)
     beside.replace(path)
 
@@ -190,7 +193,7 @@ class Guard:
 
     def lock(self) -> bool:
         """Lock the folder of recipes; False when another guard holds it."""
-        self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, private.FILE)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -269,6 +272,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("folders", nargs="+", type=Path, metavar="DIR")
     parser.add_argument("--watchdog", metavar="DEVICE")
     options = parser.parse_args(arguments)
+    private.withdraw_process()
     boot = boot_id()
     guards = [guard for folder in options.folders if (guard := Guard(folder, boot)).lock()]
     leave = threading.Event()

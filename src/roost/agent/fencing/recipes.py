@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from roost.agent.fencing import guard
+from roost.base import private
 from roost.base.clock import Clock
 from roost.hostkit.files import file_name, id_of, write_whole
 
@@ -25,7 +26,7 @@ class FolderFences:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / guard.RECIPES
-        self._folder.mkdir(parents=True, exist_ok=True)
+        private.make_folder(self._folder)
 
     def put(self, vm_id: str, recipe: dict[str, object]) -> None:
         """Store a recipe; processes that are killed are gone after a power cut anyway."""
@@ -94,7 +95,7 @@ class ProcessGuard:
         # Spawned bare, not as a `Popen`: it is meant to outlive whoever holds a handle of it.
         nothing = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
         self._pid = os.posix_spawn(
-            sys.executable, command, os.environ, file_actions=nothing, setsid=True
+            sys.executable, command, private.plain_environment(), file_actions=nothing, setsid=True
         )
         return True
 

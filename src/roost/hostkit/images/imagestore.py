@@ -17,13 +17,13 @@ from pathlib import Path
 
 import msgspec
 
+from roost.base import private
 from roost.hostkit.failures import DriverError
 from roost.hostkit.files import file_name, put_aside, sync_folder, write_whole
 
 log = logging.getLogger(__name__)
 
 PIECE = 2**20
-_READ_ONLY = 0o444
 
 #: What tells that a file is the one that was hashed.
 _Mark = tuple[int, int, int]
@@ -35,7 +35,7 @@ class Part:
     def __init__(self, path: Path) -> None:
         self.path = path
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._file = os.fdopen(os.open(path, flags, 0o600), "r+b", buffering=0)
+        self._file = os.fdopen(os.open(path, flags, private.FILE), "r+b", buffering=0)
         # Whoever waits for a thread may give up and close while the thread still writes.
         self._lock = threading.Lock()
         self._hash = hashlib.sha256()
@@ -68,7 +68,7 @@ class Part:
     def finish(self) -> None:
         """Sync the part to disk and make it read-only."""
         with self._lock:
-            os.fchmod(self._file.fileno(), _READ_ONLY)
+            os.fchmod(self._file.fileno(), private.READ_ONLY_FILE)
             os.fsync(self._file.fileno())
             self._file.close()
 
@@ -113,7 +113,7 @@ class ImageStore:
 
     def begin(self, digest: str) -> Part:
         """Open what has come of an image so far."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        private.make_folder(self._folder)
         return Part(self._folder / f"{digest}.part")
 
     def accept(self, digest: str, part: Part) -> Path:
@@ -175,7 +175,7 @@ class ImageStore:
                 self.unpin(vm_id)
 
     def _write_pins(self, vm_id: str, digests: set[str]) -> None:
-        self._pins_folder.mkdir(parents=True, exist_ok=True)
+        private.make_folder(self._pins_folder)
         content = msgspec.json.encode({"vm": vm_id, "digests": sorted(digests)})
         write_whole(self._pins_folder / file_name(vm_id), content)
 
@@ -246,7 +246,7 @@ class ImageStore:
             if _hash_of(path) != digest:
                 return False
             with suppress(PermissionError):  # an operator has put it here, as another user
-                path.chmod(_READ_ONLY)
+                path.chmod(private.READ_ONLY_FILE)
         self._used(digest, path, status)
         return True
 

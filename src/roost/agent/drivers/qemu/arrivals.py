@@ -9,6 +9,7 @@ only, and is taken away before a new one is made.
 import os
 from pathlib import Path
 
+from roost.base import private
 from roost.hostkit.files import sync_folder
 
 NAME = "arrived"
@@ -27,7 +28,7 @@ class Mark:
     """The mark of one copy that waits, open and ready to be set."""
 
     def __init__(self, folder: Path) -> None:
-        descriptor = os.open(folder / NAME, os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = os.open(folder / NAME, os.O_RDWR | os.O_CREAT, private.FILE)
         try:
             if os.pread(descriptor, 1, 0) != _ARRIVED:
                 os.pwrite(descriptor, _NOT_YET, 0)

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from roost.base import private
 from roost.hostkit.failures import DriverError
 from roost.hostkit.files import sync_folder
 
@@ -175,7 +176,7 @@ def _beside(path: Path) -> Generator[Path, None, None]:
 
 
 def _put(beside: Path, path: Path) -> None:
-    beside.chmod(0o600)  # a guest's data is nobody else's business
+    beside.chmod(private.FILE)  # a guest's data is nobody else's business
     descriptor = os.open(beside, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -24,6 +24,7 @@ from roost.agent.drivers.qemu.manifest import (
     write_manifest,
 )
 from roost.agent.drivers.qemu.process import Identity, is_alive
+from roost.base import private
 from roost.hostkit.files import put_aside, sync_folder
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class Adopted(NamedTuple):
 
 def read_folders(vms: Path) -> list[Adopted]:
     """Find every VM of a host; finishes removals that were interrupted."""
-    vms.mkdir(parents=True, exist_ok=True)
+    private.make_folder(vms)
     running = find_running(vms)
     adopted = []
     for entry in sorted(os.scandir(vms), key=lambda each: each.name):

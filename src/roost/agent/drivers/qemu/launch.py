@@ -39,6 +39,7 @@ from roost.agent.drivers.qemu.process import log_tail, spawn
 from roost.agent.drivers.qemu.seed import write_seed
 from roost.agent.drivers.qemu.settings import QemuSettings
 from roost.agent.drivers.qemu.taps import open_taps
+from roost.base import private
 from roost.base.clock import Clock
 from roost.hostkit.failures import DriverError
 from roost.wire.agentlink import BootInfo, DesiredVM, DeviceInfo, ImageInfo
@@ -191,7 +192,7 @@ def _with_disk(manifest: Manifest, before: Manifest | None) -> Manifest:
 
 def _make_folder(folder: Path) -> None:
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private.make_folder(folder)
     except OSError as error:
         raise DriverError(
             "transient", "not_written", f"{folder} cannot be made: {error}"

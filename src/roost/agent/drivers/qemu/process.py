@@ -16,6 +16,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from roost.agent.fencing import guard
+from roost.base import private
 from roost.hostkit.failures import DriverError
 
 #: The file in a VM's folder that QEMU's standard error goes to.
@@ -147,7 +148,7 @@ def log_tail(folder: Path) -> str:
 
 
 def _spawn(argv: list[str], folder: Path) -> Identity:
-    log = os.open(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    log = os.open(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, private.FILE)
     try:
         child = subprocess.Popen(
             argv,
@@ -156,6 +157,7 @@ def _spawn(argv: list[str], folder: Path) -> Identity:
             stdout=log,
             stderr=log,
             start_new_session=True,
+            env=private.plain_environment(),
         )
     except OSError as error:
         raise DriverError("permanent", "no_qemu", f"{argv[0]} cannot be run: {error}") from error

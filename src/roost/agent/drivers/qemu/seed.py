@@ -22,7 +22,7 @@ _NOT_IN_HOSTNAMES = re.compile(r"[^A-Za-z0-9.-]+")
 
 def write_seed(path: Path, vm: DesiredVM) -> None:
     """Write the seed of an order. Takes milliseconds of file work: call it in a thread."""
-    write_whole(path, iso_image(LABEL, seed_files(vm)), mode=0o600)
+    write_whole(path, iso_image(LABEL, seed_files(vm)))
 
 
 def seed_files(vm: DesiredVM) -> dict[str, bytes]:

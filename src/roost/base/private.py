@@ -1,0 +1,100 @@
+"""Privacy towards other users of the same machine: modes of files, and what a process shows.
+
+Every mode that roost chooses for what it keeps on disk is chosen here, so that whoever must share
+something with another user (QEMU under one of its own, say) changes this module and no other.
+`withdraw_process` comes first in every process that holds secrets; `tighten` mends what earlier
+releases left open. Standard library only: the fence guard uses it too.
+"""
+
+import ctypes
+import os
+import resource
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+FOLDER = 0o700
+FILE = 0o600
+#: Of images: nobody changes one that has its digest for a name.
+READ_ONLY_FILE = 0o400
+
+_OTHERS = 0o077
+_PR_SET_DUMPABLE = 4
+#: Variables that open something: for this process, and for none that it starts.
+_SECRET_VARIABLES = ("ROOST_TOKEN", "ROOST_JOIN_TOKEN", "ROOST_DATABASE", "PGPASSWORD")
+
+
+def withdraw_process() -> None:
+    """Keep other users out: files are made private, and memory is in no core dump.
+
+    The limit holds for processes that this one starts, too; that no debugger of the same user may
+    attach, and that nothing is piped to a program that collects crashes, for this one alone.
+    """
+    os.umask(_OTHERS)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def plain_environment() -> dict[str, str]:
+    """Return the environment for processes that this one starts: without what opens something."""
+    return {name: value for name, value in os.environ.items() if name not in _SECRET_VARIABLES}
+
+
+def make_folder(path: Path) -> Path:
+    """Make a folder that only its owner can enter; parents that are missing too."""
+    for each in reversed([path, *path.parents]):
+        if not each.exists():
+            each.mkdir(mode=FOLDER, exist_ok=True)
+    return path
+
+
+def make_file(path: Path) -> None:
+    """Make an empty file that only its owner can read; one that is there is kept as it is."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE))
+
+
+def tighten(paths: Iterable[Path]) -> list[Path]:
+    """Take from other users what they may do to these; return what was changed.
+
+    What is missing, is a link, or belongs to another user is left: it is not ours to close.
+    """
+    changed = []
+    for path in paths:
+        with suppress(FileNotFoundError, PermissionError):
+            status = path.lstat()
+            if status.st_uid != os.geteuid() or not _is_kept(status.st_mode):
+                continue
+            if open_bits := stat.S_IMODE(status.st_mode) & _OTHERS:
+                path.chmod(stat.S_IMODE(status.st_mode) & ~open_bits)
+                changed.append(path)
+    return changed
+
+
+def tighten_folder(folder: Path, names: Iterable[str]) -> list[Path]:
+    """Take from other users what they may do to a folder, and to what roost keeps in it by name.
+
+    A folder that others use too (`/tmp`) is left; what is in it beside those names always is.
+    """
+    changed = [] if is_shared(folder) else tighten([folder])
+    return changed + tighten(path for name in names for path in _below(folder / name))
+
+
+def is_shared(folder: Path) -> bool:
+    """Say whether others use a folder too, so that it cannot be closed to them."""
+    status = folder.stat()
+    if status.st_uid != os.geteuid() or status.st_mode & stat.S_ISVTX:
+        return True
+    with os.scandir(folder) as entries:
+        return any(e.stat(follow_symlinks=False).st_uid != os.geteuid() for e in entries)
+
+
+def _is_kept(mode: int) -> bool:
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+
+
+def _below(path: Path) -> Iterator[Path]:
+    yield path
+    for root, folders, files in os.walk(path):
+        yield from (Path(root, name) for name in (*folders, *files))
