@@ -10,6 +10,9 @@ from typing import Literal
 
 from roost.base.units import GIB
 
+#: The key file's name in a data folder.
+KEY_NAME = "roost.key"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
@@ -18,6 +21,7 @@ class ServeOptions:
     listen: str = "127.0.0.1:7070"
     data: Path = field(default_factory=lambda: Path.home() / ".local" / "share" / "roost")
     database: str | None = None  # sqlite:///PATH or postgresql://...; None: roost.db in `data`
+    key_file: Path | None = None  # of the ledger's secrets; None: KEY_NAME in `data`
     tls_cert: Path | None = None
     tls_key: Path | None = None
     behind_proxy: bool = False  # a proxy in front of it keeps the connection private

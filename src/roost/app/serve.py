@@ -26,7 +26,7 @@ from roost.api.app import build_app
 from roost.api.server import Server, bind, build_server
 from roost.app.folders import close_to_others
 from roost.app.logs import set_up_logs
-from roost.app.options import ServeOptions
+from roost.app.options import KEY_NAME, ServeOptions
 from roost.app.warming import warm_up
 from roost.base.clock import RealClock
 from roost.base.errors import InvalidRequest
@@ -44,12 +44,14 @@ from roost.control.survive.recover import RecoverLimits
 from roost.control.timers import Timers
 from roost.ledger.opening import open_store
 from roost.ledger.store import Store
+from roost.parts.sealedrows import unlock
+from roost.parts.sealing import KeyFile
 from roost.placement.kernels.compiling import on_first_compile
 
 log = logging.getLogger("roost.serve")
 
 #: What a control plane keeps in its data folder; the ledger sees to its own files.
-KEPT = ("admin-token",)
+KEPT = ("admin-token", KEY_NAME)
 
 
 @dataclass(slots=True)
@@ -133,12 +135,15 @@ async def start(
     database = options.database or f"sqlite:///{options.data / 'roost.db'}"
     store = await open_store(database, clock, ids)
     try:
+        key_file = KeyFile(options.key_file or options.data / KEY_NAME)
+        seal = await unlock(store, key_file, clock.wall_ms())
         plane = Plane(
             store,
             clock,
             ids,
             settings or plane_settings(options),
             _fence_command(options.fence_command),
+            seal,
         )
         app = build_app(plane, clock=clock, ids=ids, meter=plane.telemetry)
         server = build_server(

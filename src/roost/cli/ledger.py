@@ -11,7 +11,7 @@ def finish_upgrade(session: Session) -> None:
     session.show(
         done,
         f"stored the specs of {done.specs_stored} VMs, emptied {done.bodies_emptied} old bodies, "
-        f"took user data out of {done.events_cleaned} events",
+        f"took user data out of {done.events_cleaned} events, sealed that of {done.sealed} VMs",
     )
 
 

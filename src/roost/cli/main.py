@@ -62,6 +62,7 @@ COMMANDS = (
         _RUNNING,
         "Check that the server is well and that its database holds what it must.",
     ),
+    Entry("key", "roost.cli.key:key", _RUNNING, "The key of the database's secrets."),
     Entry("ledger", "roost.cli.ledger:ledger", _RUNNING, "Finish an upgrade of the database."),
     Entry(
         "warm",

@@ -12,7 +12,7 @@ from roost.base.errors import InvalidRequest
 from roost.cli.words.opening import settings
 from roost.cli.words.options import reports_errors
 
-_DATA = Path.home() / ".local" / "share" / "roost"
+DATA = Path.home() / ".local" / "share" / "roost"
 _TIMERS = "Timers, in seconds"
 
 
@@ -37,6 +37,24 @@ LogFormatOption = Annotated[LogFormat, typer.Option(help="How log lines look.")]
 LogLevelOption = Annotated[LogLevel, typer.Option(help="Which log lines are written.")]
 
 
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        envvar="ROOST_DATABASE",
+        help="sqlite:///PATH (default: roost.db in the data folder) or postgresql://...",
+    ),
+]
+KeyFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        envvar="ROOST_KEY_FILE",
+        help="Key of the database's secrets (default: roost.key in the data folder).",
+    ),
+]
+
+
 def _timer(about: str) -> Any:
     return typer.Option(min=0.05, metavar="S", help=about, rich_help_panel=_TIMERS)
 
@@ -46,14 +64,9 @@ def serve(
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 takes any.")
     ] = "127.0.0.1:7070",
-    data: DataOption = _DATA,
-    database: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="sqlite:///PATH (default: roost.db in the data folder) or postgresql://...",
-        ),
-    ] = None,
+    data: DataOption = DATA,
+    database: DatabaseOption = None,
+    key_file: KeyFileOption = None,
     tls_cert: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Certificate; then it speaks https.")
     ] = None,
@@ -139,6 +152,7 @@ def serve(
             listen=listen,
             data=data,
             database=database,
+            key_file=key_file,
             tls_cert=tls_cert,
             tls_key=tls_key,
             behind_proxy=behind_proxy,

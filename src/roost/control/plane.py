@@ -51,6 +51,8 @@ from roost.parts.idempotency import Keys
 from roost.parts.part import Part
 from roost.parts.retention import Purge
 from roost.parts.running import Runner
+from roost.parts.sealedrows import SealedRows
+from roost.parts.sealing import Seal
 from roost.parts.singleton import HOLDER, Leases
 from roost.wire.bodies import DoctorBody, HealthBody
 
@@ -75,6 +77,7 @@ class Plane:
         ids: IdSource,
         settings: PlaneSettings,
         fence_command: FenceCommand | None = None,
+        seal: Seal | None = None,
     ) -> None:
         self._store, self._clock, self._settings = store, clock, settings
         timers = settings.timers
@@ -85,11 +88,14 @@ class Plane:
         self.access = Access(store, clock, ids)
         self.lineage = Lineage(store, self.roster, clock, timers)
         grouping = Grouping(store, self.roster, self.follower, self.lineage)
-        self.admit = Admit(store, self.roster, self.follower, grouping, clock, ids, self.telemetry)
+        seal = seal or Seal()  # in simulations nobody looks at the file
+        self.admit = Admit(
+            store, self.roster, self.follower, grouping, clock, ids, self.telemetry, seal
+        )
         placing = Placing(store, self.roster, self.follower)
         rehoming = Rehoming(store, self.roster, placing)
         self.moves = Moving(store, self.roster, placing, self.lineage)
-        self.dispatch = Dispatch(self.roster, self.lineage)
+        self.dispatch = Dispatch(self.roster, self.lineage, seal)
         self.intake = Intake(store, clock)
         self.evidence = Evidence(store, timers)
         self.agents = Agents(
@@ -142,7 +148,8 @@ class Plane:
             ),
             Keys(),
             Purge(store, clock, self._kept, leases.singleton("purge")),
-            Upgrade(store),
+            SealedRows(seal),
+            Upgrade(store, seal),
             Health(self.doctor, self.readiness, self.metrics_text),
         )  # fmt: skip
         self.routes = tuple(route for part in self.parts for route in part.routes())

@@ -220,6 +220,22 @@ class SqliteStore:
         # SQLAlchemy must not begin by itself: transactions are this module's.
         return self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
 
+    async def erase_traces(self) -> None:
+        """Rewrite the file, so that nothing is left in it that was deleted or overwritten."""
+
+        def rewrite() -> None:
+            connection = self._connect()
+            try:
+                raw = raw_of(connection)
+                raw.execute("VACUUM")
+                raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            except (DBAPIError, sqlite3.Error) as error:
+                raise unavailable(error) from error
+            finally:
+                connection.close()
+
+        await asyncio.to_thread(rewrite)
+
     async def close(self) -> None:
         """Commit what waits, then close the database."""
         if self._thread is not None:

@@ -4,7 +4,8 @@
 |---|---|---|
 | vms, claims, groups, members, projects, hosts, tombstones, fences, tokens | the truth | folded |
 | vm_specs | what owners asked for, by version; gone with the VM | folded |
-| vm_user_data | what cloud-init is given, which may be secret: never in an event | no |
+| vm_user_data | what cloud-init is given, sealed: never in an event | no |
+| sealing_keys | which key secrets are sealed with | no |
 | host_amounts, host_counters | capacity and the sums of claims | derived |
 | host_liveness | how often a host was heard of, and how often fenced | no |
 | conversations | which connection of a host's agent spoke last | no |
@@ -308,6 +309,13 @@ copies = _table(
     _text("state"),  # agentlink.CopyState
 )
 Index("copies_host", copies.c.host)
+
+sealing_keys = _table(
+    "sealing_keys",  # one row: the key that secrets are sealed with, see parts/sealedrows.py
+    _number("slot", key=True),
+    _text("fingerprint"),
+    _number("at_ms"),
+)
 
 counters = _table("counters", _text("name", key=True), _number("value"))
 

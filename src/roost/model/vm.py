@@ -96,7 +96,7 @@ class VMSpec:
 
 
 class NewSpec(NamedTuple):
-    """What a create has in hand: the spec, its stored text, and the user data beside it."""
+    """What a create has in hand: the spec, its stored text, and the user data as it is kept."""
 
     spec: VMSpec
     text: str

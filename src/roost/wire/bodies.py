@@ -726,6 +726,7 @@ class UpgradeBody(Reply):
     specs_stored: int = 0
     bodies_emptied: int = 0
     events_cleaned: int = 0
+    sealed: int = 0  # VMs whose user data was not
 
 
 class HealthBody(Reply):

@@ -35,6 +35,7 @@ from roost.ledger.sqlite import SqliteStore
 from roost.ledger.store import Store
 from roost.ledger.tables import claims, counters, hosts, tombstones, vms
 from roost.parts.access import Principal
+from roost.parts.sealing import Seal
 from roost.testing.agent import ModelAgent, inventory
 from roost.testing.clock import HandClock
 from roost.wire.agentlink import DesiredVM, SeenVM
@@ -306,7 +307,10 @@ class Rig:
         assert told == [], told
         await self.plane.follower.catch_up()
         check_fleet(self.plane.roster.fleet, over_capacity=self.shrunk)
-        fresh, lists = Roster("first_fit"), Dispatch(Roster("first_fit"), self.plane.lineage)
+        fresh, lists = (
+            Roster("first_fit"),
+            Dispatch(Roster("first_fit"), self.plane.lineage, Seal()),
+        )
 
         def load(connection: Connection) -> int:
             lists.load(connection)

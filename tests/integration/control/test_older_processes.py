@@ -16,6 +16,7 @@ from roost.base.errors import Conflict
 from roost.control.admin.upgrade import finish_upgrade
 from roost.ledger.migrate import configuration
 from roost.ledger.tables import events
+from roost.parts.sealing import Seal
 from roost.testing.clock import HandClock
 from roost.wire.bodies import BootBody, CreateVM
 from roost.wire.groups import CreateGroup, SetGroupRule
@@ -98,7 +99,7 @@ def test_groups_change_only_once_no_older_process_can_be_there(used_url: str) ->
             ):
                 with pytest.raises(Conflict, match="older processes"):
                     await change
-            await finish_upgrade(store, "test")
+            await finish_upgrade(store, Seal(), "test")
             await groups.set_rule("g", None, SetGroupRule(rule="affinity"), OPERATOR)
             await groups.delete("g", None, OPERATOR)
             await rig.plane.stop()
@@ -126,7 +127,7 @@ def test_a_create_writes_the_body_until_the_upgrade_is_finished(used_url: str) -
                 assert told[body.name] == {rows[body.name]}, "an event without the body"
             assert [note.check for note in (await doctor(store)).notes] == ["upgrade"]
 
-            done = await finish_upgrade(store, "test")
+            done = await finish_upgrade(store, Seal(), "test")
             assert done.bodies_emptied == len(BODIES)
             finished = await last_event(rig)
             await rig.create("late")

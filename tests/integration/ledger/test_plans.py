@@ -30,6 +30,7 @@ from roost.ledger.retention import purge, surplus
 from roost.ledger.store import Store
 from roost.ledger.tables import claims, metadata, vms
 from roost.ledger.transaction import Tx
+from roost.parts.sealing import Seal
 from tests.databases import opened
 from tests.examining import parts_on
 from tests.integration.ledger.records import add_host, vm_row
@@ -95,7 +96,7 @@ def _start(connection: Connection, store: Store) -> None:
     roster = Roster("least_loaded")
     roster.load(connection)
     lineage = Lineage(store, roster, RealClock(), Timers())
-    dispatch = Dispatch(roster, lineage)
+    dispatch = Dispatch(roster, lineage, Seal())
     dispatch.load(connection)
     lineage.load(connection)
     dispatch.whole_list(connection, 1)

@@ -15,6 +15,7 @@ from roost.control.admin.upgrade import finish_upgrade
 from roost.ledger.migrate import configuration
 from roost.ledger.store import Store
 from roost.ledger.tables import events, vm_specs, vm_user_data, vms
+from roost.parts.sealing import Seal
 from roost.wire.bodies import CreateVM, DoctorBody
 from roost.wire.specs import read_spec, spec_of
 from tests.databases import PostgresServer, opened
@@ -165,14 +166,14 @@ def test_every_vm_has_the_spec_of_its_body_and_nothing_else_has_changed(old_url:
                 assert dict(kept) == before
             notes = [note.check for note in (await examined(store)).notes]
             assert notes == (["upgrade"] if store.shared else [])
-            done = await finish_upgrade(store, "test")
+            done = await finish_upgrade(store, Seal(), "test")
             assert (done.bodies_emptied, done.events_cleaned) == (
                 (6, 2) if store.shared else (0, 0)
             )
             for row in await rows(store, select(events.c.changes)):
                 assert "hunter2" not in row["changes"]
             assert (await examined(store)).notes == []
-            assert await finish_upgrade(store, "test") == type(done)()
+            assert await finish_upgrade(store, Seal(), "test") == type(done)()
         async with opened(old_url) as store:  # a second start finds nothing to do
             await examined(store)
 

@@ -17,14 +17,16 @@ from roost.ledger.store import Store
 from roost.parts.part import Part
 from roost.parts.roles import ADMIN
 from roost.parts.routes import Route
+from roost.parts.sealedrows import finish_sealing
+from roost.parts.sealing import Seal
 from roost.wire.bodies import UpgradeBody
 
 
 class Upgrade(Part):
     """Serves the last step of an upgrade."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, seal: Seal) -> None:
+        self._store, self._seal = store, seal
 
     # fmt: off
     def routes(self) -> Sequence[Route]:
@@ -32,18 +34,25 @@ class Upgrade(Part):
         return (
             Route(method="POST", path="/api/v1/ledger:finish-upgrade", noun="ledger",
                   verb="finish_upgrade",
-                  call=lambda call: finish_upgrade(self._store, call.who.name), roles=ADMIN,
+                  call=lambda call: finish_upgrade(self._store, self._seal, call.who.name),
+                  roles=ADMIN,
                   summary="End what is done for processes of the release before",
                   reply=UpgradeBody),
         )
     # fmt: on
 
 
-async def finish_upgrade(store: Store, actor: str) -> UpgradeBody:
-    """Store missing specs, stop writing for older processes, and remove what was written."""
+async def finish_upgrade(store: Store, seal: Seal, actor: str) -> UpgradeBody:
+    """Stop writing for older processes, remove what was written for them, and seal the rest."""
     done = UpgradeBody()
-    if not store.shared:
-        return done  # its migration has done all of it
+    if store.shared:
+        await _end_bodies(store, actor, done)
+    done.sealed = await finish_sealing(store, seal, actor)
+    return done
+
+
+async def _end_bodies(store: Store, actor: str, done: UpgradeBody) -> None:
+    """Store missing specs, stop writing bodies, and remove those that were written."""
     if await store.read(may_run_beside):
         while stored := await store.write(store_missing, actor):
             done.specs_stored += stored
@@ -55,4 +64,3 @@ async def finish_upgrade(store: Store, actor: str) -> UpgradeBody:
         begin = since
         cleaned, since = await store.write(lambda tx: clean_events(tx, begin), actor)  # noqa: B023
         done.events_cleaned += cleaned
-    return done

@@ -7,7 +7,8 @@ a delta that would need user data which this process has not in hand. A VM whose
 read stands on no list: its host holds what it has of it.
 """
 
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from sqlalchemy import BindParameter, Connection, bindparam, literal_column, or_, select
@@ -27,6 +28,7 @@ from roost.model.flow import Order
 from roost.model.states import ClaimKind, Part
 from roost.model.vm import VMSpec
 from roost.parts.part import Part as PlanePart
+from roost.parts.sealing import Seal, SealBroken
 from roost.wire.agentlink import (
     Delta,
     Desired,
@@ -61,6 +63,9 @@ _NAMES = select(hosts.c.number, hosts.c.name).where(
     hosts.c.number.in_(bindparam("numbers", expanding=True))
 )
 _TOMBSTONES = select(tombstones.c.vm, tombstones.c.generation).where(tombstones.c.host == _HOST)
+
+
+log = logging.getLogger("roost.dispatch")
 
 
 @dataclass(slots=True)
@@ -110,8 +115,8 @@ class Dispatch(PlanePart):
 
     follows = (VMS, TOMBSTONES, HOSTS)
 
-    def __init__(self, roster: Roster, lineage: Lineage) -> None:
-        self._roster, self._lineage = roster, lineage
+    def __init__(self, roster: Roster, lineage: Lineage, seal: Seal) -> None:
+        self._roster, self._lineage, self._seal = roster, lineage, seal
         self.lists: dict[int, HostList] = {}
         self._listed: dict[str, tuple[int, ...]] = {}  # the hosts on whose lists a VM stands
         self._sends: dict[int, tuple[Send, SendWhole]] = {}
@@ -210,7 +215,8 @@ class Dispatch(PlanePart):
                 out.whole = True
             else:
                 out.dropped.pop(vm_id, None)
-                out.vms[vm_id] = self.desired_vm(vm, spec, user_data or "", order)
+                data = self._seal.open(vm_id, user_data or "")
+                out.vms[vm_id] = self.desired_vm(vm, spec, data, order)
 
     def _put_tombstone(self, vm_id: str, number: int, row: dict[str, object] | None) -> None:
         out = self._out(number)
@@ -273,6 +279,7 @@ class Dispatch(PlanePart):
         specs = self._roster.specs.read(connection, rows)
         seeded = [vm for vm, spec in specs.items() if spec.has_user_data]
         user_data = read_user_data(connection, seeded) if seeded else {}
+        opened = self._open(user_data)
         masks = {vm: (devices, cells) for vm, devices, cells in connection.execute(_HELD, here)}
         peers = {peer for vm in rows for peer in (vm.host, vm.target) if peer is not None}
         named = connection.execute(_NAMES, {"numbers": list(peers)})
@@ -283,11 +290,13 @@ class Dispatch(PlanePart):
             spec = specs.get(vm.id)
             if spec is None or (order := orders_of(vm).get(number)) is None:
                 continue
+            summed.put(vm.id, entry_hash(vm.id, vm.generation))
+            if vm.id in user_data and vm.id not in opened:
+                continue  # held as it is: better not started than started without its user data
             claim = claim_id(vm.id, _claim_kind(order.part))
             name = names.get(order.peer, "") if order.peer is not None else ""
-            data = user_data.get(vm.id, "")
+            data = opened.get(vm.id, "")
             entries.append(_desired_vm(vm, spec, data, order, name, masks.get(claim, (0, 0))))
-            summed.put(vm.id, entry_hash(vm.id, vm.generation))
         graves = []
         for vm_id, generation in connection.execute(_TOMBSTONES, here):
             graves.append(Tombstone(id=vm_id, generation=generation))
@@ -299,6 +308,16 @@ class Dispatch(PlanePart):
             point=newest_point(connection),
             confirms=self._lineage.sure and not host_is_doubted(connection, number),
         )
+
+    def _open(self, kept: Mapping[str, str]) -> dict[str, str]:
+        """Return the user data of VMs from what is kept; what does not open is left out."""
+        opened = {}
+        for vm_id, text in kept.items():
+            try:
+                opened[vm_id] = self._seal.open(vm_id, text)
+            except SealBroken as error:
+                log.error("VM %s is left as it is: its user data: %s", vm_id, error.message)
+        return opened
 
 
 def _claim_kind(part: Part) -> ClaimKind:

@@ -41,6 +41,7 @@ from roost.model.flow import PlaceRequest
 from roost.parts.access import Principal
 from roost.parts.part import Part
 from roost.parts.routes import Route
+from roost.parts.sealing import Seal
 from roost.placement.strategies import strategy_named
 from roost.wire.bodies import BatchBody, BatchItem, CreateVM, CreateVMs, VMBody
 from roost.wire.specs import spec_of
@@ -77,9 +78,11 @@ class Admit(Part):
         clock: Clock,
         ids: IdSource,
         telemetry: Telemetry,
+        seal: Seal,
     ) -> None:
         self._store, self._roster, self._follower = store, roster, follower
         self._grouping, self._clock, self._ids, self._telemetry = grouping, clock, ids, telemetry
+        self._seal = seal
         charges = FleetCharges(roster, grouping)
         self._committer = Committer(store, roster, follower, charges, clock, telemetry)
 
@@ -148,6 +151,8 @@ class Admit(Part):
         strategy = strategy_named(body.strategy or self._roster.engine.default_strategy)
         # First, so that a body with a mistake in it defines no groups.
         new = spec_of(body)
+        if new.user_data:
+            new = new._replace(user_data=self._seal.close(vm_id, new.user_data))
         groups: tuple[str, ...] = ()
         groups_seen = self._roster.group_changes
         if body.groups or body.affinity or body.labels:

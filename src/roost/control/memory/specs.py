@@ -132,7 +132,7 @@ def stored_spec(connection: Connection, vm: VMRow) -> VMSpec:
 
 
 def read_user_data(connection: Connection, ids: list[str]) -> dict[str, str]:
-    """Read the cloud-init user data of these VMs."""
+    """Read the cloud-init user data of these VMs, as it is kept: sealed, or not yet."""
     found: dict[str, str] = {}
     for start in range(0, len(ids), _PIECE):
         some = {"ids": ids[start : start + _PIECE]}

@@ -1,0 +1,210 @@
+"""Sealed rows of the ledger: which key seals them, and how all of them come to be sealed.
+
+The ledger names the fingerprint of the key that its rows are sealed with; every replica must have
+that key. `unlock` finds out at the start whether a process's file fits, and makes key and name at
+the first one. Processes of the release before know of no seal: a SQLite file has none beside it, so
+it is sealed at the start; on PostgreSQL the counter `clear_user_data`, set by the migration of a
+ledger that was in use, says that texts are still written as those can read them, until `roost
+ledger finish-upgrade`. It never decides what is secret; whoever writes a secret closes it.
+"""
+
+import logging
+
+from sqlalchemy import ColumnElement, Connection, delete, func, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from roost.base.errors import Conflict
+from roost.ledger.changes import Changes
+from roost.ledger.examination import Examination
+from roost.ledger.rows import Event
+from roost.ledger.sqlite import SqliteStore
+from roost.ledger.store import Store
+from roost.ledger.tables import counters, sealing_keys, vm_user_data
+from roost.ledger.transaction import Tx
+from roost.parts.part import Part
+from roost.parts.sealing import FINGERPRINT, MARK, Key, KeyFile, Seal, SealBroken, new_key
+
+log = logging.getLogger("roost.sealing")
+
+#: Set while processes that know of no seal may read what is written.
+CLEAR = "clear_user_data"
+#: Kind of the event after which there is no such process any more.
+SEALED = "ledger.sealed"
+#: Rows that one transaction seals.
+PIECE = 500
+
+_SLOT = 1  # the one row of sealing_keys
+_d = vm_user_data.c
+_named = select(sealing_keys.c.fingerprint)
+
+
+def _begins(text: str) -> ColumnElement[bool]:
+    """Say that a kept text begins so; LIKE would take other cases for the same."""
+    return func.substr(_d.user_data, 1, len(text)) == text
+
+
+class SealedRows(Part):
+    """Knows when this process begins to seal, and tells the doctor what is not sealed."""
+
+    def __init__(self, seal: Seal) -> None:
+        self._seal = seal
+
+    def follow(self, event: Event, changes: Changes) -> None:
+        """Begin to seal when another process has ended the time of older ones."""
+        if event.kind == SEALED and self._seal.fingerprint is not None:
+            self._seal.closes = True
+
+    def examine(self, connection: Connection, found: Examination) -> None:
+        """Look at how secrets are kept, without opening them."""
+        if self._seal.fingerprint is None:
+            return
+        key = func.substr(_d.user_data, len(MARK) + 1, FINGERPRINT)
+        query = select(_d.vm, key, _begins(MARK)).order_by(_d.vm)
+        number = in_clear = 0
+        for vm, fingerprint, is_sealed in connection.execute(query):
+            number += 1
+            if not is_sealed:
+                in_clear += 1
+            elif not self._seal.has(fingerprint):
+                found.find(
+                    "seals",
+                    f"the user data of VM {vm} is sealed with key {fingerprint}, which is not "
+                    "here; roost key import brings it",
+                )
+        found.count("seals", number)
+        if in_clear:
+            found.note(
+                "upgrade",
+                f"the user data of {in_clear} VMs is not sealed; roost ledger finish-upgrade seals "
+                "it, once all processes are of this version",
+            )
+
+
+# At the start
+
+
+async def unlock(store: Store, file: KeyFile, at_ms: int) -> Seal:
+    """Return the seal of a ledger, or refuse to begin with keys that do not open it."""
+    named = await store.read(lambda connection: connection.execute(_named).scalar())
+    if named is None:
+        if not file.load():
+            file.put_first([new_key()])
+            log.info("made %s: a backup of the database is worth little without it", file.path)
+        first = file.load()[0]
+        named = await store.write(lambda tx: _name_first(tx, first, at_ms))
+    found = [key.fingerprint for key in file.load()]
+    if named not in found:
+        raise _other_key(file, str(named), found)
+    seal = Seal(file, named)
+    if await store.read(may_be_clear):
+        seal.closes = False
+        if not store.shared:
+            await finish_sealing(store, seal, "roost")
+    return seal
+
+
+def _name_first(tx: Tx, key: Key, at_ms: int) -> str:
+    """Name the ledger's key unless another process has just done so; return which it is."""
+    row = {"slot": _SLOT, "fingerprint": key.fingerprint, "at_ms": at_ms}
+    dialect = postgresql if tx.connection.dialect.name == "postgresql" else sqlite
+    tx.connection.execute(dialect.insert(sealing_keys).values(row).on_conflict_do_nothing())
+    return str(tx.connection.execute(_named).scalar_one())
+
+
+def _other_key(file: KeyFile, named: str, found: list[str]) -> Conflict:
+    has = f"has key {', '.join(found)}" if found else "does not exist"
+    return Conflict(
+        f"the ledger is sealed with key {named}, and {str(file.path)!r} {has}",
+        hint="Maybe bring the key: `roost key export FILE` where a server of this ledger starts, "
+        "and `roost key import FILE` here.",
+        key=named,
+    )
+
+
+# Sealing what is there
+
+
+def may_be_clear(connection: Connection) -> bool:
+    """Say whether processes that know of no seal may use this ledger too."""
+    query = select(counters.c.value).where(counters.c.name == CLEAR)
+    return bool(connection.execute(query).scalar())
+
+
+async def finish_sealing(store: Store, seal: Seal, actor: str) -> int:
+    """Seal from now on, and what is there, in pieces; return how many rows that were."""
+    if seal.fingerprint is None:
+        return 0
+    was_clear = await store.read(may_be_clear)
+    if was_clear:
+        await store.write(_end_clear, actor)
+    seal.closes = True
+    sealed = await reseal(store, seal, actor)
+    if sealed:
+        log.info("sealed the user data of %d VMs", sealed)
+    if was_clear and isinstance(store, SqliteStore):
+        await store.erase_traces()  # of VMs that are gone, too
+    return sealed
+
+
+def _end_clear(tx: Tx) -> None:
+    tx.connection.execute(delete(counters).where(counters.c.name == CLEAR))
+    tx.event(SEALED, "ledger", {}, note="user data is sealed from now on")
+
+
+async def reseal(store: Store, seal: Seal, actor: str) -> int:
+    """Seal all rows that are not sealed with the ledger's key; return how many there were."""
+    done, last = 0, ""
+    while True:
+        after = last
+        number, last = await store.write(lambda tx: _reseal_some(tx, seal, after), actor)  # noqa: B023
+        done += number
+        if not last:
+            return done
+
+
+def _reseal_some(tx: Tx, seal: Seal, after: str) -> tuple[int, str]:
+    """Seal some rows; return how many, and the last that was looked at."""
+    other = _d.vm > after, ~_begins(f"{MARK}{seal.fingerprint}:")
+    query = select(_d.vm, _d.user_data).where(*other).order_by(_d.vm).limit(PIECE)
+    rows = tx.connection.execute(query.with_for_update()).all()
+    number = 0
+    for vm, kept in rows:
+        try:
+            text = seal.open(vm, kept)
+        except SealBroken as error:
+            log.error("the user data of VM %s is left as it is: %s", vm, error.message)
+            continue
+        number += 1
+        sealed = seal.close(vm, text)
+        tx.connection.execute(update(vm_user_data).where(_d.vm == vm).values(user_data=sealed))
+    return number, rows[-1][0] if rows else ""
+
+
+# Another key
+
+
+async def change_key(store: Store, file: KeyFile, at_ms: int, *, keep_unread: bool) -> int:
+    """Seal all rows with a new key and name it; return how many rows that were.
+
+    Nobody else may use the ledger meanwhile. What is broken off goes on when it is asked for again.
+    `keep_unread` is for keys that are lost: what they sealed stays as it is.
+    """
+    named = await store.read(lambda connection: connection.execute(_named).scalar())
+    keys = file.load()
+    if named is not None and named not in {key.fingerprint for key in keys} and not keep_unread:
+        raise _other_key(file, str(named), [key.fingerprint for key in keys])
+    if not keys or keys[0].fingerprint == named:
+        file.put_first([new_key()])  # before anything is sealed with it
+        keys = file.load()
+    seal = Seal(file, keys[0].fingerprint)
+    number = await reseal(store, seal, "roost key")
+    row = {"fingerprint": keys[0].fingerprint, "at_ms": at_ms}
+
+    def name(tx: Tx) -> None:
+        if named is None:
+            tx.insert(sealing_keys, {"slot": _SLOT, **row})
+        else:
+            tx.connection.execute(update(sealing_keys).values(row))
+
+    await store.write(name, "roost key")
+    return number
