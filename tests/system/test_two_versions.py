@@ -6,13 +6,8 @@ asked for everything that users ask for. A SQLite file has one process, so there
 """
 
 import asyncio
-import os
-import subprocess
-import sys
-import tarfile
 from collections.abc import Iterator
 from contextlib import suppress
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +21,7 @@ from roost.parts.singleton import GATE, HOLDER
 from roost.wire.agentlink import Desired
 from roost.wire.bodies import BootBody, ConstraintsBody, CreateVM, EventBody, VMBody
 from tests.databases import PostgresServer
+from tests.system.history import older_site
 from tests.system.processes import (
     Hosts,
     Server,
@@ -41,36 +37,12 @@ pytestmark = pytest.mark.slow
 
 #: The last commit whose ledger has bodies (schema 0003).
 OLDER = "ec9856d"
-REPOSITORY = Path(__file__).parents[2]
-
-
-def give_up(why: str) -> None:
-    """Skip where the history is not at hand; a run that must say something fails."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(why)
-    pytest.skip(why)
 
 
 @pytest.fixture
 def older(tmp_path: Path) -> Iterator[Site]:
     """Give a test a site in the same folder, whose processes are of the release before."""
-    try:
-        packed = subprocess.run(
-            ["git", "archive", OLDER, "src"], cwd=REPOSITORY, capture_output=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError) as error:
-        give_up(f"the release before is not at hand, needs git and commit {OLDER}: {error}")
-    source = tmp_path / "older"
-    with tarfile.open(fileobj=BytesIO(packed.stdout)) as archive:
-        archive.extractall(source, filter="data")
-    made = Site(tmp_path)
-    made.environment["PYTHONPATH"] = str(source / "src")
-    made.environment["NUMBA_DISABLE_JIT"] = "1"  # it would compile anew for every test
-    found = subprocess.run(
-        [sys.executable, "-c", "import roost; print(roost.__file__)"],
-        env=made.environment, cwd=tmp_path, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert Path(found.stdout.strip()).is_relative_to(source), "the release before is not first"
+    made = older_site(tmp_path, OLDER)
     try:
         yield made
     finally:
@@ -246,7 +218,7 @@ def test_two_versions_do_everything_on_one_ledger(
         both.delete_some()
         report = new.doctor()
         assert_healthy(report)
-        assert [note.check for note in report.notes] == ["upgrade"]
+        assert {note.check for note in report.notes} == {"upgrade"}
         assert "secret of" not in str(all_events(new)), "users are shown user data"
 
         assert before.stop() == 0

@@ -85,14 +85,20 @@ class Folded:
     def __init__(self, table: Table, key: tuple[str, ...], shown: tuple[str, ...]) -> None:
         self.table, self.key, self.shown = table, key, shown
         self._known = frozenset(shown)
+        self._added = frozenset(name for name in shown if table.c[name].nullable)
         self._names = tuple(dict.fromkeys((*key, *shown)))  # a key may be shown too
         self._pages = Pages([table.c[name] for name in self._names], [table.c[n] for n in key])
 
     def known(self, row: Row) -> Row:
-        """Return a row of an event without columns that only another release knows."""
-        if row.keys() <= self._known:
+        """Return a row of an event with the columns of this release.
+
+        What only another release knows is left out. A column that the event's release did not know
+        is empty, as the migration that added it has left it.
+        """
+        if row.keys() == self._known:
             return row
-        return {name: value for name, value in row.items() if name in self._known}
+        found = {name: value for name, value in row.items() if name in self._known}
+        return dict.fromkeys(self._added - row.keys()) | found
 
     def rows(self, connection: Connection) -> Iterator[tuple[str, Row]]:
         """Yield each row by its key, as far as events show it."""

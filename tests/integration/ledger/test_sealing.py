@@ -183,11 +183,16 @@ async def test_a_sqlite_file_of_an_earlier_release_is_sealed_without_a_trace(
             assert SECRET.encode() not in each.read_bytes(), each
 
 
+@pytest.fixture
+def empty_url(postgres: PostgresServer) -> str:
+    return postgres.new_database()
+
+
 @in_loop
 async def test_on_postgresql_older_processes_can_read_until_the_upgrade_is_finished(
-    postgres: PostgresServer, file: KeyFile
+    empty_url: str, file: KeyFile
 ) -> None:
-    url = postgres.new_database()
+    url = empty_url
     engine = create_async_engine(url.replace("postgresql://", "postgresql+asyncpg://"))
     async with engine.connect() as connection:
         await connection.run_sync(_at_0006)
