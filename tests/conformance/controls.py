@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from roost.testing.agent import ModelAgent
 from roost.wire.agentlink import (
+    PROTOCOL,
     ConsoleRequest,
     Delta,
     Desired,
@@ -168,6 +169,22 @@ async def nobody_speaks_for_another_host(rig: ControlRig) -> None:
         assert not rig.agent.connected
 
 
+async def an_agent_that_also_speaks_a_newer_protocol_is_welcome(rig: ControlRig) -> None:
+    """Both go on with the newest that both speak; without any, a sentence says who is older."""
+    rig.agent.connect(rig.plane)
+    rig.agent.outbox = [encode(replace(rig.agent.hello(), newest=PROTOCOL + 5))]
+    await rig.settle()
+    assert rig.agent.welcome is not None
+    assert rig.agent.welcome.protocol == PROTOCOL
+    rig.agent.connect(rig.plane)
+    later = {"protocol": PROTOCOL + 1, "newest": PROTOCOL + 2}
+    rig.agent.outbox = [encode(replace(rig.agent.hello(), **later))]
+    await rig.settle()
+    assert rig.agent.refusal is not None
+    assert rig.agent.refusal.code == "protocol_unknown"
+    assert "the control plane must be upgraded" in rig.agent.refusal.message
+
+
 async def what_cannot_be_read_ends_the_connection(rig: ControlRig) -> None:
     """With a refusal that says why."""
     rig.agent.connect(rig.plane)
@@ -244,6 +261,7 @@ LAWS: list[Callable[[ControlRig], Any]] = [
     what_is_reported_is_known,
     a_tombstone_stands_until_the_host_says_absent,
     nobody_speaks_for_another_host,
+    an_agent_that_also_speaks_a_newer_protocol_is_welcome,
     what_cannot_be_read_ends_the_connection,
     who_does_not_say_hello_is_refused,
     a_newer_connection_replaces_the_older,

@@ -127,6 +127,11 @@ def test_an_upgrade_keeps_everything_and_what_was_under_way_ends(
         assert_healthy(client.doctor())
         assert client.doctor().notes == []
         assert client.finish_upgrade() == type(finished)()
+    assert server.stop() == 0
+    if release.schema == "0006":
+        refused = older.serve_again(before, ready=False)
+        assert refused.wait() != 0
+        assert "a later release has migrated it" in refused.log()
     assert SECRET.encode() not in b"".join(
         path.read_bytes() for path in (site.folder / "plane").glob("roost.db*")
     )

@@ -23,7 +23,6 @@ from roost.control.agents.sessions import Link
 from roost.parts.access import Principal
 from roost.testing.orders import listing
 from roost.wire.agentlink import (
-    PROTOCOL,
     ConsoleReply,
     ConsoleRequest,
     Delta,
@@ -43,7 +42,9 @@ from roost.wire.agentlink import (
     ToAgent,
     Tombstone,
     Welcome,
+    agree,
     decode_from_agent,
+    disagreement,
     encode,
 )
 
@@ -283,8 +284,8 @@ class ModelControl:
             session.send(Refused("forbidden", f"this credential is for host {host.name!r}"))
             session.link.close(1008, "another host's credential")
             return
-        if hello.protocol != PROTOCOL:
-            session.send(Refused("invalid_request", f"protocol {hello.protocol}, not {PROTOCOL}"))
+        if agree(hello) is None:
+            session.send(Refused("protocol_unknown", disagreement(hello)))
             session.link.close(1008, "another protocol")
             return
         if host.fenced:

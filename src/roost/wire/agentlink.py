@@ -18,7 +18,8 @@ from msgspec import Meta, Struct
 
 from roost.model.states import FailureClass, MoveMode, Part, Power, Restart, Seen
 
-PROTOCOL = 1
+#: The protocols that this release speaks, from the oldest to the newest: `agree` finds one.
+OLDEST_PROTOCOL, PROTOCOL = 1, 1
 
 #: Largest message that either side accepts.
 MOST_BYTES = 16 * 2**20
@@ -219,7 +220,7 @@ class CopyInfo(Struct):
 class Hello(Struct, tag="hello", omit_defaults=True):
     """First message. `instance` is new with every start of the agent."""
 
-    protocol: int
+    protocol: int  # the oldest that it speaks: releases that know of no range want this one
     host: str
     instance: str
     version: str
@@ -230,6 +231,27 @@ class Hello(Struct, tag="hello", omit_defaults=True):
     guard_stop_s: Seconds | None = None  # a fence guard runs and needs at most so long to stop VMs
     heard: LedgerPoint | None = None  # the newest point of a ledger that it was told
     conversation: Count = 0  # grows with every connection of this instance
+    newest: int = 0  # the newest protocol that it speaks; 0: `protocol` is the only one
+
+
+def agree(hello: Hello, oldest: int = OLDEST_PROTOCOL, newest: int = PROTOCOL) -> int | None:
+    """Return the newest protocol that an agent and this release both speak, None without any."""
+    found = min(max(hello.protocol, hello.newest), newest)
+    return found if found >= max(hello.protocol, oldest) else None
+
+
+def disagreement(hello: Hello) -> str:
+    """Return the sentence for an agent with which no protocol can be agreed upon."""
+    theirs = _range(hello.protocol, max(hello.protocol, hello.newest))
+    older = "agent" if hello.protocol < OLDEST_PROTOCOL else "control plane"
+    return (
+        f"the agent of host {hello.host!r} (roost {hello.version}) speaks protocol {theirs}, the "
+        f"control plane {_range(OLDEST_PROTOCOL, PROTOCOL)}: the {older} must be upgraded"
+    )
+
+
+def _range(oldest: int, newest: int) -> str:
+    return str(oldest) if oldest == newest else f"{oldest} to {newest}"
 
 
 class Heartbeat(Struct, tag="heartbeat", omit_defaults=True):
@@ -297,6 +319,7 @@ class Welcome(Struct, tag="welcome"):
     heartbeat_s: float
     lease_s: float
     full_list_s: float
+    protocol: int = 1  # what both speak from now on
 
 
 class Desired(Struct, tag="desired", omit_defaults=True):

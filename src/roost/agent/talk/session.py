@@ -27,6 +27,7 @@ from roost.base.clock import Clock, first_of
 from roost.hostkit.failures import DriverError
 from roost.hostkit.talk.link import Link, LinkLost, Transport
 from roost.wire.agentlink import (
+    OLDEST_PROTOCOL,
     PROTOCOL,
     ConsoleReply,
     ConsoleRequest,
@@ -148,7 +149,8 @@ class Session:
     async def _hello(self) -> Hello:
         reconciler, settings = self._reconciler, self._settings
         return Hello(
-            protocol=PROTOCOL,
+            protocol=OLDEST_PROTOCOL,
+            newest=PROTOCOL,
             host=settings.host,
             instance=settings.instance,
             version=settings.version,
@@ -230,6 +232,8 @@ class Session:
     async def _await_welcome(self, link: Link) -> Welcome:
         message = await self._receive(link)
         if isinstance(message, Welcome):
+            if not OLDEST_PROTOCOL <= message.protocol <= PROTOCOL:
+                raise LinkLost(f"the server wants protocol {message.protocol}, unknown here")
             return message
         if isinstance(message, Refused):
             self._refused(message)

@@ -35,7 +35,6 @@ from roost.ledger.transaction import row_json
 from roost.parts.access import Principal
 from roost.parts.part import Loop, Part
 from roost.wire.agentlink import (
-    PROTOCOL,
     ConsoleReply,
     ConsoleRequest,
     Desired,
@@ -49,7 +48,9 @@ from roost.wire.agentlink import (
     Samples,
     ToAgent,
     Welcome,
+    agree,
     decode_from_agent,
+    disagreement,
     encode,
 )
 
@@ -279,8 +280,10 @@ class Session:
             self.send(Refused("forbidden", f"this credential is for host {self.host!r}"))
             self.link.close(1008, "another host's credential")
             return
-        if hello.protocol != PROTOCOL:
-            self.send(Refused("invalid_request", f"protocol {hello.protocol}, not {PROTOCOL}"))
+        protocol = agree(hello)
+        if protocol is None:
+            log.warning("refused: %s", disagreement(hello))
+            self.send(Refused("protocol_unknown", disagreement(hello)))
             self.link.close(1008, "another protocol")
             return
         await agents.lineage.hear(hello)
@@ -304,7 +307,7 @@ class Session:
         agents.lineage.let_in(number)
         agents.attach(self, number)
         timers = agents.timers
-        self.send(Welcome(number, timers.heartbeat_s, timers.lease_s, timers.full_list_s))
+        self.send(Welcome(number, timers.heartbeat_s, timers.lease_s, timers.full_list_s, protocol))
         agents.intake.report(number, hello.vms, hello.held, self._conversation)
         if hello.digest != agents.dispatch.digest(number):
             await self.send_list(number)
