@@ -12,6 +12,7 @@ from roost.agent.drivers.base import CRASHED, LocalState, LocalVM
 from roost.agent.store import Record
 from roost.hostkit.lanes import Failure
 from roost.model.states import Seen
+from roost.wire.agentlimits import clipped
 from roost.wire.agentlink import (
     CopyInfo,
     CopyState,
@@ -61,14 +62,14 @@ def sighting(
         under_way = _UNDER_WAY[doing.kind]
         if doing.kind == "start" and local is not None and local.reason == CRASHED:
             # It is started again at once: who would only see that never learns why.
-            why = local.note or "its process has ended, and nobody asked for that"
+            why = clipped(local.note) or "its process has ended, and nobody asked for that"
             return SeenVM(vm_id, order.generation, under_way, CRASHED, why, restarts=restarts)
         return SeenVM(vm_id, order.generation, under_way, restarts=restarts)
     seen = _state(order, record, local)
     if failure is not None and order is not None and failure.generation == order.generation:
         if failure.code == "no_lease":
-            return SeenVM(vm_id, done, seen or "stopped", failure.code, failure.message)
-        told = failure.code, failure.message, failure.failure, restarts
+            return SeenVM(vm_id, done, seen or "stopped", failure.code, clipped(failure.message))
+        told = failure.code, clipped(failure.message), failure.failure, restarts
         if isinstance(order, DesiredVM) and order.part == "outgoing" and seen is not None:
             # It was tried, and what is here is the answer: the VM stays, or nobody can tell.
             return SeenVM(vm_id, order.generation, seen, *told)
@@ -89,7 +90,7 @@ def sighting(
     if local.state not in ("sending", "moved", "running", "paused"):
         progress = None
     return SeenVM(
-        vm_id, done, seen, code, local.note,
+        vm_id, done, seen, code, clipped(local.note),
         restarts=restarts, endpoint=endpoint, progress=progress,
     )  # fmt: skip
 

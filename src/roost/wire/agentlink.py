@@ -8,25 +8,25 @@ lists, so an unchanged list is never sent again except in full every `full_list_
 from a list is held and reported; only a tombstone destroys. A lease renewal is counted by the agent
 from when it *sent* the heartbeat whose number `renewed` returns. Agents keep the newest point of
 the ledger that they heard of and say it in `hello`: a ledger that does not know it has gone back.
+
+What an agent says is bounded by the types of its fields (`agentlimits.py`). A message that breaks a
+bound is refused as a whole, but of lists of VMs and samples only the entries that do are left out.
 """
 
 from hashlib import blake2b
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from roost.model.states import FailureClass, MoveMode, Part, Power, Restart, Seen
+from roost.wire import agentlimits as limit
 
 #: The protocols that this release speaks, from the oldest to the newest: `agree` finds one.
 OLDEST_PROTOCOL, PROTOCOL = 1, 1
 
 #: Largest message that either side accepts.
 MOST_BYTES = 16 * 2**20
-
-#: What an agent counts: no ledger stores more, and one agent's nonsense must not stop the others.
-Count = Annotated[int, Meta(ge=-(2**62), le=2**62)]
-Seconds = Annotated[float, Meta(ge=0.0, le=1e9)]
 
 #: What is here of a VM, whatever any list says. `leaving`: it is being sent, or nobody here can
 #: tell who has it. `gone`: it was destroyed here after a tombstone. `unclear`: ask again.
@@ -36,33 +36,33 @@ CopyState = Literal["running", "stopped", "ready", "leaving", "moved", "lost", "
 class DeviceInfo(Struct, omit_defaults=True):
     """One GPU or other device."""
 
-    model: str
-    memory_bytes: int = 0
+    model: limit.Word
+    memory_bytes: limit.Amount = 0
     shareable: bool = True
-    address: str = ""  # where it is on the host, for the driver alone
+    address: limit.Address = ""  # where it is on the host, for the driver alone
 
 
 class CellInfo(Struct):
     """One NUMA cell."""
 
-    cpu_milli: int
-    memory_bytes: int
+    cpu_milli: limit.Amount
+    memory_bytes: limit.Amount
 
 
 class AmountInfo(Struct, omit_defaults=True):
     """One resource: `total` None means that it could not be read, and unknown is full."""
 
-    total: int | None
-    reserve: int = 0
-    ratio_milli: int = 1000
+    total: limit.Amount | None
+    reserve: limit.Amount = 0
+    ratio_milli: limit.Ratio = 1000
 
 
 class TaintInfo(Struct, omit_defaults=True):
     """A mark that keeps away VMs without a matching toleration."""
 
-    key: str
-    value: str = ""
-    effect: str = "no-place"
+    key: limit.Name
+    value: limit.Label = ""
+    effect: limit.Word = "no-place"
 
 
 class Inventory(Struct, omit_defaults=True):
@@ -71,19 +71,19 @@ class Inventory(Struct, omit_defaults=True):
     cpu_milli: AmountInfo
     memory_bytes: AmountInfo
     disk_bytes: AmountInfo
-    extended: dict[str, AmountInfo] = {}
-    zone: str = ""
-    rack: str = ""
-    site: str = ""
-    labels: dict[str, str] = {}
-    taints: list[TaintInfo] = []
-    architecture: str = "x86_64"
-    driver: str = "virtual"
+    extended: Annotated[dict[limit.ResourceName, AmountInfo], limit.MANY_RESOURCES] = {}
+    zone: limit.Label = ""
+    rack: limit.Label = ""
+    site: limit.Label = ""
+    labels: Annotated[dict[limit.Name, limit.Label], limit.MANY_LABELS] = {}
+    taints: Annotated[list[TaintInfo], limit.MANY_TAINTS] = []
+    architecture: limit.Word = "x86_64"
+    driver: limit.Word = "virtual"
     virtual: bool = False
-    capabilities: list[str] = []
-    devices: list[DeviceInfo] = []
-    cells: list[CellInfo] = []
-    max_vms: int | None = None
+    capabilities: Annotated[list[limit.Word], limit.MANY_CAPABILITIES] = []
+    devices: Annotated[list[DeviceInfo], limit.MANY_PARTS] = []
+    cells: Annotated[list[CellInfo], limit.MANY_PARTS] = []
+    max_vms: limit.MostVMs | None = None
 
 
 class ImageInfo(Struct, omit_defaults=True):
@@ -118,7 +118,7 @@ class NicInfo(Struct, omit_defaults=True):
 class MoveInfo(Struct, omit_defaults=True):
     """How a VM is moved."""
 
-    begun: Count = 0  # the generation that began the move
+    begun: limit.Generation = 0  # the generation that began the move
     mode: MoveMode = "live"
     bandwidth_bytes: int = 0  # per second; 0: as the agent is set
     downtime_ms: int = 0  # the longest stand-still to aim for; 0: as the agent is set
@@ -163,12 +163,12 @@ class Tombstone(Struct):
 class ProgressInfo(Struct, omit_defaults=True):
     """How far a move has come."""
 
-    sent_bytes: Count = 0
-    left_bytes: Count = 0
-    dirty_bytes_per_s: Count = 0
-    passes: Count = 0
-    throttle_percent: Count = 0  # how much the guest is slowed down so that it ends
-    downtime_ms: Count | None = None  # known at the end
+    sent_bytes: limit.Count = 0
+    left_bytes: limit.Count = 0
+    dirty_bytes_per_s: limit.Count = 0
+    passes: limit.Count = 0
+    throttle_percent: limit.Count = 0  # how much the guest is slowed down so that it ends
+    downtime_ms: limit.Count | None = None  # known at the end
 
 
 class SeenVM(Struct, omit_defaults=True):
@@ -178,39 +178,39 @@ class SeenVM(Struct, omit_defaults=True):
     from the next boot.
     """
 
-    id: str
-    generation: Count
+    id: limit.Id
+    generation: limit.Generation
     seen: Seen
-    code: str = ""
-    message: str = ""
+    code: limit.Word = ""
+    message: limit.Text = ""
     failure: FailureClass | None = None
-    restarts: int = 0
-    endpoint: dict[str, str] = {}
+    restarts: limit.Count = 0
+    endpoint: Annotated[dict[limit.Word, limit.Address], limit.MANY_ENDPOINTS] = {}
     progress: ProgressInfo | None = None
 
 
 class HeldVM(Struct, omit_defaults=True):
     """A VM that runs here and is on no list: kept, and reported."""
 
-    id: str
-    name: str = ""
+    id: limit.Id
+    name: limit.Label = ""
     seen: Seen = "running"
-    reason: str = "not on the list"
-    generation: Count = 0  # the newest that was acted upon
+    reason: limit.Label = "not on the list"
+    generation: limit.Generation = 0  # the newest that was acted upon
 
 
 class LedgerPoint(Struct, frozen=True):
     """How far a ledger had come: an event's sequence, and the transaction that made it."""
 
-    seq: Count
-    tx: str
+    seq: limit.Count
+    tx: limit.Word
 
 
 class CopyInfo(Struct):
     """What a host has of one VM, or remembers of it, whoever's order it was."""
 
-    id: str
-    generation: Count
+    id: limit.Id
+    generation: limit.Generation
     is_: CopyState = msgspec.field(name="is")
 
 
@@ -220,18 +220,19 @@ class CopyInfo(Struct):
 class Hello(Struct, tag="hello", omit_defaults=True):
     """First message. `instance` is new with every start of the agent."""
 
-    protocol: int  # the oldest that it speaks: releases that know of no range want this one
-    host: str
-    instance: str
-    version: str
+    # The oldest that it speaks: releases that know of no range want this one.
+    protocol: limit.ProtocolNumber
+    host: limit.Name
+    instance: limit.Word
+    version: limit.Word
     inventory: Inventory
-    digest: str = ""  # of the desired list it has on disk
-    vms: list[SeenVM] = []
-    held: list[HeldVM] = []
-    guard_stop_s: Seconds | None = None  # a fence guard runs and needs at most so long to stop VMs
+    digest: limit.Word = ""  # of the desired list it has on disk
+    vms: Annotated[list[SeenVM], limit.MANY_VMS] = []
+    held: Annotated[list[HeldVM], limit.MANY_HELD] = []
+    guard_stop_s: limit.GuardSeconds | None = None  # what its fence guard needs to stop all VMs
     heard: LedgerPoint | None = None  # the newest point of a ledger that it was told
-    conversation: Count = 0  # grows with every connection of this instance
-    newest: int = 0  # the newest protocol that it speaks; 0: `protocol` is the only one
+    conversation: limit.Count = 0  # grows with every connection of this instance
+    newest: limit.ProtocolNumber = 0  # the newest protocol that it speaks; 0: `protocol` is the only one
 
 
 def agree(hello: Hello, oldest: int = OLDEST_PROTOCOL, newest: int = PROTOCOL) -> int | None:
@@ -257,53 +258,55 @@ def _range(oldest: int, newest: int) -> str:
 class Heartbeat(Struct, tag="heartbeat", omit_defaults=True):
     """I live. Asks for the lease to be renewed; `number` grows by one."""
 
-    number: int
-    digest: str = ""
-    guard_stop_s: Seconds | None = None
+    number: limit.Count
+    digest: limit.Word = ""
+    guard_stop_s: limit.GuardSeconds | None = None
 
 
 class Report(Struct, tag="report", omit_defaults=True):
     """What changed, or with `full` everything; then a VM that is not named is not here."""
 
-    vms: list[SeenVM] = []
-    held: list[HeldVM] = []
+    vms: Annotated[list[SeenVM], limit.MANY_VMS] = []
+    held: Annotated[list[HeldVM], limit.MANY_HELD] = []
     full: bool = False
-    refused_destroying: int = 0  # tombstones that the guard against mass destruction holds back
+    refused_destroying: limit.Count = 0  # tombstones held back by the guard of mass destruction
 
 
 class SampleInfo(Struct, omit_defaults=True):
     """One reading of one VM, or of the host when `vm` is empty."""
 
-    vm: str
-    at_ms: Count
-    cpu_milli: Count
-    memory_bytes: Count
-    disk_bytes: Count = 0
-    more: dict[str, float] = {}  # by name, see docs/reference/samples.md; absent means unknown
+    vm: limit.Word
+    at_ms: limit.Count
+    cpu_milli: limit.Amount
+    memory_bytes: limit.Amount
+    disk_bytes: limit.Amount = 0
+    more: Annotated[
+        dict[limit.Word, limit.Reading], limit.MANY_READINGS
+    ] = {}  # by name, see docs/reference/samples.md; absent means unknown
 
 
 class Samples(Struct, tag="samples"):
     """Readings since the last message."""
 
-    samples: list[SampleInfo]
+    samples: Annotated[list[SampleInfo], limit.MANY_SAMPLES]
 
 
 class ConsoleReply(Struct, tag="told", omit_defaults=True):
     """The answer to `ask` with this number: text from `start`, or why there is none."""
 
-    number: int
-    text: str = ""
-    start: int = 0  # byte offset of the first character in the whole log
-    end: int = 0
-    code: str = ""
-    message: str = ""
+    number: limit.Count
+    text: limit.ConsoleText = ""
+    start: limit.Count = 0  # byte offset of the first character in the whole log
+    end: limit.Count = 0
+    code: limit.Word = ""
+    message: limit.Text = ""
 
 
 class Present(Struct, tag="present"):
     """The answer to a roll call: every copy here and every record, as of the list with `digest`."""
 
-    digest: str
-    copies: list[CopyInfo]
+    digest: limit.Word
+    copies: Annotated[list[CopyInfo], limit.MANY_COPIES]
 
 
 FromAgent = Hello | Heartbeat | Report | Samples | ConsoleReply | Present
@@ -390,6 +393,23 @@ _NUL, _REPLACEMENT = rb"\u0000", rb"\ufffd"
 _encoder = msgspec.json.Encoder()
 _from_agent: msgspec.json.Decoder[FromAgent] = msgspec.json.Decoder(FromAgent)
 _to_agent: msgspec.json.Decoder[ToAgent] = msgspec.json.Decoder(ToAgent)
+_anything: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+
+#: Lists of which one unreadable entry does not make the message unreadable: name, entry, most.
+_ENTRIES: dict[str, tuple[type[FromAgent], tuple[tuple[str, type[Struct], int], ...]]] = {
+    "hello": (Hello, (("vms", SeenVM, limit.MOST_VMS), ("held", HeldVM, limit.MOST_HELD))),
+    "report": (Report, (("vms", SeenVM, limit.MOST_VMS), ("held", HeldVM, limit.MOST_HELD))),
+    "samples": (Samples, (("samples", SampleInfo, limit.MOST_SAMPLES),)),
+    "present": (Present, (("copies", CopyInfo, limit.MOST_COPIES),)),
+}
+
+
+class Taken(NamedTuple):
+    """A message of an agent, and what of it could not be read."""
+
+    message: FromAgent
+    left_out: int = 0  # entries of its lists
+    why: str = ""  # of the first of them
 
 
 def encode(message: FromAgent | ToAgent) -> bytes:
@@ -398,19 +418,60 @@ def encode(message: FromAgent | ToAgent) -> bytes:
 
 
 def decode_from_agent(data: bytes | str) -> FromAgent:
-    """Read what an agent sent; raises msgspec.ValidationError or DecodeError.
+    """Read what an agent sent, all of it; raises msgspec.DecodeError (also a ValidationError).
 
     A driver's words may have the character NUL in them, which not every ledger can store.
     """
-    raw = data.encode() if isinstance(data, str) else data
-    if _NUL in raw:
-        raw = raw.replace(_NUL, _REPLACEMENT)
-    return _from_agent.decode(raw)
+    return _decode(_from_agent, _without_nul(data))
+
+
+def take_from_agent(data: bytes | str) -> Taken:
+    """Read what an agent sent, without the entries of its lists that break a bound.
+
+    Raises msgspec.DecodeError when the rest of the message cannot be read.
+    """
+    raw = _without_nul(data)
+    try:
+        return Taken(_decode(_from_agent, raw))
+    except msgspec.ValidationError:
+        found = _decode(_anything, raw)
+        known = _ENTRIES.get(str(found.get("type"))) if isinstance(found, dict) else None
+        if known is None:
+            raise
+    kind, lists = known
+    left_out, why = 0, ""
+    for name, entry, most in lists:
+        entries = found.get(name, [])
+        if not isinstance(entries, list) or len(entries) > most:
+            raise msgspec.ValidationError(f"Expected a list of at most {most} - at `$.{name}`")
+        found[name] = kept = []
+        for each in entries:
+            try:
+                kept.append(msgspec.convert(each, entry))
+            except msgspec.ValidationError as error:
+                left_out, why = left_out + 1, why or f"{name}: {error}"
+    return Taken(msgspec.convert(found, kind), left_out, why)
 
 
 def decode_to_agent(data: bytes | str) -> ToAgent:
-    """Read what the control plane sent."""
-    return _to_agent.decode(data)
+    """Read what the control plane sent; raises msgspec.DecodeError."""
+    return _decode(_to_agent, data)
+
+
+D = TypeVar("D")
+
+
+def _decode(decoder: msgspec.json.Decoder[D], data: bytes | str) -> D:
+    try:
+        return decoder.decode(data)
+    except (UnicodeDecodeError, RecursionError) as error:
+        # Bytes that are no text, and lists in lists without end: not what msgspec calls an error.
+        raise msgspec.DecodeError(f"no message: {error}") from error
+
+
+def _without_nul(data: bytes | str) -> bytes:
+    raw = data.encode() if isinstance(data, str) else data
+    return raw.replace(_NUL, _REPLACEMENT) if _NUL in raw else raw
 
 
 def entry_hash(vm_id: str, generation: int, tombstone: bool = False) -> int:

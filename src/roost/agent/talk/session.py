@@ -26,6 +26,7 @@ from roost.base.backoff import BackOff
 from roost.base.clock import Clock, first_of
 from roost.hostkit.failures import DriverError
 from roost.hostkit.talk.link import Link, LinkLost, Transport
+from roost.wire.agentlimits import clipped
 from roost.wire.agentlink import (
     OLDEST_PROTOCOL,
     PROTOCOL,
@@ -217,7 +218,7 @@ class Session:
             part = await self._reconciler.console(ask.vm, ask.start, limit)
             told = ConsoleReply(ask.number, part.text, part.start, part.end)
         except DriverError as error:
-            told = ConsoleReply(ask.number, code=error.code, message=error.message)
+            told = ConsoleReply(ask.number, code=error.code, message=clipped(error.message))
         await self._send(link, told)
 
     async def _answer_roll_call(self, link: Link) -> None:
