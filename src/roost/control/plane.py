@@ -100,7 +100,7 @@ class Plane:
         self.evidence = Evidence(store, timers)
         self.agents = Agents(
             store, self.roster, self.follower, self.dispatch, self.intake, self.evidence,
-            self.lineage, clock, timers,
+            self.lineage, clock, timers, self.telemetry,
         )  # fmt: skip
         self.vms = Lifecycle(store, self.roster, handover.delete)
         self.consoles = Consoles(store, self.roster, self.agents)
@@ -188,6 +188,11 @@ class Plane:
             lambda: self.lineage.doubted,
         )
         yield Gauge(
+            "roost_hosts_set_aside",
+            "Hosts whose registration cannot be loaded; they take nothing.",
+            lambda: len(self.roster.set_aside()),
+        )
+        yield Gauge(
             "roost_follower_stuck",
             "1 while an event of the ledger cannot be taken and requests are refused.",
             lambda: bool(self.follower.trouble),
@@ -237,8 +242,12 @@ class Plane:
             return HealthBody(status="starting", detail=self._status)
         if self.follower.trouble:
             return HealthBody(status="stuck", detail=self.follower.trouble)
-        said = f"an old database was restored: {self.lineage.doubted} VMs are in doubt"
-        return HealthBody(status="ready", detail=said if self.lineage.restored else "")
+        said = []
+        if self.lineage.restored:
+            said.append(f"an old database was restored: {self.lineage.doubted} VMs are in doubt")
+        if aside := sorted(self.roster.set_aside()):
+            said.append(f"{len(aside)} hosts are set aside: {', '.join(aside[:10])}")
+        return HealthBody(status="ready", detail="; ".join(said))
 
     def metrics_text(self) -> bytes:
         """Return the Prometheus exposition."""

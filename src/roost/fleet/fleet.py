@@ -106,7 +106,7 @@ class Fleet:
         if spec.name in self.hosts.rows:
             raise Conflict(f"host {spec.name!r} is already registered", host=spec.name)
         hosts = self.hosts
-        hosts.admit_models(device.model for device in spec.devices)
+        hosts.admit(spec)
         row = hosts.count
         extended = tuple(name for name, _ in spec.extended)
         self._ensure(row + 1, len(spec.devices), len(spec.cells), extended)
@@ -134,7 +134,7 @@ class Fleet:
     def update_host(self, spec: HostSpec) -> None:
         """Replace what a host registered with; its VMs stay, even if they no longer fit."""
         row = self.row(spec.name)
-        self.hosts.admit_models(device.model for device in spec.devices)
+        self.hosts.admit(spec)
         before = self.hosts.spec(row)
         extended = tuple(name for name, _ in spec.extended)
         self._ensure(0, len(spec.devices), len(spec.cells), extended)

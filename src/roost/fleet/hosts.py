@@ -11,6 +11,7 @@
 | present | bool [hosts] | registered and not removed |
 | site, architecture, driver | int32 [hosts] | numbers of interned words |
 | taint_set, capability_set | int32 [hosts] | numbers of interned sets |
+| cell_count | int8 [hosts] | NUMA cells; one may be empty |
 
 The columns that decisions also change are in `HostArrays` (layout.py).
 """
@@ -40,10 +41,14 @@ from roost.fleet.layout import (
     refresh_ratio_columns,
 )
 from roost.model.hosts import Admin, Cell, Device, Health, HostSpec, Resource, Scope, Taint
-from roost.model.resources import BASE_RESOURCES, WHOLE_DEVICE
+from roost.model.resources import BASE_RESOURCES, WHOLE_DEVICE, Demand
 
 #: Different device models in one fleet: a request names them by the bits of one machine word.
 MOST_MODELS = 62
+#: Different names of resources in one fleet: each is a column of every host.
+MOST_RESOURCES = 160
+#: What requests may name that no host has, until there are so many in all: the rest is for hosts.
+MOST_ASKED_MODELS, MOST_ASKED_RESOURCES = 48, 96
 
 _MATRICES = ("total", "reserve", "ratio", "held", "used")
 _WORDS = ("site", "architecture", "driver", "taint_set", "capability_set")
@@ -91,6 +96,7 @@ class HostTable:
         self.driver = np.zeros(capacity, np.int32)
         self.taint_set = np.zeros(capacity, np.int32)
         self.capability_set = np.zeros(capacity, np.int32)
+        self.cell_count = np.zeros(capacity, np.int8)
         self.arrays = HostArrays(
             headroom=np.zeros((capacity, resources + EXTRA_COLUMNS), np.int64),
             committed=np.zeros((capacity, resources), np.int64),
@@ -126,7 +132,7 @@ class HostTable:
         columns = (
             *_MATRICES,
             *_WORDS,
-            *("max_vms", "health", "admin", "known", "present"),
+            *("max_vms", "health", "admin", "known", "present", "cell_count"),
         )
         before = {name: getattr(self, name) for name in columns}
         self._allocate(capacity, width, devices, cells)
@@ -150,6 +156,32 @@ class HostTable:
                 f"device models {', '.join(sorted(new))} are too many: at most {MOST_MODELS} "
                 f"different ones are supported"
             )
+
+    def admit(self, spec: HostSpec) -> None:
+        """Refuse a host that the columns cannot take; changes nothing."""
+        self.admit_models(device.model for device in spec.devices)
+        new = {name for name, _ in spec.extended if self.resources.find(name) < 0}
+        if new and len(self.resources) + len(new) > MOST_RESOURCES:
+            raise InvalidRequest(
+                f"extended resources {', '.join(sorted(new)[:5])} of {spec.name!r} are too many: "
+                f"at most {MOST_RESOURCES - len(BASE_RESOURCES)} different ones are supported"
+            )
+
+    def admit_demand(self, demand: Demand) -> None:
+        """Refuse a demand that would fill the columns with names that no host has."""
+        models = demand.devices.models if demand.devices is not None else ()
+        for what, asked, known, most in (
+            ("device model", models, self.device_models, MOST_ASKED_MODELS),
+            (
+                "extended resource",
+                [name for name, _ in demand.extended],
+                self.resources,
+                MOST_ASKED_RESOURCES,
+            ),
+        ):
+            new = sorted({name for name in asked if known.find(name) < 0})
+            if new and len(known) + len(new) > most:
+                raise InvalidRequest(f"no host has {what} {new[0]!r}", name=new[0])
 
     def write_spec(self, row: int, spec: HostSpec) -> None:
         """Write what a host registers with into its row; what is promised stays as it is."""
@@ -178,6 +210,7 @@ class HostTable:
         arrays.domain[row, Scope.ZONE] = self.zones.number(spec.zone) if spec.zone else -1
         self._write_devices(row, spec.devices)
         self._write_cells(row, spec.cells)
+        self.cell_count[row] = len(spec.cells)
         self.refresh(row)
 
     def _write_devices(self, row: int, devices: tuple[Device, ...]) -> None:
@@ -279,10 +312,10 @@ class HostTable:
                 )
                 if free >= 0
             ),
+            # A cell may have neither cpu nor memory, and still has its position.
             cells=tuple(
                 Cell(int(cpu), int(memory))
-                for cpu, memory in arrays.cell_capacity[row]
-                if cpu or memory
+                for cpu, memory in arrays.cell_capacity[row][: int(self.cell_count[row])]
             ),
             max_vms=None if self.max_vms[row] < 0 else int(self.max_vms[row]),
             health=Health(self.health[row]),

@@ -74,6 +74,12 @@ class Device:
     memory_bytes: int = 0
     shareable: bool = True
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.memory_bytes <= MAX_AMOUNT:
+            raise InvalidRequest(
+                f"device {self.model!r} has {self.memory_bytes} bytes, not within 0 and 2^48"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class Cell:
@@ -81,6 +87,13 @@ class Cell:
 
     cpu_milli: int
     memory_bytes: int
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.cpu_milli <= MAX_AMOUNT and 0 <= self.memory_bytes <= MAX_AMOUNT):
+            raise InvalidRequest(
+                f"a cell of {self.cpu_milli} millicores and {self.memory_bytes} bytes is not "
+                f"within 0 and 2^48"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +157,10 @@ class HostSpec:
                 f"host {self.name!r} has {len(self.devices)} devices and {len(self.cells)} cells; "
                 f"at most {MOST_PARTS} of each are supported"
             )
-        if self.max_vms is not None and self.max_vms < 0:
-            raise InvalidRequest(f"max_vms {self.max_vms} of host {self.name!r} is negative")
+        if self.max_vms is not None and not 0 <= self.max_vms <= MAX_AMOUNT:
+            raise InvalidRequest(
+                f"max_vms {self.max_vms} of host {self.name!r} is not within 0 and 2^48"
+            )
 
     def resources(self) -> tuple[tuple[str, Resource], ...]:
         """Return every (resource name, resource), base resources first."""

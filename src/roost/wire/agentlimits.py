@@ -74,8 +74,9 @@ MANY_ENDPOINTS = Meta(max_length=16)
 
 #: Hellos of one connection; an honest agent says one.
 MOST_HELLOS = 4
-#: Different names of extended resources in the fleet: each is a column of every host.
-MOST_RESOURCES = 128
+#: Names of device models, and of extended resources, that one host may bring into the fleet while
+#: a process lives: the fleet has room for so many names in all (`fleet/hosts.py`).
+MOST_MODELS_BROUGHT, MOST_RESOURCES_BROUGHT = 16, 32
 
 
 def clipped(text: str) -> str:

@@ -528,6 +528,7 @@ class HostBody(Reply):
     guard: bool  # it registered a running fence guard
     fenced: str | None  # how it was fenced, while it is
     held: list[dict[str, Any]] = []  # VMs it runs that are not on its list
+    unusable: str = ""  # why it is set aside: what it registered with cannot be loaded
 
 
 class HostPage(Reply):

@@ -262,7 +262,7 @@ def hosts(listed: Sequence[bodies.HostBody]) -> RenderableType:
     for host in listed:
         made.add_row(
             Text(host.name, style="bold"),
-            _state(host.health),
+            Text("unusable", style="bold red") if host.unusable else _state(host.health),
             _state(host.admin),
             _virtual(host.virtual, host.driver),
             Text(host.zone or "-"),
@@ -298,6 +298,8 @@ def host(body: bodies.HostBody) -> RenderableType:
         ("agent", Text("connected" if body.connected else "not connected here")),
         ("fence guard", Text("running" if body.guard else "none")),
     ]
+    if body.unusable:
+        pairs.append(("unusable", Text(body.unusable, style="bold red")))
     pairs += [("fenced", Text(body.fenced, style="bold red"))] if body.fenced else []
     pairs += [("labels", Text(_pairs(body.labels)))] if body.labels else []
     pairs += [("taints", Text(", ".join(taints)))] if body.taints else []

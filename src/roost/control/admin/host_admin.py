@@ -157,6 +157,7 @@ class Hosts(Part):
             guard=row.guard_stop_s is not None,
             fenced=row.fenced,
             held=msgspec.json.decode(row.held) if row.held else [],
+            unusable=entry.aside,
         )
 
     # Changing

@@ -19,7 +19,7 @@ from typing import Protocol
 import msgspec
 
 from roost.base.clock import Clock
-from roost.base.errors import AgentUnavailable, Conflict, RoostError
+from roost.base.errors import AgentUnavailable, Conflict, RoostError, Unavailable
 from roost.control.agents.connections import ConnectionOrder
 from roost.control.agents.dispatch import Dispatch
 from roost.control.agents.intake import Intake
@@ -27,6 +27,7 @@ from roost.control.hosts.registering import StillRuns, inventory_text, register
 from roost.control.memory.follower import Follower
 from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import Roster
+from roost.control.memory.telemetry import Telemetry
 from roost.control.survive.liveness import Evidence
 from roost.control.survive.restore_judge import hosts_to_ask, take_answer
 from roost.control.timers import Timers
@@ -34,6 +35,7 @@ from roost.ledger.store import Store
 from roost.ledger.transaction import row_json
 from roost.parts.access import Principal
 from roost.parts.part import Loop, Part
+from roost.wire.agentlimits import MOST_HELLOS
 from roost.wire.agentlink import (
     ConsoleReply,
     ConsoleRequest,
@@ -49,15 +51,17 @@ from roost.wire.agentlink import (
     ToAgent,
     Welcome,
     agree,
-    decode_from_agent,
     disagreement,
     encode,
+    take_from_agent,
 )
 
 log = logging.getLogger("roost.agents")
 
 #: Times that a list is read which changes meanwhile; the next heartbeat asks for it again.
 _MOST_READS = 5
+#: New registrations of one host: so many at once, and then one every so many seconds.
+_MOST_REGISTERED, _REGISTER_S = 30, 2.0
 #: How long an agent may take to answer a question.
 _ANSWER_S = 10.0
 
@@ -90,6 +94,7 @@ class Agents(Part):
         lineage: Lineage,
         clock: Clock,
         timers: Timers,
+        telemetry: Telemetry,
     ) -> None:
         self.store, self.roster, self.follower = store, roster, follower
         self.dispatch, self.intake, self.lineage = dispatch, intake, lineage
@@ -98,6 +103,14 @@ class Agents(Part):
         self._sessions: dict[int, Session] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked = 0
+        self._registered: dict[str, tuple[float, float]] = {}  # host -> registrations, as of when
+        self.left_out = telemetry.counter(
+            "roost_agent_entries_left_out",
+            "Entries of agents' lists of VMs, copies and samples that broke a bound.",
+        )
+        self.unreadable = telemetry.counter(
+            "roost_agent_messages_refused", "Messages of agents that could not be read."
+        )
 
     def loops(self) -> Sequence[Loop]:
         """Return the background loops of this part."""
@@ -118,6 +131,15 @@ class Agents(Part):
     def is_connected(self, number: int) -> bool:
         """Say whether a host's agent is connected to this process."""
         return number in self._sessions
+
+    def may_register(self, host: str) -> None:
+        """Refuse a host that registers something new again and again: each is an event for all."""
+        now = self.clock.monotonic()
+        count, since = self._registered.get(host, (0.0, now))
+        count = max(0.0, count - (now - since) / _REGISTER_S) + 1
+        if count > _MOST_REGISTERED:
+            raise Unavailable(f"host {host!r} has registered too often; it waits", host=host)
+        self._registered[host] = count, now
 
     def attach(self, session: "Session", number: int) -> None:
         """Make a session the one of its host; an older connection of the same host is closed."""
@@ -204,6 +226,8 @@ class Session:
         self._conversation = ConnectionOrder("", 0)
         self._listing = False
         self._closed = False
+        self._hellos = self._left_out = 0
+        self._greeting = self._presenting = False
         self.next_list_s = 0.0  # when its whole list is due again
         self._asked: dict[int, asyncio.Future[ConsoleReply | None]] = {}
 
@@ -213,17 +237,27 @@ class Session:
             self.link.send(encode(message))
 
     def received(self, data: bytes) -> None:
-        """Handle one message of the agent; one that cannot be decoded ends the connection."""
+        """Handle one message of the agent; one that cannot be decoded ends the connection.
+
+        Of a list of VMs only the entries are left out that cannot be: an agent that says one wrong
+        thing is still heard on all others.
+        """
         try:
-            message = decode_from_agent(data)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            message, left_out, why = take_from_agent(data)
+        except msgspec.DecodeError as error:
+            self._agents.unreadable.inc()
             self.send(Refused("invalid_request", str(error)))
             self.link.close(1007, "a message that cannot be read")
             return
+        if left_out:
+            self._agents.left_out.inc(left_out)
+            if not self._left_out:
+                log.warning("host %s says what makes no sense, left out: %s", self.host, why)
+            self._left_out += left_out
         if isinstance(message, Heartbeat):
             self._heartbeat(message)
         elif isinstance(message, Hello):
-            self._agents.spawn(self._hello(message))
+            self._receive_hello(message)
         elif self._number is None:
             self.send(Refused("invalid_request", "say hello first"))
         elif isinstance(message, Report):
@@ -238,7 +272,9 @@ class Session:
             if (asked := self._asked.get(message.number)) is not None and not asked.done():
                 asked.set_result(message)
         elif isinstance(message, Present):
-            self._agents.spawn(self._present(self._number, message))
+            # An answer of which a part cannot be read says nothing about who has what.
+            if not left_out and not self._presenting:
+                self._agents.spawn(self._present(self._number, message))
         else:
             self._samples(self._number, message)
 
@@ -266,12 +302,29 @@ class Session:
 
     # Messages
 
+    def _receive_hello(self, hello: Hello) -> None:
+        self._hellos += 1
+        if self._hellos > MOST_HELLOS:
+            self.send(Refused("invalid_request", f"more than {MOST_HELLOS} hellos"))
+            self.link.close(1008, "too many hellos")
+        elif self._greeting:
+            self.send(Refused("invalid_request", "one hello at a time"))
+        else:
+            self._greeting = True
+            self._agents.spawn(self._hello(hello))
+
     async def _hello(self, hello: Hello) -> None:
         try:
             await self._register(hello)
         except RoostError as error:
             self.send(Refused(error.code, error.message))
             self.link.close(1008, error.code)
+        except Exception:  # whatever this host has said, it ends here
+            log.exception("the hello of host %s cannot be taken", self.host)
+            self.send(Refused("invalid_request", "this hello cannot be taken"))
+            self.link.close(1011, "a hello that cannot be taken")
+        finally:
+            self._greeting = False
 
     async def _register(self, hello: Hello) -> None:
         agents = self._agents
@@ -291,6 +344,8 @@ class Session:
         if entry is not None and self._as_known(hello):
             number, epoch = entry.number, entry.epoch
         else:
+            agents.roster.try_host(self.host, hello.inventory)  # before anything is written
+            agents.may_register(self.host)
             try:
                 found = await agents.store.write(
                     lambda tx: register(tx, hello), f"agent/{self.host}"
@@ -325,12 +380,15 @@ class Session:
         """Record a host's answer to a roll call; one given on another list does not count."""
         if present.digest != self._agents.dispatch.digest(number):
             return
+        self._presenting = True  # one at a time: it is asked for again anyway
         try:
             await self._agents.store.write(
                 lambda tx: take_answer(tx, number, present.copies), f"agent/{self.host}"
             )
         except RoostError as error:
             log.warning("the answer of host %s is asked for again: %s", self.host, error.message)
+        finally:
+            self._presenting = False
 
     def _as_known(self, hello: Hello) -> bool:
         """Say whether the ledger has this registration already: a reconnect then writes nothing."""

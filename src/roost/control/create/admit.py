@@ -153,6 +153,8 @@ class Admit(Part):
         new = spec_of(body)
         if new.user_data:
             new = new._replace(user_data=self._seal.close(vm_id, new.user_data))
+        if new.spec.demand.extended or new.spec.demand.devices is not None:
+            self._roster.fleet.hosts.admit_demand(new.spec.demand)
         groups: tuple[str, ...] = ()
         groups_seen = self._roster.group_changes
         if body.groups or body.affinity or body.labels:

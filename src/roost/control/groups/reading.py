@@ -61,7 +61,15 @@ class Domains(msgspec.Struct):
         return host if scope == "host" else self.zone if scope == "zone" else self.rack
 
 
-_domains: Callable[[str], Domains] = msgspec.json.Decoder(Domains).decode
+_read_domains: Callable[[str], Domains] = msgspec.json.Decoder(Domains).decode
+
+
+def _domains(inventory: str) -> Domains:
+    """Return where a host is; one whose inventory cannot be read (`roster`) is nowhere known."""
+    try:
+        return _read_domains(inventory)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Domains()
 
 
 class Known(msgspec.Struct):

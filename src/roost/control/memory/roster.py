@@ -3,16 +3,21 @@
 This is what the engine decides on. It may lag behind other processes; the claim statement compares
 again, so a stale roster can only cost a retry. A VM's claims stand in the fleet under the names
 VM:run, VM:migrate_in and VM:hold; a hold counts amounts but no group membership.
+
+A host whose row cannot be loaded is set aside: it is there with its claims, takes nothing, and
+`doctor` says why. Nothing that one host has registered with keeps the others from being loaded.
 """
 
+import logging
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
 from sqlalchemy import Connection, select
 
+from roost.base.errors import InvalidRequest
 from roost.control.memory.specs import Specs
 from roost.fleet.fleet import Fleet
 from roost.fleet.layout import Int64Array
@@ -32,6 +37,7 @@ from roost.ledger.changes import (
     AnyRow,
     Changes,
 )
+from roost.ledger.examination import Examination
 from roost.ledger.rows import ClaimRow, Event, GroupRow, HostRow, VMRow
 from roost.ledger.statements import find_rows
 from roost.ledger.tables import (
@@ -45,11 +51,15 @@ from roost.ledger.tables import (
     vms,
 )
 from roost.model.constraints import HostRequirements
+from roost.model.hosts import HostSpec, Resource
 from roost.model.resources import Demand, DeviceDemand
 from roost.parts.part import Part
 from roost.placement.engine import Engine
-from roost.wire.agentlink import Inventory
+from roost.wire.agentlimits import MOST_MODELS_BROUGHT, MOST_RESOURCES_BROUGHT
+from roost.wire.agentlink import AmountInfo, Inventory
 from roost.wire.translate import ADMINS, HEALTHS, group_spec, host_spec
+
+log = logging.getLogger("roost.roster")
 
 _COUNTERS = select(counters.c.name, counters.c.value)
 _GENERATIONS = select(host_amounts.c.host, host_amounts.c.generation)
@@ -70,6 +80,7 @@ class HostEntry:
     fleet_row: int
     generation: int
     epoch: int = 0  # grows when the host is fenced; renewals quote it
+    aside: str = ""  # why it cannot be used: what it registered with does not make sense here
 
     @property
     def number(self) -> int:
@@ -90,11 +101,35 @@ class Selector:
     labels: dict[str, str]
 
 
+#: What is known of a host whose row cannot be read: nothing, and unknown is full.
+_UNKNOWN = Inventory(AmountInfo(None), AmountInfo(None), AmountInfo(None))
+
+
+def _unknown(name: str) -> HostSpec:
+    return HostSpec(name, Resource(None), Resource(None), Resource(None))
+
+
+def _read_host(row: HostRow) -> tuple[Inventory, HostSpec]:
+    """Return what a row of the ledger says that a host is."""
+    inventory = _inventory.decode(row.inventory)
+    labels = None if row.labels is None else _labels.decode(row.labels)
+    spec = host_spec(row.name, inventory, labels=labels, health=row.health, admin=row.admin)
+    return inventory, spec
+
+
 def _devices_in(claim: ClaimRow) -> DeviceDemand:
     """Return the device shares that a claim holds; its VM, and what it asked for, may be gone."""
     counted: dict[str, int] = msgspec.json.decode(claim.counters)
     milli = next(amount for name, amount in counted.items() if name.startswith("device:"))
     return DeviceDemand(claim.devices.bit_count(), milli)
+
+
+class _HostFailed(Exception):
+    """A host could not be loaded although nothing seemed wrong with it: load again without it."""
+
+    def __init__(self, number: int, why: str) -> None:
+        super().__init__(why)
+        self.number, self.why = number, why
 
 
 class Roster(Part):
@@ -123,20 +158,33 @@ class Roster(Part):
         self.specs = Specs()
         self.waiting: dict[str, VMRow] = {}  # VMs without a host that want one
         self.room = 0  # grows when capacity or a rule may have made room
+        #: Device models and extended resources that each host has had in the life of this process.
+        self._names: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
+        self._aside_claims: dict[str, ClaimRow] = {}  # on hosts set aside since they were loaded
 
     # Loading
 
     def load(self, connection: Connection) -> None:
-        """Fill an empty roster from one consistent view."""
+        """Fill an empty roster from one consistent view; hosts that cannot be are set aside."""
+        aside: dict[int, str] = {}
+        while True:
+            try:
+                self._load(connection, aside)
+                return
+            except _HostFailed as failed:
+                aside[failed.number] = failed.why
+
+    def _load(self, connection: Connection, aside: Mapping[int, str]) -> None:
         self._clear()
         values = {row.name: row.value for row in connection.execute(_COUNTERS)}
         self.rules = values["rules"]
         generations = {row.host: row.generation for row in connection.execute(_GENERATIONS)}
         for found in find_rows(connection, hosts, {}):
             row = HostRow(**found)
-            self._put_host(row, generations[row.number])
+            self._load_host(row, generations.get(row.number, 0), aside.get(row.number, ""))
         for host, epoch in connection.execute(_EPOCHS):
-            self.hosts[host].epoch = epoch
+            if (entry := self.hosts.get(host)) is not None:
+                entry.epoch = epoch
         for found in find_rows(connection, groups, {}):
             self._put_group(GroupRow(**found))
         of: dict[str, list[str]] = defaultdict(list)
@@ -156,6 +204,8 @@ class Roster(Part):
         demand: list[tuple[int, int, int]] = []
         for found in connection.execute(_CLAIMS).all():
             (claim_id, vm, host, kind, cpu, memory, disk, counted, devices, cells) = found
+            if host not in self.hosts:
+                continue  # a finding of the doctor's
             spec = self.specs.get(vm)  # None: what a deleted VM left to clean up is held without it
             plain = spec is None or spec.is_plain
             if counted or not plain or vm in self.groups_of:
@@ -257,35 +307,116 @@ class Roster(Part):
             fleet.remove(number)
             fleet.apply(f"{vm}:{kind}", row, demand, rest[0], group_set, rest[1], rest[2])
 
-    def _put_host(self, row: HostRow, generation: int) -> None:
-        inventory = _inventory.decode(row.inventory)
-        spec = host_spec(
-            row.name,
-            inventory,
-            labels=None if row.labels is None else _labels.decode(row.labels),
-            health=row.health,
-            admin=row.admin,
-        )
+    # Hosts
+
+    def try_host(self, name: str, inventory: Inventory) -> None:
+        """Try on the fleet what a host registers with; raises InvalidRequest, changes nothing.
+
+        A host may bring only so many names of device models and resources in the life of a
+        process: each takes a place that other hosts could need.
+        """
+        spec = host_spec(name, inventory)
+        self._try(spec)
+        models, resources = self._names.get(name, (frozenset(), frozenset()))
+        for what, names, most in (
+            ("device models", models | {d.model for d in spec.devices}, MOST_MODELS_BROUGHT),
+            (
+                "extended resources",
+                resources | {x for x, _ in spec.extended},
+                MOST_RESOURCES_BROUGHT,
+            ),
+        ):
+            if len(names) > most:
+                raise InvalidRequest(
+                    f"host {name!r} has named {len(names)} different {what}; at most {most} are "
+                    f"taken",
+                    host=name,
+                )
+
+    def _try(self, spec: HostSpec) -> None:
+        """Raise unless the fleet has room for a host's names, and columns can hold its numbers."""
+        self.fleet.hosts.admit(spec)
+        trial = Fleet()
+        trial.register(spec)
+        trial.update_host(trial.hosts.spec(0))
+
+    def set_aside(self) -> dict[str, str]:
+        """Return the hosts that cannot be used, and why."""
+        return {entry.name: entry.aside for entry in self.hosts.values() if entry.aside}
+
+    def examine(self, connection: Connection, found: Examination) -> None:
+        """Report to the doctor the hosts that are set aside."""
+        for name, why in sorted(self.set_aside().items()):
+            found.find("hosts", f"host {name!r} is set aside and takes nothing: {why}")
+
+    def _load_host(self, row: HostRow, generation: int, aside: str) -> None:
+        """Put a host into the empty fleet; one that cannot be, or is known not to, as set aside."""
+        inventory, spec = _UNKNOWN, _unknown(row.name)
+        if not aside:
+            try:
+                inventory, spec = _read_host(row)
+                self.fleet.hosts.admit(spec)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the others must start
+                aside, inventory, spec = str(error), _UNKNOWN, _unknown(row.name)
+        try:
+            fleet_row = self.fleet.register(spec)
+        except Exception as error:
+            raise _HostFailed(row.number, str(error)) from error
+        if aside:
+            log.error("host %s is set aside: %s", row.name, aside)
+        self._note_names(spec)
+        entry = HostEntry(row, inventory, fleet_row, generation, aside=aside)
         self.room += 1
+        self.hosts[row.number] = entry
+        self.numbers[row.name] = row.number
+        self.by_fleet_row[fleet_row] = entry
+
+    def _put_host(self, row: HostRow, generation: int) -> None:
         known = self.hosts.get(row.number)
         if known is None:
-            fleet_row = self.fleet.register(spec)
-            known = HostEntry(row, inventory, fleet_row, generation)
-            self.hosts[row.number] = known
-            self.numbers[row.name] = row.number
-            self.by_fleet_row[fleet_row] = known
+            why = ""
+            try:
+                self._try(_read_host(row)[1])
+            except Exception as error:  # noqa: BLE001 - the event's other rows must be taken
+                why = str(error)
+            self._load_host(row, generation, why)
             return
-        before = known.row
+        self.room += 1
+        before, known.row = known.row, row
         known.generation = max(known.generation, generation)
-        known.row = row
         if (before.inventory, before.labels) == (row.inventory, row.labels):
             if before.health != row.health:
                 self.fleet.set_health(row.name, HEALTHS[row.health])
             if before.admin != row.admin:
                 self.fleet.set_admin(row.name, ADMINS[row.admin])
             return
-        known.inventory = inventory
+        try:
+            inventory, spec = _read_host(row)
+            self._try(spec)
+        except Exception as error:  # noqa: BLE001 - the event's other rows must be taken
+            log.error("host %s is set aside: %s", row.name, error)
+            known.aside = str(error)
+            # What it was stays, for its claims have their places there; unknown is full.
+            was = self.fleet.hosts.spec(known.fleet_row)
+            self.fleet.update_host(replace(was, cpu=Resource(None)))
+            return
+        known.inventory, known.aside = inventory, ""
+        self._note_names(spec)
+        again = [c for c in self._aside_claims.values() if c.host == row.number]
+        for claim in again:
+            self.release(claim.id)
         self.fleet.update_host(spec)
+        for claim in again:
+            self._charge(claim)
+
+    def _note_names(self, spec: HostSpec) -> None:
+        """Record the names of models and resources that a host has had."""
+        if spec.devices or spec.extended:
+            models, resources = self._names.get(spec.name, (frozenset(), frozenset()))
+            self._names[spec.name] = (
+                models | {device.model for device in spec.devices},
+                resources | {name for name, _ in spec.extended},
+            )
 
     def _drop_host(self, number: int) -> None:
         known = self.hosts.pop(number, None)
@@ -332,6 +463,8 @@ class Roster(Part):
     def _put_claim(self, claim: ClaimRow) -> None:
         number = self.fleet.vms.numbers.get(claim.id)
         if number is not None:
+            if claim.id in self._aside_claims:
+                self._aside_claims[claim.id] = claim
             entry = self.hosts[claim.host]
             vector = self._vector(claim)
             same_host = int(self.fleet.vms.host[number]) == entry.fleet_row
@@ -359,12 +492,17 @@ class Roster(Part):
     def _charge(self, claim: ClaimRow) -> None:
         terms = 0
         spec = self.specs.get(claim.vm)
-        if spec is not None and not spec.is_plain:
+        devices, cells = claim.devices, claim.cells
+        if self._lacks_places(claim):
+            # Set aside: nobody knows its devices and cells. It counts by its amounts till then.
+            self._aside_claims[claim.id] = claim
+            devices = cells = 0
+        elif spec is not None and not spec.is_plain:
             demand = spec.demand
             terms = self.fleet.terms.number(
                 HostRequirements(demand.devices, demand.numa, spec.constraints)
             )
-        elif claim.devices:
+        elif claim.devices and not self._lacks_places(claim):
             terms = self.fleet.terms.number(HostRequirements(_devices_in(claim)))
         groups_of = () if claim.kind == CLEANUP else self.groups_of.get(claim.vm, ())
         self.fleet.apply(
@@ -373,12 +511,18 @@ class Roster(Part):
             self._vector(claim),
             terms,
             self.fleet.groups.set_number(groups_of),
-            claim.devices,
-            claim.cells,
+            devices,
+            cells,
         )
+
+    def _lacks_places(self, claim: ClaimRow) -> bool:
+        """Say whether a claim's host was loaded without its devices and cells."""
+        entry = self.hosts[claim.host]
+        return bool(entry.aside) and entry.inventory is _UNKNOWN
 
     def release(self, claim_id: str) -> None:
         """Release a claim from the fleet in memory; an unknown one is ignored."""
+        self._aside_claims.pop(claim_id, None)
         number = self.fleet.vms.numbers.get(claim_id)
         if number is not None:
             self.fleet.remove(number)

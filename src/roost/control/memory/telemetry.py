@@ -93,6 +93,10 @@ class Telemetry:
         self._child(self._requests, method, route, str(status)).inc()
         self._seconds.observe(seconds, method, route)
 
+    def counter(self, name: str, text: str) -> Counter:
+        """Return a new counter without labels."""
+        return Counter(name, text, registry=self.registry)
+
     def _child(self, counter: Counter, *labels: str) -> Counter:
         # Looking a child up by its labels costs more than counting.
         key = (counter._name, *labels)
