@@ -1,6 +1,5 @@
 """What one host registers with harms no other: refused before it is written, or set aside."""
 
-import json
 from typing import Any
 
 import msgspec
@@ -8,14 +7,13 @@ import pytest
 from sqlalchemy import select, update
 
 from roost.base.errors import InvalidRequest, NoFit
-from roost.control.agents.sessions import Session
 from roost.fleet.hosts import MOST_MODELS
 from roost.ledger.store import Store
 from roost.ledger.tables import hosts
 from roost.ledger.transaction import Tx
-from roost.parts.access import Principal
 from roost.testing.agent import inventory
 from roost.wire.agentlink import AmountInfo, DeviceInfo, Inventory
+from tests.integration.control.rawagent import connect, hello
 from tests.integration.control.rig import Rig, run, run_two
 
 _PLAIN: dict[str, Any] = {
@@ -37,33 +35,6 @@ BAD = {
     "taint effect": _PLAIN | {"taints": [{"key": "k", "effect": "explode"}]},
     "no object": [],
 }
-
-
-class RawLink:
-    """A connection whose agent says whatever bytes it is told to."""
-
-    peer = "raw"
-
-    def __init__(self) -> None:
-        self.heard: list[dict[str, Any]] = []
-        self.closed: tuple[int, str] | None = None
-
-    def send(self, data: bytes) -> None:
-        self.heard.append(json.loads(data))
-
-    def close(self, code: int, reason: str) -> None:
-        self.closed = self.closed or (code, reason)
-
-
-def connect(rig: Rig, host: str) -> tuple[RawLink, Session]:
-    link = RawLink()
-    who = Principal(f"agent/{host}", "agent", None, host)
-    return link, rig.plane.agents.connect(link, who)
-
-
-def hello(host: str, found: Any, **rest: Any) -> bytes:
-    said = {"type": "hello", "protocol": 1, "host": host, "instance": "i", "version": "0"}
-    return msgspec.json.encode(said | {"inventory": found} | rest)
 
 
 async def plant(store: Store, host: str, found: Any) -> None:

@@ -10,7 +10,9 @@ nothing. What follows from a report:
     capacity refusal              a VM that never ran is placed elsewhere
     a generation that the ledger has not reached    an old copy of the ledger was restored
 
-Of a VM in doubt (`lineage`) nothing is taken: reports are repeated once it is settled.
+Of a VM in doubt (`lineage`) nothing is taken: reports are repeated once it is settled. What a host
+says of VMs that the ledger does not have there changes nothing but its own tombstones; nor does a
+generation that no honest host can have reached. Hosts take turns: whoever says more waits longer.
 """
 
 import asyncio
@@ -33,16 +35,19 @@ from roost.ledger.retention import DAY_S, Kept
 from roost.ledger.rows import VMRow
 from roost.ledger.statements import Plus
 from roost.ledger.store import Store
-from roost.ledger.tables import hosts, samples, vms
+from roost.ledger.tables import hosts, samples, tombstones, vms
 from roost.ledger.transaction import Tx, row_json
 from roost.model.states import Observed, Seen
 from roost.parts.part import Loop, Part
+from roost.wire.agentlimits import MOST_AHEAD
 from roost.wire.agentlink import HeldVM, SampleInfo, SeenVM
 
 log = logging.getLogger("roost.intake")
 
 _MOST_TOGETHER = 1000
 _RETRY_S = 1.0
+#: One host can put the ledger in doubt once in so many seconds.
+_DOUBT_S, _SAME_DOUBT_S = 600.0, 2.0
 #: Fewer reports than this are not worth a statement of their own.
 _WORTH_TOGETHER = 8
 
@@ -60,6 +65,30 @@ class _Held:
     said_in: ConnectionOrder
 
 
+class Doubting:
+    """Says whether a host's word puts the ledger in doubt: not if it is absurd, nor every minute.
+
+    A host that is really ahead of a restored ledger says so once, and is settled with all others.
+    One that says so again and again would keep all others from being changed.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last: dict[int, float] = {}
+
+    def may(self, host: int, ahead: int) -> bool:
+        """Say whether a report that is ahead by so many generations counts."""
+        now = self._clock.monotonic()
+        since = now - self._last.get(host, -_DOUBT_S)
+        if since < _SAME_DOUBT_S and ahead <= MOST_AHEAD:
+            return True  # the transaction is tried again
+        if ahead > MOST_AHEAD or since < _DOUBT_S:
+            log.warning("host %d says a generation ahead by %d; that does not count", host, ahead)
+            return False
+        self._last[host] = now
+        return True
+
+
 class Intake(Part):
     """Writes agents' reports and samples to the ledger, in batches."""
 
@@ -72,6 +101,7 @@ class Intake(Part):
         self._held: dict[int, _Held] = {}
         self._samples: list[dict[str, Any]] = []
         self._arrived = asyncio.Event()
+        self._doubting = Doubting(clock)
 
     def loops(self) -> Sequence[Loop]:
         """Return the background loops of this part."""
@@ -125,7 +155,9 @@ class Intake(Part):
         if not (sightings or held or readings):
             return
         try:
-            await self._store.write(lambda tx: _write(tx, sightings, held, readings), "agent")
+            await self._store.write(
+                lambda tx: _write(tx, sightings, held, readings, self._doubting), "agent"
+            )
         except Unavailable:
             # Nothing is lost: it is written when the database is back. Of each VM the last word is
             # enough, so that what waits does not grow with the time that the database is away.
@@ -137,14 +169,18 @@ class Intake(Part):
 
 
 def _write(
-    tx: Tx, sightings: list[_Sighting], held: dict[int, _Held], readings: list[dict[str, Any]]
+    tx: Tx,
+    sightings: list[_Sighting],
+    held: dict[int, _Held],
+    readings: list[dict[str, Any]],
+    doubting: Doubting,
 ) -> None:
     sightings, held = _without_old_news(tx, sightings, held)
     latest = {(each.host, each.seen.id): each.seen for each in _latest(sightings)}
     doubted = doubted_among(tx, [vm for _, vm in latest])
     latest = {key: seen for key, seen in latest.items() if key[1] not in doubted}
     for (host, _), seen in _take_plain(tx, latest).items():
-        if not _take(tx, host, seen):
+        if not _take(tx, host, seen, doubting):
             break
     for number, held_now in held.items():
         found = tx.find(hosts, number=number)
@@ -233,7 +269,7 @@ def _is_plain(seen: SeenVM) -> bool:
     return seen.generation == 1 and seen.seen in ("starting", "running") and not seen.message
 
 
-def _take(tx: Tx, host: int, seen: SeenVM) -> bool:
+def _take(tx: Tx, host: int, seen: SeenVM, doubting: Doubting) -> bool:
     """Apply one report to the ledger; False when it shows that the ledger is an old copy."""
     found = tx.find(vms, id=seen.id, lock=True)
     if found is None:
@@ -242,6 +278,9 @@ def _take(tx: Tx, host: int, seen: SeenVM) -> bool:
         return True
     vm = VMRow(**found)
     if seen.generation > vm.generation and seen.seen != "absent":
+        is_there = host in (vm.host, vm.target)
+        if not is_there or not doubting.may(host, seen.generation - vm.generation):
+            return True
         doubt_all(tx, f"VM {vm.id} is at {seen.generation} on a host, and at {vm.generation} here")
         return False
     if host == vm.host:
@@ -250,7 +289,11 @@ def _take(tx: Tx, host: int, seen: SeenVM) -> bool:
         take_report(tx, vm, "target", seen)
     elif seen.seen == "absent":
         clear_tombstone(tx, seen.id, host, seen.generation)
-    elif seen.seen == "moved" and seen.progress is not None:
+    elif (
+        seen.seen == "moved"
+        and seen.progress is not None
+        and tx.find(tombstones, vm=vm.id, host=host) is not None  # it was the source
+    ):
         note_downtime(tx, vm, seen.progress)
     return True
 

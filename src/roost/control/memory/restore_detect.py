@@ -31,6 +31,7 @@ from roost.ledger.tables import copies, doubts, host_liveness, hosts, members, r
 from roost.ledger.tables import events as events_table
 from roost.ledger.transaction import Tx
 from roost.parts.part import Loop, Part
+from roost.wire.agentlimits import MOST_AHEAD
 from roost.wire.agentlink import Hello, LedgerPoint
 
 log = logging.getLogger("roost.lineage")
@@ -196,9 +197,12 @@ class Lineage(Part):
             return None
         told = {vm.id: vm.generation for vm in hello.held}
         told |= {vm.id: vm.generation for vm in hello.vms}
-        query = select(vms.c.id, vms.c.generation).where(vms.c.id.in_(told))
+        here = entry.number if entry is not None else -1
+        query = select(vms.c.id, vms.c.generation).where(
+            (vms.c.host == here) | (vms.c.target == here)  # of others it has nothing to say
+        )
         for vm, generation in await self._store.read(lambda c: c.execute(query).all()):
-            if told[vm] > generation:
+            if generation < told.get(vm, 0) <= generation + MOST_AHEAD:
                 return f"has generation {told[vm]} of VM {vm}, which is at {generation}"
         return None
 

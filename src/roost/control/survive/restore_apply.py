@@ -37,6 +37,7 @@ from roost.ledger.transaction import Tx, row_json
 from roost.model.flow import Claim
 from roost.model.resources import NumaMode
 from roost.model.states import ClaimKind
+from roost.wire.agentlimits import MOST_GENERATION
 from roost.wire.agentlink import MoveInfo
 
 #: Added to the newest generation that was seen: nothing of the lost time may look like an order.
@@ -151,8 +152,13 @@ def _words(vm: VMRow, finding: Finding) -> tuple[str, str]:
 
 
 def _far_beyond(vm: VMRow, found: Sequence[Copy]) -> int:
-    """Return a generation that nothing which any host has seen of a VM can reach."""
-    return max([vm.generation, *(copy.generation for copy in found)]) + JUMP
+    """Return a generation that nothing which any host has seen of a VM can reach.
+
+    What is found is bounded (`restore_judge.countable`), so that this stays far below the largest
+    that agents can say; were it ever reached, the next one by one is all that is left.
+    """
+    beyond = max([vm.generation, *(copy.generation for copy in found)]) + JUMP
+    return beyond if beyond <= MOST_GENERATION else vm.generation + 1
 
 
 def _settled_row(tx: Tx, vm: VMRow, finding: Finding, found: Sequence[Copy]) -> VMRow:

@@ -13,9 +13,15 @@
 | nobody has heard of it | it is as the ledger says |
 
 Each VM then gets a generation far beyond all that any host has seen of it: orders count again.
+
+Not everything that hosts say counts (`countable`): an agent may lie, and the ledger may not be old
+at all. A generation that no honest host can have reached does not count. Of a VM that runs where
+the ledger has it, or lies there and cannot have left, strangers' words do not count; a stranger is
+a host that the ledger does not know to have, or to have had, the VM. A stranger that says that it
+runs the VM too is the one exception: its home is asked again, twice, and has the last word.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select
@@ -27,21 +33,44 @@ from roost.ledger.examination import MOST_TOLD, Examination
 from roost.ledger.rows import VMRow
 from roost.ledger.store import Store
 from roost.ledger.tables import (
+    claims,
     copies,
     doubts,
     hosts,
     roll_call,
+    tombstones,
     vms,
 )
 from roost.ledger.transaction import Tx
 from roost.parts.part import Part
 from roost.parts.singleton import Singleton
+from roost.wire.agentlimits import MOST_AHEAD
 from roost.wire.agentlink import CopyInfo
 
 #: VMs that are settled in one transaction.
 _MOST_TOGETHER = 200
+#: Times that a VM's home is asked again when a stranger says that it runs the VM too.
+_ASK_AGAIN = 2
 #: States that do not last, and are asked for again.
 _PASSING = ("leaving", "ready", "unclear")
+
+
+def countable(vm: VMRow, found: Sequence[Copy], had: Container[int]) -> list[Copy]:
+    """Return what counts of all that hosts say of a VM; `had`: hosts known to have or had it."""
+    said = [copy for copy in found if copy.generation <= vm.generation + MOST_AHEAD]
+    known = [copy for copy in said if copy.host in had]
+    if vm.restart == "here" and any(c.host == vm.host and c.state == "stopped" for c in known):
+        return known
+    if any(copy.state == "running" for copy in known):
+        return known + [c for c in said if c.host not in had and c.state == "running"]
+    return said
+
+
+def strangers_that_run(vm: VMRow, found: Sequence[Copy], had: Container[int]) -> set[int]:
+    """Return the strangers that say to run a VM which runs on a host that is known to have it."""
+    running = {copy.host for copy in countable(vm, found, had) if copy.state == "running"}
+    strangers = {host for host in running if host not in had}
+    return strangers if running - strangers else set()
 
 
 def judge(vm: VMRow, found: Sequence[Copy], *, all_heard: bool) -> Finding | None:
@@ -89,6 +118,7 @@ class Settling(Part):
 
     def __init__(self, store: Store, lineage: Lineage, singleton: Singleton) -> None:
         self._store, self._lineage, self.singleton = store, lineage, singleton
+        self._asked_again: dict[str, int] = {}  # how often, of VMs that a stranger says to run
 
     def examine(self, connection: Connection, found: Examination) -> None:
         """Report to the doctor which VMs are in doubt, and which hosts have not answered."""
@@ -106,6 +136,7 @@ class Settling(Part):
     async def look(self) -> None:
         """Settle every VM that can be, and end the state when none is left."""
         if not self._lineage.restored:
+            self._asked_again.clear()
             return
         waited, last = self._lineage.has_waited, ""
         while True:
@@ -130,14 +161,40 @@ class Settling(Part):
             copy = Copy(row["host"], row["generation"], row["state"])
             found.setdefault(row["vm"], []).append(copy)
         silent = [row["fenced"] for row in tx.rows(_silent())]
+        had = _who_had(tx, rows)
         for vm in rows:
             proven = waited and all(is_proof(vm.restart, fenced) for fenced in silent)
-            known = found.get(vm.id, [])
+            known = countable(vm, found.get(vm.id, []), had[vm.id])
+            if strangers := strangers_that_run(vm, known, had[vm.id]):
+                if self._ask_again(tx, vm, known, strangers):
+                    continue
+                known = [copy for copy in known if copy.host not in strangers]
             finding = judge(vm, known, all_heard=proven)
             if finding is not None and bring_home(tx, vm, finding, known):
                 tx.delete(doubts, doubts.c.vm == vm.id)
                 tx.connection.execute(delete(copies).where(copies.c.vm == vm.id))
         return rows[-1].id
+
+    def _ask_again(self, tx: Tx, vm: VMRow, known: list[Copy], strangers: set[int]) -> bool:
+        """Ask a VM's home again whether it runs; False when it was asked often enough."""
+        asked = self._asked_again.get(vm.id, 0)
+        if asked >= _ASK_AGAIN:
+            return False
+        self._asked_again[vm.id] = asked + 1
+        for host in {copy.host for copy in known} - strangers:
+            # What it said may be older than the stranger's word: it does not count any more.
+            tx.delete(copies, copies.c.vm == vm.id, copies.c.host == host)
+            tx.update(roll_call, roll_call.c.host == host, answered=False)
+        return True
+
+
+def _who_had(tx: Tx, rows: Sequence[VMRow]) -> dict[str, set[int]]:
+    """Return the hosts that have some VMs by the ledger, or must still clean up after them."""
+    found = {vm.id: {host for host in (vm.host, vm.target) if host is not None} for vm in rows}
+    for table in (claims, tombstones):
+        for row in tx.rows(select(table.c.vm, table.c.host).where(table.c.vm.in_(list(found)))):
+            found[row["vm"]].add(row["host"])
+    return found
 
 
 def _silent() -> Any:
