@@ -72,6 +72,9 @@ class TappedSession:
             raise self.failure
         self._session.received(data)
 
+    def rest_s(self, spent_s: float) -> float:
+        return self._session.rest_s(spent_s)
+
     def closed(self) -> None:
         assert not self.gone.is_set()
         self.gone.set()

@@ -16,6 +16,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from roost.api.fast import agentsocket
 from roost.base.errors import FleetUnavailable, Forbidden, NotFound
+from roost.control.agents import sessions
 from roost.wire.agentlink import MOST_BYTES, Heartbeat, Refused, decode_to_agent, encode
 from tests.api.planes import TappedSession, token
 from tests.api.serving import TIMEOUT_S, Running, serving
@@ -409,5 +410,24 @@ def test_a_plain_request_to_the_socket_s_path_is_not_found() -> None:
     async def run() -> None:
         async with serving() as running:
             assert (await running.ask("GET", agentsocket.PATH)).status_code == 404
+
+    asyncio.run(run())
+
+
+def test_an_agent_whose_messages_take_too_long_is_read_less(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sessions, "_SHARE", 1e-9)  # whatever a message takes is too long
+    monkeypatch.setattr(sessions, "_GRACE_S", 0.0)
+    monkeypatch.setattr(sessions, "_MOST_REST_S", 0.3)
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        async with serving() as running, agent(running) as connection:
+            begun = loop.time()
+            for number in range(4):
+                await connection.send(beat(number))
+                await answered(connection)
+            assert loop.time() - begun > 0.8  # and is heard all the same
 
     asyncio.run(run())

@@ -35,10 +35,13 @@ class Link(Protocol):
 
 
 class Session(Protocol):
-    """The control plane's end of one agent's connection. Both calls must be quick."""
+    """The control plane's end of one agent's connection. All calls must be quick."""
 
     def received(self, data: bytes) -> None:
         """Handle one message of the agent."""
+
+    def rest_s(self, spent_s: float) -> float:
+        """Count time that a message took; return how long nothing more is to be read."""
 
     def closed(self) -> None:
         """Handle the loss of the connection; called once."""

@@ -114,6 +114,10 @@ class ModelSession:
             return
         self._control.hear(self, message)
 
+    def rest_s(self, spent_s: float) -> float:
+        """Return that the next message may be read at once."""
+        return 0.0
+
     def closed(self) -> None:
         """Hear that the connection is gone."""
         if self.host.session is self:

@@ -70,6 +70,10 @@ MANY_CAPABILITIES = Meta(max_length=256)
 MANY_READINGS = Meta(max_length=64)
 MANY_ENDPOINTS = Meta(max_length=16)
 
+#: The largest message of which single entries are left out; a larger one is refused as a whole, for
+#: to take it apart costs many times its size.
+MOST_MENDED_BYTES = 2**21
+
 # In one conversation, and in the fleet as a whole
 
 #: Hellos of one connection; an honest agent says one.

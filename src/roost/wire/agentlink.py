@@ -434,6 +434,8 @@ def take_from_agent(data: bytes | str) -> Taken:
     try:
         return Taken(_decode(_from_agent, raw))
     except msgspec.ValidationError:
+        if len(raw) > limit.MOST_MENDED_BYTES:
+            raise
         found = _decode(_anything, raw)
         known = _ENTRIES.get(str(found.get("type"))) if isinstance(found, dict) else None
         if known is None:

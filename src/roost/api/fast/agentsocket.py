@@ -11,6 +11,7 @@ let go when no message is under way.
 import asyncio
 import logging
 from struct import Struct
+from time import perf_counter
 from typing import Any, ClassVar, cast
 
 import msgspec
@@ -45,6 +46,8 @@ _MASKED = 0x80
 _short = Struct("!BB").pack
 _medium = Struct("!BBH").pack
 _long = Struct("!BBQ").pack
+
+log = logging.getLogger("roost.api.agents")
 
 # websockets logs every connection at INFO; ten thousand of them say nothing.
 _quiet = logging.getLogger("roost.api.fast.agentsocket.wire")
@@ -215,14 +218,30 @@ class AgentSocket(asyncio.Protocol):
             self._deliver(whole)
 
     def _deliver(self, message: bytes) -> None:
-        if self._session is None:
+        session = self._session
+        if session is None:
             return
+        begun = perf_counter()
         try:
-            self._session.received(message)
+            session.received(message)
         except msgspec.DecodeError as error:
             self.close(1007, f"not a message: {error}")
         except RoostError as error:
             self.close(1008, error.message)
+        except Exception:  # what one agent says must not end more than its connection
+            log.exception("a message of %s cannot be taken", self.peer)
+            self.close(1011, "a message that cannot be taken")
+        if (rest := session.rest_s(perf_counter() - begun)) > 0.0:
+            self._rest(rest)
+
+    def _rest(self, seconds: float) -> None:
+        """Read nothing for a while: this agent's messages take more than their share of time."""
+        self.transport.pause_reading()
+        asyncio.get_running_loop().call_later(seconds, self._read_on)
+
+    def _read_on(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def _flush(self, wire: ServerProtocol) -> None:
         for data in wire.data_to_send():

@@ -17,9 +17,9 @@ generation that no honest host can have reached. Hosts take turns: whoever says 
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from sqlalchemy import bindparam, select, update
 
@@ -39,13 +39,15 @@ from roost.ledger.tables import hosts, samples, tombstones, vms
 from roost.ledger.transaction import Tx, row_json
 from roost.model.states import Observed, Seen
 from roost.parts.part import Loop, Part
-from roost.wire.agentlimits import MOST_AHEAD
+from roost.wire.agentlimits import MOST_AHEAD, MOST_SAMPLES, MOST_VMS
 from roost.wire.agentlink import HeldVM, SampleInfo, SeenVM
 
 log = logging.getLogger("roost.intake")
 
 _MOST_TOGETHER = 1000
 _RETRY_S = 1.0
+#: Samples that are written in one transaction, and how far ahead of this clock they may be.
+_MOST_READINGS, _MOST_FUTURE_MS = 5000, 3_600_000
 #: One host can put the ledger in doubt once in so many seconds.
 _DOUBT_S, _SAME_DOUBT_S = 600.0, 2.0
 #: Fewer reports than this are not worth a statement of their own.
@@ -63,6 +65,47 @@ class _Sighting:
 class _Held:
     text: str
     said_in: ConnectionOrder
+
+
+T = TypeVar("T")
+
+
+class Turns(Generic[T]):
+    """What hosts have said and is not written yet; they take turns, however much one has said."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most  # of one host; the oldest go
+        self._waiting: dict[int, list[T]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def put(self, host: int, said: list[T]) -> None:
+        """Add what a host has said."""
+        if said:
+            waiting = self._waiting.setdefault(host, [])
+            waiting += said
+            del waiting[: -self._most]
+
+    def put_back(
+        self, host: int, said: list[T], shorten: Callable[[list[T]], list[T]] | None = None
+    ) -> None:
+        """Put what could not be written before what the host has said since."""
+        waiting = said + self._waiting.get(host, [])
+        self._waiting[host] = (shorten(waiting) if shorten else waiting)[-self._most :]
+
+    def take(self, most: int) -> list[T]:
+        """Take about so many, an equal share of every host's; who has more comes last next time."""
+        taken: list[T] = []
+        share = max(1, most // max(1, len(self._waiting)))
+        for host in list(self._waiting):
+            if len(taken) >= most:
+                break
+            waiting = self._waiting.pop(host)
+            taken += waiting[:share]
+            if len(waiting) > share:
+                self._waiting[host] = waiting[share:]
+        return taken
 
 
 class Doubting:
@@ -97,9 +140,9 @@ class Intake(Part):
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
-        self._sightings: list[_Sighting] = []
+        self._sightings: Turns[_Sighting] = Turns(MOST_VMS * 2)
         self._held: dict[int, _Held] = {}
-        self._samples: list[dict[str, Any]] = []
+        self._samples: Turns[dict[str, Any]] = Turns(MOST_SAMPLES)
         self._arrived = asyncio.Event()
         self._doubting = Doubting(clock)
 
@@ -111,14 +154,15 @@ class Intake(Part):
         self, host: int, seen: list[SeenVM], held: list[HeldVM] | None, said_in: ConnectionOrder
     ) -> None:
         """Queue an agent's report for the next batch."""
-        self._sightings += [_Sighting(host, vm, said_in) for vm in seen]
+        self._sightings.put(host, [_Sighting(host, vm, said_in) for vm in seen])
         if held is not None:
             self._held[host] = _Held(row_json(held), said_in)
         self._arrived.set()
 
     def sample(self, host: int, readings: list[SampleInfo]) -> None:
         """Queue an agent's samples for the next batch."""
-        self._samples += [
+        latest_ms = self._clock.wall_ms() + _MOST_FUTURE_MS
+        rows: list[dict[str, Any]] = [
             {
                 "host": host,
                 "vm": reading.vm,
@@ -129,7 +173,10 @@ class Intake(Part):
                 "more": row_json(reading.more) if reading.more else None,
             }
             for reading in readings
+            # Old samples are deleted first: one from the future would outlive all others.
+            if reading.at_ms <= latest_ms
         ]
+        self._samples.put(host, rows)
         self._arrived.set()
 
     async def run(self) -> None:
@@ -148,10 +195,9 @@ class Intake(Part):
 
     async def flush(self) -> None:
         """Write one batch of queued reports and samples; what cannot be written waits."""
-        sightings = self._sightings[:_MOST_TOGETHER]
+        sightings = self._sightings.take(_MOST_TOGETHER)
         held, self._held = self._held, {}
-        readings, self._samples = self._samples, []
-        del self._sightings[:_MOST_TOGETHER]
+        readings = self._samples.take(_MOST_READINGS)
         if not (sightings or held or readings):
             return
         try:
@@ -161,10 +207,14 @@ class Intake(Part):
         except Unavailable:
             # Nothing is lost: it is written when the database is back. Of each VM the last word is
             # enough, so that what waits does not grow with the time that the database is away.
-            self._sightings = _latest(sightings + self._sightings)
+            back: dict[int, list[_Sighting]] = {each.host: [] for each in sightings}
+            for each in sightings:
+                back[each.host].append(each)
+            for host, before in back.items():
+                self._sightings.put_back(host, before, _latest)
             self._held = {**held, **self._held}
-            self._samples = readings + self._samples
-            del self._samples[:-100_000]
+            for reading in readings:
+                self._samples.put_back(reading["host"], [reading])
             raise
 
 
@@ -179,6 +229,8 @@ def _write(
     latest = {(each.host, each.seen.id): each.seen for each in _latest(sightings)}
     doubted = doubted_among(tx, [vm for _, vm in latest])
     latest = {key: seen for key, seen in latest.items() if key[1] not in doubted}
+    if len(latest) >= _WORTH_TOGETHER:
+        latest = _of_their_own(tx, latest)
     for (host, _), seen in _take_plain(tx, latest).items():
         if not _take(tx, host, seen, doubting):
             break
@@ -230,6 +282,20 @@ def _latest(sightings: list[_Sighting]) -> list[_Sighting]:
         ):
             found[key] = sighting
     return [found[key] for key in sorted(found)]
+
+
+def _of_their_own(tx: Tx, latest: dict[tuple[int, str], SeenVM]) -> dict[tuple[int, str], SeenVM]:
+    """Return the reports of hosts on VMs that they have, or have to destroy, by two questions.
+
+    The others change nothing (`_take`), and one by one they would cost a statement each.
+    """
+    ids = sorted({vm for _, vm in latest})
+    here: set[tuple[int, str]] = set()
+    for row in tx.rows(select(vms.c.id, vms.c.host, vms.c.target).where(vms.c.id.in_(ids))):
+        here |= {(host, row["id"]) for host in (row["host"], row["target"]) if host is not None}
+    graves = select(tombstones.c.vm, tombstones.c.host).where(tombstones.c.vm.in_(ids))
+    here |= {(row["host"], row["vm"]) for row in tx.rows(graves)}
+    return {key: seen for key, seen in latest.items() if key in here}
 
 
 def _take_plain(tx: Tx, latest: dict[tuple[int, str], SeenVM]) -> dict[tuple[int, str], SeenVM]:

@@ -62,6 +62,11 @@ log = logging.getLogger("roost.agents")
 _MOST_READS = 5
 #: New registrations of one host: so many at once, and then one every so many seconds.
 _MOST_REGISTERED, _REGISTER_S = 30, 2.0
+#: The share of this process' time that the messages of one host may take, in the long run; the
+#: seconds that it may owe before it is not read; the longest that it is not read at once.
+_SHARE, _GRACE_S, _MOST_REST_S = 0.02, 2.0, 10.0
+#: Whole lists that one connection may ask for by another digest: so many, and one every second.
+_MOST_LISTS = 100
 #: How long an agent may take to answer a question.
 _ANSWER_S = 10.0
 
@@ -103,6 +108,7 @@ class Agents(Part):
         self._sessions: dict[int, Session] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked = 0
+        self._spent: dict[str, tuple[float, float]] = {}  # host -> seconds that it owes, as of when
         self._registered: dict[str, tuple[float, float]] = {}  # host -> registrations, as of when
         self.left_out = telemetry.counter(
             "roost_agent_entries_left_out",
@@ -140,6 +146,18 @@ class Agents(Part):
         if count > _MOST_REGISTERED:
             raise Unavailable(f"host {host!r} has registered too often; it waits", host=host)
         self._registered[host] = count, now
+
+    def rest_s(self, host: str, spent_s: float) -> float:
+        """Count the time that a host's message took; return how long it must not be read.
+
+        Counted by host, so that a new connection does not begin anew. What was spent is made up for
+        by `1 / _SHARE` of it in peace; an honest host never owes anything.
+        """
+        now = self.clock.monotonic()
+        owed, since = self._spent.get(host, (0.0, now))
+        owed = max(0.0, owed - (now - since)) + spent_s / _SHARE
+        self._spent[host] = owed, now
+        return min(owed - _GRACE_S, _MOST_REST_S) if owed > _GRACE_S else 0.0
 
     def attach(self, session: "Session", number: int) -> None:
         """Make a session the one of its host; an older connection of the same host is closed."""
@@ -227,6 +245,7 @@ class Session:
         self._listing = False
         self._closed = False
         self._hellos = self._left_out = 0
+        self._lists = self._lists_since = 0.0
         self._greeting = self._presenting = False
         self.next_list_s = 0.0  # when its whole list is due again
         self._asked: dict[int, asyncio.Future[ConsoleReply | None]] = {}
@@ -277,6 +296,10 @@ class Session:
                 self._agents.spawn(self._present(self._number, message))
         else:
             self._samples(self._number, message)
+
+    def rest_s(self, spent_s: float) -> float:
+        """Count time that a message took; return how long nothing more is to be read."""
+        return self._agents.rest_s(self.host, spent_s)
 
     async def ask(self, question: ConsoleRequest) -> ConsoleReply | None:
         """Ask the agent for a console piece and return its reply; None when none comes in time."""
@@ -427,7 +450,11 @@ class Session:
             self.link.close(1012, "say hello again")
             return
         if heartbeat.digest != agents.dispatch.digest(number) and not self._listing:
-            agents.spawn(self.send_list(number))
+            now = agents.clock.monotonic()
+            self._lists = max(0.0, self._lists - (now - self._lists_since)) + 1
+            self._lists_since = now
+            if self._lists <= _MOST_LISTS:
+                agents.spawn(self.send_list(number))
 
     def _renew(self, heartbeat: int, renewed: bool) -> None:
         if renewed:
