@@ -232,7 +232,7 @@ class Hello(Struct, tag="hello", omit_defaults=True):
     guard_stop_s: limit.GuardSeconds | None = None  # what its fence guard needs to stop all VMs
     heard: LedgerPoint | None = None  # the newest point of a ledger that it was told
     conversation: limit.Count = 0  # grows with every connection of this instance
-    newest: limit.ProtocolNumber = 0  # the newest protocol that it speaks; 0: `protocol` is the only one
+    newest: limit.ProtocolNumber = 0  # that it speaks; 0: `protocol` is the only one
 
 
 def agree(hello: Hello, oldest: int = OLDEST_PROTOCOL, newest: int = PROTOCOL) -> int | None:
