@@ -10,6 +10,7 @@ import httpx
 import msgspec
 import pytest
 
+from roost.api.limits import Limits
 from roost.control.memory.eventlog import PAGE
 from roost.ledger.transaction import Tx
 from roost.testing.clock import HandClock
@@ -187,7 +188,7 @@ def test_streams_end_at_once_when_the_server_stops() -> None:
 
 
 @contextmanager
-def deaf_reader(port: int) -> Iterator[None]:
+def deaf_reader(port: int) -> Iterator[socket.socket]:
     """Ask for the stream and read nothing of it."""
     with socket.socket() as ours:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
@@ -196,39 +197,70 @@ def deaf_reader(port: int) -> Iterator[None]:
             b"GET /api/v1/events HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n"
             + f"Authorization: Bearer {token('viewer')}\r\n\r\n".encode()
         )
-        yield
-
-
-async def tick_on(clock: HandClock) -> None:
-    """Let time pass from sleeper to sleeper."""
-    while True:
-        await clock.tick()
-        await asyncio.sleep(0)
+        yield ours
 
 
 def test_a_reader_that_takes_nothing_is_cut_off_and_costs_little() -> None:
-    size, count = 10_000, 4 * PAGE
+    size, count = 10_000, 20 * PAGE
 
     def fill(tx: Tx) -> None:
         for _ in range(count):
             tx.event("ledger.filled", "ledger", {}, note="x" * size)
 
     async def run() -> None:
-        clock = HandClock()
-        async with serving(clock=clock) as running:
-            # What the kernel takes must be far less than there is to send, on both ends.
-            for listening in running.server.servers[0].sockets:
-                listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
+        async with serving(limits=Limits(stalled_s=0.3)) as running:
             await running.plane.store.write(fill)
             reads = running.plane.store.reads
             log = running.plane.plane.events
             with deaf_reader(running.server.port):
                 await until(lambda: log.readers == 1)
-                # Nobody reads, so no tick comes too early: two without progress end the stream.
-                ticking = asyncio.create_task(tick_on(clock))
-                await until(lambda: log.readers == 0)
-                ticking.cancel()
+                # Not the stream alone ends: a connection closed politely would wait for ever.
+                await until(lambda: not running.server.server_state.connections)
+            assert log.readers == 0
             taken = (running.plane.store.reads - reads) * PAGE
             assert taken < count, "all there is was read for somebody who takes nothing"
+
+    asyncio.run(run())
+
+
+def test_a_reader_that_reads_slowly_is_not_cut_off() -> None:
+    def fill(tx: Tx) -> None:
+        for _ in range(PAGE):
+            tx.event("ledger.filled", "ledger", {}, note="x" * 20_000)
+
+    async def run() -> None:
+        async with serving(limits=Limits(stalled_s=0.4)) as running:
+            await running.plane.store.write(fill)
+            port = running.server.port
+            with deaf_reader(port) as reading:
+                reading.setblocking(False)
+                loop, taken = asyncio.get_running_loop(), 0
+                async with asyncio.timeout(TIMEOUT_S):
+                    while taken < 20_000 * PAGE:
+                        await asyncio.sleep(0.02)
+                        piece = await loop.sock_recv(reading, 64 * 1024)
+                        assert piece, "it was cut off"
+                        taken += len(piece)
+
+    asyncio.run(run())
+
+
+def test_readers_are_bounded_in_all_and_with_one_token() -> None:
+    async def run() -> None:
+        async with serving(limits=Limits(readers=3, token_readers=2)) as running:
+            async with following(running), following(running) as lines:
+                await take(lines, 1)
+                refused = await running.ask("GET", "/api/v1/events", "viewer", headers=STREAM)
+                assert refused.status_code == 429
+                assert refused.json()["error"]["code"] == "too_many_requests"
+                assert refused.headers["retry-after"] == "5"
+                admin = {"Authorization": f"Bearer {token('admin')}"}
+                async with following(running, **admin) as others:
+                    await take(others, 1)
+                    refused = await running.ask("GET", "/api/v1/events", "member", headers=STREAM)
+                    assert refused.status_code == 429
+            await until(lambda: running.plane.plane.events.readers == 0)
+            async with following(running) as lines:
+                await take(lines, 1)
 
     asyncio.run(run())

@@ -11,6 +11,9 @@ Scope = MutableMapping[str, Any]
 #: Encodes every body. What JSON does not know (in the details of an error) is written as text.
 encoder = msgspec.json.Encoder(enc_hook=str)
 
+#: Under this name the extensions of a scope have the connection itself.
+CONNECTION = "roost.connection"
+
 JSON: Header = (b"content-type", b"application/json")
 
 
@@ -61,3 +64,10 @@ def empty() -> Answer:
 def body(status: int, reply: msgspec.Struct, *headers: Header) -> Answer:
     """Return a response with a struct as its JSON body."""
     return Answer(status, encoder.encode(reply), (JSON, *headers))
+
+
+def authenticated(scope: Scope) -> None:
+    """Tell a request's connection that a good token came on it."""
+    connection = scope.get("extensions", {}).get(CONNECTION)
+    if connection is not None:
+        connection.authenticated()

@@ -20,7 +20,9 @@ from roost.api.answers import Answer, Receive, Scope, Send
 from roost.api.calls import Endpoint, Site
 from roost.api.errors import Failures, answer
 from roost.api.fastlane import FastLane, Meter
+from roost.api.limits import Limits
 from roost.api.pages import Pages
+from roost.api.sse import Streams
 from roost.base.clock import Clock
 from roost.base.errors import NotFound
 from roost.base.ids import IdSource
@@ -41,10 +43,13 @@ class NoMeter:
 class App:
     """The ASGI application. `stopping` ends the streams; the server sets it."""
 
-    def __init__(self, site: Site, router: Litestar, lane: FastLane | None) -> None:
-        self.stopping = site.stopping
-        self._router: Any = router
+    def __init__(
+        self, router: Litestar, lane: FastLane | None, limits: Limits, stopping: asyncio.Event
+    ) -> None:
         self.lane = lane
+        self.limits = limits
+        self.stopping = stopping
+        self._router: Any = router
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request."""
@@ -82,6 +87,7 @@ def build_app(
     max_body_bytes: int = MAX_BODY_BYTES,
     meter: Meter | None = None,
     fast: bool = True,
+    limits: Limits | None = None,
 ) -> App:
     """Make the application. Without `fast` every route takes the same road."""
     pages = Pages()
@@ -90,15 +96,17 @@ def build_app(
     pages.table = table
     failures = Failures(lambda: ids.new("failure"))
     meter = meter or NoMeter()
+    limits, stopping = limits or Limits(), asyncio.Event()
     site = Site(
         plane=plane,
         clock=clock,
-        stopping=asyncio.Event(),
         max_body_bytes=max_body_bytes,
+        streams=Streams(limits, clock, stopping),
     )
     endpoints = [Endpoint(route, site) for route in table]
     router = _router(endpoints, failures, clock, meter)
-    return App(site, router, FastLane(table, site, failures, meter) if fast else None)
+    lane = FastLane(table, site, failures, meter) if fast else None
+    return App(router, lane, limits, stopping)
 
 
 def whole_table(plane: ServedPlane, pages: Pages) -> tuple[Route, ...]:

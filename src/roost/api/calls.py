@@ -6,15 +6,24 @@ Every step refuses with an error of roost. The body is read only after the calle
 decoded by one decoder per route.
 """
 
-from asyncio import Event
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
 from roost.api import authorize
-from roost.api.answers import Answer, Header, Receive, Reply, Scope, body, empty
+from roost.api.answers import (
+    Answer,
+    Header,
+    Receive,
+    Reply,
+    Scope,
+    authenticated,
+    body,
+    empty,
+)
 from roost.api.events import event_stream
 from roost.api.reading import QueryReader, RequestDecoder, idempotency_key, path_names, read_body
+from roost.api.sse import Streams
 from roost.base.clock import Clock
 from roost.parts.access import Principal
 from roost.parts.roles import ANYONE, JOINING
@@ -30,12 +39,12 @@ NOBODY = Principal("anyone", "anyone")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """What all routes share. `stopping` is set when the server begins to shut down."""
+    """What all routes share."""
 
     plane: ServedPlane
     clock: Clock
-    stopping: Event
     max_body_bytes: int
+    streams: Streams
 
 
 class Endpoint:
@@ -60,6 +69,7 @@ class Endpoint:
             token = authorize.bearer(headers.get(b"authorization"))
         if self._asks_who:
             who = await authorize.principal(plane.access, token)
+            authenticated(scope)
             authorize.allow(route.roles, who)
         path = path_names(scope["path_params"])
         query = None if self._query is None else self._query.read(scope["query_string"])
@@ -74,9 +84,7 @@ class Endpoint:
                 digest = blake2b(raw, digest_size=16).digest()
         call = Call(who, path, query, decoded, token, key, digest, headers)
         if route.stream is not None and b"text/event-stream" in headers.get(b"accept", b""):
-            return event_stream(
-                route.stream, call, plane.access, self._site.clock, self._site.stopping
-            )
+            return event_stream(route.stream, call, plane.access, self._site.streams)
         return answer_of(route, await route.call(call))
 
 

@@ -24,6 +24,9 @@ STATUS: Mapping[str, int] = {
     "invalid_strategy": 422,
     "invalid_fleet_file": 422,
     "request_too_large": 413,
+    "request_head_too_large": 431,
+    "path_too_long": 414,
+    "request_timed_out": 408,
     "unauthorized": 401,
     "forbidden": 403,
     "quota_exceeded": 403,
@@ -31,6 +34,7 @@ STATUS: Mapping[str, int] = {
     "method_not_allowed": 405,
     "conflict": 409,
     "constraints_unsatisfied": 409,
+    "too_many_requests": 429,
     "no_available_agents": 503,
     "insufficient_resources": 503,
     "placement_contended": 503,
@@ -40,7 +44,7 @@ STATUS: Mapping[str, int] = {
     "invariant_broken": 500,
 }
 
-#: Said with every 503 that names no other time.
+#: Said with every 429 and 503 that names no other time.
 RETRY_AFTER_S = 1
 
 _CHALLENGE: Header = (b"www-authenticate", b'Bearer realm="roost"')
@@ -74,7 +78,7 @@ def answer(error: RoostError) -> Answer:
         headers.append(_CHALLENGE)
     elif status == 413:
         headers.append(_CLOSE)  # the rest of the body is not worth reading
-    elif status == 503:
+    elif status in (429, 503):
         wait = error.details.get("retry_after_s", RETRY_AFTER_S)
         headers.append((b"retry-after", str(wait).encode()))
     elif isinstance(error, MethodNotAllowed):

@@ -48,6 +48,13 @@ class FastLane:
         """Say whether a POST is for a hot route."""
         return path in self._lanes
 
+    def knows(self, authorization: bytes | None) -> bool:
+        """Say whether a caller is known without asking the ledger."""
+        if authorization is None:
+            return False
+        token = authorization.partition(b" ")[2].strip()
+        return token.isascii() and self._access.principal(token.decode("ascii")) is not None
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request as an ASGI application."""
 

@@ -228,7 +228,7 @@ def _error(status: int, codes: Sequence[str], schemas: _Schemas) -> Json:
     text: Json = {"schema": {"type": "string"}}
     if status == 401:
         response["headers"] = {"WWW-Authenticate": {**text, "required": True}}
-    if status == 503:
+    if status in (429, 503):
         response["headers"] = {
             "Retry-After": {"schema": {"type": "string", "pattern": "^[0-9]+$"}, "required": True}
         }
@@ -237,7 +237,7 @@ def _error(status: int, codes: Sequence[str], schemas: _Schemas) -> Json:
 
 def error_statuses(route: Route) -> dict[int, list[str]]:
     """Return the statuses with which a route refuses, and the codes behind each."""
-    codes = [*route.errors]
+    codes = [*route.errors, "too_many_requests"]
     if route.roles != ANYONE:
         codes += ["unauthorized", "unavailable", "agent_service_unavailable"]
         if route.roles != JOINING:

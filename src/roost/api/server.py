@@ -12,6 +12,7 @@ import uvicorn
 
 from roost.api.app import App
 from roost.api.fast.agentsocket import agent_protocol
+from roost.api.fast.connections import Connections
 from roost.api.fast.httpprotocol import http_protocol
 from roost.base.errors import Unavailable
 from roost.parts.serving import ServedPlane
@@ -25,9 +26,10 @@ BACKLOG = 4096
 class Server(uvicorn.Server):
     """A uvicorn server that tells when it is up."""
 
-    def __init__(self, config: uvicorn.Config, app: App) -> None:
+    def __init__(self, config: uvicorn.Config, app: App, watch: Connections) -> None:
         super().__init__(config)
         self._app = app
+        self._watch = watch
         self._up = asyncio.Event()
         self.port = config.port
 
@@ -46,12 +48,14 @@ class Server(uvicorn.Server):
         sockets = sockets or [bind(self.config.host, self.config.port)]
         self.port = sockets[0].getsockname()[1]
         await super().startup(sockets=sockets)
+        self._watch.start()
         self._up.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the event streams, then the server."""
         self._app.stopping.set()
         await super().shutdown(sockets=sockets)
+        self._watch.stop()
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -81,12 +85,14 @@ def build_server(
     behind_proxy: bool = False,
 ) -> Server:
     """Make the server; `await server.serve()` runs it until `server.should_exit` is set."""
+    # Behind a proxy all come from its address.
+    watch = Connections(app.limits, by_address=not behind_proxy)
     config = uvicorn.Config(
         app,
         host=host,
         port=port,
         loop="uvloop",
-        http=http_protocol(app.lane),
+        http=http_protocol(app.lane, watch),
         ws=agent_protocol(plane),
         interface="asgi3",
         lifespan="off",
@@ -95,9 +101,9 @@ def build_server(
         server_header=False,
         proxy_headers=behind_proxy,
         backlog=BACKLOG,
-        timeout_keep_alive=75,
+        timeout_keep_alive=app.limits.idle_s,  # type: ignore[arg-type]
         timeout_graceful_shutdown=GRACE_S,
         ssl_certfile=tls_cert,
         ssl_keyfile=tls_key,
     )
-    return Server(config, app)
+    return Server(config, app, watch)

@@ -5,12 +5,16 @@
     |   +-- InvalidStrategy      the strategy's name is unknown
     |   +-- FleetFileError       a fleet file has a mistake at a line and column
     |   +-- TooLarge             the body is larger than accepted (HTTP 413)
+    |   +-- HeadTooLarge         headers are larger or more than accepted (HTTP 431)
+    |   +-- PathTooLong          the path and query are longer than accepted (HTTP 414)
+    |   +-- TooSlow              the request did not come in time (HTTP 408)
     |   +-- Unauthorized         no valid token came with it      (HTTP 401)
     |   +-- Forbidden            the token's role does not allow it (HTTP 403)
     |   +-- QuotaExceeded        the project's quota does not allow it (HTTP 403)
     +-- NotFound          it does not exist                        (exit 3, HTTP 404)
     +-- Conflict          re-read, then retry                      (exit 4, HTTP 409)
     +-- Unavailable       wait, then retry                         (exit 5, HTTP 503)
+    |   +-- TooManyRequests      more than a client may ask, or connect (HTTP 429)
     |   +-- FleetUnavailable     the fleet is not loaded, or was lost
     |   +-- PlacementContended   others took the room each time; nothing was kept
     |   +-- LedgerUnsettled      an old database may have been restored; hosts are asked
@@ -91,6 +95,24 @@ class TooLarge(InvalidRequest):
     code = "request_too_large"
 
 
+class HeadTooLarge(InvalidRequest):
+    """The headers are larger, or more of them, than accepted."""
+
+    code = "request_head_too_large"
+
+
+class PathTooLong(InvalidRequest):
+    """The path and query are longer than accepted."""
+
+    code = "path_too_long"
+
+
+class TooSlow(InvalidRequest):
+    """The request did not arrive in time."""
+
+    code = "request_timed_out"
+
+
 class Unauthorized(InvalidRequest):
     """No valid token came with the request."""
 
@@ -128,6 +150,12 @@ class Unavailable(RoostError):
 
     code = "unavailable"
     exit_code = 5
+
+
+class TooManyRequests(Unavailable):
+    """One client asks, connects or reads along more than it may."""
+
+    code = "too_many_requests"
 
 
 class FleetUnavailable(Unavailable):

@@ -3,6 +3,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing
 
+import msgspec
 import pytest
 
 from roost.base.clock import RealClock
@@ -11,10 +12,12 @@ from roost.control.memory import eventlog
 from roost.control.memory.eventlog import EventLog
 from roost.control.memory.follower import Follower
 from roost.ledger.changes import Changes
+from roost.ledger.rows import Event
 from roost.ledger.store import Store
 from roost.ledger.transaction import Tx
 from roost.parts.access import Access, Principal
 from roost.wire.bodies import CreateJoinToken, CreateToken, EventBody, JoinBody
+from roost.wire.eventstream import event_frame
 from tests.databases import opened
 
 ROOT = Principal("root", "admin")
@@ -54,8 +57,16 @@ def run(url: str, test: Callable[[Place], Awaitable[None]]) -> None:
     asyncio.run(both())
 
 
-async def take(source: AsyncIterator[EventBody], count: int) -> list[EventBody]:
-    return [await asyncio.wait_for(anext(source), 20) for _ in range(count)]
+async def take(source: AsyncIterator[bytes], count: int) -> list[EventBody]:
+    """Read frames until so many events have come, which must be exactly so many."""
+    events: list[EventBody] = []
+    while len(events) < count:
+        for frame in (await asyncio.wait_for(anext(source), 20)).decode().split("\n\n")[:-1]:
+            lines = dict(line.split(": ", 1) for line in frame.split("\n"))
+            events.append(msgspec.json.decode(lines["data"], type=EventBody))
+            assert (lines["id"], lines["event"]) == (str(events[-1].seq), events[-1].kind)
+    assert len(events) == count
+    return events
 
 
 def test_pages_go_on_where_the_last_one_ended(database_url: str) -> None:
@@ -137,8 +148,8 @@ def test_a_follower_reads_what_was_and_then_what_happens(database_url: str) -> N
             for seq in range(6, 10):
                 await place.say("lab")
                 assert [event.seq for event in await take(source, 1)] == [seq]
-            assert len(place.log._readers) == 1
-        assert not place.log._readers
+            assert place.log.readers == 1
+        assert place.log.readers == 0
 
     run(database_url, test)
 
@@ -146,7 +157,7 @@ def test_a_follower_reads_what_was_and_then_what_happens(database_url: str) -> N
 def test_a_slow_follower_goes_back_to_pages_and_loses_nothing(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(eventlog, "MOST_BUFFERED", 10)
+    monkeypatch.setattr(eventlog, "MOST_RECENT", 10)
     monkeypatch.setattr(eventlog, "PAGE", 7)
 
     async def test(place: Place) -> None:
@@ -155,11 +166,9 @@ def test_a_slow_follower_goes_back_to_pages_and_loses_nothing(
             seen = [event.seq for event in await take(source, 1)]
             for _ in range(20):
                 await place.say(*["lab"] * 5)
-                (reader,) = place.log._readers
-                assert len(reader.buffer) <= 10
-            seen += [event.seq for event in await take(source, 50)]
+                assert len(place.log._tail) <= 20
             await place.say(*["lab"] * 3)
-            seen += [event.seq for event in await take(source, 53)]
+            seen += [event.seq for event in await take(source, 103)]
             assert seen == list(range(1, 105))
 
     run(database_url, test)
@@ -167,13 +176,15 @@ def test_a_slow_follower_goes_back_to_pages_and_loses_nothing(
 
 def test_a_gap_in_what_is_heard_is_filled_from_the_ledger(database_url: str) -> None:
     async def test(place: Place) -> None:
-        heard = []
+        heard: list[Event] = []
         place.store.listener = heard.extend
         async with aclosing(place.log.stream(0, ROOT)) as source:
+            waiting = asyncio.ensure_future(take(source, 1))
             await place.say("lab")
-            await take(source, 1)
+            place.log.follow(heard[0], Changes({}))
+            place.log.followed()
+            await waiting
             await place.say(*["lab"] * 4)
-            await asyncio.sleep(0)
             waiting = asyncio.ensure_future(take(source, 4))
             await asyncio.sleep(0)
             place.log.follow(heard[-1], Changes({}))
@@ -181,6 +192,58 @@ def test_a_gap_in_what_is_heard_is_filled_from_the_ledger(database_url: str) -> 
             assert [event.seq for event in await waiting] == [2, 3, 4, 5]
 
     run(database_url, test)
+
+
+def test_readers_at_the_same_place_share_one_page_and_one_encoding(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eventlog, "PAGE", 10)
+    framed: list[int] = []
+
+    def frame(event: EventBody) -> bytes:
+        framed.append(event.seq)
+        return event_frame(event)
+
+    monkeypatch.setattr(eventlog, "event_frame", frame)
+
+    async def read(place: Place, who: Principal) -> None:
+        async with aclosing(place.log.stream(0, who)) as source:
+            frames = b""
+            while frames.count(b"id: ") < 35:
+                frames += await asyncio.wait_for(anext(source), 20)
+
+    async def test(place: Place) -> None:
+        await place.say(*["lab"] * 30)
+        readers = [asyncio.create_task(read(place, VIEWER)) for _ in range(200)]
+        readers += [asyncio.create_task(read(place, MEMBER)) for _ in range(200)]
+        while len(place.log._waiting) < len(readers):
+            await asyncio.sleep(0.001)
+        await place.say(*["lab"] * 5)
+        await asyncio.gather(*readers)
+        assert sorted(framed) == sorted(2 * list(range(1, 36)))  # once for each kind of reader
+
+    run(sqlite_url, test)
+
+
+def test_others_have_their_turn_while_many_readers_are_woken(sqlite_url: str) -> None:
+    async def test(place: Place) -> None:
+        sources = [place.log.stream(0, ROOT) for _ in range(10 * eventlog.ROUSED)]
+        readers = [asyncio.ensure_future(take(source, 1)) for source in sources]
+        await asyncio.sleep(0)
+        heard: list[Event] = []
+        place.store.listener = heard.extend
+        await place.say("lab")
+        place.log.follow(heard[0], Changes({}))
+        place.log.followed()
+        turns = 0
+        while not all(reader.done() for reader in readers):
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns > 10
+        for source in sources:
+            await source.aclose()
+
+    run(sqlite_url, test)
 
 
 def test_a_follower_misses_nothing_of_many_writers(database_url: str) -> None:

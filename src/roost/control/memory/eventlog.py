@@ -1,19 +1,22 @@
 """The event log over HTTP: pages of past events, and a live stream.
 
-    ledger pages --> position reaches the head --> live buffer --> reader
+    ledger pages --> position reaches the tail --> tail in memory --> the newest: wait --> ...
           ^                                             |
-          +------------- overflow or gap ---------------+
+          +------------- too slow, or a gap ------------+
 
-A reader first gets pages of the ledger, then what this process hears as it happens. Its buffer is
-bounded: a slow reader's is thrown away and it goes back to pages, so nothing is lost and nothing
-grows. Members see their project's events; tokens are shown to admins alone. What cloud-init of a VM
-is given, which may be secret, is in no event.
+A reader of the stream is a position and nothing else. What it gets next is a page of the ledger or
+the newest events in memory, as bytes that all readers who may see the same share: pages are read
+one at a time and kept for those who come next, an event is encoded once. So a reader who takes
+nothing costs no work, thousands of them cost little, and nothing is lost. Readers who wait are
+woken a few at a time, which leaves other requests their turn. Members see their project's events;
+tokens are shown to admins alone. What cloud-init of a VM is given, which may be secret, is in no
+event.
 """
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from sqlalchemy import Connection, select
@@ -30,32 +33,45 @@ from roost.parts.access import Principal
 from roost.parts.part import Part
 from roost.parts.routes import Route
 from roost.wire.bodies import EventBody, EventPage
+from roost.wire.eventstream import event_frame
 
-#: Events that wait for one reader before it goes back to pages.
-MOST_BUFFERED = 1000
-#: Events of one page of a follower.
-PAGE = 500
+#: Newest events that are kept in memory for readers.
+MOST_RECENT = 1000
+#: Bytes of them that a reader is given at once, one event at least.
+RECENT_BYTES = 64 * 1024
+#: Events of one page of the stream, and bytes of pages that are kept for others.
+PAGE = 100
+PAGES_BYTES = 8 * 2**20
+#: Readers who are woken in one turn of the event loop.
+ROUSED = 32
 #: Sequences that one query looks through: a member's few events may be far apart.
 WINDOW = 20_000
 
 _decode: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
 
 
-class _Reader:
-    """The events that wait for one reader of the stream."""
+class _Audience(NamedTuple):
+    """Who sees the same of every event."""
 
-    def __init__(self) -> None:
-        self.buffer: deque[Event] = deque()
-        self.behind = True
-        self.woken = asyncio.Event()
+    admin: bool
+    project: str | None  # None: of every project
 
-    def put(self, events: Sequence[Event]) -> None:
-        if not self.behind:
-            self.buffer.extend(events)
-            if len(self.buffer) > MOST_BUFFERED:
-                self.buffer.clear()
-                self.behind = True
-        self.woken.set()
+
+class _Recent:
+    """One of the newest events, and its frames as far as somebody asked for them."""
+
+    __slots__ = ("event", "frames")
+
+    def __init__(self, event: Event) -> None:
+        self.event = event
+        self.frames: dict[_Audience, bytes] = {}
+
+
+class _Page(NamedTuple):
+    """The frames of a piece of the ledger, and the sequence that they reach."""
+
+    frames: bytes
+    reached: int
 
 
 class EventLog(Part):
@@ -63,8 +79,20 @@ class EventLog(Part):
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._readers: set[_Reader] = set()
+        self._streams = 0
         self._arrived: list[Event] = []
+        self._newest = 0  # sequence of the last event that the readers were told of
+        self._tail: list[_Recent] = []  # the newest events without a gap, while somebody reads
+        self._waiting: dict[asyncio.Future[None], None] = {}  # readers who have seen the newest
+        self._rousing: deque[asyncio.Future[None]] = deque()  # those of them to wake
+        self._again = False  # something happened since they were listed
+        self._pages: OrderedDict[tuple[_Audience, int], _Page] = OrderedDict()
+        self._pages_bytes = 0
+        self._one_page = asyncio.Lock()
+
+    def load(self, connection: Connection) -> None:
+        """Begin after the newest event of the view that all parts are loaded from."""
+        self._newest = _head(connection)
 
     def follow(self, event: Event, changes: Changes) -> None:
         """Apply one event of the ledger to what this part remembers."""
@@ -73,13 +101,40 @@ class EventLog(Part):
     def followed(self) -> None:
         """Wake the readers of the stream after a batch of events."""
         arrived, self._arrived = self._arrived, []
-        for reader in self._readers:
-            reader.put(arrived)
+        if not arrived:
+            return
+        self._newest = arrived[-1].seq
+        if not self._streams:
+            self._tail.clear()
+            return
+        for event in arrived:
+            if self._tail and event.seq != self._tail[-1].event.seq + 1:
+                self._tail.clear()  # the ledger has what is missing
+            self._tail.append(_Recent(event))
+        if len(self._tail) > 2 * MOST_RECENT:
+            del self._tail[:-MOST_RECENT]
+        if self._rousing:
+            self._again = True  # some of those who were woken may wait again already
+        elif self._waiting:
+            self._rousing.extend(self._waiting)
+            asyncio.get_running_loop().call_soon(self._rouse)
+
+    def _rouse(self) -> None:
+        """Wake some of the readers who wait; the others after everybody else had a turn."""
+        for _ in range(min(ROUSED, len(self._rousing))):
+            waiting = self._rousing.popleft()
+            if not waiting.done():
+                waiting.set_result(None)
+        if self._again and not self._rousing:
+            self._again = False
+            self._rousing.extend(self._waiting)
+        if self._rousing:
+            asyncio.get_running_loop().call_soon(self._rouse)
 
     @property
     def readers(self) -> int:
         """Return how many read along."""
-        return len(self._readers)
+        return self._streams
 
     def routes(self) -> Sequence[Route]:
         """Return the HTTP routes of this part."""
@@ -89,61 +144,115 @@ class EventLog(Part):
         """Return events after a sequence; `next` goes past those the caller may not see."""
         found: list[EventBody] = []
         while True:
-            rows, since, head = await self._window(since, limit - len(found), who)
+            after, wanted = since, limit - len(found)
+            rows, since, head = await self._store.read(
+                lambda connection: _window(connection, after, wanted, who)  # noqa: B023
+            )
             found += [event_body(event, who) for event in rows]
             if len(found) >= limit or since >= head:
                 return EventPage(events=found, next=since)
 
-    async def stream(self, since: int, who: Principal) -> AsyncIterator[EventBody]:
-        """Yield past events after `since`, then new ones; never ends by itself."""
-        reader = _Reader()
-        self._readers.add(reader)
+    async def stream(self, since: int, who: Principal) -> AsyncIterator[bytes]:
+        """Yield past events after `since` as frames, then new ones; never ends by itself."""
+        seen_by = _Audience(who.role == "admin", who.project if who.role == "member" else None)
+        self._streams += 1
         try:
             while True:
-                # From here on what happens is buffered; what happened before is in the pages.
-                reader.behind = False
-                head = since + 1
-                while since < head:
-                    rows, since, head = await self._window(since, PAGE, who)
-                    for event in rows:
-                        yield event_body(event, who)
-                while not reader.behind:
-                    if not reader.buffer:
-                        reader.woken.clear()
-                        await reader.woken.wait()
-                        continue
-                    event = reader.buffer.popleft()
-                    if event.seq > since + 1:
-                        break  # a gap: the ledger has what is missing
-                    if event.seq == since + 1:
-                        since = event.seq
-                        if visible(event, who):
-                            yield event_body(event, who)
+                if since >= self._newest:
+                    await self._news(since)
+                    continue
+                if self._tail and since + 1 >= self._tail[0].event.seq:
+                    frames, since = self._recent(since, who, seen_by)
+                else:
+                    before = since
+                    frames, since = await self._page(since, who, seen_by)
+                    if since == before:  # the ledger has less than we were told of
+                        await self._news(self._newest)
+                if frames:
+                    yield frames
         finally:
-            self._readers.discard(reader)
+            self._streams -= 1
+            if not self._streams:
+                self._tail.clear()
+                self._pages.clear()
+                self._pages_bytes = 0
 
-    async def _window(self, since: int, limit: int, who: Principal) -> tuple[list[Event], int, int]:
-        """Return some events, the sequence that they reach, and the last there is."""
-        query = select(events_table).where(
-            events_table.c.seq > since, events_table.c.seq <= since + WINDOW
-        )
-        if who.role == "member":
-            query = query.where(events_table.c.project == who.project)
-        if who.role != "admin":
-            query = query.where(events_table.c.subject.not_like("token/%"))
-        query = query.order_by(events_table.c.seq).limit(limit)
+    async def _news(self, since: int) -> None:
+        """Wait for an event after a sequence."""
+        while since >= self._newest:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting[future] = None
+            try:
+                await future
+            finally:
+                del self._waiting[future]
 
-        def question(connection: Connection) -> tuple[list[Event], int]:
-            # The head first: what commits after it is left for the next time.
-            last = select(counters.c.value).where(counters.c.name == "events")
-            head = int(connection.execute(last).scalar_one())
-            return [Event(**row._mapping) for row in connection.execute(query)], head
+    def _recent(self, since: int, who: Principal, seen_by: _Audience) -> tuple[bytes, int]:
+        """Return frames of the newest events after a sequence, and the sequence they reach."""
+        frames, size = [], 0
+        for recent in self._tail[since + 1 - self._tail[0].event.seq :]:
+            frame = recent.frames.get(seen_by)
+            if frame is None:
+                shown = visible(recent.event, who)
+                frame = event_frame(event_body(recent.event, who)) if shown else b""
+                recent.frames[seen_by] = frame
+            frames.append(frame)
+            size += len(frame)
+            since = recent.event.seq
+            if size > RECENT_BYTES:
+                break
+        return b"".join(frames), since
 
-        rows, head = await self._store.read(question)
-        if len(rows) == limit:
-            return rows, rows[-1].seq, head
-        reached = max(since, min(head, since + WINDOW))
-        return [event for event in rows if event.seq <= reached], reached, head
+    async def _page(self, since: int, who: Principal, seen_by: _Audience) -> _Page:
+        """Return a page of the ledger; readers at the same place share one."""
+        key = seen_by, since
+        found = self._pages.get(key)
+        if found is not None:
+            return found
+        async with self._one_page:
+            found = self._pages.get(key)
+            if found is None:
+                found = await self._read_page(since, who)
+                self._pages[key] = found
+                self._pages_bytes += len(found.frames)
+                while self._pages_bytes > PAGES_BYTES:
+                    self._pages_bytes -= len(self._pages.popitem(last=False)[1].frames)
+        return found
+
+    async def _read_page(self, since: int, who: Principal) -> _Page:
+        def question(connection: Connection) -> _Page:
+            # Encoded here, beside the event loop where the store has threads.
+            rows, reached, _ = _window(connection, since, PAGE, who)
+            return _Page(b"".join(event_frame(event_body(row, who)) for row in rows), reached)
+
+        return await self._store.read(question)
+
+
+def _head(connection: Connection) -> int:
+    """Return the sequence of the last event there is."""
+    last = select(counters.c.value).where(counters.c.name == "events")
+    return int(connection.execute(last).scalar_one())
+
+
+def _window(
+    connection: Connection, since: int, limit: int, who: Principal
+) -> tuple[list[Event], int, int]:
+    """Return some events, the sequence that they reach, and the last there is."""
+    query = select(events_table).where(
+        events_table.c.seq > since, events_table.c.seq <= since + WINDOW
+    )
+    if who.role == "member":
+        query = query.where(events_table.c.project == who.project)
+    if who.role != "admin":
+        query = query.where(events_table.c.subject.not_like("token/%"))
+    query = query.order_by(events_table.c.seq).limit(limit)
+    # The head first: what commits after it is left for the next time.
+    head = _head(connection)
+    rows = [Event(**row._mapping) for row in connection.execute(query)]
+    if len(rows) == limit:
+        return rows, rows[-1].seq, head
+    reached = max(since, min(head, since + WINDOW))
+    return [event for event in rows if event.seq <= reached], reached, head
 
 
 def visible(event: Event, who: Principal) -> bool:
