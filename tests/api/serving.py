@@ -8,12 +8,15 @@ from typing import Any
 import httpx
 
 from roost.api.app import build_app
+from roost.api.limits import Limits
 from roost.api.server import Server, build_server
 from roost.base.clock import RealClock
 from roost.base.ids import IdSource
 from tests.api.planes import SmallPlane, small_plane, token
 
 TIMEOUT_S = 10
+#: Tests ask as often as they can, and mostly what is refused.
+UNHURRIED = Limits(token_rate=0, address_rate=0, failure_rate=0)
 
 
 class Count:
@@ -56,6 +59,7 @@ async def serving(plane: SmallPlane | None = None, **options: Any) -> AsyncItera
     async with AsyncExitStack() as stack:
         plane = plane or await stack.enter_async_context(small_plane())
         clock = options.pop("clock", None) or RealClock()
+        options.setdefault("limits", UNHURRIED)
         app = build_app(plane, clock=clock, ids=IdSource(clock.wall_ms), **options)
         server = build_server(app, plane, "127.0.0.1", 0)
         task = asyncio.ensure_future(server._serve())

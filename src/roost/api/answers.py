@@ -71,3 +71,9 @@ def authenticated(scope: Scope) -> None:
     connection = scope.get("extensions", {}).get(CONNECTION)
     if connection is not None:
         connection.authenticated()
+
+
+def address_of(scope: Scope) -> str:
+    """Return where a request comes from; behind a proxy, what that says."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""

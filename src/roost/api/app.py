@@ -17,6 +17,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
 from roost.api.answers import Answer, Receive, Scope, Send
+from roost.api.authorize import Gate
 from roost.api.calls import Endpoint, Site
 from roost.api.errors import Failures, answer
 from roost.api.fastlane import FastLane, Meter
@@ -44,10 +45,16 @@ class App:
     """The ASGI application. `stopping` ends the streams; the server sets it."""
 
     def __init__(
-        self, router: Litestar, lane: FastLane | None, limits: Limits, stopping: asyncio.Event
+        self,
+        router: Litestar,
+        lane: FastLane | None,
+        limits: Limits,
+        gate: Gate,
+        stopping: asyncio.Event,
     ) -> None:
         self.lane = lane
         self.limits = limits
+        self.gate = gate
         self.stopping = stopping
         self._router: Any = router
 
@@ -102,11 +109,12 @@ def build_app(
         clock=clock,
         max_body_bytes=max_body_bytes,
         streams=Streams(limits, clock, stopping),
+        gate=Gate(plane.access, limits, clock.monotonic),
     )
     endpoints = [Endpoint(route, site) for route in table]
     router = _router(endpoints, failures, clock, meter)
     lane = FastLane(table, site, failures, meter) if fast else None
-    return App(router, lane, limits, stopping)
+    return App(router, lane, limits, site.gate, stopping)
 
 
 def whole_table(plane: ServedPlane, pages: Pages) -> tuple[Route, ...]:

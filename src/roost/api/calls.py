@@ -1,6 +1,6 @@
 """One request of a route: who asks, what with, and what is answered.
 
-    scope -> ready? -> token -> role -> path, query, headers -> body -> call -> Answer
+    scope -> ready? -> token -> rate -> role -> path, query, headers -> body -> call -> Answer
 
 Every step refuses with an error of roost. The body is read only after the caller is known, and
 decoded by one decoder per route.
@@ -17,6 +17,7 @@ from roost.api.answers import (
     Receive,
     Reply,
     Scope,
+    address_of,
     authenticated,
     body,
     empty,
@@ -45,6 +46,7 @@ class Site:
     clock: Clock
     max_body_bytes: int
     streams: Streams
+    gate: authorize.Gate
 
 
 class Endpoint:
@@ -53,7 +55,6 @@ class Endpoint:
     def __init__(self, route: Route, site: Site) -> None:
         self.route = route
         self._site = site
-        self._asks_who = route.roles not in (ANYONE, JOINING)
         self._decoder = None if route.body is None else RequestDecoder(route.body)
         # Probes may ask with whatever they like; elsewhere an unknown parameter is a mistake.
         kind = route.query or (None if route.roles == ANYONE else NoQuery)
@@ -63,14 +64,19 @@ class Endpoint:
         """Serve one request; raises errors of roost."""
         route, plane = self.route, self._site.plane
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        who, token = NOBODY, ""
-        if route.roles != ANYONE:
+        if len(headers) != len(scope["headers"]):
+            authorize.refuse_repeated(scope["headers"])
+        who, token, address = NOBODY, "", address_of(scope)
+        if route.roles == ANYONE:
+            self._site.gate.ask_unknown(address, route.weight)
+        else:
             plane.require_ready()
-            token = authorize.bearer(headers.get(b"authorization"))
-        if self._asks_who:
-            who = await authorize.principal(plane.access, token)
+            who, token = await self._site.gate.admit(headers.get(b"authorization"), address)
             authenticated(scope)
-            authorize.allow(route.roles, who)
+            if route.roles == JOINING:
+                authorize.allow_joining(who)
+            else:
+                authorize.allow(route.roles, who)
         path = path_names(scope["path_params"])
         query = None if self._query is None else self._query.read(scope["query_string"])
         key = idempotency_key(headers.get(b"idempotency-key")) if route.keyed else None

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from typing import Protocol
 
 from roost.api import authorize
-from roost.api.answers import Answer, Header, Receive, Scope, Send
+from roost.api.answers import Answer, Header, Receive, Scope, Send, address_of, authenticated
 from roost.api.calls import Site, answer_of
 from roost.api.errors import Failures
 from roost.api.reading import RequestDecoder, idempotency_key, read_body
@@ -34,6 +34,7 @@ class FastLane:
     ) -> None:
         self.most_bytes = site.max_body_bytes
         self._access = site.plane.access
+        self._gate = site.gate
         self._require_ready = site.plane.require_ready
         self._failures = failures
         self._meter = meter
@@ -61,34 +62,52 @@ class FastLane:
         async def read(length: bytes | None) -> bytes:
             return await read_body(length, receive, self.most_bytes)
 
-        answer = await self.answer(scope["path"], scope["headers"], read)
+        answer = await self.answer(scope["path"], scope["headers"], read, scope)
         await answer(scope, receive, send)
 
-    async def answer(self, path: str, headers: Sequence[Header], body: Body) -> Answer:
-        """Return the answer to one request, whose body is here or is read when it is wanted."""
+    async def answer(
+        self, path: str, headers: Sequence[Header], body: Body, scope: Scope | None = None
+    ) -> Answer:
+        """Return the answer to one request, whose body is here or is read when it is wanted.
+
+        Without a scope its connection knows by itself that the token is a good one.
+        """
         began = self._monotonic()
-        route, decoder = self._lanes[path]
         try:
-            answer = await self._run(route, decoder, headers, body)
+            answer = await self._run(path, headers, body, scope, began)
         except Exception as error:  # noqa: BLE001 - a bug in one request must not end the others
             answer = self._failures.answer(error)
         self._meter.request("POST", path, answer.status, self._monotonic() - began)
         return answer
 
     async def _run(
-        self, route: Route, decoder: RequestDecoder, headers: Sequence[Header], body: Body
+        self,
+        path: str,
+        headers: Sequence[Header],
+        body: Body,
+        scope: Scope | None,
+        now: float,
     ) -> Answer:
+        route, decoder = self._lanes[path]
         self._require_ready()
         authorization = length = key_header = None
         for name, value in headers:
             if name == b"authorization":
+                if authorization is not None:
+                    raise authorize.said_twice(name)
                 authorization = value
             elif name == b"content-length":
                 length = value
             elif name == b"idempotency-key":
+                if key_header is not None:
+                    raise authorize.said_twice(name)
                 key_header = value
-        token = authorize.bearer(authorization)
-        who = self._access.principal(token) or await self._access.check(token)
+        if scope is None:
+            token = authorize.bearer(authorization)
+            who = self._gate.ask(token, now) or await self._access.check(token)
+        else:
+            who, token = await self._gate.admit(authorization, address_of(scope))
+            authenticated(scope)
         authorize.allow(route.roles, who)
         key = idempotency_key(key_header)
         raw = body if isinstance(body, bytes) else await body(length)

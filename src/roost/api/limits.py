@@ -16,7 +16,7 @@ class Limits:
     #: Bytes of all headers of a request, and how many; bytes of its path and query.
     head_bytes: int = 64 * KIB
     headers: int = 128
-    path_bytes: int = 8 * KIB
+    path_bytes: int = 16 * KIB
     #: For the first request and the head of each, and between two pieces of a body.
     request_s: float = 15.0
     #: That a connection may be idle between two requests.

@@ -235,9 +235,18 @@ def _error(status: int, codes: Sequence[str], schemas: _Schemas) -> Json:
     return response
 
 
+#: Why a request may be refused whatever it is for.
+ANY_REQUEST = (
+    "too_many_requests",
+    "path_too_long",
+    "request_head_too_large",
+    "request_timed_out",
+)
+
+
 def error_statuses(route: Route) -> dict[int, list[str]]:
     """Return the statuses with which a route refuses, and the codes behind each."""
-    codes = [*route.errors, "too_many_requests"]
+    codes = [*route.errors, *ANY_REQUEST]
     if route.roles != ANYONE:
         codes += ["unauthorized", "unavailable", "agent_service_unavailable"]
         if route.roles != JOINING:

@@ -41,6 +41,8 @@ class RequestDecoder:
             decoded = self._decode(raw)
         except msgspec.DecodeError as error:
             raise refusal(raw, error) from None
+        except UnicodeDecodeError:
+            raise Malformed("the body is not UTF-8") from None
         if b"\\u0000" in raw:
             refuse_nul(raw)
         return decoded
@@ -66,7 +68,7 @@ def _is_json(raw: bytes) -> bool:
     # A wrong type may be noticed before the place where the JSON breaks off.
     try:
         msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
     return True
 

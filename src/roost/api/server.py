@@ -83,6 +83,7 @@ def build_server(
     tls_cert: Path | None = None,
     tls_key: Path | None = None,
     behind_proxy: bool = False,
+    backlog: int = BACKLOG,
 ) -> Server:
     """Make the server; `await server.serve()` runs it until `server.should_exit` is set."""
     # Behind a proxy all come from its address.
@@ -93,14 +94,14 @@ def build_server(
         port=port,
         loop="uvloop",
         http=http_protocol(app.lane, watch),
-        ws=agent_protocol(plane),
+        ws=agent_protocol(plane, app.gate),
         interface="asgi3",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=behind_proxy,
-        backlog=BACKLOG,
+        backlog=backlog,
         timeout_keep_alive=app.limits.idle_s,  # type: ignore[arg-type]
         timeout_graceful_shutdown=GRACE_S,
         ssl_certfile=tls_cert,

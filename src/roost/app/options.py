@@ -36,6 +36,17 @@ class ServeOptions:
     lease_s: float = 60.0
     suspect_s: float = 15.0
     offline_s: float = 60.0
+    # What one client may cost; the defaults of `roost.api.limits` say why.
+    request_s: float = 15.0
+    idle_s: float = 75.0
+    stalled_s: float = 15.0
+    strangers: int = 1000
+    readers: int = 4096
+    token_readers: int = 256
+    rate_limits: bool = True
+    token_rate: float = 20_000.0
+    address_rate: float = 200.0
+    failure_rate: float = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,8 @@ from urllib.parse import urlsplit
 import uvloop
 
 from roost.api.app import build_app
-from roost.api.server import Server, bind, build_server
+from roost.api.limits import Limits
+from roost.api.server import BACKLOG, Server, bind, build_server
 from roost.app.folders import close_to_others
 from roost.app.logs import set_up_logs
 from roost.app.options import KEY_NAME, ServeOptions
@@ -52,6 +53,8 @@ log = logging.getLogger("roost.serve")
 
 #: What a control plane keeps in its data folder; the ledger sees to its own files.
 KEPT = ("admin-token", KEY_NAME)
+#: Files that the process needs beside its connections: databases, logs, a fence command.
+_OWN_FILES = 96
 
 
 @dataclass(slots=True)
@@ -145,7 +148,10 @@ async def start(
             _fence_command(options.fence_command),
             seal,
         )
-        app = build_app(plane, clock=clock, ids=ids, meter=plane.telemetry)
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        app = build_app(
+            plane, clock=clock, ids=ids, meter=plane.telemetry, limits=client_limits(options, files)
+        )
         server = build_server(
             app,
             plane,
@@ -154,6 +160,7 @@ async def start(
             tls_cert=options.tls_cert,
             tls_key=options.tls_key,
             behind_proxy=options.behind_proxy,
+            backlog=_backlog(files),
         )
         socket = bind(host, port)
     except BaseException:
@@ -189,6 +196,27 @@ def plane_settings(options: ServeOptions) -> PlaneSettings:
     )
     limits = RecoverLimits(options.fence_share, options.recover_at_once)
     return PlaneSettings(strategy=options.strategy, timers=timers, recover=limits)
+
+
+def client_limits(options: ServeOptions, files: int) -> Limits:
+    """Return what the options say about one client, within what the process may open."""
+    return Limits(
+        request_s=options.request_s,
+        idle_s=options.idle_s,
+        stalled_s=options.stalled_s,
+        strangers=options.strangers,
+        connections=max(16, files - _backlog(files) - _OWN_FILES),
+        readers=options.readers,
+        token_readers=options.token_readers,
+        token_rate=options.token_rate if options.rate_limits else 0.0,
+        address_rate=options.address_rate if options.rate_limits else 0.0,
+        failure_rate=options.failure_rate if options.rate_limits else 0.0,
+    )
+
+
+def _backlog(files: int) -> int:
+    """Return how many connections may wait to be accepted: all of them may be, in one go."""
+    return max(16, min(BACKLOG, files // 8))
 
 
 async def _warm() -> None:

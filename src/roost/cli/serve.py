@@ -14,6 +14,7 @@ from roost.cli.words.options import reports_errors
 
 DATA = Path.home() / ".local" / "share" / "roost"
 _TIMERS = "Timers, in seconds"
+_CLIENTS = "What one client may cost"
 
 
 class LogFormat(StrEnum):
@@ -57,6 +58,10 @@ KeyFileOption = Annotated[
 
 def _timer(about: str) -> Any:
     return typer.Option(min=0.05, metavar="S", help=about, rich_help_panel=_TIMERS)
+
+
+def _bound(about: str, least: float = 0, metavar: str = "N") -> Any:
+    return typer.Option(min=least, metavar=metavar, help=about, rich_help_panel=_CLIENTS)
 
 
 @reports_errors
@@ -118,6 +123,31 @@ def serve(
     suspect_s: Annotated[float, _timer("Silence after which a host is suspect.")] = 15.0,
     offline_s: Annotated[float, _timer("Silence after which a host is offline.")] = 60.0,
     lease_s: Annotated[float, _timer("How long a host may run VMs unheard, with a guard.")] = 60.0,
+    request_s: Annotated[float, _bound("For half a request to be whole.", 0.05, "S")] = 15.0,
+    idle_s: Annotated[float, _bound("Between two requests of a connection.", 0.05, "S")] = 75.0,
+    stalled_s: Annotated[float, _bound("That it may take nothing of an answer.", 0.05, "S")] = 15.0,
+    strangers: Annotated[
+        int, _bound("Connections of one address without a good token yet; 0: any number.")
+    ] = 1000,
+    readers: Annotated[int, _bound("Streams of events in all.", 1)] = 4096,
+    token_readers: Annotated[int, _bound("Streams of events with one token.", 1)] = 256,
+    token_rate: Annotated[
+        float, _bound("Requests a second with one token; 0: any number.")
+    ] = 20_000.0,
+    address_rate: Annotated[
+        float, _bound("Requests a second of one address without a token; 0: any number.")
+    ] = 200.0,
+    failure_rate: Annotated[
+        float, _bound("Requests a second of one address with a wrong token; 0: any number.")
+    ] = 20.0,
+    rate_limits: Annotated[
+        bool,
+        typer.Option(
+            "--rate-limits/--no-rate-limits",
+            help="Whether the three rates hold.",
+            rich_help_panel=_CLIENTS,
+        ),
+    ] = True,
 ) -> None:
     """Run the control plane.
 
@@ -167,5 +197,15 @@ def serve(
             suspect_s=suspect_s,
             offline_s=offline_s,
             lease_s=lease_s,
+            request_s=request_s,
+            idle_s=idle_s,
+            stalled_s=stalled_s,
+            strangers=strangers,
+            readers=readers,
+            token_readers=token_readers,
+            rate_limits=rate_limits,
+            token_rate=token_rate,
+            address_rate=address_rate,
+            failure_rate=failure_rate,
         )
     )

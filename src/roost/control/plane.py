@@ -54,6 +54,7 @@ from roost.parts.running import Runner
 from roost.parts.sealedrows import SealedRows
 from roost.parts.sealing import Seal
 from roost.parts.singleton import HOLDER, Leases
+from roost.parts.watched_store import WatchedStore
 from roost.wire.bodies import DoctorBody, HealthBody
 
 
@@ -79,7 +80,8 @@ class Plane:
         fence_command: FenceCommand | None = None,
         seal: Seal | None = None,
     ) -> None:
-        self._store, self._clock, self._settings = store, clock, settings
+        store = self._store = WatchedStore(store, clock)
+        self._clock, self._settings = clock, settings
         timers = settings.timers
         self.telemetry = Telemetry()
         self.roster = Roster(settings.strategy)
@@ -198,6 +200,11 @@ class Plane:
             lambda: bool(self.follower.trouble),
         )
         yield Gauge(
+            "roost_database_unusable",
+            "1 while the database does not take what it is asked.",
+            lambda: bool(self._store.trouble),
+        )
+        yield Gauge(
             "roost_fleet_wrong",
             "Hosts and groups whose sums in memory are not those of their VMs: a bug.",
             lambda: len(self.fleet_check.wrong),
@@ -242,6 +249,8 @@ class Plane:
             return HealthBody(status="starting", detail=self._status)
         if self.follower.trouble:
             return HealthBody(status="stuck", detail=self.follower.trouble)
+        if self._store.trouble:
+            return HealthBody(status="no database", detail=self._store.trouble)
         said = []
         if self.lineage.restored:
             said.append(f"an old database was restored: {self.lineage.doubted} VMs are in doubt")

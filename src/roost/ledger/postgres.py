@@ -34,7 +34,7 @@ from roost.ledger.older import may_run_beside, write_created_for_older, write_fo
 from roost.ledger.postgresclaims import CHANNEL, PostgresClaims
 from roost.ledger.postgresclaims import append_events as append_events_directly
 from roost.ledger.rows import Event
-from roost.ledger.store import DatabaseUnavailable, InDoubt, Listener
+from roost.ledger.store import DatabaseContended, DatabaseUnavailable, InDoubt, Listener
 from roost.ledger.tables import counters, events
 from roost.ledger.transaction import Tx, append_events
 
@@ -291,7 +291,7 @@ class PostgresStore:
                 if not again and not lost:
                     raise _failure(error) from error
                 await self._clock.sleep(_WAITS.wait_s(tried))
-        raise DatabaseUnavailable("the database was too contended")
+        raise DatabaseContended("the database was too contended")
 
     async def _resolve(
         self,

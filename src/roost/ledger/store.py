@@ -30,6 +30,10 @@ class DatabaseUnavailable(Unavailable):
     code = "unavailable"
 
 
+class DatabaseContended(DatabaseUnavailable):
+    """Others wrote the same rows each time it was tried; nothing of the change is kept."""
+
+
 class InDoubt(DatabaseUnavailable):
     """The database went away during a commit and cannot be asked yet what became of it."""
 

@@ -77,6 +77,7 @@ class Route:
     keyed: bool = False  # takes an Idempotency-Key
     #: What a creating route makes: how paths below name it, and the answer's field that says it.
     makes: tuple[str, str] | None = None
+    weight: int = 1  # counts as so many requests, where it needs no token
     hot: bool = False  # carries the load: served with as little in between as there can be
     #: Follows what happens after a sequence, where the caller accepts server-sent events.
     stream: Callable[[Call, int], AsyncIterator[Any]] | None = None

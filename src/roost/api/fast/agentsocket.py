@@ -24,7 +24,7 @@ from websockets.utils import apply_mask
 from roost.api import authorize
 from roost.api.answers import Answer
 from roost.api.errors import Malformed, answer
-from roost.base.errors import NotFound, RoostError, Unavailable
+from roost.base.errors import NotFound, RoostError, Unauthorized, Unavailable
 from roost.parts.access import Principal
 from roost.parts.roles import Roles
 from roost.parts.serving import ServedPlane, Session
@@ -54,7 +54,7 @@ _quiet = logging.getLogger("roost.api.fast.agentsocket.wire")
 _quiet.setLevel(logging.ERROR)
 
 
-def agent_protocol(plane: ServedPlane) -> type[asyncio.Protocol]:
+def agent_protocol(plane: ServedPlane, gate: authorize.Gate) -> type[asyncio.Protocol]:
     """Return the class that uvicorn makes one of for each upgraded connection."""
 
     class BoundAgentSocket(AgentSocket):
@@ -63,6 +63,7 @@ def agent_protocol(plane: ServedPlane) -> type[asyncio.Protocol]:
         __slots__ = ()
 
     BoundAgentSocket.plane = plane
+    BoundAgentSocket.gate = gate
     return BoundAgentSocket
 
 
@@ -82,6 +83,7 @@ class AgentSocket(asyncio.Protocol):
     )
 
     plane: ClassVar[ServedPlane]
+    gate: ClassVar[authorize.Gate]
 
     def __init__(self, config: Any, server_state: Any, app_state: Any) -> None:
         self._connections: set[object] = server_state.connections
@@ -224,7 +226,7 @@ class AgentSocket(asyncio.Protocol):
         begun = perf_counter()
         try:
             session.received(message)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             self.close(1007, f"not a message: {error}")
         except RoostError as error:
             self.close(1008, error.message)
@@ -270,6 +272,8 @@ class AgentSocket(asyncio.Protocol):
             if path != PATH:
                 raise NotFound(f"there is no WebSocket at {path}", path=path)
             header = request.headers.get_all("Authorization")
+            if len(header) > 1:
+                raise authorize.said_twice(b"authorization")
             token = authorize.bearer(header[0].encode() if header else None)
             who = self.plane.access.principal(token)
         except RoostError as error:
@@ -284,13 +288,20 @@ class AgentSocket(asyncio.Protocol):
 
     async def _check(self, wire: ServerProtocol, request: Request, token: str) -> None:
         try:
-            self._admit(wire, request, await self.plane.access.check(token))
+            self._admit(wire, request, await self._who(token))
         except RoostError as error:
             _refuse(wire, answer(error))
         self._checking = None
         if not self.transport.is_closing():
             self.transport.resume_reading()
             self._parse(wire, b"")
+
+    async def _who(self, token: str) -> Principal:
+        try:
+            return await self.plane.access.check(token)
+        except Unauthorized:
+            self.gate.failed(self.peer.rpartition(":")[0])
+            raise
 
     def _admit(self, wire: ServerProtocol, request: Request, who: Principal) -> None:
         try:

@@ -91,7 +91,7 @@ class Connections:
 
     def _make_room(self, oldest_first: Iterator[Watched], now: float, where: str) -> bool:
         oldest = next(oldest_first)
-        made = now - self._strangers[oldest] >= min(_YOUNG_S, self.limits.request_s)
+        made = now - self._strangers[oldest] >= min(_YOUNG_S, self.limits.request_s / 4)
         if made:
             self.known(oldest)
             oldest.end()
