@@ -127,6 +127,10 @@ bench-api: $(STAMP) ## durable creates, agents and starts of a real server (SHOR
 bench-agent: $(STAMP) ## boots and live moves beside QEMU by hand, memory of agents (SHORT=1: quick rows; after make parts)
 	$(BIN)/python -m benchmarks.agent $(if $(SHORT),--short)
 
+.PHONY: bench-hardening
+bench-hardening: $(STAMP) ## what bad clients cost good ones (SHORT=1: quick rows)
+	$(BIN)/python -m benchmarks.hardening $(if $(SHORT),--short)
+
 .PHONY: bench-sim
 bench-sim: $(STAMP) ## simulated worlds: a campaign, a quiet week, planted mistakes (SHORT=1: quick rows)
 	$(BIN)/python -m benchmarks.sim $(if $(SHORT),--short)
