@@ -227,6 +227,23 @@ def test_a_vm_that_its_host_refuses_goes_elsewhere(database_url: str) -> None:
     run(database_url, test)
 
 
+def test_a_vm_that_its_host_refuses_again_after_a_newer_order_goes_elsewhere(
+    database_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("a")
+        await rig.host("b")
+        made = await rig.create("web")
+        await rig.plane.vms.restart("web", None, OPERATOR)
+        for generation in (1, 2):
+            said = SeenVM(made.id, generation, "failed", "insufficient_resources", "", "capacity")
+            await rig.report("a", said)
+        await rig.settle(keep=True)
+        assert await rig.state("web") == ("running", "b")
+
+    run(database_url, test)
+
+
 def test_a_host_that_finds_room_after_its_refusal_does_not_make_two(database_url: str) -> None:
     async def test(rig: Rig) -> None:
         a, _ = await rig.host("a"), await rig.host("b")

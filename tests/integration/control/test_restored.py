@@ -5,10 +5,10 @@ from sqlalchemy import Connection, delete, insert, select
 
 from roost.base.errors import LedgerUnsettled
 from roost.control.survive.restore_apply import JUMP
-from roost.ledger.tables import doubts, metadata, roll_call
+from roost.ledger.tables import doubts, metadata, roll_call, tombstones
 from roost.ledger.transaction import Tx
 from roost.wire.agentlink import SeenVM
-from roost.wire.bodies import ConfirmDead
+from roost.wire.bodies import ConfirmDead, ConstraintsBody
 from tests.integration.control.rig import ADMIN, OPERATOR, TIMERS, Rig, run
 
 GUARD_STOP_S = 4.0
@@ -244,6 +244,78 @@ def test_a_silent_host_keeps_what_lies_in_doubt_until_somebody_says_that_it_is_d
         await rig.pass_by(4.0, silent=("c",))
         assert await in_doubt(rig) == set()
         assert await rig.state("web") == ("stopped", None)
+
+    run(database_url, test)
+
+
+def test_a_vm_whose_host_was_promised_to_another_says_so_until_it_has_room(
+    database_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        for name in "abc":
+            await rig.host(name, cpu=1)
+        await rig.running("web")
+        old = await copy(rig)
+        await rig.move("web", "b")
+        await put_back(rig, old)
+        other = await rig.create("other", constraints=ConstraintsBody(hosts=["b"]))
+        rig.agents["b"].failing[other.id] = "insufficient_resources"
+        await come_back(rig, "a", "b")
+        await rig.pass_by(4.0)
+        problem = (await rig.get("web")).problem
+        assert problem is not None
+        assert (problem.code, problem.generation) == ("not_adopted", 2)
+
+    run(database_url, test)
+
+
+def test_what_a_silent_host_had_to_destroy_before_the_copy_it_destroys_after_it(
+    database_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        a = await rig.host("a", guard=GUARD_STOP_S)
+        await rig.host("b", guard=GUARD_STOP_S)
+        made = await rig.running("web", restart="elsewhere")
+        a.disconnect()
+        await rig.pass_by(2 * LONG_S, silent=("a",))
+        assert await rig.state("web") == ("running", "b")
+        old = await copy(rig)
+        await come_back(rig, "a")
+        await rig.move("web", "a")
+        a.disconnect()
+        await rig.pass_by(2 * LONG_S, silent=("a",))
+        assert await rig.state("web") == ("running", "b")
+        await put_back(rig, old)
+        await come_back(rig, "b")
+        await rig.pass_by(2 * LONG_S, silent=("a",))
+        assert await rig.state("web") == ("running", "b")
+        await come_back(rig, "a")
+        await rig.pass_by(LONG_S)
+        assert made.id not in a.copies
+        assert await rig.rows(select(tombstones)) == []
+
+    run(database_url, test)
+
+
+def test_a_vm_deleted_by_an_old_ledger_is_destroyed_where_it_has_come_since(
+    database_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        a = await rig.host("a", cpu=1, guard=GUARD_STOP_S)
+        made = await rig.running("web", restart="elsewhere")
+        a.disconnect()
+        await rig.pass_by(2 * LONG_S, silent=("a",))
+        assert await rig.state("web") == ("pending", None)
+        old = await copy(rig)
+        await come_back(rig, "a")
+        await rig.pass_by(LONG_S)
+        assert await rig.state("web") == ("running", "a")
+        await put_back(rig, old)
+        await rig.plane.vms.delete("web", None, OPERATOR)
+        await come_back(rig, "a")
+        await rig.pass_by(LONG_S)
+        assert made.id not in a.copies
+        assert await rig.rows(select(tombstones)) == []
 
     run(database_url, test)
 

@@ -28,8 +28,14 @@ from roost.base.errors import Unavailable
 from roost.control.agents.connections import ConnectionOrder, newest
 from roost.control.memory.restore_detect import doubt_all, doubted_among
 from roost.control.moves.handover import note_downtime, take_report
-from roost.control.vms.deletion import clear_tombstone, destroyed_since, remove_deleted
-from roost.control.vms.refusing import is_refused, send_elsewhere
+from roost.control.vms.deletion import (
+    clear_tombstone,
+    destroyed_since,
+    remove_deleted,
+    renew_tombstone,
+)
+from roost.control.vms.problems import problem_text
+from roost.control.vms.refusing import is_refusal, is_refused, send_elsewhere
 from roost.control.vms.resizing import settle_resize
 from roost.ledger.retention import DAY_S, Kept
 from roost.ledger.rows import VMRow
@@ -341,6 +347,8 @@ def _take(tx: Tx, host: int, seen: SeenVM, doubting: Doubting) -> bool:
     if found is None:
         if seen.seen == "absent":
             clear_tombstone(tx, seen.id, host, seen.generation)
+        else:
+            renew_tombstone(tx, seen.id, host, seen.generation)
         return True
     vm = VMRow(**found)
     if seen.generation > vm.generation and seen.seen != "absent":
@@ -376,14 +384,13 @@ def _take_from_host(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
     observed = _AT_REST.get(seen.seen)
     if observed is None:
         return  # one half of a move, which says nothing of a VM at rest
-    if is_refused(vm, seen):
-        send_elsewhere(tx, vm, seen)
+    if is_refusal(vm, seen):
+        if is_refused(vm, seen):
+            send_elsewhere(tx, vm, seen)
         return
     problem = None
     if seen.message and seen.code != "no_lease":
-        problem = row_json(
-            {"code": seen.code, "message": seen.message, "generation": seen.generation}
-        )
+        problem = problem_text(seen.code, seen.message, seen.generation)
     changed = (vm.observed, vm.observed_generation, vm.problem) != (
         observed,
         seen.generation,

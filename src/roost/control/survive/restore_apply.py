@@ -16,6 +16,7 @@ from roost.control.memory.specs import stored_spec
 from roost.control.moves.machine import OUTCOMES, AskBack, Recall, Restored, step
 from roost.control.vms.deletion import order_destruction
 from roost.control.vms.move_record import MoveRecord, move_of, record_of
+from roost.control.vms.problems import problem_text, read_problem
 from roost.ledger.capacity import (
     CLEANUP,
     MIGRATE_IN,
@@ -194,7 +195,11 @@ def _elsewhere(tx: Tx, vm: VMRow, home: int | None, found: Sequence[Copy]) -> li
         or (copy.state == "stopped" and copy.generation <= here)
     }
     answered = {copy.host for copy in found}
-    before = {host for host in (vm.host, vm.target) if host is not None and host not in answered}
+    # A tombstone from before the copy may be too old for what its host has got since.
+    buried = [row["host"] for row in tx.find_all(tombstones, vm=vm.id)]
+    before = {
+        host for host in (vm.host, vm.target, *buried) if host is not None and host not in answered
+    }
     if vm.restart != "elsewhere":
         before = {host for host in before if _has_answered(tx, host)}
     return sorted((older | before) - {home})
@@ -231,11 +236,10 @@ def _let_go(tx: Tx, vm: VMRow, home: int, graves: Sequence[int], kept: Sequence[
     So two VMs that have changed places do not wait for each other.
     """
     name = tx.connection.execute(select(hosts.c.name).where(hosts.c.number == home)).scalar()
-    problem = row_json(
-        {"code": "not_adopted", "message": f"host {name} has it, and no room for it by the books"}
-    )
-    if vm.host is None and vm.problem == problem:
+    said = f"host {name} has it, and no room for it by the books"
+    if vm.host is None and vm.problem is not None and read_problem(vm.problem).message == said:
         return False
+    problem = problem_text("not_adopted", said, vm.generation + 1)
     changes: Changes = {"claims": {}}
     for claim in kept:
         if claim.kind != CLEANUP:

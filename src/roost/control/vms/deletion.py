@@ -62,3 +62,17 @@ def clear_tombstone(tx: Tx, vm_id: str, host: int, generation: int) -> None:
         changes["claims"] = {row["id"]: None}
     tx.remove(tombstones, vm=vm_id, host=host)
     tx.event("vm.cleaned", f"vm/{vm_id}", changes, project=found["project"])
+
+
+def renew_tombstone(tx: Tx, vm_id: str, host: int, generation: int) -> None:
+    """Order a host again to destroy a deleted VM, of which it has a newer copy than it was told.
+
+    So it is after an old ledger was restored that knew the VM without a host: it was deleted there,
+    and the tombstone of an earlier copy would never be carried out.
+    """
+    found = tx.find(tombstones, vm=vm_id, host=host)
+    if found is None or generation <= found["generation"]:
+        return
+    row = tx.change(tombstones, {"vm": vm_id, "host": host}, generation=generation)
+    changes: Changes = {"tombstones": {f"{vm_id}|{host}": row}}
+    tx.event("vm.destroy_asked", f"vm/{vm_id}", changes, project=found["project"])

@@ -5,10 +5,10 @@ said that it has nothing of the VM: a refusal is only how things were, and the a
 when room appears. It is told to the user like any VM that waits, with the agent's own words.
 """
 
-import msgspec
 from sqlalchemy import select
 
 from roost.control.vms.deletion import order_destruction
+from roost.control.vms.problems import problem_text, read_problem
 from roost.ledger.capacity import RUN, claims_of, hold_instead
 from roost.ledger.membership import advance_groups
 from roost.ledger.rows import Changes, VMRow
@@ -17,14 +17,22 @@ from roost.ledger.tables import hosts, vms
 from roost.ledger.transaction import Tx, row_json
 from roost.model.flow import RejectionCode
 from roost.wire.agentlink import SeenVM
-from roost.wire.bodies import ProblemBody, RejectionBody
+from roost.wire.bodies import RejectionBody
+
+
+def is_refusal(vm: VMRow, seen: SeenVM) -> bool:
+    """Say whether a host has no room for a VM that it has never had."""
+    never_ran = vm.observed_generation == 0 and not vm.phase and vm.desired != "absent"
+    return seen.seen == "failed" and seen.failure == "capacity" and never_ran
 
 
 def is_refused(vm: VMRow, seen: SeenVM) -> bool:
-    """Say whether a report means that a VM should be tried elsewhere."""
-    never_ran = vm.observed_generation == 0 and not vm.phase
-    wanted = vm.desired != "absent" and seen.generation == vm.generation
-    return seen.seen == "failed" and seen.failure == "capacity" and never_ran and wanted
+    """Say whether a refusal means that a VM should be tried elsewhere.
+
+    One of an earlier order does not: the host may have had room for the newest by now. It is not
+    written down either, or a refusal of the newest would look as if the VM had been there before.
+    """
+    return seen.generation == vm.generation
 
 
 def send_elsewhere(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
@@ -42,9 +50,7 @@ def send_elsewhere(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
         generation=Plus(1),
         host=None,
         observed="",
-        problem=row_json(
-            ProblemBody(code=seen.code, message=message, generation=seen.generation, host=name)
-        ),
+        problem=problem_text(seen.code, message, seen.generation, name),
         pending=row_json(
             RejectionBody(
                 vm=vm.name,
@@ -66,5 +72,5 @@ def refused_by(vm: VMRow) -> tuple[str, ...]:
     """Return the host that refused a VM last; it is not asked again."""
     if vm.problem is None:
         return ()
-    problem = msgspec.json.decode(vm.problem, type=ProblemBody)
+    problem = read_problem(vm.problem)
     return (problem.host,) if problem.host else ()

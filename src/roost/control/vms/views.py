@@ -9,6 +9,7 @@ from roost.base.timestamps import timestamp
 from roost.control.memory.roster import HostEntry, Roster
 from roost.control.memory.specs import least_spec
 from roost.control.vms.move_record import record_of
+from roost.control.vms.problems import read_problem
 from roost.control.vms.states import vm_state
 from roost.ledger.rows import VMRow, labels_of
 from roost.ledger.tables import decisions
@@ -23,7 +24,6 @@ from roost.wire.bodies import (
     ExplanationBody,
     MigrationBody,
     PlacementBody,
-    ProblemBody,
     ProgressBody,
     RejectionBody,
     VMBody,
@@ -32,7 +32,6 @@ from roost.wire.specs import boot_body, constraints_json, nic_body
 
 _rejection = msgspec.json.Decoder(RejectionBody)
 _placement = msgspec.json.Decoder(PlacementBody)
-_problem = msgspec.json.Decoder(ProblemBody)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -121,7 +120,7 @@ def vm_body(
         observed_generation=vm.observed_generation,
         created_at=timestamp(vm.created_ms),
         pending=_rejection.decode(vm.pending) if vm.pending else None,
-        problem=_problem.decode(vm.problem) if vm.problem else None,
+        problem=read_problem(vm.problem) if vm.problem else None,
         migration=migration,
         placement=placement,
         constraints=constraints_json(spec),
