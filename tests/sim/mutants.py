@@ -30,7 +30,7 @@ from roost.control.moves.machine import (
     Recall,
 )
 from roost.control.survive import liveness, recover
-from roost.control.vms import deletion
+from roost.control.vms import deletion, lifecycle
 from roost.fleet.fleet import Fleet
 from roost.hostkit.failures import DriverError
 from roost.ledger import capacity, sqliteclaims
@@ -288,3 +288,29 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     """unasked rule: a group gets members and rules without asking whether they hold"""
     patch.setattr(groups, "_require_holds", lambda *given: None)
+
+
+# What is told
+
+
+@mutant
+def _(patch: Patch) -> None:
+    """unreadable row: a VM that was restarted cannot be shown"""
+    real = lifecycle.vm_body
+
+    def vm_body(vm, *given):
+        if vm.restarts:
+            raise KeyError(vm.id)
+        return real(vm, *given)
+
+    patch.setattr(lifecycle, "vm_body", vm_body)
+
+
+@mutant
+def _(patch: Patch) -> None:
+    """only in the log: what a host says of a VM that failed is lost by a loop that lives on"""
+
+    def problem_text(*given):
+        raise KeyError(given)
+
+    patch.setattr(intake, "problem_text", problem_text)

@@ -34,6 +34,8 @@ FOUND_AT = {
     "no waiting for the target": 8,
     "no waiting for the refuser": 13,
     "unasked rule": 6,
+    "unreadable row": 0,
+    "only in the log": 0,
 }
 #: Mistakes that need so much at once that no drawn world has found them yet.
 WRITTEN_ONLY = {"old list": 11}

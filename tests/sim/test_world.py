@@ -1,8 +1,11 @@
 """The virtual world itself: time, crashes and chance are what a history says, and nothing else."""
 
 import asyncio
+import contextlib
+import logging
 import subprocess
 import sys
+from collections.abc import Callable, Coroutine
 
 import msgspec
 import pytest
@@ -13,6 +16,7 @@ from roost.sim.history import Action, History
 from roost.sim.lives import Dead, Life, task_factory
 from roost.sim.loop import NothingLeft, VirtualLoop
 from roost.sim.shrinking import shrink
+from roost.sim.unhandled import hear_unhandled
 from roost.sim.world import Verdict, run_history
 
 
@@ -74,6 +78,63 @@ def test_a_crash_runs_no_clean_up_that_could_change_anything() -> None:
         return kept
 
     assert on_virtual_time(work())[0] == ["begun"]
+
+
+def unhandled(work: Callable[[], Coroutine[object, object, object]]) -> list[str]:
+    """Return what is heard of exceptions that nobody handles."""
+
+    async def hear() -> list[str]:
+        heard: list[str] = []
+        with hear_unhandled(heard.append):
+            await work()
+        return heard
+
+    return on_virtual_time(hear())[0]  # type: ignore[return-value]
+
+
+async def fail(error: BaseException) -> None:
+    raise error
+
+
+def test_a_task_that_nobody_asks_for_its_end_is_heard_of() -> None:
+    async def work() -> None:
+        lost = [asyncio.get_running_loop().create_task(fail(KeyError("lost")))]
+        await asyncio.sleep(1.0)
+        lost.clear()
+
+    assert unhandled(work) == ["nobody handled KeyError: 'lost' (fail)"]
+
+
+def test_a_callback_that_fails_is_heard_of() -> None:
+    async def work() -> None:
+        asyncio.get_running_loop().call_later(0.5, {}.pop, "lost")
+        await asyncio.sleep(1.0)
+
+    assert len(unhandled(work)) == 1
+
+
+def test_an_exception_that_is_only_logged_is_heard_of() -> None:
+    async def work() -> None:
+        try:
+            raise KeyError("lost")
+        except KeyError:
+            logging.getLogger("roost.intake").exception("it goes on")
+        logging.getLogger("roost.intake").error("the disk is full")
+
+    assert unhandled(work) == ["nobody handled KeyError: 'lost' (it goes on)"]
+
+
+def test_who_was_killed_or_is_waited_for_is_not_heard_of() -> None:
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        both = BaseExceptionGroup("", [Dead("plane0"), asyncio.CancelledError()])
+        ended = [loop.create_task(fail(error)) for error in (Dead("plane0"), both)]
+        with contextlib.suppress(KeyError):
+            await loop.create_task(fail(KeyError("told")))
+        await asyncio.sleep(1.0)
+        ended.clear()
+
+    assert unhandled(work) == []
 
 
 def run_apart(history: History, folder) -> Verdict:

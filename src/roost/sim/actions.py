@@ -98,6 +98,7 @@ class Actor(Mischief, Operators, Disasters):
                 assert chosen.plane is not None
                 assert chosen.life is not None
                 work = chosen.life.spawn(self._call(chosen.plane, what, name, given, key))
+                work.add_done_callback(_was_told)
                 await asyncio.wait({work}, timeout=20.0)
                 if work.done() and not work.cancelled():
                     failed = work.exception()
@@ -303,6 +304,12 @@ class Actor(Mischief, Operators, Disasters):
             if is_short and now_ms - vm.created_ms >= _PATIENCE_MS:
                 return ""  # room is left to add up for it, and nobody behind it gets any
         return ""
+
+
+def _was_told(work: "asyncio.Task[None]") -> None:
+    """Take note of a refusal: who asked may have stopped waiting for it."""
+    if not work.cancelled() and isinstance(work.exception(), RoostError | Dead):
+        return
 
 
 async def _change_group(plane: Plane, what: str, name: str, given: dict[str, Any]) -> None:

@@ -11,6 +11,8 @@
 | every accepted create exists until its delete | at every commit, and when a create is answered |
 | rows, claims, quotas and events agree (`doctor`) | every so many commits, and at the end |
 | the fleet in memory is the sum of its VMs (`fleet.check`) | sampled, as often as above in whole |
+| every exception is handled by somebody (`unhandled`) | always |
+| every VM, host, group and project can be read (`reading`) | at the end |
 
 An old database may be restored: then what is known of VMs that changed since the copy is not true
 any more. They are `adrift`: copies that no ledger knows may stay, and what a guest had may be

@@ -79,8 +79,6 @@ class Life:
 
     def _forget(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.pop(task, None)
-        if not task.cancelled():
-            task.exception()  # whoever awaited it has seen it; nobody else has to
 
 
 def task_factory(

@@ -1,8 +1,10 @@
 """One simulated control-plane process, one life after another, on the world's database."""
 
+import asyncio
 from collections.abc import Callable
 from random import Random
 
+from roost.base.errors import RoostError
 from roost.base.ids import IdSource
 from roost.control.plane import Plane, PlaneSettings
 from roost.control.timers import Timers
@@ -10,6 +12,9 @@ from roost.sim.clocks import Frame, Machine, NodeClock
 from roost.sim.database import Database, PlaneStore
 from roost.sim.lives import Life
 from roost.sim.network import Network
+
+#: After which a process that ended by itself is started again.
+_STARTED_AGAIN_S = 1.0
 
 
 class SimPlane:
@@ -47,7 +52,16 @@ class SimPlane:
         settings = PlaneSettings(strategy="least_loaded", timers=self._timers)
         plane = self.plane = Plane(self.store, clock, ids, settings)
         self._network.planes[self.name] = (plane, life)
-        life.spawn(plane.start())
+        life.spawn(self._serve(plane))
+
+    async def _serve(self, plane: Plane) -> None:
+        """Start the plane; a process that cannot ends, and is started again as by systemd."""
+        try:
+            await plane.start()
+        except RoostError as error:
+            self._note("exit", self.name, error.message)
+            asyncio.get_running_loop().call_later(_STARTED_AGAIN_S, self.start)
+            self.kill()
 
     def kill(self) -> None:
         """Kill the simulated process at once."""

@@ -6,7 +6,6 @@ fault, an action.
 """
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Callable
 from hashlib import blake2b
@@ -39,7 +38,9 @@ from roost.sim.lives import task_factory
 from roost.sim.loop import VirtualLoop
 from roost.sim.network import Network
 from roost.sim.planes import SimPlane
+from roost.sim.reading import read_everything
 from roost.sim.time_skip import Stillness
+from roost.sim.unhandled import hear_unhandled
 
 #: The timers of a world: short, so that leases end and moves are given up within its few minutes.
 TIMERS = Timers(
@@ -170,6 +171,14 @@ class World:
                 self._news.set()
                 self.note("broken", "", str(broken))
 
+    def unhandled(self, what: str) -> None:
+        """Break the law that every exception is handled."""
+
+        def law() -> None:
+            raise Broken(what)
+
+        self.check(law)
+
     def _vm_changed(self, host: str, vm_id: str, vm: LocalVM | None) -> None:
         before = self.laws.copies[vm_id].get(host)
         self.note("vm", host, f"{vm_id} {vm.state if vm else 'gone'}")
@@ -218,7 +227,7 @@ class World:
             wait = began + action.at - asyncio.get_running_loop().time()
             if wait > 0:
                 await self._pass(wait)
-            self._stop_if_broken()
+            self.stop_if_broken()
             self._see_samples()
             self.actor.do(action)
         left = began + self.history.length_s - asyncio.get_running_loop().time()
@@ -234,11 +243,12 @@ class World:
             timer = loop.call_at(end, self._news.set)
             await self._news.wait()
             timer.cancel()
-            self._stop_if_broken()
+            self.stop_if_broken()
             if self._commits >= self._examine_at:
                 await self._examine()
 
-    def _stop_if_broken(self) -> None:
+    def stop_if_broken(self) -> None:
+        """Raise the law that was broken, if any was."""
         if self._broken is not None:
             raise self._broken
 
@@ -302,6 +312,9 @@ class World:
         if why:
             raise Broken(f"after {self.history.calm_s:.0f} s without faults: {why}")
         await self._examine(at_rest=True)
+        for each in self.planes.values():
+            if each.plane is not None and each.life is not None and each.is_ready:
+                await each.life.spawn(read_everything(each.plane))
 
     def _unrest(self) -> str:
         """Return why the world is not at rest; empty when it is."""
@@ -351,9 +364,6 @@ class World:
 
 def run_history(history: History) -> Verdict:
     """Run a world from its history."""
-    logger = logging.getLogger("roost")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)  # what worlds log is what went wrong on purpose
     loop = VirtualLoop()
     loop.set_task_factory(task_factory)  # type: ignore[arg-type]
     asyncio.set_event_loop(loop)
@@ -363,7 +373,6 @@ def run_history(history: History) -> Verdict:
         finally:
             asyncio.set_event_loop(None)
             loop.close()
-            logger.setLevel(level)
 
 
 def _memory_folder() -> str | None:
@@ -375,7 +384,9 @@ async def _run(history: History, folder: Path) -> Verdict:
     world = World(history, folder)
     broken = ""
     try:
-        await world.run()
+        with hear_unhandled(world.unhandled):
+            await world.run()
+        world.stop_if_broken()
     except Broken as law:
         broken = str(law)
     for plane in world.planes.values():
