@@ -15,6 +15,7 @@ PYTEST := $(BIN)/python -m pytest
 # ONCE=1   make demo ends by itself          SHORT=1  the quick rows of a benchmark
 # DATA=DIR the folder of public traces       JOBS=N   pytest in N processes (as cores, up to 4)
 # SEEDS=N  worlds of make chaos             FIRST=N  the first seed of make chaos
+# MORE=N   further worlds of make chaos, drawn from FROM=TEXT (the commit, or a digest of src)
 # SCENARIOS=...  shipped scenarios for make chaos, by name or `all`
 # ARGS=... passed on to pytest               PG=1     benchmark PostgreSQL too, or fail without it
 ONCE  ?=
@@ -24,6 +25,9 @@ JOBS  ?= $(shell n=$$(nproc 2>/dev/null || echo 1); echo $$((n > 4 ? 4 : n)))
 ARGS  ?=
 SEEDS ?= 1000
 FIRST ?= 0
+MORE  ?= 0
+FROM  ?= $(shell git rev-parse --verify HEAD 2>/dev/null \
+  || find src -name '*.py' | LC_ALL=C sort | xargs cat | sha256sum | cut -c 1-40)
 SCENARIOS ?=
 PG    ?=
 
@@ -152,8 +156,9 @@ test-bounds: $(STAMP) ## kernel tests with array bounds checked
 	NUMBA_BOUNDSCHECK=1 $(PYTEST) -m kernel $(PYTEST_ARGS)
 
 .PHONY: chaos
-chaos: $(STAMP) ## the control plane and agents through simulated faults (SEEDS=1000 worlds, FIRST=0, SCENARIOS=all or names)
-	@$(BIN)/roost sim chaos --seeds $(SEEDS) --first $(FIRST) $(addprefix --scenario ,$(SCENARIOS))
+chaos: $(STAMP) ## the control plane and agents through simulated faults (SEEDS=1000 worlds, FIRST=0, MORE=0 drawn from the commit, SCENARIOS=all or names)
+	@$(BIN)/roost sim chaos --seeds $(SEEDS) --first $(FIRST) \
+	  $(if $(filter-out 0,$(MORE)),--more $(MORE) --from '$(FROM)') $(addprefix --scenario ,$(SCENARIOS))
 
 # SEED=N one draw of faults, SECONDS=N or MINUTES=N of faults, DATABASE=sqlite|postgresql|both
 .PHONY: chaos-real

@@ -1,9 +1,10 @@
 """Run the benchmark of simulated worlds, print its table and write build/bench/sim.json.
 
 Three jobs: a campaign of drawn worlds on two processes, the shipped quiet week on one, and mistakes
-planted into the production code, each of which must be found. Exit code 0 means that every law held
-in every world and every planted mistake was found; goals of time that were missed are listed but do
-not fail the run. 1 means that something was wrong, 2 that no row has the asked name.
+planted into the production code, each of which must be found. Worlds that break a law are counted
+and named, and the run goes on. Exit code 0 means that every law held in every world; goals that
+were missed are listed but do not fail the run. 1 means that something was wrong, 2 that no row has
+the asked name.
 """
 
 import argparse
@@ -29,6 +30,7 @@ REPOSITORY = Path(__file__).parents[2]
 OUTPUT = REPOSITORY / "build" / "bench" / "sim.json"
 #: Two cores are what the goal of a campaign is stated for.
 _JOBS = 2
+_VIOLATIONS = "violations"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +69,8 @@ def campaign_rows(sizes: Sizes) -> Iterator[Result]:
             say(f"    {tally.worlds} of {sizes.worlds} worlds, {tally.events:,} events")
 
     tally = run_tasks([Task(seed) for seed in range(sizes.worlds)], jobs=_JOBS, told=tell)
-    if tally.broken:
-        first = tally.broken[0]
-        raise Wrong(f"{first.task.name}: {first.verdict.broken}")
+    for ran in tally.broken:
+        say(f"    {ran.task.name} broke a law: {ran.verdict.broken}")
     worlds = f"{sizes.worlds:,} worlds, {_JOBS} processes"
     yield at_most(
         "campaign: wall time", tally.wall_s, "s", sizes.goal(600.0), sizes.goal(300.0), note=worlds
@@ -83,7 +84,7 @@ def campaign_rows(sizes: Sizes) -> Iterator[Result]:
     yield at_least("campaign: events", tally.events, "events", None)
     yield at_least("campaign: faults", tally.faults, "faults", None)
     yield at_least("campaign: crashes", tally.crashes, "crashes", None)
-    yield at_most("campaign: violations", len(tally.broken), "violations", 0.0)
+    yield _violations("campaign", [ran.task.name for ran in tally.broken])
 
 
 def week_rows(sizes: Sizes) -> Iterator[Result]:
@@ -94,15 +95,25 @@ def week_rows(sizes: Sizes) -> Iterator[Result]:
         command, cwd=REPOSITORY, env=fixed_environment(), stdout=subprocess.PIPE, check=False
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode:
-        raise Wrong(f"the quiet week ended with {done.returncode}")
-    verdict = msgspec.json.decode(done.stdout, type=Verdict)
+    try:
+        verdict = msgspec.json.decode(done.stdout, type=Verdict)
+    except msgspec.DecodeError as error:
+        raise Wrong(f"the quiet week ended with {done.returncode}") from error
+    if verdict.broken:
+        say(f"    the quiet week broke a law: {verdict.broken}")
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     days = verdict.seconds / 86_400
     note = f"{days:.1f} virtual days, {verdict.coverage['commit.vm.created']:,} VMs created"
     yield at_most("week: CPU on one core", cpu_s, "s", sizes.goal(60), sizes.goal(30), note=note)
     yield at_least("week: virtual events per CPU second", verdict.events / cpu_s, "events/s", None)
     yield at_least("week: events", verdict.events, "events", None)
+    yield _violations("week", ["quiet-week"] if verdict.broken else [])
+
+
+def _violations(job: str, worlds: Sequence[str]) -> Result:
+    """Return the row that counts the worlds of a job that broke a law, and names the first ones."""
+    name = f"{job}: {_VIOLATIONS}"
+    return at_most(name, len(worlds), _VIOLATIONS, 0.0, note=", ".join(worlds[:10]))
 
 
 def mistake_rows(sizes: Sizes) -> Iterator[Result]:
@@ -145,4 +156,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"bench-sim: no row begins with {prefix!r}", file=sys.stderr)
         return 2
     show(results, options.output, "simulated worlds" + (" (short)" if options.short else ""))
-    return 0
+    return 1 if any(row.unit == _VIOLATIONS and row.value for row in results) else 0

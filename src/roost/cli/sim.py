@@ -81,6 +81,16 @@ def chaos(
         int, typer.Option(min=1, metavar="N", help="How many worlds, or worlds of each scenario.")
     ] = 100,
     first: Annotated[int, typer.Option(min=0, metavar="SEED", help="The first seed.")] = 0,
+    more: Annotated[
+        int,
+        typer.Option(min=0, max=100_000, metavar="N", help="Further worlds, drawn from --from."),
+    ] = 0,
+    from_: Annotated[
+        str,
+        typer.Option(
+            "--from", metavar="TEXT", help="What the seeds of --more are drawn from: a commit's id."
+        ),
+    ] = "",
     scenario: Annotated[
         list[str] | None,
         typer.Option(
@@ -102,10 +112,13 @@ def chaos(
 ) -> None:
     """Run many worlds; what fails is shrunk to a short history that can be run again."""
     _fix_order()
-    from roost.sim.campaign import Task, run_tasks
+    from roost.sim.campaign import Task, drawn_seeds, run_tasks
 
     files = _scenario_files(scenario or [])
-    wanted = range(first, first + seeds)
+    wanted = [*range(first, first + seeds), *(drawn := drawn_seeds(from_, more))]
+    if drawn:
+        numbers = " ".join(map(str, drawn))
+        typer.echo(f"{more} worlds drawn from {from_!r}: {numbers}", err=True)
     if files:
         tasks = [Task(seed, str(file)) for seed in wanted for file in files]
     else:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from random import Random
 from threading import Thread
 from time import monotonic
 
@@ -31,6 +32,8 @@ from roost.wire.text.strictyaml import read_yaml
 
 #: How often somebody who waits for a campaign hears of it at least.
 _TELL_S = 10.0
+#: Where seeds are drawn from: beyond those that people count up to.
+_DRAWN = range(10**6, 2**31)
 
 
 class Task(Struct, frozen=True, omit_defaults=True):
@@ -51,6 +54,11 @@ class Task(Struct, frozen=True, omit_defaults=True):
         if self.scenario:
             return expand(read_scenario(Path(self.scenario)), self.seed)
         return draw_history(self.seed, actions=self.actions, seconds=self.seconds)
+
+
+def drawn_seeds(text: str, number: int) -> list[int]:
+    """Return seeds that a text stands for, none of them small: the same for the same text."""
+    return Random(f"worlds of {text}").sample(_DRAWN, number)
 
 
 class Ran(Struct):
