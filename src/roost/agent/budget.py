@@ -20,7 +20,7 @@ GRACE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """Seconds that each driver call may take; a stop gets its grace on top."""
+    """Seconds that each driver call may take; a stop or restart gets the guest's grace on top."""
 
     ask: float = 10.0  # inventory, list, look, samples, console
     start: float = 180.0
@@ -36,6 +36,15 @@ class Budgets:
     send: float = 86_400.0  # the driver watches its progress
     recall: float = 60.0
     land: float = 60.0
+
+    def of(self, kind: str, grace_s: float) -> float:
+        """Return the budget of one kind of step; `grace_s` is what a guest may take to end."""
+        budget: float = getattr(self, kind)
+        return budget + grace_s if kind in _GRACED else budget
+
+
+#: The steps in which a guest is asked to shut down, and waited for.
+_GRACED = frozenset({"stop", "restart"})
 
 
 class Stuck(DriverError):

@@ -423,7 +423,7 @@ class Reconciler:
         self._doing[vm_id] = step
         self.changed.set()
         try:
-            budget = getattr(self._settings.budgets, step.kind)
+            budget = self._settings.budgets.of(step.kind, self._settings.stop_grace_s)
             call = self._call(step, vm_id, order)
             await self._calls.within(budget, f"{step.kind} of {vm_id}", call, vm_id)
         except Exception:  # not when the agent itself ends: then nobody waits for a driver

@@ -43,6 +43,7 @@ async def qemu_driver(
         bridges=qemu.bridges,
         shared_disks=qemu.shared_disks,
         default_boot=await _default_boot(qemu, images),
+        stop_grace_s=options.stop_grace_s,  # the one of a plain stop
         migrate_address=qemu.migrate_address,
         migrate_ports=qemu.migrate_ports,
         migrate_tls=qemu.migrate_tls,

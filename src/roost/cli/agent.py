@@ -163,7 +163,8 @@ def agent(
         float,
         typer.Option(
             min=0, metavar="SECONDS",
-            help="How long a guest may take to shut down before it is cut off.",
+            help="How long a guest may take to shut down before it is cut off: at a stop, a "
+            "restart and a cold move.",
             rich_help_panel=_HOST,
         ),
     ] = 30.0,

@@ -47,7 +47,7 @@ class QemuHost:
     def __init__(self, folder: Path, *, boot: BootInfo | None = None, **changes: object) -> None:
         self.folder = folder
         self.boot = boot or boot_info()
-        given: dict[str, object] = {"accel": "tcg", "restart_grace_s": 0.2, "ask_s": 5.0}
+        given: dict[str, object] = {"accel": "tcg", "stop_grace_s": 0.2, "ask_s": 5.0}
         settings = QemuSettings(folder, default_boot=self.boot)
         self.settings = replace(settings, **{**given, **changes})
         folder.mkdir(parents=True, exist_ok=True)

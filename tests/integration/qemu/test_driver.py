@@ -62,6 +62,21 @@ def test_a_guest_boots_counts_pauses_survives_the_agent_and_shuts_down_when_aske
     asyncio.run(scenario())
 
 
+def test_a_guest_shuts_down_for_a_restart_and_writes_all_it_has(host: QemuHost) -> None:
+    async def scenario() -> None:
+        vm = order(disk_bytes=64 * MIB, boot=boot_info("roost.disk"))
+        async with host.opened(stop_grace_s=30.0) as driver:
+            await driver.start(vm)
+            await says(driver, vm.id, "DISK 3")
+            await driver.restart(replace(vm, generation=2, restarts=1))
+            before, _, after = (await says(driver, vm.id, "POWER-BUTTON")).partition("POWER-BUTTON")
+            written = disk_numbers(before)[-1]
+            assert not disk_numbers(after)[:1] or disk_numbers(after)[0] > written
+            await says(driver, vm.id, f"DISK {written + 2}\r\n")
+
+    asyncio.run(scenario())
+
+
 def test_a_guest_that_powers_off_is_stopped_by_itself_and_the_agent_is_told(
     host: QemuHost,
 ) -> None:

@@ -317,6 +317,29 @@ def test_a_vm_whose_start_hangs_without_end_is_stopped_beside_its_lane() -> None
     on(lambda: Host(Stubborn), story)
 
 
+class SlowToEnd(VirtualDriver):
+    """Guests that take as long to end as they may."""
+
+    async def stop(self, vm_id: str, grace_s: float, reason: str = "") -> None:
+        await self._clock.sleep(grace_s)
+        await super().stop(vm_id, 0.0, reason)
+
+    async def restart(self, vm: DesiredVM) -> None:
+        await self._clock.sleep(300.0)
+        await super().restart(vm)
+
+
+def test_a_grace_longer_than_the_budget_of_the_step_is_honoured() -> None:
+    async def story(host: Host) -> None:
+        await host.order(vm("vm-1"))
+        await host.order(vm("vm-1", generation=2, restarts=1), wait_s=302.0)
+        assert host.seen() == "running"
+        await host.order(vm("vm-1", generation=3, restarts=1, power="stopped"), wait_s=302.0)
+        assert (host.seen(), host.failure()) == ("stopped", None)
+
+    on(lambda: Host(SlowToEnd, stop_grace_s=300.0), story)
+
+
 def test_a_vm_that_cannot_be_read_is_left_alone_and_told() -> None:
     async def story(host: Host) -> None:
         host.vms.vms["vm-1"] = LocalVM("vm-1", "", "unknown")

@@ -57,6 +57,11 @@ def test_the_driver_is_set_as_the_options_say(tmp_path: Path) -> None:
     )
 
 
+def test_a_restart_gives_a_guest_the_grace_of_a_stop(tmp_path: Path) -> None:
+    settings, _ = composed(tmp_path / "data", qemu=QemuOptions(accel="tcg"), stop_grace_s=90.0)
+    assert settings.stop_grace_s == 90.0
+
+
 def test_default_images_are_copied_into_the_store_by_digest(tmp_path: Path) -> None:
     kernel, initrd = tmp_path / "the kernel", tmp_path / "initrd.gz"
     kernel.write_bytes(b"kernel")

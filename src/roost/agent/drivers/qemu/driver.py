@@ -172,7 +172,7 @@ class QemuDriver:
             here = await self._demand(handle, "starting", "running", "paused")
             if here.restarts == vm.restarts and here.state != "starting":
                 return  # it was carried out before
-            cuts, grace_s = handle.cuts, self.settings.restart_grace_s
+            cuts, grace_s = handle.cuts, self.settings.stop_grace_s
             await power.shut_down(handle, self._clock, grace_s, "")
             await self._boot(handle, vm, cuts)
 

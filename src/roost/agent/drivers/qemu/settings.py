@@ -22,7 +22,7 @@ class QemuSettings:
     bridges: tuple[str, ...] = ()  # that VMs may be on; none: no taps
     default_boot: BootInfo | None = None  # for orders that do not say what to boot
     start_s: float = 30.0  # how long a QEMU may take until it answers
-    restart_grace_s: float = 10.0  # how long a guest may take to shut down for a restart
+    stop_grace_s: float = 30.0  # how long a guest may take to shut down for a restart or cold move
     ask_s: float = 3.0  # how long a QEMU may take for one answer when many are asked
     dirty_rate_s: int = 1  # how long the dirty rate of one VM is measured; 0: never
     # Moves

@@ -32,7 +32,7 @@ async def send_cold(
     check(vm.endpoint, parts.settings.migrate_tls)
     target = await disk_target(parts, handle, vm)
     if handle.is_alive:
-        await power.shut_down(handle, parts.clock, parts.settings.restart_grace_s, "")
+        await power.shut_down(handle, parts.clock, parts.settings.stop_grace_s, "")
     if target is not None:
         argv = await _command(parts, handle, vm, target)
         await _copy(parts, handle, vm, argv, progress)
