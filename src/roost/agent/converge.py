@@ -14,7 +14,8 @@ same facts give the same step.
 | run | ready, or arrived | land |
 | run | sending | recall |
 | run, newer than the move | moved, switching | start: the move was taken back |
-| incoming | nothing, moved, lost | prepare; refuse when all was sent |
+| incoming | nothing, moved | prepare; refuse when all was sent |
+| incoming | lost | refuse; prepare when it is of an earlier move |
 | incoming | ready | settle; land when all was sent |
 | incoming, withdrawn | arrived | settle: it is here |
 | withdrawn | ready, lost, moved | withdraw |
@@ -166,16 +167,29 @@ def _run(order: DesiredVM, record: Record | None, local: LocalVM | None) -> Step
     return Step("protect") if local.restart != order.restart else None
 
 
+#: What is told of an incoming copy whose process is dead.
+COPY_LOST = "copy_lost"
+COPY_LOST_WORDS = "the copy that waited here is dead: its process ended before it took over"
+
+
 def _incoming(order: DesiredVM, record: Record | None, local: LocalVM | None) -> Step | None:
     if local is not None and local.arrived:
         return None
     if local is None or local.state in ("moved", "lost"):
         if order.sent:
             return Step("refuse", "incoming_lost", "what was sent is lost, and never ran here")
+        if local is not None and local.state == "lost" and _is_of_this_move(order, local):
+            # The source ended it, or will hear that nobody listens: no second copy for a move
+            # that is over, though its end is not told here yet.
+            return Step("refuse", COPY_LOST, COPY_LOST_WORDS)
         return Step("prepare")
     if local.state == "ready":
         return Step("land") if order.sent else None
     return Step("refuse", "copy_here", f"a copy of it is here and {local.state}")
+
+
+def _is_of_this_move(order: DesiredVM, local: LocalVM) -> bool:
+    return order.move is not None and 0 < order.move.begun <= local.generation
 
 
 def _withdrawn(order: DesiredVM, record: Record | None, local: LocalVM | None) -> Step | None:

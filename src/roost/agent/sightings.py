@@ -6,7 +6,7 @@ something else failed is `running` at what was carried out, with the failure bes
 that has arrived by a move and is landed: it never stopped.
 """
 
-from roost.agent.converge import Step, carried_out
+from roost.agent.converge import COPY_LOST, COPY_LOST_WORDS, Step, carried_out
 from roost.agent.desired import Order
 from roost.agent.drivers.base import CRASHED, LocalState, LocalVM
 from roost.agent.store import Record
@@ -83,6 +83,8 @@ def sighting(
         return SeenVM(vm_id, done, "failed", "vm_unreadable", message, "transient", restarts)
     if local is None:
         return SeenVM(vm_id, done, seen, restarts=restarts)
+    if local.state == "lost":
+        return SeenVM(vm_id, done, seen, COPY_LOST, COPY_LOST_WORDS, restarts=restarts)
     code = "next_boot" if local.note else ""
     if local.state == "stopped":  # which is not always what is told: it may have arrived, and lie
         code = local.reason or ("stopped" if seen == "arrived" else "")

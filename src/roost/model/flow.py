@@ -218,6 +218,10 @@ class Report(NamedTuple):
     failure: FailureClass | None = None
     endpoint: Mapping[str, str] = {}  # where an incoming copy waits
 
+    def words(self, otherwise: str) -> str:
+        """Return the host's code and message as one text, `otherwise` if it gave neither."""
+        return ": ".join(part for part in (self.code, self.message) if part.strip()) or otherwise
+
 
 @dataclass(frozen=True, slots=True)
 class Move:

@@ -7,7 +7,7 @@ from roost.agent.converge import Leased, next_step
 from roost.agent.drivers.base import LocalVM
 from roost.agent.store import Record
 from roost.testing.orders import vm
-from roost.wire.agentlink import DesiredVM, Tombstone
+from roost.wire.agentlink import DesiredVM, MoveInfo, Tombstone
 
 OURS = Leased.CONFIRMED
 
@@ -124,6 +124,18 @@ CASES = {
     ),
     "all was sent and nothing is here": (vm(part="incoming", sent=True), None, None, "refuse"),
     "what waited died": (vm(part="incoming"), done(), here("lost"), "prepare"),
+    "what waited for this move died": (
+        vm(generation=3, part="incoming", move=MoveInfo(begun=2)),
+        done(),
+        here("lost", 2),
+        "refuse",
+    ),
+    "what waited for an earlier move died": (
+        vm(generation=5, part="incoming", move=MoveInfo(begun=5)),
+        done(),
+        here("lost", 2),
+        "prepare",
+    ),
     "it has arrived": (vm(part="incoming"), done(), here("running", arrived=True), None),
     "it has arrived and crashed": (
         vm(part="incoming", sent=True),

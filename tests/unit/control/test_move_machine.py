@@ -124,6 +124,16 @@ def test_only_the_targets_own_word_makes_it_the_home() -> None:
         assert Complete not in cell or case == "target arrived"
 
 
+def test_a_move_is_never_taken_back_without_a_reason() -> None:
+    silent = [each._replace(code="", message="") for each in reports()]
+    heard = [machine.Seen(side, each) for side in ("source", "target") for each in silent]
+    for happened in (*inputs(), *heard):
+        for phase in PHASES:
+            for mode in MODES:
+                for effect in step(moved(phase, mode), happened):
+                    assert getattr(effect, "why", "none").strip(" :"), (phase, happened, effect)
+
+
 # Every history of a move
 
 

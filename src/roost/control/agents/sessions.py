@@ -188,7 +188,7 @@ class Agents(Part):
         if told is None:
             raise AgentUnavailable(f"the agent of host {name!r} does not answer", host=name)
         if told.code:
-            raise Conflict(f"host {name!r}: {told.message}", vm=vm, code=told.code)
+            raise Conflict(f"host {name!r}: {told.message or told.code}", vm=vm, code=told.code)
         return told
 
     def spawn(self, work: Coroutine[object, object, None]) -> None:

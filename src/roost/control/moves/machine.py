@@ -486,13 +486,13 @@ def _why(kind: type[Effect], move: Move, happened: Input) -> str:
         case Seen("target", report):
             if report.seen == "absent":
                 return "its target does not have it"
-            return f"{report.code}: {report.message}"
+            return report.words("its target cannot take it, and does not say why")
         case Seen(_, report):
             if report.seen == "switching":
                 return report.message or "the source cannot tell who has it"
             if kind is Abandon and move.phase != "moving":
                 return "its host has it"
-            if kind is Abandon or report.message:
-                return f"{report.code}: {report.message}"
-            return "it lies at its host"
+            if kind is Abandon:
+                return report.words("its host cannot send it, and does not say why")
+            return report.words("it lies at its host")
     return ""

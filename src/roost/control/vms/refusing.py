@@ -43,7 +43,7 @@ def send_elsewhere(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
     for claim in claims_of(tx, vm.id).values():
         if claim.kind == RUN:
             changes["claims"] |= {claim.id: None, **hold_instead(tx, claim)}
-    message = f"host {name} refused it: {seen.message}"
+    message = f"host {name} refused it: {seen.message or seen.code or 'it does not say why'}"
     row = tx.change(
         vms,
         {"id": vm.id},
