@@ -31,6 +31,7 @@ from roost.agent.converge import (
 )
 from roost.agent.crashes import Crashes
 from roost.agent.desired import DesiredList, Order
+from roost.agent.diskerrors import DISK_ERROR, DISK_ERROR_WORDS, DiskErrors
 from roost.agent.drivers.base import FENCED, ConsolePart, Driver, LocalVM
 from roost.agent.fencing.lease import Lease
 from roost.agent.store import MOST_GONE, Record, Store
@@ -49,6 +50,7 @@ from roost.wire.agentlink import (
     ProgressInfo,
     SampleInfo,
     SeenVM,
+    TaintInfo,
     Tombstone,
 )
 
@@ -103,6 +105,8 @@ class Reconciler:
         self._doing: dict[str, Step] = {}
         self._progress: dict[str, ProgressInfo] = {}
         self._crashes = Crashes()
+        self._disk_errors = DiskErrors()
+        self._conditions: list[TaintInfo] = []
         self._granted: set[str] = set()
         self._stuck: dict[str, asyncio.Task[Any]] = {}
         self._cuts: dict[str, asyncio.Task[None]] = {}
@@ -201,6 +205,19 @@ class Reconciler:
         except DriverError as error:
             log.warning("no inventory: %s", error.message)
             return None
+
+    async def conditions(self) -> list[TaintInfo] | None:
+        """Return the taints that the host has by itself now; None when the driver cannot tell."""
+        try:
+            found = await self._ask("conditions", self._driver.conditions())
+        except DriverError as error:
+            log.warning("no conditions: %s", error.message)
+            return None
+        if found != self._conditions:
+            self._conditions = found
+            self._disk_errors.clear()  # there may be room again
+            self._lanes.retry_now(DISK_ERROR)
+        return found
 
     async def save_lists(self) -> None:
         """Keep the newest list on disk, for as long as this runs.
@@ -415,6 +432,10 @@ class Reconciler:
         if step.kind == "start" and (wait := self._crashes.wait(vm_id, self._clock.monotonic())):
             assert order is not None
             return Failure(order.generation, "transient", "crash_loop", wait)
+        now = self._clock.monotonic()
+        if step.kind == "resume" and self._disk_errors.must_wait(vm_id, self._local[vm_id], now):
+            assert order is not None
+            return Failure(order.generation, "transient", DISK_ERROR, DISK_ERROR_WORDS)
         if step.kind in TAKING and isinstance(order, DesiredVM):
             if not self.known:
                 message = "the driver does not tell what is here"
@@ -515,6 +536,7 @@ class Reconciler:
         if vm == self._local.get(vm_id):
             return
         self._crashes.see(vm_id, self._local.get(vm_id), vm, self._clock.monotonic())
+        self._disk_errors.see(vm_id, self._local.get(vm_id), vm, self._clock.monotonic())
         if vm is None:
             del self._local[vm_id]
             self._progress.pop(vm_id, None)

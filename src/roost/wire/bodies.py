@@ -529,6 +529,7 @@ class HostBody(Reply):
     fenced: str | None  # how it was fenced, while it is
     held: list[dict[str, Any]] = []  # VMs it runs that are not on its list
     unusable: str = ""  # why it is set aside: what it registered with cannot be loaded
+    capabilities: list[str] = []  # what VMs may ask for by `capability`
 
 
 class HostPage(Reply):

@@ -3,16 +3,23 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
+from typing import ClassVar
 
-from roost.agent.drivers.base import LocalVM
+from msgspec.structs import replace
+
+from roost.agent.diskerrors import DISK_ERROR_WORDS
+from roost.agent.drivers.base import IO_ERROR, LocalVM
 from roost.agent.drivers.virtual import Fault, VirtualDriver, VirtualSettings
 from roost.agent.drivers.vmfiles import MemoryVMs
 from roost.agent.fencing.lease import Lease
+from roost.agent.fencing.recipes import NoGuard
+from roost.agent.machine.diskroom import DISK_FULL
 from roost.agent.reconciler import Reconciler, ReconcilerSettings
 from roost.agent.store import MemoryStore, Record
+from roost.agent.talk.registering import HostFacts, Registering
 from roost.testing.clock import HandClock
 from roost.testing.orders import listing, vm
-from roost.wire.agentlink import DesiredVM, Tombstone
+from roost.wire.agentlink import DesiredVM, TaintInfo, Tombstone
 
 
 class Stubborn(VirtualDriver):
@@ -338,6 +345,61 @@ def test_a_grace_longer_than_the_budget_of_the_step_is_honoured() -> None:
         assert (host.seen(), host.failure()) == ("stopped", None)
 
     on(lambda: Host(SlowToEnd, stop_grace_s=300.0), story)
+
+
+class FullDisk(VirtualDriver):
+    """A host on whose disk nothing can be written: whoever is resumed stands still at once."""
+
+    resumes = 0
+    full: ClassVar[list[TaintInfo]] = [DISK_FULL]
+
+    async def conditions(self) -> list[TaintInfo]:
+        return self.full
+
+    async def resume(self, vm: DesiredVM) -> None:
+        self.resumes += 1
+        if not self.full:
+            await super().resume(vm)
+            await self._vms.change(vm.id, lambda here: here and replace(here, reason=""))
+
+
+def test_a_vm_on_a_full_disk_is_resumed_less_and_less_often_and_at_once_when_there_is_room() -> (
+    None
+):
+    async def story(host: Host) -> None:
+        await host.order(vm("vm-1"))
+        await host.reconciler.conditions()
+        stands = replace(host.vms.vms["vm-1"], state="paused", reason=IO_ERROR)
+        told = []
+        for _ in range(1200):
+            host.vms.vms["vm-1"] = stands
+            host.reconciler.look_at("vm-1")  # QEMU says STOP
+            await host.clock.pass_by(1.0)
+            told.append(host.reconciler.seen()["vm-1"].message)
+        assert 1 <= host.driver.resumes <= 12
+        assert set(told) <= {"", DISK_ERROR_WORDS}
+        assert host.seen() == "paused"
+        host.driver.full = []
+        await host.reconciler.conditions()
+        await host.clock.pass_by(1.0)
+        assert host.seen() == "running"
+
+    on(lambda: Host(FullDisk), story)
+
+
+def test_a_host_whose_disk_is_full_is_registered_so_and_anew_when_there_is_room() -> None:
+    async def story(host: Host) -> None:
+        registering = Registering(
+            HostFacts(), driver=host.driver, reconciler=host.reconciler, guard=NoGuard()
+        )
+        assert (await registering.inventory()).taints == [DISK_FULL]
+        assert not await registering.is_outdated()
+        host.driver.full = []
+        assert await registering.is_outdated()
+        assert (await registering.inventory()).taints == []
+        assert not await registering.is_outdated()
+
+    on(lambda: Host(FullDisk), story)
 
 
 def test_a_vm_that_cannot_be_read_is_left_alone_and_told() -> None:

@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from roost.wire.agentlink import DesiredVM, Inventory, ProgressInfo, SampleInfo
+from roost.wire.agentlink import DesiredVM, Inventory, ProgressInfo, SampleInfo, TaintInfo
 
 #: sending: it executes here while it is copied. switching: the guest stands still, and whether the
 #: target has it is unknown here. lost: an incoming copy that never executed is dead.
@@ -49,6 +49,8 @@ FENCED = "fenced"
 #: Why a VM stopped that was not told to: by its guest, or because its process died.
 GUEST_SHUTDOWN = "guest_shutdown"
 CRASHED = "crashed"
+#: Why a guest stands still that was not told to: its disk could not be written or read.
+IO_ERROR = "io-error"
 
 
 class LocalVM(Struct, frozen=True, omit_defaults=True):
@@ -113,6 +115,9 @@ class Driver(Protocol):
 
     async def inventory(self) -> Inventory:
         """Return what the host has; an amount that cannot be read has the total None."""
+
+    async def conditions(self) -> list[TaintInfo]:
+        """Return the taints that the host has because of how it is now, such as a full disk."""
 
     async def list_vms(self) -> list[LocalVM] | None:
         """Return every VM that is here, or None when that cannot be told."""

@@ -26,6 +26,7 @@ from roost.wire.agentlink import (
     Inventory,
     ProgressInfo,
     SampleInfo,
+    TaintInfo,
 )
 
 
@@ -115,6 +116,10 @@ class VirtualDriver:
             driver=self.name,
             virtual=True,
         )
+
+    async def conditions(self) -> list[TaintInfo]:
+        """Return nothing: a virtual host has no disk that could be full."""
+        return []
 
     async def list_vms(self) -> list[LocalVM] | None:
         """Return every VM, or None under a fault of the step `list`."""

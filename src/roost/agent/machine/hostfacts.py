@@ -16,11 +16,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roost.agent.machine.cgroups import Unreadable, cpu_limit_milli, memory_limit
+from roost.agent.machine.diskroom import DiskRoom
 from roost.agent.machine.pcidevices import read_devices
 from roost.agent.machine.pressure import UseReader
 from roost.agent.machine.sysfs import cpu_list, kib_line, names_in, number, read_number, read_text
 from roost.base.units import GIB
-from roost.wire.agentlink import AmountInfo, CellInfo, DeviceInfo, Inventory, SampleInfo
+from roost.wire.agentlink import (
+    AmountInfo,
+    CellInfo,
+    DeviceInfo,
+    Inventory,
+    SampleInfo,
+    TaintInfo,
+)
 
 log = logging.getLogger("roost.agent")
 
@@ -66,6 +74,7 @@ class HostReader:
         self._pci = frozenset(pci)
         self._features = features
         self._use = UseReader(folder, root=root)
+        self._room = DiskRoom(folder)
         self._said: set[str] = set()
 
     async def inventory(self) -> Inventory:
@@ -75,6 +84,10 @@ class HostReader:
     async def sample(self, at_ms: int) -> SampleInfo | None:
         """Return how busy the host is, or None when that cannot be told."""
         return await asyncio.to_thread(self._use.read, at_ms)
+
+    async def conditions(self) -> list[TaintInfo]:
+        """Return the taints that the host has because of how it is now."""
+        return await asyncio.to_thread(self._room.conditions)
 
     def devices(self) -> list[DeviceInfo]:
         """Return the devices at their positions, with the addresses that a driver needs."""

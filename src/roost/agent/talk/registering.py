@@ -1,7 +1,8 @@
 """What a host registers with: the driver's inventory, the operator's settings, the guard's state.
 
 What the driver cannot tell is registered as unknown, which counts as full; as soon as it can
-tell, the host is registered anew.
+tell, the host is registered anew. So it is when its condition changes, such as a disk that is full:
+conditions are taints, so the host gets no new VM until they end.
 """
 
 from collections.abc import Mapping
@@ -43,11 +44,14 @@ class Registering:
         self._reconciler = reconciler
         self._guard = guard
         self._registered_unknown = True
+        self._conditions: list[TaintInfo] = []  # as registered
 
     async def inventory(self) -> Inventory:
         """Return what to register with, and give the books the same numbers."""
         told = await self._reconciler.inventory()
         self._registered_unknown = told is None or not self._reconciler.known
+        found = await self._reconciler.conditions()
+        self._conditions = self._conditions if found is None else found
         if told is not None:
             told = self._completed(told)
         self._reconciler.use_inventory(told)
@@ -56,7 +60,10 @@ class Registering:
         return told
 
     async def is_outdated(self) -> bool:
-        """Return whether the host was registered as unknown, and can be told now."""
+        """Return whether the host was registered as unknown and can be told now, or has changed."""
+        found = await self._reconciler.conditions()
+        if found is not None and found != self._conditions:
+            return True
         if not self._registered_unknown or not self._reconciler.known:
             return False
         return await self._reconciler.inventory() is not None
@@ -77,7 +84,7 @@ class Registering:
             rack=facts.rack,
             site=facts.site,
             labels={**told.labels, **facts.labels},
-            taints=[*told.taints, *facts.taints],
+            taints=[*told.taints, *facts.taints, *self._conditions],
             architecture=facts.architecture,
             capabilities=sorted({*told.capabilities, *facts.capabilities}),
             max_vms=told.max_vms if facts.max_vms is None else facts.max_vms,

@@ -263,7 +263,7 @@ def hosts(listed: Sequence[bodies.HostBody]) -> RenderableType:
         made.add_row(
             Text(host.name, style="bold"),
             Text("unusable", style="bold red") if host.unusable else _state(host.health),
-            _state(host.admin),
+            _admitting(host),
             _virtual(host.virtual, host.driver),
             Text(host.zone or "-"),
             Text(host.rack or "-"),
@@ -273,6 +273,15 @@ def hosts(listed: Sequence[bodies.HostBody]) -> RenderableType:
             _share(host.disk_bytes, format_bytes),
         )
     return Group(made, Text("amounts: committed / capacity", style="dim"))
+
+
+def _admitting(host: bodies.HostBody) -> Text:
+    """Return whether a host takes new VMs: what was ordered, and its own conditions."""
+    made = _state(host.admin)
+    for taint in host.taints:
+        if taint.get("key", "").startswith("roost/"):
+            made = Text.assemble(made, ", ", (taint["key"].removeprefix("roost/"), "yellow"))
+    return made
 
 
 def _share(found: bodies.HostAmounts, write: Callable[[int], str]) -> str:
@@ -288,7 +297,7 @@ def host(body: bodies.HostBody) -> RenderableType:
         ("name", Text(body.name)),
         ("number", str(body.number)),
         ("health", _state(body.health)),
-        ("admin", _state(body.admin)),
+        ("admin", _admitting(body)),
         ("driver", _virtual(body.virtual, body.driver)),
         (
             "where",
@@ -303,6 +312,7 @@ def host(body: bodies.HostBody) -> RenderableType:
     pairs += [("fenced", Text(body.fenced, style="bold red"))] if body.fenced else []
     pairs += [("labels", Text(_pairs(body.labels)))] if body.labels else []
     pairs += [("taints", Text(", ".join(taints)))] if body.taints else []
+    pairs += [("capabilities", Text(", ".join(body.capabilities)))] if body.capabilities else []
     most = "" if body.max_vms is None else f" of at most {body.max_vms}"
     pairs.append(("VMs", f"{body.vms}{most}"))
     made = tables.table(

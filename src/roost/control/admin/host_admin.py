@@ -129,6 +129,7 @@ class Hosts(Part):
             architecture=inventory.architecture,
             labels=labels,
             taints=[{"key": t.key, "value": t.value, "effect": t.effect} for t in inventory.taints],
+            capabilities=inventory.capabilities,
             cpu_milli=amounts(0),
             memory_bytes=amounts(1),
             disk_bytes=amounts(2),

@@ -32,7 +32,14 @@ from roost.agent.drivers.qemu.taps import close_taps
 from roost.agent.machine.hostfacts import HostReader
 from roost.base.clock import Clock
 from roost.hostkit.failures import DriverError
-from roost.wire.agentlink import DesiredVM, DeviceInfo, Inventory, ProgressInfo, SampleInfo
+from roost.wire.agentlink import (
+    DesiredVM,
+    DeviceInfo,
+    Inventory,
+    ProgressInfo,
+    SampleInfo,
+    TaintInfo,
+)
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +101,10 @@ class QemuDriver:
             able.add("kvm")
         inventory.capabilities = sorted({*inventory.capabilities, *able})
         return inventory
+
+    async def conditions(self) -> list[TaintInfo]:
+        """Return the taint of a full disk, or nothing."""
+        return await self._host.conditions()
 
     async def list_vms(self) -> list[LocalVM] | None:
         """Return every VM; all are asked side by side, and one that hangs is `unknown`."""

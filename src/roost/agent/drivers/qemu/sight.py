@@ -16,7 +16,7 @@
 
 from typing import NamedTuple
 
-from roost.agent.drivers.base import CRASHED, GUEST_SHUTDOWN, LocalState, LocalVM
+from roost.agent.drivers.base import CRASHED, GUEST_SHUTDOWN, IO_ERROR, LocalState, LocalVM
 from roost.agent.drivers.qemu.manifest import Manifest
 
 #: How QEMU names the phases of a migration: those in which the guest is certainly here, and those
@@ -62,7 +62,7 @@ def state_of(manifest: Manifest, told: Told | None) -> tuple[LocalState, str]:
         return "running", ""
     if manifest.role == "moved":
         return "moved", ""
-    return "paused", told.runstate if told.runstate in ("io-error", "internal-error") else ""
+    return "paused", told.runstate if told.runstate in (IO_ERROR, "internal-error") else ""
 
 
 def _left(told: Told) -> LocalState:
@@ -126,7 +126,7 @@ def unknown_vm(vm_id: str, manifest: Manifest | None, why: str) -> LocalVM:
 
 
 def _note(manifest: Manifest, reason: str) -> str:
-    if reason == "io-error":
+    if reason == IO_ERROR:
         return (
             "it stands still because its disk cannot be written or read; maybe the host's is full"
         )
