@@ -47,7 +47,7 @@ class DiskErrors:
         return False
 
     def clear(self) -> None:
-        """Forget all of them: the next resume of each VM is at once."""
+        """Forget the disk errors of all VMs: the next resume of each is at once."""
         self._since.clear()
         self._resumed.clear()
 

@@ -224,7 +224,7 @@ def test_a_copy_that_dies_before_it_took_over_is_lost_and_the_source_goes_on(
             async with vm.there.opened() as there:
                 outgoing = await vm.prepare(there)
             # Without its agent the copy comes whole and has no leave to execute.
-            await vm.send(here, outgoing)
+            await vm.send(here, unasked(outgoing))
             assert await state(here) == "moved"
             await vm.there.kill(VM)
             async with vm.there.opened() as there:
@@ -236,7 +236,51 @@ def test_a_copy_that_dies_before_it_took_over_is_lost_and_the_source_goes_on(
         asyncio.run(run())
 
 
+def unasked(outgoing: DesiredVM) -> DesiredVM:
+    """Return an order by which the source does not ask the target's agent before it hands over,
+    as if that had died right after its answer."""
+    endpoint = {name: at for name, at in outgoing.endpoint.items() if name != "agent"}
+    return replace(outgoing, endpoint=endpoint)
+
+
 # Agents that end and begin again
+
+
+def test_a_guest_is_not_handed_to_a_target_whose_agent_is_gone(tmp_path: Path) -> None:
+    async def run() -> None:
+        await vm.start()
+        async with vm.here.opened() as here:
+            async with vm.there.opened() as there:
+                outgoing = await vm.prepare(there)
+            error = await refusal(vm.send(here, outgoing))
+            assert (error.failure, error.code) == ("permanent", "target_silent")
+            await goes_on_here(vm, here)
+            async with vm.there.opened() as there:
+                await becomes(there, VM, "lost")
+                await vm.move(here, there)  # and with its agent it goes
+                await vm.counts_on(vm.here, vm.there)
+                still_ms = vm.progress[-1].downtime_ms
+                assert still_ms is not None
+                assert still_ms > 0
+
+    with pair(tmp_path) as vm:
+        asyncio.run(run())
+
+
+def test_a_target_whose_agent_was_away_on_the_way_takes_over(tmp_path: Path) -> None:
+    async def run() -> None:
+        await vm.start()
+        async with vm.here.opened() as here:
+            async with vm.there.opened() as there:
+                sending = await under_way(here, await vm.prepare(there, SLOW), vm)
+            async with vm.there.opened() as there:
+                await there.look(VM)
+                await sending
+                await vm.arrives(there)
+                await vm.counts_on(vm.here, vm.there)
+
+    with pair(tmp_path) as vm:
+        asyncio.run(run())
 
 
 def test_a_target_whose_agent_comes_back_takes_over_then(tmp_path: Path) -> None:
@@ -245,7 +289,7 @@ def test_a_target_whose_agent_comes_back_takes_over_then(tmp_path: Path) -> None
         async with vm.here.opened() as here:
             async with vm.there.opened() as there:
                 outgoing = await vm.prepare(there)
-            await vm.send(here, outgoing)
+            await vm.send(here, unasked(outgoing))
             assert vm.text(vm.there) == ""
             async with vm.there.opened() as there:
                 await vm.arrives(there)

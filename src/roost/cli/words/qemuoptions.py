@@ -106,7 +106,7 @@ MigrateAddressOption = Annotated[
 ]
 MigratePortsOption = Annotated[
     str | None,
-    _option(metavar="A-B", help="Ports for them; a move takes one or two (default: any)."),
+    _option(metavar="A-B", help="Ports for them; a move takes two or three (default: any)."),
 ]
 MigrateTlsOption = Annotated[
     Path | None,

@@ -336,6 +336,7 @@ class QemuDriver:
         if handle.manifest is not None:
             await close_taps(handle.manifest.order)
             shared_disk = owned_disk(self.settings, handle.manifest)
+        self._moving.forget(handle)
         await handle.let_go()
         await asyncio.to_thread(remove_folder, handle.folder, shared_disk)
         await self._parts.images.unpin(handle.id)

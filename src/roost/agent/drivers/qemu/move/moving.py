@@ -41,6 +41,10 @@ class Moving:
         """Raise `arrived` if the copy has taken over; the driver then removes it."""
         await self._receiving.withdraw(handle)
 
+    def forget(self, handle: VMHandle) -> None:
+        """Release what is kept for an incoming copy that is gone."""
+        self._receiving.forget(handle)
+
     async def land(self, handle: VMHandle, vm: DesiredVM) -> None:
         """Turn the copy that was received into the VM."""
         await self._receiving.land(handle, vm)

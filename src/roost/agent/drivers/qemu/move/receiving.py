@@ -24,7 +24,8 @@ from roost.agent.drivers.qemu.handle import VMHandle
 from roost.agent.drivers.qemu.launch import Parts, launch, protect
 from roost.agent.drivers.qemu.manifest import Manifest
 from roost.agent.drivers.qemu.monitor import Event, Monitor
-from roost.agent.drivers.qemu.move.endpoints import Address, listen, storage_id
+from roost.agent.drivers.qemu.move.attendance import Attendance
+from roost.agent.drivers.qemu.move.endpoints import Address, listen, parse, storage_id
 from roost.agent.drivers.qemu.move.leaving import phase
 from roost.agent.drivers.qemu.move.migrationtls import X509, add_credentials
 from roost.agent.drivers.qemu.move.mirror import end_export, export_disk
@@ -45,9 +46,15 @@ class _Seat:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     watched: bool = False
     mark: Mark | None = None
+    executes: asyncio.Event = field(default_factory=asyncio.Event)
+    attendance: Attendance | None = None
 
     def close(self) -> None:
         """Release the endpoint and the mark of an incoming copy."""
+        if self.attendance is not None:
+            self.attendance.close()
+            self.attendance = None
+        self.executes.clear()
         if self.mark is not None:
             self.mark.close()
             self.mark = None
@@ -72,6 +79,10 @@ class Receiving:
         for seat in self._seats.values():
             seat.close()
         self._seats.clear()
+
+    def forget(self, handle: VMHandle) -> None:
+        """Release what is kept for a copy that is gone, or is the VM by now."""
+        self._seat(handle).close()
 
     # Waiting
 
@@ -101,7 +112,19 @@ class Receiving:
             handle.listeners.append(lambda event: self._hear(handle, event))
         if seat.mark is None:
             seat.mark = await asyncio.to_thread(Mark, handle.folder)
+        await self._attend(handle, seat)
         await self._decide(handle)
+
+    async def _attend(self, handle: VMHandle, seat: _Seat) -> None:
+        """Answer the source again after a restart of this agent."""
+        uri = handle.manifest.endpoint.get("agent", "") if handle.manifest is not None else ""
+        if seat.attendance is not None or not uri:
+            return
+        seat.attendance = Attendance(seat.executes)
+        try:
+            await seat.attendance.listen(parse(uri))
+        except DriverError as error:  # then the source takes this agent for silent, and keeps it
+            log.warning("nobody can ask for the copy of %s: %s", handle.id, error.message)
 
     def _waits(self, handle: VMHandle, vm: DesiredVM) -> bool:
         manifest = handle.manifest
@@ -130,6 +153,10 @@ class Receiving:
             if handle.manifest is not None and handle.manifest.image is not None:
                 endpoint["image"] = handle.manifest.image.digest
         if endpoint["mode"] == "live":
+            seat = self._seat(handle)
+            seat.attendance = Attendance(seat.executes)
+            address = await listen(settings, f"{vm.id}/agent", seat.attendance.listen)
+            endpoint["agent"] = address.uri
             endpoint["uri"] = await self._await_stream(monitor, vm, credentials)
         return endpoint
 
@@ -171,6 +198,8 @@ class Receiving:
             if manifest.arrived or not whole:
                 runstate = await self._runstate(monitor)
                 if runstate == "inmigrate" or (manifest.arrived and runstate == "running"):
+                    if manifest.arrived:
+                        seat.executes.set()
                     return
                 if not manifest.arrived and await phase(monitor) == BROKEN:
                     await power.end(handle)  # what it lacks will not come, and it never executed
@@ -196,6 +225,7 @@ class Receiving:
         if manifest.arrived:
             if wants:
                 await monitor.execute("cont")
+            seat.executes.set()
             return
         # A copy that was marked may be cut off before it executes. The mark stays then, for
         # somebody may have seen it; nothing but this very step ever sets it.
@@ -206,6 +236,7 @@ class Receiving:
         try:
             if wants:
                 await monitor.execute("cont")
+            seat.executes.set()
         finally:
             handle.tell()
             await handle.note(arrived=True)
@@ -245,6 +276,7 @@ class Receiving:
         )
         if vm.part == "run":
             await handle.note(order=order, role="run", arrived=False, endpoint={})
+            self.forget(handle)
         else:
             await handle.note(order=order)
         protect(self._parts, handle, vm)

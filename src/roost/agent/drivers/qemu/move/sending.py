@@ -1,7 +1,8 @@
 """The source's half of a move: disk, then memory, then the switch-over, driven through QMP.
 
     disk copied --> memory copied, again and again --> pre-switchover: the guest stands still
-        --> disks part --> migrate-continue --> completed: moved | failed: it goes on here
+        --> the target's agent answers --> disks part
+        --> migrate-continue --> completed: moved | failed: it goes on here
 
 Up to pre-switchover everything can be cancelled, and the guest goes on here. Once QEMU was told to
 go on from there nothing is ever cancelled: whether the target has the guest is for QEMU to say, and
@@ -18,6 +19,7 @@ from roost.agent.drivers.qemu.handle import VMHandle
 from roost.agent.drivers.qemu.launch import Parts
 from roost.agent.drivers.qemu.monitor import SILENT, Event, Monitor
 from roost.agent.drivers.qemu.move import migrationtls, mirror
+from roost.agent.drivers.qemu.move.attendance import Asking
 from roost.agent.drivers.qemu.move.endpoints import Address, parse
 from roost.agent.drivers.qemu.move.leaving import (
     CANCELLABLE,
@@ -41,6 +43,10 @@ _QUICK_POLL_S = 0.02
 #: How long the disks may take to part, and the last step may take before it is called stuck.
 _PART_S = 10.0
 _SWITCH_S = 30.0
+#: How long a guest stands still for a target's agent that does not answer; it then goes on here.
+_ATTEND_S = 1.0
+#: How long after the switch-over it is asked whether the guest executes at the target.
+_RUNS_S = 10.0
 
 
 class Sending:
@@ -65,6 +71,9 @@ class Sending:
         self._post_copy_begun = False  # and was told to
         self._aim_ms = -1
         self._mirror: Mirror | None = None
+        self._asking = Asking(vm.endpoint.get("agent", ""), parts.clock)
+        self._stopped_at: float | None = None  # when the guest stood still,
+        self._runs: asyncio.Task[float | None] | None = None  # and since when it executes there
 
     async def run(self) -> None:
         """Send the VM to its target; returns when it has moved."""
@@ -87,11 +96,16 @@ class Sending:
             await self._leave(monitor)
         finally:
             self._handle.listeners.remove(self._hear)
+            if self._runs is not None:
+                self._runs.cancel()
+            self._asking.close()
 
     def _hear(self, event: Event) -> None:
         if event.name == "MIGRATION":
             self._heard = str(event.data.get("status", ""))
             self._news.set()
+        elif event.name == "STOP":
+            self._stopped_at = self._parts.clock.monotonic()
         elif event.name == "MIGRATION_PASS":
             self._pace.passes = int(event.data.get("pass", 0))
             self._news.set()
@@ -250,6 +264,10 @@ class Sending:
             text = f"all memory of {self._vm.name} was sent before post-copy could begin"
             text += "; it runs on here. Maybe move it without post-copy"
             await self._give_up(monitor, "post_copy_missed", text)
+        if not await self._asking.is_here(_ATTEND_S):
+            text = f"the agent of its target has not answered for {_ATTEND_S:g} s, and nobody else"
+            text += f" would let {self._vm.name} go on there; it runs on here"
+            await self._give_up(monitor, "target_silent", text)
         leaving: list[Coroutine[Any, Any, object]] = []
         if self._mirror is not None:
             try:
@@ -261,11 +279,17 @@ class Sending:
             leaving = self._mirror.leaving()
         self._switched = True
         self._pace.tick()
+        if self._asking.is_possible:
+            self._runs = asyncio.create_task(self._await_execution())
         # All in one go: the guest stands still, and each question would wait for its answer.
         onward = monitor.execute("migrate-continue", {"state": "pre-switchover"})
         *_, outcome = await asyncio.gather(*leaving, onward, return_exceptions=True)
         if isinstance(outcome, BaseException):
             raise outcome
+
+    async def _await_execution(self) -> float | None:
+        """Return since when the guest executes at the target; None when nobody tells in time."""
+        return self._parts.clock.monotonic() if await self._asking.runs(_RUNS_S) else None
 
     async def _ends_early(self, monitor: Monitor) -> bool:
         """Return whether a migration that could turn into post-copy ends in the plain way.
@@ -297,7 +321,17 @@ class Sending:
         """Record that the VM has left this host."""
         await leave(self._parts, self._handle, self._vm)
         await settled(self._parts, monitor)
-        self._pace.tell(await monitor.execute("query-migrate"), Copied())
+        moving = dict(await monitor.execute("query-migrate"))
+        if self._asking.is_possible:
+            # QEMU counts until all was sent; the guest stands still until the target's agent
+            # has written down that it takes over. Who cannot tell that says nothing.
+            runs_at = await self._runs if self._runs is not None else None
+            if self._stopped_at is not None and runs_at is not None:
+                still_ms = round((runs_at - self._stopped_at) * 1000)
+                moving["downtime"] = max(moving.get("downtime", 0), still_ms)
+            elif self._stopped_at is not None:
+                del moving["downtime"]
+        self._pace.tell(moving, Copied())
 
 
 async def has_post_copy(monitor: Monitor) -> bool:

@@ -1,0 +1,128 @@
+"""Whether the target's agent attends to an incoming copy: asked by the source over a line of text.
+
+Only the target's agent lets a copy execute. So the source asks it before the guest is handed over,
+and while nobody answers the guest stays where it can go on; and it asks afterwards when the guest
+executes, for only then is the stand-still over. A line is opened for each copy beside QEMU's own
+(`endpoint["agent"]`). Nothing is decided by what is said here but when to hand over.
+
+    source: here?      target: here        at once
+    source: runs?      target: runs        when the copy executes, or has arrived and is to stand
+"""
+
+import asyncio
+from contextlib import suppress
+
+from roost.agent.drivers.qemu.move.endpoints import Address, parse
+from roost.base.clock import Clock
+from roost.hostkit.failures import DriverError
+
+_HERE, _RUNS = b"here", b"runs"
+_LINE_BYTES = 64
+#: Connections to one copy at a time: the source's, and one of it that has not ended yet.
+_MOST = 4
+_AGAIN_S = 0.05
+
+
+class Attendance:
+    """The target's side: answers for one incoming copy for as long as this agent lives."""
+
+    def __init__(self, executes: asyncio.Event) -> None:
+        self._executes = executes
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.StreamWriter] = set()
+
+    async def listen(self, address: Address) -> None:
+        """Answer at an address; raises `no_port` when it is taken."""
+        try:
+            if address.path:
+                self._server = await asyncio.start_unix_server(
+                    self._answer, address.path, limit=_LINE_BYTES
+                )
+            else:
+                self._server = await asyncio.start_server(
+                    self._answer, address.host, address.port, limit=_LINE_BYTES
+                )
+        except OSError as error:
+            text = f"Address already in use or not ours: {address.uri}: {error}"
+            raise DriverError("transient", "no_port", text) from error
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether it answers."""
+        return self._server is not None
+
+    def close(self) -> None:
+        """Answer no more."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for writer in self._open:
+            writer.close()
+        self._open.clear()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._open) >= _MOST:
+            writer.close()
+            return
+        self._open.add(writer)
+        with suppress(OSError, ValueError, asyncio.IncompleteReadError):
+            while line := (await reader.readline()).strip():
+                if line == _RUNS + b"?":
+                    await self._executes.wait()
+                writer.write((_RUNS if line == _RUNS + b"?" else _HERE) + b"\n")
+                await writer.drain()
+        self._open.discard(writer)
+        writer.close()
+
+
+class Asking:
+    """The source's side: asks the agent of one target."""
+
+    def __init__(self, uri: str, clock: Clock) -> None:
+        self._uri = uri  # empty: an older agent that cannot be asked
+        self._clock = clock
+        self._line: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    @property
+    def is_possible(self) -> bool:
+        """Return whether the target can be asked at all."""
+        return bool(self._uri)
+
+    async def is_here(self, within_s: float) -> bool:
+        """Return whether the target's agent answers within some seconds."""
+        return not self._uri or await self._asks(_HERE, within_s)
+
+    async def runs(self, within_s: float) -> bool:
+        """Wait until the guest executes at the target; False when that is not known in time."""
+        return bool(self._uri) and await self._asks(_RUNS, within_s)
+
+    def close(self) -> None:
+        """Close the line."""
+        if self._line is not None:
+            self._line[1].close()
+            self._line = None
+
+    async def _asks(self, word: bytes, within_s: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while True:
+                    with suppress(OSError):
+                        if await self._ask_once(word):
+                            return True
+                    self.close()
+                    await self._clock.sleep(_AGAIN_S)  # it may be starting again
+        self.close()
+        return False
+
+    async def _ask_once(self, word: bytes) -> bool:
+        if self._line is None:
+            address = parse(self._uri)
+            self._line = (
+                await asyncio.open_unix_connection(address.path, limit=_LINE_BYTES)
+                if address.path
+                else await asyncio.open_connection(address.host, address.port, limit=_LINE_BYTES)
+            )
+        reader, writer = self._line
+        writer.write(word + b"?\n")
+        await writer.drain()
+        return (await reader.readline()).strip() == word
