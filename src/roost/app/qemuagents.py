@@ -2,13 +2,16 @@
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Literal
 
 from roost.agent.drivers.base import Fences
 from roost.agent.drivers.qemu.command import choose_accel
 from roost.agent.drivers.qemu.driver import QemuDriver
+from roost.agent.drivers.qemu.kvmprobe import kvm_executes
 from roost.agent.drivers.qemu.settings import QemuSettings
 from roost.agent.machine.hostfacts import Given, HostReader
 from roost.app.options import AgentOptions, QemuOptions
@@ -18,6 +21,8 @@ from roost.base.errors import InvalidRequest
 from roost.hostkit.failures import DriverError
 from roost.hostkit.images.images import Images
 from roost.wire.agentlink import BootInfo, ImageInfo
+
+log = logging.getLogger("roost.agent")
 
 
 async def qemu_driver(
@@ -35,9 +40,10 @@ async def qemu_driver(
         allowed=(*qemu.image_from, *(path.as_uri() for path in _default_files(qemu))),
     )
     parts.push_async_callback(images.close)
+    accel = await _usable_accel(qemu, clock)
     settings = QemuSettings(
         folder=data,
-        accel=qemu.accel,
+        accel=accel,
         binary=qemu.binary,
         cpu_model=qemu.cpu_model,
         bridges=qemu.bridges,
@@ -61,9 +67,24 @@ async def qemu_driver(
             given=Given(options.cpu_milli, options.memory_bytes, options.disk_bytes),
             pci=qemu.pci,
             # Under emulation, or with a model of its own, a guest's processor is not the host's.
-            features=choose_accel(qemu.accel) == "kvm" and qemu.cpu_model in ("", "host"),
+            features=accel == "kvm" and qemu.cpu_model in ("", "host"),
         ),
     )
+
+
+async def _usable_accel(qemu: QemuOptions, clock: Clock) -> Literal["kvm", "tcg"]:
+    """Return the accelerator that executes guests here; refuse KVM that was demanded in vain."""
+    if choose_accel(qemu.accel) == "tcg":
+        return "tcg"
+    if await kvm_executes(qemu.binary, clock):
+        return "kvm"
+    if qemu.accel == "kvm":
+        raise InvalidRequest(
+            "--accel kvm: /dev/kvm can be opened, but a guest that was tried under it did not boot",
+            hint="Maybe nested virtualisation is off; --accel tcg emulates.",
+        )
+    log.warning("KVM does not execute guests on this machine: they are emulated (TCG)")
+    return "tcg"
 
 
 async def _default_boot(qemu: QemuOptions, images: Images) -> BootInfo | None:

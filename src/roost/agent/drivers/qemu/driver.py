@@ -97,7 +97,7 @@ class QemuDriver:
         inventory.driver = self.name
         inventory.virtual = False
         able = {"live-migration"}
-        if self.settings.accel != "tcg" and choose_accel("auto") == "kvm":
+        if choose_accel(self.settings.accel) == "kvm":
             able.add("kvm")
         inventory.capabilities = sorted({*inventory.capabilities, *able})
         return inventory
