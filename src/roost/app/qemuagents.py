@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from roost.agent.drivers.base import Fences
-from roost.agent.drivers.qemu.command import choose_accel
+from roost.agent.drivers.qemu.command import EMULATED_BYTES, choose_accel
 from roost.agent.drivers.qemu.driver import QemuDriver
 from roost.agent.drivers.qemu.kvmprobe import kvm_executes
 from roost.agent.drivers.qemu.settings import QemuSettings
@@ -67,6 +67,7 @@ async def qemu_driver(
             given=Given(options.cpu_milli, options.memory_bytes, options.disk_bytes),
             pci=qemu.pci,
             # Under emulation, or with a model of its own, a guest's processor is not the host's.
+            beside_bytes=EMULATED_BYTES if accel == "tcg" else 0,
             features=accel == "kvm" and qemu.cpu_model in ("", "host"),
         ),
     )

@@ -18,10 +18,15 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
+import msgspec
 from msgspec.structs import replace
 
 from roost.agent.drivers.base import LocalVM
 from roost.agent.drivers.qemu.driver import QemuDriver
+from roost.agent.drivers.qemu.manifest import Shape
+from roost.agent.drivers.qemu.move.attendance import Asking, Attendance
+from roost.agent.drivers.qemu.move.endpoints import Address
+from roost.base.clock import RealClock
 from roost.hostkit.failures import DriverError
 from roost.wire.agentlink import BootInfo, DesiredVM, MoveInfo, ProgressInfo
 from tests.guest import boot_info, is_unbroken, ticks
@@ -65,6 +70,7 @@ class Pair:
         plain = {"migrate_tls": None, "migrate_address": "127.0.0.1", "migrate_ports": (0, 0)}
         async with self.here.opened(**plain) as driver:
             outgoing = await self.prepare(driver, **changes)
+            await tell_shape(outgoing, msgspec.json.decode(_shape_file(state).read_bytes()))
             await asyncio.to_thread(_feed, outgoing.endpoint["uri"], state)
             await self.arrives(driver)
             await driver.land(self.order(**changes))
@@ -175,12 +181,44 @@ async def _save(host: QemuHost, state: Path, cmdline: str) -> None:
     server = await asyncio.start_server(take, "127.0.0.1", 0)
     async with host.opened() as driver, server:
         await driver.start(order(VM))
+        shape = host.manifest(VM).shape
+        _shape_file(state).write_bytes(msgspec.json.encode(shape))
         await says(driver, VM, "DIRTY" if "dirty" in cmdline else "TICK 5")
         uri = f"tcp:127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        outgoing = order(VM, 2, part="outgoing", endpoint={"mode": "live", "uri": uri})
-        await driver.send(outgoing, lambda _: None)
+        async with answering(state.parent) as agent:
+            endpoint = {"mode": "live", "uri": uri, "agent": agent}
+            outgoing = order(VM, 2, part="outgoing", endpoint=endpoint)
+            await driver.send(outgoing, lambda _: None)
         async with asyncio.timeout(PATIENCE_S):
             await whole.wait()
+
+
+def _shape_file(state: Path) -> Path:
+    return state.with_suffix(".shape")
+
+
+async def tell_shape(outgoing: DesiredVM, shape: object) -> None:
+    """Let a copy be a machine of some shape, as its source does."""
+    asking = Asking(outgoing.endpoint["agent"], RealClock())
+    assert await asking.tell_shape(msgspec.convert(shape, Shape), PATIENCE_S) == ""
+
+
+@asynccontextmanager
+async def answering(folder: Path) -> AsyncIterator[str]:
+    """Answer a source as a target's agent does, and do nothing else; give the address."""
+
+    async def agree(shape: Shape) -> None:
+        """Take any shape."""
+
+    executes = asyncio.Event()
+    executes.set()
+    line = Attendance(executes, agree)
+    address = Address(path=str(folder / "line"))
+    await line.listen(address)
+    try:
+        yield address.uri
+    finally:
+        line.close()
 
 
 def _feed(uri: str, state: Path) -> None:

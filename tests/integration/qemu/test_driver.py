@@ -9,14 +9,15 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from roost.agent.drivers.base import FENCED, GUEST_SHUTDOWN
+from roost.agent.drivers.base import CRASHED, FENCED, GUEST_SHUTDOWN
 from roost.agent.drivers.qemu.driver import QemuDriver
 from roost.agent.drivers.qemu.process import is_alive
+from roost.agent.drivers.qemu.sight import PANICKED
 from roost.agent.fencing.guard import carry_out
 from roost.agent.machine.hostfacts import HostReader
 from roost.hostkit.failures import DriverError
-from roost.wire.agentlink import NicInfo
-from tests.guest import boot_info, disk_numbers, is_unbroken, ticks
+from roost.wire.agentlink import BootInfo, NicInfo
+from tests.guest import boot_info, disk_numbers, image_info, is_unbroken, ticks
 from tests.integration.qemu.qemu_host import MIB, QemuHost, becomes, order, says, until
 
 pytestmark = pytest.mark.slow
@@ -97,6 +98,27 @@ def test_a_guest_that_powers_off_is_stopped_by_itself_and_the_agent_is_told(
             found = await driver.look(vm.id)
             assert found is not None
             assert (found.state, found.reason) == ("stopped", GUEST_SHUTDOWN)
+
+    asyncio.run(scenario())
+
+
+def test_a_guest_whose_kernel_panics_has_crashed_and_says_why(
+    host: QemuHost, tmp_path: Path
+) -> None:
+    # mov dx, 0x505; mov al, 1; out dx, al; hlt: what Linux writes to pvpanic.
+    sector = bytes([0xBA, 0x05, 0x05, 0xB0, 0x01, 0xEE, 0xF4, 0xEB, 0xFD])
+    image = tmp_path / "panics.raw"
+    image.write_bytes((sector.ljust(510, b"\0") + b"\x55\xaa").ljust(1 << 20, b"\0"))
+
+    async def scenario() -> None:
+        vm = order(disk_bytes=MIB, boot=BootInfo(image=image_info(image)))
+        async with host.opened() as driver:
+            await driver.start(vm)
+            found = await becomes(driver, vm.id, "stopped")
+            assert (found.reason, found.note) == (CRASHED, PANICKED)
+            process = host.process(vm.id)
+            await driver.start(replace(vm, generation=2))  # as its policy asks
+            assert host.process(vm.id) != process
 
     asyncio.run(scenario())
 

@@ -68,6 +68,27 @@ def test_an_unencrypted_host_is_not_sent_to_by_one_that_encrypts(tmp_path: Path)
         asyncio.run(run())
 
 
+def test_a_vm_that_waits_for_a_boot_to_be_resized_moves_as_it_is(tmp_path: Path) -> None:
+    async def run() -> None:
+        await vm.start()
+        async with both(vm) as (here, there):
+            larger = {"memory_bytes": 160 * MIB, "cpu_milli": 2000}
+            await here.resize(vm.order(**larger))
+            await vm.move(here, there, **larger)
+            await vm.counts_on(vm.here, vm.there)
+            await there.land(vm.order(**larger))
+            found = await there.look(VM)
+            assert found is not None
+            assert "160 MiB of memory hold from the next boot, now it has 112 MiB" in found.note
+            made, came = vm.here.manifest(VM).shape, vm.there.manifest(VM).shape
+            assert made == came
+            assert made is not None
+            assert made.machine.startswith("pc-i440fx-")
+
+    with pair(tmp_path) as vm:
+        asyncio.run(run())
+
+
 def test_a_paused_guest_stays_paused_and_goes_on_when_resumed(tmp_path: Path) -> None:
     async def run() -> None:
         await vm.start()

@@ -18,10 +18,12 @@ from tests.integration.qemu.moving_pair import (
     Pair,
     Wire,
     abandon,
+    answering,
     both,
     pair,
     refusal,
     taken,
+    tell_shape,
     under_way,
 )
 from tests.integration.qemu.qemu_host import becomes
@@ -215,6 +217,12 @@ async def at_the_switch_over(
     return outgoing
 
 
+async def send_to_the_dying(vm: Pair, here: QemuDriver, outgoing: DesiredVM) -> None:
+    """Send a VM to a target whose agent dies right after its last answer to the source."""
+    async with answering(vm.here.folder) as agent:
+        await vm.send(here, replace(outgoing, endpoint={**outgoing.endpoint, "agent": agent}))
+
+
 def test_a_copy_that_dies_before_it_took_over_is_lost_and_the_source_goes_on(
     tmp_path: Path,
 ) -> None:
@@ -223,8 +231,9 @@ def test_a_copy_that_dies_before_it_took_over_is_lost_and_the_source_goes_on(
         async with vm.here.opened() as here:
             async with vm.there.opened() as there:
                 outgoing = await vm.prepare(there)
+                await tell_shape(outgoing, vm.here.manifest(VM).shape)
             # Without its agent the copy comes whole and has no leave to execute.
-            await vm.send(here, unasked(outgoing))
+            await send_to_the_dying(vm, here, outgoing)
             assert await state(here) == "moved"
             await vm.there.kill(VM)
             async with vm.there.opened() as there:
@@ -236,13 +245,6 @@ def test_a_copy_that_dies_before_it_took_over_is_lost_and_the_source_goes_on(
         asyncio.run(run())
 
 
-def unasked(outgoing: DesiredVM) -> DesiredVM:
-    """Return an order by which the source does not ask the target's agent before it hands over,
-    as if that had died right after its answer."""
-    endpoint = {name: at for name, at in outgoing.endpoint.items() if name != "agent"}
-    return replace(outgoing, endpoint=endpoint)
-
-
 # Agents that end and begin again
 
 
@@ -252,7 +254,8 @@ def test_a_guest_is_not_handed_to_a_target_whose_agent_is_gone(tmp_path: Path) -
         async with vm.here.opened() as here:
             async with vm.there.opened() as there:
                 outgoing = await vm.prepare(there)
-            error = await refusal(vm.send(here, outgoing))
+                sending = await under_way(here, replace(outgoing, move=SLOW), vm)
+            error = await refusal(sending)
             assert (error.failure, error.code) == ("permanent", "target_silent")
             await goes_on_here(vm, here)
             async with vm.there.opened() as there:
@@ -289,7 +292,8 @@ def test_a_target_whose_agent_comes_back_takes_over_then(tmp_path: Path) -> None
         async with vm.here.opened() as here:
             async with vm.there.opened() as there:
                 outgoing = await vm.prepare(there)
-            await vm.send(here, unasked(outgoing))
+                await tell_shape(outgoing, vm.here.manifest(VM).shape)
+            await send_to_the_dying(vm, here, outgoing)
             assert vm.text(vm.there) == ""
             async with vm.there.opened() as there:
                 await vm.arrives(there)

@@ -48,6 +48,13 @@ def test_a_large_host_keeps_a_twentieth_of_its_memory(tmp_path: Path) -> None:
     assert read(FakeHost(tmp_path / "root", gib=400)).memory_bytes.reserve == 20 * GIB
 
 
+def test_what_emulation_takes_beside_guests_is_kept_for_each_core(host: FakeHost) -> None:
+    plain, found = read(host), read(host, beside_bytes=GIB // 8)
+    assert plain.cpu_milli.total is not None
+    cores = plain.cpu_milli.total // 1000
+    assert found.memory_bytes.reserve == plain.memory_bytes.reserve + cores * GIB // 8
+
+
 def test_a_feature_that_one_processor_lacks_is_not_announced(host: FakeHost) -> None:
     host.cpuinfo(["avx avx2"] * 3 + ["avx"])
     assert read(host).capabilities == ["cpu:avx"]

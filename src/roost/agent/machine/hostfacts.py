@@ -57,6 +57,7 @@ class HostReader:
     """Reads one host. `folder` is where its VMs' disks lie; `root` is / but in tests.
 
     Without `features` no features of the processor are announced: guests do not get them.
+    `beside_bytes` is what a hypervisor takes beside a guest's memory, kept once for each core.
     """
 
     def __init__(
@@ -67,8 +68,10 @@ class HostReader:
         given: Given | None = None,
         pci: Iterable[str] = (),
         features: bool = True,
+        beside_bytes: int = 0,
     ) -> None:
         self._folder = folder
+        self._beside_bytes = beside_bytes
         self._root = root
         self._given = given or Given()
         self._pci = frozenset(pci)
@@ -107,7 +110,9 @@ class HostReader:
         features = cpu_features(info) if self._features else set()
         found = Inventory(
             cpu_milli=AmountInfo(cpu if given.cpu_milli is None else given.cpu_milli),
-            memory_bytes=_memory_amount(memory, given.memory_bytes),
+            memory_bytes=_memory_amount(
+                memory, given.memory_bytes, (cpu or 0) * self._beside_bytes // 1000
+            ),
             disk_bytes=_disk_amount(self._folder, given.disk_bytes),
             labels={"cpu-model": model} if model else {},
             architecture=platform.machine(),
@@ -235,12 +240,12 @@ def _without_huge_pages(total: int | None, folder: Path) -> int | None:
     return None if total is None else max(0, total)
 
 
-def _memory_amount(read: int | None, given: int | None) -> AmountInfo:
+def _memory_amount(read: int | None, given: int | None, beside: int = 0) -> AmountInfo:
     if given is not None:
         return AmountInfo(given)
     if read is None:
         return AmountInfo(None)
-    return AmountInfo(read, reserve=max(RESERVE_BYTES, read // RESERVE_PART))
+    return AmountInfo(read, reserve=min(read, max(RESERVE_BYTES, read // RESERVE_PART) + beside))
 
 
 def _disk_amount(folder: Path, given: int | None) -> AmountInfo:

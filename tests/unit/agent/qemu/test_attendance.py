@@ -3,9 +3,57 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
+from roost.agent.drivers.qemu.manifest import Shape
 from roost.agent.drivers.qemu.move.attendance import Asking, Attendance
 from roost.agent.drivers.qemu.move.endpoints import Address
+from roost.agent.drivers.qemu.move.receiving import check_shape
+from roost.agent.drivers.qemu.settings import QemuSettings
 from roost.base.clock import RealClock
+from roost.base.units import MIB
+from roost.hostkit.failures import DriverError
+from roost.testing.orders import vm
+
+
+async def agree(shape: Shape) -> None:
+    """Take any machine of two vCPUs."""
+    if shape.vcpus != 2:
+        raise DriverError("permanent", "shape_differs", "two\nonly")
+
+
+def test_a_copy_becomes_what_its_source_says_or_it_is_told_why_not(tmp_path: Path) -> None:
+    async def story() -> None:
+        address = Address(path=str(tmp_path / "line"))
+        target = Attendance(asyncio.Event(), agree)
+        asking = Asking(address.uri, RealClock())
+        assert "does not answer" in await asking.tell_shape(Shape(2, 4, 1), 5.0)
+        await target.listen(address)
+        assert await asking.tell_shape(Shape(2, 4, 1, "pc-i440fx-7.2", 1), 5.0) == ""
+        assert await asking.tell_shape(Shape(1, 4, 1), 5.0) == "no: two only"
+        target.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Shape(0, 4, 128 * MIB),
+        Shape(5, 4, 128 * MIB),
+        Shape(1, 256, 128 * MIB),
+        Shape(1, 4, 0),
+        Shape(1, 4, 1 << 50),
+        Shape(1, 4, 128 * MIB, "pc,accel=kvm"),
+        Shape(1, 4, 128 * MIB, "q35"),
+        Shape(1, 4, 128 * MIB, "", 2),
+    ],
+)
+def test_no_source_can_ask_for_a_machine_that_makes_no_sense(shape: Shape) -> None:
+    settings = QemuSettings(Path("/data"))
+    check_shape(settings, vm(memory_bytes=128 * MIB), Shape(1, 4, 128 * MIB, "pc-i440fx-7.2", 1))
+    with pytest.raises(DriverError):
+        check_shape(settings, vm(memory_bytes=128 * MIB), shape)
 
 
 def test_an_agent_that_is_there_answers_and_tells_when_the_guest_executes(tmp_path: Path) -> None:
@@ -14,7 +62,7 @@ def test_an_agent_that_is_there_answers_and_tells_when_the_guest_executes(tmp_pa
         address = Address(path=str(tmp_path / "line"))
         asking = Asking(address.uri, RealClock())
         assert not await asking.is_here(0.1)  # nobody listens
-        target = Attendance(executes)
+        target = Attendance(executes, agree)
         await target.listen(address)
         assert await asking.is_here(5.0)
         assert not await asking.runs(0.1)
@@ -41,7 +89,7 @@ def test_an_older_agent_cannot_be_asked_and_is_sent_to_all_the_same() -> None:
 
 def test_a_line_that_nobody_understands_is_closed(tmp_path: Path) -> None:
     async def story() -> None:
-        target = Attendance(asyncio.Event())
+        target = Attendance(asyncio.Event(), agree)
         await target.listen(Address(path=str(tmp_path / "line")))
         reader, writer = await asyncio.open_unix_connection(str(tmp_path / "line"))
         writer.write(b"x" * 10_000)

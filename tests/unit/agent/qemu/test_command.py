@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from roost.agent.drivers.qemu.cells import nodes_of
-from roost.agent.drivers.qemu.command import Files, choose_accel, command, mac_of, shape_of
+from roost.agent.drivers.qemu.command import DEVICES, Files, choose_accel, command, mac_of, shape_of
 from roost.agent.drivers.qemu.manifest import Shape
 from roost.agent.drivers.qemu.settings import QemuSettings
 from roost.hostkit.failures import DriverError
@@ -42,6 +42,18 @@ def test_a_vm_never_executes_by_itself_and_stays_after_its_power_off() -> None:
     assert after(argv, "-machine") == ["pc,suppress-vmdesc=on,memory-backend=pc.ram"]
     assert after(argv, "-incoming") == []
     assert after(argv_of(incoming=True), "-incoming") == ["defer"]
+
+
+def test_translated_code_of_an_emulated_guest_is_bounded() -> None:
+    assert after(argv_of(), "-accel") == ["tcg,tb-size=128"]
+    assert after(argv_of(accel="kvm"), "-accel") == ["kvm"]
+
+
+def test_a_vm_has_the_machine_and_the_devices_that_it_was_booted_with() -> None:
+    old, new = argv_of(), argv_of(shape=Shape(1, 4, 128 * MIB, "pc-i440fx-7.2", DEVICES))
+    assert after(new, "-machine") == ["pc-i440fx-7.2,suppress-vmdesc=on,memory-backend=pc.ram"]
+    assert devices(new).keys() - devices(old).keys() == {"panic0", "watchdog0"}
+    assert after(new, "-action") == ["panic=pause,watchdog=reset"]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 from uuid import UUID
 
-from roost.agent.drivers.qemu.manifest import Shape, folder_name
+from roost.agent.drivers.qemu.manifest import WATCHDOG, Shape, folder_name
 from roost.agent.drivers.qemu.monitor import SOCKET
 from roost.agent.drivers.qemu.settings import Accel, QemuSettings
 from roost.hostkit.failures import DriverError
@@ -25,9 +25,20 @@ DISK_NODE, DISK_DEVICE, BALLOON = "disk0", "vda", "bal0"
 
 MIB = 1 << 20
 _MEMORY = "pc.ram"
-_MOST_VCPUS = 255
+MOST_VCPUS = 255
 
 _DISK_SLOT, _SEED_SLOT, _BALLOON_SLOT, _RANDOM_SLOT, _NIC_SLOT, _HOST_SLOT = 3, 4, 5, 6, 8, 16
+_WATCHDOG_SLOT = 7
+
+#: The most that an emulated guest's QEMU keeps of translated code.
+TRANSLATED_MIB = 128
+#: What such a QEMU takes beside its guest's memory in all; 40 to 60 MiB are its own.
+EMULATED_BYTES = (TRANSLATED_MIB + 64) * MIB
+
+#: The newest set of devices: 1 has pvpanic, by which a guest's kernel says that it has panicked,
+#: and a watchdog. A VM has the set it was booted with until its next boot; 0 is that of agents
+#: that knew none.
+DEVICES = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +58,9 @@ class Files:
 
 def shape_of(vm: DesiredVM) -> Shape:
     """Return what to start an order with: whole vCPUs, whole MiB, and room to plug vCPUs in."""
-    vcpus = min(_MOST_VCPUS, max(1, -(-vm.cpu_milli // 1000)))
+    vcpus = min(MOST_VCPUS, max(1, -(-vm.cpu_milli // 1000)))
     memory = max(1, -(-vm.memory_bytes // MIB)) * MIB
-    return Shape(vcpus, min(_MOST_VCPUS, max(4, 2 * vcpus)), memory)
+    return Shape(vcpus, min(MOST_VCPUS, max(4, 2 * vcpus)), memory)
 
 
 def choose_accel(asked: Accel, device: Path = Path("/dev/kvm")) -> Literal["kvm", "tcg"]:
@@ -98,6 +109,10 @@ def command(
     argv += ["-object", _json(qom_type="rng-random", id="rng0", filename="/dev/urandom")]
     argv += _device("virtio-rng-pci", "random0", _RANDOM_SLOT, rng="rng0")
     argv += _nics(vm, files.taps)
+    if shape.devices >= DEVICES:
+        argv += ["-device", json.dumps({"driver": "pvpanic", "id": "panic0"})]
+        argv += _device(WATCHDOG, "watchdog0", _WATCHDOG_SLOT)
+        argv += ["-action", "panic=pause,watchdog=reset"]
     for number, address in enumerate(files.devices):
         argv += _device("vfio-pci", f"host{number}", _HOST_SLOT + number, host=address)
     if incoming:
@@ -121,9 +136,10 @@ def _machine(settings: QemuSettings, shape: Shape, accel: str) -> list[str]:
     model = settings.cpu_model or ("host" if accel == "kvm" else "qemu64")
     return [
         "-machine",
-        f"{settings.machine},suppress-vmdesc=on,memory-backend={_MEMORY}",
+        f"{shape.machine or settings.machine},suppress-vmdesc=on,memory-backend={_MEMORY}",
         "-accel",
-        accel,
+        # What emulation keeps of translated code is QEMU's own memory, a gibibyte by default.
+        accel if accel == "kvm" else f"tcg,tb-size={TRANSLATED_MIB}",
         "-cpu",
         model,
         "-smp",

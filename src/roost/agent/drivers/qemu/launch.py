@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from roost.agent.drivers.base import Fences
 from roost.agent.drivers.qemu.cells import bind_threads, nodes_of
 from roost.agent.drivers.qemu.command import (
+    DEVICES,
     DISK,
     MIB,
     SEED,
@@ -33,6 +34,7 @@ from roost.agent.drivers.qemu.disks import (
     make_disk,
 )
 from roost.agent.drivers.qemu.handle import VMHandle
+from roost.agent.drivers.qemu.machines import resolve_machine
 from roost.agent.drivers.qemu.manifest import Manifest, Role, Shape, Storage, folder_name
 from roost.agent.drivers.qemu.monitor import GONE, SOCKET, Monitor
 from roost.agent.drivers.qemu.process import log_tail, spawn
@@ -89,14 +91,15 @@ async def launch(
     settings = parts.settings
     accel = choose_accel(settings.accel)
     boot_of(settings, vm)
-    manifest = Manifest(order=vm, role=role, restarts=vm.restarts, shape=shape or shape_of(vm))
+    shape = shape or await boot_shape(settings, vm, handle.manifest)
+    manifest = Manifest(order=vm, role=role, restarts=vm.restarts, shape=shape)
     if role == "incoming" and not incoming and handle.manifest is not None:
         manifest.arrived = handle.manifest.arrived  # it came by a cold move, and boots
     manifest = _with_disk(manifest, handle.manifest)
     await asyncio.to_thread(_make_folder, handle.folder)
     await handle.save(manifest)  # before anything else is in the folder
     files = await make_files(parts, handle, manifest, incoming=incoming)
-    argv = command(vm, files, settings, shape=shape or shape_of(vm), accel=accel, incoming=incoming)
+    argv = command(vm, files, settings, shape=shape, accel=accel, incoming=incoming)
     await handle.disconnect()
     (handle.folder / SOCKET).unlink(missing_ok=True)
     process = await spawn(argv, handle.folder, handle.ended)
@@ -109,6 +112,13 @@ async def launch(
     if files.nodes:
         await asyncio.to_thread(bind_threads, process.identity.pid, files.nodes)
     return monitor
+
+
+async def boot_shape(settings: QemuSettings, vm: DesiredVM, before: Manifest | None) -> Shape:
+    """Return what a VM boots with: it keeps the machine that it was made with."""
+    kept = before.shape.machine if before is not None and before.shape is not None else ""
+    machine = kept or await asyncio.to_thread(resolve_machine, settings.binary, settings.machine)
+    return replace(shape_of(vm), machine=machine, devices=DEVICES)
 
 
 def protect(parts: Parts, handle: VMHandle, vm: DesiredVM) -> None:

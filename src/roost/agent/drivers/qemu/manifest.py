@@ -19,6 +19,9 @@ from roost.agent.fencing import guard
 from roost.hostkit.files import file_name, write_whole
 from roost.wire.agentlink import DesiredVM, ImageInfo
 
+#: The device that tells the sets of devices apart on a command line.
+WATCHDOG = "i6300esb"
+
 NAME, BEFORE = "manifest.json", "manifest.before"
 
 #: run: the VM is this host's. incoming: a copy that waits or was received and is not landed yet.
@@ -28,12 +31,14 @@ Role = Literal["run", "incoming", "moved"]
 Storage = Literal["none", "local", "shared", "unknown"]
 
 
-class Shape(Struct, frozen=True):
+class Shape(Struct, frozen=True, omit_defaults=True):
     """What a QEMU process was started with; both ends of a live move must have the same."""
 
     vcpus: int
     most_vcpus: int
     memory_bytes: int
+    machine: str = ""  # by its version, such as pc-i440fx-7.2; empty: as the settings name it
+    devices: int = 0  # which set of devices it has beside those that orders ask for, see `command`
 
 
 class Manifest(Struct, omit_defaults=True, kw_only=True):
@@ -113,7 +118,13 @@ def find_running(vms: Path) -> dict[str, Found]:
                 Identity(int(entry.name), started, guard.boot_id()),
                 _options(_after(argv, "-smbios"))["serial"],
                 options["guest"],
-                Shape(int(smp["cpus"]), int(smp["maxcpus"]), memory),
+                Shape(
+                    int(smp["cpus"]),
+                    int(smp["maxcpus"]),
+                    memory,
+                    _after(argv, "-machine").partition(",")[0],
+                    devices=int(any(WATCHDOG in word for word in argv)),
+                ),
             )
         except (OSError, ValueError, KeyError):
             continue  # gone meanwhile, or not ours

@@ -5,6 +5,8 @@ far as the guest plays along. vCPUs are added at once; whether the guest uses th
 business. The rest is written into the VM's note.
 """
 
+from msgspec.structs import replace
+
 from roost.agent.drivers.qemu.command import DISK_NODE, MIB, shape_of
 from roost.agent.drivers.qemu.disks import grow_disk
 from roost.agent.drivers.qemu.handle import VMHandle
@@ -76,7 +78,7 @@ async def _vcpus(monitor: Monitor, shape: Shape, vm: DesiredVM, waits: list[str]
             raise
     if have != wanted:
         waits.append(f"{wanted} vCPUs hold from the next boot, now it has {have}")
-    return Shape(have, shape.most_vcpus, shape.memory_bytes)
+    return replace(shape, vcpus=have)
 
 
 async def _plug(monitor: Monitor) -> bool:

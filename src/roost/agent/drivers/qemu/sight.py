@@ -6,6 +6,7 @@
 | alive | prelaunch | run | starting |
 | alive | paused, suspended, io-error, ... | any | paused |
 | alive | shutdown | any | stopped, by its guest |
+| alive | guest-panicked | any | stopped: it has crashed |
 | alive | any, and it has no leave to execute or lacks memory | incoming | ready |
 | alive | finish-migrate | any | sending; switching once the last step has begun |
 | alive | postmigrate | any | moved; paused if the migration failed |
@@ -27,6 +28,7 @@ _BETWEEN = POST_COPY | {"device"}
 #: The connection broke in post-copy: the guest waits at the target for memory that will not come.
 BROKEN = "postcopy-paused"
 MEMORY_LOST = "memory_lost"
+PANICKED = "the kernel of its guest has panicked"
 
 
 class Told(NamedTuple):
@@ -52,6 +54,8 @@ def state_of(manifest: Manifest, told: Told | None) -> tuple[LocalState, str]:
             return "starting", ""
         case "shutdown":
             return "stopped", GUEST_SHUTDOWN
+        case "guest-panicked":
+            return "stopped", CRASHED
         case "postmigrate":
             return _left(told), ""
     if told.migration in _BETWEEN:
@@ -100,7 +104,7 @@ def local_vm(manifest: Manifest, told: Told | None) -> LocalVM:
         # Not while its memory still comes from the source, which would be destroyed then.
         arrived=manifest.arrived and manifest.role == "incoming" and state != "ready",
         endpoint=manifest.endpoint if state == "ready" else {},
-        note=_note(manifest, reason),
+        note=PANICKED if told and told.runstate == "guest-panicked" else _note(manifest, reason),
     )
 
 

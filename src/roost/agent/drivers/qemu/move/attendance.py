@@ -6,18 +6,24 @@ executes, for only then is the stand-still over. A line is opened for each copy 
 (`endpoint["agent"]`). Nothing is decided by what is said here but when to hand over.
 
     source: here?      target: here        at once
+    source: as SHAPE   target: here        once the copy is a machine of the source's shape
     source: runs?      target: runs        when the copy executes, or has arrived and is to stand
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+import msgspec
+
+from roost.agent.drivers.qemu.manifest import Shape
 from roost.agent.drivers.qemu.move.endpoints import Address, parse
 from roost.base.clock import Clock
 from roost.hostkit.failures import DriverError
 
 _HERE, _RUNS = b"here", b"runs"
-_LINE_BYTES = 64
+_AS = b"as "
+_LINE_BYTES = 1024
 #: Connections to one copy at a time: the source's, and one of it that has not ended yet.
 _MOST = 4
 _AGAIN_S = 0.05
@@ -26,8 +32,11 @@ _AGAIN_S = 0.05
 class Attendance:
     """The target's side: answers for one incoming copy for as long as this agent lives."""
 
-    def __init__(self, executes: asyncio.Event) -> None:
+    def __init__(
+        self, executes: asyncio.Event, reshape: Callable[[Shape], Awaitable[None]]
+    ) -> None:
         self._executes = executes
+        self._reshape = reshape
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
 
@@ -67,12 +76,21 @@ class Attendance:
         self._open.add(writer)
         with suppress(OSError, ValueError, asyncio.IncompleteReadError):
             while line := (await reader.readline()).strip():
-                if line == _RUNS + b"?":
-                    await self._executes.wait()
-                writer.write((_RUNS if line == _RUNS + b"?" else _HERE) + b"\n")
+                writer.write(await self._said(line) + b"\n")
                 await writer.drain()
         self._open.discard(writer)
         writer.close()
+
+    async def _said(self, line: bytes) -> bytes:
+        if line.startswith(_AS):
+            try:
+                await self._reshape(msgspec.json.decode(line.removeprefix(_AS), type=Shape))
+            except (DriverError, msgspec.DecodeError) as error:
+                return f"no: {error}".replace("\n", " ").encode()[: _LINE_BYTES - 1]
+        elif line == _RUNS + b"?":
+            await self._executes.wait()
+            return _RUNS
+        return _HERE
 
 
 class Asking:
@@ -91,6 +109,17 @@ class Asking:
     async def is_here(self, within_s: float) -> bool:
         """Return whether the target's agent answers within some seconds."""
         return not self._uri or await self._asks(_HERE, within_s)
+
+    async def tell_shape(self, shape: Shape, within_s: float) -> str:
+        """Let the copy be a machine of this shape; return why it cannot be, or nothing."""
+        try:
+            async with asyncio.timeout(within_s):
+                answer = await self._say(_AS + msgspec.json.encode(shape))
+        except (OSError, TimeoutError):
+            return "its target's agent does not answer"
+        finally:
+            self.close()
+        return "" if answer == _HERE else answer.decode(errors="replace") or "the line was closed"
 
     async def runs(self, within_s: float) -> bool:
         """Wait until the guest executes at the target; False when that is not known in time."""
@@ -115,6 +144,9 @@ class Asking:
         return False
 
     async def _ask_once(self, word: bytes) -> bool:
+        return await self._say(word + b"?") == word
+
+    async def _say(self, line: bytes) -> bytes:
         if self._line is None:
             address = parse(self._uri)
             self._line = (
@@ -123,6 +155,6 @@ class Asking:
                 else await asyncio.open_connection(address.host, address.port, limit=_LINE_BYTES)
             )
         reader, writer = self._line
-        writer.write(word + b"?\n")
+        writer.write(line + b"\n")
         await writer.drain()
-        return (await reader.readline()).strip() == word
+        return (await reader.readline()).strip()

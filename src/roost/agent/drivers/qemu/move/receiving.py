@@ -12,23 +12,28 @@ still waits: QEMU would take it as leave to start by itself, and nothing would b
 
 import asyncio
 import logging
+import re
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
 from roost.agent.drivers.qemu import power
 from roost.agent.drivers.qemu.arrivals import Mark, clear_mark, is_marked
+from roost.agent.drivers.qemu.command import DEVICES, MIB, MOST_VCPUS, shape_of
 from roost.agent.drivers.qemu.handle import VMHandle
 from roost.agent.drivers.qemu.launch import Parts, launch, protect
-from roost.agent.drivers.qemu.manifest import Manifest
+from roost.agent.drivers.qemu.manifest import Manifest, Shape
 from roost.agent.drivers.qemu.monitor import Event, Monitor
 from roost.agent.drivers.qemu.move.attendance import Attendance
 from roost.agent.drivers.qemu.move.endpoints import Address, listen, parse, storage_id
 from roost.agent.drivers.qemu.move.leaving import phase
 from roost.agent.drivers.qemu.move.migrationtls import X509, add_credentials
 from roost.agent.drivers.qemu.move.mirror import end_export, export_disk
+from roost.agent.drivers.qemu.settings import QemuSettings
 from roost.agent.drivers.qemu.sight import BROKEN, POST_COPY
 from roost.hostkit.failures import DriverError
 from roost.wire.agentlink import DesiredVM
@@ -37,6 +42,9 @@ log = logging.getLogger(__name__)
 
 _POLL_S = 0.002
 _PATIENCE_S = 30.0
+#: A source may have more memory than is ordered by now: so many times as much, and so much more.
+_MOST_TIMES, _MOST_MORE_BYTES = 8, 1 << 30
+_MACHINE = re.compile(r"[a-z0-9.+-]{1,60}")
 
 
 @dataclass
@@ -95,14 +103,40 @@ class Receiving:
             await power.end(handle)
             self._seat(handle).close()
             await asyncio.to_thread(clear_mark, handle.folder)
-            monitor = await launch(self._parts, handle, vm, role="incoming", incoming=True)
-            try:
-                endpoint = await self._open(handle, monitor, vm)
-            except DriverError:
-                await power.end(handle)
-                raise
-            await handle.note(endpoint=endpoint)
+            # As agents start it that know no more; the source says if its machine is another.
+            await self._launch(handle, vm, shape_of(vm))
         await self.watch(handle)
+
+    async def _launch(self, handle: VMHandle, vm: DesiredVM, shape: Shape) -> None:
+        """Start the QEMU of an incoming copy, at the addresses it had if it had any."""
+        given = {}
+        if handle.manifest is not None and handle.manifest.role == "incoming":
+            given = handle.manifest.endpoint
+        monitor = await launch(self._parts, handle, vm, role="incoming", incoming=True, shape=shape)
+        try:
+            endpoint = await self._open(handle, monitor, vm, given)
+        except DriverError:
+            await power.end(handle)
+            raise
+        await handle.note(endpoint=endpoint, note=waiting_words(shape, vm))
+
+    async def _reshape(self, handle: VMHandle, shape: Shape) -> None:
+        """Start the QEMU of a copy that waits anew, as a machine of the source's shape."""
+        async with handle.lock, self._seat(handle).lock:
+            manifest = handle.manifest
+            if manifest is None or manifest.role != "incoming" or manifest.arrived:
+                raise DriverError("permanent", "not_here", f"no copy of {handle.id} waits here")
+            if manifest.shape == shape:
+                return
+            check_shape(self._parts.settings, manifest.order, shape)
+            told = await handle.told()
+            if told is not None and (
+                told.runstate != "inmigrate" or told.migration not in ("", "setup")
+            ):
+                text = f"the copy of {handle.id} is {told.runstate} ({told.migration}) already"
+                raise DriverError("transient", "not_now", text)
+            await power.end(handle)
+            await self._launch(handle, manifest.order, shape)
 
     async def watch(self, handle: VMHandle) -> None:
         """Watch an incoming copy, and take over as soon as it is complete."""
@@ -120,7 +154,7 @@ class Receiving:
         uri = handle.manifest.endpoint.get("agent", "") if handle.manifest is not None else ""
         if seat.attendance is not None or not uri:
             return
-        seat.attendance = Attendance(seat.executes)
+        seat.attendance = Attendance(seat.executes, partial(self._reshape, handle))
         try:
             await seat.attendance.listen(parse(uri))
         except DriverError as error:  # then the source takes this agent for silent, and keeps it
@@ -132,8 +166,10 @@ class Receiving:
             return False
         return manifest.endpoint.get("mode") == mode_of(vm)
 
-    async def _open(self, handle: VMHandle, monitor: Monitor, vm: DesiredVM) -> dict[str, str]:
-        """Let QEMU listen for the migration, and return the address."""
+    async def _open(
+        self, handle: VMHandle, monitor: Monitor, vm: DesiredVM, given: dict[str, str]
+    ) -> dict[str, str]:
+        """Let QEMU listen for the migration, where it did before if it did; return where."""
         settings = self._parts.settings
         endpoint = {"mode": mode_of(vm)}
         credentials = await add_credentials(monitor, settings.migrate_tls, "server")
@@ -149,18 +185,33 @@ class Receiving:
             async def serve(address: Address) -> None:
                 await export_disk(monitor, address, credentials)
 
-            endpoint["nbd"] = (await listen(settings, f"{vm.id}/disk", serve)).uri
+            endpoint["nbd"] = await self._listen(f"{vm.id}/disk", serve, given.get("nbd"))
             if handle.manifest is not None and handle.manifest.image is not None:
                 endpoint["image"] = handle.manifest.image.digest
         if endpoint["mode"] == "live":
             seat = self._seat(handle)
-            seat.attendance = Attendance(seat.executes)
-            address = await listen(settings, f"{vm.id}/agent", seat.attendance.listen)
-            endpoint["agent"] = address.uri
-            endpoint["uri"] = await self._await_stream(monitor, vm, credentials)
+            if seat.attendance is None:
+                seat.attendance = Attendance(seat.executes, partial(self._reshape, handle))
+                answer = seat.attendance.listen
+                endpoint["agent"] = await self._listen(f"{vm.id}/agent", answer, None)
+            else:
+                endpoint["agent"] = given["agent"]
+            stream = self._await_stream(monitor, vm, credentials, given.get("uri"))
+            endpoint["uri"] = await stream
         return endpoint
 
-    async def _await_stream(self, monitor: Monitor, vm: DesiredVM, credentials: str) -> str:
+    async def _listen(
+        self, name: str, attempt: Callable[[Address], Awaitable[object]], given: str | None
+    ) -> str:
+        """Let `attempt` listen at a free address, or at the one that others were given."""
+        if given is None:
+            return (await listen(self._parts.settings, name, attempt)).uri
+        await attempt(parse(given))
+        return given
+
+    async def _await_stream(
+        self, monitor: Monitor, vm: DesiredVM, credentials: str, given: str | None
+    ) -> str:
         capabilities = {"events": True, "postcopy-ram": bool(vm.move and vm.move.post_copy)}
         await set_capabilities(monitor, capabilities)
         await monitor.execute("migrate-set-parameters", {"tls-creds": credentials})
@@ -168,7 +219,7 @@ class Receiving:
         async def wait_at(address: Address) -> None:
             await monitor.execute("migrate-incoming", {"uri": address.uri})
 
-        return (await listen(self._parts.settings, f"{vm.id}/stream", wait_at)).uri
+        return await self._listen(f"{vm.id}/stream", wait_at, given)
 
     # Taking over
 
@@ -320,6 +371,29 @@ class Receiving:
         if handle not in self._seats:
             self._seats[handle] = _Seat()
         return self._seats[handle]
+
+
+def check_shape(settings: QemuSettings, vm: DesiredVM, shape: Shape) -> None:
+    """Refuse a machine that no source of this VM could have."""
+    fits = 1 <= shape.vcpus <= shape.most_vcpus <= MOST_VCPUS
+    fits = fits and MIB <= shape.memory_bytes <= _MOST_TIMES * vm.memory_bytes + _MOST_MORE_BYTES
+    fits = fits and 0 <= shape.devices <= DEVICES
+    known = shape.machine in ("", settings.machine) or (
+        shape.machine.startswith(f"{settings.machine}-") and _MACHINE.fullmatch(shape.machine)
+    )
+    if not fits or not known:
+        raise DriverError("permanent", "shape_differs", f"{vm.name} cannot be {shape} here")
+
+
+def waiting_words(shape: Shape, vm: DesiredVM) -> str:
+    """Return which amounts wait for the next boot of a copy that is shaped as at its source."""
+    wanted, waits = shape_of(vm), []
+    if wanted.memory_bytes > shape.memory_bytes:
+        now, then = shape.memory_bytes // MIB, wanted.memory_bytes // MIB
+        waits.append(f"{then} MiB of memory hold from the next boot, now it has {now} MiB")
+    if wanted.vcpus != shape.vcpus:
+        waits.append(f"{wanted.vcpus} vCPUs hold from the next boot, now it has {shape.vcpus}")
+    return "; ".join(waits)
 
 
 def mode_of(vm: DesiredVM) -> str:

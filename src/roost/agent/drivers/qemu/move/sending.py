@@ -14,9 +14,12 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from msgspec.structs import replace
+
 from roost.agent.drivers.qemu.command import shape_of
 from roost.agent.drivers.qemu.handle import VMHandle
 from roost.agent.drivers.qemu.launch import Parts
+from roost.agent.drivers.qemu.manifest import Shape
 from roost.agent.drivers.qemu.monitor import SILENT, Event, Monitor
 from roost.agent.drivers.qemu.move import migrationtls, mirror
 from roost.agent.drivers.qemu.move.attendance import Asking
@@ -43,6 +46,8 @@ _QUICK_POLL_S = 0.02
 #: How long the disks may take to part, and the last step may take before it is called stuck.
 _PART_S = 10.0
 _SWITCH_S = 30.0
+#: How long the target's agent may take to start a copy of another shape.
+_AGREE_S = 60.0
 #: How long a guest stands still for a target's agent that does not answer; it then goes on here.
 _ATTEND_S = 1.0
 #: How long after the switch-over it is asked whether the guest executes at the target.
@@ -144,9 +149,8 @@ class Sending:
 
     async def _begin(self, monitor: Monitor) -> None:
         vm, manifest = self._vm, self._handle.manifest
-        if manifest is not None and manifest.shape not in (None, shape_of(vm)):
-            text = f"{vm.name} was resized while it ran, and runs on as it was started"
-            raise DriverError("permanent", "shape_differs", f"{text}. Maybe restart it first")
+        if manifest is not None and manifest.shape is not None:
+            await self._agree_on(manifest.shape)
         target = parse(vm.endpoint.get("uri", ""))
         tls = self._parts.settings.migrate_tls
         credentials = await migrationtls.add_credentials(monitor, tls, "client")
@@ -160,6 +164,17 @@ class Sending:
             raise
         self._pace.tick()
         await self._watch(monitor)
+
+    async def _agree_on(self, shape: Shape) -> None:
+        """Let the copy at the target be the machine that this VM was booted with."""
+        why = ""
+        if self._asking.is_possible:
+            why = await self._asking.tell_shape(shape, _AGREE_S)
+        elif replace(shape, machine="") != shape_of(self._vm):
+            why = "its target's agent is an older one. Maybe restart it first"
+        if why:
+            text = f"{self._vm.name} runs as it was booted, and cannot be the same there: {why}"
+            raise DriverError("permanent", "shape_differs", text)
 
     async def _set_up(self, monitor: Monitor, target: Address, credentials: str) -> None:
         runstate = (await monitor.execute("query-status"))["status"]
