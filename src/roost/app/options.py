@@ -66,6 +66,7 @@ class QemuOptions:
     cpu_model: str = ""  # empty: the host's under KVM, qemu64 under TCG
     pci: tuple[str, ...] = ()  # "vendor:device" of devices that VMs may have, beside GPUs
     bridges: tuple[str, ...] = ()  # that VMs may be on
+    run_as: str = ""  # the user that QEMU becomes; empty: the agent's
     shared_disks: Path | None = None
     image_from: tuple[str, ...] = ("https://",)  # what the URLs of images may begin with
     image_cache_bytes: int = 20 * GIB

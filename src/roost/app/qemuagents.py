@@ -47,6 +47,7 @@ async def qemu_driver(
         binary=qemu.binary,
         cpu_model=qemu.cpu_model,
         bridges=qemu.bridges,
+        run_as=qemu.run_as,
         shared_disks=qemu.shared_disks,
         default_boot=await _default_boot(qemu, images),
         stop_grace_s=options.stop_grace_s,  # the one of a plain stop

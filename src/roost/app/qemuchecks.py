@@ -3,7 +3,9 @@
 Programs, folders and certificates that are missing or cannot be used are named in one sentence.
 """
 
+import logging
 import os
+import pwd
 import shutil
 import ssl
 from collections.abc import Iterator
@@ -14,6 +16,8 @@ from roost.app.options import QemuOptions
 from roost.base.errors import InvalidRequest
 from roost.hostkit.failures import DriverError
 from roost.hostkit.images.imageurls import checked_prefix
+
+log = logging.getLogger("roost.agent")
 
 INSTALL = "Maybe: make parts, or apt-get install --no-install-recommends qemu-system-x86 qemu-utils"
 #: Paths of sockets have at most 107 bytes, of which the driver's own names take 22.
@@ -37,6 +41,7 @@ def check_qemu(qemu: QemuOptions, *, kvm: Path = Path("/dev/kvm")) -> None:
         choose_accel(qemu.accel, kvm)
     except DriverError as error:
         raise InvalidRequest(f"--accel {qemu.accel}: {error.message}") from error
+    _check_user(qemu.run_as)
     if qemu.shared_disks is not None:
         _check_folder(qemu.shared_disks, "--shared-disks")
     if qemu.migrate_address.startswith("unix:"):
@@ -50,6 +55,24 @@ def check_qemu(qemu: QemuOptions, *, kvm: Path = Path("/dev/kvm")) -> None:
         _check_file(path, option)
     if qemu.migrate_tls is not None:
         check_tls(qemu.migrate_tls)
+
+
+def _check_user(user: str) -> None:
+    if not user:
+        if os.geteuid() == 0:
+            log.warning("QEMU runs as root; give it a user of its own: --qemu-user")
+        return
+    try:
+        entry = pwd.getpwnam(user)
+    except KeyError:
+        raise InvalidRequest(
+            f"--qemu-user: there is no user {user!r}",
+            hint=f"Maybe: useradd --system --no-create-home {user}",
+        ) from None
+    if entry.pw_uid == 0:
+        raise InvalidRequest(f"--qemu-user: {user!r} is root, who may do everything")
+    if os.geteuid() != 0:
+        raise InvalidRequest("--qemu-user: only an agent that runs as root can change its user")
 
 
 def check_tls(folder: Path) -> None:

@@ -17,6 +17,7 @@ from roost.agent.drivers.qemu.process import Identity, is_alive
 from roost.agent.drivers.qemu.settings import QemuSettings
 from roost.agent.fencing.recipes import FolderFences
 from roost.agent.machine.hostfacts import HostReader
+from roost.agent.machine.vmgroups import VMGroups
 from roost.base.clock import RealClock
 from roost.hostkit.images.images import Images
 from roost.wire.agentlink import BootInfo, DesiredVM
@@ -52,6 +53,8 @@ class QemuHost:
         self.settings = replace(settings, **{**given, **changes})
         folder.mkdir(parents=True, exist_ok=True)
         self.fences = FolderFences(folder)
+        #: None by default: they would stay behind when a test's guests are killed.
+        self.groups = VMGroups("none", root=folder)
         self.images = Images(folder / "images", clock=RealClock(), allowed=["file:///"])
 
     def driver(self, *, reader: HostReader | None = None, **changes: object) -> QemuDriver:
@@ -62,6 +65,7 @@ class QemuHost:
             images=self.images,
             fences=self.fences,
             host=reader,
+            groups=self.groups,
         )
 
     @asynccontextmanager

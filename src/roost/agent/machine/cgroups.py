@@ -53,6 +53,24 @@ def _smallest(
     return min(limits, default=None)
 
 
+def own_groups(root: Path) -> dict[str, tuple[Path, int]]:
+    """Return the folder of the agent's group and its version, by controller.
+
+    Version 1 wins where both are mounted: it has the controllers that version 2 has not.
+    """
+    groups = _groups(root)
+    found: dict[str, tuple[Path, int]] = {}
+    for mount in sorted(_mounts(root), key=lambda each: each.kind, reverse=True):
+        if mount.kind == "cgroup2":
+            folder = next(_upwards(mount, groups.get("", "/")))
+            controllers = (read_text(folder / "cgroup.controllers") or "").split()
+            found.update(dict.fromkeys(controllers, (folder, 2)))
+        else:
+            for controller in mount.controllers & groups.keys():
+                found[controller] = next(_upwards(mount, groups[controller])), 1
+    return found
+
+
 def _serves(mount: _Mount, controller: str) -> bool:
     return mount.kind == "cgroup2" or controller in mount.controllers
 

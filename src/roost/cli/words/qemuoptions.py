@@ -63,6 +63,14 @@ PciOption = Annotated[
         help="PCI devices that VMs may have beside GPUs (8086:1572); bound to vfio-pci.",
     ),
 ]
+QemuUserOption = Annotated[
+    str | None,
+    _option(
+        metavar="USER",
+        help="User that QEMU becomes once it has opened its files; for agents of root "
+        "(default: the agent's own).",
+    ),
+]
 SharedDisksOption = Annotated[
     Path | None,
     _option(
@@ -140,6 +148,7 @@ class QemuWords:
     cpu_model: str | None = None
     pci: list[str] | None = None
     bridge: list[str] | None = None
+    qemu_user: str | None = None
     shared_disks: Path | None = None
     image_from: list[str] | None = None
     image_cache: str | None = None
@@ -176,6 +185,7 @@ def read_qemu(words: QemuWords, *, used: bool) -> QemuOptions:
         cpu_model="" if words.cpu_model is None else _word(words.cpu_model, "--cpu-model"),
         pci=tuple(read_pci(text) for text in words.pci or ()),
         bridges=tuple(_word(text, "--bridge") for text in words.bridge or ()),
+        run_as="" if words.qemu_user is None else _word(words.qemu_user, "--qemu-user"),
         shared_disks=_absolute(words.shared_disks),
         image_from=tuple(read_prefix(text) for text in words.image_from or known.image_from),
         image_cache_bytes=(

@@ -153,7 +153,11 @@ def _machine(settings: QemuSettings, shape: Shape, accel: str) -> list[str]:
         "-S",
         "-no-shutdown",
         "-sandbox",
-        "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+        # To become another user is for good: it has no rights then to become a third one, and it
+        # can start no program.
+        "on,obsolete=deny,spawn=deny,resourcecontrol=deny,elevateprivileges="
+        + ("allow" if settings.run_as else "deny"),
+        *(["-runas", settings.run_as] if settings.run_as else []),
     ]
 
 

@@ -10,6 +10,8 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -20,7 +22,7 @@ from roost.agent.drivers.qemu.command import choose_accel
 from roost.agent.drivers.qemu.consoles import read_console
 from roost.agent.drivers.qemu.folders import read_folders, remove_folder
 from roost.agent.drivers.qemu.handle import VMHandle
-from roost.agent.drivers.qemu.launch import Images, Parts, launch, owned_disk, protect
+from roost.agent.drivers.qemu.launch import Images, Parts, launch, limits_of, owned_disk, protect
 from roost.agent.drivers.qemu.manifest import folder_name
 from roost.agent.drivers.qemu.move.moving import Moving
 from roost.agent.drivers.qemu.process import open_process
@@ -30,6 +32,7 @@ from roost.agent.drivers.qemu.settings import QemuSettings
 from roost.agent.drivers.qemu.sight import local_vm, unknown_vm
 from roost.agent.drivers.qemu.taps import close_taps
 from roost.agent.machine.hostfacts import HostReader
+from roost.agent.machine.vmgroups import VMGroups
 from roost.base.clock import Clock
 from roost.hostkit.failures import DriverError
 from roost.wire.agentlink import (
@@ -61,11 +64,15 @@ class QemuDriver:
         images: Images,
         fences: Fences,
         host: HostReader | None = None,
+        groups: VMGroups | None = None,
     ) -> None:
         self.settings = settings
         self._clock = clock
         self._host = host or HostReader(settings.folder)
-        self._parts = Parts(settings, clock, images, fences, self._devices, self._nodes)
+        self._groups = groups or VMGroups(group_name(settings.folder))
+        self._parts = Parts(
+            settings, clock, images, fences, self._devices, self._nodes, self._groups
+        )
         self._moving = Moving(self._parts)
         self._sampler = Sampler(settings, clock)
         self._handles: dict[str, VMHandle] = {}
@@ -90,6 +97,7 @@ class QemuDriver:
             await handle.let_go()
         self._handles.clear()
         self._adopted = None
+        await asyncio.to_thread(self._groups.close)
 
     async def inventory(self) -> Inventory:
         """Return what the machine has."""
@@ -99,6 +107,7 @@ class QemuDriver:
         able = {"live-migration"}
         if choose_accel(self.settings.accel) == "kvm":
             able.add("kvm")
+        able.update(await asyncio.to_thread(self._groups.held))
         inventory.capabilities = sorted({*inventory.capabilities, *able})
         return inventory
 
@@ -191,6 +200,9 @@ class QemuDriver:
         """Resize a VM as far as QEMU can now; the rest waits for the next boot."""
         async with self._ordered(vm) as handle:
             await resize(self.settings, handle, vm)
+            if handle.is_alive and handle.manifest is not None and handle.manifest.shape:
+                limits = limits_of(handle.manifest.shape, vm, choose_accel(self.settings.accel))
+                await asyncio.to_thread(self._groups.change, handle.folder.name, limits)
 
     async def protect(self, vm: DesiredVM) -> None:
         """Store or remove the fence guard's stop recipe, and record which in the manifest."""
@@ -337,6 +349,7 @@ class QemuDriver:
             await close_taps(handle.manifest.order)
             shared_disk = owned_disk(self.settings, handle.manifest)
         self._moving.forget(handle)
+        await asyncio.to_thread(self._groups.remove, handle.folder.name)
         await handle.let_go()
         await asyncio.to_thread(remove_folder, handle.folder, shared_disk)
         await self._parts.images.unpin(handle.id)
@@ -385,6 +398,11 @@ class QemuDriver:
         task = asyncio.create_task(work)
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
+
+
+def group_name(folder: Path) -> str:
+    """Return a name for the control groups of an agent: no two on a machine share a folder."""
+    return blake2b(str(folder.absolute()).encode(), digest_size=6).hexdigest()
 
 
 def _is_stale(handle: VMHandle, vm: DesiredVM) -> bool:

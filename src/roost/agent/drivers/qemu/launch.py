@@ -6,6 +6,8 @@ execute, and the fence guard has its recipe by then. `launch` also starts incomi
 """
 
 import asyncio
+import os
+import pwd
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +21,7 @@ from roost.agent.drivers.qemu.cells import bind_threads, nodes_of
 from roost.agent.drivers.qemu.command import (
     DEVICES,
     DISK,
+    EMULATED_BYTES,
     MIB,
     SEED,
     Files,
@@ -41,12 +44,17 @@ from roost.agent.drivers.qemu.process import log_tail, spawn
 from roost.agent.drivers.qemu.seed import write_seed
 from roost.agent.drivers.qemu.settings import QemuSettings
 from roost.agent.drivers.qemu.taps import open_taps
+from roost.agent.machine.vmgroups import Limits, VMGroups
 from roost.base import private
 from roost.base.clock import Clock
 from roost.hostkit.failures import DriverError
 from roost.wire.agentlink import BootInfo, DesiredVM, DeviceInfo, ImageInfo
 
 _POLL_S = 0.01
+#: What a QEMU needs beside its guest under KVM, and what may go beyond any reckoning: page tables,
+#: buffers of the network and of moves, the page cache of its disk.
+_BESIDE_BYTES, _SPARE_BYTES = 128 * MIB, 256 * MIB
+_BESIDE_CPU_MILLI = 100
 
 
 class Images(Protocol):
@@ -72,6 +80,7 @@ class Parts:
     fences: Fences
     devices: Callable[[], Awaitable[list[DeviceInfo]]]  # at the positions of the inventory
     nodes: Callable[[], Awaitable[list[int]]]  # the kernel's numbers of the NUMA cells
+    groups: VMGroups  # where the limits of a VM are set
 
 
 async def launch(
@@ -100,6 +109,7 @@ async def launch(
     await handle.save(manifest)  # before anything else is in the folder
     files = await make_files(parts, handle, manifest, incoming=incoming)
     argv = command(vm, files, settings, shape=shape, accel=accel, incoming=incoming)
+    await asyncio.to_thread(give_files, handle.folder, files, settings.run_as)
     await handle.disconnect()
     (handle.folder / SOCKET).unlink(missing_ok=True)
     process = await spawn(argv, handle.folder, handle.ended)
@@ -107,11 +117,37 @@ async def launch(
     if process is None:
         raise _failed(handle)
     await handle.note(process=process.identity)
+    limits = limits_of(shape, vm, accel)
+    groups, pid = parts.groups, process.identity.pid
+    await asyncio.to_thread(groups.put, handle.folder.name, pid, limits)
     protect(parts, handle, vm)
     monitor = await _answering(parts, handle)
     if files.nodes:
         await asyncio.to_thread(bind_threads, process.identity.pid, files.nodes)
     return monitor
+
+
+def give_files(folder: Path, files: Files, user: str) -> None:
+    """Let QEMU's own user reach its folder and open its disk again; nothing else is given to it."""
+    if not user:
+        return
+    try:
+        entry = pwd.getpwnam(user)
+        os.chown(folder, -1, entry.pw_gid)
+        folder.chmod(0o710)
+        if files.disk is not None:
+            os.chown(folder / files.disk, entry.pw_uid, entry.pw_gid)
+    except (KeyError, OSError) as error:
+        text = f"the files in {folder} cannot be given to the user {user}: {error}"
+        raise DriverError("permanent", "not_given", text) from error
+
+
+def limits_of(shape: Shape, vm: DesiredVM, accel: str) -> Limits:
+    """Return what a VM's QEMU may take: the guest's amounts, and what it needs beside them."""
+    beside = EMULATED_BYTES if accel == "tcg" else _BESIDE_BYTES
+    memory = shape.memory_bytes + shape.memory_bytes // 16 + beside + _SPARE_BYTES
+    # A tenth more of cpu, for QEMU's own threads: disk, network, moves.
+    return Limits(vm.cpu_milli + max(_BESIDE_CPU_MILLI, vm.cpu_milli // 10), memory)
 
 
 async def boot_shape(settings: QemuSettings, vm: DesiredVM, before: Manifest | None) -> Shape:

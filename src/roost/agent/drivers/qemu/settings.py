@@ -20,6 +20,7 @@ class QemuSettings:
     cpu_model: str = ""  # empty: host under KVM, qemu64 under TCG; name one to move between hosts
     shared_disks: Path | None = None  # a folder that all hosts share; None: each has its own disks
     bridges: tuple[str, ...] = ()  # that VMs may be on; none: no taps
+    run_as: str = ""  # the user that QEMU becomes once it has opened its files; empty: the agent's
     default_boot: BootInfo | None = None  # for orders that do not say what to boot
     start_s: float = 30.0  # how long a QEMU may take until it answers
     stop_grace_s: float = 30.0  # how long a guest may take to shut down for a restart or cold move

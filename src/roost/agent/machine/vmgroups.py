@@ -1,0 +1,132 @@
+"""A control group for each VM, so that its limits hold: cpu and memory, in version 1 or 2.
+
+Groups lie below the agent's own, in a group named `roost`. In version 2 the agent moves itself into
+a group beside them first, because a group that has processes may not divide its controllers. Where
+groups cannot be made (a container, a user without rights, a unit without `Delegate=yes`) VMs run
+without limits; which ones do not hold is said, once in the log and in the host's capabilities.
+"""
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from roost.agent.machine.cgroups import Unreadable, own_groups
+
+log = logging.getLogger("roost.agent")
+
+_TOP, _AGENT = "roost", "roost-agent"
+_PERIOD_US = 100_000
+CONTROLLERS = ("cpu", "memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one VM's process may take."""
+
+    cpu_milli: int
+    memory_bytes: int
+
+
+class VMGroups:
+    """The control groups of one agent's VMs; all of it blocks. `root` is / but in tests."""
+
+    def __init__(self, name: str, *, root: Path = Path("/")) -> None:
+        self._name = name  # of the agent, as several may share a machine
+        self._root = root
+        self._bases: dict[str, tuple[Path, int]] | None = None
+
+    def held(self) -> list[str]:
+        """Return which limits hold on this host, as capabilities: limit:cpu, limit:memory."""
+        return [f"limit:{controller}" for controller in sorted(self._usable())]
+
+    def put(self, vm: str, pid: int, limits: Limits) -> None:
+        """Move a VM's process into its group, with its limits; what cannot be is left out."""
+        for controller, (base, version) in self._usable().items():
+            folder = base / vm
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                for name, value in _values(controller, version, limits):
+                    (folder / name).write_text(value)
+                (folder / "cgroup.procs").write_text(str(pid))
+            except OSError as error:
+                log.warning("%s runs without a limit of %s: %s", vm, controller, error)
+
+    def change(self, vm: str, limits: Limits) -> None:
+        """Set the limits of a VM that runs."""
+        for controller, (base, version) in self._usable().items():
+            for name, value in _values(controller, version, limits):
+                with suppress(OSError):  # it has no group: it was started without
+                    (base / vm / name).write_text(value)
+
+    def remove(self, vm: str) -> None:
+        """Remove the groups of a VM whose process has ended."""
+        for base, _ in self._usable().values():
+            with suppress(OSError):  # it never had one
+                (base / vm).rmdir()
+
+    def close(self) -> None:
+        """Remove the agent's groups if no VM is in them; those of VMs that run on stay."""
+        for base, _ in (self._bases or {}).values():
+            with suppress(OSError):
+                base.rmdir()
+        self._bases = None
+
+    def _usable(self) -> dict[str, tuple[Path, int]]:
+        if self._bases is None:
+            self._bases = dict(self._find())
+            for controller in CONTROLLERS:
+                if controller not in self._bases:
+                    log.warning("limits of %s do not hold for VMs: no control group", controller)
+        return self._bases
+
+    def _find(self) -> Iterator[tuple[str, tuple[Path, int]]]:
+        try:
+            own = own_groups(self._root)
+        except Unreadable as error:
+            log.warning("the agent's control groups cannot be read: %s", error)
+            return
+        for controller in CONTROLLERS:
+            if controller not in own:
+                continue
+            folder, version = own[controller]
+            try:
+                if version == 2:
+                    folder = _divided(folder)
+                base = folder / _TOP / self._name
+                base.mkdir(parents=True, exist_ok=True)
+                if version == 2:
+                    for each in (folder, folder / _TOP, base):
+                        _enable(each)
+            except OSError as error:
+                log.info("no control groups of %s below %s: %s", controller, folder, error)
+            else:
+                yield controller, (base, version)
+
+
+def _divided(folder: Path) -> Path:
+    """Move the agent into a group of its own, so that the one above can have others."""
+    if folder.name == _AGENT:
+        return folder.parent
+    (folder / _AGENT).mkdir(exist_ok=True)
+    (folder / _AGENT / "cgroup.procs").write_text(str(os.getpid()))
+    return folder
+
+
+def _enable(folder: Path) -> None:
+    file = folder / "cgroup.subtree_control"
+    enabled = file.read_text().split()
+    if wanted := [f"+{each}" for each in CONTROLLERS if each not in enabled]:
+        file.write_text(" ".join(wanted))
+
+
+def _values(controller: str, version: int, limits: Limits) -> list[tuple[str, str]]:
+    quota = max(1000, limits.cpu_milli * _PERIOD_US // 1000)
+    if controller == "memory":
+        name = "memory.max" if version == 2 else "memory.limit_in_bytes"
+        return [(name, str(limits.memory_bytes))]
+    if version == 2:
+        return [("cpu.max", f"{quota} {_PERIOD_US}")]
+    return [("cpu.cfs_period_us", str(_PERIOD_US)), ("cpu.cfs_quota_us", str(quota))]
