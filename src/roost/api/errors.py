@@ -33,6 +33,7 @@ STATUS: Mapping[str, int] = {
     "not_found": 404,
     "method_not_allowed": 405,
     "conflict": 409,
+    "events_gone": 410,
     "constraints_unsatisfied": 409,
     "too_many_requests": 429,
     "no_available_agents": 503,

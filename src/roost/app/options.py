@@ -47,6 +47,8 @@ class ServeOptions:
     token_rate: float = 20_000.0
     address_rate: float = 200.0
     failure_rate: float = 20.0
+    keep_events_days: float = 90.0
+    keep_events: int = 500_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

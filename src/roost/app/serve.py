@@ -43,7 +43,9 @@ from roost.client.context import Context, load_context, write_context
 from roost.control.plane import Plane, PlaneSettings
 from roost.control.survive.recover import RecoverLimits
 from roost.control.timers import Timers
+from roost.ledger.base import LEAST_EVENTS, EventsKept
 from roost.ledger.opening import open_store
+from roost.ledger.retention import DAY_S
 from roost.ledger.store import Store
 from roost.parts.sealedrows import unlock
 from roost.parts.sealing import KeyFile
@@ -195,7 +197,10 @@ def plane_settings(options: ServeOptions) -> PlaneSettings:
         singleton_s=min(15.0, max(2.0, options.suspect_s)),
     )
     limits = RecoverLimits(options.fence_share, options.recover_at_once)
-    return PlaneSettings(strategy=options.strategy, timers=timers, recover=limits)
+    kept = EventsKept(
+        seconds=round(options.keep_events_days * DAY_S), most=max(LEAST_EVENTS, options.keep_events)
+    )
+    return PlaneSettings(strategy=options.strategy, timers=timers, recover=limits, events=kept)
 
 
 def client_limits(options: ServeOptions, files: int) -> Limits:

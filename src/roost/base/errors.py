@@ -11,6 +11,7 @@
     |   +-- Unauthorized         no valid token came with it      (HTTP 401)
     |   +-- Forbidden            the token's role does not allow it (HTTP 403)
     |   +-- QuotaExceeded        the project's quota does not allow it (HTTP 403)
+    |   +-- EventsGone           the events asked for are kept no longer (HTTP 410)
     +-- NotFound          it does not exist                        (exit 3, HTTP 404)
     +-- Conflict          re-read, then retry                      (exit 4, HTTP 409)
     +-- Unavailable       wait, then retry                         (exit 5, HTTP 503)
@@ -129,6 +130,20 @@ class QuotaExceeded(InvalidRequest):
     """The project's quota does not allow this."""
 
     code = "quota_exceeded"
+
+
+class EventsGone(InvalidRequest):
+    """The events asked for are kept no longer; `details` say behind which one to go on."""
+
+    code = "events_gone"
+
+    def __init__(self, since: int, base: int) -> None:
+        super().__init__(
+            f"events up to {base} are kept no longer, and those after {since} were asked for",
+            hint=f"Maybe read everything anew, and go on with since={base}.",
+            since=since,
+            kept_after=base,
+        )
 
 
 class NotFound(RoostError):

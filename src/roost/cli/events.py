@@ -55,6 +55,20 @@ def _newest(session: Session) -> int:
 
 
 def _events(session: Session, since: int, follow: bool) -> "Iterator[EventBody]":
+    """Yield events; who asks for some that are kept no longer is told, and gets the others."""
+    from roost.base.errors import EventsGone
+
+    while True:
+        try:
+            yield from _kept_events(session, since, follow)
+        except EventsGone as gone:
+            since = int(str(gone.details["kept_after"]))
+            typer.echo(f"roost: {gone.message}; going on behind {since}", err=True)
+        else:
+            return
+
+
+def _kept_events(session: Session, since: int, follow: bool) -> "Iterator[EventBody]":
     if follow:
         yield from session.client.events(since, patience_s=None)
     while True:

@@ -148,6 +148,12 @@ def serve(
             rich_help_panel=_CLIENTS,
         ),
     ] = True,
+    keep_events_days: Annotated[
+        float, typer.Option(min=0.01, metavar="DAYS", help="How long events are kept.")
+    ] = 90.0,
+    keep_events: Annotated[
+        int, typer.Option(min=1000, metavar="N", help="Events that are kept, however young.")
+    ] = 500_000,
 ) -> None:
     """Run the control plane.
 
@@ -207,5 +213,7 @@ def serve(
             token_rate=token_rate,
             address_rate=address_rate,
             failure_rate=failure_rate,
+            keep_events_days=keep_events_days,
+            keep_events=keep_events,
         )
     )

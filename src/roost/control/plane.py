@@ -26,6 +26,7 @@ from roost.control.create.grouping import Grouping
 from roost.control.create.placing import Placing
 from roost.control.create.questions import Questions
 from roost.control.create.queueing import Queue
+from roost.control.groups.ending import EmptyRules
 from roost.control.groups.groups import Groups
 from roost.control.memory.eventlog import EventLog
 from roost.control.memory.fleet_check import FleetCheck
@@ -44,6 +45,7 @@ from roost.control.survive.requested import RequestedRecovery
 from roost.control.survive.restore_judge import Settling
 from roost.control.timers import Timers
 from roost.control.vms.lifecycle import Lifecycle
+from roost.ledger.base import EventsKept
 from roost.ledger.retention import Kept
 from roost.ledger.store import Store
 from roost.parts.access import Access
@@ -66,6 +68,7 @@ class PlaneSettings:
     timers: Timers = field(default_factory=Timers)
     patience_s: float = 600.0
     recover: RecoverLimits = field(default_factory=RecoverLimits)
+    events: EventsKept = field(default_factory=EventsKept)
 
 
 class Plane:
@@ -149,7 +152,10 @@ class Plane:
                 store, self.roster, self.lineage, leases.singleton("moves"), clock, timers
             ),
             Keys(),
-            Purge(store, clock, self._kept, leases.singleton("purge")),
+            EmptyRules(store, clock, leases.singleton("rules")),
+            Purge(
+                store, clock, self._kept, leases.singleton("purge"), events=settings.events
+            ),
             SealedRows(seal),
             Upgrade(store, seal),
             Health(self.doctor, self.readiness, self.metrics_text),

@@ -14,6 +14,7 @@ import msgspec
 from sqlalchemy import Connection, Select, func, or_, select
 
 from roost.ledger.amounts import AMOUNTS, LIMITS
+from roost.ledger.base import read_base
 from roost.ledger.examination import MOST_TOLD, Examination
 from roost.ledger.fold import Pages, compare
 from roost.ledger.statements import count_rows
@@ -118,14 +119,15 @@ _HEAD = select(counters.c.value).where(counters.c.name == "events")
 
 
 def _sequence(connection: Connection, found: Examination) -> None:
-    """Events are numbered from 1 without a gap, up to the counter."""
+    """Events are numbered from the base on without a gap, up to the counter."""
     number, first, last = connection.execute(_NUMBERED).one()
-    head = connection.execute(_HEAD).scalar_one()
+    head, base = connection.execute(_HEAD).scalar_one(), read_base(connection)
     found.count("sequence", number)
-    if (number, first or 1, last or 0) != (head, 1, head):
+    if (number, first or base + 1, last or base) != (head - base, base + 1, head):
         found.find(
             "sequence",
-            f"{number} events are numbered {first} to {last}, the counter is at {head}",
+            f"{number} events are numbered {first} to {last}, the counter is at {head}, and those "
+            f"up to {base} are folded",
         )
 
 

@@ -3,7 +3,8 @@
 Every event carries the rows that it changed as they were afterwards, so the last word on each key
 is the row. `fold` does that in memory; `compare` does it on a live database and says where the two
 differ. It keeps one number per row instead of the row, and goes through the events once for every
-`MOST_ROWS` rows, so its memory is bounded however large the fleet.
+`MOST_ROWS` rows, so its memory is bounded however large the fleet. Old events are gone; it begins
+with the rows that they led to (`base`).
 """
 
 from collections import defaultdict
@@ -30,7 +31,9 @@ from roost.ledger.rows import Event
 from roost.ledger.statements import count_rows
 from roost.ledger.tables import (
     claims,
+    counters,
     fences,
+    folded_rows,
     groups,
     host_amounts,
     hosts,
@@ -133,13 +136,14 @@ FOLDED = {
 }
 
 #: What the first schema has put there before anything happened.
-_FIRST: dict[str, dict[str, Row]] = {
+FIRST: dict[str, dict[str, Row]] = {
     "projects": {"default": {"name": "default", **{f"{name}_quota": None for name in LIMITS}}}
 }
 
 _decode: msgspec.json.Decoder[dict[str, dict[str, Any]]] = msgspec.json.Decoder(
     dict[str, dict[str, Any] | Any]
 )
+_row: Callable[[str], Row] = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -155,9 +159,16 @@ class Fold:
 
     def __post_init__(self) -> None:
         self.tables = {name: {} for name in FOLDED}
-        for name, rows in _FIRST.items():
+        for name, rows in FIRST.items():
             for key, row in rows.items():
                 self._put(name, key, row)
+
+    def begin(self, base: Iterable[tuple[str, str, str]]) -> None:
+        """Begin with the rows of the base: table, key and row as JSON."""
+        for rows in self.tables.values():
+            rows.clear()
+        for name, key, row in base:
+            self._put(name, key, _row(row))
 
     def apply(self, changes: str) -> None:
         """Apply one event of the ledger to these rows."""
@@ -247,10 +258,15 @@ def _add(sums: dict[str, int], row: Row) -> None:
 
 
 _EVENTS = Pages([events_table.c.seq, events_table.c.changes], [events_table.c.seq])
+_BASE = Pages(
+    [folded_rows.c.noun, folded_rows.c.key, folded_rows.c.row],
+    [folded_rows.c.noun, folded_rows.c.key],
+)
+_IS_FOLDED = select(counters.c.value).where(counters.c.name == "folded")
 
 
 def compare(connection: Connection, most: int = 20) -> tuple[int, list[str]]:
-    """Fold all events and compare with the rows; return the number of rows, and differences."""
+    """Fold the base and all events behind it; return the number of rows, and differences."""
     total = sum(count_rows(connection, folded.table) for folded in FOLDED.values())
     passes = total // MOST_ROWS + 1
     differences: list[str] = []
@@ -267,6 +283,8 @@ def _compare_part(connection: Connection, part: int, passes: int) -> Iterator[st
         return passes == 1 or _number(f"{table}:{key}".encode()) % passes == part
 
     folded = Fold(mine, lambda row: _number(_encode(row)))
+    if connection.execute(_IS_FOLDED).scalar_one():
+        folded.begin(row for page in _BASE.read(connection) for row in page)
     for page in _EVENTS.read(connection):
         for _, changes in page:
             folded.apply(changes)

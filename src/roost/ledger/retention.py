@@ -3,7 +3,7 @@
 None of it is folded from events, so nothing is said of it there. `surplus` looks, as a reader whom
 no writer waits for, at what is more than wanted; `purge` deletes a bounded piece of that and of
 what is too old. Call them again while there is `more`. Tombstones stay until the agent has acted on
-them, events stay for good.
+them; events end another way (`base`).
 """
 
 from dataclasses import dataclass

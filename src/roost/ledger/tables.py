@@ -11,6 +11,7 @@
 | conversations | which connection of a host's agent spoke last | no |
 | idempotency, decisions, samples | answers, reasons, readings; for a while | no |
 | leases, counters, events | who may act alone; sequences; what happened | no |
+| folded_rows | the rows that events led to which are kept no longer (`base`) | no |
 | doubts, roll_call, copies | after an old copy was restored: what is not sure yet | no |
 
 Amounts that every host has are columns of `host_amounts`, one narrow row per host because every
@@ -332,3 +333,12 @@ events = Table(
     _text("note"),
     _text("tx"),  # the transaction, to find it again after an ambiguous commit
 )
+
+folded_rows = _table(
+    "folded_rows",  # the last word on each row of events up to the counter `folded`
+    _text("noun", key=True),  # a table, as events name it
+    _text("key", key=True),
+    _text("owner", nullable=True),  # the VM that it is gone with, though no event says so
+    _text("row"),  # JSON, as in an event
+)
+Index("folded_rows_owner", folded_rows.c.owner)

@@ -1,8 +1,9 @@
-"""Delete what parts keep only for a while, too old or more than wanted, in one process for all."""
+"""Delete what parts keep only for a while, and fold old events, in one process for all."""
 
 from collections.abc import Callable, Sequence
 
 from roost.base.clock import Clock
+from roost.ledger.base import EventsKept, fold_old
 from roost.ledger.retention import Kept, Purged, purge, surplus
 from roost.ledger.store import Store
 from roost.parts.part import Part
@@ -27,10 +28,11 @@ class Purge(Part):
         kept: Callable[[], Sequence[Kept]],
         singleton: Singleton,
         *,
+        events: EventsKept | None = None,
         piece: int = _PIECE,
     ) -> None:
         self._store, self._clock, self._kept, self.singleton = store, clock, kept, singleton
-        self._piece = piece
+        self._events, self._piece = events or EventsKept(), piece
 
     async def look(self) -> None:
         """Purge old rows until none is left, or enough for now."""
@@ -38,8 +40,15 @@ class Purge(Part):
             for _ in range(_MOST_PIECES):
                 if not (await self._purge(kept)).more:
                     break
+        for _ in range(_MOST_PIECES):
+            if not (await self._fold()).more:
+                break
 
     async def _purge(self, kept: Kept) -> Purged:
         now, piece = self._clock.wall_ms(), self._piece
         seen = await self._store.read(lambda connection: surplus(connection, kept, piece))
         return await self._store.write(lambda tx: purge(tx, kept, now, piece, seen))
+
+    async def _fold(self) -> Purged:
+        now, piece = self._clock.wall_ms(), self._piece
+        return await self._store.write(lambda tx: fold_old(tx, self._events, now, piece))

@@ -423,6 +423,18 @@ def history(count: int) -> Any:
     return page
 
 
+def test_events_that_are_kept_no_longer_are_said_and_the_others_shown(
+    server: CannedServer,
+) -> None:
+    def kept(request: Any) -> Any:
+        if int(dict(request.query)["since"]) < 100:
+            return error(410, "events_gone", "no", details={"kept_after": 100})
+        return history(120)(request)
+
+    server.on("GET", "/api/v1/events", kept)
+    assert len(said("events", "--since", "7").splitlines()) == 20
+
+
 def test_events_are_the_last_ones_or_all_since(server: CannedServer) -> None:
     server.on("GET", "/api/v1/events", history(120))
     lines = said("events").splitlines()

@@ -199,6 +199,23 @@ def test_events_go_on_where_a_connection_broke(server: CannedServer, client: Cli
     assert asked[0].headers["accept"] == "text/event-stream"
 
 
+def test_who_comes_too_late_for_events_is_told_behind_which_to_go_on(
+    server: CannedServer, client: Client
+) -> None:
+    details = {"since": 7, "kept_after": 100}
+    gone = {"code": "events_gone", "message": "so", "details": details, "hint": None}
+    text = msgspec.json.encode({"error": gone}).decode()
+    server.on(
+        "GET", "/api/v1/events", Reply(stream=chunks(end=f"event: error\ndata: {text}\n\n")),
+        error(410, "events_gone", "so", details=details),
+    )  # fmt: skip
+    with pytest.raises(errors.EventsGone) as stream:
+        next(client.events(since=7))
+    with pytest.raises(errors.EventsGone) as page:
+        client.list_events(since=7)
+    assert stream.value.details == page.value.details == details
+
+
 def test_events_end_when_the_token_is_refused(server: CannedServer, client: Client) -> None:
     server.on("GET", "/api/v1/events", error(401, "unauthorized", "who are you?"))
     with pytest.raises(errors.Unauthorized):

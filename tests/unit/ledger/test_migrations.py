@@ -18,6 +18,7 @@ FROZEN = {
     "0005_vm_specs.py": "5ce91192fcf3725e",
     "0006_fewer_claim_indexes.py": "de7e960285d17c65",
     "0007_sealing.py": "77d3c89cd1a4b34e",
+    "0008_folded_events.py": "6c03790d79849090",
     "asked_bodies.py": "931e0832c5e6be3d",
 }
 

@@ -8,7 +8,9 @@ A reader of the stream is a position and nothing else. What it gets next is a pa
 the newest events in memory, as bytes that all readers who may see the same share: pages are read
 one at a time and kept for those who come next, an event is encoded once. So a reader who takes
 nothing costs no work, thousands of them cost little, and nothing is lost. Readers who wait are
-woken a few at a time, which leaves other requests their turn. Members see their project's events;
+woken a few at a time, which leaves other requests their turn. Old events are kept no longer
+(`ledger/base.py`): whoever asks to go on behind one that is gone is told with `events_gone`, in a
+stream as its last event. Members see their project's events;
 tokens are shown to admins alone. What cloud-init of a VM is given, which may be secret, is in no
 event.
 """
@@ -19,10 +21,12 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Select, select
 
+from roost.base.errors import EventsGone
 from roost.base.timestamps import timestamp
 from roost.control.memory.eventroutes import event_routes
+from roost.ledger.base import read_base
 from roost.ledger.changes import Changes
 from roost.ledger.older import hide_asked
 from roost.ledger.rows import Event
@@ -238,21 +242,36 @@ def _window(
     connection: Connection, since: int, limit: int, who: Principal
 ) -> tuple[list[Event], int, int]:
     """Return some events, the sequence that they reach, and the last there is."""
-    query = select(events_table).where(
-        events_table.c.seq > since, events_table.c.seq <= since + WINDOW
-    )
-    if who.role == "member":
-        query = query.where(events_table.c.project == who.project)
-    if who.role != "admin":
-        query = query.where(events_table.c.subject.not_like("token/%"))
-    query = query.order_by(events_table.c.seq).limit(limit)
     # The head first: what commits after it is left for the next time.
     head = _head(connection)
+    since = _begin(connection, since)
+    query = _events(since, who).limit(limit)
     rows = [Event(**row._mapping) for row in connection.execute(query)]
     if len(rows) == limit:
         return rows, rows[-1].seq, head
     reached = max(since, min(head, since + WINDOW))
     return [event for event in rows if event.seq <= reached], reached, head
+
+
+def _begin(connection: Connection, since: int) -> int:
+    """Return where to begin: who has seen nothing yet begins with the oldest that is kept.
+
+    Everybody else would miss what came between, and is told so.
+    """
+    base = read_base(connection)
+    if since and since < base:
+        raise EventsGone(since, base)
+    return max(since, base)
+
+
+def _events(since: int, who: Principal) -> Select[Any]:
+    e = events_table.c
+    query = select(events_table).where(e.seq > since, e.seq <= since + WINDOW)
+    if who.role == "member":
+        query = query.where(e.project == who.project)
+    if who.role != "admin":
+        query = query.where(e.subject.not_like("token/%"))
+    return query.order_by(e.seq)
 
 
 def visible(event: Event, who: Principal) -> bool:

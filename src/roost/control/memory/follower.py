@@ -120,6 +120,16 @@ class Follower(Part):
         self.changed()
         self._rung.set()
 
+    def _say_late(self, oldest: int) -> None:
+        """Stop for good: this process slept for so long that what it missed is kept no longer."""
+        self.trouble = (
+            f"events after {self.applied} are kept no longer, the oldest is {oldest}: "
+            "this process must be started again"
+        )
+        log.error("%s", self.trouble)
+        self._early.clear()
+        self.changed()
+
     async def catch_up(self) -> int:
         """Read and apply the events of other processes; return the sequence reached."""
         if self.trouble:
@@ -134,6 +144,9 @@ class Follower(Part):
         while True:
             since = self.applied
             found = await self._store.read(lambda connection: _page(connection, since))  # noqa: B023
+            if found and found[0].seq > since + 1:
+                self._say_late(found[0].seq)
+                return False
             for event in found:
                 if event.seq > self.applied:
                     self._early[event.seq] = event
