@@ -1,10 +1,10 @@
 """Run the benchmark of simulated worlds, print its table and write build/bench/sim.json.
 
-Three jobs: a campaign of drawn worlds on two processes, the shipped quiet week on one, and mistakes
-planted into the production code, each of which must be found. Worlds that break a law are counted
-and named, and the run goes on. Exit code 0 means that every law held in every world; goals that
-were missed are listed but do not fail the run. 1 means that something was wrong, 2 that no row has
-the asked name.
+Four jobs: a campaign of drawn worlds on two processes, the shipped quiet week on one, a year of VMs
+that come and go (`year`), and mistakes planted into the production code, each of which must be
+found. Worlds that break a law are counted and named, and the run goes on. Exit code 0 means that
+every law held in every world; goals that were missed are listed but do not fail the run. 1 means
+that something was wrong, 2 that no row has the asked name.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from benchmarks.api.main import run, show
 from benchmarks.api.verifying import Wrong
 from benchmarks.engine.measuring import Job, named, say, say_if_busy
 from benchmarks.results import Result, at_least, at_most
+from benchmarks.sim.year import DAYS, year_rows
 from roost.sim.campaign import Tally, Task, fixed_environment, run_tasks
 from roost.sim.world import Verdict
 from tests.sim.finding import Found, find_all
@@ -56,6 +57,8 @@ def jobs_of(sizes: Sizes) -> Iterator[Job]:
     yield Job("campaign", lambda: campaign_rows(sizes))
     if sizes.week:
         yield Job("week", lambda: week_rows(sizes))
+    days = DAYS if sizes.full else 12
+    yield Job("database after a virtual year", lambda: year_rows(days, full=sizes.full))
     yield Job("mistakes", lambda: mistake_rows(sizes))
 
 
