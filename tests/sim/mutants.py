@@ -33,7 +33,7 @@ from roost.control.survive import liveness, recover
 from roost.control.vms import deletion, lifecycle
 from roost.fleet.fleet import Fleet
 from roost.hostkit.failures import DriverError
-from roost.ledger import capacity, sqliteclaims
+from roost.ledger import base, capacity, sqliteclaims
 from roost.ledger.rows import VMRow
 from roost.ledger.tables import host_amounts
 from roost.ledger.transaction import Tx
@@ -288,6 +288,15 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     """unasked rule: a group gets members and rules without asking whether they hold"""
     patch.setattr(groups, "_require_holds", lambda *given: None)
+
+
+# What is kept
+
+
+@mutant
+def _(patch: Patch) -> None:
+    """left in the base: folding old events forgets that a spec goes with its VM"""
+    patch.setattr(base, "_owner", lambda noun, key: None)
 
 
 # What is told

@@ -34,6 +34,7 @@ FOUND_AT = {
     "no waiting for the target": 8,
     "no waiting for the refuser": 13,
     "unasked rule": 6,
+    "left in the base": 0,
     "unreadable row": 0,
     "only in the log": 0,
 }

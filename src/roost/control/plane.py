@@ -154,7 +154,8 @@ class Plane:
             Keys(),
             EmptyRules(store, clock, leases.singleton("rules")),
             Purge(
-                store, clock, self._kept, leases.singleton("purge"), events=settings.events
+                store, clock, self._kept, leases.singleton("purge"), events=settings.events,
+                look_s=timers.purge_s,
             ),
             SealedRows(seal),
             Upgrade(store, seal),

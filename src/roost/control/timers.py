@@ -18,4 +18,5 @@ class Timers:
         15.0  # silence after which another process takes over what one does for all
     )
     move_s: float = 600.0  # a move that does not begin to send by then is abandoned
+    purge_s: float = 300.0  # how often what is too old is deleted
     fence_margin: float = 1.05

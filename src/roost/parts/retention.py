@@ -9,7 +9,6 @@ from roost.ledger.store import Store
 from roost.parts.part import Part
 from roost.parts.singleton import Singleton
 
-_PURGE_S = 300.0
 #: Rows of one table that one transaction deletes, so that nobody waits long for it.
 _PIECE = 2000
 _MOST_PIECES = 100
@@ -19,7 +18,6 @@ class Purge(Part):
     """Deletes piece by piece, table after table."""
 
     singleton: Singleton
-    look_s = _PURGE_S
 
     def __init__(
         self,
@@ -29,10 +27,11 @@ class Purge(Part):
         singleton: Singleton,
         *,
         events: EventsKept | None = None,
+        look_s: float = 300.0,
         piece: int = _PIECE,
     ) -> None:
         self._store, self._clock, self._kept, self.singleton = store, clock, kept, singleton
-        self._events, self._piece = events or EventsKept(), piece
+        self._events, self.look_s, self._piece = events or EventsKept(), look_s, piece
 
     async def look(self) -> None:
         """Purge old rows until none is left, or enough for now."""

@@ -8,6 +8,7 @@ from roost.base.errors import RoostError
 from roost.base.ids import IdSource
 from roost.control.plane import Plane, PlaneSettings
 from roost.control.timers import Timers
+from roost.ledger.base import EventsKept
 from roost.sim.clocks import Frame, Machine, NodeClock
 from roost.sim.database import Database, PlaneStore
 from roost.sim.lives import Life
@@ -15,6 +16,9 @@ from roost.sim.network import Network
 
 #: After which a process that ended by itself is started again.
 _STARTED_AGAIN_S = 1.0
+
+#: Events of a world are folded while it lasts, and none that a plane could still have to read.
+_EVENTS = EventsKept(seconds=120, least=20)
 
 
 class SimPlane:
@@ -49,7 +53,7 @@ class SimPlane:
         clock = NodeClock(self.machine, life)
         self.store = self._database.attach(life, self.kill)
         ids = IdSource(clock.wall_ms, Random(self._random.getrandbits(64)))
-        settings = PlaneSettings(strategy="least_loaded", timers=self._timers)
+        settings = PlaneSettings("least_loaded", self._timers, events=_EVENTS)
         plane = self.plane = Plane(self.store, clock, ids, settings)
         self._network.planes[self.name] = (plane, life)
         life.spawn(self._serve(plane))

@@ -45,7 +45,7 @@ from roost.sim.unhandled import hear_unhandled
 #: The timers of a world: short, so that leases end and moves are given up within its few minutes.
 TIMERS = Timers(
     heartbeat_s=2.0, lease_s=15.0, suspect_s=6.0, offline_s=12.0, full_list_s=60.0,
-    singleton_s=6.0, move_s=30.0,
+    singleton_s=6.0, move_s=30.0, purge_s=20.0,
 )  # fmt: skip
 #: Commits before the ledger is examined as a whole for the first time.
 _EXAMINE_EVERY = 400
