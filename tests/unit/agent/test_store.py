@@ -41,6 +41,21 @@ def test_lists_and_records_come_back_as_they_were(store: FolderStore) -> None:
     assert again.records() == []
 
 
+def test_a_list_that_another_release_wrote_is_obeyed_and_asked_for_again(
+    store: FolderStore,
+) -> None:
+    asyncio.run(store.save_desired(listing(vm("vm-1"))))
+    path = store.folder / "desired.json"
+    written = msgspec.json.decode(path.read_bytes())
+    assert written.pop("form")
+    for other in ({}, {"form": "of another release"}):
+        path.write_bytes(msgspec.json.encode(written | other))
+        found = store.desired()
+        assert found is not None
+        assert found.vms == listing(vm("vm-1")).vms
+        assert found.digest == ""
+
+
 def test_a_folder_belongs_to_one_agent(store: FolderStore) -> None:
     with pytest.raises(Conflict, match="another agent"):
         FolderStore(store.folder, boot="this").open()
