@@ -21,7 +21,7 @@ class Sizes:
 
 
 FULL = Sizes(
-    hosts=200,
+    hosts=1_000,
     vms=10_000,
     readers=2_000,
     half_requests=1_500,
