@@ -1,8 +1,10 @@
 """What a host said by an older connection must not overwrite what it said by a newer one."""
 
+import pytest
+
 from roost.control.agents.connections import ConnectionOrder
-from roost.wire.agentlink import SeenVM
-from tests.integration.control.rig import Rig, run_two
+from roost.wire.agentlink import Report, SeenVM, encode
+from tests.integration.control.rig import Rig, run, run_two
 
 
 def test_a_report_that_waited_in_one_process_is_old_news_in_another(postgres_url: str) -> None:
@@ -55,3 +57,17 @@ def test_the_newest_conversation_counts_and_another_life_of_the_agent_begins_ane
         assert await say("first", 99, "stopped") == "running", "it is dead"
 
     run_two(postgres_url, test)
+
+
+def test_a_host_that_lets_vms_wait_to_be_destroyed_is_logged_now_and_then(
+    sqlite_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(rig: Rig) -> None:
+        agent = await rig.host("h1")
+        for _ in range(50):
+            agent.outbox.append(encode(Report(refused_destroying=3)))
+            agent.speak()
+        said = [line for line in caplog.messages if "wait" in line and "destroyed" in line]
+        assert said == ["host h1 lets 3 VMs wait that are to be destroyed"]
+
+    run(sqlite_url, test)

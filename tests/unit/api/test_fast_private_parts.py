@@ -56,6 +56,10 @@ def connection() -> Iterator[HttpToolsProtocol]:
     [
         ("cycle", type(None)),  # none before the first request
         ("expect_100_continue", bool),
+        ("connections", set),
+        ("client", type(None)),  # none before it is connected
+        ("flow", type(None)),
+        ("scope", dict),
         ("headers", list),
         ("loop", asyncio.AbstractEventLoop),
         ("parser", object),
@@ -87,7 +91,14 @@ def test_the_parser_of_a_connection_answers_what_we_ask(
         ("on_headers_complete", []),
         ("on_message_complete", []),
         ("on_response_complete", []),
-        ("send_400_response", ["msg"]),
+        ("on_message_begin", []),
+        ("connection_made", ["transport"]),
+        ("connection_lost", ["exc"]),
+        ("data_received", ["data"]),
+        ("resume_writing", []),
+        ("handle_websocket_upgrade", []),
+        ("_should_upgrade", []),
+        ("_unset_keepalive_if_required", []),
     ],
 )
 def test_what_we_override_or_call_is_called_as_ever(name: str, takes: list[str]) -> None:
@@ -95,6 +106,15 @@ def test_what_we_override_or_call_is_called_as_ever(name: str, takes: list[str])
     assert hasattr(HttpToolsProtocol, name), changed(part, "is gone")
     assert arguments(getattr(HttpToolsProtocol, name)) == takes, changed(part, "takes other words")
     assert arguments(getattr(LeanHttp, name)) == takes
+
+
+def test_a_cycle_and_the_flow_of_uvicorn_have_what_we_look_at() -> None:
+    cycle = inspect.getsource(httptools_impl.RequestResponseCycle)
+    for name in ("response_started", "response_complete", "disconnected", "message_event"):
+        assert f"self.{name} =" in cycle, changed(f"RequestResponseCycle.{name}", "is gone")
+    flow = inspect.getsource(httptools_impl.FlowControl)
+    for name in ("read_paused", "write_paused"):
+        assert f"self.{name} =" in flow, changed(f"FlowControl.{name}", "is gone")
 
 
 def test_uvicorn_asks_nothing_of_a_cycle_that_ours_does_not_have() -> None:

@@ -69,6 +69,8 @@ _SHARE, _GRACE_S, _MOST_REST_S = 0.02, 2.0, 10.0
 _MOST_LISTS = 100
 #: How long an agent may take to answer a question.
 _ANSWER_S = 10.0
+#: Seconds between two lines of the log about a host that lets VMs wait to be destroyed.
+_REFUSAL_S = 10.0
 
 
 class Link(Protocol):
@@ -247,6 +249,7 @@ class Session:
         self._hellos = self._left_out = 0
         self._lists = self._lists_since = 0.0
         self._greeting = self._presenting = False
+        self._next_refusal_s = 0.0  # when it may be logged again that it does not destroy
         self.next_list_s = 0.0  # when its whole list is due again
         self._asked: dict[int, asyncio.Future[ConsoleReply | None]] = {}
 
@@ -282,11 +285,7 @@ class Session:
         elif isinstance(message, Report):
             self._agents.intake.report(self._number, message.vms, message.held, self._conversation)
             if message.refused_destroying:
-                log.warning(
-                    "host %s refuses to destroy %d VMs at once",
-                    self.host,
-                    message.refused_destroying,
-                )
+                self._note_refusal(message.refused_destroying)
         elif isinstance(message, ConsoleReply):
             if (asked := self._asked.get(message.number)) is not None and not asked.done():
                 asked.set_result(message)
@@ -300,6 +299,13 @@ class Session:
     def rest_s(self, spent_s: float) -> float:
         """Count time that a message took; return how long nothing more is to be read."""
         return self._agents.rest_s(self.host, spent_s)
+
+    def _note_refusal(self, count: int) -> None:
+        """Log now and then that the agent destroys no more VMs; every report of it says so."""
+        now = self._agents.clock.monotonic()
+        if now >= self._next_refusal_s:
+            self._next_refusal_s = now + _REFUSAL_S
+            log.warning("host %s lets %d VMs wait that are to be destroyed", self.host, count)
 
     async def ask(self, question: ConsoleRequest) -> ConsoleReply | None:
         """Ask the agent for a console piece and return its reply; None when none comes in time."""
