@@ -32,6 +32,7 @@ class Restart(StrEnum):
 
 
 _BOOT, _LIFE = "What it boots", "Its life"
+WaitOption = Annotated[bool, typer.Option("--wait", help="Stay until each is as asked.")]
 
 
 @asks_server
@@ -221,21 +222,42 @@ def delete(session: Session, vm: VMsArgument, project: ProjectOption = None) -> 
 
 
 @asks_server
-def start(session: Session, vm: VMsArgument, project: ProjectOption = None) -> None:
+def start(
+    session: Session,
+    vm: VMsArgument,
+    project: ProjectOption = None,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = 120.0,
+) -> None:
     """Start VMs that are stopped."""
-    _each(session, vm, lambda name: session.client.start_vm(name, project=project))
+    goal = ("running", timeout) if wait else None
+    _each(session, vm, lambda name: session.client.start_vm(name, project=project), goal)
 
 
 @asks_server
-def stop(session: Session, vm: VMsArgument, project: ProjectOption = None) -> None:
+def stop(
+    session: Session,
+    vm: VMsArgument,
+    project: ProjectOption = None,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = 120.0,
+) -> None:
     """Stop VMs; they keep their place."""
-    _each(session, vm, lambda name: session.client.stop_vm(name, project=project))
+    goal = ("stopped", timeout) if wait else None
+    _each(session, vm, lambda name: session.client.stop_vm(name, project=project), goal)
 
 
 @asks_server
-def restart(session: Session, vm: VMsArgument, project: ProjectOption = None) -> None:
+def restart(
+    session: Session,
+    vm: VMsArgument,
+    project: ProjectOption = None,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = 120.0,
+) -> None:
     """Stop VMs and start them again."""
-    _each(session, vm, lambda name: session.client.restart_vm(name, project=project))
+    goal = ("running", timeout) if wait else None
+    _each(session, vm, lambda name: session.client.restart_vm(name, project=project), goal)
 
 
 @asks_server
@@ -260,9 +282,15 @@ def resume(session: Session, vm: VMsArgument, project: ProjectOption = None) -> 
     _each(session, vm, lambda name: session.client.resume_vm(name, project=project))
 
 
-def _each(session: Session, names: list[str], act: Any) -> None:
-    """Do the same to each VM, and show what it is then."""
+def _each(
+    session: Session, names: list[str], act: Any, goal: tuple[str, float] | None = None
+) -> None:
+    """Do the same to each VM, and show what it is then; with a goal, once it is in that state."""
     bodies: list[VMBody] = [act(name) for name in names]
+    if goal is not None:
+        from roost.cli.watch.waiting import wait_for_vm
+
+        bodies = [wait_for_vm(session, body, *goal) for body in bodies]
     if session.form is not Output.TABLE:
         listed = [document(body) for body in bodies]
         show_document(listed[0] if len(listed) == 1 else {"vms": listed}, session.form)

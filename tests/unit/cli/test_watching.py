@@ -163,6 +163,28 @@ def test_create_and_wait_ends_when_it_failed(scene: Scene) -> None:
     assert "no such image" in json.loads(result.stdout)["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("command", "before", "after"),
+    [("start", "stopped", "running"), ("stop", "running", "stopped"),
+     ("restart", "running", "running")],
+)  # fmt: skip
+def test_a_change_of_power_is_waited_for_and_what_was_before_does_not_count(
+    scene: Scene, command: str, before: str, after: str
+) -> None:
+    def asked(_: Seen) -> Reply:
+        scene.happens(state=before, generation=5, observed_generation=4)
+        answer = scene.vm
+        scene.happens(state=after, observed_generation=4 if before == after else 5)
+        scene.happens(state=after, observed_generation=5)
+        return Reply(202, answer)
+
+    scene.server.on("POST", f"/api/v1/vms/web-1/{command}", asked)
+    result = CliRunner().invoke(app, ["vm", command, "web-1", "--wait", "-o", "json"])
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert (told["state"], told["observed_generation"]) == (after, 5)
+
+
 def test_waiting_has_an_end(scene: Scene) -> None:
     arguments = ["vm", "create", "web-1", *SIZE, "--wait", "--timeout", "1"]
     result = CliRunner().invoke(app, arguments)

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 def wait_for_vm(session: Session, vm: "VMBody", state: str, timeout_s: float) -> "VMBody":
-    """Return the VM when it has reached a state; raise when it failed or time is up."""
+    """Return the VM when it has reached a state; raise when it failed or time is up.
+
+    `vm` is what the request has answered: what was seen before its generation does not count.
+    """
     return asyncio.run(_wait_for_vm(session, vm, state, timeout_s))
 
 
@@ -28,7 +31,7 @@ async def _wait_for_vm(session: Session, vm: "VMBody", state: str, timeout_s: fl
         if (line := f"{body.name} is {body.state}{where}") != said:
             said = line
             note(line)
-        return body.state in (state, "failed")
+        return body.observed_generation >= vm.generation and body.state in (state, "failed")
 
     async with session.async_client() as client:
         try:
