@@ -381,6 +381,23 @@ class ProblemBody(Reply):
     host: str = ""
 
 
+class UseBody(Reply):
+    """What a VM used when its host's agent read it last; rates are since the reading before.
+
+    What could not be read is absent. `more` has all figures by name, see docs/reference/samples.md.
+    """
+
+    at: str
+    cpu_milli: int
+    memory_bytes: int
+    disk_bytes: int
+    disk_read_bytes_per_s: int | None = None
+    disk_write_bytes_per_s: int | None = None
+    net_received_bytes_per_s: int | None = None
+    net_sent_bytes_per_s: int | None = None
+    more: dict[str, float] = {}
+
+
 class VMBody(Reply):
     """A VM as it is now.
 
@@ -415,6 +432,7 @@ class VMBody(Reply):
     constraints: dict[str, Any] = {}
     boot: BootBody | None = None  # without user_data, which may hold secrets
     nics: list[NicBody] = []
+    used: UseBody | None = None  # of GET one VM; none until it was read
 
 
 class VMPage(Reply):

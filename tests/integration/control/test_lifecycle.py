@@ -9,7 +9,7 @@ from roost.base.errors import AgentUnavailable, Conflict, NoFit, NotFound, Quota
 from roost.ledger.rows import VMRow
 from roost.model.flow import Order
 from roost.testing.agent import ModelAgent
-from roost.wire.agentlink import ConsoleRequest, SeenVM
+from roost.wire.agentlink import ConsoleRequest, SampleInfo, SeenVM
 from roost.wire.bodies import BootBody, CreateProject, QuotaBody, RejectionBody, ResizeVM
 from roost.wire.queries import VMQuery
 from tests.integration.control.rig import ADMIN, OPERATOR, Rig, gib, run
@@ -35,6 +35,26 @@ def test_power_follows_what_was_asked(database_url: str) -> None:
         assert await rig.state("web") == ("running", "h1")
         assert agent.vms[made.id].restarts == 1
         assert rig.committed("h1") == 1000
+
+    run(database_url, test)
+
+
+def test_what_a_vm_uses_is_told_with_it(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h1")
+        made = await rig.running("web")
+        assert (await rig.get("web")).used is None
+        now_ms = rig.clock.wall_ms()
+        for at_ms, written in ((now_ms - 10_000, 0), (now_ms, 5000)):
+            more = {"disk_write_bytes": float(written)}
+            reading = SampleInfo(made.id, at_ms, 250, 1 << 28, 1 << 30, more)
+            rig.plane.agents.intake.sample(rig.number("h1"), [reading])
+        await rig.settle()
+        used = (await rig.get("web")).used
+        assert used is not None
+        assert (used.cpu_milli, used.memory_bytes) == (250, 1 << 28)
+        assert used.disk_write_bytes_per_s == 500
+        assert used.net_sent_bytes_per_s is None
 
     run(database_url, test)
 

@@ -160,6 +160,8 @@ def vm(body: bodies.VMBody, now: datetime) -> RenderableType:
         ("priority", str(body.priority)),
         ("created", Text(f"{body.created_at}  ({age(body.created_at, now)} ago)")),
     ]
+    if body.used is not None:
+        pairs.append(("used", Text(_use(body.used, now))))
     if body.labels:
         pairs.append(("labels", Text(_pairs(body.labels))))
     if body.groups:
@@ -182,6 +184,21 @@ def vm(body: bodies.VMBody, now: datetime) -> RenderableType:
     if body.pending is not None:
         parts += [Text(""), tables.rejection(body.pending, asked_by(body))]
     return Group(*parts)
+
+
+def _use(used: bodies.UseBody, now: datetime) -> str:
+    """Return what a VM uses, in a line: amounts, and the traffic that is known."""
+    parts = [f"{format_cpu(used.cpu_milli)} cores", f"{format_bytes(used.memory_bytes)} memory"]
+    parts.append(f"{format_bytes(used.disk_bytes)} disk")
+    for label, rate in (
+        ("read", used.disk_read_bytes_per_s),
+        ("written", used.disk_write_bytes_per_s),
+        ("received", used.net_received_bytes_per_s),
+        ("sent", used.net_sent_bytes_per_s),
+    ):
+        if rate is not None:
+            parts.append(f"{format_bytes(rate)}/s {label}")
+    return f"{', '.join(parts)}  ({age(used.at, now)} ago)"
 
 
 def _boot(body: bodies.VMBody) -> list[tuple[str, RenderableType]]:

@@ -6,6 +6,7 @@ it. Nothing waits for the agent here.
 
 from collections.abc import Callable, Sequence
 
+import msgspec
 from sqlalchemy import Connection, select
 from sqlalchemy.sql.elements import ColumnElement
 
@@ -18,6 +19,7 @@ from roost.control.vms.requests import request_of
 from roost.control.vms.resizing import resize
 from roost.control.vms.routes import vm_routes
 from roost.control.vms.states import in_state
+from roost.control.vms.use import read_use
 from roost.control.vms.views import decided_placement, explanation_body, vm_body
 from roost.ledger.examination import Examination
 from roost.ledger.rows import VMRow
@@ -36,6 +38,7 @@ from roost.wire.bodies import (
     PlacementBody,
     RejectionBody,
     ResizeVM,
+    UseBody,
     VMBody,
     VMPage,
 )
@@ -64,17 +67,17 @@ class Lifecycle(Part):
     # Reading
 
     async def get(self, ref: str, project: str | None, who: Principal) -> VMBody:
-        """Return one VM, with the placement that brought it where it is."""
+        """Return one VM, with the placement that brought it where it is and what it uses."""
 
         def question(
             connection: Connection,
-        ) -> tuple[VMRow, VMSpec | None, PlacementBody | None]:
+        ) -> tuple[VMRow, VMSpec | None, PlacementBody | None, UseBody | None]:
             vm = vm_row(connection, ref, project, who)
             spec = self._roster.specs.read(connection, [vm]).get(vm.id)
-            return vm, spec, decided_placement(connection, vm.id)
+            return vm, spec, decided_placement(connection, vm.id), read_use(connection, vm)
 
-        vm, spec, placement = await self._store.read(question)
-        return vm_body(vm, spec, self._roster, placement)
+        vm, spec, placement, used = await self._store.read(question)
+        return msgspec.structs.replace(vm_body(vm, spec, self._roster, placement), used=used)
 
     async def list(self, query: VMQuery, who: Principal) -> VMPage:
         """Return VMs in the order of their ids."""
