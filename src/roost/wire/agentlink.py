@@ -300,6 +300,7 @@ class ConsoleReply(Struct, tag="told", omit_defaults=True):
     end: limit.Count = 0
     code: limit.Word = ""
     message: limit.Text = ""
+    base: limit.Count = 0  # where this host's own part begins; before it is an earlier host's
 
 
 class Present(Struct, tag="present"):

@@ -497,7 +497,8 @@ class MigrateVM(Request):
 class ConsoleBody(Reply):
     """A piece of a VM's serial log; `start` and `end` are byte offsets, so `end` asks for more.
 
-    The log is the host's: after a move another host's begins at 0.
+    The log is the host's. After a live move it goes on at `base`, with the end of the earlier
+    host's log before it; else another host's log begins at 0.
     """
 
     vm: str
@@ -505,6 +506,7 @@ class ConsoleBody(Reply):
     start: int
     end: int
     host: str = ""  # whose log it is
+    base: int = 0  # where that host's own part begins
 
 
 # Hosts

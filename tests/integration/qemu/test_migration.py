@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from roost.wire.agentlink import MoveInfo
-from tests.guest import need
+from tests.guest import is_unbroken, need, ticks
 from tests.integration.qemu.moving_pair import VM, Pair, both, certificates, pair, refusal
 
 MIB = 1 << 20
@@ -42,6 +42,11 @@ async def _goes_on(vm: Pair, way: str) -> None:
         assert set(vm.here.fences.ids()) == set()
         await vm.arrives(there)
         await vm.counts_on(vm.here, vm.there)
+        history = await there.console(VM, None, 1 << 20)
+        whole = ticks(history.text)
+        assert is_unbroken(whole)
+        assert whole[0] == ticks(vm.text(vm.here))[0]  # from before the move
+        assert history.start == 0
         assert told
         assert vm.progress[-1].downtime_ms is not None
         await here.destroy(VM)

@@ -23,8 +23,8 @@ PATH = "/api/v1/vms/web-1/console"
 class Guest:
     """A guest that writes; its log is that of the host where it is."""
 
-    def __init__(self, log: str = "", host: str = "h1") -> None:
-        self.log, self.host = log, host
+    def __init__(self, log: str = "", host: str = "h1", base: int = 0) -> None:
+        self.log, self.host, self.base = log, host, base
 
     def answer(self, seen: Seen) -> b.ConsoleBody:
         asked = {name: int(value) for name, value in seen.query if name != "project"}
@@ -32,7 +32,12 @@ class Guest:
         start = min(asked.get("start", max(0, size - limit)), size)
         text = self.log[start : start + limit]
         return b.ConsoleBody(
-            vm="vm-web-1", text=text, start=start, end=start + len(text), host=self.host
+            vm="vm-web-1",
+            text=text,
+            start=start,
+            end=start + len(text),
+            host=self.host,
+            base=self.base,
         )
 
 
@@ -60,7 +65,14 @@ def test_the_log_is_printed_as_it_is(server: CannedServer) -> None:
 def test_the_log_as_json_has_its_offsets(server: CannedServer) -> None:
     server.on("GET", PATH, Guest("booting").answer)
     found = json.loads(console("--bytes", "4", "-o", "json").stdout)
-    assert found == {"vm": "vm-web-1", "text": "ting", "start": 3, "end": 7, "host": "h1"}
+    assert found == {
+        "vm": "vm-web-1",
+        "text": "ting",
+        "start": 3,
+        "end": 7,
+        "host": "h1",
+        "base": 0,
+    }
 
 
 GONE = error(404, "not_found", "there is no VM web-1")
@@ -88,6 +100,13 @@ def test_following_goes_on_from_the_start_of_the_new_hosts_log(
     moved = Guest(there, host="h2").answer
     result = follow(server, Guest("one\n").answer, Guest("one\ntwo\n").answer, moved, moved, moved)
     assert result.stdout == f"one\ntwo\n{there}"
+    assert "web-1 is on h2 now" in result.stderr
+
+
+def test_following_goes_on_where_it_was_when_the_log_came_along(server: CannedServer) -> None:
+    moved = Guest("one\ntwo\nthree\n", host="h2", base=8).answer
+    result = follow(server, Guest("one\n").answer, moved, moved)
+    assert result.stdout == "one\ntwo\nthree\n"
     assert "web-1 is on h2 now" in result.stderr
 
 

@@ -86,6 +86,7 @@ class ConsolePart(NamedTuple):
     text: str
     start: int
     end: int
+    base: int = 0  # where this host's own part begins; before it is an earlier host's
 
 
 class Fences(Protocol):

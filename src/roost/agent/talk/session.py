@@ -216,7 +216,7 @@ class Session:
         limit = max(0, min(ask.limit, _MOST_CONSOLE_BYTES))
         try:
             part = await self._reconciler.console(ask.vm, ask.start, limit)
-            told = ConsoleReply(ask.number, part.text, part.start, part.end)
+            told = ConsoleReply(ask.number, part.text, part.start, part.end, base=part.base)
         except DriverError as error:
             told = ConsoleReply(ask.number, code=error.code, message=clipped(error.message))
         await self._send(link, told)

@@ -75,11 +75,12 @@ async def _follow(
             continue
         silent = False
         if end and (part.host != host or part.end < end):
-            # Another log than the one that `end` counts in.
             if part.host != host:
                 note(f"{vm} is on {part.host} now")
-            end, host = 0, part.host
-            continue
+            host = part.host
+            if not end <= part.base <= part.end:
+                end = 0  # another log than the one that `end` counts in
+                continue
         end, host = part.end, part.host
         if part.text:
             _show(session, part, follow=True)

@@ -33,4 +33,6 @@ class Consoles(Part):
             raise Conflict(f"VM {vm.name!r} has no host yet", vm=vm.id)
         told = await self._agents.ask(vm.host, vm.id, start, limit)
         host = self._roster.host_name(vm.host) or ""
-        return ConsoleBody(vm=vm.id, text=told.text, start=told.start, end=told.end, host=host)
+        return ConsoleBody(
+            vm=vm.id, text=told.text, start=told.start, end=told.end, host=host, base=told.base
+        )

@@ -22,10 +22,36 @@ async def agree(shape: Shape) -> None:
         raise DriverError("permanent", "shape_differs", "two\nonly")
 
 
+KEPT: list[tuple[int, bytes]] = []
+
+
+async def keep(end: int, data: bytes) -> None:
+    """Keep the end of a log."""
+    KEPT.append((end, data))
+
+
+def test_the_end_of_a_log_goes_along_until_the_guest_executes(tmp_path: Path) -> None:
+    async def story() -> None:
+        address, executes = Address(path=str(tmp_path / "line")), asyncio.Event()
+        target = Attendance(executes, agree, keep)
+        asking = Asking(address.uri, RealClock())
+        await target.listen(address)
+        KEPT.clear()
+        assert await asking.hand_console(70, b"two\nlines", 5.0)
+        assert await asking.hand_console(70, b"", 5.0)
+        executes.set()
+        assert await asking.hand_console(71, b"late", 5.0)
+        assert KEPT == [(70, b"two\nlines"), (70, b"")]
+        assert not await asking.hand_console(1 << 20, bytes(65 << 10), 0.2)  # too much
+        target.close()
+
+    asyncio.run(story())
+
+
 def test_a_copy_becomes_what_its_source_says_or_it_is_told_why_not(tmp_path: Path) -> None:
     async def story() -> None:
         address = Address(path=str(tmp_path / "line"))
-        target = Attendance(asyncio.Event(), agree)
+        target = Attendance(asyncio.Event(), agree, keep)
         asking = Asking(address.uri, RealClock())
         assert "does not answer" in await asking.tell_shape(Shape(2, 4, 1), 5.0)
         await target.listen(address)
@@ -61,17 +87,17 @@ def test_an_agent_that_is_there_answers_and_tells_when_the_guest_executes(tmp_pa
         executes = asyncio.Event()
         address = Address(path=str(tmp_path / "line"))
         asking = Asking(address.uri, RealClock())
-        assert not await asking.is_here(0.1)  # nobody listens
-        target = Attendance(executes, agree)
+        assert not await asking.hand_console(0, b"", 0.1)  # nobody listens
+        target = Attendance(executes, agree, keep)
         await target.listen(address)
-        assert await asking.is_here(5.0)
+        assert await asking.hand_console(0, b"", 5.0)
         assert not await asking.runs(0.1)
         running = asyncio.create_task(asking.runs(5.0))
         await asyncio.sleep(0)
         executes.set()
         assert await running
         target.close()
-        assert not await asking.is_here(0.1)
+        assert not await asking.hand_console(0, b"", 0.1)
         asking.close()
 
     asyncio.run(story())
@@ -81,7 +107,7 @@ def test_an_older_agent_cannot_be_asked_and_is_sent_to_all_the_same() -> None:
     async def story() -> None:
         asking = Asking("", RealClock())
         assert not asking.is_possible
-        assert await asking.is_here(0.1)
+        assert await asking.hand_console(0, b"", 0.1)
         assert not await asking.runs(0.1)
 
     asyncio.run(story())
@@ -89,7 +115,7 @@ def test_an_older_agent_cannot_be_asked_and_is_sent_to_all_the_same() -> None:
 
 def test_a_line_that_nobody_understands_is_closed(tmp_path: Path) -> None:
     async def story() -> None:
-        target = Attendance(asyncio.Event(), agree)
+        target = Attendance(asyncio.Event(), agree, keep)
         await target.listen(Address(path=str(tmp_path / "line")))
         reader, writer = await asyncio.open_unix_connection(str(tmp_path / "line"))
         writer.write(b"x" * 10_000)

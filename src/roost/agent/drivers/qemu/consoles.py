@@ -1,7 +1,9 @@
 """The serial log of a VM: read in pieces, and kept from filling the host's disk.
 
 QEMU appends to it for as long as the VM lives. What is older than the newest `KEPT_BYTES` is cut
-out of the file as a hole: offsets stay true and the space is free.
+out of the file as a hole: offsets stay true and the space is free. A VM that came by a live move
+has the end of its earlier host's log in a file beside it (`keep_earlier`), and offsets go on from
+there: whoever reads on from an offset misses nothing and sees nothing twice.
 """
 
 import codecs
@@ -13,8 +15,11 @@ from pathlib import Path
 from roost.agent.drivers.base import ConsolePart
 from roost.agent.drivers.qemu.command import CONSOLE
 from roost.hostkit.failures import DriverError
+from roost.hostkit.files import write_whole
 
 KEPT_BYTES = 8 << 20
+#: The file with the end of the log of the host before, and the most that goes along in a move.
+EARLIER, EARLIER_BYTES = "console.before", 64 << 10
 #: The most that one answer holds.
 MOST_BYTES = 1 << 20
 
@@ -27,6 +32,53 @@ _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c
 def read_console(folder: Path, start: int | None, limit: int) -> ConsolePart:
     """Return the last `limit` bytes, or what follows `start`."""
     limit = max(0, min(limit, MOST_BYTES))
+    base, earlier = _earlier(folder)
+    if base:
+        return _read_on(folder, base, earlier, start, limit)
+    return _read_log(folder, start, limit)
+
+
+def keep_earlier(folder: Path, end: int, earlier: bytes) -> None:
+    """Write down how a VM's log ended on its earlier host, before it executes here."""
+    try:
+        here = (folder / CONSOLE).stat().st_size
+    except OSError:
+        here = 0
+    base = max(0, end - here)  # so that the log goes on at the very offset that it had
+    write_whole(folder / EARLIER, b"%d\n" % base + earlier[-EARLIER_BYTES:], durable=False)
+
+
+def forget_earlier(folder: Path) -> None:
+    """Remove the end of an earlier host's log: another copy is to come."""
+    (folder / EARLIER).unlink(missing_ok=True)
+
+
+def _earlier(folder: Path) -> tuple[int, bytes]:
+    try:
+        head, _, text = (folder / EARLIER).read_bytes().partition(b"\n")
+        return int(head), text
+    except (OSError, ValueError):
+        return 0, b""
+
+
+def _read_on(folder: Path, base: int, earlier: bytes, start: int | None, limit: int) -> ConsolePart:
+    """Read a log whose first part is that of an earlier host, and whose own part is at `base`."""
+    own = _read_log(folder, None, 0).end
+    begin = max(0, base + own - limit) if start is None else max(0, start)
+    if begin >= base:
+        part = _read_log(folder, begin - base, limit)
+        return ConsolePart(part.text, base + part.start, base + part.end, base)
+    begin = max(begin, base - len(earlier))
+    data = earlier[len(earlier) - (base - begin) :][:limit]
+    skipped = _rest_of_character(data)
+    more = _read_log(folder, 0, limit - len(data)) if limit > len(data) else None
+    text = data[skipped:].decode(errors="replace") + (more.text if more is not None else "")
+    end = base + more.end if more is not None else begin + len(data)
+    return ConsolePart(text, begin + skipped, end, base)
+
+
+def _read_log(folder: Path, start: int | None, limit: int) -> ConsolePart:
+    """Return a piece of the log that is written here."""
     try:
         descriptor = os.open(folder / CONSOLE, os.O_RDONLY)
     except FileNotFoundError:

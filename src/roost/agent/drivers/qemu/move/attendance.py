@@ -5,8 +5,8 @@ and while nobody answers the guest stays where it can go on; and it asks afterwa
 executes, for only then is the stand-still over. A line is opened for each copy beside QEMU's own
 (`endpoint["agent"]`). Nothing is decided by what is said here but when to hand over.
 
-    source: here?      target: here        at once
     source: as SHAPE   target: here        once the copy is a machine of the source's shape
+    source: console END LENGTH and so many bytes      target: here        once they are kept
     source: runs?      target: runs        when the copy executes, or has arrived and is to stand
 """
 
@@ -22,7 +22,8 @@ from roost.base.clock import Clock
 from roost.hostkit.failures import DriverError
 
 _HERE, _RUNS = b"here", b"runs"
-_AS = b"as "
+_AS, _CONSOLE = b"as ", b"console "
+_MOST_CONSOLE_BYTES = 64 << 10
 _LINE_BYTES = 1024
 #: Connections to one copy at a time: the source's, and one of it that has not ended yet.
 _MOST = 4
@@ -33,10 +34,14 @@ class Attendance:
     """The target's side: answers for one incoming copy for as long as this agent lives."""
 
     def __init__(
-        self, executes: asyncio.Event, reshape: Callable[[Shape], Awaitable[None]]
+        self,
+        executes: asyncio.Event,
+        reshape: Callable[[Shape], Awaitable[None]],
+        keep_console: Callable[[int, bytes], Awaitable[None]],
     ) -> None:
         self._executes = executes
         self._reshape = reshape
+        self._keep_console = keep_console
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
 
@@ -76,12 +81,20 @@ class Attendance:
         self._open.add(writer)
         with suppress(OSError, ValueError, asyncio.IncompleteReadError):
             while line := (await reader.readline()).strip():
-                writer.write(await self._said(line) + b"\n")
+                writer.write(await self._said(line, reader) + b"\n")
                 await writer.drain()
         self._open.discard(writer)
         writer.close()
 
-    async def _said(self, line: bytes) -> bytes:
+    async def _said(self, line: bytes, reader: asyncio.StreamReader) -> bytes:
+        if line.startswith(_CONSOLE):
+            end, length = map(int, line.removeprefix(_CONSOLE).split())
+            if not 0 <= length <= _MOST_CONSOLE_BYTES or not 0 <= end < 1 << 62:
+                raise ValueError(line)
+            data = await reader.readexactly(length)
+            if not self._executes.is_set():
+                await self._keep_console(end, data)
+            return _HERE
         if line.startswith(_AS):
             try:
                 await self._reshape(msgspec.json.decode(line.removeprefix(_AS), type=Shape))
@@ -106,15 +119,18 @@ class Asking:
         """Return whether the target can be asked at all."""
         return bool(self._uri)
 
-    async def is_here(self, within_s: float) -> bool:
-        """Return whether the target's agent answers within some seconds."""
-        return not self._uri or await self._asks(_HERE, within_s)
+    async def hand_console(self, end: int, data: bytes, within_s: float) -> bool:
+        """Hand over the end of a VM's log; return whether the target's agent has answered."""
+        if not self._uri:
+            return True
+        line = _CONSOLE + b"%d %d\n" % (end, len(data)) + data
+        return await self._asks(line, _HERE, within_s)
 
     async def tell_shape(self, shape: Shape, within_s: float) -> str:
         """Let the copy be a machine of this shape; return why it cannot be, or nothing."""
         try:
             async with asyncio.timeout(within_s):
-                answer = await self._say(_AS + msgspec.json.encode(shape))
+                answer = await self._say(_AS + msgspec.json.encode(shape) + b"\n")
         except (OSError, TimeoutError):
             return "its target's agent does not answer"
         finally:
@@ -123,7 +139,7 @@ class Asking:
 
     async def runs(self, within_s: float) -> bool:
         """Wait until the guest executes at the target; False when that is not known in time."""
-        return bool(self._uri) and await self._asks(_RUNS, within_s)
+        return bool(self._uri) and await self._asks(_RUNS + b"?\n", _RUNS, within_s)
 
     def close(self) -> None:
         """Close the line."""
@@ -131,20 +147,17 @@ class Asking:
             self._line[1].close()
             self._line = None
 
-    async def _asks(self, word: bytes, within_s: float) -> bool:
+    async def _asks(self, line: bytes, word: bytes, within_s: float) -> bool:
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 while True:
                     with suppress(OSError):
-                        if await self._ask_once(word):
+                        if await self._say(line) == word:
                             return True
                     self.close()
                     await self._clock.sleep(_AGAIN_S)  # it may be starting again
         self.close()
         return False
-
-    async def _ask_once(self, word: bytes) -> bool:
-        return await self._say(word + b"?") == word
 
     async def _say(self, line: bytes) -> bytes:
         if self._line is None:
@@ -155,6 +168,6 @@ class Asking:
                 else await asyncio.open_connection(address.host, address.port, limit=_LINE_BYTES)
             )
         reader, writer = self._line
-        writer.write(line + b"\n")
+        writer.write(line)
         await writer.drain()
         return (await reader.readline()).strip()

@@ -15,6 +15,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from weakref import WeakKeyDictionary
@@ -24,6 +25,7 @@ from msgspec.structs import replace
 from roost.agent.drivers.qemu import power
 from roost.agent.drivers.qemu.arrivals import Mark, clear_mark, is_marked
 from roost.agent.drivers.qemu.command import DEVICES, MIB, MOST_VCPUS, shape_of
+from roost.agent.drivers.qemu.consoles import forget_earlier, keep_earlier
 from roost.agent.drivers.qemu.handle import VMHandle
 from roost.agent.drivers.qemu.launch import Parts, launch, protect
 from roost.agent.drivers.qemu.manifest import Manifest, Shape
@@ -103,6 +105,7 @@ class Receiving:
             await power.end(handle)
             self._seat(handle).close()
             await asyncio.to_thread(clear_mark, handle.folder)
+            await asyncio.to_thread(forget_earlier, handle.folder)
             # As agents start it that know no more; the source says if its machine is another.
             await self._launch(handle, vm, shape_of(vm))
         await self.watch(handle)
@@ -154,11 +157,18 @@ class Receiving:
         uri = handle.manifest.endpoint.get("agent", "") if handle.manifest is not None else ""
         if seat.attendance is not None or not uri:
             return
-        seat.attendance = Attendance(seat.executes, partial(self._reshape, handle))
+        seat.attendance = self._attendance(handle, seat)
         try:
             await seat.attendance.listen(parse(uri))
         except DriverError as error:  # then the source takes this agent for silent, and keeps it
             log.warning("nobody can ask for the copy of %s: %s", handle.id, error.message)
+
+    def _attendance(self, handle: VMHandle, seat: _Seat) -> Attendance:
+        async def keep(end: int, data: bytes) -> None:
+            with suppress(OSError):  # a log is worth no stand-still
+                await asyncio.to_thread(keep_earlier, handle.folder, end, data)
+
+        return Attendance(seat.executes, partial(self._reshape, handle), keep)
 
     def _waits(self, handle: VMHandle, vm: DesiredVM) -> bool:
         manifest = handle.manifest
@@ -191,7 +201,7 @@ class Receiving:
         if endpoint["mode"] == "live":
             seat = self._seat(handle)
             if seat.attendance is None:
-                seat.attendance = Attendance(seat.executes, partial(self._reshape, handle))
+                seat.attendance = self._attendance(handle, seat)
                 answer = seat.attendance.listen
                 endpoint["agent"] = await self._listen(f"{vm.id}/agent", answer, None)
             else:

@@ -17,6 +17,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from roost.agent.drivers.qemu.command import shape_of
+from roost.agent.drivers.qemu.consoles import EARLIER_BYTES, read_console
 from roost.agent.drivers.qemu.handle import VMHandle
 from roost.agent.drivers.qemu.launch import Parts
 from roost.agent.drivers.qemu.manifest import Shape
@@ -279,7 +280,7 @@ class Sending:
             text = f"all memory of {self._vm.name} was sent before post-copy could begin"
             text += "; it runs on here. Maybe move it without post-copy"
             await self._give_up(monitor, "post_copy_missed", text)
-        if not await self._asking.is_here(_ATTEND_S):
+        if not await self._hand_console():
             text = f"the agent of its target has not answered for {_ATTEND_S:g} s, and nobody else"
             text += f" would let {self._vm.name} go on there; it runs on here"
             await self._give_up(monitor, "target_silent", text)
@@ -301,6 +302,14 @@ class Sending:
         *_, outcome = await asyncio.gather(*leaving, onward, return_exceptions=True)
         if isinstance(outcome, BaseException):
             raise outcome
+
+    async def _hand_console(self) -> bool:
+        """Hand the end of the log to the target's agent; return whether it answers in time."""
+        folder = self._handle.folder
+        part = await asyncio.to_thread(read_console, folder, None, EARLIER_BYTES)
+        return await self._asking.hand_console(
+            part.end, part.text.encode()[-EARLIER_BYTES:], _ATTEND_S
+        )
 
     async def _await_execution(self) -> float | None:
         """Return since when the guest executes at the target; None when nobody tells in time."""
