@@ -178,14 +178,14 @@ def _without_vms(fleet: Fleet, rows: Int64Array) -> HostArrays:
     headroom = np.zeros_like(old.headroom)
     headroom[:, width + SLOTS] = np.where(hosts.max_vms[rows] < 0, UNLIMITED, hosts.max_vms[rows])
     _expect(headroom.shape[1] == width + EXTRA_COLUMNS, "headroom has a wrong width")
+    positions = np.arange(old.cell_capacity.shape[1])
+    is_cell = positions[np.newaxis, :] < hosts.cell_count[rows][:, np.newaxis]
     return old._replace(
         headroom=headroom,
         committed=np.zeros_like(old.committed),
         vm_count=np.zeros_like(old.vm_count),
         device_free=np.where(old.device_free >= 0, WHOLE_DEVICE, -1).astype(np.int64),
-        cell_free=np.where(
-            np.any(old.cell_capacity > 0, axis=2, keepdims=True), old.cell_capacity, -1
-        ).astype(np.int64),
+        cell_free=np.where(is_cell[:, :, np.newaxis], old.cell_capacity, -1).astype(np.int64),
     )
 
 

@@ -73,6 +73,10 @@ class Actor(Mischief, Operators, Disasters):
         known = name in self._world.hosts or name in self._world.planes
         return not known and re.fullmatch(r"(h|plane)[0-9]+", name) is not None
 
+    async def cordon(self, host: str) -> None:
+        """Cordon a host, and wait until that is done."""
+        await self._ask("cordon", host, {})
+
     # Users
 
     def _ask(self, what: str, name: str, given: dict[str, Any]) -> "asyncio.Task[None]":

@@ -207,6 +207,11 @@ class Books:
         books._touched_projects.clear()
         return books
 
+    def home_of(self, vm_id: str) -> str:
+        """Return the name of a VM's host; empty when it has none."""
+        vm = self.vms.get(vm_id)
+        return self.host_name(vm.host) if vm is not None and vm.host is not None else ""
+
     def host_name(self, number: int) -> str:
         """Return a host's name; empty when there is no such host."""
         host = self.hosts.get(number)

@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from roost.sim.follow_ups import ABOUT_LEASES, ABOUT_REFUSALS, TRAINS, Train
 from roost.sim.history import Action, History, host_name
@@ -396,3 +397,17 @@ def _rates(random: Random, history: History) -> dict[str, float]:
     slow = {name: round(random.uniform(0.98, 1.0), 4) for name in names if random.random() < 0.5}
     planes = [f"plane{n}" for n in range(history.planes)]
     return slow | {name: round(random.uniform(1.0, 1.02), 4) for name in planes}
+
+
+#: What users and operators ask for; everything else that a world does is a fault.
+_ASKED = frozenset(
+    {"create", "migrate", "restart", "start", "delete", "stop", "cancel", "resize", "burst"}
+    | {"join_group", "pause", "delete_some", "set_group_rule", "leave_group", "delete_group"}
+)
+
+
+def draw_rogue_history(seed: int) -> History:
+    """Return a world in which one more host has an agent that lies, and nothing else goes wrong."""
+    drawn = draw_history(seed)
+    actions = [action for action in drawn.actions if action.do in _ASKED]
+    return replace(drawn, rogue=True, actions=actions, rates={})

@@ -233,4 +233,4 @@ class _PlaneEnd:
 
 def _kind(message: bytes) -> str:
     """Return the type of a message, which is its first field."""
-    return message[9 : message.find(b'"', 9)].decode()
+    return message[9 : message.find(b'"', 9)].decode(errors="replace")

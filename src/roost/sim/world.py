@@ -39,6 +39,8 @@ from roost.sim.loop import VirtualLoop
 from roost.sim.network import Network
 from roost.sim.planes import SimPlane
 from roost.sim.reading import read_everything
+from roost.sim.rogue import NAME as ROGUE
+from roost.sim.rogue import Rogue, check_unharmed
 from roost.sim.time_skip import Stillness
 from roost.sim.unhandled import hear_unhandled
 
@@ -116,6 +118,12 @@ class World:
             if machine is not None:  # a world that was made smaller has not all of them
                 machine.machine.rate = rate
         self.actor = Actor(self)
+        self.rogue: Rogue | None = None
+        if history.rogue:
+            self.rogue = Rogue(
+                self.network, Random(f"rogue {history.seed}"), names, sorted(self.hosts),
+                lambda: sorted(self.laws.books.vms), lambda vm: bool(self.laws.executing(vm)),
+            )  # fmt: skip
 
     def _host(self, number: int, servers: tuple[str, ...], random: Random) -> SimHost:
         name = host_name(number)
@@ -202,6 +210,8 @@ class World:
         if self.stillness is not None:
             self.stillness.committed(events)
         self.check(lambda: self.laws.committed(events))
+        if self.history.rogue:
+            self.check(lambda: check_unharmed(events, self.laws.books.home_of))
         if self.laws.books.has_sums_to_compare:
             self.check(lambda: self.ask(self.laws.books.compare_sums))
         self._commits += 1
@@ -221,7 +231,12 @@ class World:
         await self._until(lambda: any(p.is_ready for p in self.planes.values()), 30, "ready")
         for host in self.hosts.values():
             host.start()
+        if self.rogue is not None:
+            self.rogue.start()
         await asyncio.sleep(8.0)
+        if self.rogue is not None:
+            await self.actor.cordon(ROGUE)
+            self.rogue.wild = True
         began = asyncio.get_running_loop().time()
         for action in self.history.actions:
             wait = began + action.at - asyncio.get_running_loop().time()
@@ -302,6 +317,8 @@ class World:
         if self.stillness is not None:
             self.stillness.end()
         self.actor.end_faults()
+        if self.rogue is not None:
+            self.rogue.wild = False
         end = asyncio.get_running_loop().time() + self.history.calm_s
         why = "it was never looked at"
         while asyncio.get_running_loop().time() < end:
@@ -393,6 +410,8 @@ async def _run(history: History, folder: Path) -> Verdict:
         plane.kill()
     for host in world.hosts.values():
         host.power_off()
+    if world.rogue is not None:
+        world.rogue.end()
     verdict = world.verdict(broken)
     await _let_all_end()
     await world.database.ledger.close()

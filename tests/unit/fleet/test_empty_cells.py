@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from roost.fleet.check import check
 from roost.fleet.fleet import Fleet
 from roost.model.hosts import Cell, HostSpec, Resource
 
@@ -18,6 +19,7 @@ def test_an_empty_cell_is_read_back() -> None:
     fleet.register(replace(_spec(), name="none", cells=()))
     assert fleet.hosts.spec(row).cells == CELLS
     assert fleet.hosts.spec(row + 1).cells == ()
+    check(fleet)
     assert [len(host.cells) for host in fleet.to_description().hosts] == [3, 0]
 
 

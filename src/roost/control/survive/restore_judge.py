@@ -3,7 +3,7 @@
 | what hosts say of a VM in doubt | what follows |
 |---|---|
 | it is leaving somewhere, or nobody can tell | wait, and ask again |
-| it runs on one host | that is its home, whoever is still silent: at most one copy runs |
+| it runs on one host | that is its home, whoever else is still silent: at most one copy runs |
 | `restart: here`, and its home has it | its home has it: it cannot have left without its home |
 | once everybody has answered, or is known to run nothing | |
 | it lies on some hosts | the newest copy counts |
@@ -18,7 +18,8 @@ Not everything that hosts say counts (`countable`): an agent may lie, and the le
 at all. A generation that no honest host can have reached does not count. Of a VM that runs where
 the ledger has it, or lies there and cannot have left, strangers' words do not count; a stranger is
 a host that the ledger does not know to have, or to have had, the VM. A stranger that says that it
-runs the VM too is the one exception: its home is asked again, twice, and has the last word.
+runs the VM is believed only after its home was heard and asked again, twice: a VM that is started
+or stopped at home is for a moment nowhere. If it runs at home, home has the last word.
 """
 
 from collections.abc import Container, Iterable, Sequence
@@ -66,11 +67,16 @@ def countable(vm: VMRow, found: Sequence[Copy], had: Container[int]) -> list[Cop
     return said
 
 
-def strangers_that_run(vm: VMRow, found: Sequence[Copy], had: Container[int]) -> set[int]:
-    """Return the strangers that say to run a VM which runs on a host that is known to have it."""
-    running = {copy.host for copy in countable(vm, found, had) if copy.state == "running"}
-    strangers = {host for host in running if host not in had}
-    return strangers if running - strangers else set()
+def _is_early(found: Sequence[Copy], had: set[int], silent: Container[int]) -> bool:
+    """Say whether strangers alone say to run a VM, and one that had it has not been heard yet."""
+    running = {copy.host for copy in found if copy.state == "running"}
+    return bool(running) and not running & had and any(host in silent for host in had)
+
+
+def _strangers_that_run(found: Sequence[Copy], had: set[int]) -> set[int]:
+    """Return the strangers that say to run a VM which some other host has, or had."""
+    running = {copy.host for copy in found if copy.state == "running"}
+    return running - had if had else set()
 
 
 def judge(vm: VMRow, found: Sequence[Copy], *, all_heard: bool) -> Finding | None:
@@ -160,28 +166,31 @@ class Settling(Part):
         for row in tx.rows(said.order_by(copies.c.vm, copies.c.host)):
             copy = Copy(row["host"], row["generation"], row["state"])
             found.setdefault(row["vm"], []).append(copy)
-        silent = [row["fenced"] for row in tx.rows(_silent())]
+        silent = {row["number"]: row["fenced"] for row in tx.rows(_silent())}
         had = _who_had(tx, rows)
         for vm in rows:
-            proven = waited and all(is_proof(vm.restart, fenced) for fenced in silent)
+            proven = waited and all(is_proof(vm.restart, fenced) for fenced in silent.values())
             known = countable(vm, found.get(vm.id, []), had[vm.id])
-            if strangers := strangers_that_run(vm, known, had[vm.id]):
-                if self._ask_again(tx, vm, known, strangers):
+            if not proven and _is_early(known, had[vm.id], silent):
+                continue
+            if strangers := _strangers_that_run(known, had[vm.id]):
+                if self._ask_again(tx, vm, had[vm.id]):
                     continue
-                known = [copy for copy in known if copy.host not in strangers]
+                if any(c.state == "running" and c.host not in strangers for c in known):
+                    known = [copy for copy in known if copy.host not in strangers]
             finding = judge(vm, known, all_heard=proven)
             if finding is not None and bring_home(tx, vm, finding, known):
                 tx.delete(doubts, doubts.c.vm == vm.id)
                 tx.connection.execute(delete(copies).where(copies.c.vm == vm.id))
         return rows[-1].id
 
-    def _ask_again(self, tx: Tx, vm: VMRow, known: list[Copy], strangers: set[int]) -> bool:
-        """Ask a VM's home again whether it runs; False when it was asked often enough."""
+    def _ask_again(self, tx: Tx, vm: VMRow, had: set[int]) -> bool:
+        """Ask a VM's home again what it has; False when it was asked often enough."""
         asked = self._asked_again.get(vm.id, 0)
         if asked >= _ASK_AGAIN:
             return False
         self._asked_again[vm.id] = asked + 1
-        for host in {copy.host for copy in known} - strangers:
+        for host in sorted(had):
             # What it said may be older than the stranger's word: it does not count any more.
             tx.delete(copies, copies.c.vm == vm.id, copies.c.host == host)
             tx.update(roll_call, roll_call.c.host == host, answered=False)

@@ -1,0 +1,205 @@
+"""A rogue agent: it has the credential of one host, `rogue`, and says whatever comes to its mind.
+
+It speaks of other hosts' VMs with any state and generation, invents points of the ledger, answers
+roll calls with lies, says hello for other hosts, registers with nonsense and sends no messages at
+all. It is cordoned before it begins, so that no VM is its own. In the end it turns honest, for a
+host that never answers is for an operator to declare dead. It answers roll calls for VMs alone that
+execute somewhere: of one that executes nowhere any host's word counts (docs/limits.md).
+
+Nothing else goes wrong in its world, so no other host may lose its lease or its health, and no VM
+may go anywhere unasked (`check_unharmed`); all other laws hold too.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, get_args
+
+import msgspec
+
+from roost.hostkit.talk.link import LinkLost
+from roost.ledger.rows import Event
+from roost.model.states import Seen
+from roost.sim.books import Broken
+from roost.sim.lives import Life
+from roost.sim.network import Connection, HostTransport, Network
+from roost.wire.agentlink import PROTOCOL, CopyState
+
+NAME = "rogue"
+#: Events that a rogue must not bring about on another host, or of any VM.
+HARMS = frozenset(
+    {"host.suspect", "host.offline", "host.fenced", "host.removed", "vm.recovered", "vm.vanished"}
+    | {"vm.crashed", "vm.refused"}
+)
+_SEEN: tuple[str, ...] = get_args(Seen)
+_COPIES: tuple[str, ...] = get_args(CopyState)
+_AMOUNTS = ("cpu_milli", "memory_bytes", "disk_bytes")
+_GENERATIONS = (0, 1, 2, 3, 5, 9, 2**20, 2**26, 2**40, 2**62, 2**62 + 1, 2**70, -1)
+
+
+def check_unharmed(events: Sequence[Event], home_of: Callable[[str], str]) -> None:
+    """Raise Broken when a commit does to another host or a VM what nobody asked for."""
+    for event in events:
+        kind, _, name = event.subject.partition("/")
+        harmed = event.kind in HARMS and name != NAME
+        if harmed or (kind == "vm" and home_of(name) == NAME):
+            raise Broken(f"{event.subject} is harmed by a rogue agent: {event.kind} {event.note}")
+
+
+class Rogue:
+    """The rogue, from its first hello to its last word."""
+
+    def __init__(
+        self,
+        network: Network,
+        random: Random,
+        servers: tuple[str, ...],
+        hosts: Sequence[str],
+        vms: Callable[[], Sequence[str]],
+        executes: Callable[[str], bool],
+    ) -> None:
+        self._network, self._random = network, random
+        self._servers, self._hosts, self._vms = servers, hosts, vms
+        self._executes = executes
+        self._digest = ""
+        self._graves: dict[str, dict[str, Any]] = {}  # what it is told to destroy
+        self.wild = False
+        self._life = Life(NAME)
+
+    def start(self) -> None:
+        """Begin to speak."""
+        self._life.spawn(self._run())
+
+    def end(self) -> None:
+        """End its process."""
+        self._life.end()
+
+    async def _run(self) -> None:
+        transport = HostTransport(self._network, NAME, self._life)
+        turn = 0
+        while True:
+            turn += 1
+            try:
+                link = await transport.connect(self._servers[turn % len(self._servers)], "")
+                await self._speak(link, turn)
+            except LinkLost:
+                await asyncio.sleep(0.5 + self._random.random())
+
+    async def _speak(self, link: Connection, turn: int) -> None:
+        await link.send(msgspec.json.encode(self._hello(turn)))
+        hearing = self._life.spawn(self._hear(link))
+        number = 0
+        try:
+            while not hearing.done():
+                number += 1
+                beat = {"type": "heartbeat", "number": number, "digest": self._digest}
+                if self.wild:
+                    await link.send(self._anything(number))
+                    await asyncio.sleep(self._random.expovariate(4.0))
+                else:
+                    await link.send(msgspec.json.encode(beat))
+                    gone = [grave | {"seen": "absent"} for grave in self._graves.values()]
+                    await link.send(msgspec.json.encode({"type": "report", "vms": gone}))
+                    await asyncio.sleep(1.0)
+        finally:
+            hearing.cancel()
+            await link.close()
+
+    async def _hear(self, link: Connection) -> None:
+        while True:
+            message = msgspec.json.decode(await link.receive())
+            if message["type"] in ("desired", "delta"):
+                self._digest = message["digest"]
+                graves = {each["id"]: each for each in message.get("tombstones", [])}
+                self._graves = graves if message["type"] == "desired" else self._graves | graves
+            elif message["type"] == "roll_call":
+                said = self._copies() if self.wild else []
+                answer = {"type": "present", "digest": self._digest, "copies": said}
+                await link.send(msgspec.json.encode(answer))
+
+    # What it says
+
+    def _hello(self, turn: int) -> dict[str, Any]:
+        plain: dict[str, Any] = {
+            "type": "hello", "protocol": PROTOCOL, "host": NAME, "instance": "i", "version": "0",
+            "digest": self._digest, "conversation": turn,
+            "inventory": {name: {"total": 0} for name in _AMOUNTS},
+        }  # fmt: skip
+        if not self.wild:
+            return plain
+        random = self._random
+        wild: dict[str, Callable[[], Any]] = {
+            "host": lambda: random.choice(self._hosts),
+            "instance": lambda: f"i{random.randrange(9)}",
+            "inventory": lambda: plain["inventory"] | self._inventory(),
+            "vms": self._seen,
+            "held": self._held,
+            "guard_stop_s": lambda: random.choice((0, 1, 120, 1e9, -1)),
+            "heard": lambda: {"seq": random.choice((0, 7, 10**6, 2**62)), "tx": "invented"},
+            "conversation": lambda: random.choice(_GENERATIONS),
+        }
+        chosen = random.sample(sorted(wild), random.randrange(len(wild)))
+        return plain | {name: wild[name]() for name in chosen}
+
+    def _inventory(self) -> dict[str, Any]:
+        random, many = self._random, self._random.choice((1, 17, 62, 63, 300))
+        at = random.randrange(10**6)
+        return random.choice(
+            (
+                {"devices": [{"model": f"m{at}.{n}"} for n in range(many)]},
+                {"devices": [{"model": "m", "memory_bytes": random.choice(_GENERATIONS)}]},
+                {"cells": [{"cpu_milli": random.choice(_GENERATIONS), "memory_bytes": 0}] * 2},
+                {"extended": {f"r{at}.{n}": {"total": 1} for n in range(many)}},
+                {"labels": {f"l{n}": str(at) for n in range(many)}},
+                {"taints": [{"key": "k", "effect": random.choice(("no-place", "explode"))}]},
+                {"max_vms": random.choice(_GENERATIONS), "zone": f"z{at}"},
+            )
+        )
+
+    def _some_vms(self) -> list[str]:
+        known = [*self._vms(), "vm-invented"]
+        return self._random.sample(known, self._random.randrange(len(known) + 1))
+
+    def _seen(self) -> list[dict[str, Any]]:
+        random = self._random
+        return [
+            {"id": vm, "generation": random.choice(_GENERATIONS), "seen": random.choice(_SEEN),
+             "progress": {"downtime_ms": 5}}
+            for vm in self._some_vms()
+        ]  # fmt: skip
+
+    def _held(self) -> list[dict[str, Any]]:
+        return [
+            {"id": vm, "generation": self._random.choice(_GENERATIONS)} for vm in self._some_vms()
+        ]
+
+    def _copies(self) -> list[dict[str, Any]]:
+        random = self._random
+        generations = _GENERATIONS[:7] if random.random() < 0.7 else _GENERATIONS
+        return [
+            {"id": vm, "generation": random.choice(generations), "is": random.choice(_COPIES)}
+            for vm in self._some_vms()
+            if self._executes(vm)
+        ]
+
+    def _anything(self, number: int) -> bytes:
+        random = self._random
+        said: dict[str, Any] = random.choice(
+            (
+                {"type": "heartbeat", "number": number, "digest": self._digest},
+                {"type": "heartbeat", "number": random.choice(_GENERATIONS), "digest": "0"},
+                {"type": "report", "vms": self._seen(), "held": self._held(), "full": True},
+                {"type": "report", "vms": self._seen()},
+                {"type": "present", "digest": self._digest, "copies": self._copies()},
+                {"type": "samples", "samples": [{"vm": "", "at_ms": 2**62, "cpu_milli": 1,
+                                                 "memory_bytes": 2**48}]},
+                {"type": "told", "number": number, "text": "x"},
+                self._hello(number),
+                {"type": random.choice(("welcome", "hello", "", "?"))},
+            )
+        )  # fmt: skip
+        data = msgspec.json.encode(said)
+        if random.random() < 0.05:
+            at = random.randrange(len(data))
+            data = data[:at] + bytes([random.randrange(256)]) + data[at + 1 :]
+        return data

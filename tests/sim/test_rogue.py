@@ -1,0 +1,99 @@
+"""A rogue agent harms its own host only; mistakes that would let it do more are found.
+
+Each mistake is planted into the production code and names a seed whose world breaks a law with it.
+"""
+
+import pytest
+
+from roost.control.agents import intake
+from roost.control.agents.sessions import Session
+from roost.control.memory.roster import Roster
+from roost.control.survive import restore_judge
+from roost.ledger.rows import HostRow
+from roost.ledger.tables import vms
+from roost.ledger.transaction import Tx
+from roost.sim.draws import draw_rogue_history
+from roost.sim.world import run_history
+from roost.wire.agentlink import Hello, SeenVM
+
+Patch = pytest.MonkeyPatch
+#: Worlds that are tried before a mistake counts as missed.
+MOST_WORLDS = 12
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_other_hosts_and_their_vms_are_not_harmed(seed: int) -> None:
+    verdict = run_history(draw_rogue_history(seed))
+    assert verdict.broken == ""
+    # It has really spoken, was really let in, and has put the ledger in doubt.
+    assert verdict.coverage["commit.host.registered"] > 20
+    assert verdict.coverage["commit.ledger.restored"] >= 1
+
+
+def strangers_count(patch: Patch) -> None:
+    """Let every host's answer to a roll call count as much as that of a VM's home."""
+    patch.setattr(restore_judge, "countable", lambda vm, found, had: list(found))
+
+
+def first_word_counts(patch: Patch) -> None:
+    """Let whoever says first that it runs a VM be believed."""
+    patch.setattr(restore_judge, "countable", lambda vm, found, had: list(found))
+    patch.setattr(restore_judge, "_is_early", lambda found, had, silent: False)
+    patch.setattr(restore_judge, "_strangers_that_run", lambda found, had: set())
+
+
+def anybody_reports(patch: Patch) -> None:
+    """Take a report on a VM from whichever host it comes."""
+    real = intake._take
+
+    def take(tx: Tx, host: int, seen: SeenVM, doubting: intake.Doubting) -> bool:
+        found = tx.find(vms, id=seen.id)
+        return real(tx, (found and found["host"]) or host, seen, doubting)
+
+    patch.setattr(intake, "_take", take)
+    patch.setattr(intake, "_of_their_own", lambda tx, latest: latest)
+
+
+def any_hello(patch: Patch) -> None:
+    """Believe a hello about which host it is from, whatever the credential says."""
+    real = Session._register
+
+    async def register(self: Session, hello: Hello) -> None:
+        self.host = hello.host
+        await real(self, hello)
+
+    patch.setattr(Session, "_register", register)
+
+
+def not_tried(patch: Patch) -> None:
+    """Write down what a host registers with, and see afterwards whether it fits the columns."""
+    real = Roster._put_host
+
+    def put_host(self: Roster, row: HostRow, generation: int) -> None:
+        real(self, row, generation)
+        if (why := self.hosts[row.number].aside) != "":
+            raise ValueError(why)
+
+    patch.setattr(Roster, "try_host", lambda self, name, inventory: None)
+    patch.setattr(Roster, "_put_host", put_host)
+
+
+#: A mistake, and a seed that finds it.
+FOUND_AT = {
+    strangers_count: 0,
+    first_word_counts: 0,
+    anybody_reports: 0,
+    any_hello: 0,
+    not_tried: 0,
+}
+
+
+@pytest.mark.parametrize("mistake", FOUND_AT, ids=lambda mistake: mistake.__name__)
+def test_a_planted_mistake_is_found(mistake, monkeypatch: Patch) -> None:
+    mistake(monkeypatch)
+    first = FOUND_AT[mistake]
+    for seed in range(first, first + MOST_WORLDS):
+        if broken := run_history(draw_rogue_history(seed)).broken:
+            print(f"{mistake.__name__}: found at seed {seed}: {broken}")
+            return
+    raise AssertionError(f"found in none of {MOST_WORLDS} worlds")
