@@ -25,7 +25,7 @@ from roost.agent.drivers.base import LocalVM
 from roost.agent.drivers.qemu.driver import QemuDriver
 from roost.agent.drivers.qemu.manifest import Shape
 from roost.agent.drivers.qemu.move.attendance import Asking, Attendance
-from roost.agent.drivers.qemu.move.endpoints import Address
+from roost.agent.drivers.qemu.move.endpoints import Address, parse
 from roost.base.clock import RealClock
 from roost.hostkit.failures import DriverError
 from roost.wire.agentlink import BootInfo, DesiredVM, MoveInfo, ProgressInfo
@@ -204,7 +204,7 @@ async def tell_shape(outgoing: DesiredVM, shape: object) -> None:
 
 
 @asynccontextmanager
-async def answering(folder: Path) -> AsyncIterator[str]:
+async def answering(folder: Path, at: str = "") -> AsyncIterator[str]:
     """Answer a source as a target's agent does, and do nothing else; give the address."""
 
     async def agree(shape: Shape) -> None:
@@ -216,7 +216,7 @@ async def answering(folder: Path) -> AsyncIterator[str]:
     executes = asyncio.Event()
     executes.set()
     line = Attendance(executes, agree, keep)
-    address = Address(path=str(folder / "line"))
+    address = parse(at) if at else Address(path=str(folder / "line"))
     await line.listen(address)
     try:
         yield address.uri

@@ -180,7 +180,8 @@ def test_what_a_dead_target_never_read_is_not_lost(tmp_path: Path) -> None:
             async with vm.there.opened() as there:
                 outgoing = await at_the_switch_over(vm, there, driver=here, downtime_ms=10)
             await vm.there.kill(VM, signal.SIGSTOP)
-            await vm.send(here, outgoing)  # the last bytes fit into the network's buffers
+            async with answering(vm.there.folder, outgoing.endpoint["agent"]):
+                await vm.send(here, outgoing)  # the last bytes fit into the network's buffers
             assert await state(here) == "moved"
             await vm.there.kill(VM)
             async with vm.there.opened() as there:
