@@ -237,6 +237,7 @@ async def small_plane(
     clock = clock or RealClock()
     with TemporaryDirectory(prefix="roost-api-") as folder:
         path = Path(folder) / "roost.db"
+        path.touch(0o600)
         path.write_bytes(await _small_fleet())
         ids = IdSource(clock.wall_ms, random)
         store = FaultyStore(SqliteStore(path, clock, ids, inline=True, full=False))

@@ -41,7 +41,7 @@ class Watched(Protocol):
         """End it if it has kept the server waiting for too long."""
 
     def end(self) -> None:
-        """End it at once."""
+        """Abort the connection at once."""
 
 
 class Connections:
