@@ -56,7 +56,8 @@ async def _run(options: AgentOptions) -> None:
     for sign in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(sign, stop.set)
     async with contextlib.AsyncExitStack() as parts:
-        close_to_others(options.data, ())  # with several hosts, the folder of their folders
+        if options.count > 1:
+            close_to_others(options.data, ())  # the folder of the hosts' folders
         agents = await _build_all(one_by_one(options), parts)
         await _run_until(stop, agents, options.name)
 
