@@ -67,12 +67,10 @@ class Gate:
             self._tokens.take(token, self._monotonic())
         return who, token
 
-    def ask(self, token: str, now: float) -> Principal | None:
-        """Return whose token it is if that is known already; raises TooManyRequests."""
-        who = self._access.principal(token)
-        if who is not None and self._tokens is not None:
+    def ask(self, token: str, now: float) -> None:
+        """Count a request with a token that is known to be good; raises TooManyRequests."""
+        if self._tokens is not None:
             self._tokens.take(token, now)
-        return who
 
     def ask_unknown(self, address: str, count: int) -> None:
         """Count a request that needs no token."""

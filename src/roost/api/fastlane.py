@@ -14,10 +14,13 @@ from roost.api.answers import Answer, Header, Receive, Scope, Send, address_of, 
 from roost.api.calls import Site, answer_of
 from roost.api.errors import Failures
 from roost.api.reading import RequestDecoder, idempotency_key, read_body
+from roost.parts.access import Principal
 from roost.parts.routes import Call, Route
 
 #: All of a body, or what reads it, given the length that was announced.
 Body = bytes | Callable[[bytes | None], Awaitable[bytes]]
+#: Who asks, and the token.
+Known = tuple[Principal, str]
 
 
 class Meter(Protocol):
@@ -49,12 +52,16 @@ class FastLane:
         """Say whether a POST is for a hot route."""
         return path in self._lanes
 
-    def knows(self, authorization: bytes | None) -> bool:
-        """Say whether a caller is known without asking the ledger."""
-        if authorization is None:
-            return False
-        token = authorization.partition(b" ")[2].strip()
-        return token.isascii() and self._access.principal(token.decode("ascii")) is not None
+    def known(self, authorization: bytes | None) -> Known | None:
+        """Return who asks, and the token, if that is known without asking the ledger."""
+        if authorization is None or authorization[:7].lower() != b"bearer ":
+            return None
+        try:
+            token = authorization[7:].strip().decode("ascii")
+        except UnicodeDecodeError:
+            return None
+        who = self._access.principal(token)
+        return None if who is None else (who, token)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request as an ASGI application."""
@@ -62,19 +69,25 @@ class FastLane:
         async def read(length: bytes | None) -> bytes:
             return await read_body(length, receive, self.most_bytes)
 
-        answer = await self.answer(scope["path"], scope["headers"], read, scope)
+        answer = await self.answer(scope["path"], scope["headers"], read, scope=scope)
         await answer(scope, receive, send)
 
     async def answer(
-        self, path: str, headers: Sequence[Header], body: Body, scope: Scope | None = None
+        self,
+        path: str,
+        headers: Sequence[Header],
+        body: Body,
+        *,
+        known: Known | None = None,
+        scope: Scope | None = None,
     ) -> Answer:
         """Return the answer to one request, whose body is here or is read when it is wanted.
 
-        Without a scope its connection knows by itself that the token is a good one.
+        Who asks is known by now, or is found out by the scope's gate.
         """
         began = self._monotonic()
         try:
-            answer = await self._run(path, headers, body, scope, began)
+            answer = await self._run(path, headers, body, known, scope or {}, began)
         except Exception as error:  # noqa: BLE001 - a bug in one request must not end the others
             answer = self._failures.answer(error)
         self._meter.request("POST", path, answer.status, self._monotonic() - began)
@@ -85,7 +98,8 @@ class FastLane:
         path: str,
         headers: Sequence[Header],
         body: Body,
-        scope: Scope | None,
+        known: Known | None,
+        scope: Scope,
         now: float,
     ) -> Answer:
         route, decoder = self._lanes[path]
@@ -102,12 +116,12 @@ class FastLane:
                 if key_header is not None:
                     raise authorize.said_twice(name)
                 key_header = value
-        if scope is None:
-            token = authorize.bearer(authorization)
-            who = self._gate.ask(token, now) or await self._access.check(token)
-        else:
+        if known is None:
             who, token = await self._gate.admit(authorization, address_of(scope))
             authenticated(scope)
+        else:
+            who, token = known
+            self._gate.ask(token, now)
         authorize.allow(route.roles, who)
         key = idempotency_key(key_header)
         raw = body if isinstance(body, bytes) else await body(length)

@@ -126,7 +126,7 @@ def test_uvicorn_asks_nothing_of_a_cycle_that_ours_does_not_have() -> None:
         and ast.unparse(node.value) in ("self.cycle", "existing_cycle")
     }
     assert asked, changed("HttpToolsProtocol", "has no cycle any more")
-    ours = LeanCycle("/", [], keep_alive=True)
+    ours = LeanCycle("/", [], keep_alive=True, known=None)
     missing = {name for name in asked if not hasattr(ours, name)}
     assert not missing, changed("RequestResponseCycle", f"is asked for {sorted(missing)} as well")
     assert ours.message_event.set() is None  # type: ignore[func-returns-value]

@@ -38,10 +38,10 @@ class Watched(Protocol):
         """Return whether no request is under way."""
 
     def look(self, now: float) -> None:
-        """End it if it has kept the server waiting for too long."""
+        """End the connection if its client keeps the server waiting for too long."""
 
     def end(self) -> None:
-        """Abort the connection at once."""
+        """End the connection at once."""
 
 
 class Connections:
@@ -120,7 +120,7 @@ class Connections:
         self._looking = asyncio.create_task(self._look())
 
     def stop(self) -> None:
-        """End looking."""
+        """End the looks at the connections."""
         if self._looking is not None:
             self._looking.cancel()
 

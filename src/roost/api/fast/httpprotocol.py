@@ -22,7 +22,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from roost.api.answers import CONNECTION, Answer, Header
 from roost.api.errors import Malformed, answer
 from roost.api.fast.connections import Connections
-from roost.api.fastlane import FastLane
+from roost.api.fastlane import FastLane, Known
 from roost.base.errors import (
     HeadTooLarge,
     PathTooLong,
@@ -68,14 +68,18 @@ class LeanCycle:
         "disconnected",
         "headers",
         "keep_alive",
+        "known",
         "more_body",
         "path",
         "response_complete",
     )
 
-    def __init__(self, path: str, headers: list[Header], keep_alive: bool) -> None:
+    def __init__(
+        self, path: str, headers: list[Header], keep_alive: bool, known: Known | None
+    ) -> None:
         self.path = path
         self.headers = headers
+        self.known = known
         self.body = bytearray()
         self.more_body = True
         self.keep_alive = keep_alive
@@ -114,7 +118,8 @@ class LeanHttp(HttpToolsProtocol):
         self._closing = False  # what still comes is thrown away
         self._receiving = _NOTHING
         self._requests = 0
-        self._head_bytes = 0  # of chunks before this one
+        self._begun_bytes = 0  # of the chunk in which the head begins, others' among them
+        self._head_bytes = 0  # of chunks after that
         self._chunk_bytes = 0
         self._chunks = 0
         self._unread_bytes = 0
@@ -167,7 +172,8 @@ class LeanHttp(HttpToolsProtocol):
         if self._receiving == _HEAD:
             self._head_bytes += more
             if self._head_bytes > self.limits.head_bytes:
-                self.refuse(self._head_too_large() if self.headers else self._path_too_long())
+                long_path = len(self.url) > self.limits.path_bytes
+                self.refuse(self._path_too_long() if long_path else self._head_too_large())
                 return True
         elif self._is_answered():
             self._unread_bytes += more
@@ -282,20 +288,30 @@ class LeanHttp(HttpToolsProtocol):
         super().on_message_begin()
         self._requests += 1
         self._receiving = _HEAD
+        self._begun_bytes = self._chunk_bytes
         self._head_bytes = self._unread_bytes = 0
 
     def on_headers_complete(self) -> None:
         """Route a request: the short cut for creates, or uvicorn's own way."""
         self._receiving = _BODY
-        self._check_head()
-        path = self._short_cut()
-        if path is None:
+        limits = self.limits
+        if (
+            len(self.headers) > limits.headers
+            or len(self.url) > limits.path_bytes
+            or self._begun_bytes + self._head_bytes > limits.head_bytes
+        ):
+            self._check_head()
+        known = self._short_cut()
+        if known is None:
             self.scope["extensions"] = {CONNECTION: self}  # type: ignore[dict-item]
             super().on_headers_complete()
         else:
             # The connection's own list is another one as soon as the next request begins.
             keep_alive = self.parser.should_keep_alive()
-            self.cycle = LeanCycle(path, self.headers, keep_alive)  # type: ignore[assignment]
+            path = self.url.decode("ascii")
+            self.cycle = LeanCycle(  # type: ignore[assignment]
+                path, self.headers, keep_alive, known
+            )
 
     def _check_head(self) -> None:
         """Refuse a head that is larger than accepted; the parser then ends."""
@@ -305,7 +321,7 @@ class LeanHttp(HttpToolsProtocol):
         elif len(self.headers) > limits.headers:
             most = limits.headers
             self.refusal = HeadTooLarge(f"there are more than {most} headers", most=most)
-        elif self._head_bytes + self._chunk_bytes > limits.head_bytes and limits.head_bytes < sum(
+        elif self._begun_bytes + self._head_bytes > limits.head_bytes and limits.head_bytes < sum(
             len(name) + len(value) + 4 for name, value in self.headers
         ):
             self.refusal = self._head_too_large()
@@ -313,8 +329,8 @@ class LeanHttp(HttpToolsProtocol):
             self._receiving = _HEAD
             raise _Refused
 
-    def _short_cut(self) -> str | None:
-        """Return the path of a request that may take the short cut."""
+    def _short_cut(self) -> Known | None:
+        """Return who sends a request that may take the short cut."""
         before: Any = self.cycle
         if (
             self.lane is None
@@ -336,10 +352,10 @@ class LeanHttp(HttpToolsProtocol):
             return None
         path = self.url.decode("ascii", "replace")
         small = int(length) <= min(SMALL_BYTES, self.lane.most_bytes)
-        if not small or not self.lane.takes(path) or not self.lane.knows(authorization):
-            return None
-        self.authenticated()
-        return path
+        known = self.lane.known(authorization) if small and self.lane.takes(path) else None
+        if known is not None and not self._known:
+            self.authenticated()
+        return known
 
     def on_message_complete(self) -> None:
         """Serve a request that is all here."""
@@ -362,7 +378,9 @@ class LeanHttp(HttpToolsProtocol):
 
     async def _serve(self, cycle: LeanCycle) -> None:
         assert self.lane is not None
-        reply = await self.lane.answer(cycle.path, cycle.headers, bytes(cycle.body))
+        reply = await self.lane.answer(
+            cycle.path, cycle.headers, bytes(cycle.body), known=cycle.known
+        )
         cycle.response_complete = True
         if cycle.disconnected or self.transport.is_closing():
             return
