@@ -311,9 +311,10 @@ class Actor(Mischief, Operators, Disasters):
 
 
 def _was_told(work: "asyncio.Task[None]") -> None:
-    """Take note of a refusal: who asked may have stopped waiting for it."""
-    if not work.cancelled() and isinstance(work.exception(), RoostError | Dead):
-        return
+    """Hear how a call ended: who asked may have stopped waiting, and a mistake still counts."""
+    error = None if work.cancelled() else work.exception()
+    if error is not None and not isinstance(error, RoostError | Dead):
+        raise error
 
 
 async def _change_group(plane: Plane, what: str, name: str, given: dict[str, Any]) -> None:
