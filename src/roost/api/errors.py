@@ -34,6 +34,7 @@ STATUS: Mapping[str, int] = {
     "method_not_allowed": 405,
     "conflict": 409,
     "events_gone": 410,
+    "events_rewritten": 409,
     "constraints_unsatisfied": 409,
     "too_many_requests": 429,
     "no_available_agents": 503,

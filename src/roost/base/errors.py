@@ -12,6 +12,7 @@
     |   +-- Forbidden            the token's role does not allow it (HTTP 403)
     |   +-- QuotaExceeded        the project's quota does not allow it (HTTP 403)
     |   +-- EventsGone           the events asked for are kept no longer (HTTP 410)
+    |   +-- EventsRewritten      the event read last is not this ledger's (HTTP 409)
     +-- NotFound          it does not exist                        (exit 3, HTTP 404)
     +-- Conflict          re-read, then retry                      (exit 4, HTTP 409)
     +-- Unavailable       wait, then retry                         (exit 5, HTTP 503)
@@ -143,6 +144,19 @@ class EventsGone(InvalidRequest):
             hint=f"Maybe read everything anew, and go on with since={base}.",
             since=since,
             kept_after=base,
+        )
+
+
+class EventsRewritten(InvalidRequest):
+    """The event that was read last is not this ledger's: an older copy was restored since."""
+
+    code = "events_rewritten"
+
+    def __init__(self, since: int) -> None:
+        super().__init__(
+            f"event {since} is not the one that was read: an older ledger was restored since",
+            hint="Maybe go back to an event before the restore, or read everything anew.",
+            since=since,
         )
 
 

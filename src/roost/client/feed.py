@@ -1,15 +1,19 @@
 """The stream of events without I/O: lines in, events out, and where to go on after a break.
 
 A connection may end at any time. The feed knows the last sequence it gave out and asks from there,
-and drops what it has given out already, so nothing is lost and nothing comes twice.
+and drops what it has given out already, so nothing is lost and nothing comes twice. It says which
+transaction made that event: a server whose ledger was restored from an older copy gives numbers
+anew, and refuses. The feed then goes back until both have the same event, and gives out what is
+new.
 """
 
+from collections import deque
 from collections.abc import Callable
 from random import Random
 
 import msgspec
 
-from roost.base.errors import InvariantBroken, RoostError
+from roost.base.errors import EventsRewritten, InvariantBroken, RoostError
 from roost.client.calls import API
 from roost.client.conversation import PAUSES, Send
 from roost.client.failures import error_of
@@ -19,6 +23,8 @@ _decoder = msgspec.json.Decoder(EventBody)
 
 #: Without a byte for so long (servers send comments in between) a connection counts as dead.
 SILENCE_S = 60.0
+#: How far back a feed remembers what it gave out.
+MOST_REMEMBERED = 4096
 
 
 class EventFeed:
@@ -40,6 +46,9 @@ class EventFeed:
         self._retry_s = 0.0
         self._attempt = 0
         self._lost_at: float | None = None
+        self._given: deque[tuple[int, str]] = deque(maxlen=MOST_REMEMBERED)
+        self._given_before: set[tuple[int, str]] = set()  # ... of these, taken back
+        self._step = 1
 
     def request(self, token: str | None) -> Send:
         """Return what asks for the events after the last one."""
@@ -49,6 +58,8 @@ class EventFeed:
         query: tuple[tuple[str, str], ...] = ()
         if self._last is not None:
             query = (("since", str(self._last)),)
+            if self._given:
+                query += (("tx", self._given[-1][1]),)
             headers["Last-Event-ID"] = str(self._last)
         return Send("GET", f"{API}/events", query, headers, None)
 
@@ -57,6 +68,16 @@ class EventFeed:
         self._data.clear()
         self._name = ""
         self._attempt, self._lost_at = 0, None
+        self._step = 1
+
+    def go_back(self, error: EventsRewritten) -> None:
+        """Go back to an earlier event that the restored ledger may have; raise if there is none."""
+        for _ in range(min(self._step, len(self._given))):
+            self._given_before.add(self._given.pop())
+        self._step *= 2
+        if not self._given:
+            raise error
+        self._last = self._given[-1][0]
 
     def lost(self, error: RoostError) -> float:
         """Return how long to wait before the next try, or raise the error when patience ends."""
@@ -86,6 +107,13 @@ class EventFeed:
         if self._last is not None and event.seq <= self._last:
             return None
         self._last = event.seq
+        if event.tx:
+            self._given.append((event.seq, event.tx))
+            if (event.seq, event.tx) in self._given_before:
+                self._given_before.discard((event.seq, event.tx))
+                return None
+        else:
+            self._given.clear()  # of a server that does not say it: nothing can be compared
         return event
 
     def _take_field(self, line: str) -> None:

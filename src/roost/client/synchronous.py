@@ -9,7 +9,7 @@ from typing import Self, TypeVar, Unpack
 import httpx
 
 from roost.base.clock import Clock, RealClock
-from roost.base.errors import RoostError, Unavailable
+from roost.base.errors import EventsRewritten, RoostError, Unavailable
 from roost.client.calls import Call
 from roost.client.carrying import answered, checked_server, connection, lost, manner, request
 from roost.client.conversation import (
@@ -108,6 +108,9 @@ class Client(Methods):
                 yield from self._events(feed)
             except httpx.TransportError as error:
                 problem = unreachable(self.server, lost(error))
+            except EventsRewritten as error:
+                feed.go_back(error)
+                continue
             except Unavailable as error:
                 problem = error
             self._wait(feed.lost(problem))

@@ -713,6 +713,7 @@ class EventBody(Reply):
     project: str | None
     changes: dict[str, Any]
     note: str = ""
+    tx: str = ""  # its transaction: with it a reader can tell that an older ledger was restored
 
 
 class EventPage(Reply):

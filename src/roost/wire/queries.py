@@ -92,6 +92,9 @@ class ListEvents(Query):
     """Events after a sequence number."""
 
     since: Annotated[int, Meta(ge=0, le=MOST_COUNTED, description="Only what came after this.")] = 0
+    tx: Annotated[
+        str, Meta(max_length=64, description="The `tx` of event `since`: refused if it is not.")
+    ] = ""
     limit: Limit = 100
 
 

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from roost.base.clock import RealClock
+from roost.base.errors import EventsRewritten
 from roost.base.ids import IdSource
 from roost.control.memory import eventlog
 from roost.control.memory.eventlog import EventLog
@@ -170,6 +171,25 @@ def test_a_slow_follower_goes_back_to_pages_and_loses_nothing(
             await place.say(*["lab"] * 3)
             seen += [event.seq for event in await take(source, 103)]
             assert seen == list(range(1, 105))
+
+    run(database_url, test)
+
+
+def test_who_read_another_history_is_told(database_url: str) -> None:
+    async def test(place: Place) -> None:
+        await place.say("lab", "lab")
+        both = (await place.log.page(0, 10, ROOT)).events
+        last = both[-1]
+        assert (await place.log.page(last.seq, 10, ROOT, tx=last.tx)).events == []
+        for since, tx in ((last.seq, "another"), (last.seq + 1, last.tx)):
+            with pytest.raises(EventsRewritten):
+                await place.log.page(since, 10, ROOT, tx=tx)
+            with pytest.raises(EventsRewritten):
+                await anext(place.log.stream(since, ROOT, tx=tx))
+        with pytest.raises(
+            EventsRewritten
+        ):  # it would wait for that number, and miss what is before
+            await anext(place.log.stream(last.seq + 7, ROOT))
 
     run(database_url, test)
 

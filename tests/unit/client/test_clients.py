@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from roost.client.calls import Call
 from roost.wire import bodies as b
 from roost.wire.groups import CreateGroup, SetGroupRule
 from tests.unit.client.bodies import event, host, placement, rejection, vm
-from tests.unit.client.canned import CannedServer, Reply, error
+from tests.unit.client.canned import CannedServer, Reply, Seen, error
 
 WEB = b.CreateVM(name="web-1", demand=b.DemandBody(cpu=2, memory="4GiB"))
 
@@ -214,6 +214,51 @@ def test_who_comes_too_late_for_events_is_told_behind_which_to_go_on(
     with pytest.raises(errors.EventsGone) as page:
         client.list_events(since=7)
     assert stream.value.details == page.value.details == details
+
+
+@pytest.mark.parametrize("back", [1, 2, 3, 6])
+def test_events_of_a_restored_ledger_are_read_from_where_it_was_copied(
+    server: CannedServer, client: Client, back: int
+) -> None:
+    first, last = 10, 17
+
+    def history(name: str, seqs: Iterable[int]) -> list[b.EventBody]:
+        return [msgspec.structs.replace(event(seq), tx=f"{name}-{seq}") for seq in seqs]
+
+    def answer(asked: Seen) -> Reply:
+        query = dict(asked.query)
+        since, tx = int(query["since"]), query.get("tx", "")
+        if since > last - back and tx.startswith("old"):
+            return error(409, "events_rewritten", "restored", details={"since": since})
+        kept = history("old", range(since + 1, last - back + 1))
+        new = history("new", range(max(since, last - back) + 1, last + 3))
+        return Reply(stream=chunks(*kept, *new))
+
+    server.on(
+        "GET", "/api/v1/events",
+        Reply(stream=chunks(*history("old", range(first, last + 1)))), answer,
+    )  # fmt: skip
+    events = client.events(since=first - 1)
+    read = [next(events) for _ in range(last + 1 - first + back + 2)]
+    assert [each.tx for each in read] == [
+        each.tx
+        for each in (
+            *history("old", range(first, last + 1)),
+            *history("new", range(last - back + 1, last + 3)),
+        )
+    ]
+
+
+def test_a_ledger_from_before_all_that_was_read_ends_the_events(
+    server: CannedServer, client: Client
+) -> None:
+    known = [msgspec.structs.replace(event(seq), tx=f"old-{seq}") for seq in (5, 6)]
+    rewritten = error(409, "events_rewritten", "restored", details={"since": 6})
+    server.on("GET", "/api/v1/events", Reply(stream=chunks(*known)), rewritten, rewritten)
+    events = client.events(since=4)
+    assert [next(events).seq for _ in range(2)] == [5, 6]
+    with pytest.raises(errors.EventsRewritten):
+        next(events)
 
 
 def test_events_end_when_the_token_is_refused(server: CannedServer, client: Client) -> None:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import msgspec
 from sqlalchemy import Connection, Select, select
 
-from roost.base.errors import EventsGone
+from roost.base.errors import EventsGone, EventsRewritten
 from roost.base.timestamps import timestamp
 from roost.control.memory.eventroutes import event_routes
 from roost.ledger.base import read_base
@@ -144,8 +144,9 @@ class EventLog(Part):
         """Return the HTTP routes of this part."""
         return event_routes(self)
 
-    async def page(self, since: int, limit: int, who: Principal) -> EventPage:
+    async def page(self, since: int, limit: int, who: Principal, *, tx: str = "") -> EventPage:
         """Return events after a sequence; `next` goes past those the caller may not see."""
+        await self._require_same(since, tx)
         found: list[EventBody] = []
         while True:
             after, wanted = since, limit - len(found)
@@ -156,8 +157,25 @@ class EventLog(Part):
             if len(found) >= limit or since >= head:
                 return EventPage(events=found, next=since)
 
-    async def stream(self, since: int, who: Principal) -> AsyncIterator[bytes]:
+    async def _require_same(self, since: int, tx: str) -> None:
+        """Refuse to go on behind an event that this ledger has not: an older one was restored.
+
+        What is folded away cannot be compared; whoever asks for it is told that it is gone.
+        """
+        if not since or not tx:
+            return
+
+        def is_same(connection: Connection) -> bool:
+            query = select(events_table.c.tx).where(events_table.c.seq == since)
+            found = connection.execute(query).scalar()
+            return since <= read_base(connection) if found is None else bool(found == tx)
+
+        if not await self._store.read(is_same):
+            raise EventsRewritten(since)
+
+    async def stream(self, since: int, who: Principal, *, tx: str = "") -> AsyncIterator[bytes]:
         """Yield past events after `since` as frames, then new ones; never ends by itself."""
+        await self._require_same(since, tx)
         seen_by = _Audience(who.role == "admin", who.project if who.role == "member" else None)
         self._streams += 1
         try:
@@ -296,4 +314,5 @@ def event_body(event: Event, who: Principal) -> EventBody:
         project=event.project,
         changes=changes,
         note=event.note,
+        tx=event.tx,
     )

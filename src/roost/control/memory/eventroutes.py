@@ -16,10 +16,11 @@ def event_routes(events: "EventLog") -> tuple[Route, ...]:
     """Return the routes of events."""
     return (
         Route(method="GET", path="/api/v1/events", noun="events", verb="list_events",
-              call=lambda call: events.page(call.query.since, call.query.limit, call.who),
+              call=lambda call: events.page(
+                  call.query.since, call.query.limit, call.who, tx=call.query.tx),
               roles=VIEWER | MEMBER,
               summary="List events, or follow them with Accept: text/event-stream",
               query=ListEvents, reply=b.EventPage,
-              stream=lambda call, since: events.stream(since, call.who)),
+              stream=lambda call, since: events.stream(since, call.who, tx=call.query.tx)),
     )
 # fmt: on
