@@ -8,7 +8,7 @@ import pytest
 from roost.control.agents import intake
 from roost.control.agents.sessions import Session
 from roost.control.memory.roster import Roster
-from roost.control.survive import restore_judge
+from roost.control.survive import restore_apply, restore_judge
 from roost.ledger.rows import HostRow
 from roost.ledger.tables import vms
 from roost.ledger.transaction import Tx
@@ -30,18 +30,6 @@ def test_other_hosts_and_their_vms_are_not_harmed(seed: int) -> None:
     assert verdict.coverage["commit.ledger.restored"] >= 1
 
 
-def strangers_count(patch: Patch) -> None:
-    """Let every host's answer to a roll call count as much as that of a VM's home."""
-    patch.setattr(restore_judge, "countable", lambda vm, found, had: list(found))
-
-
-def first_word_counts(patch: Patch) -> None:
-    """Let whoever says first that it runs a VM be believed."""
-    patch.setattr(restore_judge, "countable", lambda vm, found, had: list(found))
-    patch.setattr(restore_judge, "_is_early", lambda found, had, silent: False)
-    patch.setattr(restore_judge, "_strangers_that_run", lambda found, had: set())
-
-
 def anybody_reports(patch: Patch) -> None:
     """Take a report on a VM from whichever host it comes."""
     real = intake._take
@@ -52,6 +40,26 @@ def anybody_reports(patch: Patch) -> None:
 
     patch.setattr(intake, "_take", take)
     patch.setattr(intake, "_of_their_own", lambda tx, latest: latest)
+
+
+def anybody_lands(patch: Patch) -> None:
+    """Take the word of any host that a VM which moves has arrived, as if it were its target."""
+    real = intake._take
+
+    def take(tx: Tx, host: int, seen: SeenVM, doubting: intake.Doubting) -> bool:
+        found = tx.find(vms, id=seen.id)
+        if found is not None and found["target"] is not None and host != found["host"]:
+            host = found["target"]
+        return real(tx, host, seen, doubting)
+
+    patch.setattr(intake, "_take", take)
+    patch.setattr(intake, "_of_their_own", lambda tx, latest: latest)
+
+
+def any_generation(patch: Patch) -> None:
+    """Let a VM that was found go beyond every generation that any host has said of it."""
+    patch.setattr(restore_judge, "countable", lambda vm, found, had: list(found))
+    patch.setattr(restore_apply, "MOST_GENERATION", 2**80)
 
 
 def any_hello(patch: Patch) -> None:
@@ -80,8 +88,8 @@ def not_tried(patch: Patch) -> None:
 
 #: A mistake, and a seed that finds it.
 FOUND_AT = {
-    strangers_count: 0,
-    first_word_counts: 0,
+    anybody_lands: 0,
+    any_generation: 17,
     anybody_reports: 0,
     any_hello: 0,
     not_tried: 0,

@@ -33,6 +33,7 @@ HARMS = frozenset(
 )
 _SEEN: tuple[str, ...] = get_args(Seen)
 _COPIES: tuple[str, ...] = get_args(CopyState)
+_NOTHING = r"\"total\":0"
 _AMOUNTS = ("cpu_milli", "memory_bytes", "disk_bytes")
 _GENERATIONS = (0, 1, 2, 3, 5, 9, 2**20, 2**26, 2**40, 2**62, 2**62 + 1, 2**70, -1)
 
@@ -42,6 +43,8 @@ def check_unharmed(events: Sequence[Event], home_of: Callable[[str], str]) -> No
     for event in events:
         kind, _, name = event.subject.partition("/")
         harmed = event.kind in HARMS and name != NAME
+        if event.kind == "host.registered" and name != NAME:
+            harmed = _NOTHING in event.changes  # only the rogue says that a host has nothing
         if harmed or (kind == "vm" and home_of(name) == NAME):
             raise Broken(f"{event.subject} is harmed by a rogue agent: {event.kind} {event.note}")
 
