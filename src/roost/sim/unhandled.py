@@ -29,6 +29,25 @@ class _Heard(logging.Handler):
 
 
 @contextmanager
+def services_log_nothing() -> Iterator[None]:
+    """Keep what services log below an error out of sight: in worlds it goes wrong on purpose.
+
+    Around the loop and not within it: a loop that ends too early leaves its coroutines, and what
+    they would have put back, to the garbage collector.
+    """
+    logger = logging.getLogger("roost")
+    level, told_on, handlers = logger.level, logger.propagate, list(logger.handlers)
+    logger.setLevel(logging.ERROR)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        logger.propagate = told_on
+        logger.handlers[:] = handlers
+
+
+@contextmanager
 def hear_unhandled(tell: Callable[[str], None]) -> Iterator[None]:
     """Tell of every exception that nobody handles on the running loop, while this lasts."""
 
@@ -45,18 +64,13 @@ def hear_unhandled(tell: Callable[[str], None]) -> Iterator[None]:
 
     loop, logger = asyncio.get_running_loop(), logging.getLogger("roost")
     handler = _Heard(heard)
-    level, told_on = logger.level, logger.propagate
     loop.set_exception_handler(of_loop)
     logger.addHandler(handler)
-    logger.setLevel(logging.ERROR)  # what worlds log below that is what went wrong on purpose
-    logger.propagate = False
     try:
         yield
         gc.collect()  # a task that ended with an exception may still wait in a cycle
     finally:
         logger.removeHandler(handler)
-        logger.setLevel(level)
-        logger.propagate = told_on
         loop.set_exception_handler(lambda loop, context: None)  # from here on everybody is killed
 
 

@@ -42,7 +42,7 @@ from roost.sim.reading import read_everything
 from roost.sim.rogue import NAME as ROGUE
 from roost.sim.rogue import Rogue, check_unharmed
 from roost.sim.time_skip import Stillness
-from roost.sim.unhandled import hear_unhandled
+from roost.sim.unhandled import hear_unhandled, services_log_nothing
 
 #: The timers of a world: short, so that leases end and moves are given up within its few minutes.
 TIMERS = Timers(
@@ -384,7 +384,10 @@ def run_history(history: History) -> Verdict:
     loop = VirtualLoop()
     loop.set_task_factory(task_factory)  # type: ignore[arg-type]
     asyncio.set_event_loop(loop)
-    with TemporaryDirectory(prefix="roost-sim-", dir=_memory_folder()) as folder:
+    with (
+        TemporaryDirectory(prefix="roost-sim-", dir=_memory_folder()) as folder,
+        services_log_nothing(),
+    ):
         try:
             return loop.run_until_complete(_run(history, Path(folder)))
         finally:

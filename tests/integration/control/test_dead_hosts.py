@@ -1,11 +1,14 @@
 """After a host is lost: what operators ask for, what is held back, and in which order."""
 
+import msgspec
 import pytest
 
 from roost.base.errors import Conflict, LedgerUnsettled
 from roost.control.plane import RequestedRecovery
+from roost.control.survive.fencing import why_not_fence
 from roost.control.survive.recover import RecoverLimits
-from roost.wire.bodies import ConfirmDead
+from roost.ledger.rows import HostRow
+from roost.wire.bodies import ConfirmDead, ConstraintsBody
 from tests.integration.control.rig import ADMIN, OPERATOR, TIMERS, Rig, run
 
 LONG_S = 2 * TIMERS.lease_s + TIMERS.offline_s
@@ -14,6 +17,10 @@ WORD = ConfirmDead(reason="pulled the plug")
 
 def recovery(rig: Rig) -> RequestedRecovery:
     return next(part for part in rig.plane.parts if isinstance(part, RequestedRecovery))
+
+
+def only(name: str) -> ConstraintsBody:
+    return ConstraintsBody(hosts=[name])
 
 
 def switch_off(rig: Rig, name: str) -> None:
@@ -123,6 +130,65 @@ def test_the_fence_command_is_held_back(database_url: str, lost: int, asked_for:
         assert not found.findings
 
     run(database_url, test, fence_command=command, recover=RecoverLimits(fence_share=0.1))
+
+
+def test_a_command_for_a_host_that_its_lease_fenced_does_not_hold_up_the_next(
+    database_url: str,
+) -> None:
+    asked: list[str] = []
+
+    async def command(host: str) -> bool:
+        asked.append(host)
+        return False
+
+    async def test(rig: Rig) -> None:
+        for name in ("h1", "h2", "h3", "h4", "h5"):
+            await rig.host(name, guard=5.0 if name == "h1" else None)
+        for at in range(2):
+            await rig.create(f"vm-{at}", restart="elsewhere", constraints=only(f"h{at + 1}"))
+        await rig.settle()
+        switch_off(rig, "h1")
+        await rig.pass_by(LONG_S)
+        assert set(asked) == {"h1"}
+        assert (await rig.plane.hosts.get("h1")).fenced == "lease"
+        switch_off(rig, "h2")
+        await rig.pass_by(LONG_S)
+        assert set(asked) == {"h1", "h2"}
+
+    run(database_url, test, fence_command=command)
+
+
+def test_hosts_that_are_known_to_be_off_tell_nothing_about_the_network() -> None:
+    def host(health: str, fenced: str | None = None, admin: str = "open") -> HostRow:
+        return msgspec.convert(
+            {
+                "number": 1, "name": "h", "inventory": "{}", "labels": None, "health": health,
+                "admin": admin, "instance": "", "version": "", "guard_stop_s": None,
+                "fenced": fenced, "held": "", "registered_ms": 0,
+            },
+            HostRow,
+        )  # fmt: skip
+
+    on, off = host("online"), host("offline")
+    assert "may be here" in why_not_fence([on] * 5 + [off] * 5, 0)
+    assert why_not_fence([on] * 5 + [host("offline", "operator")] * 5 + [off], 0) == ""
+    assert why_not_fence([on] * 5 + [host("offline", None, "cordoned")] * 5 + [off], 0) == ""
+    assert "may be here" in why_not_fence([on] * 5 + [host("offline", "lease")] * 5, 0)
+    assert "1 may be" in why_not_fence([on] * 5 + [off], 1)
+    assert "1 may be" in why_not_fence([on] * 5 + [host("offline", "command")], 0)
+
+
+def test_a_host_that_joins_now_proves_nothing_about_the_ledger(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h1")
+        rig.agents["h1"].disconnect()
+        await rig.pass_by(LONG_S, silent=("h1",))
+        await rig.restart()
+        await rig.host("new")
+        await rig.settle(check=False)
+        assert not await rig.plane.lineage.is_sure()
+
+    run(database_url, test)
 
 
 def test_a_start_does_not_wait_for_a_host_that_was_off_before(database_url: str) -> None:

@@ -241,9 +241,10 @@ class Hosts(Part):
                     host=name,
                     hint="Maybe drain it, or stop its agent first.",
                 )
-            if host.fenced not in (None, "lease"):
+            if host.fenced not in (None, "lease", "command"):
                 return host
-            # An operator knows more than a lease, which only ends VMs that may run elsewhere.
+            # An operator knows more than a lease, which only ends VMs that may run elsewhere, and
+            # has seen to a host that the command switched off: it counts no more for the brake.
             return fence(tx, host, "operator", f"{who.name}: {body.reason}", None)
 
         await self._store.write(change, who.name)

@@ -69,6 +69,7 @@ class Lineage(Part):
         self.point: LedgerPoint | None = None
         self._known: OrderedDict[int, str] = OrderedDict()
         self._unheard: dict[int, int] = {}  # hosts, with their evidence when this process began
+        self._one_compared = False  # a host of those was heard, and is not ahead of the ledger
         self._since = 0.0
         self._declared = False  # this process has said that the ledger was restored
         self._declaring = asyncio.Lock()
@@ -123,8 +124,9 @@ class Lineage(Part):
         if not self.sure:
             now = await self._store.read(_evidence)
             for host, before in list(self._unheard.items()):
-                if now.get(host) != before:
+                if now.get(host) != before:  # by another process, which has compared it
                     self._unheard.pop(host, None)
+                    self._one_compared = True
             self.sure = self._all_heard() or self.has_waited
         if self.restored:
             self.doubted = await self._store.read(_count_doubts)
@@ -134,13 +136,13 @@ class Lineage(Part):
 
         One that has been off for long is not waited for. Had it worked since an old copy was made,
         then the hosts that were heard, which learn how far the ledger is with every heartbeat,
-        would know of later events; so at least one of them must have been heard.
+        would know of later events; so at least one that was known before and was told of the
+        ledger must have been compared.
         """
-        rows = [(number, entry.row) for number, entry in self._roster.hosts.items()]
-        missing = self._unheard.keys()
-        return not missing or (
-            any(number not in missing for number, _ in rows)
-            and all(row.health == "offline" for number, row in rows if number in missing)
+        waited_for = (self._roster.hosts.get(number) for number in self._unheard)
+        return not self._unheard or (
+            self._one_compared
+            and all(entry is None or entry.row.health == "offline" for entry in waited_for)
         )
 
     async def is_sure(self) -> bool:
@@ -170,6 +172,9 @@ class Lineage(Part):
     async def hear(self, hello: Hello) -> None:
         """Compare the ledger point that a host has obeyed with this ledger, before its list."""
         why = await self._why_ahead(hello)
+        if why is None and hello.heard is not None:
+            entry = self._roster.entry(hello.host)
+            self._one_compared |= entry is not None and entry.number in self._unheard
         if why is None or (self._declared and self.restored):
             return
         if self._outlived:

@@ -22,9 +22,16 @@ FENCE_SHARE = 0.1
 def why_not_fence(hosts: Iterable[HostRow], under_way: int, share: float = FENCE_SHARE) -> str:
     """Return why the fence command must not run for one more host; empty when it may."""
     fleet = list(hosts)
-    heard = sum(host.health == "online" for host in fleet)
-    if len(fleet) > 2 and 2 * heard <= len(fleet):
-        return f"only {heard} of {len(fleet)} hosts are heard: the fault may be here"
+    # A host that is known to be off, or was shut by an operator, tells nothing about the network.
+    # One whose lease ended is only silent.
+    expected = [
+        host
+        for host in fleet
+        if host.fenced in (None, "lease") and (host.admin == "open" or host.health == "online")
+    ]
+    heard = sum(host.health == "online" for host in expected)
+    if len(expected) > 2 and 2 * heard <= len(expected):
+        return f"only {heard} of {len(expected)} hosts are heard: the fault may be here"
     fenced = under_way + sum(host.fenced == "command" for host in fleet)
     most = max(1, int(share * len(fleet)))
     if fenced >= most:

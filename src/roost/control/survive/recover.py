@@ -93,6 +93,7 @@ class Recover(Part):
     async def look(self) -> None:
         """Fence offline hosts where there is proof, and restart their VMs elsewhere."""
         self._held_back, known = {}, self._held_back
+        self._drop_commands()
         to_restart: list[tuple[VMRow, HostEntry]] = []
         for entry in list(self._roster.hosts.values()):
             if entry.row.health != "offline":
@@ -116,8 +117,27 @@ class Recover(Part):
                 proof = f"no renewal for {silence.silent_s:.1f} s of {needed:.1f} s needed"
                 await self._fence(entry, "lease", proof, silence.evidence)
                 return
-        if self._command is not None and await self._is_wanted_elsewhere(entry):
+        if self._command is None:
+            return
+        if await self._is_wanted_elsewhere(entry):
             await self._fence_by_command(entry, silence.evidence, self._command)
+        else:
+            self._drop_command(entry.number)
+
+    def _drop_commands(self) -> None:
+        """Drop what was asked of hosts that are back, or fenced in another way meanwhile."""
+        for number in list(self._commands):
+            entry = self._roster.hosts.get(number)
+            if entry is None or entry.row.health != "offline" or entry.row.fenced is not None:
+                self._drop_command(number)
+
+    def _drop_command(self, number: int) -> None:
+        """Drop a command that has ended; one that runs goes on, and counts."""
+        _, task = self._commands.get(number, (0, None))
+        if task is not None and task.done():
+            del self._commands[number]
+            if not task.cancelled():
+                task.exception()  # nobody asks for it any more
 
     def _may_run_command(self, entry: HostEntry) -> bool:
         rows = [each.row for each in self._roster.hosts.values()]

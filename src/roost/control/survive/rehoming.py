@@ -12,6 +12,7 @@ from roost.control.create.placing import Basis, Placing, take
 from roost.control.hosts.registering import locked_host
 from roost.control.memory.roster import HostEntry, Roster
 from roost.control.moves.handover import give_up_both
+from roost.control.moves.machine import is_proof
 from roost.control.vms.lookup import relock
 from roost.ledger.capacity import RUN
 from roost.ledger.membership import advance_groups
@@ -74,8 +75,10 @@ def _leave(tx: Tx, vm: VMRow, entry: HostEntry, changes: Changes) -> None:
     """Take a VM off a fenced host: claims go, and the host's copy is to be destroyed."""
     now = relock(tx, vm.id)
     host = locked_host(tx, entry.name)
-    if now.generation != vm.generation or now.host != entry.number or host.fenced is None:
+    if now.generation != vm.generation or now.host != entry.number:
         raise Conflict(f"VM {vm.name!r} was changed meanwhile", vm=vm.id)
+    if not is_proof(now.restart, host.fenced):
+        raise Conflict(f"host {host.name!r} was heard of meanwhile", host=host.name)
     give_up_both(tx, now, changes)
 
 

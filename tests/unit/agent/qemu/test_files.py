@@ -66,20 +66,20 @@ def test_a_process_of_another_boot_or_start_is_not_this_one() -> None:
 
 def test_a_console_is_read_from_its_end_or_onward(tmp_path: Path) -> None:
     log = tmp_path / "console.log"
-    assert read_console(tmp_path, None, 10) == ("", 0, 0)
+    assert read_console(tmp_path, None, 10)[:3] == ("", 0, 0)
     log.write_bytes(b"0123456789")
-    assert read_console(tmp_path, None, 4) == ("6789", 6, 10)
-    assert read_console(tmp_path, 2, 4) == ("2345", 2, 6)
-    assert read_console(tmp_path, 10, 4) == ("", 10, 10)
-    assert read_console(tmp_path, 99, 4) == ("", 10, 10)
-    assert read_console(tmp_path, -5, 4) == ("0123", 0, 4)
+    assert read_console(tmp_path, None, 4)[:3] == ("6789", 6, 10)
+    assert read_console(tmp_path, 2, 4)[:3] == ("2345", 2, 6)
+    assert read_console(tmp_path, 10, 4)[:3] == ("", 10, 10)
+    assert read_console(tmp_path, 99, 4)[:3] == ("", 10, 10)
+    assert read_console(tmp_path, -5, 4)[:3] == ("0123", 0, 4)
 
 
 def test_a_character_that_is_cut_through_is_read_whole_the_next_time(tmp_path: Path) -> None:
     (tmp_path / "console.log").write_bytes("aü€b".encode())
     first = read_console(tmp_path, 0, 2)
-    assert first == ("a", 0, 1)
-    assert read_console(tmp_path, first.end, 5) == ("ü€", 1, 6)
+    assert first[:3] == ("a", 0, 1)
+    assert read_console(tmp_path, first.end, 5)[:3] == ("ü€", 1, 6)
     assert read_console(tmp_path, None, 3).text == "b"
     (tmp_path / "console.log").write_bytes(b"\xff\xfe!")
     assert read_console(tmp_path, None, 9).text == "\ufffd\ufffd!"
@@ -97,7 +97,7 @@ def test_an_old_log_gives_its_room_back_and_keeps_its_offsets(
     assert after.st_size == before.st_size
     if after.st_blocks == before.st_blocks:
         pytest.skip("this file system cannot make holes")
-    assert read_console(tmp_path, None, 3) == ("end", after.st_size - 3, after.st_size)
+    assert read_console(tmp_path, None, 3)[:3] == ("end", after.st_size - 3, after.st_size)
     part = read_console(tmp_path, 0, 4)
     assert part.text == "xxxx"
     assert part.start >= (4 << 20) - 4096
