@@ -1,4 +1,4 @@
-"""A bad client in a process of its own: readers that do not read, half requests, wrong tokens.
+"""A bad client in a process of its own: readers that do not read, half requests, wrong tokens, rogue agents.
 
 Told by a JSON object on the command line; it says `ready` when the harm has begun and ends when its
 standard input does. Whoever is cut off comes back at once.
@@ -15,6 +15,7 @@ import msgspec
 import uvloop
 
 from benchmarks.api.serving import REPOSITORY, ServerFailed
+from benchmarks.hardening.rogue import talk_nonsense
 from roost.app.serve import raise_file_limit
 
 _READY_S = 120.0
@@ -23,7 +24,7 @@ _READY_S = 120.0
 class Orders(msgspec.Struct, frozen=True):
     """Which harm to do, to whom."""
 
-    kind: str  # readers, halves or tokens
+    kind: str  # readers, halves, tokens or rogues
     port: int
     count: int
     tokens: list[str] = []
@@ -48,7 +49,9 @@ def harm(orders: Orders) -> Iterator[None]:
 
 
 async def _run(orders: Orders) -> None:
-    work = {"readers": _reader, "halves": _half, "tokens": _wrong_token}[orders.kind]
+    work = {"readers": _reader, "halves": _half, "tokens": _wrong_token, "rogues": _rogue}[
+        orders.kind
+    ]
     begun = asyncio.Semaphore(0)
     tasks = [asyncio.create_task(_again(work, orders, number, begun))
              for number in range(orders.count)]  # fmt: skip
@@ -122,6 +125,11 @@ async def _wrong_token(orders: Orders, number: int, begun: asyncio.Semaphore) ->
             await reader.readexactly(int(length))
     finally:
         writer.close()
+
+
+async def _rogue(orders: Orders, number: int, begun: asyncio.Semaphore) -> None:
+    """Speak as an agent with a good credential, and say what no agent may."""
+    await talk_nonsense(orders.port, orders.tokens[number], f"rogue-{number}", begun)
 
 
 if __name__ == "__main__":

@@ -62,20 +62,24 @@ def _fill(serving: Serving, vms: int) -> None:
     for first in range(0, vms, _BATCH):
         some = [{**create_body(first + number), "name": f"old-{first + number}"}
                 for number in range(_BATCH)]  # fmt: skip
-        _post(serving, "/api/v1/vms:batch", {"vms": some})
+        post(serving, "/api/v1/vms:batch", {"vms": some})
 
 
 def _viewer(serving: Serving, number: int) -> str:
     """Make a token that may read."""
-    made = _post(serving, "/api/v1/tokens", {"name": f"reader-{number}", "role": "viewer"})
+    made = post(serving, "/api/v1/tokens", {"name": f"reader-{number}", "role": "viewer"})
     return str(made["secret"])
 
 
-def _post(serving: Serving, path: str, body: object) -> dict[str, object]:
+def post(serving: Serving, path: str, body: object, token: str = "") -> dict[str, object]:
+    """Post something as an administrator, or with another token."""
     request = urllib.request.Request(
         serving.url + path,
         data=json.dumps(body).encode(),
-        headers={"Authorization": f"Bearer {serving.token}", "Content-Type": "application/json"},
+        headers={
+            "Authorization": f"Bearer {token or serving.token}",
+            "Content-Type": "application/json",
+        },
     )
     with urllib.request.urlopen(request, timeout=60) as reply:
         answered: dict[str, object] = json.load(reply)

@@ -16,7 +16,7 @@ from benchmarks.api.main import run, show
 from benchmarks.api.serving import REPOSITORY, ServerFailed
 from benchmarks.api.verifying import Wrong
 from benchmarks.engine.measuring import Job, named, say_if_busy
-from benchmarks.hardening import clients
+from benchmarks.hardening import agents, clients
 from benchmarks.hardening.sizes import FULL, SHORT, Sizes
 
 OUTPUT = REPOSITORY / "build" / "bench" / "hardening.json"
@@ -25,6 +25,7 @@ OUTPUT = REPOSITORY / "build" / "bench" / "hardening.json"
 def jobs_of(sizes: Sizes, folder: Path) -> Iterator[Job]:
     """Return all jobs."""
     yield from clients.jobs(sizes, folder)
+    yield from agents.jobs(sizes, folder)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -12,6 +12,7 @@ class Sizes:
     readers: int
     half_requests: int
     bad_connections: int
+    rogues: int
     watched_s: float
     full: bool
 
@@ -26,6 +27,7 @@ FULL = Sizes(
     readers=2_000,
     half_requests=1_500,
     bad_connections=16,
+    rogues=4,
     watched_s=20.0,
     full=True,
 )
@@ -35,6 +37,7 @@ SHORT = Sizes(
     readers=200,
     half_requests=150,
     bad_connections=4,
+    rogues=2,
     watched_s=2.0,
     full=False,
 )
