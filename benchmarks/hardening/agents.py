@@ -20,7 +20,7 @@ from benchmarks.results import Result, at_least, at_most
 
 _GOAL_MS = 100.0
 _ROGUE, _RESTART = "rogue hello: others' create p99", "restart with a bad host"
-_BAD = '{"cpu_milli":{"capacity":1},"devices":[{"model":"x","memory_bytes":%d}]}' % 2**70
+_BAD = f'{{"cpu_milli":{{"capacity":1}},"devices":[{{"model":"x","memory_bytes":{2**70}}}]}}'
 
 
 def jobs(sizes: Sizes, folder: Path) -> Iterator[Job]:

@@ -1,4 +1,4 @@
-"""A bad client in a process of its own: readers that do not read, half requests, wrong tokens, rogue agents.
+"""A bad client in a process of its own: readers, half requests, wrong tokens, rogue agents.
 
 Told by a JSON object on the command line; it says `ready` when the harm has begun and ends when its
 standard input does. Whoever is cut off comes back at once.
