@@ -80,7 +80,8 @@ class Rig:
             recover=self.given.get("recover", RecoverLimits()),
         )
         command = self.given.get("fence_command")
-        self.plane = Plane(self.store, self.clock, self.ids, settings, command)
+        seal = self.given.get("seal")
+        self.plane = Plane(self.store, self.clock, self.ids, settings, command, seal=seal)
         await self.plane.load()
 
     async def restart(self) -> None:

@@ -1,13 +1,17 @@
 """VMs that exist: power, size and the end, with reports that come late, twice or never."""
 
 import asyncio
+from pathlib import Path
 
 import msgspec
 import pytest
+from sqlalchemy import select
 
 from roost.base.errors import AgentUnavailable, Conflict, NoFit, NotFound, QuotaExceeded
 from roost.ledger.rows import VMRow
+from roost.ledger.tables import vm_user_data
 from roost.model.flow import Order
+from roost.parts.sealing import MARK, KeyFile, Seal, new_key
 from roost.testing.agent import ModelAgent
 from roost.wire.agentlink import ConsoleRequest, SampleInfo, SeenVM
 from roost.wire.bodies import BootBody, CreateProject, QuotaBody, RejectionBody, ResizeVM
@@ -345,6 +349,44 @@ def test_what_the_guest_is_told_reaches_its_host_and_nobody_else(database_url: s
         assert b"hunter2" not in msgspec.json.encode(await rig.get("web"))
 
     run(database_url, test)
+
+
+def test_a_vm_whose_user_data_does_not_open_is_held_and_its_host_works_on(
+    database_url: str, tmp_path: Path
+) -> None:
+    file = KeyFile(tmp_path / "roost.key")
+    file.put_first([new_key()])
+    seal = Seal(file, file.load()[0].fingerprint)
+
+    async def test(rig: Rig) -> None:
+        agent = await rig.host("h1")
+        made = await rig.running("web", boot=BootBody(user_data="password: hunter2"))
+        [kept] = await rig.rows(select(vm_user_data))
+        changed = vm_user_data.update().values(user_data=f"{MARK}{'0' * 16}:AAAA")
+        await rig.store.write(lambda tx: tx.connection.execute(changed))
+        await rig.plane.vms.stop("web", None, OPERATOR)
+        await rig.settle(check=False)  # the model agent refuses a list that has another digest
+        assert made.id not in agent.vms
+        assert agent.copies[made.id].state == "running", "what is on no list is held"
+        await rig.create("other")
+        await rig.settle(check=False)
+        assert await rig.state("other") == ("running", "h1")
+        agent.disconnect()
+        await rig.restart()
+        agent.connect(rig.plane)
+        await rig.settle(check=False)
+        assert agent.digest == rig.plane.dispatch.digest(rig.number("h1"))
+        assert agent.copies[made.id].state == "running"
+
+        back = vm_user_data.update().values(user_data=kept["user_data"])
+        await rig.store.write(lambda tx: tx.connection.execute(back))
+        await rig.plane.vms.start("web", None, OPERATOR)
+        await rig.settle()
+        told = agent.vms[made.id].boot
+        assert told is not None
+        assert told.user_data == "password: hunter2"
+
+    run(database_url, test, seal=seal)
 
 
 def test_a_paused_vm_stands_still_until_it_is_resumed(database_url: str) -> None:

@@ -54,6 +54,8 @@ _MOST_TOGETHER = 1000
 _RETRY_S = 1.0
 #: Samples that are written in one transaction, and how far ahead of this clock they may be.
 _MOST_READINGS, _MOST_FUTURE_MS = 5000, 3_600_000
+#: Reports and samples of all hosts that may wait for the database: some hundred megabytes.
+_MOST_SIGHTINGS, _MOST_SAMPLES = 500_000, 100_000
 #: One host can put the ledger in doubt once in so many seconds.
 _DOUBT_S, _SAME_DOUBT_S = 600.0, 2.0
 #: Fewer reports than this are not worth a statement of their own.
@@ -77,10 +79,15 @@ T = TypeVar("T")
 
 
 class Turns(Generic[T]):
-    """What hosts have said and is not written yet; they take turns, however much one has said."""
+    """What hosts have said and is not written yet; they take turns, however much one has said.
 
-    def __init__(self, most: int) -> None:
-        self._most = most  # of one host; the oldest go
+    Bounded by host and in all: while the database is away, memory does not grow with the number of
+    hosts either. The oldest of those who have said most go.
+    """
+
+    def __init__(self, most: int, most_in_all: int) -> None:
+        self._most, self._most_in_all = most, most_in_all
+        self._count = 0
         self._waiting: dict[int, list[T]] = {}
 
     def __bool__(self) -> bool:
@@ -90,15 +97,19 @@ class Turns(Generic[T]):
         """Add what a host has said."""
         if said:
             waiting = self._waiting.setdefault(host, [])
+            before = len(waiting)
             waiting += said
             del waiting[: -self._most]
+            self._bound(len(waiting) - before)
 
     def put_back(
         self, host: int, said: list[T], shorten: Callable[[list[T]], list[T]] | None = None
     ) -> None:
         """Put what could not be written before what the host has said since."""
-        waiting = said + self._waiting.get(host, [])
-        self._waiting[host] = (shorten(waiting) if shorten else waiting)[-self._most :]
+        since = self._waiting.get(host, [])
+        waiting = said + since
+        kept = self._waiting[host] = (shorten(waiting) if shorten else waiting)[-self._most :]
+        self._bound(len(kept) - len(since))
 
     def take(self, most: int) -> list[T]:
         """Take about so many, an equal share of every host's; who has more comes last next time."""
@@ -111,7 +122,27 @@ class Turns(Generic[T]):
             taken += waiting[:share]
             if len(waiting) > share:
                 self._waiting[host] = waiting[share:]
+        self._count -= len(taken)
         return taken
+
+    def _bound(self, more: int) -> None:
+        """Count what came; of too much, drop the oldest of the longest queues, to one length."""
+        self._count += more
+        if self._count <= self._most_in_all:
+            return
+        # Some more than must go: to look at every host each time would cost more than it saves.
+        left, queues = self._most_in_all * 7 // 8, len(self._waiting)
+        most = 0
+        for waiting in sorted(self._waiting.values(), key=len):
+            most = left // queues
+            if len(waiting) > most:
+                break
+            left, queues = left - len(waiting), queues - 1
+        for host, waiting in list(self._waiting.items()):
+            del waiting[: max(0, len(waiting) - most)]
+            if not waiting:
+                del self._waiting[host]
+        self._count = sum(map(len, self._waiting.values()))
 
 
 class Doubting:
@@ -146,9 +177,9 @@ class Intake(Part):
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
-        self._sightings: Turns[_Sighting] = Turns(MOST_VMS * 2)
+        self._sightings: Turns[_Sighting] = Turns(MOST_VMS * 2, _MOST_SIGHTINGS)
         self._held: dict[int, _Held] = {}
-        self._samples: Turns[dict[str, Any]] = Turns(MOST_SAMPLES)
+        self._samples: Turns[dict[str, Any]] = Turns(MOST_SAMPLES, _MOST_SAMPLES)
         self._arrived = asyncio.Event()
         self._doubting = Doubting(clock)
 
@@ -213,15 +244,20 @@ class Intake(Part):
         except Unavailable:
             # Nothing is lost: it is written when the database is back. Of each VM the last word is
             # enough, so that what waits does not grow with the time that the database is away.
-            back: dict[int, list[_Sighting]] = {each.host: [] for each in sightings}
-            for each in sightings:
-                back[each.host].append(each)
-            for host, before in back.items():
-                self._sightings.put_back(host, before, _latest)
+            for host, seen in _by_host(sightings, lambda each: each.host).items():
+                self._sightings.put_back(host, seen, _latest)
             self._held = {**held, **self._held}
-            for reading in readings:
-                self._samples.put_back(reading["host"], [reading])
+            for host, read in _by_host(readings, lambda each: int(each["host"])).items():
+                self._samples.put_back(host, read)
             raise
+
+
+def _by_host(said: list[T], host_of: Callable[[T], int]) -> dict[int, list[T]]:
+    """Return what hosts have said by host, each host's in its order."""
+    found: dict[int, list[T]] = {}
+    for each in said:
+        found.setdefault(host_of(each), []).append(each)
+    return found
 
 
 def _write(
