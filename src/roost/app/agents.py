@@ -19,7 +19,7 @@ from roost.agent.fencing.guard import boot_id
 from roost.agent.fencing.recipes import FolderFences, GuardHandle, NoGuard, ProcessGuard
 from roost.agent.store import FolderStore
 from roost.agent.talk.join import join_once
-from roost.app.folders import close_to_others
+from roost.app.folders import AGENT_KEPT, close_to_others
 from roost.app.logs import set_up_logs
 from roost.app.options import AgentOptions
 from roost.base.clock import RealClock
@@ -34,11 +34,6 @@ log = logging.getLogger("roost.agent")
 
 DRIVERS = ("virtual", "qemu")
 _JOIN_TOGETHER = 16
-#: What an agent and its driver keep in the agent's folder.
-KEPT = (
-    "agent.lock", "credential", "desired.json", "fence", "guard.json", "guard.lock",
-    "heard", "images", "lease", "records", "vms",
-)  # fmt: skip
 
 
 def run_agents(options: AgentOptions) -> None:
@@ -57,7 +52,8 @@ async def _run(options: AgentOptions) -> None:
         loop.add_signal_handler(sign, stop.set)
     async with contextlib.AsyncExitStack() as parts:
         if options.count > 1:
-            close_to_others(options.data, ())  # the folder of the hosts' folders
+            hosts = [one.name for one in one_by_one(options)]
+            close_to_others(options.data, (), hosts)  # each closes its own folder in it
         agents = await _build_all(one_by_one(options), parts)
         await _run_until(stop, agents, options.name)
 
@@ -130,7 +126,7 @@ async def build_agent(options: AgentOptions, parts: contextlib.AsyncExitStack) -
 
     What the agent does not close itself is closed by `parts`, after it.
     """
-    close_to_others(options.data, KEPT)
+    close_to_others(options.data, AGENT_KEPT)
     clock, random = RealClock(), SystemRandom()
     driver = await _driver(options, clock, random, parts)  # before a join token is used up
     store = FolderStore(options.data, boot=boot_id())

@@ -25,7 +25,7 @@ import uvloop
 from roost.api.app import build_app
 from roost.api.limits import Limits
 from roost.api.server import BACKLOG, Server, bind, build_server
-from roost.app.folders import close_to_others
+from roost.app.folders import SERVER_KEPT, close_to_others
 from roost.app.logs import set_up_logs
 from roost.app.options import KEY_NAME, ServeOptions
 from roost.app.warming import warm_up
@@ -53,8 +53,6 @@ from roost.placement.kernels.compiling import on_first_compile
 
 log = logging.getLogger("roost.serve")
 
-#: What a control plane keeps in its data folder; the ledger sees to its own files.
-KEPT = ("admin-token", KEY_NAME)
 #: Files that the process needs beside its connections: databases, logs, a fence command.
 _OWN_FILES = 96
 
@@ -136,7 +134,7 @@ async def start(
     host, port = parse_listen(options)
     clock = RealClock()
     ids = IdSource(clock.wall_ms)
-    close_to_others(options.data, KEPT)
+    close_to_others(options.data, SERVER_KEPT)
     database = options.database or f"sqlite:///{options.data / 'roost.db'}"
     store = await open_store(database, clock, ids)
     try:

@@ -8,6 +8,7 @@ releases left open. Standard library only: the fence guard uses it too.
 
 import ctypes
 import os
+import pwd
 import resource
 import stat
 from collections.abc import Iterable, Iterator
@@ -20,6 +21,8 @@ FILE = 0o600
 READ_ONLY_FILE = 0o400
 
 _OTHERS = 0o077
+#: Parts of the path of a folder that lies directly in `/`.
+_TOP = 2
 _PR_SET_DUMPABLE = 4
 #: Variables that open something: for this process, and for none that it starts.
 _SECRET_VARIABLES = ("ROOST_TOKEN", "ROOST_JOIN_TOKEN", "ROOST_DATABASE", "PGPASSWORD")
@@ -72,22 +75,52 @@ def tighten(paths: Iterable[Path]) -> list[Path]:
     return changed
 
 
-def tighten_folder(folder: Path, names: Iterable[str]) -> list[Path]:
+def tighten_folder(folder: Path, names: Iterable[str], *, ours: Iterable[str] = ()) -> list[Path]:
     """Take from other users what they may do to a folder, and to what roost keeps in it by name.
 
-    A folder that others use too (`/tmp`) is left; what is in it beside those names always is.
+    The folder itself is closed only if it is roost's: if nothing is in it but these names and
+    `ours`. What is in it beside those names is never touched.
     """
-    changed = [] if is_shared(folder) else tighten([folder])
+    names = tuple(names)
+    changed = tighten([folder]) if is_ours(folder, (*names, *ours)) else []
     return changed + tighten(path for name in names for path in _below(folder / name))
 
 
-def is_shared(folder: Path) -> bool:
-    """Say whether others use a folder too, so that it cannot be closed to them."""
-    status = folder.stat()
+def is_ours(folder: Path, names: Iterable[str]) -> bool:
+    """Say whether only roost uses a folder: its own, with nothing in it but what has these names.
+
+    A home, a mount point, `/` and what lies directly in it are for others, whatever is in them.
+    """
+    status, real = folder.stat(), folder.resolve()
     if status.st_uid != os.geteuid() or status.st_mode & stat.S_ISVTX:
-        return True
+        return False
+    if len(real.parts) <= _TOP or real.is_mount() or real in _homes():
+        return False
+    kept = tuple(names)
     with os.scandir(folder) as entries:
-        return any(e.stat(follow_symlinks=False).st_uid != os.geteuid() for e in entries)
+        return all(
+            entry.stat(follow_symlinks=False).st_uid == os.geteuid()
+            and _bears_name(entry.name, kept)
+            for entry in entries
+        )
+
+
+def is_open(folder: Path) -> bool:
+    """Say whether other users may do anything with a folder."""
+    return bool(folder.stat().st_mode & _OTHERS)
+
+
+def _bears_name(found: str, names: Iterable[str]) -> bool:
+    """Say whether a file has one of these names, or lies beside one that has (`roost.db-wal`)."""
+    plain = found.lstrip(".")
+    return any(plain == name or plain.startswith((f"{name}.", f"{name}-")) for name in names)
+
+
+def _homes() -> set[Path]:
+    found = {Path.home().resolve()}
+    with suppress(KeyError):
+        found.add(Path(pwd.getpwuid(os.geteuid()).pw_dir).resolve())
+    return found
 
 
 def _is_kept(mode: int) -> bool:

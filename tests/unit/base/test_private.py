@@ -35,7 +35,7 @@ def test_what_earlier_releases_left_open_is_closed_by_name(loose: object, tmp_pa
         (tmp_path / name).touch()
     (tmp_path / "vms/image").chmod(0o444)
     tmp_path.chmod(0o755)
-    changed = private.tighten_folder(tmp_path, ("vms", "missing"))
+    changed = private.tighten_folder(tmp_path, ("vms", "missing"), ours=("other",))
     assert {path.relative_to(tmp_path).as_posix() for path in changed} == {
         ".", "vms", "vms/one", "vms/one/manifest.json", "vms/image",
     }  # fmt: skip
@@ -52,7 +52,7 @@ def test_a_shared_folder_and_the_end_of_a_link_stay_open(loose: object, tmp_path
     (tmp_path / "roost.db").symlink_to(elsewhere)
     assert private.tighten_folder(tmp_path, ("roost.db",)) == []
     assert (mode(tmp_path), mode(elsewhere)) == (0o1777, 0o644)
-    assert private.is_shared(tmp_path)
+    assert not private.is_ours(tmp_path, ("elsewhere", "roost.db"))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -61,7 +61,30 @@ def test_what_belongs_to_another_user_is_left(loose: object, tmp_path: Path) -> 
     theirs.touch()
     os.chown(theirs, 65534, 65534)
     assert private.tighten([theirs]) == []
-    assert private.is_shared(tmp_path)
+    assert not private.is_ours(tmp_path, ("disk",))
+
+
+def test_a_folder_that_has_something_else_in_it_stays_open(loose: object, tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    for name in ("roost.db", "roost.db-wal", ".roost.key.12", "www"):
+        (tmp_path / name).touch()
+    names = ("roost.db", "roost.key")
+    changed = private.tighten_folder(tmp_path, names)
+    assert (changed, mode(tmp_path)) == ([tmp_path / "roost.db"], 0o755)
+    (tmp_path / "www").unlink()
+    assert private.tighten_folder(tmp_path, names) == [tmp_path]
+    assert mode(tmp_path) == 0o700
+
+
+def test_a_home_and_what_lies_at_the_top_are_never_closed(
+    loose: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o755)
+    assert private.is_ours(tmp_path, ())
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert private.tighten_folder(tmp_path, ()) == []
+    for top in (Path("/"), Path("/srv"), Path("/proc")):
+        assert not private.is_ours(top, [each.name for each in top.iterdir()])
 
 
 def test_a_withdrawn_process_makes_private_files_and_no_core_dump(tmp_path: Path) -> None:
