@@ -16,6 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 
 FOLDER = 0o700
+#: Of a folder that another group was given a way through; it sees no names.
+GIVEN_FOLDER = 0o710
 FILE = 0o600
 #: Of images: nobody changes one that has its digest for a name.
 READ_ONLY_FILE = 0o400
@@ -61,13 +63,17 @@ def make_file(path: Path) -> None:
 def tighten(paths: Iterable[Path]) -> list[Path]:
     """Take from other users what they may do to these; return what was changed.
 
-    What is missing, is a link, or belongs to another user is left: it is not ours to close.
+    What is missing, is a link, or belongs to another user is left: it is not ours to close. So is a
+    way through a folder for a group that it was given to: a QEMU that runs needs its own.
     """
     changed = []
     for path in paths:
         with suppress(FileNotFoundError, PermissionError):
             status = path.lstat()
             if status.st_uid != os.geteuid() or not _is_kept(status.st_mode):
+                continue
+            given = stat.S_IMODE(status.st_mode) == GIVEN_FOLDER and status.st_gid != os.getegid()
+            if given and stat.S_ISDIR(status.st_mode):
                 continue
             if open_bits := stat.S_IMODE(status.st_mode) & _OTHERS:
                 path.chmod(stat.S_IMODE(status.st_mode) & ~open_bits)

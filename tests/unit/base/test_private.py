@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from roost.agent.drivers.qemu.command import Files
+from roost.agent.drivers.qemu.launch import give_files
 from roost.base import private
 
 
@@ -62,6 +64,19 @@ def test_what_belongs_to_another_user_is_left(loose: object, tmp_path: Path) -> 
     os.chown(theirs, 65534, 65534)
     assert private.tighten([theirs]) == []
     assert not private.is_ours(tmp_path, ("disk",))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_folder_that_qemus_group_was_given_stays_passable(loose: object, tmp_path: Path) -> None:
+    for name in ("given", "open", "ours"):
+        (tmp_path / "vms" / name).mkdir(parents=True)
+    give_files(tmp_path / "vms" / "given", Files(), "nobody")
+    os.chown(tmp_path / "vms" / "open", -1, 65534)
+    (tmp_path / "vms" / "ours").chmod(0o710)
+    private.tighten_folder(tmp_path, ("vms",))
+    assert {path.name: mode(path) for path in (tmp_path / "vms").iterdir()} == {
+        "given": 0o710, "open": 0o700, "ours": 0o700,
+    }  # fmt: skip
 
 
 def test_a_folder_that_has_something_else_in_it_stays_open(loose: object, tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def give_files(folder: Path, files: Files, user: str) -> None:
     try:
         entry = pwd.getpwnam(user)
         os.chown(folder, -1, entry.pw_gid)
-        folder.chmod(0o710)
+        folder.chmod(private.GIVEN_FOLDER)
         if files.disk is not None:
             os.chown(folder / files.disk, entry.pw_uid, entry.pw_gid)
     except (KeyError, OSError) as error:
