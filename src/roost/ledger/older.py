@@ -38,12 +38,15 @@ from roost.ledger.tables import events as events_table
 from roost.ledger.transaction import Tx, row_json
 
 COUNTER = "older_processes"
+#: Set by the migration of a ledger that was in use to schema 0007; `finish-upgrade` removes it.
+CLEAR = "clear_user_data"
 #: VMs or events that one step of `finish` changes.
 PIECE = 500
 #: Events that one step looks through.
 WINDOW = 20_000
 
 _FLAG = select(counters.c.value).where(counters.c.name == COUNTER)
+_EITHER = select(counters.c.value).where(counters.c.name.in_((COUNTER, CLEAR)))
 _vms = table("vms", column("id"), column("asked"))
 _ASKED = select(_vms.c.id, _vms.c.asked).where(_vms.c.id.in_(bindparam("ids", expanding=True)))
 _NO_SPEC = ~exists().where(vm_specs.c.vm == _vms.c.id)
@@ -68,8 +71,18 @@ _asked_changes = msgspec.json.Decoder(_AskedChanges).decode
 
 
 def may_run_beside(connection: Connection) -> bool:
-    """Say whether processes of the release before may use this ledger too."""
+    """Say whether processes that need `asked`, of before schema 0005, may use this ledger too."""
     return bool(connection.execute(_FLAG).scalar())
+
+
+def release_before_may_be_here(connection: Connection) -> bool:
+    """Say whether a process of the release before may use this ledger too, whatever its schema.
+
+    Whoever does what such a process does not follow asks this. A SQLite file has one process.
+    """
+    if connection.dialect.name == "sqlite":
+        return False
+    return any(connection.execute(_EITHER).scalars())
 
 
 # Writing

@@ -4,8 +4,10 @@ from collections.abc import Callable, Sequence
 
 from roost.base.clock import Clock
 from roost.ledger.base import EventsKept, fold_old
+from roost.ledger.older import release_before_may_be_here
 from roost.ledger.retention import Kept, Purged, purge, surplus
 from roost.ledger.store import Store
+from roost.ledger.transaction import Tx
 from roost.parts.part import Part
 from roost.parts.singleton import Singleton
 
@@ -50,4 +52,10 @@ class Purge(Part):
 
     async def _fold(self) -> Purged:
         now, piece = self._clock.wall_ms(), self._piece
-        return await self._store.write(lambda tx: fold_old(tx, self._events, now, piece))
+
+        def fold(tx: Tx) -> Purged:
+            if release_before_may_be_here(tx.connection):
+                return Purged(0, more=False)  # it would take hosts that heard of them for ahead
+            return fold_old(tx, self._events, now, piece)
+
+        return await self._store.write(fold)

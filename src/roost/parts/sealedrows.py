@@ -16,6 +16,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from roost.base.errors import Conflict
 from roost.ledger.changes import Changes
 from roost.ledger.examination import Examination
+from roost.ledger.older import CLEAR
 from roost.ledger.rows import Event
 from roost.ledger.sqlite import SqliteStore
 from roost.ledger.store import Store
@@ -26,8 +27,6 @@ from roost.parts.sealing import FINGERPRINT, MARK, Key, KeyFile, Seal, SealBroke
 
 log = logging.getLogger("roost.sealing")
 
-#: Set while processes that know of no seal may read what is written.
-CLEAR = "clear_user_data"
 #: Kind of the event after which there is no such process any more.
 SEALED = "ledger.sealed"
 #: Rows that one transaction seals.

@@ -1,15 +1,18 @@
 """Old events are folded into a base and go; the ledger stays sound, and who comes late is told."""
 
 import pytest
-from sqlalchemy import func, select, update
+from sqlalchemy import delete, func, insert, select, update
 
 from roost.base.clock import RealClock
 from roost.base.errors import EventsGone
 from roost.control.groups.ending import EMPTY_S, EmptyRules
 from roost.ledger.base import EventsKept, fold_old
+from roost.ledger.older import CLEAR
 from roost.ledger.retention import Purged
 from roost.ledger.rows import VMRow
 from roost.ledger.tables import counters, events, folded_rows, groups
+from roost.parts.retention import Purge
+from roost.parts.singleton import Singleton
 from roost.wire.agentlink import LedgerPoint
 from roost.wire.bodies import AffinityBody, GroupBody, ResizeVM
 from roost.wire.queries import VMQuery
@@ -81,6 +84,26 @@ def test_only_what_is_too_old_or_too_many_is_folded(database_url: str) -> None:
         kept = EventsKept(seconds=60, most=10**6, least=3)
         assert await fold(rig, kept, later_s=61) == there - 7
         assert await number(rig, events) == 3
+
+    run(database_url, test)
+
+
+def test_nothing_is_folded_while_the_release_before_may_be_there(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await live(rig)
+        flag = insert(counters).values(name=CLEAR, value=1)
+        await rig.store.write(lambda tx: tx.connection.execute(flag))
+        there = await number(rig, events)
+        part = Purge(rig.store, RealClock(), list, Singleton("purge"), events=NONE)
+        await part.look()
+        beside = rig.store.shared  # a SQLite file has one process
+        assert await number(rig, events) == (there if beside else 1)
+        await rig.store.write(
+            lambda tx: tx.connection.execute(delete(counters).where(counters.c.name == CLEAR))
+        )
+        await part.look()
+        assert await number(rig, events) == 1
+        await rig.check()
 
     run(database_url, test)
 

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, select
 from roost.base.clock import Clock
 from roost.control.groups.defining import advance_rules, lock_rules
 from roost.ledger.examination import has_none
-from roost.ledger.older import may_run_beside
+from roost.ledger.older import release_before_may_be_here
 from roost.ledger.rows import Changes
 from roost.ledger.store import Store
 from roost.ledger.tables import groups, members
@@ -56,8 +56,8 @@ class EmptyRules(Part):
 
     def _end(self, tx: Tx, rules: Sequence[tuple[str, int]]) -> None:
         self.singleton.check(tx)
-        if may_run_beside(tx.connection):
-            return  # a process of the release before does not follow a rule that ends
+        if release_before_may_be_here(tx.connection):
+            return  # such a process does not follow a rule that ends
         lock_rules(tx)
         for group_id, generation in rules:
             row = tx.find(groups, lock=True, id=group_id)
