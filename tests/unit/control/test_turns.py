@@ -1,10 +1,18 @@
 """Hosts take turns with what they report: one that says much does not keep the others waiting."""
 
-from roost.control.agents.intake import Turns
+import asyncio
+from typing import Any
+
+import pytest
+
+from roost.base.errors import Unavailable
+from roost.control.agents.intake import Intake, Turns
+from roost.testing.clock import HandClock
+from roost.wire.agentlink import SampleInfo
 
 
 def test_one_host_that_says_much_does_not_keep_others_waiting() -> None:
-    turns: Turns[tuple[int, int]] = Turns(30_000)
+    turns: Turns[tuple[int, int]] = Turns(30_000, 100_000)
     turns.put(1, [(1, n) for n in range(20_000)])
     turns.put(2, [(2, 0), (2, 1)])
     first = turns.take(1000)
@@ -16,7 +24,7 @@ def test_one_host_that_says_much_does_not_keep_others_waiting() -> None:
 
 
 def test_everything_is_taken_once_and_in_each_host_s_order() -> None:
-    turns: Turns[tuple[int, int]] = Turns(30_000)
+    turns: Turns[tuple[int, int]] = Turns(30_000, 100_000)
     for host in range(7):
         turns.put(host, [(host, n) for n in range(100 * host)])
     taken: list[tuple[int, int]] = []
@@ -27,8 +35,46 @@ def test_everything_is_taken_once_and_in_each_host_s_order() -> None:
 
 
 def test_what_waits_of_one_host_is_bounded_and_the_newest_stays() -> None:
-    turns: Turns[int] = Turns(100)
+    turns: Turns[int] = Turns(100, 1000)
     for at in range(1000):
         turns.put(1, [at])
     turns.put_back(1, [-1])
     assert turns.take(1000) == list(range(900, 1000))
+
+
+def test_what_waits_of_all_hosts_is_bounded_and_who_has_said_most_loses_the_oldest() -> None:
+    turns: Turns[tuple[int, int]] = Turns(400, 1000)
+    turns.put(1, [(1, n) for n in range(10)])
+    for host in range(2, 9):
+        turns.put(host, [(host, n) for n in range(300)])
+    taken = turns.take(10_000)
+    assert 500 < len(taken) <= 1000
+    assert [n for host, n in taken if host == 1] == list(range(10))
+    assert {host for host, n in taken if n == 299} == set(range(2, 9))
+    for host in range(3000):
+        turns.put(host, [(host, 0)])
+        turns.put_back(host, [(host, 1)])
+    assert len(turns.take(10_000)) <= 1000
+    assert not turns
+
+
+class _Away:
+    """A store whose database is away."""
+
+    async def write(self, *_: Any) -> None:
+        raise Unavailable("the database is away")
+
+
+def test_samples_that_cannot_be_written_wait_in_their_order() -> None:
+    async def story() -> None:
+        intake = Intake(_Away(), HandClock())  # type: ignore[arg-type]
+        for host in (1, 2):
+            intake.sample(host, [SampleInfo(f"vm-{host}", at, 1, 1) for at in range(100)])
+        for _ in range(3):
+            with pytest.raises(Unavailable):
+                await intake.flush()
+        waiting = intake._samples.take(1000)  # what is in memory is not to be seen elsewhere
+        for host in (1, 2):
+            assert [r["at_ms"] for r in waiting if r["host"] == host] == list(range(100))
+
+    asyncio.run(story())
