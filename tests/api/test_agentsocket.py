@@ -8,6 +8,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from threading import Event
 
 import msgspec
 import pytest
@@ -17,6 +18,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from roost.api.fast import agentsocket
 from roost.base.errors import FleetUnavailable, Forbidden, NotFound
 from roost.control.agents import sessions
+from roost.testing.clock import HandClock
 from roost.wire.agentlink import MOST_BYTES, Heartbeat, Refused, decode_to_agent, encode
 from tests.api.planes import TappedSession, token
 from tests.api.serving import TIMEOUT_S, Running, serving
@@ -429,5 +431,36 @@ def test_an_agent_whose_messages_take_too_long_is_read_less(
                 await connection.send(beat(number))
                 await answered(connection)
             assert loop.time() - begun > 0.8  # and is heard all the same
+
+    asyncio.run(run())
+
+
+def test_a_pause_of_the_process_is_not_held_against_an_agent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def run() -> None:
+        async with serving() as running, agent(running) as connection:
+            session = await session_of(running)
+            monkeypatch.setattr(session, "received", lambda data: Event().wait(0.2))
+            spent: list[float] = []
+            monkeypatch.setattr(session, "rest_s", lambda seconds: spent.append(seconds) or 0.0)
+            await connection.send(beat(1))
+            await until(lambda: bool(spent))
+            assert spent[0] < 0.1
+
+    asyncio.run(run())
+
+
+def test_what_an_agent_owes_is_made_up_for_in_the_longest_rest() -> None:
+    async def run() -> None:
+        clock = HandClock()
+        async with serving() as running, agent(running):
+            running.plane.plane.agents.clock = clock
+            session = await session_of(running)
+            assert session.rest_s(3.0) == sessions._MOST_REST_S
+            clock.move(sessions._MOST_REST_S)
+            assert session.rest_s(0.0) == 0.0
+            clock.move(sessions._GRACE_S)
+            assert session.rest_s(0.001) == 0.0
 
     asyncio.run(run())

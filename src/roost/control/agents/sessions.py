@@ -153,13 +153,15 @@ class Agents(Part):
         """Count the time that a host's message took; return how long it must not be read.
 
         Counted by host, so that a new connection does not begin anew. What was spent is made up for
-        by `1 / _SHARE` of it in peace; an honest host never owes anything.
+        by `1 / _SHARE` of it in peace, but for no longer than the longest rest: one message that
+        took seconds is no reason to hear little of a host for minutes.
         """
         now = self.clock.monotonic()
         owed, since = self._spent.get(host, (0.0, now))
         owed = max(0.0, owed - (now - since)) + spent_s / _SHARE
+        owed = min(owed, _GRACE_S + _MOST_REST_S)
         self._spent[host] = owed, now
-        return min(owed - _GRACE_S, _MOST_REST_S) if owed > _GRACE_S else 0.0
+        return max(0.0, owed - _GRACE_S)
 
     def attach(self, session: "Session", number: int) -> None:
         """Make a session the one of its host; an older connection of the same host is closed."""
