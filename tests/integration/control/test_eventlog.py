@@ -293,3 +293,21 @@ def test_a_follower_misses_nothing_of_many_writers(database_url: str) -> None:
             await asyncio.gather(*following, return_exceptions=True)
 
     asyncio.run(race())
+
+
+def test_pages_without_an_event_are_bounded_too(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eventlog, "PAGES_BYTES", 3000)
+
+    async def test(place: Place) -> None:
+        await place.say(*["other"] * 50)
+        audience = eventlog._Audience(False, MEMBER.project)
+        head = (await place.log.page(0, 100, ROOT)).next
+        assert (await place.log._page(head, MEMBER, audience)).reached == head
+        assert not place.log._pages  # what is there next is not known yet
+        for since in range(1, head):
+            assert await place.log._page(since, MEMBER, audience) == (b"", head)
+        assert 0 < len(place.log._pages) <= 10
+
+    run(database_url, test)

@@ -46,6 +46,8 @@ RECENT_BYTES = 64 * 1024
 #: Events of one page of the stream, and bytes of pages that are kept for others.
 PAGE = 100
 PAGES_BYTES = 8 * 2**20
+#: What a page costs beside its frames: it may have none, and there may be one for every sequence.
+ENTRY_BYTES = 300
 #: Readers who are woken in one turn of the event loop.
 ROUSED = 32
 #: Sequences that one query looks through: a member's few events may be far apart.
@@ -76,6 +78,11 @@ class _Page(NamedTuple):
 
     frames: bytes
     reached: int
+
+    @property
+    def cost(self) -> int:
+        """Return how many bytes of memory it takes, about."""
+        return len(self.frames) + ENTRY_BYTES
 
 
 class EventLog(Part):
@@ -235,10 +242,12 @@ class EventLog(Part):
             found = self._pages.get(key)
             if found is None:
                 found = await self._read_page(since, who)
+                if found.reached == since:
+                    return found  # the end of the ledger, which is elsewhere soon
                 self._pages[key] = found
-                self._pages_bytes += len(found.frames)
+                self._pages_bytes += found.cost
                 while self._pages_bytes > PAGES_BYTES:
-                    self._pages_bytes -= len(self._pages.popitem(last=False)[1].frames)
+                    self._pages_bytes -= self._pages.popitem(last=False)[1].cost
         return found
 
     async def _read_page(self, since: int, who: Principal) -> _Page:
