@@ -28,6 +28,8 @@ FIRST ?= 0
 MORE  ?= 0
 FROM  ?= $(shell git rev-parse --verify HEAD 2>/dev/null \
   || find src -name '*.py' | LC_ALL=C sort | xargs cat | sha256sum | cut -c 1-40)
+# Which cases of the slowest suites have their turn; empty: all of them.
+TURN  ?= $(FROM)
 SCENARIOS ?=
 PG    ?=
 
@@ -81,8 +83,8 @@ pytest: $(STAMP) ## the tests alone (JOBS=1 for one process, ARGS='-k name' to c
 	$(PYTEST) --ignore=tests/system --ignore=tests/kube -m "not qemu or smoke" $(PYTEST_ARGS)
 
 .PHONY: test-system
-test-system: $(STAMP) ## real processes on real databases: started, killed, stopped, restarted
-	$(PYTEST) tests/system -m "not qemu" $(PYTEST_ARGS)
+test-system: $(STAMP) ## real processes on real databases: started, killed, stopped, restarted (TURN= for every upgrade)
+	TURN=$(TURN) $(PYTEST) tests/system -m "not qemu" $(PYTEST_ARGS)
 
 # One file is one process's: its tests share a control plane.
 .PHONY: test-qemu
@@ -92,6 +94,12 @@ test-qemu: $(STAMP) ## real guests on QEMU: booted, moved, killed half way (afte
 .PHONY: test-kube
 test-kube: $(STAMP) ## real Kubernetes: scheduler, API server, fake nodes (after make kube-tools)
 	$(PYTEST) tests/kube --dist loadfile $(PYTEST_ARGS)
+
+.PHONY: test-all
+test-all: ## every test there is, also those that take turns (after make parts and make kube-tools; about an hour)
+	@$(MAKE) test
+	@$(MAKE) test-system TURN=
+	@$(MAKE) test-qemu test-kube test-kernels-python test-bounds
 
 .PHONY: lint
 lint: $(STAMP) ## ruff: format and rules

@@ -13,6 +13,16 @@ if TYPE_CHECKING:
     from tests.system.qemuhosts import QemuSite
 
 
+def pytest_report_header() -> str:
+    """Say which cases have their turn."""
+    from tests.system.test_upgrades import RELEASES, TRIED
+
+    if len(TRIED) == len(RELEASES):
+        return "upgrades from every schema"
+    named = ", ".join(release.schema for release in TRIED)
+    return f"upgrades from {named}, by the commit (all of them: make test-all)"
+
+
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     """Give a test its site, and end all of it."""
