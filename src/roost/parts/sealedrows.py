@@ -2,10 +2,11 @@
 
 The ledger names the fingerprint of the key that its rows are sealed with; every replica must have
 that key. `unlock` finds out at the start whether a process's file fits, and makes key and name at
-the first one. Processes of the release before know of no seal: a SQLite file has none beside it, so
-it is sealed at the start; on PostgreSQL the counter `clear_user_data`, set by the migration of a
-ledger that was in use, says that texts are still written as those can read them, until `roost
-ledger finish-upgrade`. It never decides what is secret; whoever writes a secret closes it.
+the first one. Processes of the release before know of no seal. The migration of a ledger that was
+in use sets the counter `clear_user_data`: a SQLite file has no process beside it, so it is sealed
+and rewritten at the start, and the counter goes when that is done; on PostgreSQL texts are written
+as those can read them, until `roost ledger finish-upgrade`. It never decides what is secret;
+whoever writes a secret closes it.
 """
 
 import logging
@@ -19,11 +20,12 @@ from roost.ledger.examination import Examination
 from roost.ledger.older import CLEAR
 from roost.ledger.rows import Event
 from roost.ledger.sqlite import SqliteStore
-from roost.ledger.store import Store
+from roost.ledger.store import DatabaseUnavailable, Store
 from roost.ledger.tables import counters, sealing_keys, vm_user_data
 from roost.ledger.transaction import Tx
 from roost.parts.part import Part
 from roost.parts.sealing import FINGERPRINT, MARK, Key, KeyFile, Seal, SealBroken, new_key
+from roost.parts.watched_store import WatchedStore
 
 log = logging.getLogger("roost.sealing")
 
@@ -134,14 +136,31 @@ async def finish_sealing(store: Store, seal: Seal, actor: str) -> int:
     if seal.fingerprint is None:
         return 0
     was_clear = await store.read(may_be_clear)
-    if was_clear:
-        await store.write(_end_clear, actor)
+    alone = store.within if isinstance(store, WatchedStore) else store
+    if not isinstance(alone, SqliteStore):
+        if was_clear:
+            await store.write(_end_clear, actor)  # first: others seal from then on, too
+        seal.closes = True
+        return await _seal_all(store, seal, actor)
     seal.closes = True
-    sealed = await reseal(store, seal, actor)
-    if sealed:
+    sealed = await _seal_all(store, seal, actor)
+    if was_clear:
+        try:
+            await alone.erase_traces()  # of VMs that are gone, too
+        except DatabaseUnavailable as error:
+            log.warning(
+                "user data is sealed, but earlier versions of it are still in the database's file: "
+                "it cannot be rewritten now (%s), and will be at the next start",
+                error.message,
+            )
+        else:
+            await store.write(_end_clear, actor)  # last: what is broken off is done again
+    return sealed
+
+
+async def _seal_all(store: Store, seal: Seal, actor: str) -> int:
+    if sealed := await reseal(store, seal, actor):
         log.info("sealed the user data of %d VMs", sealed)
-    if was_clear and isinstance(store, SqliteStore):
-        await store.erase_traces()  # of VMs that are gone, too
     return sealed
 
 

@@ -46,6 +46,11 @@ class WatchedStore:
             return ""
         return f"the database has not answered for {silent_s:.0f} s"
 
+    @property
+    def within(self) -> Store:
+        """Return the store of the database itself, for what only one kind can do."""
+        return self._store
+
     # The store
 
     @property

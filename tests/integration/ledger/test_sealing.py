@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection, create_engine, insert, select, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from roost.base.clock import RealClock
 from roost.base.errors import Conflict, InvalidRequest
 from roost.ledger.examination import Examination
 from roost.ledger.migrate import configuration
-from roost.ledger.store import Store
+from roost.ledger.sqlite import SqliteStore
+from roost.ledger.store import DatabaseUnavailable, Store
 from roost.ledger.tables import counters, events, vm_user_data
 from roost.ledger.transaction import Tx
 from roost.parts.sealedrows import (
@@ -30,6 +32,7 @@ from roost.parts.sealedrows import (
     unlock,
 )
 from roost.parts.sealing import MARK, KeyFile, Seal, SealBroken, new_key
+from roost.parts.watched_store import WatchedStore
 from tests.databases import PostgresServer, opened
 from tests.examining import doctor
 
@@ -178,6 +181,43 @@ async def test_a_sqlite_file_of_an_earlier_release_is_sealed_without_a_trace(
         seal = await unlock(store, file, 1)
         found = await store.read(kept_data)
         assert seal.open("vm-1", found["vm-1"]) == SECRET
+        assert not await store.read(may_be_clear)
+        for each in tmp_path.glob("roost.db*"):
+            assert SECRET.encode() not in each.read_bytes(), each
+
+
+class Crash(Exception):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("failure", [Crash(), DatabaseUnavailable("disk full")])
+@in_loop
+async def test_what_was_broken_off_is_sealed_and_erased_at_the_next_start(
+    tmp_path: Path, file: KeyFile, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    path = tmp_path / "roost.db"
+    engine = create_engine(f"sqlite:///{path}")
+    with engine.connect() as connection:
+        _at_0006(connection)
+    engine.dispose()
+
+    async def fails(store: SqliteStore) -> None:
+        raise failure
+
+    async with opened(f"sqlite:///{path}") as store:
+        with monkeypatch.context() as broken:
+            broken.setattr(SqliteStore, "erase_traces", fails)
+            if isinstance(failure, Crash):
+                with pytest.raises(Crash):
+                    await unlock(store, file, 1)
+            else:
+                assert (await unlock(store, file, 1)).closes
+        assert await store.read(may_be_clear)
+        if isinstance(failure, Crash):
+            await unlock(store, file, 2)
+        else:  # or before, by hand: a plane has its store wrapped
+            seal = Seal(file, file.load()[0].fingerprint)
+            assert await finish_sealing(WatchedStore(store, RealClock()), seal, "t") == 0
         assert not await store.read(may_be_clear)
         for each in tmp_path.glob("roost.db*"):
             assert SECRET.encode() not in each.read_bytes(), each
