@@ -10,6 +10,7 @@ whoever writes a secret closes it.
 """
 
 import logging
+from collections.abc import Callable
 
 from sqlalchemy import ColumnElement, Connection, delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
@@ -201,6 +202,12 @@ def _reseal_some(tx: Tx, seal: Seal, after: str) -> tuple[int, str]:
 # Another key
 
 
+def _seals(key: Key) -> Callable[[Connection], bool]:
+    """Return a question: whether any row is sealed with a key."""
+    query = select(_d.vm).where(_begins(f"{MARK}{key.fingerprint}:")).limit(1)
+    return lambda connection: connection.execute(query).first() is not None
+
+
 async def change_key(store: Store, file: KeyFile, at_ms: int, *, keep_unread: bool) -> int:
     """Seal all rows with a new key and name it; return how many rows that were.
 
@@ -211,7 +218,8 @@ async def change_key(store: Store, file: KeyFile, at_ms: int, *, keep_unread: bo
     keys = file.load()
     if named is not None and named not in {key.fingerprint for key in keys} and not keep_unread:
         raise _other_key(file, str(named), [key.fingerprint for key in keys])
-    if not keys or keys[0].fingerprint == named:
+    begun = bool(keys) and keys[0].fingerprint != named and await store.read(_seals(keys[0]))
+    if not begun:  # the first one may also be an old one that somebody brought
         file.put_first([new_key()])  # before anything is sealed with it
         keys = file.load()
     seal = Seal(file, keys[0].fingerprint)

@@ -13,7 +13,7 @@ import pytest
 from alembic import command
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import Connection, create_engine, insert, select, text
+from sqlalchemy import Connection, create_engine, insert, select, text, update
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from roost.base.clock import RealClock
@@ -276,6 +276,34 @@ async def test_a_new_key_seals_everything_and_the_old_one_still_opens_backups(
         for vm in before:
             assert after[vm].startswith(f"{MARK}{new.fingerprint}:")
             assert new.open(vm, after[vm]) == new.open(vm, before[vm]) == f"{SECRET} {vm[3:]}"
+
+
+@in_loop
+async def test_a_change_of_key_goes_on_with_one_that_was_begun_and_with_no_other(
+    database_url: str, file: KeyFile
+) -> None:
+    async with opened(database_url) as store:
+        seal = await unlock(store, file, 1)
+        rows = {vm: seal.close(vm, SECRET) for vm in ("vm-1", "vm-2")}
+
+        def fill(tx: Tx) -> None:
+            for vm, kept in rows.items():
+                tx.insert(vm_user_data, {"vm": vm, "user_data": kept})
+
+        await store.write(fill)
+        brought = new_key()  # an old one, that was exported once
+        file.put_first([brought])
+        assert await change_key(store, file, 2, keep_unread=False) == 2
+        named = (await unlock(store, file, 3)).fingerprint
+        assert named not in (brought.fingerprint, seal.fingerprint)
+
+        begun = new_key()
+        file.put_first([begun])
+        again = Seal(file, begun.fingerprint).close("vm-1", SECRET)
+        one = update(vm_user_data).where(vm_user_data.c.vm == "vm-1").values(user_data=again)
+        await store.write(lambda tx: tx.connection.execute(one).rowcount)
+        assert await change_key(store, file, 4, keep_unread=False) == 1
+        assert (await unlock(store, file, 5)).fingerprint == begun.fingerprint
 
 
 @in_loop
