@@ -33,10 +33,9 @@ from roost.base.clock import RealClock
 from roost.base.errors import InvalidRequest
 from roost.base.ids import IdSource
 from roost.base.private import (
-    make_file,
     make_folder,
+    open_beside,
     plain_environment,
-    tighten,
     withdraw_process,
 )
 from roost.client.context import Context, load_context, write_context
@@ -309,12 +308,12 @@ def _fence_command(command: str | None) -> Callable[[str], Awaitable[bool]] | No
 def write_secret(path: Path, text: str) -> None:
     """Write a file that only its owner can read."""
     make_folder(path.parent)
-    make_file(path)
-    tighten([path])
-    with path.open("w") as file:
-        file.write(text + "\n")
+    beside, file = open_beside(path)
+    with file:
+        file.write(f"{text}\n".encode())
         file.flush()
         os.fsync(file.fileno())  # what it opens may be committed right after
+    beside.replace(path)
 
 
 def tell_command_line(path: Path, server: str, token_file: Path, ca: Path | None) -> None:

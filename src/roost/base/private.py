@@ -10,10 +10,12 @@ import ctypes
 import os
 import pwd
 import resource
+import secrets
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 FOLDER = 0o700
 #: Of a folder that another group was given a way through; it sees no names.
@@ -23,6 +25,7 @@ FILE = 0o600
 READ_ONLY_FILE = 0o400
 
 _OTHERS = 0o077
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 #: Parts of the path of a folder that lies directly in `/`.
 _TOP = 2
 _PR_SET_DUMPABLE = 4
@@ -57,7 +60,17 @@ def make_folder(path: Path) -> Path:
 
 def make_file(path: Path) -> None:
     """Make an empty file that only its owner can read; one that is there is kept as it is."""
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE))
+    with suppress(FileExistsError):
+        os.close(os.open(path, _NEW, FILE))
+
+
+def open_beside(path: Path) -> tuple[Path, BinaryIO]:
+    """Make a file beside another, to be written and renamed to it; nobody can know its name before.
+
+    So nobody who may write to the folder can have a file or a link there that is written instead.
+    """
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    return beside, os.fdopen(os.open(beside, _NEW, FILE), "wb")
 
 
 def tighten(paths: Iterable[Path]) -> list[Path]:

@@ -6,13 +6,13 @@ else as ~/.config/roost/context.json. ROOST_SERVER and ROOST_TOKEN win over the 
 over both. A token that was meant for one server is never sent to another.
 """
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from roost.base.errors import InvalidRequest, NotFound
+from roost.base.private import open_beside
 
 DEFAULT_SERVER = "http://127.0.0.1:7070"
 CONTEXT, SERVER, TOKEN, CA_FILE = "ROOST_CONTEXT", "ROOST_SERVER", "ROOST_TOKEN", "ROOST_CA_FILE"
@@ -86,8 +86,7 @@ def load_context(path: Path) -> Context:
 def write_context(path: Path, context: Context) -> None:
     """Write a context file that only its owner reads, whole or not at all."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
+    beside, file = open_beside(path)
+    with file:
         file.write(msgspec.json.format(msgspec.json.encode(context), indent=2) + b"\n")
     beside.replace(path)

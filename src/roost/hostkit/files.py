@@ -16,10 +16,9 @@ _LONGEST_NAME = 120
 
 def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
     """Replace a file by a private one in one step; `durable` also survives a power cut."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, private.FILE)
+    beside, file = private.open_beside(path)
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with file:
             file.write(data)
             file.flush()
             if durable:

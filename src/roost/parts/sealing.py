@@ -92,13 +92,16 @@ class KeyFile:
         )
         text += "".join(f"{_KEY_WORD} {base64.b64encode(k.secret).decode()}\n" for k in found)
         private.make_folder(self.path.parent)
-        beside = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        private.make_file(beside)
-        with beside.open("w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())  # what it opens may be committed right after
-        beside.replace(self.path)
+        beside, file = private.open_beside(self.path)
+        try:
+            with file:
+                file.write(text.encode())
+                file.flush()
+                os.fsync(file.fileno())  # what it opens may be committed right after
+            beside.replace(self.path)
+        except OSError:
+            beside.unlink(missing_ok=True)
+            raise
         folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)

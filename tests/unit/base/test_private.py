@@ -11,6 +11,7 @@ import pytest
 from roost.agent.drivers.qemu.command import Files
 from roost.agent.drivers.qemu.launch import give_files
 from roost.base import private
+from roost.parts.sealing import KeyFile, new_key
 
 
 def mode(path: Path) -> int:
@@ -28,6 +29,23 @@ def test_folders_and_files_are_private_whatever_the_umask(loose: object, tmp_pat
     made = private.make_folder(tmp_path / "a" / "b")
     private.make_file(made / "file")
     assert [mode(tmp_path / "a"), mode(made), mode(made / "file")] == [0o700, 0o700, 0o600]
+
+
+def test_nothing_is_written_through_what_somebody_has_put_there(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    (tmp_path / "lock").symlink_to(theirs)
+    private.make_file(tmp_path / "lock")
+    assert not theirs.exists()
+    key = tmp_path / "roost.key"
+    (tmp_path / f".roost.key.{os.getpid()}").symlink_to(theirs)  # the name of before
+    KeyFile(key).put_first([new_key()])
+    assert not theirs.exists()
+    beside, file = private.open_beside(key)
+    other, again = private.open_beside(key)
+    file.close()
+    again.close()
+    assert beside != other
+    assert mode(beside) == mode(key) == 0o600
 
 
 def test_what_earlier_releases_left_open_is_closed_by_name(loose: object, tmp_path: Path) -> None:

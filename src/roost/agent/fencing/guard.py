@@ -171,10 +171,14 @@ def _lock_patiently(descriptor: int) -> None:
 
 def replace_file(path: Path, data: bytes) -> None:
     """Replace a file in one step."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.guard")
-    private.make_file(beside)
-    beside.write_bytes(data)
-    beside.replace(path)
+    beside, file = private.open_beside(path)
+    try:
+        with file:
+            file.write(data)
+        beside.replace(path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 # One guarded folder
