@@ -204,7 +204,7 @@ async def _run(*words: str | Path, fine: tuple[int, ...] = (0,)) -> bytes:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=pipe,
             stderr=pipe,
-            env=os.environ | {"LC_ALL": "C"},
+            env=private.plain_environment() | {"LC_ALL": "C"},
         )
     except FileNotFoundError as error:
         text = "qemu-img is not installed on this host. Maybe: apt-get install qemu-utils"

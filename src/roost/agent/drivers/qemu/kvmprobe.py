@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from roost.base import private
 from roost.base.clock import Clock
 
 log = logging.getLogger("roost.agent")
@@ -65,7 +66,7 @@ async def _run(argv: list[str], within_s: float) -> int | None:
     nothing = asyncio.subprocess.DEVNULL
     try:
         guest = await asyncio.create_subprocess_exec(
-            *argv, stdin=nothing, stdout=nothing, stderr=nothing
+            *argv, stdin=nothing, stdout=nothing, stderr=nothing, env=private.plain_environment()
         )
     except OSError:
         return None

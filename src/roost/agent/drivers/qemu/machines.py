@@ -8,6 +8,8 @@ import re
 import subprocess
 from functools import cache
 
+from roost.base import private
+
 _ALIAS = re.compile(r"^(\S+)\s.*\(alias of (\S+)\)\s*$", re.MULTILINE)
 _WITHIN_S = 20.0
 
@@ -31,6 +33,7 @@ def _aliases(binary: str) -> dict[str, str]:
         done = subprocess.run(
             [binary, "-machine", "help"],
             capture_output=True, text=True, timeout=_WITHIN_S, check=False, errors="replace",
+            env=private.plain_environment(),
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return {}

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Collection
 from hashlib import blake2b
 
+from roost.base import private
 from roost.hostkit.failures import DriverError
 from roost.wire.agentlink import DesiredVM
 
@@ -52,6 +53,7 @@ async def _ip(*arguments: str, may_fail: bool = False) -> bool:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
+            env=private.plain_environment(),
         )
     except OSError as error:
         raise DriverError("permanent", "no_tap", f"ip cannot be run: {error}") from error

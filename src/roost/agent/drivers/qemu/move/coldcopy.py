@@ -18,6 +18,7 @@ from roost.agent.drivers.qemu.move.endpoints import Address
 from roost.agent.drivers.qemu.move.leaving import disk_target, leave, same_image
 from roost.agent.drivers.qemu.move.migrationtls import check, credentials
 from roost.agent.drivers.qemu.move.mirror import EXPORT
+from roost.base import private
 from roost.hostkit.failures import DriverError
 from roost.wire.agentlink import DesiredVM, MoveInfo, ProgressInfo
 
@@ -86,7 +87,11 @@ async def _copy(
     read = -1
     pipe = asyncio.subprocess.PIPE
     copying = await asyncio.create_subprocess_exec(
-        *argv, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
+        *argv,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=pipe,
+        stderr=pipe,
+        env=private.plain_environment(),
     )
     ended = asyncio.create_task(copying.communicate())
     try:
