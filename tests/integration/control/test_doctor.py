@@ -37,6 +37,29 @@ from tests.integration.ledger.records import (
 Break = Callable[[Tx], object]
 
 
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [
+        ('[{"id": "vm-1"}]', "host h1 has VM vm-1 (running): not on the list"),
+        (f'[{{"id": "{"v" * 9000}", "seen": "odd"}}]', f"host h1 has VM {'v' * 200} (odd): not on"),
+        ('[{"name": "x"}]', "what host h1 has beside its list cannot be read"),
+        ("[{", "what host h1 has beside its list cannot be read"),
+    ],
+)
+def test_what_a_host_once_said_of_other_vms_never_stops_the_doctor(
+    sqlite_url: str, held: str, said: str
+) -> None:
+    async def whole() -> None:
+        async with opened(sqlite_url) as store:
+            await store.write(prepare)
+            change = update(hosts).where(hosts.c.number == 1).values(name="h1", held=held)
+            await store.write(lambda tx: tx.connection.execute(change).rowcount)
+            told = await doctor(store)
+            assert [each for each in told.troubles if said in str(each)], told
+
+    asyncio.run(whole())
+
+
 def prepare(tx: Tx) -> None:
     """Four hosts in two zones, one of them with an accelerator; a project; three groups."""
     for number in range(1, 5):

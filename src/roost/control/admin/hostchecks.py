@@ -68,6 +68,8 @@ def _silent(connection: Connection, found: Examination) -> None:
             found.note("silent", said)
 
 
+#: Characters of what a host said that are told.
+_LONGEST = 200
 _STRANGERS = (
     select(hosts.c.name, hosts.c.held)
     .where(hosts.c.held.not_in(("", "[]")))
@@ -79,8 +81,22 @@ _STRANGERS = (
 def _strangers(connection: Connection, found: Examination) -> None:
     """Report VMs that hosts run and no list names: kept, without a claim of their room."""
     for name, told in connection.execute(_STRANGERS):
-        for held in msgspec.json.decode(told, type=list[HeldVM]):
-            found.trouble("held", f"host {name} has VM {held.id} ({held.seen}): {held.reason}")
+        try:
+            strangers = msgspec.json.decode(told, type=list[_Stranger])
+        except msgspec.MsgspecError as error:
+            found.trouble("held", f"what host {name} has beside its list cannot be read: {error}")
+            continue
+        for held in strangers:
+            said = f"host {name} has VM {held.id[:_LONGEST]} ({held.seen[:_LONGEST]})"
+            found.trouble("held", f"{said}: {held.reason[:_LONGEST]}")
+
+
+class _Stranger(msgspec.Struct):
+    """A held VM as any release has stored it: the bounds of today's messages are not its own."""
+
+    id: str
+    seen: str = HeldVM("").seen
+    reason: str = HeldVM("").reason
 
 
 _SAME_NAME = never(
