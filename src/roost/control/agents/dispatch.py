@@ -4,7 +4,8 @@ Each host's list is summed up in a digest that every event keeps current, whethe
 connected or not; so an agent whose digest matches costs nothing, after a restart of either side
 too. A list is built from rows only when it must be sent whole: when digests differ, and instead of
 a delta that would need user data which this process has not in hand. A VM whose spec cannot be
-read stands on no list: its host holds what it has of it.
+read, or whose user data does not open, stands on no list and is in no digest: its host holds what
+it has of it.
 """
 
 import logging
@@ -121,11 +122,15 @@ class Dispatch(PlanePart):
         self._listed: dict[str, tuple[int, ...]] = {}  # the hosts on whose lists a VM stands
         self._sends: dict[int, tuple[Send, SendWhole]] = {}
         self._outgoing: dict[int, _Outgoing] = {}
+        self._unopened: set[str] = set()  # VMs whose user data did not open when it was last read
+        self._left_out: dict[str, set[int]] = {}  # of those, from which hosts' lists
 
     def load(self, connection: Connection) -> None:
         """Compute the digests of all desired lists from the ledger's rows."""
         self.lists.clear()
         self._listed.clear()
+        self._unopened.clear()
+        self._left_out.clear()
         unreadable = self._roster.specs.unreadable
         for vm, generation, host, target, phase in connection.execute(_PLACED).all():
             if vm in unreadable:
@@ -191,6 +196,15 @@ class Dispatch(PlanePart):
     def _put_vm(self, vm_id: str, vm: VMRow | None, user_data: str | None) -> None:
         spec = self._roster.specs.get(vm_id)
         parts = orders_of(vm) if vm is not None and spec is not None else {}
+        if (left_out := self._left_out.get(vm_id)) is not None:
+            for number in parts:
+                left_out.add(number)
+                if (out := self._out(number)) is not None:
+                    out.whole = True  # reading it shows whether its key has come
+            parts = {}
+            if vm is None:
+                del self._left_out[vm_id]
+                self._unopened.discard(vm_id)
         before = self._listed.get(vm_id, ())
         for number in before:
             if number not in parts:
@@ -211,12 +225,12 @@ class Dispatch(PlanePart):
             self.list_of(number).put(vm_id, share)
             if out is None:
                 continue
-            if spec.has_user_data and user_data is None:
+            kept = {vm_id: user_data or ""}
+            if (spec.has_user_data and user_data is None) or not (opened := self._open(kept)):
                 out.whole = True
             else:
                 out.dropped.pop(vm_id, None)
-                data = self._seal.open(vm_id, user_data or "")
-                out.vms[vm_id] = self.desired_vm(vm, spec, data, order)
+                out.vms[vm_id] = self.desired_vm(vm, spec, opened[vm_id], order)
 
     def _put_tombstone(self, vm_id: str, number: int, row: dict[str, object] | None) -> None:
         out = self._out(number)
@@ -290,9 +304,11 @@ class Dispatch(PlanePart):
             spec = specs.get(vm.id)
             if spec is None or (order := orders_of(vm).get(number)) is None:
                 continue
-            summed.put(vm.id, entry_hash(vm.id, vm.generation))
             if vm.id in user_data and vm.id not in opened:
+                self._unopened.add(vm.id)
                 continue  # held as it is: better not started than started without its user data
+            self._unopened.discard(vm.id)
+            summed.put(vm.id, entry_hash(vm.id, vm.generation))
             claim = claim_id(vm.id, _claim_kind(order.part))
             name = names.get(order.peer, "") if order.peer is not None else ""
             data = opened.get(vm.id, "")
@@ -308,6 +324,26 @@ class Dispatch(PlanePart):
             point=newest_point(connection),
             confirms=self._lineage.sure and not host_is_doubted(connection, number),
         )
+
+    def settle_unopened(self, number: int, told: Desired) -> None:
+        """Make a host's digest one with a whole list just read: without VMs that did not open.
+
+        Those that open again come back, as they are on the list. What else differs is left: this
+        process may be behind the ledger, and the events will tell it.
+        """
+        known = self.list_of(number)
+        for vm_id in self._unopened & known.entries.keys():
+            known.drop(vm_id)
+            where = self._listed.get(vm_id, ())
+            self._listed[vm_id] = tuple(each for each in where if each != number)
+            self._left_out.setdefault(vm_id, set()).add(number)
+        for vm in told.vms:
+            if (left_out := self._left_out.get(vm.id)) and number in left_out:
+                left_out.remove(number)
+                if not left_out:
+                    del self._left_out[vm.id]
+                known.put(vm.id, entry_hash(vm.id, vm.generation))
+                self._listed[vm.id] = (*self._listed.get(vm.id, ()), number)
 
     def _open(self, kept: Mapping[str, str]) -> dict[str, str]:
         """Return the user data of VMs from what is kept; what does not open is left out."""

@@ -484,6 +484,7 @@ class Session:
                     lambda connection: dispatch.whole_list(connection, number)
                 )
                 if dispatch.list_of(number).changes == before:
+                    dispatch.settle_unopened(number, desired)
                     self.send(desired)
                     return
                 # A delta went out meanwhile: an older list must not come after it.
