@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from roost.agent.drivers.base import LocalVM
 from roost.agent.drivers.qemu.driver import QemuDriver
 from roost.agent.drivers.qemu.manifest import Shape
-from roost.agent.drivers.qemu.move.attendance import Asking, Attendance
+from roost.agent.drivers.qemu.move.attendance import Asking, Attendance, read_line
 from roost.agent.drivers.qemu.move.endpoints import Address, parse
 from roost.base.clock import RealClock
 from roost.hostkit.failures import DriverError
@@ -215,11 +215,12 @@ async def answering(folder: Path, at: str = "") -> AsyncIterator[str]:
 
     executes = asyncio.Event()
     executes.set()
-    line = Attendance(executes, agree, keep)
-    address = parse(at) if at else Address(path=str(folder / "line"))
+    word, uri = read_line(at)
+    line = Attendance(word, executes, agree, keep)
+    address = parse(uri) if uri else Address(path=str(folder / "line"))
     await line.listen(address)
     try:
-        yield address.uri
+        yield at or address.uri
     finally:
         line.close()
 

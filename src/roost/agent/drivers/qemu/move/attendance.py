@@ -3,14 +3,19 @@
 Only the target's agent lets a copy execute. So the source asks it before the guest is handed over,
 and while nobody answers the guest stays where it can go on; and it asks afterwards when the guest
 executes, for only then is the stand-still over. A line is opened for each copy beside QEMU's own
-(`endpoint["agent"]`). Nothing is decided by what is said here but when to hand over.
+(`endpoint["agent"]`: WORD@ADDRESS). Nothing is decided by what is said here but when to hand over,
+and what machine the copy is. The word is random, of each copy its own, and comes to the source by
+way of the control plane: whoever does not begin with it is not heard, nor waited for.
 
+    source: WORD
     source: as SHAPE   target: here        once the copy is a machine of the source's shape
     source: console END LENGTH and so many bytes      target: here        once they are kept
     source: runs?      target: runs        when the copy executes, or has arrived and is to stand
 """
 
 import asyncio
+import hmac
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -25,9 +30,22 @@ _HERE, _RUNS = b"here", b"runs"
 _AS, _CONSOLE = b"as ", b"console "
 _MOST_CONSOLE_BYTES = 64 << 10
 _LINE_BYTES = 1024
-#: Connections to one copy at a time: the source's, and one of it that has not ended yet.
-_MOST = 4
+#: Connections to one copy at a time: the source's, and one of it that has not ended yet; and those
+#: that have not said the word, of which the oldest makes room, and how long they may take to.
+_MOST, _MOST_STRANGERS, _WORD_S = 4, 16, 3.0
+_WORD = re.compile(r"[0-9a-f]{32}")
 _AGAIN_S = 0.05
+
+
+def line_of(word: str, uri: str) -> str:
+    """Return how an endpoint names the line of a copy."""
+    return f"{word}@{uri}"
+
+
+def read_line(line: str) -> tuple[str, str]:
+    """Return the word and the address of a line; no word if it is of an older agent."""
+    word, _, uri = line.partition("@")
+    return (word, uri) if _WORD.fullmatch(word) else ("", line)
 
 
 class Attendance:
@@ -35,15 +53,18 @@ class Attendance:
 
     def __init__(
         self,
+        word: str,
         executes: asyncio.Event,
         reshape: Callable[[Shape], Awaitable[None]],
         keep_console: Callable[[int, bytes], Awaitable[None]],
     ) -> None:
+        self._word = word.encode()  # empty: an older agent has named the line
         self._executes = executes
         self._reshape = reshape
         self._keep_console = keep_console
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
+        self._strangers: dict[asyncio.StreamWriter, None] = {}  # oldest first
 
     async def listen(self, address: Address) -> None:
         """Answer at an address; raises `no_port` when it is taken."""
@@ -70,21 +91,36 @@ class Attendance:
         if self._server is not None:
             self._server.close()
             self._server = None
-        for writer in self._open:
+        for writer in (*self._open, *self._strangers):
             writer.close()
         self._open.clear()
+        self._strangers.clear()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._open) >= _MOST:
-            writer.close()
-            return
-        self._open.add(writer)
         with suppress(OSError, ValueError, asyncio.IncompleteReadError):
-            while line := (await reader.readline()).strip():
-                writer.write(await self._said(line, reader) + b"\n")
-                await writer.drain()
+            if await self._is_source(reader, writer) and len(self._open) < _MOST:
+                self._open.add(writer)
+                while line := (await reader.readline()).strip():
+                    writer.write(await self._said(line, reader) + b"\n")
+                    await writer.drain()
         self._open.discard(writer)
         writer.close()
+
+    async def _is_source(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Say whether a connection begins with the word of this copy, and soon."""
+        if not self._word:
+            return True
+        self._strangers[writer] = None
+        if len(self._strangers) > _MOST_STRANGERS:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.close()
+        try:
+            async with asyncio.timeout(_WORD_S):
+                said = (await reader.readline()).strip()
+        finally:
+            self._strangers.pop(writer, None)
+        return hmac.compare_digest(said, self._word)
 
     async def _said(self, line: bytes, reader: asyncio.StreamReader) -> bytes:
         if line.startswith(_CONSOLE):
@@ -109,8 +145,8 @@ class Attendance:
 class Asking:
     """The source's side: asks the agent of one target."""
 
-    def __init__(self, uri: str, clock: Clock) -> None:
-        self._uri = uri  # empty: an older agent that cannot be asked
+    def __init__(self, line: str, clock: Clock) -> None:
+        self._word, self._uri = read_line(line)  # empty: an older agent that cannot be asked
         self._clock = clock
         self._line: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
@@ -131,7 +167,7 @@ class Asking:
         try:
             async with asyncio.timeout(within_s):
                 answer = await self._say(_AS + msgspec.json.encode(shape) + b"\n")
-        except (OSError, TimeoutError):
+        except (OSError, ValueError):  # silence, or a line without an end
             return "its target's agent does not answer"
         finally:
             self.close()
@@ -151,7 +187,7 @@ class Asking:
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 while True:
-                    with suppress(OSError):
+                    with suppress(OSError, ValueError):
                         if await self._say(line) == word:
                             return True
                     self.close()
@@ -167,6 +203,8 @@ class Asking:
                 if address.path
                 else await asyncio.open_connection(address.host, address.port, limit=_LINE_BYTES)
             )
+            if self._word:
+                self._line[1].write(self._word.encode() + b"\n")
         reader, writer = self._line
         writer.write(line)
         await writer.drain()

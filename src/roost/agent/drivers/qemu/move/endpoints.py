@@ -8,7 +8,8 @@ without reading them:
     nbd      where its disk can be written, in the same form; missing when nothing is to be copied
     image    the digest of the image that this disk begins over; missing when it begins empty
     storage  the shared storage that its disk is on; missing when it has its own
-    agent    where the target's agent says that it attends to the copy; missing from older agents
+    agent    where the target's agent says that it attends to the copy, behind the word that it is
+             to be asked with: WORD@ADDRESS; missing from older agents
     tls      x509 when both connections are encrypted
 """
 

@@ -13,6 +13,7 @@ still waits: QEMU would take it as leave to start by itself, and nothing would b
 import asyncio
 import logging
 import re
+import secrets
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -30,7 +31,7 @@ from roost.agent.drivers.qemu.handle import VMHandle
 from roost.agent.drivers.qemu.launch import Parts, launch, protect
 from roost.agent.drivers.qemu.manifest import Manifest, Shape
 from roost.agent.drivers.qemu.monitor import Event, Monitor
-from roost.agent.drivers.qemu.move.attendance import Attendance
+from roost.agent.drivers.qemu.move.attendance import Attendance, line_of, read_line
 from roost.agent.drivers.qemu.move.endpoints import Address, listen, parse, storage_id
 from roost.agent.drivers.qemu.move.leaving import phase
 from roost.agent.drivers.qemu.move.migrationtls import X509, add_credentials
@@ -154,21 +155,22 @@ class Receiving:
 
     async def _attend(self, handle: VMHandle, seat: _Seat) -> None:
         """Answer the source again after a restart of this agent."""
-        uri = handle.manifest.endpoint.get("agent", "") if handle.manifest is not None else ""
-        if seat.attendance is not None or not uri:
+        line = handle.manifest.endpoint.get("agent", "") if handle.manifest is not None else ""
+        if seat.attendance is not None or not line:
             return
-        seat.attendance = self._attendance(handle, seat)
+        word, uri = read_line(line)
+        seat.attendance = self._attendance(handle, seat, word)
         try:
             await seat.attendance.listen(parse(uri))
         except DriverError as error:  # then the source takes this agent for silent, and keeps it
             log.warning("nobody can ask for the copy of %s: %s", handle.id, error.message)
 
-    def _attendance(self, handle: VMHandle, seat: _Seat) -> Attendance:
+    def _attendance(self, handle: VMHandle, seat: _Seat, word: str) -> Attendance:
         async def keep(end: int, data: bytes) -> None:
             with suppress(OSError):  # a log is worth no stand-still
                 await asyncio.to_thread(keep_earlier, handle.folder, end, data)
 
-        return Attendance(seat.executes, partial(self._reshape, handle), keep)
+        return Attendance(word, seat.executes, partial(self._reshape, handle), keep)
 
     def _waits(self, handle: VMHandle, vm: DesiredVM) -> bool:
         manifest = handle.manifest
@@ -201,9 +203,11 @@ class Receiving:
         if endpoint["mode"] == "live":
             seat = self._seat(handle)
             if seat.attendance is None:
-                seat.attendance = self._attendance(handle, seat)
+                word = secrets.token_hex(16)
+                seat.attendance = self._attendance(handle, seat, word)
                 answer = seat.attendance.listen
-                endpoint["agent"] = await self._listen(f"{vm.id}/agent", answer, None)
+                uri = await self._listen(f"{vm.id}/agent", answer, None)
+                endpoint["agent"] = line_of(word, uri)
             else:
                 endpoint["agent"] = given["agent"]
             stream = self._await_stream(monitor, vm, credentials, given.get("uri"))
