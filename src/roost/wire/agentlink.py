@@ -411,6 +411,7 @@ class Taken(NamedTuple):
     message: FromAgent
     left_out: int = 0  # entries of its lists
     why: str = ""  # of the first of them
+    nameless: int = 0  # copies among them of which not even the VM can be read
 
 
 def encode(message: FromAgent | ToAgent) -> bytes:
@@ -429,6 +430,8 @@ def decode_from_agent(data: bytes | str) -> FromAgent:
 def take_from_agent(data: bytes | str) -> Taken:
     """Read what an agent sent, without the entries of its lists that break a bound.
 
+    A copy that breaks one is there all the same, as one of which the host cannot tell more.
+
     Raises msgspec.DecodeError when the rest of the message cannot be read.
     """
     raw = _without_nul(data)
@@ -442,7 +445,7 @@ def take_from_agent(data: bytes | str) -> Taken:
         if known is None:
             raise
     kind, lists = known
-    left_out, why = 0, ""
+    left_out, why, nameless = 0, "", 0
     for name, entry, most in lists:
         entries = found.get(name, [])
         if not isinstance(entries, list) or len(entries) > most:
@@ -453,7 +456,19 @@ def take_from_agent(data: bytes | str) -> Taken:
                 kept.append(msgspec.convert(each, entry))
             except msgspec.ValidationError as error:
                 left_out, why = left_out + 1, why or f"{name}: {error}"
-    return Taken(msgspec.convert(found, kind), left_out, why)
+                if entry is CopyInfo:
+                    named = isinstance(each, dict) and isinstance(each.get("id"), str)
+                    kept += _as_unclear(each["id"]) if named else []
+                    nameless += not named
+    return Taken(msgspec.convert(found, kind), left_out, why, nameless)
+
+
+def _as_unclear(vm: str) -> list[CopyInfo]:
+    """Return a copy of which only the name can be read; none if no VM can have that name."""
+    try:
+        return [CopyInfo(msgspec.convert(vm, limit.Id), 0, "unclear")]
+    except msgspec.ValidationError:
+        return []
 
 
 def decode_to_agent(data: bytes | str) -> ToAgent:

@@ -215,3 +215,34 @@ def test_one_bad_vm_of_a_report_is_left_out_and_the_connection_goes_on(database_
 def test_a_report_as_an_agent_encodes_it_is_still_taken_whole() -> None:
     report = Report([SeenVM("a", MOST_GENERATION, "running")])
     assert msgspec.json.decode(encode(report), type=Report) == report
+
+
+def test_one_odd_copy_of_a_roll_call_does_not_keep_the_ledger_in_doubt(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        evil, own, web = await two_hosts(rig)
+        evil.lies = [*evil.present(), CopyInfo("x\ny", 1, "running")]
+        evil.copies[own.id].generation += 1
+        await rig.report("evil", SeenVM(own.id, own.generation + 1, "running"))
+        assert await in_doubt(rig) == {own.id, web.id}
+        await rig.pass_by(6.0)
+        assert await in_doubt(rig) == set()
+
+    run(database_url, test)
+
+
+def test_the_doctor_names_a_host_whose_answer_cannot_be_read(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        evil, own, _ = await two_hosts(rig)
+        evil.lies = [*evil.present(), CopyInfo(3, 1, "running")]  # type: ignore[arg-type]
+        evil.copies[own.id].generation += 1
+        await rig.report("evil", SeenVM(own.id, own.generation + 1, "running"))
+        await rig.pass_by(6.0)
+        assert own.id in await in_doubt(rig)
+        told = {each.check: each.message for each in (await rig.plane.doctor()).troubles}
+        assert "host evil" in told["roll_call"]
+        evil.lies = None
+        await rig.pass_by(6.0)
+        assert await in_doubt(rig) == set()
+        assert (await rig.plane.doctor()).troubles == []
+
+    run(database_url, test)

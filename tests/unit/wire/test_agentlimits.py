@@ -12,7 +12,9 @@ from msgspec import inspect
 
 from roost.wire.agentlimits import MOST_TEXT, clipped
 from roost.wire.agentlink import (
+    CopyInfo,
     FromAgent,
+    Present,
     Report,
     SeenVM,
     decode_from_agent,
@@ -146,6 +148,17 @@ def test_one_bad_entry_of_a_list_is_left_out_and_the_rest_is_taken() -> None:
     assert taken.message == Report(good, full=True)
     assert taken.left_out == 1
     assert "vms" in taken.why
+
+
+def test_a_copy_that_cannot_be_read_is_unclear_and_without_a_name_it_is_counted() -> None:
+    good = CopyInfo("a", 1, "running")
+    said = msgspec.to_builtins(Present("d", [good]))
+    said["copies"] += [{"id": "b", "generation": 2**70, "is": "running"}, {"id": "x\ny"}]
+    taken = take_from_agent(msgspec.json.encode(said))
+    assert taken.message == Present("d", [good, CopyInfo("b", 0, "unclear")])
+    assert (taken.left_out, taken.nameless) == (2, 0)  # no VM can be named as the last one
+    said["copies"] += [{"generation": 1, "is": "running"}, 7, {"id": 3}]
+    assert take_from_agent(msgspec.json.encode(said)).nameless == 3
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Protocol
 
 import msgspec
+from sqlalchemy import Connection
 
 from roost.base.clock import Clock
 from roost.base.errors import AgentUnavailable, Conflict, RoostError, Unavailable
@@ -31,6 +32,7 @@ from roost.control.memory.telemetry import Telemetry
 from roost.control.survive.liveness import Evidence
 from roost.control.survive.restore_judge import hosts_to_ask, take_answer
 from roost.control.timers import Timers
+from roost.ledger.examination import Examination
 from roost.ledger.store import Store
 from roost.ledger.transaction import row_json
 from roost.parts.access import Principal
@@ -111,6 +113,7 @@ class Agents(Part):
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked = 0
         self._spent: dict[str, tuple[float, float]] = {}  # host -> seconds that it owes, as of when
+        self._odd_answers: dict[str, str] = {}  # host -> what of its roll call cannot be read
         self._registered: dict[str, tuple[float, float]] = {}  # host -> registrations, as of when
         self.left_out = telemetry.counter(
             "roost_agent_entries_left_out",
@@ -215,12 +218,31 @@ class Agents(Part):
 
     async def call_roll(self) -> None:
         """Ask the hosts connected here for all their VMs, after an old ledger was restored."""
-        if not self.lineage.restored or not self._sessions:
+        if not self.lineage.restored:
+            self._odd_answers.clear()
+            return
+        if not self._sessions:
             return
         wanted = await self.store.read(hosts_to_ask)
         for number, session in list(self._sessions.items()):
             if number in wanted:
                 session.call_roll()
+
+    def note_answer(self, host: str, why: str) -> None:
+        """Note what of a host's answer to a roll call cannot be read, if anything; log it once."""
+        if not why:
+            self._odd_answers.pop(host, None)
+            return
+        if host not in self._odd_answers:
+            log.warning("the answer of host %s to the roll call cannot be read: %s", host, why)
+        self._odd_answers[host] = why
+
+    def examine(self, connection: Connection, found: Examination) -> None:
+        """Report to the doctor which hosts give answers that keep VMs in doubt."""
+        for host, why in sorted(self._odd_answers.copy().items()):
+            found.trouble(
+                "roll_call", f"the answer of host {host} cannot be read, or not all of it: {why}"
+            )
 
     async def settle(self) -> None:
         """Wait for the background tasks of all sessions."""
@@ -267,7 +289,7 @@ class Session:
         thing is still heard on all others.
         """
         try:
-            message, left_out, why = take_from_agent(data)
+            message, left_out, why, nameless = take_from_agent(data)
         except msgspec.DecodeError as error:
             self._agents.unreadable.inc()
             self.send(Refused("invalid_request", str(error)))
@@ -292,8 +314,9 @@ class Session:
             if (asked := self._asked.get(message.number)) is not None and not asked.done():
                 asked.set_result(message)
         elif isinstance(message, Present):
-            # An answer of which a part cannot be read says nothing about who has what.
-            if not left_out and not self._presenting:
+            self._agents.note_answer(self.host, why)
+            # A copy of nobody knows which VM may be of any: then the answer says nothing of any.
+            if not nameless and not self._presenting:
                 self._agents.spawn(self._present(self._number, message))
         else:
             self._samples(self._number, message)

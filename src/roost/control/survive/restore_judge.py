@@ -235,7 +235,7 @@ def take_answer(tx: Tx, host: int, said: list[CopyInfo]) -> None:
     tx.connection.execute(delete(copies).where(copies.c.host == host))
     rows = [
         {"vm": copy.id, "host": host, "generation": copy.generation, "state": copy.is_}
-        for copy in said
+        for copy in {copy.id: copy for copy in said}.values()
         if copy.id in wanted
     ]
     if rows:
