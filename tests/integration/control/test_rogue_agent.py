@@ -1,5 +1,7 @@
 """An agent may say anything of its own host, and of other hosts' VMs nothing that counts."""
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -7,7 +9,10 @@ import pytest
 from sqlalchemy import func, select
 
 from roost.control.survive.restore_apply import JUMP
+from roost.control.survive.restore_judge import Settling
+from roost.ledger.store import Store
 from roost.ledger.tables import copies, doubts, events
+from roost.ledger.transaction import Tx
 from roost.testing.agent import ModelAgent, inventory
 from roost.wire.agentlimits import MOST_AHEAD, MOST_GENERATION
 from roost.wire.agentlink import (
@@ -244,5 +249,43 @@ def test_the_doctor_names_a_host_whose_answer_cannot_be_read(database_url: str) 
         await rig.pass_by(6.0)
         assert await in_doubt(rig) == set()
         assert (await rig.plane.doctor()).troubles == []
+
+    run(database_url, test)
+
+
+class _Again(Exception):
+    """The database lets a transaction be repeated."""
+
+
+class _Repeating:
+    """A store that does every change twice: the first time it is rolled back."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def write(self, change: Callable[[Tx], Any]) -> Any:
+        def in_vain(tx: Tx) -> None:
+            change(tx)
+            raise _Again
+
+        with suppress(_Again):
+            await self._store.write(in_vain)
+        return await self._store.write(change)
+
+
+def test_a_home_is_asked_again_twice_also_when_transactions_are_repeated(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        evil, own, web = await two_hosts(rig)
+        settling = next(part for part in rig.plane.parts if isinstance(part, Settling))
+        settling._store = _Repeating(settling._store)  # type: ignore[assignment]
+        evil.lies = [CopyInfo(own.id, 9, "running"), CopyInfo(web.id, 9, "running")]
+        await rig.report("evil", SeenVM(own.id, 9, "running"))
+        asked = set()
+        for _ in range(10):
+            await rig.pass_by(2.0)
+            asked.add(settling._asked_again.get(web.id, 0))
+        assert asked == {0, 1, 2}
+        assert await in_doubt(rig) == set()
+        assert await rig.state("web") == ("running", "good")
 
     run(database_url, test)

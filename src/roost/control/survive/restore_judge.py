@@ -149,10 +149,15 @@ class Settling(Part):
             found = await self._store.write(lambda tx: self._settle(tx, last, waited))  # noqa: B023
             if found is None:
                 return
-            last = found
+            last, asked = found
+            for vm in asked:  # not before: a transaction may be repeated
+                self._asked_again[vm] = self._asked_again.get(vm, 0) + 1
 
-    def _settle(self, tx: Tx, after: str, waited: bool) -> str | None:
-        """Settle one page of VMs in doubt; return the last one, None when there was none."""
+    def _settle(self, tx: Tx, after: str, waited: bool) -> tuple[str, list[str]] | None:
+        """Settle one page of VMs in doubt; None when there was none.
+
+        Returns the last one, and those whose homes are asked again.
+        """
         self.singleton.check(tx)
         query = select(vms).join(doubts, doubts.c.vm == vms.c.id).where(vms.c.id > after)
         query = query.order_by(vms.c.id).limit(_MOST_TOGETHER).with_for_update()
@@ -168,13 +173,16 @@ class Settling(Part):
             found.setdefault(row["vm"], []).append(copy)
         silent = {row["number"]: row["fenced"] for row in tx.rows(_silent())}
         had = _who_had(tx, rows)
+        asked: list[str] = []
         for vm in rows:
             proven = waited and all(is_proof(vm.restart, fenced) for fenced in silent.values())
             known = countable(vm, found.get(vm.id, []), had[vm.id])
             if not proven and _is_early(known, had[vm.id], silent):
                 continue
             if strangers := _strangers_that_run(known, had[vm.id]):
-                if self._ask_again(tx, vm, had[vm.id]):
+                if self._asked_again.get(vm.id, 0) < _ASK_AGAIN:
+                    _ask_again(tx, vm, had[vm.id])
+                    asked.append(vm.id)
                     continue
                 if any(c.state == "running" and c.host not in strangers for c in known):
                     known = [copy for copy in known if copy.host not in strangers]
@@ -182,19 +190,15 @@ class Settling(Part):
             if finding is not None and bring_home(tx, vm, finding, known):
                 tx.delete(doubts, doubts.c.vm == vm.id)
                 tx.connection.execute(delete(copies).where(copies.c.vm == vm.id))
-        return rows[-1].id
+        return rows[-1].id, asked
 
-    def _ask_again(self, tx: Tx, vm: VMRow, had: set[int]) -> bool:
-        """Ask a VM's home again what it has; False when it was asked often enough."""
-        asked = self._asked_again.get(vm.id, 0)
-        if asked >= _ASK_AGAIN:
-            return False
-        self._asked_again[vm.id] = asked + 1
-        for host in sorted(had):
-            # What it said may be older than the stranger's word: it does not count any more.
-            tx.delete(copies, copies.c.vm == vm.id, copies.c.host == host)
-            tx.update(roll_call, roll_call.c.host == host, answered=False)
-        return True
+
+def _ask_again(tx: Tx, vm: VMRow, had: set[int]) -> None:
+    """Ask a VM's home again what it has."""
+    for host in sorted(had):
+        # What it said may be older than the stranger's word: it does not count any more.
+        tx.delete(copies, copies.c.vm == vm.id, copies.c.host == host)
+        tx.update(roll_call, roll_call.c.host == host, answered=False)
 
 
 def _who_had(tx: Tx, rows: Sequence[VMRow]) -> dict[str, set[int]]:
