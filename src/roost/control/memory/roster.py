@@ -502,7 +502,7 @@ class Roster(Part):
             terms = self.fleet.terms.number(
                 HostRequirements(demand.devices, demand.numa, spec.constraints)
             )
-        elif claim.devices and not self._lacks_places(claim):
+        elif claim.devices:
             terms = self.fleet.terms.number(HostRequirements(_devices_in(claim)))
         groups_of = () if claim.kind == CLEANUP else self.groups_of.get(claim.vm, ())
         self.fleet.apply(
