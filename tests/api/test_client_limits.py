@@ -11,6 +11,7 @@ import pytest
 from roost.api import rates
 from roost.api.limits import Limits
 from roost.api.rates import Rate
+from roost.parts.access import Principal
 from roost.parts.routes import Route
 from roost.testing.clock import HandClock
 from tests.api.conftest import Site
@@ -133,6 +134,35 @@ def test_half_a_request_is_answered_408_in_time(half: bytes) -> None:
                 assert await refusal(reader) == (408, "request_timed_out")
                 assert await ended(reader)
             await until(lambda: not running.server.server_state.tasks)
+
+    asyncio.run(run())
+
+
+def test_who_waits_to_be_asked_for_a_body_is_not_blamed_for_a_slow_database(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def run() -> None:
+        async with serving(limits=Limits(request_s=0.3)) as running:
+            access = running.plane.access
+            check = access.check
+
+            async def check_slowly(token: str) -> Principal:
+                await asyncio.sleep(1.0)
+                return await check(token)
+
+            monkeypatch.setattr(access, "principal", lambda token: None)
+            monkeypatch.setattr(access, "check", check_slowly)
+            async with connection(running) as (reader, writer):
+                head, end, body = create("patient").partition(b"\r\n\r\n")
+                writer.write(head + b"\r\nExpect: 100-continue" + end)
+                async with asyncio.timeout(TIMEOUT_S):
+                    assert await reader.readuntil(end) == b"HTTP/1.1 100 Continue" + end
+                writer.write(body)
+                assert (await response(reader))[0] == 201
+            async with connection(running) as (reader, writer):  # and once asked for, it must come
+                writer.write(head + b"\r\nExpect: 100-continue" + end)
+                await reader.readuntil(end)
+                assert await refusal(reader) == (408, "request_timed_out")
 
     asyncio.run(run())
 

@@ -110,7 +110,13 @@ def test_what_we_override_or_call_is_called_as_ever(name: str, takes: list[str])
 
 def test_a_cycle_and_the_flow_of_uvicorn_have_what_we_look_at() -> None:
     cycle = inspect.getsource(httptools_impl.RequestResponseCycle)
-    for name in ("response_started", "response_complete", "disconnected", "message_event"):
+    for name in (
+        "response_started",
+        "waiting_for_100_continue",
+        "response_complete",
+        "disconnected",
+        "message_event",
+    ):
         assert f"self.{name} =" in cycle, changed(f"RequestResponseCycle.{name}", "is gone")
     flow = inspect.getsource(httptools_impl.FlowControl)
     for name in ("read_paused", "write_paused"):

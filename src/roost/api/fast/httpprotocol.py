@@ -198,6 +198,13 @@ class LeanHttp(HttpToolsProtocol):
         cycle: Any = self.cycle  # none before the first request
         return cycle is None or bool(cycle.response_complete)
 
+    def _is_unasked(self) -> bool:
+        """Return whether the client rightly waits to be asked for the body: who it is comes first,
+        and the database may be slow.
+        """
+        cycle: Any = self.cycle
+        return getattr(cycle, "waiting_for_100_continue", False) and not cycle.response_complete
+
     def authenticated(self) -> None:
         """Note that a request had a good token."""
         if not self._known:
@@ -216,7 +223,7 @@ class LeanHttp(HttpToolsProtocol):
             return
         # A body may take as long as pieces of it come; a head may not.
         state = self._receiving, self._requests, self._chunks if self._receiving == _BODY else 0
-        if state != self._state or self.flow.read_paused:
+        if state != self._state or self.flow.read_paused or self._is_unasked():
             self._state, self._state_at = state, now
         elif now - self._state_at >= self.limits.request_s:
             if self._receiving != _NOTHING:
