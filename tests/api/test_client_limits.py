@@ -17,6 +17,7 @@ from roost.testing.clock import HandClock
 from tests.api.conftest import Site
 from tests.api.planes import token
 from tests.api.serving import TIMEOUT_S, Running, serving
+from tests.api.test_agentsocket import HANDSHAKE
 from tests.api.test_every_route import BODIED, CLOSED, tokens_of, where
 from tests.api.test_httpprotocol import connection, create, response
 
@@ -163,6 +164,32 @@ def test_who_waits_to_be_asked_for_a_body_is_not_blamed_for_a_slow_database(
                 writer.write(head + b"\r\nExpect: 100-continue" + end)
                 await reader.readuntil(end)
                 assert await refusal(reader) == (408, "request_timed_out")
+
+    asyncio.run(run())
+
+
+def test_an_upgrading_connection_is_a_stranger_until_its_token_was_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def run() -> None:
+        async with serving(limits=Limits(strangers=5, request_s=0.2)) as running:
+            access, answered = running.plane.access, asyncio.Event()
+            check = access.check
+
+            async def check_slowly(token: str) -> Principal:
+                await answered.wait()
+                return await check(token)
+
+            monkeypatch.setattr(access, "principal", lambda token: None)
+            monkeypatch.setattr(access, "check", check_slowly)
+            async with AsyncExitStack() as stack:
+                for _ in range(12):
+                    _, writer = await stack.enter_async_context(connection(running))
+                    writer.write(HANDSHAKE)
+                    await asyncio.sleep(0.1)
+                assert len(running.server.server_state.connections) <= 5
+                answered.set()
+                await until(lambda: bool(running.plane.agents.sessions))
 
     asyncio.run(run())
 

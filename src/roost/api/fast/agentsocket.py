@@ -96,6 +96,11 @@ class AgentSocket(asyncio.Protocol):
         self._checking: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def checking(self) -> asyncio.Task[None] | None:
+        """Return the task that looks at the token, while it does."""
+        return self._checking
+
     # What the session sees
 
     @property

@@ -408,6 +408,14 @@ class LeanHttp(HttpToolsProtocol):
         return b"".join(parts)
 
     def handle_websocket_upgrade(self) -> None:
-        """Hand the connection over to the agents' side, which has bounds of its own."""
+        """Hand the connection over to the agents' side, which has bounds of its own.
+
+        It stays a stranger until its token was looked at.
+        """
         super().handle_websocket_upgrade()
-        self.watch.lost(self)
+        self._receiving = _NOTHING
+        upgraded: Any = self.transport.get_protocol()
+        if upgraded.checking is None:
+            self.watch.lost(self)
+        else:
+            upgraded.checking.add_done_callback(lambda _: self.watch.lost(self))
