@@ -166,6 +166,23 @@ def recover(session: Session, host: HostArgument) -> None:
 
 
 @asks_server
+def destroy_held(
+    session: Session,
+    host: HostArgument,
+    vm: Annotated[str, typer.Argument(metavar="ID", help="Id of the VM, as `host show` has it.")],
+) -> None:
+    """Destroy a VM that a host runs and nobody asked for, with its disk.
+
+    A VM that the server knows is deleted by `roost vm delete`.
+    """
+    session.client.destroy_held(host, vm)
+    if session.form is Output.TABLE:
+        show(Text(f"{host} is told to destroy {vm}"))
+    else:
+        show_document({"host": host, "destroying": vm}, session.form)
+
+
+@asks_server
 def delete(session: Session, host: HostArgument) -> None:
     """Forget a host that has no VMs."""
     session.client.delete_host(host)
@@ -188,6 +205,7 @@ host = new_group(
         "labels": labels,
         "confirm-dead": confirm_dead,
         "recover": recover,
+        "destroy-held": destroy_held,
         "delete": delete,
     },
 )

@@ -39,6 +39,7 @@ class Methods(GroupMethods):
     set_labels = Method(routes.set_labels)
     confirm_dead = Method(routes.confirm_dead)
     recover_host = Method(routes.recover_host)
+    destroy_held = Method(routes.destroy_held)
     delete_host = Method(routes.delete_host)
     dry_run = Method(routes.dry_run)
     dry_run_batch = Method(routes.dry_run_batch)

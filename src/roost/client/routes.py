@@ -245,6 +245,11 @@ def confirm_dead(host: str, reason: str) -> Call[bodies.HostBody]:
     return Call("POST", path("hosts", host, "confirm-dead"), _read_host, body=body)
 
 
+def destroy_held(host: str, vm: str) -> Call[bodies.HostBody]:
+    """Destroy a VM that a host holds and the ledger does not know."""
+    return Call("POST", path("hosts", host, "held", vm, "destroy"), _read_host)
+
+
 def delete_host(host: str) -> Call[None]:
     """Forget a host that has no VMs."""
     return Call("DELETE", path("hosts", host), nothing)

@@ -157,6 +157,30 @@ def test_a_doctor_names_silent_hosts_unless_they_were_emptied(database_url: str)
     run(database_url, test)
 
 
+def test_a_held_vm_is_destroyed_when_somebody_says_so(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        agent = await rig.host("h1")
+        made = await rig.running("web")
+        known = agent.copies[made.id]
+        agent.copies["vm-stray"] = Copy(replace(known.order, id="vm-stray"), "running", 7)
+        rig.excused.add(("vm-stray", "h1"))
+        await rig.settle()
+        hosts = rig.plane.hosts
+        with pytest.raises(NotFound, match="holds no VM 'vm-other'"):
+            await hosts.destroy_held("h1", "vm-other", ADMIN)
+        with pytest.raises(NotFound, match="holds no VM"):
+            await hosts.destroy_held("h1", made.id, ADMIN)  # it is on its list
+        await hosts.destroy_held("h1", "vm-stray", ADMIN)
+        await hosts.destroy_held("h1", "vm-stray", ADMIN)  # twice is once
+        await rig.settle()
+        assert set(agent.copies) == {made.id}
+        assert (await hosts.get("h1")).held == []
+        assert (await rig.plane.doctor()).ok
+        await rig.check()
+
+    run(database_url, test)
+
+
 def test_a_held_vm_is_reported_and_never_destroyed(database_url: str) -> None:
     async def test(rig: Rig) -> None:
         agent = await rig.host("h1")

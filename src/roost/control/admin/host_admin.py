@@ -7,6 +7,7 @@ import msgspec
 from sqlalchemy import Connection, bindparam, delete, literal_column, select
 
 from roost.base.errors import Conflict, InvalidRequest, NotFound
+from roost.control.admin.heldvms import destroy_held
 from roost.control.admin.hostchecks import check_hosts
 from roost.control.admin.hostroutes import host_routes
 from roost.control.agents.sessions import Agents
@@ -248,6 +249,11 @@ class Hosts(Part):
             return fence(tx, host, "operator", f"{who.name}: {body.reason}", None)
 
         await self._store.write(change, who.name)
+        return await self.get(name)
+
+    async def destroy_held(self, name: str, vm_id: str, who: Principal) -> HostBody:
+        """Order a host to destroy a VM that it holds and the ledger does not know."""
+        await self._store.write(lambda tx: destroy_held(tx, name, vm_id), who.name)
         return await self.get(name)
 
     async def delete(self, name: str, who: Principal) -> None:
