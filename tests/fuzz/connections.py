@@ -25,9 +25,14 @@ _OF_ONE, _BETWEEN_LOOKS = 30, 2000
 
 def fuzz_connections(seed: int, count: int) -> Tally:
     """Send messages over connections until so many were sent; raises whatever nobody handled."""
-    logging.getLogger("roost").setLevel(logging.CRITICAL)
-    with TemporaryDirectory() as folder:
-        return asyncio.run(_fuzz(seed, count, f"sqlite:///{Path(folder) / 'roost.db'}"))
+    log = logging.getLogger("roost")
+    level = log.level
+    log.setLevel(logging.CRITICAL)  # every message is refused for good reason
+    try:
+        with TemporaryDirectory() as folder:
+            return asyncio.run(_fuzz(seed, count, f"sqlite:///{Path(folder) / 'roost.db'}"))
+    finally:
+        log.setLevel(level)
 
 
 async def _fuzz(seed: int, count: int, url: str) -> Tally:
