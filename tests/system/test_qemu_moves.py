@@ -7,7 +7,7 @@ are slow, so that "half way" is wide.
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 
 import pytest
 
@@ -96,6 +96,23 @@ def killing(real: Real, vm: VMBody, said: str, by: str, victim: str) -> Iterator
         yield killed
     finally:
         real.site.watch.hooks.remove(hook)
+
+
+@contextmanager
+def freezing(real: Real, vm: VMBody, said: str, by: str, host: str) -> Iterator[None]:
+    """Freeze the agent of a host in the moment when a QEMU says something, until this is left."""
+    agent = real.site.agents[host]
+
+    def hook(copy: Copy, event: str) -> None:
+        if copy.folder.name == folder_name(vm.id) and copy.host == by and event == said:
+            agent.signal(signal.SIGSTOP)
+
+    real.site.watch.hooks.insert(0, hook)
+    try:
+        yield
+    finally:
+        real.site.watch.hooks.remove(hook)
+        agent.signal(signal.SIGCONT)
 
 
 def test_a_guest_moves_and_counts_on(real: Real, counter: VMBody) -> None:
@@ -196,19 +213,15 @@ def test_a_source_that_is_killed_in_the_last_moment(
     before = len(events(real, counter))
     source, target = str(counter.host), OTHER[str(counter.host)]
     speaker = source if by == "source" else target
+    # The target's agent has said that it is there, and then speaks long after the source has said
+    # that it has nothing left.
+    silence = freezing(real, counter, "MIGRATION device", source, target) if late else nullcontext()
     with killing(real, counter, said, speaker, source) as killed:
-        if late:  # the target speaks long after the source has said that it has nothing left
-            begin_slowly(real, counter)
-            real.site.agents[target].signal(signal.SIGSTOP)
-        else:
+        with silence:
             real.client.migrate_vm(counter.id, host=target, bandwidth=SLOW * 4)
-        try:
             eventually("it is killed", lambda: killed)
             if late:
                 eventually("it has spoken", lambda: source_has_spoken(real, counter, before))
-        finally:
-            if late:
-                real.site.agents[target].signal(signal.SIGCONT)
         end = ended(real, counter, before)
     # The target has it and counts on; or it has crashed, and boots where it was or was to be.
     moved, counts_on = end.kind == "vm.moved", said == "RESUME"
