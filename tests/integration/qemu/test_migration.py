@@ -5,9 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from roost.wire.agentlink import MoveInfo
+from roost.agent.drivers.qemu.command import shape_of
+from roost.agent.drivers.qemu.driver import QemuDriver
+from roost.wire.agentlink import DesiredVM, MoveInfo
 from tests.guest import is_unbroken, need, ticks
-from tests.integration.qemu.moving_pair import VM, Pair, both, certificates, pair, refusal
+from tests.integration.qemu.moving_pair import (
+    VM,
+    Pair,
+    both,
+    certificates,
+    pair,
+    refusal,
+    tell_shape,
+)
+from tests.integration.qemu.qemu_host import becomes
 
 MIB = 1 << 20
 
@@ -32,6 +43,7 @@ async def _goes_on(vm: Pair, way: str) -> None:
         told: list[str] = []
         there.watch(told.append)
         outgoing = await vm.prepare(there, restart="elsewhere")
+        prepared = vm.there.process(VM)
         assert outgoing.endpoint["uri"].startswith("unix:" if way == "unix" else "tcp:")
         assert ("tls" in outgoing.endpoint) == (way == "tls")
         assert set(vm.there.fences.ids()) == {VM}  # before it may execute
@@ -42,6 +54,7 @@ async def _goes_on(vm: Pair, way: str) -> None:
         assert set(vm.here.fences.ids()) == set()
         await vm.arrives(there)
         await vm.counts_on(vm.here, vm.there)
+        assert vm.there.process(VM) == prepared  # hosts that are alike start it but once
         history = await there.console(VM, None, 1 << 20)
         whole = ticks(history.text)
         assert is_unbroken(whole)
@@ -89,6 +102,35 @@ def test_a_vm_that_waits_for_a_boot_to_be_resized_moves_as_it_is(tmp_path: Path)
             assert made == came
             assert made is not None
             assert made.machine.startswith("pc-i440fx-")
+
+    with pair(tmp_path) as vm:
+        asyncio.run(run())
+
+
+def test_a_source_that_cannot_say_its_machine_finds_the_plain_one_the_next_time(
+    tmp_path: Path,
+) -> None:
+    async def prepare(there: QemuDriver) -> DesiredVM:
+        return await vm.prepare(there, peer="older")
+
+    async def run() -> None:
+        async with vm.there.opened() as there:
+            outgoing = await prepare(there)
+            kept = vm.there.manifest(VM).shape
+            assert kept is not None
+            assert kept.machine
+            _, host, port = outgoing.endpoint["uri"].split(":")
+            _, writer = await asyncio.open_connection(host, int(port))
+            writer.write(b"what this machine does not take")
+            writer.close()
+            await becomes(there, VM, "lost")
+            outgoing = await prepare(there)
+            assert vm.there.manifest(VM).shape == shape_of(outgoing)
+            await tell_shape(outgoing, kept)  # upgraded
+            assert vm.there.manifest(VM).shape == kept
+            await vm.there.kill(VM)
+            await prepare(there)
+            assert vm.there.manifest(VM).shape == kept
 
     with pair(tmp_path) as vm:
         asyncio.run(run())

@@ -28,7 +28,7 @@ from roost.agent.drivers.qemu.arrivals import Mark, clear_mark, is_marked
 from roost.agent.drivers.qemu.command import DEVICES, MIB, MOST_VCPUS, shape_of
 from roost.agent.drivers.qemu.consoles import forget_earlier, keep_earlier
 from roost.agent.drivers.qemu.handle import VMHandle
-from roost.agent.drivers.qemu.launch import Parts, launch, protect
+from roost.agent.drivers.qemu.launch import Parts, boot_shape, launch, protect
 from roost.agent.drivers.qemu.manifest import Manifest, Shape
 from roost.agent.drivers.qemu.monitor import Event, Monitor
 from roost.agent.drivers.qemu.move.attendance import Attendance, line_of, read_line
@@ -56,6 +56,7 @@ class _Seat:
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     watched: bool = False
+    shaped: bool = False  # its source has said what machine the VM is
     mark: Mark | None = None
     executes: asyncio.Event = field(default_factory=asyncio.Event)
     attendance: Attendance | None = None
@@ -66,6 +67,7 @@ class _Seat:
             self.attendance.close()
             self.attendance = None
         self.executes.clear()
+        self.shaped = False
         if self.mark is not None:
             self.mark.close()
             self.mark = None
@@ -78,6 +80,8 @@ class Receiving:
         self._parts = parts
         self._seats: WeakKeyDictionary[VMHandle, _Seat] = WeakKeyDictionary()
         self._tasks: set[asyncio.Task[None]] = set()
+        #: Hosts whose agents are too old to say what machine a VM is: a stream of theirs failed.
+        self._silent_sources: set[str] = set()
         # Of its own, so that a guest which stands still never waits for somebody's long work.
         self._writer = ThreadPoolExecutor(2, "arrivals")
 
@@ -107,9 +111,17 @@ class Receiving:
             self._seat(handle).close()
             await asyncio.to_thread(clear_mark, handle.folder)
             await asyncio.to_thread(forget_earlier, handle.folder)
-            # As agents start it that know no more; the source says if its machine is another.
-            await self._launch(handle, vm, shape_of(vm))
+            await self._launch(handle, vm, await self._likely_shape(vm))
         await self.watch(handle)
+
+    async def _likely_shape(self, vm: DesiredVM) -> Shape:
+        """Return the machine that a source most likely has; if it is another, the source says so.
+
+        Right, it saves the second start of QEMU. Agents of before machines were kept cannot say.
+        """
+        if vm.peer in self._silent_sources:
+            return shape_of(vm)
+        return await boot_shape(self._parts.settings, vm, None)
 
     async def _launch(self, handle: VMHandle, vm: DesiredVM, shape: Shape) -> None:
         """Start the QEMU of an incoming copy, at the addresses it had if it had any."""
@@ -130,6 +142,8 @@ class Receiving:
             manifest = handle.manifest
             if manifest is None or manifest.role != "incoming" or manifest.arrived:
                 raise DriverError("permanent", "not_here", f"no copy of {handle.id} waits here")
+            self._seat(handle).shaped = True
+            self._silent_sources.discard(manifest.order.peer)
             if manifest.shape == shape:
                 return
             check_shape(self._parts.settings, manifest.order, shape)
@@ -240,7 +254,9 @@ class Receiving:
     def _hear(self, handle: VMHandle, event: Event) -> None:
         if event.name != "MIGRATION":
             return
-        status = event.data.get("status")
+        status, manifest = event.data.get("status"), handle.manifest
+        if status == "failed" and manifest is not None and not self._seat(handle).shaped:
+            self._silent_sources.add(manifest.order.peer)
         if status in ("completed", "postcopy-active"):
             task = asyncio.create_task(self._follow(handle, status == "completed"))
             self._tasks.add(task)
