@@ -13,7 +13,7 @@ work on one VM. No lane waits for another.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Literal
 
@@ -58,7 +58,7 @@ TakeTurn = Callable[[str], Awaitable[Turn]]
 class _Lane:
     task: "asyncio.Task[None] | None" = None
     failure: Failure | None = None
-    attempts: int = 0
+    attempts: dict[str, int] = field(default_factory=dict)  # failed ones, by their codes
     again: bool = False  # woken during a turn
     urgent: bool = False  # woken during a turn by something that cuts a wait short
     retry: "asyncio.Event | None" = None  # set to cut a wait short
@@ -136,13 +136,16 @@ class Lanes:
         lane.again = lane.urgent = False
         turn = await self._take_turn(vm_id)
         if not isinstance(turn, Failure):
-            lane.failure, lane.attempts = None, 0
+            lane.failure = None
+            lane.attempts.clear()
             return turn == "again" or lane.again
         if lane.failure is None or lane.failure.generation != turn.generation:
-            lane.attempts = 0
+            lane.attempts.clear()
         lane.failure = turn
-        delay = self._back_off.delay(turn.failure, lane.attempts, self._random)
-        lane.attempts += 1
+        # By code: having waited long for one thing is no reason to wait long at the next one.
+        attempt = lane.attempts.get(turn.code, 0)
+        delay = self._back_off.delay(turn.failure, attempt, self._random)
+        lane.attempts[turn.code] = attempt + 1
         if lane.urgent:
             return True
         if delay is None:

@@ -1,5 +1,6 @@
 """The small pure parts: lease, list, books, teardown guard, back-off, sightings."""
 
+import asyncio
 from random import Random
 
 import pytest
@@ -12,7 +13,8 @@ from roost.agent.fencing.lease import Lease
 from roost.agent.sightings import sighting
 from roost.agent.store import Record
 from roost.agent.teardown import WINDOW_S, TeardownGuard
-from roost.hostkit.lanes import Failure, LaneBackOff
+from roost.hostkit.lanes import Failure, LaneBackOff, Lanes, Turn
+from roost.testing.clock import HandClock
 from roost.testing.orders import listing, vm
 from roost.wire.agentlink import AmountInfo, Delta, DeviceInfo, Inventory, Tombstone
 
@@ -179,6 +181,28 @@ def test_transient_failures_wait_ever_longer_up_to_a_limit() -> None:
 
 def test_permanent_failures_are_not_tried_again() -> None:
     assert LaneBackOff().delay("permanent", 0, Random(1)) is None
+
+
+def test_a_long_wait_for_one_thing_does_not_lengthen_the_wait_after_another_failure() -> None:
+    said = ["no_lease"] * 12 + ["driver_error"]
+    at: list[float] = []
+
+    async def take_turn(vm_id: str) -> Turn:
+        at.append(clock.now)
+        return Failure(1, "transient", said.pop(0), "not now") if said else "done"
+
+    async def run() -> None:
+        lanes = Lanes(take_turn, clock=clock, random=Random(1), back_off=LaneBackOff())
+        lanes.wake("vm-1", "order")
+        await clock.pass_by(3600.0)
+        assert not said
+        assert lanes.failure("vm-1") is None
+        await lanes.close()
+
+    clock = HandClock()
+    asyncio.run(run())
+    assert at[12] - at[11] > 100.0
+    assert at[13] - at[12] <= 1.0
 
 
 # What is said of a VM
