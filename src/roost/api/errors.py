@@ -23,6 +23,7 @@ STATUS: Mapping[str, int] = {
     "invalid_request": 422,
     "invalid_strategy": 422,
     "invalid_fleet_file": 422,
+    "invalid_rule": 422,
     "request_too_large": 413,
     "request_head_too_large": 431,
     "path_too_long": 414,

@@ -4,6 +4,7 @@
     +-- InvalidRequest    change the request, then send it again   (exit 2, HTTP 4xx)
     |   +-- InvalidStrategy      the strategy's name is unknown
     |   +-- FleetFileError       a fleet file has a mistake at a line and column
+    |   +-- RuleError            a rule has a mistake at a line and column
     |   +-- TooLarge             the body is larger than accepted (HTTP 413)
     |   +-- HeadTooLarge         headers are larger or more than accepted (HTTP 431)
     |   +-- PathTooLong          the path and query are longer than accepted (HTTP 414)
@@ -89,6 +90,24 @@ class FleetFileError(InvalidRequest):
         super().__init__(
             f"{file}:{line}:{column}: {message}", hint=hint, file=file, line=line, column=column
         )
+
+
+class RuleError(InvalidRequest):
+    """A rule has a mistake; `picture` is its line of text with carets below the place."""
+
+    code = "invalid_rule"
+
+    def __init__(
+        self, message: str, *, line: int, column: int, picture: str, hint: str | None = None
+    ) -> None:
+        super().__init__(
+            f"line {line}, column {column}: {message}",
+            hint=hint,
+            line=line,
+            column=column,
+            picture=picture,
+        )
+        self.line, self.column, self.picture = line, column, picture
 
 
 class TooLarge(InvalidRequest):
