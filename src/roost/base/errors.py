@@ -93,19 +93,26 @@ class FleetFileError(InvalidRequest):
 
 
 class RuleError(InvalidRequest):
-    """A rule has a mistake; `picture` is its line of text with carets below the place."""
+    """A rule has a mistake; `picture` is its line of text with carets below the place.
+
+    `at` is the place in the JSON form, for a mistake that has none in a text.
+    """
 
     code = "invalid_rule"
 
     def __init__(
-        self, message: str, *, line: int, column: int, picture: str, hint: str | None = None
+        self,
+        message: str,
+        *,
+        line: int,
+        column: int,
+        picture: str,
+        hint: str | None = None,
+        at: str = "",
     ) -> None:
+        place = at or f"line {line}, column {column}"
         super().__init__(
-            f"line {line}, column {column}: {message}",
-            hint=hint,
-            line=line,
-            column=column,
-            picture=picture,
+            f"{place}: {message}", hint=hint, line=line, column=column, picture=picture, at=at
         )
         self.line, self.column, self.picture = line, column, picture
 

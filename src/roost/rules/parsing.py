@@ -7,10 +7,12 @@ proportion to its length and never exhausts the stack.
 """
 
 import re
+from bisect import bisect_right
+from math import inf
 
 from roost.base.errors import RuleError
 from roost.rules.mistakes import mistake
-from roost.rules.positions import Span, span_of
+from roost.rules.positions import Span
 from roost.rules.syntax import (
     Binary,
     Call,
@@ -45,22 +47,23 @@ _RESERVED = frozenset(
         *("loop", "package", "namespace", "return", "var", "void", "while"),
     }
 )
-_WORDS = {"true": ("bool", True), "false": ("bool", False), "null": ("null", None)}
+_KEYWORDS = frozenset(("true", "false", "null", "in"))
+_NEWLINE = re.compile("\n")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 _TOKEN = re.compile(
     r"""
       (?P<space>  (?: [ \t\r\n\f] | //[^\n]* )+ )
-    | (?P<string> [rRbB]{0,2} (?: \"\"\"(?:[^\\]|\\.)*?\"\"\" | '''(?:[^\\]|\\.)*?'''
-                                | "(?:[^"\\\r\n]|\\.)*" | '(?:[^'\\\r\n]|\\.)*' ) )
+    | (?P<string> (?: [bB]?[rR] | [rR][bB] )
+                  (?: \"\"\".*?\"\"\" | '''.*?''' | "[^"\r\n]*" | '[^'\r\n]*' )
+                | [bB]?
+                  (?: \"\"\"(?:[^\\]|\\.)*?\"\"\" | '''(?:[^\\]|\\.)*?'''
+                    | "(?:[^"\\\r\n]|\\.)*" | '(?:[^'\\\r\n]|\\.)*' ) )
     | (?P<double> [0-9]*\.[0-9]+(?:[eE][+-]?[0-9]+)? | [0-9]+[eE][+-]?[0-9]+ )
     | (?P<int>    0[xX][0-9a-fA-F]+[uU]? | [0-9]+[uU]? )
     | (?P<word>   [A-Za-z_][A-Za-z0-9_]* )
     | (?P<mark>   && | \|\| | == | != | <= | >= | [-+*/%<>!?:.,()\[\]{}] )
     """,
-    re.VERBOSE | re.DOTALL,
-)
-_RAW = re.compile(
-    r"""[rR] (?: \"\"\".*?\"\"\" | '''.*?''' | "[^"\r\n]*" | '[^'\r\n]*' )""",
     re.VERBOSE | re.DOTALL,
 )
 _ESCAPE = re.compile(
@@ -70,11 +73,12 @@ _ESCAPE = re.compile(
 )
 _SIMPLE = dict(zip("abfnrtv\\?\"'`", "\a\b\f\n\r\t\v\\?\"'`", strict=True))
 
-_RELATIONS = frozenset(("==", "!=", "<", "<=", ">", ">=", "in"))
 _PRECEDENCE = {
-    **dict.fromkeys(_RELATIONS, 1),
-    **dict.fromkeys(("+", "-"), 2),
-    **dict.fromkeys(("*", "/", "%"), 3),
+    "||": 1,
+    "&&": 2,
+    **dict.fromkeys(("==", "!=", "<", "<=", ">", ">=", "in"), 3),
+    **dict.fromkeys(("+", "-"), 4),
+    **dict.fromkeys(("*", "/", "%"), 5),
 }
 
 #: What people of other languages write, and what it is called here.
@@ -91,7 +95,10 @@ def parse(text: str) -> Expr:
             picture="",
             hint="Maybe split it: every rule of a scope must hold.",
         )
-    return _Parser(text).whole()
+    parser = _Parser(text)
+    if not text.isascii() and (half := _SURROGATE.search(text)) is not None:
+        raise parser.mistake("this is half a character", parser.span(half.start(), half.end()))
+    return parser.whole()
 
 
 def depth(expr: Expr) -> int:
@@ -104,86 +111,104 @@ def depth(expr: Expr) -> int:
 
 
 class _Parser:
-    """One text on its way to a tree; `kind`, `token` and `at` describe the token in hand."""
+    """One text on its way to a tree; `at` is the number of the token in hand.
+
+    The kind of a mark, and of a word with a meaning of its own, is itself; other kinds are `word`,
+    `int`, `double` and `string`. The last token is `end`, or `unreadable` where scanning stopped.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.kind, self.token = "", ""
-        self.at = self.end = 0  # of the token in hand
-        self.before = 0  # where the token before it ended
-        self.line, self.line_start = 1, 0
+        self.kinds: list[str] = []
+        self.tokens: list[str] = []
+        self.starts: list[int] = []
+        self.scan()
+        self.lines = [0]  # where each line starts
+        self.lines.extend(match.end() for match in _NEWLINE.finditer(text))
+        self.at = 0
+        self.kind = self.kinds[0]
         self.nesting = 0
-        self.advance()
 
     # ----------------------------------------------------------------------------- scanning
 
-    def advance(self) -> None:
-        """Take the next token in hand; the last one has the kind `end`."""
-        text, position = self.text, self.end
-        self.before = position
-        while True:
-            match = _TOKEN.match(text, position)
-            if match is None:
-                self.at = position
-                if position == len(text):
-                    self.kind, self.token, self.end = "end", "", position
-                    return
-                raise self.unreadable(position)
-            kind = match.lastgroup
+    def scan(self) -> None:
+        """Cut the text into tokens, up to the first character that begins none."""
+        text, position = self.text, 0
+        kinds, tokens, starts = self.kinds, self.tokens, self.starts
+        scanner = _TOKEN.scanner(text)  # type: ignore[attr-defined]
+        while (match := scanner.match()) is not None:
+            kind, position = match.lastgroup, match.end()
             if kind == "space":
-                lines = text.count("\n", position, match.end())
-                if lines:
-                    self.line += lines
-                    self.line_start = text.rfind("\n", position, match.end()) + 1
-                position = match.end()
                 continue
-            if kind == "string" and text[position] in "rR":
-                match = _RAW.match(text, position) or match
-            assert kind is not None
-            self.kind, self.token = kind, match[0]
-            self.at, self.end = position, match.end()
-            return
+            token = match[0]
+            kinds.append(token if kind == "mark" or token in _KEYWORDS else kind)
+            tokens.append(token)
+            starts.append(match.start())
+        kinds.append("end" if position == len(text) else "unreadable")
+        tokens.append("")
+        starts.append(position)
 
-    def unreadable(self, position: int) -> RuleError:
-        """Build the error of a character with which no token begins."""
-        char = self.text[position]
-        here = span_of(self.text, position, position + 1)
-        if char in "\"'":
-            return mistake(self.text, here, f"the string that begins here has no closing {char}")
-        foreign = _FOREIGN.get(char)
-        return mistake(
-            self.text,
-            here,
-            f"{char!r} is not part of the language",
-            maybe=None if foreign is None else f"{foreign} is meant.",
-        )
+    def advance(self) -> None:
+        """Take the next token in hand."""
+        self.at += 1
+        self.kind = self.kinds[self.at]
 
-    def here(self) -> Span:
-        """Return the span of the token in hand."""
-        return Span(self.line, self.at - self.line_start + 1, self.at, max(self.end, self.at + 1))
+    def span(self, start: int, end: int) -> Span:
+        """Return the span of a range of characters."""
+        line = bisect_right(self.lines, start)
+        return Span(line, start - self.lines[line - 1] + 1, start, end)
 
-    def since(self, first: Span) -> Span:
-        """Return the span from there to the token before the one in hand."""
-        return Span(first.line, first.column, first.start, self.before)
+    def token_span(self, number: int) -> Span:
+        """Return the span of one token; the end is where the next character would be."""
+        start = self.starts[number]
+        return self.span(start, start + max(1, len(self.tokens[number])))
+
+    def since(self, first: int) -> Span:
+        """Return the span from a token to the one before the token in hand."""
+        last = self.at - 1
+        return self.span(self.starts[first], self.starts[last] + len(self.tokens[last]))
+
+    # --------------------------------------------------------------------------- refusing
 
     def mistake(
         self, message: str, span: Span | None = None, maybe: str | None = None
     ) -> RuleError:
         """Build the error of a mistake at the token in hand, or at the span."""
-        return mistake(self.text, span or self.here(), message, maybe=maybe)
+        if span is None:
+            if self.kind == "unreadable":
+                return self.unreadable()
+            span = self.token_span(self.at)
+        return mistake(self.text, span, message, maybe=maybe)
+
+    def unreadable(self) -> RuleError:
+        """Build the error of a character with which no token begins."""
+        start = self.starts[self.at]
+        char = self.text[start]
+        span = self.span(start, start + 1)
+        if char in "\"'":
+            message = f"the string that begins here has no closing {char}"
+            return mistake(self.text, span, message)
+        meant = _FOREIGN.get(char)
+        maybe = None if meant is None else f"{meant} is meant."
+        return mistake(self.text, span, f"{char!r} is not part of the language", maybe=maybe)
 
     def found(self) -> str:
         """Say what the token in hand is."""
-        return "the rule ends" if self.kind == "end" else f"{self.token!r} stands here"
+        return "the rule ends" if self.kind == "end" else f"{self.tokens[self.at]!r} stands here"
 
-    def expect(self, mark: str, opening: Span, opened: str) -> None:
-        """Take the mark that closes what was opened, or refuse."""
-        if self.token != mark or self.kind != "mark":
+    def expect(self, mark: str, opening: int) -> None:
+        """Take the mark that belongs to an earlier one, or refuse."""
+        if self.kind != mark:
+            earlier = self.token_span(opening)
             raise self.mistake(
-                f"{mark!r} is missing for the {opened!r} of line {opening.line}, column "
-                f"{opening.column}: {self.found()}"
+                f"{mark!r} is missing for the {self.tokens[opening]!r} of line {earlier.line}, "
+                f"column {earlier.column}: {self.found()}"
             )
         self.advance()
+
+    def too_deep(self, span: Span) -> RuleError:
+        """Build the error of what is nested too deep."""
+        return self.mistake(f"the rule is nested more than {MAX_DEPTH} levels deep", span)
 
     # ------------------------------------------------------------------------------ grammar
 
@@ -193,150 +218,133 @@ class _Parser:
             raise self.mistake("the rule is empty", maybe='host.zone == "a" or the like is meant.')
         expr = self.expression()
         if self.kind != "end":
-            foreign = _FOREIGN.get(self.token)
+            meant = _FOREIGN.get(self.tokens[self.at])
             raise self.mistake(
-                f"the rule could end before {self.token!r}, and this does not continue it",
-                maybe=None if foreign is None else f"{foreign} is meant.",
+                f"the rule could end before {self.tokens[self.at]!r}, which does not continue it",
+                maybe=None if meant is None else f"{meant} is meant.",
             )
-        if depth(expr) > MAX_DEPTH:
-            raise self.too_deep(span_of(self.text, 0, 1))
+        if len(self.tokens) > MAX_DEPTH and depth(expr) > MAX_DEPTH:
+            raise self.too_deep(expr.span)
         return expr
-
-    def too_deep(self, span: Span) -> RuleError:
-        """Build the error of what is nested too deep."""
-        return self.mistake(f"the rule is nested more than {MAX_DEPTH} levels deep", span)
 
     def expression(self) -> Expr:
         """Read `a ? b : c`, or what binds tighter."""
         self.nesting += 1
         if self.nesting > MAX_DEPTH:
-            raise self.too_deep(self.here())
-        first = self.here()
-        expr = self.logical("||")
-        if self.token == "?" and self.kind == "mark":
-            mark = self.here()
+            raise self.too_deep(self.token_span(self.at))
+        first = self.at
+        expr = self.operators(1)
+        if self.kind == "?":
+            mark = self.at
             self.advance()
-            then = self.logical("||")
-            if self.token != ":" or self.kind != "mark":
-                raise self.mistake(
-                    f"':' is missing for the '?' of line {mark.line}, column {mark.column}: "
-                    f"{self.found()}"
-                )
-            self.advance()
-            otherwise = self.expression()
-            expr = Conditional(expr, then, otherwise, span=self.since(first))
+            then = self.operators(1)
+            self.expect(":", mark)
+            expr = Conditional(expr, then, self.expression(), span=self.since(first))
         self.nesting -= 1
         return expr
 
-    def logical(self, operator: str) -> Expr:
-        """Read a chain of `||` over chains of `&&` over relations."""
-        first = self.here()
-        expr = self.logical("&&") if operator == "||" else self.binary(1)
-        if self.token != operator or self.kind != "mark":
-            return expr
+    def operators(self, level: int) -> Expr:
+        """Read operators of at least this precedence, from left to right."""
+        first = self.at
+        expr = self.unary() if self.kind in ("!", "-") else self.member(self.at)
+        while (precedence := _PRECEDENCE.get(self.kind, 0)) >= level:
+            operator = self.kind
+            if precedence <= 2:
+                expr = self.logical(operator, expr, first)
+                continue
+            self.advance()
+            right = self.operators(precedence + 1)
+            expr = Binary(operator, expr, right, span=self.since(first))
+        return expr
+
+    def logical(self, operator: str, expr: Expr, first: int) -> Expr:
+        """Read the rest of a chain of `&&` or `||`; chains inside it join it."""
         terms: list[Expr] = []
         while True:
             if isinstance(expr, Logical) and expr.operator == operator:
                 terms.extend(expr.terms)
             else:
                 terms.append(expr)
-            if self.token != operator or self.kind != "mark":
+            if self.kind != operator:
                 return Logical(operator, tuple(terms), span=self.since(first))
             self.advance()
-            expr = self.logical("&&") if operator == "||" else self.binary(1)
-
-    def binary(self, level: int) -> Expr:
-        """Read operators of at least this precedence, from left to right."""
-        first = self.here()
-        expr = self.unary()
-        while self.kind == "mark" or self.token == "in":
-            operator = self.token
-            precedence = _PRECEDENCE.get(operator, 0)
-            if precedence < level:
-                return expr
-            self.advance()
-            right = self.binary(precedence + 1)
-            expr = Binary(operator, expr, right, span=self.since(first))
-        return expr
+            expr = self.operators(_PRECEDENCE[operator] + 1)
 
     def unary(self) -> Expr:
         """Read `!` or `-` before a member; an even number of them cancels out."""
-        if self.kind != "mark" or self.token not in "!-":
-            return self.member()
-        first, operator, odd = self.here(), self.token, False
-        while self.kind == "mark" and self.token == operator:
+        first, operator, odd = self.at, self.kind, False
+        while self.kind == operator:
             odd = not odd
             self.advance()
         if operator == "-" and odd and self.kind in ("int", "double"):
             # The sign belongs to the number: -9223372036854775808 has no positive twin.
-            return self.member(negative=first)
-        operand = self.member()
+            return self.member(first, self.number(first))
+        operand = self.member(self.at)
         return Unary(operator, operand, span=self.since(first)) if odd else operand
 
-    def member(self, negative: Span | None = None) -> Expr:
+    def member(self, first: int, expr: Expr | None = None) -> Expr:
         """Read what stands alone, and the dots, brackets and calls behind it."""
-        first = self.here() if negative is None else negative
-        expr = self.number(negative) if negative is not None else self.primary()
-        while self.kind == "mark":
-            if self.token == ".":
+        if expr is None:
+            expr = self.primary()
+        while True:
+            if self.kind == ".":
                 self.advance()
                 expr = self.selection(expr, first)
-            elif self.token == "[":
-                opening = self.here()
+            elif self.kind == "[":
+                opening = self.at
                 self.advance()
                 index = self.expression()
-                self.expect("]", opening, "[")
+                self.expect("]", opening)
                 expr = Index(expr, index, span=self.since(first))
             else:
-                break
-        return expr
+                return expr
 
-    def selection(self, operand: Expr, first: Span) -> Expr:
+    def selection(self, operand: Expr, first: int) -> Expr:
         """Read the name behind a dot, and its arguments if it is called."""
-        if self.kind != "word" or self.token in _WORDS or self.token == "in":
+        if self.kind != "word":
             raise self.mistake(f"a field's name is missing behind the dot: {self.found()}")
-        name, at = self.token, self.here()
+        name, at = self.tokens[self.at], self.at
         self.advance()
-        if self.token != "(" or self.kind != "mark":
+        if self.kind != "(":
             return Select(operand, name, span=self.since(first))
-        if name in MACROS:
-            return self.macro(name, operand, first, at)
         arguments = self.arguments()
+        if name in MACROS:
+            return self.macro(name, operand, arguments, first, at)
         return Call(name, operand, arguments, span=self.since(first))
 
     def arguments(self) -> tuple[Expr, ...]:
         """Read the arguments of a call, brackets included."""
-        opening = self.here()
+        opening = self.at
         self.advance()
-        if self.kind == "mark" and self.token == ")":
+        if self.kind == ")":
             self.advance()
             return ()
-        return tuple(self.items(")", opening, "(", trailing=False))
+        return self.items(")", opening, trailing=False)
 
-    def items(self, closing: str, opening: Span, opened: str, *, trailing: bool) -> list[Expr]:
+    def items(self, closing: str, opening: int, *, trailing: bool) -> tuple[Expr, ...]:
         """Read expressions between commas up to the closing mark."""
         found: list[Expr] = []
-        while True:
-            if trailing and self.kind == "mark" and self.token == closing:
-                break
+        while not (trailing and self.kind == closing):
             if len(found) == MAX_ITEMS:
-                raise self.mistake(f"more than {MAX_ITEMS} items in one place", opening)
+                raise self.mistake(
+                    f"there are more than {MAX_ITEMS} items here", self.token_span(opening)
+                )
             found.append(self.expression())
-            if self.kind != "mark" or self.token != ",":
+            if self.kind != ",":
                 break
             self.advance()
-        self.expect(closing, opening, opened)
-        return found
+        self.expect(closing, opening)
+        return tuple(found)
 
-    def macro(self, name: str, over: Expr, first: Span, at: Span) -> Expr:
-        """Read the arguments of a macro, whose first one is a variable's name."""
-        arguments = self.arguments()
-        span = self.since(first)
+    def macro(
+        self, name: str, over: Expr, arguments: tuple[Expr, ...], first: int, at: int
+    ) -> Expr:
+        """Build a macro, whose first argument is a variable's name."""
         if len(arguments) not in MACROS[name]:
             counts = " or ".join(str(count) for count in MACROS[name])
             raise self.mistake(
                 f"{name}() takes {counts} arguments, not {len(arguments)}",
-                at,
+                self.token_span(at),
                 f"x.{name}(item, item > 0) or the like is meant.",
             )
         variable, *rest = arguments
@@ -346,6 +354,7 @@ class _Parser:
                 variable.span,
                 f"x.{name}(item, ...) is meant.",
             )
+        span = self.since(first)
         if name == "map":
             predicate = rest[0] if len(rest) == 2 else None
             return Macro(name, over, variable.name, predicate, rest[-1], span=span)
@@ -353,6 +362,7 @@ class _Parser:
 
     def primary(self) -> Expr:
         """Read a literal, a name, a call, a list, a map, or something in brackets."""
+        opening = self.at
         match self.kind:
             case "word":
                 return self.name()
@@ -360,123 +370,126 @@ class _Parser:
                 return self.number()
             case "string":
                 return self.string()
-        opening = self.here()
-        if self.kind == "mark" and self.token == "(":
-            self.advance()
-            expr = self.expression()
-            self.expect(")", opening, "(")
-            return expr
-        if self.kind == "mark" and self.token == "[":
-            self.advance()
-            items = self.items("]", opening, "[", trailing=True)
-            return ListOf(tuple(items), span=self.since(opening))
-        if self.kind == "mark" and self.token == "{":
-            return self.map(opening)
+            case "true" | "false":
+                self.advance()
+                return Literal("bool", self.kinds[opening] == "true", span=self.since(opening))
+            case "null":
+                self.advance()
+                return Literal("null", None, span=self.since(opening))
+            case "(":
+                self.advance()
+                expr = self.expression()
+                self.expect(")", opening)
+                return expr
+            case "[":
+                self.advance()
+                items = self.items("]", opening, trailing=True)
+                return ListOf(items, span=self.since(opening))
+            case "{":
+                return self.map()
         raise self.mistake(f"a value is missing here: {self.found()}")
 
-    def map(self, opening: Span) -> Expr:
+    def map(self) -> Expr:
         """Read `{key: value, ...}`."""
+        opening = self.at
         self.advance()
         entries: list[tuple[Expr, Expr]] = []
-        while self.token != "}" or self.kind != "mark":
+        while self.kind != "}":
             if len(entries) == MAX_ITEMS:
-                raise self.mistake(f"more than {MAX_ITEMS} items in one place", opening)
+                raise self.mistake(
+                    f"there are more than {MAX_ITEMS} items here", self.token_span(opening)
+                )
             key = self.expression()
-            if self.token != ":" or self.kind != "mark":
+            if self.kind != ":":
                 raise self.mistake(f"':' is missing behind the key: {self.found()}")
             self.advance()
             entries.append((key, self.expression()))
-            if self.kind != "mark" or self.token != ",":
+            if self.kind != ",":
                 break
             self.advance()
-        self.expect("}", opening, "{")
+        self.expect("}", opening)
         return MapOf(tuple(entries), span=self.since(opening))
 
     def name(self) -> Expr:
-        """Read a name, a word with a meaning of its own, or a call."""
-        word, span = self.token, self.here()
+        """Read a variable or a call."""
+        first, word = self.at, self.tokens[self.at]
+        if word in _RESERVED:
+            raise self.mistake(f"{word!r} is a reserved word")
         self.advance()
-        if word in _WORDS:
-            kind, value = _WORDS[word]
-            return Literal(kind, value, span=span)
-        if word == "in" or word in _RESERVED:
-            raise self.mistake(f"{word!r} is a reserved word", span)
-        if self.token != "(" or self.kind != "mark":
+        if self.kind != "(":
             if word == "not":
-                raise self.mistake("'not' is not part of the language", span, "! is meant.")
-            return Ident(word, span=span)
+                self.at = first
+                raise self.mistake(
+                    "'not' is not part of the language", self.token_span(first), "! is meant."
+                )
+            return Ident(word, span=self.since(first))
         arguments = self.arguments()
         if word != "has":
-            return Call(word, None, arguments, span=self.since(span))
+            return Call(word, None, arguments, span=self.since(first))
         selected = arguments[0] if len(arguments) == 1 else None
         if not isinstance(selected, Select):
             raise self.mistake(
                 "has() takes one field with its dot",
-                span,
+                self.token_span(first),
                 "has(host.labels.gpu) or the like is meant.",
             )
-        return Has(selected.operand, selected.field, span=self.since(span))
+        return Has(selected.operand, selected.field, span=self.since(first))
 
-    def number(self, negative: Span | None = None) -> Expr:
-        """Read a number; `negative` is the span of the sign before it."""
-        text, kind = self.token, self.kind
-        span = self.here()
-        if negative is not None:
-            span = Span(negative.line, negative.column, negative.start, span.end)
-        follows = self.text[self.end : self.end + 1]
-        if text[-1] in "uU" and kind == "int":
+    def number(self, sign: int | None = None) -> Expr:
+        """Read a number; `sign` is the token of the minus before it."""
+        at, kind, text = self.at, self.kind, self.tokens[self.at]
+        end = self.starts[at] + len(text)
+        follows = self.text[end : end + 1]
+        if kind == "int" and text[-1] in "uU":
             raise self.mistake(f"unsigned numbers such as {text} are not part of the language")
         if follows.isalnum() or follows == "_":
             raise self.mistake(
                 f"{text!r} runs into {follows!r}", maybe='quantity("64Gi") or the like is meant.'
             )
         self.advance()
+        span = self.since(at if sign is None else sign)
         if kind == "double":
             number = float(text)
-            if negative is None:
-                return Literal("double", number, span=span)
-            if number == 0:  # equal to its positive twin, so the sign stays an operator
+            if number == inf:
+                raise self.mistake(f"{text[:24]} is larger than any double", span)
+            if sign is not None and number == 0:  # equal to 0.0, so the sign stays an operator
                 return Unary("-", Literal("double", number, span=span), span=span)
-            return Literal("double", -number, span=span)
+            return Literal("double", number if sign is None else -number, span=span)
         if len(text) > 24:  # int() of very long texts is slow, and refuses in words of its own
             raise self.mistake("this whole number does not fit into 64 bits", span)
         whole = int(text, 16) if text[:2] in ("0x", "0X") else int(text)
-        whole = whole if negative is None else -whole
+        whole = whole if sign is None else -whole
         if not INT_MIN <= whole <= INT_MAX:
             raise self.mistake(f"{whole} does not fit into 64 bits", span)
         return Literal("int", whole, span=span)
 
     def string(self) -> Expr:
         """Read a string with its escapes, or a raw one without."""
-        token, span = self.token, self.here()
-        self.line += token.count("\n")
-        if "\n" in token:
-            self.line_start = self.at + token.rfind("\n") + 1
-        opening = token.lower().find(token[-1])
+        first, token = self.at, self.tokens[self.at]
+        opening = token.find(token[-1])
         prefix, body = token[:opening].lower(), token[opening:]
         if "b" in prefix:
-            raise self.mistake("strings of bytes are not part of the language", span)
-        quote = 3 if body[:3] in ('"""', "'''") and len(body) >= 6 else 1
+            raise self.mistake("strings of bytes are not part of the language")
+        quote = 3 if len(body) >= 6 and body[:3] in ('"""', "'''") else 1
         body = body[quote:-quote]
         if not prefix and "\\" in body:
-            body = self.unescaped(body, span, opening + quote)
+            body = self.unescaped(body, self.starts[first] + quote)
         self.advance()
-        return Literal("string", body, span=span)
+        return Literal("string", body, span=self.since(first))
 
-    def unescaped(self, body: str, span: Span, offset: int) -> str:
-        """Replace the escapes of a string."""
+    def unescaped(self, body: str, start: int) -> str:
+        """Replace the escapes of a string whose body starts there."""
 
         def replace(match: re.Match[str]) -> str:
             simple, x2, u4, u8, octal, _ = match.groups()
             if simple:
                 return _SIMPLE[simple]
-            point = int(x2 or u4 or u8 or "0", 16) if not octal else int(octal, 8)
-            wrong = not (x2 or u4 or u8 or octal)
-            if wrong or point > 0x10FFFF or 0xD800 <= point <= 0xDFFF:
-                start = span.start + offset + match.start()
+            number = x2 or u4 or u8
+            point = int(number, 16) if number else int(octal, 8) if octal else -1
+            if not 0 <= point <= 0x10FFFF or 0xD800 <= point <= 0xDFFF:
                 raise self.mistake(
                     f"{match[0]!r} is no escape of the language",
-                    span_of(self.text, start, start + len(match[0])),
+                    self.span(start + match.start(), start + match.end()),
                     'a raw string is meant: r"...".',
                 )
             return chr(point)
