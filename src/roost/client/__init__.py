@@ -6,12 +6,30 @@
 `routes` describes every route once, as a `Call` that knows its path, body and reply; `methods`
 makes them methods of both clients; `conversation` says when a call may be sent again; the clients
 only carry bytes. Bodies are those of `roost.wire.bodies`, errors those of `roost.base.errors`.
-Nothing here loads NumPy or the engine.
+Nothing here loads NumPy or the engine; the clients, and httpx with them, are imported when they are
+first named, for a server needs only the context.
 """
 
-from roost.client.asynchronous import AsyncClient
+from typing import TYPE_CHECKING, Any
+
 from roost.client.context import Context, read_context, write_context
 from roost.client.conversation import Patience
-from roost.client.synchronous import Client
+
+if TYPE_CHECKING:
+    from roost.client.asynchronous import AsyncClient
+    from roost.client.synchronous import Client
 
 __all__ = ["AsyncClient", "Client", "Context", "Patience", "read_context", "write_context"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a client when it is first named."""
+    if name == "Client":
+        from roost.client.synchronous import Client
+
+        return Client
+    if name == "AsyncClient":
+        from roost.client.asynchronous import AsyncClient
+
+        return AsyncClient
+    raise AttributeError(f"module 'roost.client' has no attribute {name!r}")

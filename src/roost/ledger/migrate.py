@@ -3,7 +3,8 @@
 The revisions are in migrations/versions. An advisory lock (or, with SQLite, the file's lock) keeps
 two processes that start together from running them twice. A process runs them once for all new
 SQLite files: the second gets what the first led to as one script. A schema that this release does
-not know, and a database that holds something else, are refused before anything is changed.
+not know, and a database that holds something else, are refused before anything is changed. A
+ledger that is up to date is opened without Alembic, which takes a tenth of a second to import.
 """
 
 import re
@@ -12,25 +13,28 @@ from collections.abc import Iterable
 from contextlib import closing
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, inspect, text
 
 from roost.base.errors import Conflict
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 #: Any number that no other program locks on the same database.
 _ADVISORY = 7_270_013
 #: How roost numbers its revisions; other programs that use Alembic have theirs.
 _REVISION = re.compile(r"\d{4}")
+_SCRIPTS = Path(__file__).with_name("migrations")
 
 
-def configuration() -> Config:
+def configuration() -> "Config":
     """Return Alembic's configuration; there is no ini file."""
+    from alembic.config import Config
+
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
+    config.set_main_option("script_location", str(_SCRIPTS))
     config.set_main_option("path_separator", "os")
     return config
 
@@ -47,20 +51,23 @@ def upgrade(connection: Connection) -> None:
             return
         if not file.in_transaction:
             file.execute("BEGIN IMMEDIATE")  # all revisions or none, and one fsync
-    _check_ledger(connection)
-    _run_revisions(connection)
+    if _checked_revision(connection) != max(_revisions()):
+        _run_revisions(connection)
+    elif connection.in_transaction():
+        connection.commit()
 
 
-def _check_ledger(connection: Connection) -> None:
-    """Refuse a database that is no ledger of roost, and one with a schema of a later release."""
+def _checked_revision(connection: Connection) -> str | None:
+    """Return a ledger's revision; refuse what is none, and a schema of a later release."""
     tables = inspect(connection).get_table_names()
     if not tables:
-        return
-    found = MigrationContext.configure(connection).get_current_revision()
+        return None
+    found = None
+    if "alembic_version" in tables:
+        found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
     if found is None or _REVISION.fullmatch(found) is None:
         raise _no_ledger(tables)
-    scripts = ScriptDirectory.from_config(configuration())
-    known = {each.revision for each in scripts.walk_revisions()}
+    known = _revisions()
     if found not in known:
         raise Conflict(
             f"the ledger has schema {found}, and this roost knows none after {max(known)}: a later "
@@ -68,6 +75,13 @@ def _check_ledger(connection: Connection) -> None:
             hint="Maybe start that release, or restore a backup of before its migration.",
             schema=found,
         )
+    return str(found)
+
+
+@cache
+def _revisions() -> frozenset[str]:
+    """Return the revisions that this release knows: the numbers its scripts begin with."""
+    return frozenset(path.name[:4] for path in (_SCRIPTS / "versions").glob("[0-9]*.py"))
 
 
 def refuse_foreign_file(path: Path) -> None:
@@ -90,6 +104,8 @@ def _no_ledger(tables: Iterable[str]) -> Conflict:
 
 
 def _run_revisions(connection: Connection) -> None:
+    from alembic import command
+
     config = configuration()
     config.attributes["connection"] = connection
     command.upgrade(config, "head")

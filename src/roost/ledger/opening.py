@@ -8,7 +8,6 @@ from sqlalchemy.exc import ArgumentError
 from roost.base.clock import Clock
 from roost.base.errors import InvalidRequest
 from roost.base.ids import IdSource
-from roost.ledger.postgres import PostgresStore
 from roost.ledger.sqlite import SqliteStore
 from roost.ledger.store import Store
 
@@ -25,6 +24,9 @@ async def open_store(url: str, clock: Clock, ids: IdSource) -> Store:
     if parsed.drivername == "sqlite" and parsed.database:
         return SqliteStore(Path(parsed.database), clock, ids)
     if parsed.drivername in ("postgresql", "postgres"):
+        # Its driver takes a fifth of a second to import, and most processes have a file.
+        from roost.ledger.postgres import PostgresStore
+
         return await PostgresStore.open(url, clock, ids)
     raise InvalidRequest(
         f"{url!r} names no database that roost knows",

@@ -407,7 +407,14 @@ def _loaded(program: str, *modules: str) -> list[str]:
 
 
 def test_importing_the_client_loads_no_engine() -> None:
-    assert _loaded("import roost.client", "numpy", "numba", "ortools", "httpx") == ["httpx"]
+    heavy = ("numpy", "numba", "ortools", "httpx")
+    assert _loaded("import roost.client", *heavy) == []
+    assert _loaded("import roost.client; roost.client.Client", *heavy) == ["httpx"]
+
+
+def test_importing_the_server_loads_neither_a_client_nor_another_database() -> None:
+    unneeded = ("httpx", "alembic", "asyncpg", "sqlalchemy.orm")
+    assert _loaded("import roost.app.serve", *unneeded) == []
 
 
 def test_importing_roost_loads_no_client_until_one_is_named() -> None:

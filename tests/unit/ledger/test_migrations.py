@@ -8,7 +8,10 @@ are mended by 0007.
 from hashlib import sha256
 from pathlib import Path
 
+from alembic.script import ScriptDirectory
+
 from roost.ledger import migrations
+from roost.ledger.migrate import _revisions, configuration
 
 FROZEN = {
     "0001_first_schema.py": "fa034c50f7bf9654",
@@ -38,3 +41,10 @@ def test_revisions_stay_as_they_were_when_they_were_frozen() -> None:
 def test_revisions_follow_each_other_without_a_branch() -> None:
     names = sorted(name[:4] for name in FROZEN if name[0] == "0")
     assert names == [f"{number:04d}" for number in range(1, len(names) + 1)]
+
+
+def test_a_revision_is_called_what_its_file_is() -> None:
+    # A ledger at the newest is opened without Alembic, by the names of files alone.
+    scripts = ScriptDirectory.from_config(configuration())
+    assert {each.revision for each in scripts.walk_revisions()} == _revisions()
+    assert scripts.get_current_head() == max(_revisions())
