@@ -4,11 +4,18 @@ python -m tests.sim.finding [--worlds N] [--first SEED] [--jobs N] [--only NAME]
 """
 
 import argparse
+import atexit
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import traceback
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
+from queue import SimpleQueue
+from tempfile import TemporaryFile
+from threading import Lock
 
 import msgspec
 import pytest
@@ -16,7 +23,6 @@ from msgspec import Struct
 
 from roost.sim.campaign import fixed_environment
 from roost.sim.draws import draw_history
-from roost.sim.history import History
 from roost.sim.world import run_history
 from tests.sim.mutants import names, plant
 from tests.sim.written import WRITTEN
@@ -44,24 +50,86 @@ def find(
     mistake: str, seeds: Iterable[int], *, enough: int | None = None, written: bool = False
 ) -> Found:
     """Run worlds with a mistake planted, in a process of its own, until enough have found it."""
-    words = [mistake, str(enough or 0), *map(str, seeds)]
-    how = "--written" if written else "--drawn"
-    command = [sys.executable, "-m", "tests.sim.finding", how, *words]
-    done = subprocess.run(
-        command, env=fixed_environment(), cwd=Path(__file__).parents[2], capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, f"{done.args} ended with {done.returncode}:\n{done.stderr[-4000:]}"
-    return msgspec.json.decode(done.stdout, type=Found)
+    return _finder().find(Question(mistake, list(seeds), enough or 0, written))
 
 
-def _find_here(
-    mistake: str, seeds: Sequence[int], enough: int, history: Callable[[int], History]
-) -> Found:
+class Question(Struct):
+    """A mistake, and the worlds in which to look for it."""
+
+    mistake: str
+    seeds: list[int]
+    enough: int
+    written: bool
+
+
+class _Finder:
+    """A process with a fixed order of sets that forks for each question.
+
+    The fork begins with everything imported and nothing planted; importing takes longer than most
+    worlds that find a mistake.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._said = TemporaryFile("w+")  # noqa: SIM115 - as long as the process lives
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.sim.finding", "--forks"], env=fixed_environment(),
+            cwd=Path(__file__).parents[2], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=self._said, text=True,
+        )  # fmt: skip
+        atexit.register(self._close)
+
+    def find(self, question: Question) -> Found:
+        """Ask, and wait for the answer."""
+        questions, answers = self._process.stdin, self._process.stdout
+        assert questions is not None
+        assert answers is not None
+        with self._lock:
+            questions.write(f"{msgspec.json.encode(question).decode()}\n")
+            questions.flush()
+            answer = answers.readline()
+        assert answer.strip(), f"{question} has no answer:\n{self._last_words()}"
+        return msgspec.json.decode(answer, type=Found)
+
+    def _last_words(self) -> str:
+        self._said.seek(0)
+        return self._said.read()[-4000:]
+
+    def _close(self) -> None:
+        self._process.communicate()
+        self._said.close()
+
+
+@cache
+def _finder() -> _Finder:
+    return _Finder()
+
+
+def _answer_in_forks() -> None:
+    """Answer each question on standard input in a fork; an empty line says that it has failed."""
+    for line in sys.stdin:
+        if not (fork := os.fork()):
+            try:
+                result = _find_here(msgspec.json.decode(line, type=Question))
+                sys.stdout.write(f"{msgspec.json.encode(result).decode()}\n")
+                sys.stdout.flush()
+            except BaseException:  # noqa: BLE001 - told, and the fork ends
+                traceback.print_exc()
+                sys.stderr.flush()
+                os._exit(1)
+            os._exit(0)
+        if os.waitpid(fork, 0)[1]:
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+
+
+def _find_here(question: Question) -> Found:
+    mistake, enough = question.mistake, question.enough
+    history = WRITTEN[mistake] if question.written else draw_history
     found = Found(mistake, 0, 0)
     with pytest.MonkeyPatch.context() as patch:
         plant(mistake, patch)
-        for seed in seeds:
+        for seed in question.seeds:
             found.worlds += 1
             broken = run_history(history(seed)).broken
             if broken:
@@ -75,8 +143,19 @@ def _find_here(
 
 def find_all(mistakes: Sequence[str], seeds: Sequence[int], jobs: int) -> Iterable[Found]:
     """Run all the worlds with each mistake, several mistakes side by side."""
+    finders: SimpleQueue[_Finder] = SimpleQueue()
+    for _ in range(jobs):
+        finders.put(_Finder())
+
+    def find_one(mistake: str) -> Found:
+        finder = finders.get()
+        try:
+            return finder.find(Question(mistake, list(seeds), 0, written=False))
+        finally:
+            finders.put(finder)
+
     with ThreadPoolExecutor(jobs) as pool:
-        yield from pool.map(lambda mistake: find(mistake, seeds), mistakes)
+        yield from pool.map(find_one, mistakes)
 
 
 def table(results: Iterable[Found]) -> Iterable[str]:
@@ -89,11 +168,8 @@ def table(results: Iterable[Found]) -> Iterable[str]:
 
 def main() -> None:
     """Print in how many worlds each mistake is found."""
-    if sys.argv[1:2] in (["--drawn"], ["--written"]):
-        mistake, enough, *seeds = sys.argv[2:]
-        history = WRITTEN[mistake] if sys.argv[1] == "--written" else draw_history
-        result = _find_here(mistake, [int(seed) for seed in seeds], int(enough), history)
-        sys.stdout.write(msgspec.json.encode(result).decode())
+    if sys.argv[1:] == ["--forks"]:
+        _answer_in_forks()
         return
     parser = argparse.ArgumentParser(description="How many worlds find each planted mistake.")
     parser.add_argument("--worlds", type=int, default=60)
