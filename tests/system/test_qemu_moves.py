@@ -4,18 +4,15 @@ One VM goes to and fro on one site; a test that broke it leaves the next one to 
 are slow, so that "half way" is wide.
 """
 
-import os
-import signal
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext
 
 import pytest
 
-from roost.agent.drivers.qemu.manifest import folder_name
-from roost.wire.bodies import BootBody, EventBody, ImageBody, VMBody
+from roost.wire.bodies import BootBody, ImageBody, VMBody
 from tests.guest import boot_info, disk_numbers, is_unbroken
 from tests.system.conftest import Real
-from tests.system.guests import Copy
+from tests.system.movefaults import ended, events, freezing, killing, source_has_spoken
 from tests.system.processes import eventually
 from tests.system.qemuhosts import kill
 
@@ -49,70 +46,6 @@ def begin_slowly(real: Real, vm: VMBody, **more: object) -> str:
 
     eventually("it is half way", is_half_way)
     return target
-
-
-def events(real: Real, vm: VMBody) -> list[EventBody]:
-    """Return what the ledger tells of a VM."""
-    listed = list(real.client.list_events(limit=1000).events)
-    while page := real.client.list_events(since=listed[-1].seq, limit=1000).events:
-        listed += page
-    return [each for each in listed if each.subject == f"vm/{vm.id}"]
-
-
-def ended(real: Real, vm: VMBody, before: int) -> EventBody:
-    """Wait for the end of a move that began after so many events, and return it."""
-
-    def end() -> EventBody | None:
-        kinds = ("vm.moved", "vm.move_abandoned")
-        return next((e for e in events(real, vm)[before:] if e.kind in kinds), None)
-
-    return eventually("the move ends", end)
-
-
-def source_has_spoken(real: Real, vm: VMBody, before: int) -> bool:
-    """Say whether the source of the move has told what became of it, so that the target is next."""
-    kinds = ("vm.move_sent", "vm.move_recalled")
-    return any(each.kind in kinds for each in events(real, vm)[before:])
-
-
-@contextmanager
-def killing(real: Real, vm: VMBody, said: str, by: str, victim: str) -> Iterator[list[int]]:
-    """Kill the QEMU on one host in the moment when the one on another says something."""
-    pids: list[int] = []
-    killed: list[int] = []
-
-    def hook(copy: Copy, event: str) -> None:
-        right = copy.folder.name == folder_name(vm.id) and copy.host == by and event == said
-        if right and pids and not killed:
-            with suppress(ProcessLookupError):
-                os.kill(pids[0], signal.SIGKILL)
-            killed.append(pids[0])
-
-    real.site.watch.hooks.append(hook)
-    try:
-        if victim != vm.host:
-            eventually("the copy is there", lambda: victim in real.site.qemu_hosts(vm))
-        pids.append(real.site.qemu_pid(vm, victim))
-        yield killed
-    finally:
-        real.site.watch.hooks.remove(hook)
-
-
-@contextmanager
-def freezing(real: Real, vm: VMBody, said: str, by: str, host: str) -> Iterator[None]:
-    """Freeze the agent of a host in the moment when a QEMU says something, until this is left."""
-    agent = real.site.agents[host]
-
-    def hook(copy: Copy, event: str) -> None:
-        if copy.folder.name == folder_name(vm.id) and copy.host == by and event == said:
-            agent.signal(signal.SIGSTOP)
-
-    real.site.watch.hooks.insert(0, hook)
-    try:
-        yield
-    finally:
-        real.site.watch.hooks.remove(hook)
-        agent.signal(signal.SIGCONT)
 
 
 def test_a_guest_moves_and_counts_on(real: Real, counter: VMBody) -> None:
