@@ -315,6 +315,30 @@ def test_a_cancelled_move_ends_with_one_copy_wherever_it_was(
     run(database_url, test)
 
 
+def test_a_vm_whose_move_was_given_up_is_told_to_be_where_it_stays(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        for name in ("a", "b"):
+            await rig.host(name)
+        await rig.running("web")
+
+        async def told() -> str | None:
+            placement = (await rig.get("web")).placement
+            return placement.host if placement is not None else None
+
+        for _ in range(2):
+            await rig.migrate("web", "b")
+            await rig.until_phase("web", "preparing")
+            assert await told() == "b"
+            await rig.plane.moves.cancel("web", None, OPERATOR)
+            await rig.settle()
+            assert await told() == "a"
+        await rig.migrate("web", "b")
+        await rig.settle()
+        assert await told() == "b"
+
+    run(database_url, test)
+
+
 def test_what_was_lost_on_its_way_goes_on_where_it_came_from(database_url: str) -> None:
     async def test(rig: Rig) -> None:
         a, b = await rig.host("a"), await rig.host("b")

@@ -194,7 +194,7 @@ class Admit(Part):
             )
         if vm.id not in self._roster.specs:
             await self._follower.catch_up()
-        placement = await self._store.read(lambda found: decided_placement(found, vm.id))
+        placement = await self._store.read(lambda found: decided_placement(found, vm))
         return vm_body(vm, self._roster.specs.get(vm.id), self._roster, placement)
 
     async def _batch_body(

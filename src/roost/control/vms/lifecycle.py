@@ -74,7 +74,7 @@ class Lifecycle(Part):
         ) -> tuple[VMRow, VMSpec | None, PlacementBody | None, UseBody | None]:
             vm = vm_row(connection, ref, project, who)
             spec = self._roster.specs.read(connection, [vm]).get(vm.id)
-            return vm, spec, decided_placement(connection, vm.id), read_use(connection, vm)
+            return vm, spec, decided_placement(connection, vm), read_use(connection, vm)
 
         vm, spec, placement, used = await self._store.read(question)
         return msgspec.structs.replace(vm_body(vm, spec, self._roster, placement), used=used)

@@ -32,6 +32,8 @@ from roost.wire.specs import boot_body, constraints_json, nic_body
 
 _rejection = msgspec.json.Decoder(RejectionBody)
 _placement = msgspec.json.Decoder(PlacementBody)
+#: How far back it is looked for; so many moves that came to nothing in a row are rare.
+_MOST_DECISIONS = 16
 _encode = msgspec.json.Encoder().encode
 
 
@@ -62,11 +64,18 @@ def read_placement(text: str) -> PlacementBody | None:
         return None
 
 
-def decided_placement(connection: Connection, vm_id: str) -> PlacementBody | None:
-    """Read the placement that brought a VM where it is."""
-    query = select(decisions.c.answer).where(decisions.c.vm == vm_id)
-    answer = connection.execute(query.order_by(decisions.c.snapshot.desc()).limit(1)).scalar()
-    return read_placement(answer) if answer else None
+def decided_placement(connection: Connection, vm: VMRow) -> PlacementBody | None:
+    """Read the placement that brought a VM where it is, or where it is moving to.
+
+    The newest decision is not always that one: a move that was given up has left its own behind.
+    """
+    query = select(decisions.c.answer).where(decisions.c.vm == vm.id)
+    newest = query.order_by(decisions.c.snapshot.desc()).limit(_MOST_DECISIONS)
+    for answer in connection.execute(newest).scalars():
+        placement = read_placement(answer)
+        if placement is not None and placement.host_number in (vm.host, vm.target):
+            return placement
+    return None
 
 
 def _migration_body(vm: VMRow, source: str, target: str) -> MigrationBody:
