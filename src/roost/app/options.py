@@ -68,6 +68,8 @@ class QemuOptions:
     cpu_model: str = ""  # empty: the host's under KVM, qemu64 under TCG
     pci: tuple[str, ...] = ()  # "vendor:device" of devices that VMs may have, beside GPUs
     bridges: tuple[str, ...] = ()  # that VMs may be on
+    disk_bytes_s: int = 0  # the most that one VM reads and writes each second; 0: no limit
+    disk_iops: int = 0  # and in how many operations; 0: no limit
     run_as: str = ""  # the user that QEMU becomes; empty: the agent's
     shared_disks: Path | None = None
     image_from: tuple[str, ...] = ("https://",)  # what the URLs of images may begin with

@@ -47,6 +47,8 @@ async def qemu_driver(
         binary=qemu.binary,
         cpu_model=qemu.cpu_model,
         bridges=qemu.bridges,
+        disk_bytes_s=qemu.disk_bytes_s,
+        disk_iops=qemu.disk_iops,
         run_as=qemu.run_as,
         shared_disks=qemu.shared_disks,
         default_boot=await _default_boot(qemu, images),

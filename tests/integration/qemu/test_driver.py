@@ -11,10 +11,12 @@ from msgspec.structs import replace
 
 from roost.agent.drivers.base import CRASHED, FENCED, GUEST_SHUTDOWN
 from roost.agent.drivers.qemu.driver import QemuDriver
+from roost.agent.drivers.qemu.manifest import find_running, folder_name
 from roost.agent.drivers.qemu.process import is_alive
 from roost.agent.drivers.qemu.sight import PANICKED
 from roost.agent.fencing.guard import carry_out
 from roost.agent.machine.hostfacts import HostReader
+from roost.base.clock import RealClock
 from roost.hostkit.failures import DriverError
 from roost.wire.agentlink import BootInfo, NicInfo
 from tests.guest import boot_info, disk_numbers, image_info, is_unbroken, ticks
@@ -223,6 +225,58 @@ def test_a_disk_lies_over_its_image_for_ever_and_a_seed_is_found(
                     await asyncio.sleep(0.02)
             last = (await driver.console(vm.id, before, 1 << 20)).text
             assert int(last.split("DISK-LAST ")[1].split()[0]) in range(79, 200)
+            await driver.destroy(vm.id)
+
+    asyncio.run(scenario())
+
+
+def test_a_vm_without_user_data_learns_its_name_and_who_it_is(
+    host: QemuHost, tmp_path: Path
+) -> None:
+    image = tmp_path / "image.raw"
+    image.write_bytes(bytes(MIB))
+
+    async def scenario() -> None:
+        vm = order(boot=boot_info("roost.seed", image=image), disk_bytes=2 * MIB)
+        async with host.opened() as driver:
+            await driver.start(vm)
+            text = await says(driver, vm.id, "SEED-END")
+            assert f'SEED meta-data: instance-id: "{vm.id}"' in text
+            assert f'SEED meta-data: local-hostname: "{vm.name}"' in text
+            assert "SEED user-data: #cloud-config" in text
+            found = find_running(host.settings.vms)[folder_name(vm.id)]
+            assert found.shape == host.manifest(vm.id).shape
+            await driver.destroy(vm.id)
+
+    asyncio.run(scenario())
+
+
+def test_a_guest_writes_as_often_as_its_host_allows_until_that_changes(host: QemuHost) -> None:
+    iops, seconds = 4, 5.0
+
+    async def writes(driver: QemuDriver, vm_id: str) -> float:
+        """Return how often a guest writes each second."""
+        clock, counted = RealClock(), []
+        for pause in (0.0, seconds):
+            await clock.sleep(pause)
+            text = (await driver.console(vm_id, None, 1 << 20)).text
+            counted.append((clock.monotonic(), disk_numbers(text)[-1]))
+        (begun, first), (ended, last) = counted
+        return (last - first) / (ended - begun)
+
+    async def scenario() -> None:
+        vm = order(boot=boot_info("roost.disk=1000"), disk_bytes=2 * MIB)
+        async with host.opened(disk_iops=iops) as driver:
+            assert "limit:disk" in (await driver.inventory()).capabilities
+            await driver.start(vm)
+            await says(driver, vm.id, "DISK 3")
+            assert await writes(driver, vm.id) <= iops * 1.5
+        async with host.opened() as driver:  # an agent that is told otherwise
+            await driver.list_vms()
+            await becomes(driver, vm.id, "running")
+            async with asyncio.timeout(60):
+                while await writes(driver, vm.id) < iops * 3:
+                    pass
             await driver.destroy(vm.id)
 
     asyncio.run(scenario())

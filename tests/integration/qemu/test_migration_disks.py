@@ -158,6 +158,11 @@ def test_a_cold_move_takes_the_disk_along_and_boots_it(tmp_path: Path) -> None:
             # The guest may have written one more than it could still say.
             assert int(found[1]) in (last, last + 1)
             await there.land(vm.order(**boots))
+            history = await there.console(VM, None, 1 << 20)
+            assert history.start == 0
+            whole, before = history.text.replace("\r", ""), vm.text(vm.here)
+            assert whole.startswith(before)  # what it wrote at its earlier host
+            assert "DISK-LAST" in whole.removeprefix(before)
             await there.stop(VM, 0.0)
             disk = vm.there.vm_folder(VM) / "disk.qcow2"
             run(tmp_path, "qemu-img", "check", "-q", str(disk))

@@ -71,6 +71,21 @@ QemuUserOption = Annotated[
         "(default: the agent's own).",
     ),
 ]
+VmDiskBandwidthOption = Annotated[
+    str | None,
+    _option(
+        metavar="SIZE",
+        help="Most that one VM reads and writes on its disk each second (default: no limit).",
+    ),
+]
+VmDiskIopsOption = Annotated[
+    int | None,
+    _option(
+        min=1,
+        metavar="N",
+        help="Most operations of one VM on its disk each second (default: no limit).",
+    ),
+]
 SharedDisksOption = Annotated[
     Path | None,
     _option(
@@ -149,6 +164,8 @@ class QemuWords:
     pci: list[str] | None = None
     bridge: list[str] | None = None
     qemu_user: str | None = None
+    vm_disk_bandwidth: str | None = None
+    vm_disk_iops: int | None = None
     shared_disks: Path | None = None
     image_from: list[str] | None = None
     image_cache: str | None = None
@@ -186,6 +203,12 @@ def read_qemu(words: QemuWords, *, used: bool) -> QemuOptions:
         pci=tuple(read_pci(text) for text in words.pci or ()),
         bridges=tuple(_word(text, "--bridge") for text in words.bridge or ()),
         run_as="" if words.qemu_user is None else _word(words.qemu_user, "--qemu-user"),
+        disk_bytes_s=(
+            0
+            if words.vm_disk_bandwidth is None
+            else parse_bytes(words.vm_disk_bandwidth, "--vm-disk-bandwidth")
+        ),
+        disk_iops=words.vm_disk_iops or 0,
         shared_disks=_absolute(words.shared_disks),
         image_from=tuple(read_prefix(text) for text in words.image_from or known.image_from),
         image_cache_bytes=(

@@ -74,7 +74,7 @@ def test_a_copy_becomes_what_its_source_says_or_it_is_told_why_not(tmp_path: Pat
         Shape(1, 4, 1 << 50),
         Shape(1, 4, 128 * MIB, "pc,accel=kvm"),
         Shape(1, 4, 128 * MIB, "q35"),
-        Shape(1, 4, 128 * MIB, "", 2),
+        Shape(1, 4, 128 * MIB, "", 3),
     ],
 )
 def test_no_source_can_ask_for_a_machine_that_makes_no_sense(shape: Shape) -> None:

@@ -5,12 +5,13 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from roost.agent.drivers.qemu.command import DEVICES, shape_of
+from roost.agent.drivers.qemu.command import BARE_SEED, DEVICES, shape_of
 from roost.agent.drivers.qemu.launch import boot_shape
 from roost.agent.drivers.qemu.machines import read_aliases, resolve_machine
 from roost.agent.drivers.qemu.manifest import Manifest
 from roost.agent.drivers.qemu.settings import QemuSettings
 from roost.testing.orders import vm
+from roost.wire.agentlink import BootInfo, ImageInfo
 
 HELP = """Supported machines are:
 microvm              microvm (i386)
@@ -44,3 +45,17 @@ def test_a_vm_boots_as_the_machine_it_was_made_with_after_an_upgrade(tmp_path: P
     grown = replace(order, memory_bytes=2 * order.memory_bytes)
     again = asyncio.run(boot_shape(settings, grown, made))
     assert again == replace(shape_of(grown), machine="pc-i440fx-5.2", devices=DEVICES)
+
+
+def test_only_a_vm_with_an_image_and_without_user_data_needs_the_set_with_a_bare_seed(
+    tmp_path: Path,
+) -> None:
+    settings, image = QemuSettings(tmp_path), ImageInfo(digest="sha256:" + "0" * 64)
+    sets = [
+        (BootInfo(kernel=image), DEVICES),
+        (BootInfo(image=image, user_data="#cloud-config"), DEVICES),
+        (BootInfo(image=image), BARE_SEED),
+    ]
+    for boot, devices in sets:
+        shape = asyncio.run(boot_shape(settings, vm(boot=boot), None))
+        assert shape.devices == devices, boot

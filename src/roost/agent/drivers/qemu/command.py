@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 from uuid import UUID
 
-from roost.agent.drivers.qemu.manifest import WATCHDOG, Shape, folder_name
+from roost.agent.drivers.qemu.manifest import SEED_NODE, WATCHDOG, Shape, folder_name
 from roost.agent.drivers.qemu.monitor import SOCKET
 from roost.agent.drivers.qemu.settings import Accel, QemuSettings
 from roost.hostkit.failures import DriverError
@@ -35,10 +35,10 @@ TRANSLATED_MIB = 128
 #: What such a QEMU takes beside its guest's memory in all; 40 to 60 MiB are its own.
 EMULATED_BYTES = (TRANSLATED_MIB + 64) * MIB
 
-#: The newest set of devices: 1 has pvpanic, by which a guest's kernel says that it has panicked,
-#: and a watchdog. A VM has the set it was booted with until its next boot; 0 is that of agents
-#: that knew none.
-DEVICES = 1
+#: The sets of devices: 1 has pvpanic, by which a guest's kernel says that it has panicked, and a
+#: watchdog; 2 also has a seed without user data. A VM has the set it was booted with until its next
+#: boot; 0 is that of agents that knew none.
+DEVICES, BARE_SEED = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,11 +206,11 @@ def _image(path: Path, kind: str) -> dict[str, object]:
 
 def _seed(seed: Path) -> list[str]:
     file = {"driver": "file", "filename": str(seed), "read-only": True}
-    node = {"driver": "raw", "node-name": "seed0", "read-only": True, "file": file}
+    node = {"driver": "raw", "node-name": SEED_NODE, "read-only": True, "file": file}
     return [
         "-blockdev",
         json.dumps(node),
-        *_device("virtio-blk-pci", "vdb", _SEED_SLOT, drive="seed0"),
+        *_device("virtio-blk-pci", "vdb", _SEED_SLOT, drive=SEED_NODE),
     ]
 
 

@@ -1,9 +1,9 @@
 """The serial log of a VM: read in pieces, and kept from filling the host's disk.
 
 QEMU appends to it for as long as the VM lives. What is older than the newest `KEPT_BYTES` is cut
-out of the file as a hole: offsets stay true and the space is free. A VM that came by a live move
-has the end of its earlier host's log in a file beside it (`keep_earlier`), and offsets go on from
-there: whoever reads on from an offset misses nothing and sees nothing twice.
+out of the file as a hole: offsets stay true and the space is free. A VM that came by a move has the
+end of its earlier host's log in a file beside it (`keep_earlier`), and offsets go on from there:
+whoever reads on from an offset misses nothing and sees nothing twice.
 """
 
 import codecs
@@ -36,6 +36,12 @@ def read_console(folder: Path, start: int | None, limit: int) -> ConsolePart:
     if base:
         return _read_on(folder, base, earlier, start, limit)
     return _read_log(folder, start, limit)
+
+
+def end_of_console(folder: Path) -> tuple[int, bytes]:
+    """Return the last bytes of a log, those that go along in a move, and the offset they end at."""
+    part = read_console(folder, None, EARLIER_BYTES)
+    return part.end, part.text.encode()[-EARLIER_BYTES:]
 
 
 def keep_earlier(folder: Path, end: int, earlier: bytes) -> None:

@@ -22,7 +22,15 @@ from roost.agent.drivers.qemu.command import choose_accel
 from roost.agent.drivers.qemu.consoles import read_console
 from roost.agent.drivers.qemu.folders import read_folders, remove_folder
 from roost.agent.drivers.qemu.handle import VMHandle
-from roost.agent.drivers.qemu.launch import Images, Parts, launch, limits_of, owned_disk, protect
+from roost.agent.drivers.qemu.launch import (
+    Images,
+    Parts,
+    launch,
+    limit_disk,
+    limits_of,
+    owned_disk,
+    protect,
+)
 from roost.agent.drivers.qemu.manifest import folder_name
 from roost.agent.drivers.qemu.move.moving import Moving
 from roost.agent.drivers.qemu.process import open_process
@@ -108,6 +116,8 @@ class QemuDriver:
         if choose_accel(self.settings.accel) == "kvm":
             able.add("kvm")
         able.update(await asyncio.to_thread(self._groups.held))
+        if self.settings.limits_disk:
+            able.add("limit:disk")
         inventory.capabilities = sorted({*inventory.capabilities, *able})
         return inventory
 
@@ -297,8 +307,10 @@ class QemuDriver:
         """Connect to a QEMU that was found running, to receive its events."""
         while handle.is_alive:
             try:
-                await handle.reach(self.settings.ask_s)
+                monitor = await handle.reach(self.settings.ask_s)
                 await self._moving.adopt(handle)
+                if handle.manifest is not None and handle.manifest.storage in ("local", "shared"):
+                    await limit_disk(self.settings, monitor)  # which may be another by now
             except DriverError as error:
                 log.warning("QEMU of %s does not answer: %s", handle.id, error.message)
                 await self._clock.sleep(_GREET_AGAIN_S)

@@ -19,8 +19,10 @@ from msgspec.structs import replace
 from roost.agent.drivers.base import Fences
 from roost.agent.drivers.qemu.cells import bind_threads, nodes_of
 from roost.agent.drivers.qemu.command import (
+    BARE_SEED,
     DEVICES,
     DISK,
+    DISK_DEVICE,
     EMULATED_BYTES,
     MIB,
     SEED,
@@ -55,6 +57,8 @@ _POLL_S = 0.01
 #: buffers of the network and of moves, the page cache of its disk.
 _BESIDE_BYTES, _SPARE_BYTES = 128 * MIB, 256 * MIB
 _BESIDE_CPU_MILLI = 100
+#: The device that has the disk: the one on the PCI bus only carries it.
+_DISK_BACKEND = f"/machine/peripheral/{DISK_DEVICE}/virtio-backend"
 
 
 class Images(Protocol):
@@ -122,9 +126,22 @@ async def launch(
     await asyncio.to_thread(groups.put, handle.folder.name, pid, limits)
     protect(parts, handle, vm)
     monitor = await _answering(parts, handle)
+    if files.disk is not None and settings.limits_disk:
+        await limit_disk(settings, monitor)
     if files.nodes:
         await asyncio.to_thread(bind_threads, process.identity.pid, files.nodes)
     return monitor
+
+
+async def limit_disk(settings: QemuSettings, monitor: Monitor) -> None:
+    """Limit what a guest reads and writes on its disk, or lift a limit that it had.
+
+    QEMU itself holds the guest back, so the limit needs no control group and holds on every host,
+    and copying the disk in a move is not counted.
+    """
+    given = {"bps": settings.disk_bytes_s, "iops": settings.disk_iops}
+    apart = dict.fromkeys(("bps_rd", "bps_wr", "iops_rd", "iops_wr"), 0)
+    await monitor.execute("block_set_io_throttle", {"id": _DISK_BACKEND, **given, **apart})
 
 
 def give_files(folder: Path, files: Files, user: str) -> None:
@@ -151,10 +168,17 @@ def limits_of(shape: Shape, vm: DesiredVM, accel: str) -> Limits:
 
 
 async def boot_shape(settings: QemuSettings, vm: DesiredVM, before: Manifest | None) -> Shape:
-    """Return what a VM boots with: it keeps the machine that it was made with."""
+    """Return what a VM boots with: it keeps the machine that it was made with.
+
+    A VM with an image has a seed even if nobody gave it user data: by that it learns its name, and
+    that it is not the VM which the image was made of.
+    """
     kept = before.shape.machine if before is not None and before.shape is not None else ""
     machine = kept or await asyncio.to_thread(resolve_machine, settings.binary, settings.machine)
-    return replace(shape_of(vm), machine=machine, devices=DEVICES)
+    boot = vm.boot or settings.default_boot
+    # Not where it makes no difference: agents that do not know this set receive no VM with it.
+    bare = boot is not None and boot.image is not None and not boot.user_data
+    return replace(shape_of(vm), machine=machine, devices=BARE_SEED if bare else DEVICES)
 
 
 def protect(parts: Parts, handle: VMHandle, vm: DesiredVM) -> None:
@@ -179,7 +203,7 @@ async def make_files(
         disk, manifest = await _disk(parts, handle, manifest, boot.image, incoming)
     backing = await fetch(manifest.image) if manifest.image is not None else None
     seed = None
-    if boot.user_data:
+    if boot.user_data or (manifest.shape is not None and manifest.shape.devices >= BARE_SEED):
         seed = Path(SEED)
         await asyncio.to_thread(write_seed, handle.folder / SEED, replace(vm, boot=boot))
     if manifest != handle.manifest:

@@ -19,8 +19,8 @@ from roost.agent.fencing import guard
 from roost.hostkit.files import file_name, write_whole
 from roost.wire.agentlink import DesiredVM, ImageInfo
 
-#: The device that tells the sets of devices apart on a command line.
-WATCHDOG = "i6300esb"
+#: What tells the sets of devices apart on a command line: a device, and the seed's node.
+WATCHDOG, SEED_NODE = "i6300esb", "seed0"
 
 NAME, BEFORE = "manifest.json", "manifest.before"
 
@@ -123,7 +123,7 @@ def find_running(vms: Path) -> dict[str, Found]:
                     int(smp["maxcpus"]),
                     memory,
                     _after(argv, "-machine").partition(",")[0],
-                    devices=int(any(WATCHDOG in word for word in argv)),
+                    devices=_devices(argv),
                 ),
             )
         except (OSError, ValueError, KeyError):
@@ -144,6 +144,13 @@ def recovered(found: Found) -> Manifest:
         disk_bytes=0,
     )
     return Manifest(order=order, process=found.identity, shape=found.shape, storage="unknown")
+
+
+def _devices(argv: list[str]) -> int:
+    if not any(WATCHDOG in word for word in argv):
+        return 0
+    # With user data the seed is in every set, and either number means the same machine.
+    return 2 if any(SEED_NODE in word for word in argv) else 1
 
 
 def _after(argv: list[str], option: str) -> str:

@@ -16,6 +16,8 @@ from roost.wire.agentlink import DesiredVM
 
 LABEL = "cidata"
 
+#: cloud-init wants the file; without words in it, it warns of a kind that it does not know.
+_NOTHING_ASKED = "#cloud-config\n{}\n"
 _LONGEST_HOSTNAME = 63
 _NOT_IN_HOSTNAMES = re.compile(r"[^A-Za-z0-9.-]+")
 
@@ -28,7 +30,7 @@ def write_seed(path: Path, vm: DesiredVM) -> None:
 def seed_files(vm: DesiredVM) -> dict[str, bytes]:
     """Return the files of a seed by name."""
     user_data = vm.boot.user_data if vm.boot is not None else ""
-    files = {"user-data": user_data, "meta-data": _meta_data(vm)}
+    files = {"user-data": user_data or _NOTHING_ASKED, "meta-data": _meta_data(vm)}
     if len(vm.nics) > 1:
         files["network-config"] = _network_config(vm)
     return {name: text.encode() for name, text in files.items()}

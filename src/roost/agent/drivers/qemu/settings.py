@@ -20,6 +20,8 @@ class QemuSettings:
     cpu_model: str = ""  # empty: host under KVM, qemu64 under TCG; name one to move between hosts
     shared_disks: Path | None = None  # a folder that all hosts share; None: each has its own disks
     bridges: tuple[str, ...] = ()  # that VMs may be on; none: no taps
+    disk_bytes_s: int = 0  # the most that one guest reads and writes each second; 0: no limit
+    disk_iops: int = 0  # and in how many operations; 0: no limit
     run_as: str = ""  # the user that QEMU becomes once it has opened its files; empty: the agent's
     default_boot: BootInfo | None = None  # for orders that do not say what to boot
     start_s: float = 30.0  # how long a QEMU may take until it answers
@@ -34,6 +36,11 @@ class QemuSettings:
     migrate_downtime_ms: int = 300
     migrate_limit_s: float = 1800.0  # a move that takes longer is given up
     migrate_progress_s: float = 30.0  # so is one that has sent nothing for so long
+
+    @property
+    def limits_disk(self) -> bool:
+        """Return whether guests are held back in what they read and write."""
+        return bool(self.disk_bytes_s or self.disk_iops)
 
     @property
     def vms(self) -> Path:

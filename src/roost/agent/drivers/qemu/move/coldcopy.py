@@ -7,13 +7,16 @@ writes the same bytes again.
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
 from roost.agent.drivers.qemu import power
+from roost.agent.drivers.qemu.consoles import end_of_console
 from roost.agent.drivers.qemu.disks import QEMU_IMG, image_format
 from roost.agent.drivers.qemu.handle import VMHandle
 from roost.agent.drivers.qemu.launch import Parts, disk_path
+from roost.agent.drivers.qemu.move.attendance import Asking
 from roost.agent.drivers.qemu.move.endpoints import Address
 from roost.agent.drivers.qemu.move.leaving import disk_target, leave, same_image
 from roost.agent.drivers.qemu.move.migrationtls import check, credentials
@@ -22,7 +25,10 @@ from roost.base import private
 from roost.hostkit.failures import DriverError
 from roost.wire.agentlink import DesiredVM, MoveInfo, ProgressInfo
 
+log = logging.getLogger(__name__)
+
 _REPORT_S = 2.0
+_CONSOLE_S = 5.0
 _LAST_WORDS = 2000
 
 
@@ -37,7 +43,17 @@ async def send_cold(
     if target is not None:
         argv = await _command(parts, handle, vm, target)
         await _copy(parts, handle, vm, argv, progress)
+    await _hand_console(parts, handle, vm)
     await leave(parts, handle, vm)
+
+
+async def _hand_console(parts: Parts, handle: VMHandle, vm: DesiredVM) -> None:
+    """Hand the end of the log to the target's agent, if it answers: no move waits for a log."""
+    asking = Asking(vm.endpoint.get("agent", ""), parts.clock)
+    end, text = await asyncio.to_thread(end_of_console, handle.folder)
+    if not await asking.hand_console(end, text, _CONSOLE_S):
+        log.warning("the console log of %s stays behind: its target does not answer", vm.name)
+    asking.close()
 
 
 async def _command(parts: Parts, handle: VMHandle, vm: DesiredVM, target: Address) -> list[str]:

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from roost.agent.drivers.qemu import power
 from roost.agent.drivers.qemu.arrivals import Mark, clear_mark, is_marked
-from roost.agent.drivers.qemu.command import DEVICES, MIB, MOST_VCPUS, shape_of
+from roost.agent.drivers.qemu.command import BARE_SEED, MIB, MOST_VCPUS, shape_of
 from roost.agent.drivers.qemu.consoles import forget_earlier, keep_earlier
 from roost.agent.drivers.qemu.handle import VMHandle
 from roost.agent.drivers.qemu.launch import Parts, boot_shape, launch, protect
@@ -214,16 +214,16 @@ class Receiving:
             endpoint["nbd"] = await self._listen(f"{vm.id}/disk", serve, given.get("nbd"))
             if handle.manifest is not None and handle.manifest.image is not None:
                 endpoint["image"] = handle.manifest.image.digest
+        seat = self._seat(handle)
+        if seat.attendance is None:
+            word = secrets.token_hex(16)
+            seat.attendance = self._attendance(handle, seat, word)
+            answer = seat.attendance.listen
+            uri = await self._listen(f"{vm.id}/agent", answer, None)
+            endpoint["agent"] = line_of(word, uri)
+        else:
+            endpoint["agent"] = given["agent"]
         if endpoint["mode"] == "live":
-            seat = self._seat(handle)
-            if seat.attendance is None:
-                word = secrets.token_hex(16)
-                seat.attendance = self._attendance(handle, seat, word)
-                answer = seat.attendance.listen
-                uri = await self._listen(f"{vm.id}/agent", answer, None)
-                endpoint["agent"] = line_of(word, uri)
-            else:
-                endpoint["agent"] = given["agent"]
             stream = self._await_stream(monitor, vm, credentials, given.get("uri"))
             endpoint["uri"] = await stream
         return endpoint
@@ -407,7 +407,7 @@ def check_shape(settings: QemuSettings, vm: DesiredVM, shape: Shape) -> None:
     """Refuse a machine that no source of this VM could have."""
     fits = 1 <= shape.vcpus <= shape.most_vcpus <= MOST_VCPUS
     fits = fits and MIB <= shape.memory_bytes <= _MOST_TIMES * vm.memory_bytes + _MOST_MORE_BYTES
-    fits = fits and 0 <= shape.devices <= DEVICES
+    fits = fits and 0 <= shape.devices <= BARE_SEED
     known = shape.machine in ("", settings.machine) or (
         shape.machine.startswith(f"{settings.machine}-") and _MACHINE.fullmatch(shape.machine)
     )

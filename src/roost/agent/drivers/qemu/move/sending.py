@@ -17,7 +17,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from roost.agent.drivers.qemu.command import shape_of
-from roost.agent.drivers.qemu.consoles import EARLIER_BYTES, read_console
+from roost.agent.drivers.qemu.consoles import end_of_console
 from roost.agent.drivers.qemu.handle import VMHandle
 from roost.agent.drivers.qemu.launch import Parts
 from roost.agent.drivers.qemu.manifest import Shape
@@ -305,11 +305,8 @@ class Sending:
 
     async def _hand_console(self) -> bool:
         """Hand the end of the log to the target's agent; return whether it answers in time."""
-        folder = self._handle.folder
-        part = await asyncio.to_thread(read_console, folder, None, EARLIER_BYTES)
-        return await self._asking.hand_console(
-            part.end, part.text.encode()[-EARLIER_BYTES:], _ATTEND_S
-        )
+        end, text = await asyncio.to_thread(end_of_console, self._handle.folder)
+        return await self._asking.hand_console(end, text, _ATTEND_S)
 
     async def _await_execution(self) -> float | None:
         """Return since when the guest executes at the target; None when nobody tells in time."""
