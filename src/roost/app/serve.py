@@ -113,8 +113,8 @@ async def _serve(options: ServeOptions) -> None:
         await asyncio.gather(starting, return_exceptions=True)
         return
     running = starting.result()
-    # What is loaded now stays: the collector need not look at it again and again.
-    gc.collect()
+    # What is loaded now stays: the collector need not look at it again and again, nor once, for
+    # of a start with 100,000 VMs it found 2,000 objects, while nobody was answered.
     gc.freeze()
     gc.enable()
     gc.set_threshold(50_000, 20, 50)

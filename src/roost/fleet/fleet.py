@@ -268,8 +268,7 @@ class Fleet:
         none = np.zeros(count, np.int32)
         masks = np.zeros(count, np.int64)
         first = self.vms.add_many(rows, demand, none, none, masks, masks)
-        for offset, name in enumerate(names):
-            self.vms.name(first + offset, name)
+        self.vms.name_many(first, names)
         arrays = self.hosts.arrays
         np.add.at(arrays.committed, rows, demand)
         np.add.at(arrays.vm_count, rows, 1)

@@ -53,6 +53,8 @@ MOST_ASKED_MODELS, MOST_ASKED_RESOURCES = 48, 96
 _MATRICES = ("total", "reserve", "ratio", "held", "used")
 _WORDS = ("site", "architecture", "driver", "taint_set", "capability_set")
 
+#: What a host has of a resource that it does not name.
+_NONE = Resource(0)
 #: Members of an enumeration are slow to look up, and every change of a host asks for these.
 _ONLINE, _OPEN = int(Health.ONLINE), int(Admin.OPEN)
 
@@ -191,7 +193,7 @@ class HostTable:
         named = dict(spec.resources())
         arrays = self.arrays
         for column, name in enumerate(self.resources.values):
-            resource = named.get(name, Resource(0))
+            resource = named.get(name, _NONE)
             self.total[row, column] = -1 if resource.total is None else resource.total
             self.reserve[row, column] = resource.reserve
             self.ratio[row, column] = resource.ratio_milli

@@ -139,6 +139,12 @@ class VMTable:
         self.names[number] = name
         self.numbers[name] = number
 
+    def name_many(self, first: int, names: list[str]) -> None:
+        """Give VMs that follow each other their names."""
+        numbers = range(first, first + len(names))
+        self.names.update(zip(numbers, names, strict=True))
+        self.numbers.update(zip(names, numbers, strict=True))
+
     def on_host(self, row: int) -> Int64Array:
         """Return the numbers of the VMs on one host."""
         return np.flatnonzero(self.host[: self.count] == row)

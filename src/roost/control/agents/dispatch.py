@@ -132,13 +132,18 @@ class Dispatch(PlanePart):
         self._unopened.clear()
         self._left_out.clear()
         unreadable = self._roster.specs.unreadable
+        alone: dict[int, tuple[int]] = {}  # VMs of one host share what says where they are listed
         for vm, generation, host, target, phase in connection.execute(_PLACED).all():
             if vm in unreadable:
                 continue
-            where = (host, target) if phase and target is not None else (host,)
+            if phase and target is not None:
+                where: tuple[int, ...] = (host, target)
+            elif (where := alone.get(host, ())) == ():
+                where = alone[host] = (host,)
             self._listed[vm] = where
+            share = entry_hash(vm, generation)
             for number in where:
-                self.list_of(number).put(vm, entry_hash(vm, generation))
+                self.list_of(number).put(vm, share)
         for row in find_rows(connection, tombstones, {}):
             share = entry_hash(row["vm"], row["generation"], tombstone=True)
             self.list_of(row["host"]).put(f"-{row['vm']}", share)

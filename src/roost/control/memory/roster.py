@@ -12,6 +12,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import compress
 
 import msgspec
 import numpy as np
@@ -198,33 +199,27 @@ class Roster(Part):
             self.waiting[vm.id] = vm
 
     def _load_claims(self, connection: Connection) -> None:
-        """Charge every claim; those that ask for amounts alone all at once."""
-        names: list[str] = []
-        rows: list[int] = []
-        demand: list[tuple[int, int, int]] = []
-        for found in connection.execute(_CLAIMS).all():
-            (claim_id, vm, host, kind, cpu, memory, disk, counted, devices, cells) = found
-            if host not in self.hosts:
-                continue  # a finding of the doctor's
-            spec = self.specs.get(vm)  # None: what a deleted VM left to clean up is held without it
-            plain = spec is None or spec.is_plain
-            if counted or not plain or vm in self.groups_of:
-                self._charge(
-                    ClaimRow(
-                        id=claim_id, vm=vm, host=host, kind=kind, cpu_milli=cpu,
-                        memory_bytes=memory, disk_bytes=disk, counters=counted, devices=devices,
-                        cells=cells,
-                    )
-                )  # fmt: skip
-                continue
-            names.append(claim_id)
-            rows.append(self.hosts[host].fleet_row)
-            demand.append((cpu, memory, disk))
-        if not names:
+        """Charge every claim; those that ask for amounts alone all at once, column by column."""
+        found = connection.execute(_CLAIMS).all()
+        if not found:
             return
-        vectors = np.zeros((len(rows), len(self.fleet.hosts.resources)), np.int64)
-        vectors[:, :3] = demand
-        self.fleet.charge_many(names, np.array(rows, np.int32), vectors)
+        ids, of, on, _, *amounts, counted, _, _ = zip(*found, strict=True)
+        fleet_rows = {number: entry.fleet_row for number, entry in self.hosts.items()}
+        rows = [fleet_rows.get(host, -1) for host in on]  # -1: a finding of the doctor's
+        # What a deleted VM left to clean up has no spec, and is held without it.
+        special = self.specs.special | self.groups_of.keys()
+        plain = [not (counts or vm in special) for counts, vm in zip(counted, of, strict=True)]
+        for at, alone in enumerate(plain):
+            if not alone and rows[at] >= 0:
+                self._charge(ClaimRow(**found[at]._mapping))
+        chosen = np.array(plain) & (np.array(rows) >= 0)
+        if not chosen.any():
+            return
+        vectors = np.zeros((int(chosen.sum()), len(self.fleet.hosts.resources)), np.int64)
+        for column, amount in enumerate(amounts):
+            vectors[:, column] = np.array(amount, np.int64)[chosen]
+        names = list(compress(ids, chosen.tolist()))
+        self.fleet.charge_many(names, np.array(rows, np.int32)[chosen], vectors)
 
     # Following
 
@@ -351,13 +346,14 @@ class Roster(Part):
 
     def _load_host(self, row: HostRow, generation: int, aside: str) -> None:
         """Put a host into the empty fleet; one that cannot be, or is known not to, as set aside."""
-        inventory, spec = _UNKNOWN, _unknown(row.name)
         if not aside:
             try:
                 inventory, spec = _read_host(row)
                 self.fleet.hosts.admit(spec)
             except Exception as error:  # noqa: BLE001 - whatever it is, the others must start
-                aside, inventory, spec = str(error), _UNKNOWN, _unknown(row.name)
+                aside = str(error)
+        if aside:
+            inventory, spec = _UNKNOWN, _unknown(row.name)
         try:
             fleet_row = self.fleet.register(spec)
         except Exception as error:

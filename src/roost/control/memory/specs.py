@@ -46,7 +46,7 @@ class Specs:
     def load(self, connection: Connection) -> None:
         """Read the specs of all VMs."""
         specs = self._specs
-        for vm, version, text in connection.execute(_ALL):
+        for vm, version, text in connection.execute(_ALL).all():
             try:
                 specs[vm] = read_spec(text, version)
             except SpecUnreadable as error:
@@ -92,6 +92,11 @@ class Specs:
         self.unreadable[vm] = error.message
 
     # Asking
+
+    @property
+    def special(self) -> set[str]:
+        """Return the VMs that ask for more than amounts."""
+        return {vm for vm, spec in self._specs.items() if not spec.is_plain}
 
     def get(self, vm: str) -> VMSpec | None:
         """Return the spec of a VM that this process has heard of."""
