@@ -88,8 +88,8 @@ test-system: $(STAMP) ## real processes on real databases: started, killed, stop
 
 # One file is one process's: its tests share a control plane.
 .PHONY: test-qemu
-test-qemu: $(STAMP) ## real guests on QEMU: booted, moved, killed half way (after make parts)
-	$(PYTEST) tests/integration/qemu tests/conformance tests/system -m qemu --dist loadfile $(PYTEST_ARGS)
+test-qemu: $(STAMP) ## real guests on QEMU, a Debian among them: booted, moved, killed half way (after make parts; TURN= for every kill)
+	TURN=$(TURN) $(PYTEST) tests/integration/qemu tests/conformance tests/system -m qemu --dist loadfile $(PYTEST_ARGS)
 
 .PHONY: test-kube
 test-kube: $(STAMP) ## real Kubernetes: scheduler, API server, fake nodes (after make kube-tools)
@@ -98,8 +98,8 @@ test-kube: $(STAMP) ## real Kubernetes: scheduler, API server, fake nodes (after
 .PHONY: test-all
 test-all: ## every test there is, also those that take turns (after make parts and make kube-tools; about an hour)
 	@$(MAKE) test
-	@$(MAKE) test-system TURN=
-	@$(MAKE) test-qemu test-kube test-kernels-python test-bounds
+	@$(MAKE) test-system test-qemu TURN=
+	@$(MAKE) test-kube test-kernels-python test-bounds
 
 .PHONY: lint
 lint: $(STAMP) ## ruff: format and rules

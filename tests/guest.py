@@ -1,7 +1,8 @@
 """The test guest: a small Linux that counts on its serial console, for tests of real hypervisors.
 
 Built on first use by tools/build-guest, once for all processes of a run. What it can be told on the
-kernel's command line stands at the top of tools/guest/init.
+kernel's command line stands at the top of tools/guest/init. `debian` is a whole distribution, by
+tools/build-debian, for what only a real guest shows.
 """
 
 import hashlib
@@ -18,13 +19,13 @@ import pytest
 from roost.wire.agentlink import BootInfo, ImageInfo
 
 INSTALL = "install QEMU: make parts (as root, on Debian)"
-BUILD = Path(__file__).resolve().parent.parent / "tools" / "build-guest"
+TOOLS = Path(__file__).resolve().parent.parent / "tools"
 
 #: Quiet, on the first serial port, and always laid out the same in memory.
 CMDLINE = "console=ttyS0 quiet loglevel=3 panic=-1 rdinit=/init nokaslr"
 
 #: Longer than a download over a slow line; the second use takes a tenth of a second.
-_BUILD_S = 600
+_BUILD_S = 900
 
 _TICK = re.compile(r"^TICK (\d+) [\d.]+\r?$", re.MULTILINE)
 _DISK = re.compile(r"^DISK (\d+)\r?$", re.MULTILINE)
@@ -37,19 +38,32 @@ class Guest(NamedTuple):
     initrd: Path
 
 
+class Debian(NamedTuple):
+    """What QEMU boots, with a disk."""
+
+    kernel: Path
+    initrd: Path
+    disk: Path
+
+
 def need(*programs: str) -> None:
     """Skip the test when a program is missing; in CI, where nothing may be, fail."""
     if missing := [name for name in programs if shutil.which(name) is None]:
-        _without(f"not installed: {', '.join(missing)}; {INSTALL}")
+        without(f"not installed: {', '.join(missing)}; {INSTALL}")
 
 
 def guest() -> Guest:
     """Return the guest, built if need be; skips the test where it cannot be."""
     need("qemu-system-x86_64", "qemu-img", "apt-get", "dpkg")
-    folder, problem = _built()
-    if folder is None:
-        _without(f"the guest cannot be built: {problem}; {INSTALL}")
+    folder = _folder("build-guest")
     return Guest(folder / "vmlinuz", folder / "initrd.gz")
+
+
+def debian() -> Debian:
+    """Return the Debian, built if need be; skips the test where it cannot be."""
+    need("qemu-system-x86_64", "qemu-img", "mmdebstrap")
+    folder = _folder("build-debian")
+    return Debian(folder / "vmlinuz", folder / "initrd.gz", folder / "disk.raw")
 
 
 def boot_info(cmdline: str = "", *, image: Path | None = None, user_data: str = "") -> BootInfo:
@@ -88,10 +102,18 @@ def _whole_lines(text: str) -> str:
     return text[: text.rfind("\n") + 1]
 
 
+def _folder(tool: str) -> Path:
+    folder, problem = _built(tool)
+    if folder is None:
+        without(f"the guest cannot be built: {problem}; {INSTALL}")
+    return folder
+
+
 @cache
-def _built() -> tuple[Path | None, str]:
-    # tools/build-guest holds a lock, so that other workers wait for the one that builds.
-    done = subprocess.run([BUILD], capture_output=True, text=True, timeout=_BUILD_S, check=False)
+def _built(tool: str) -> tuple[Path | None, str]:
+    # The tools hold a lock, so that other workers wait for the one that builds.
+    words = [TOOLS / tool]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=_BUILD_S, check=False)
     if done.returncode:
         return None, " ".join(done.stderr.split())
     return Path(done.stdout.strip()), ""
@@ -103,7 +125,8 @@ def _digest(path: Path, _mtime_ns: int) -> str:
         return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
-def _without(reason: str) -> NoReturn:
+def without(reason: str) -> NoReturn:
+    """Skip the test for want of something; in CI, where nothing may be missing, fail it."""
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
     pytest.skip(reason)

@@ -152,7 +152,8 @@ class Hosts(Process):
     ) -> None:
         self.name, self.options, self.servers = name, options, servers
         self.folder = site.folder / "hosts" / name
-        words = [str(ROOST), "agent", "--name", name, "--data", str(self.folder)]
+        words = [*site.prefixes.get(name, ()), str(ROOST), "agent"]
+        words += ["--name", name, "--data", str(self.folder)]
         for server in servers:
             words += ["--server", server.url]
         words += _words(options)
@@ -176,6 +177,8 @@ class Site:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("ROOST_", "SCHEDULING_"))}
         self.environment = kept | {"ROOST_CONTEXT": str(self.context)}
         self.processes: list[Process] = []
+        #: Words before the command of a host's agent, by its name: to run it elsewhere.
+        self.prefixes: dict[str, list[str]] = {}
 
     @property
     def server(self) -> Server:

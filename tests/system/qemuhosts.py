@@ -26,6 +26,8 @@ BOOT_S = 60.0
 class QemuSite(Site):
     """A control plane and QEMU hosts."""
 
+    boot_s = BOOT_S
+
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.hosts_folder = folder / "hosts"
@@ -113,7 +115,7 @@ class QemuSite(Site):
             settled = found.state == "running" and found.migration is None
             return found if settled and host in (None, found.host) else None
 
-        return eventually(f"{vm.name} runs on {host or 'a host'}", is_there, BOOT_S)
+        return eventually(f"{vm.name} runs on {host or 'a host'}", is_there, self.boot_s)
 
     def boot(self, client: Client, name: str, host: str, **more: object) -> VMBody:
         """Create a VM on a host and wait until its guest counts."""
