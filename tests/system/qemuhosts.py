@@ -14,8 +14,8 @@ from pathlib import Path
 
 from roost.agent.drivers.qemu.manifest import find_running, folder_name
 from roost.client import Client
-from roost.wire.bodies import VMBody
-from tests.guest import CMDLINE, guest, is_unbroken
+from roost.wire.bodies import BootBody, ImageBody, VMBody
+from tests.guest import CMDLINE, boot_info, guest, is_unbroken
 from tests.system.guests import Guests, write_wrapper
 from tests.system.processes import Hosts, Site, eventually, small
 
@@ -153,6 +153,18 @@ class QemuSite(Site):
             assert is_unbroken(self.watch.counted(found.id)), self.watch.counted(found.id)
         self.doctor(self.server)
         return found
+
+
+def boot_by_digests(words: str) -> BootBody:
+    """Return the guest by digests alone: every host has its files."""
+    info = boot_info(f"roost.tick_us=50000 {words}")
+    assert info.kernel is not None
+    assert info.initrd is not None
+    return BootBody(
+        kernel=ImageBody(digest=info.kernel.digest),
+        initrd=ImageBody(digest=info.initrd.digest),
+        cmdline=info.cmdline,
+    )
 
 
 def _charged(client: Client) -> dict[str, tuple[int, int]]:

@@ -9,12 +9,12 @@ from contextlib import nullcontext
 
 import pytest
 
-from roost.wire.bodies import BootBody, ImageBody, VMBody
-from tests.guest import boot_info, disk_numbers, is_unbroken
+from roost.wire.bodies import VMBody
+from tests.guest import disk_numbers, is_unbroken
 from tests.system.conftest import Real
 from tests.system.movefaults import ended, events, freezing, killing, source_has_spoken
 from tests.system.processes import eventually
-from tests.system.qemuhosts import kill
+from tests.system.qemuhosts import boot_by_digests, kill
 
 pytestmark = pytest.mark.slow
 
@@ -201,7 +201,7 @@ def test_a_control_plane_that_is_killed_half_way(real: Real, counter: VMBody) ->
 
 
 def test_a_guest_that_writes_faster_than_it_is_sent_stays(real: Real) -> None:
-    busy = real.site.boot(real.client, "busy", "one", boot=_boot("roost.dirty=24"))
+    busy = real.site.boot(real.client, "busy", "one", boot=boot_by_digests("roost.dirty=24"))
     done = real.site.roost(
         "vm", "migrate", "busy", "--no-auto-converge", "--bandwidth", "10MiB", "--limit", "4",
         "--wait",
@@ -214,7 +214,7 @@ def test_a_guest_that_writes_faster_than_it_is_sent_stays(real: Real) -> None:
 
 
 def test_a_disk_moves_with_its_vm_live_and_cold(real: Real) -> None:
-    boot = _boot("roost.disk=50000")
+    boot = boot_by_digests("roost.disk=50000")
     vm = real.site.boot(real.client, "disk", "one", boot=boot, disk="64MiB")
     _written(real, vm, "one")
     done = real.site.roost("vm", "migrate", "disk", "--to", "two", "--wait")
@@ -238,18 +238,6 @@ def _written(real: Real, vm: VMBody, host: str, more: int = 3) -> None:
         return len(disk_numbers(here[-1].text())) if here else 0
 
     eventually(f"it writes on {host}", lambda: numbers() >= more)
-
-
-def _boot(words: str) -> BootBody:
-    """Return the guest by digests alone: every host has its files."""
-    info = boot_info(f"roost.tick_us=50000 {words}")
-    assert info.kernel is not None
-    assert info.initrd is not None
-    return BootBody(
-        kernel=ImageBody(digest=info.kernel.digest),
-        initrd=ImageBody(digest=info.initrd.digest),
-        cmdline=info.cmdline,
-    )
 
 
 def _forget(real: Real, vm: VMBody) -> None:

@@ -8,6 +8,7 @@ writes the same bytes again.
 import asyncio
 import json
 import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 _REPORT_S = 2.0
 _CONSOLE_S = 5.0
 _LAST_WORDS = 2000
+#: Both ends are named in JSON, one on a line; what of the source fails is told by its path inside.
+_JSON_NAME = re.compile(r"'?json:\{.*\"nbd\".*\}'?")
 
 
 async def send_cold(
@@ -128,9 +131,16 @@ async def _copy(
         ended.cancel()
         await asyncio.gather(ended, return_exceptions=True)
     if copying.returncode:
-        words = complaint.decode(errors="replace").strip()[-_LAST_WORDS:]
+        words = plain_words(complaint.decode(errors="replace"), copying.returncode)
         text = f"the disk of {vm.name} could not be sent and stays here: {words}"
         raise DriverError("permanent", "mirror_failed", text)
+
+
+def plain_words(complaint: str, status: int) -> str:
+    """Return why qemu-img failed, without the file names in JSON that nobody can read."""
+    words = _JSON_NAME.sub("the disk at the target", complaint).strip()[-_LAST_WORDS:]
+    ending = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+    return words or f"qemu-img {ending} and said nothing"
 
 
 def _check_pace(
