@@ -5,6 +5,7 @@ in a virtual clock and an in-memory transport and runs this very code.
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
@@ -26,6 +27,8 @@ from roost.base.ids import IdSource
 from roost.hostkit.lanes import LaneBackOff
 from roost.hostkit.talk.link import Transport
 from roost.wire.agentlink import TaintInfo
+
+log = logging.getLogger("roost.agent")
 
 _GUARD_STARTS_S = 3.0
 
@@ -52,6 +55,8 @@ class AgentSettings:
     report_within_s: float = 0.05
     retry: BackOff = RETRY  # of lost connections
     stop_grace_s: float = 30.0
+    #: After a boot of the machine, how long VMs wait for the first word of a control plane.
+    start_alone_after_s: float = 60.0
     max_destroy: int | None = None
     back_off: LaneBackOff = field(default_factory=LaneBackOff)
     budgets: Budgets = field(default_factory=Budgets)
@@ -117,14 +122,17 @@ class Agent:
         self._store.open()
         try:
             # A lease of an earlier life still holds: what runs may go on until it ends.
-            self._lease.deadline = self._store.lease()
+            lease = self._lease.deadline = self._store.lease()
             self.reconciler.open()
+            if lease is None:  # none of this boot: whoever was elsewhere meanwhile is not known
+                self.reconciler.await_list()
             await self._await_guard()
             # The books first: a host that does not know its room yet would refuse every VM.
             await self._registering.inventory()
             await self.reconciler.observe()
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._watch_lease())
+                group.create_task(self._start_alone())
                 group.create_task(self._observe())
                 group.create_task(self.reconciler.save_lists())
                 group.create_task(self.session.run())
@@ -146,6 +154,15 @@ class Agent:
             await self._clock.sleep(self.settings.observe_s)
             self._guard.ensure()
             await self.reconciler.observe()
+
+    async def _start_alone(self) -> None:
+        """Start VMs without any control plane, in the end: it may be one of them itself."""
+        if not self.reconciler.awaits_list:
+            return
+        await self._clock.sleep(self.settings.start_alone_after_s)
+        if self.reconciler.awaits_list:
+            log.warning("no control plane was heard since the boot; VMs start without one")
+            self.reconciler.start_vms()
 
     async def _watch_lease(self) -> None:
         """Stop VMs that may run elsewhere when the lease is over, until it is renewed."""

@@ -27,7 +27,9 @@ same facts give the same step.
 | any but tombstone | unknown | refuse, until the driver can tell |
 
 A VM with `restart: elsewhere` stops when the lease is over. To start it needs more: a list that
-came after the lease was renewed, for meanwhile it may have been started elsewhere.
+came after the lease was renewed, for meanwhile it may have been started elsewhere. Any other VM is
+started from the list that is here, but not at once after a boot of the machine (`after_boot`): an
+operator may have had a host that was dead recovered.
 """
 
 from collections.abc import Mapping
@@ -93,6 +95,13 @@ SETTLE = Step("settle")
 #: States that end when the lease is over: an incoming copy would take over by itself.
 FENCEABLE = EXECUTING - {"unknown"}
 WAIT = Step("wait", "no_lease", "waits until the host's lease is renewed", "transient")
+#: By the same code, which every control plane knows as no failure.
+WAIT_FOR_LIST = Step(
+    "wait",
+    "no_lease",
+    "waits for the first word of a control plane since the machine booted: it may run elsewhere",
+    "transient",
+)
 
 
 def carried_out(record: Record | None, local: LocalVM | None) -> int:
@@ -122,6 +131,12 @@ def next_step(
             WAIT if step and step.kind in LEASED_STEPS else step
         )
     return _unleased(local, leased, order) or step
+
+
+def after_boot(step: Step | None, local: LocalVM | None) -> Step | None:
+    """Return the step of a VM on a machine that has booted and heard of no control plane yet."""
+    executes = local is not None and local.state in EXECUTING
+    return WAIT_FOR_LIST if step is not None and step.kind == "start" and not executes else step
 
 
 def _unleased(local: LocalVM | None, leased: Leased, order: DesiredVM | None = None) -> Step | None:

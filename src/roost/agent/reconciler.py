@@ -25,6 +25,7 @@ from roost.agent.converge import (
     TAKING,
     Leased,
     Step,
+    after_boot,
     condemned,
     held_ids,
     next_step,
@@ -87,6 +88,7 @@ class Reconciler:
         self.changed = asyncio.Event()
         self.known = False  # the driver has told what is here
         self.confirmed = False  # a list came since the lease was last renewed after a gap
+        self.awaits_list = False  # the machine has booted, and no control plane was heard since
         self.refused_destroying = 0
         self.heard: LedgerPoint | None = None  # the newest point of a ledger it was told
         self._settings = settings
@@ -130,7 +132,21 @@ class Reconciler:
 
     def take_list(self, desired: Desired) -> bool:
         """Replace the desired list; False when its digest does not match."""
-        return self._take(DesiredList.read(desired))
+        taken = self._take(DesiredList.read(desired))
+        if taken:
+            self.start_vms()
+        return taken
+
+    def await_list(self) -> None:
+        """Start no VM from the list that an earlier boot has left, until `start_vms`."""
+        self.awaits_list = self._desired is not None
+
+    def start_vms(self) -> None:
+        """Start what the list says: a control plane has sent it, or was waited for long enough."""
+        if self.awaits_list:
+            self.awaits_list = False
+            self._lanes.retry_now("no_lease")
+            self._plan()
 
     def take_delta(self, delta: Delta) -> bool:
         """Apply a delta to the desired list; False when it was made for another list."""
@@ -364,9 +380,9 @@ class Reconciler:
         return (order.generation, isinstance(order, Tombstone)) if order else None
 
     def _next_step(self, vm_id: str) -> Step | None:
-        return next_step(
-            self._order(vm_id), self._records.get(vm_id), self._local.get(vm_id), self._leased()
-        )
+        local = self._local.get(vm_id)
+        step = next_step(self._order(vm_id), self._records.get(vm_id), local, self._leased())
+        return after_boot(step, local) if self.awaits_list else step
 
     def _leased(self) -> Leased:
         if not self._lease.is_valid(self._clock.monotonic()):

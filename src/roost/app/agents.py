@@ -145,6 +145,7 @@ async def build_agent(options: AgentOptions, parts: contextlib.AsyncExitStack) -
         architecture=platform.machine() if options.driver == "qemu" else "x86_64",
         reserve=_reserve(options),
         ratio_milli={"cpu_milli": options.overcommit_cpu_milli},
+        start_alone_after_s=options.start_alone_after_s,
         stop_grace_s=options.stop_grace_s,
         max_destroy=options.max_destroy,
     )

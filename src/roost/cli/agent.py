@@ -171,6 +171,15 @@ def agent(
             rich_help_panel=_HOST,
         ),
     ] = 30.0,
+    start_alone_after: Annotated[
+        float,
+        typer.Option(
+            min=0, metavar="SECONDS",
+            help="How long VMs wait for the first word of a control plane after a boot of the "
+            "machine: they may have been recovered elsewhere.",
+            rich_help_panel=_HOST,
+        ),
+    ] = 60.0,
     count: Annotated[
         int,
         typer.Option(
@@ -259,6 +268,7 @@ def agent(
         count=count,
         boot_s=_boot_s(boot_s, driver),
         qemu=read_qemu(words, used=driver is Driver.QEMU),
+        start_alone_after_s=read_seconds(start_alone_after, "--start-alone-after"),
         stop_grace_s=read_seconds(stop_grace, "--stop-grace"),
         fence_guard=fence_guard,
         watchdog=watchdog,

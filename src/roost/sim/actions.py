@@ -15,6 +15,7 @@ import msgspec
 from roost.base.errors import RoostError, Unavailable
 from roost.control.create.placing import find_host
 from roost.control.plane import Plane, PlaneSettings
+from roost.control.survive.requested import RequestedRecovery
 from roost.ledger.rows import VMRow
 from roost.model.flow import Placement, RejectionCode
 from roost.parts.access import Principal
@@ -150,6 +151,9 @@ class Actor(Mischief, Operators, Disasters):
                 await getattr(plane.hosts, what)(name, _USER)
             case "confirm_dead_host":
                 await plane.hosts.confirm_dead(name, ConfirmDead(reason="it is off"), ADMIN)
+            case "recover_host":
+                ask = next(part for part in plane.parts if isinstance(part, RequestedRecovery))
+                await ask.host(name, ADMIN)
             case "join_group" | "leave_group" | "set_group_rule" | "delete_group":
                 await _change_group(plane, what, name, given)
             case "quota":

@@ -4,8 +4,11 @@ import asyncio
 from contextlib import suppress
 from random import Random
 
+from msgspec.structs import replace
+
 from roost.agent.agent import AgentSettings
 from roost.agent.compose import memory_agent
+from roost.agent.drivers.base import CRASHED
 from roost.agent.drivers.virtual import VirtualSettings
 from roost.agent.drivers.vmfiles import MemoryVMs
 from roost.agent.store import MemoryStore
@@ -14,7 +17,7 @@ from roost.testing.clock import HandClock
 from roost.testing.control import ModelControl
 from roost.testing.links import MemoryTransport
 from roost.testing.orders import listing, vm
-from roost.wire.agentlink import Renewed
+from roost.wire.agentlink import Renewed, Tombstone
 
 
 class World:
@@ -25,6 +28,10 @@ class World:
         self.control = ModelControl(self.clock, heartbeat_s=2.0, lease_s=10.0)
         self.transport = MemoryTransport(self.control, "host-1")
         self.vms, self.store = MemoryVMs(), MemoryStore("secret")
+        self.start()
+
+    def start(self) -> None:
+        """Start the agent, or the next one."""
         agent = memory_agent(
             AgentSettings("host-1", ("memory",)),
             VirtualSettings(boot_s=0.5, stop_s=0.5),
@@ -41,6 +48,18 @@ class World:
     def state(self, vm_id: str = "vm-1") -> str | None:
         found = self.vms.vms.get(vm_id)
         return found and found.state
+
+    async def reboot(self) -> None:
+        """Switch the machine off and on, cut off: no VM runs, and no lease is of this boot."""
+        await self.end()
+        self.store.save_lease(None)
+        self.lose_vms()
+        self.start()
+
+    def lose_vms(self) -> None:
+        """Let the processes of all VMs die."""
+        for found in list(self.vms.vms.values()):
+            self.vms.vms[found.id] = replace(found, state="stopped", reason=CRASHED)
 
     async def end(self) -> None:
         self.task.cancel()
@@ -141,3 +160,54 @@ def _hang(clock: HandClock):
         await clock.sleep(1e9)
 
     return hang
+
+
+def test_after_a_boot_vms_wait_for_a_control_plane_but_not_for_ever() -> None:
+    async def story() -> None:
+        world = World()
+        world.control.desired = listing(vm("vm-1"))
+        await world.clock.pass_by(5.0)
+        assert world.state() == "running"
+        await world.reboot()
+        await world.clock.pass_by(59.0)
+        assert world.state() == "stopped"
+        await world.clock.pass_by(3.0)
+        assert world.state() == "running"  # the control plane itself may be such a VM
+        await world.end()
+
+    asyncio.run(story())
+
+
+def test_after_a_boot_the_first_list_says_what_is_started() -> None:
+    async def story() -> None:
+        world = World()
+        world.control.desired = listing(vm("vm-1"), vm("vm-2"))
+        await world.clock.pass_by(5.0)
+        await world.reboot()
+        await world.clock.pass_by(10.0)
+        world.control.desired = listing(vm("vm-1"), Tombstone("vm-2", 2))
+        world.transport.up = True
+        await world.clock.pass_by(20.0)
+        assert (world.state("vm-1"), world.state("vm-2")) == ("running", None)
+        await world.reboot()
+        world.transport.up = True  # and the list is the one that it has already
+        await world.clock.pass_by(5.0)
+        assert world.state("vm-1") == "running"
+        await world.end()
+
+    asyncio.run(story())
+
+
+def test_an_agent_that_is_only_started_again_asks_nobody() -> None:
+    async def story() -> None:
+        world = World()
+        world.control.desired = listing(vm("vm-1"))
+        await world.clock.pass_by(5.0)
+        await world.end()
+        world.lose_vms()
+        world.start()
+        await world.clock.pass_by(5.0)
+        assert world.state() == "running"
+        await world.end()
+
+    asyncio.run(story())

@@ -156,7 +156,7 @@ class Session:
             instance=settings.instance,
             version=settings.version,
             inventory=await self._registering.inventory(),
-            digest=reconciler.digest,
+            digest="" if reconciler.awaits_list else reconciler.digest,
             vms=list(reconciler.seen().values()),
             held=reconciler.held(),
             guard_stop_s=self._registering.guard_stop_s(),
@@ -172,7 +172,8 @@ class Session:
             now = self._clock.monotonic()
             self._lease.sent(self._number, now)
             self._asked = self._reconciler.needs_confirming and self._lease.is_valid(now)
-            digest = "" if self._asked else self._reconciler.digest
+            asks = self._asked or self._reconciler.awaits_list
+            digest = "" if asks else self._reconciler.digest
             beat = Heartbeat(self._number, digest, self._registering.guard_stop_s())
             await self._send(link, beat)
             await first_of(self._clock, welcome.heartbeat_s, self._beat_now)
