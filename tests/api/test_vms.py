@@ -37,6 +37,13 @@ def test_a_created_vm_is_shown_listed_changed_and_deleted(site: Site) -> None:
     assert site.ask("POST", f"{POST}/arc/resize", json={"memory": "2GiB"}).status_code == 202
     site.settle()
     assert site.ask("GET", f"{POST}/arc").json()["demand"]["memory_bytes"] == 2 * 2**30
+    said = site.ask("PATCH", f"{POST}/arc", json={"restart": "elsewhere"})
+    assert (said.status_code, said.json()["restart"]) == (202, "elsewhere")
+    assert not said.json()["restart_acknowledged"]
+    assert site.ask("PATCH", f"{POST}/arc", json={"restart": "here"}).json()["restart"] == "here"
+    site.settle()
+    for wrong in ({"restart": "nowhere"}, {"restart": None}, {"start": "elsewhere"}, {}):
+        assert site.ask("PATCH", f"{POST}/arc", json=wrong).status_code == 422
     assert site.ask("POST", f"{POST}/arc/migrate", json={}).status_code == 202
     site.settle()
     assert site.ask("GET", f"{POST}/arc").json()["host"] == "h2"

@@ -30,7 +30,7 @@ from roost.control.moves.machine import (
     Recall,
 )
 from roost.control.survive import liveness, recover
-from roost.control.vms import deletion, lifecycle
+from roost.control.vms import deletion, lifecycle, restart_policy
 from roost.fleet.fleet import Fleet
 from roost.hostkit.failures import DriverError
 from roost.ledger import base, capacity, sqliteclaims
@@ -323,3 +323,9 @@ def _(patch: Patch) -> None:
         raise KeyError(given)
 
     patch.setattr(intake, "problem_text", problem_text)
+
+
+@mutant
+def _(patch: Patch) -> None:
+    """proof before the word: a lease counts for a VM whose host was not told that it may leave"""
+    patch.setattr(restart_policy, "ASKED", "elsewhere")

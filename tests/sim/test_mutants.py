@@ -37,6 +37,7 @@ FOUND_AT = {
     "left in the base": 0,
     "unreadable row": 0,
     "only in the log": 0,
+    "proof before the word": 10,
 }
 #: Mistakes that need so much at once that no drawn world has found them yet.
 WRITTEN_ONLY = {"old list": 9}

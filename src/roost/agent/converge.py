@@ -10,7 +10,7 @@ same facts give the same step.
 | older than what was carried out | any | none |
 | tombstone | nothing / any | settle / destroy |
 | run | nothing, stopped, starting | start, or settle if it shall be stopped |
-| run | running, paused | stop, pause, resume, restart, resize, protect, or settle |
+| run | running, paused | protect, stop, pause, resume, restart, resize, or settle |
 | run | ready, or arrived | land |
 | run | sending | recall |
 | run, newer than the move | moved, switching | start: the move was taken back |
@@ -166,6 +166,9 @@ def _run(order: DesiredVM, record: Record | None, local: LocalVM | None) -> Step
             return Step("start" if wanted else "stop")
     if local.arrived:
         return Step("land")
+    if local.restart != order.restart:
+        # First of all: later steps note that they have carried out this order.
+        return Step("protect")
     match local.state:
         case "stopped" if wanted:
             return Step("start")
@@ -177,9 +180,7 @@ def _run(order: DesiredVM, record: Record | None, local: LocalVM | None) -> Step
             return Step("pause")
         case "paused" if order.power == "running":
             return Step("resume")
-    if amounts_of(local) != amounts_of(order):
-        return Step("resize")
-    return Step("protect") if local.restart != order.restart else None
+    return Step("resize") if amounts_of(local) != amounts_of(order) else None
 
 
 #: What is told of an incoming copy whose process is dead.

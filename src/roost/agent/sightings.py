@@ -3,7 +3,8 @@
 `generation` is the newest that was carried out. While a step is under way, or after a VM failed, it
 is the order's, so that an old error never speaks about a new order. A VM that still runs although
 something else failed is `running` at what was carried out, with the failure beside it. So is one
-that has arrived by a move and is landed: it never stopped.
+that has arrived by a move and is landed: it never stopped. `restart` is what is in force here, not
+what is ordered: the ledger takes it for a promise that the VM stops when the lease ends.
 """
 
 from roost.agent.converge import COPY_LOST, COPY_LOST_WORDS, Step, carried_out
@@ -74,7 +75,7 @@ def sighting(
             # It was tried, and what is here is the answer: the VM stays, or nobody can tell.
             return SeenVM(vm_id, order.generation, seen, *told)
         if seen in ("running", "paused", "arrived"):
-            return SeenVM(vm_id, done, seen, *told)
+            return SeenVM(vm_id, done, seen, *told, restart=local.restart if local else None)
         return SeenVM(vm_id, order.generation, "failed", *told)
     if seen is None:
         return None
@@ -93,7 +94,7 @@ def sighting(
         progress = None
     return SeenVM(
         vm_id, done, seen, code, clipped(local.note),
-        restarts=restarts, endpoint=endpoint, progress=progress,
+        restarts=restarts, endpoint=endpoint, progress=progress, restart=local.restart,
     )  # fmt: skip
 
 
@@ -124,7 +125,7 @@ def copy_info(
     if doing is not None:
         return CopyInfo(vm_id, generation, "unclear")
     if local is not None:
-        return CopyInfo(vm_id, generation, _IS[local.state])
+        return CopyInfo(vm_id, generation, _IS[local.state], local.restart)
     return CopyInfo(vm_id, generation, "gone" if record and record.gone else "stopped")
 
 

@@ -329,6 +329,34 @@ def resize(
 
 
 @asks_server
+def set_(
+    session: Session,
+    vm: VMsArgument,
+    restart: Annotated[
+        Restart, typer.Option(help="Where it may start again after the loss of its host.")
+    ],
+    project: ProjectOption = None,
+) -> None:
+    """Set where VMs may be started again after the loss of their host.
+
+    `elsewhere` holds once a VM's host has said that it stops the VM when its lease ends; until then
+    only a fence command that succeeded, or your word (`roost host confirm-dead`), brings it
+    elsewhere. `here` holds at once.
+    """
+    from roost.wire.bodies import SetVM
+
+    changes = SetVM(restart="elsewhere" if restart is Restart.ELSEWHERE else "here")
+    bodies = [session.client.set_vm(name, changes, project=project) for name in vm]
+    if session.form is not Output.TABLE:
+        listed = [document(body) for body in bodies]
+        show_document(listed[0] if len(listed) == 1 else {"vms": listed}, session.form)
+        return
+    for body in bodies:
+        waits = "" if body.restart_acknowledged else ", once its host has said that it stops it"
+        show(Text(f"{body.name} restarts {body.restart}{waits}"))
+
+
+@asks_server
 def explain(
     session: Session,
     vm: VMArgument,
@@ -389,6 +417,7 @@ vm = new_group(
         "resume": resume,
         "console": console,
         "resize": resize,
+        "set": set_,
         "migrate": migrate,
         "explain": explain,
         "batch": batch,

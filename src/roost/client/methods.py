@@ -25,6 +25,7 @@ class Methods(GroupMethods):
     resume_vm = Method(routes.resume_vm)
     recover_vm = Method(routes.recover_vm)
     resize_vm = Method(routes.resize_vm)
+    set_vm = Method(routes.set_vm)
     migrate_vm = Method(routes.migrate_vm)
     cancel_migration = Method(routes.cancel_migration)
     read_console = Method(routes.read_console)

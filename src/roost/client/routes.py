@@ -127,6 +127,11 @@ def resize_vm(
     return Call("POST", path("vms", vm, "resize"), _read_vm, query(project=project), amounts)
 
 
+def set_vm(vm: str, changes: bodies.SetVM, *, project: str | None = None) -> Call[bodies.VMBody]:
+    """Set where a VM may be started after the loss of its host."""
+    return Call("PATCH", path("vms", vm), _read_vm, query(project=project), changes)
+
+
 def migrate_vm(
     vm: str,
     *,

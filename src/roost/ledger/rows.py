@@ -13,10 +13,10 @@ from roost.model.states import (
     Desired,
     FenceMethod,
     HostHealth,
+    KeptRestart,
     Observed,
     OnNoFit,
     Phase,
-    Restart,
 )
 from roost.model.vm import NewSpec
 
@@ -48,7 +48,7 @@ class VMRow(Struct, kw_only=True):
     strategy: str
     priority: int
     on_no_fit: OnNoFit
-    restart: Restart
+    restart: KeptRestart
     desired: Desired
     generation: int
     restarts: int = 0

@@ -308,6 +308,8 @@ copies = _table(
     _number("host", key=True),
     _number("generation"),
     _text("state"),  # agentlink.CopyState
+    # What the host was told last; empty where an older agent or process says nothing of it.
+    Column("restart", Text, nullable=False, server_default=""),
 )
 Index("copies_host", copies.c.host)
 

@@ -23,7 +23,7 @@ from roost.model.constraints import NO_CONSTRAINTS, NO_TERMS, Constraints, HostR
 from roost.model.groups import GroupSpec
 from roost.model.reasons import Reason
 from roost.model.resources import Demand, NumaMode
-from roost.model.states import ClaimKind, FailureClass, MoveMode, Part, Phase, Restart, Seen
+from roost.model.states import ClaimKind, FailureClass, KeptRestart, MoveMode, Part, Phase, Seen
 
 _ANY = NumaMode.ANY  # members of an enumeration are slow to look up
 
@@ -236,7 +236,7 @@ class Move:
     target: int | None = None
     phase: Phase = ""
     mode: MoveMode = "live"
-    restart: Restart = "here"  # of the VM: which fences are proof for it
+    restart: KeptRestart = "here"  # of the VM: which fences are proof for it
     begun: int = 0  # the generation of the VM that began the move
     generation: int = 0  # of the VM now
 

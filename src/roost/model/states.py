@@ -54,6 +54,10 @@ ClaimKind = Literal["run", "migrate_in", "hold"]
 #: Where a VM may be started again after its host was lost.
 Restart = Literal["here", "elsewhere"]
 
+#: The same as the ledger keeps it. elsewhere_asked: a user wants it elsewhere, and its host has not
+#: said yet that it stops the VM when its lease ends; until then a lease proves nothing.
+KeptRestart = Literal["here", "elsewhere", "elsewhere_asked"]
+
 #: What becomes of a create that fits nowhere.
 OnNoFit = Literal["fail", "queue"]
 

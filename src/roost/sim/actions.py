@@ -35,6 +35,7 @@ from roost.wire.bodies import (
     GroupBody,
     MigrateVM,
     ResizeVM,
+    SetVM,
 )
 from roost.wire.groups import GroupVMs, SetGroupRule
 
@@ -143,6 +144,8 @@ class Actor(Mischief, Operators, Disasters):
                 await getattr(vms, what)(name, project, _USER)
             case "resize":
                 await vms.resize(name, project, ResizeVM(cpu=given["cpu"]), _USER)
+            case "set_restart":
+                await vms.set(name, project, SetVM(restart=given["restart"]), _USER)
             case "migrate":
                 await plane.moves.migrate(name, project, MigrateVM(host=given.get("host")), _USER)
             case "cancel":

@@ -243,6 +243,9 @@ _RESTORED_OFTEN = 0.12
 #: Share of worlds in which groups are changed by hand, and how often in each.
 _REGROUPED_OFTEN = 0.2
 _GROUP_CHANGES = 24
+#: Share of worlds in which VMs are told where to start after a loss, and how often in each.
+_RESTART_SET_OFTEN = 0.25
+_RESTART_CHANGES = 16
 
 
 class Theme(Struct, frozen=True):
@@ -315,6 +318,7 @@ def draw_history(seed: int, *, actions: int = 90, seconds: float = 150.0) -> His
         drawn += _followers(chance, story, chance.host(), 4.0 + number * _STORY_S)
     drawn += _disasters(Random(f"disasters {seed}"), seconds)
     drawn += _changes_of_groups(Random(f"changes of groups {seed}"), seconds)
+    drawn += _changes_of_restart(Random(f"changes of restart {seed}"), seconds)
     history.actions = sorted(drawn, key=lambda action: action.at)
     return history
 
@@ -355,6 +359,26 @@ def _changes_of_groups(random: Random, seconds: float) -> list[Action]:
                 "hard": random.random() < 0.7,
             }
         drawn.append(Action(at, do, group, given if do != "delete_group" else {}))
+    return drawn
+
+
+def _changes_of_restart(random: Random, seconds: float) -> list[Action]:
+    """Draw where VMs are told to start after a loss, in some worlds and beside everything else.
+
+    Often close before the VM's host hears nothing more: it runs on, and nobody there knows that it
+    may be started elsewhere.
+    """
+    if random.random() >= _RESTART_SET_OFTEN:
+        return []
+    drawn = []
+    for _ in range(_RESTART_CHANGES):
+        at, vm = round(random.uniform(1.0, seconds), 2), f"vm{random.randrange(_MOST_VMS)}"
+        restart = random.choice(("here", "elsewhere", "elsewhere"))
+        drawn.append(Action(at, "set_restart", vm, {"restart": restart}))
+        if random.random() < 0.4:
+            given: Given = {"up": random.random() < 0.5, "down": True, "for": 45.0}
+            then = round(at + random.uniform(-1.0, 1.0), 2)
+            drawn.append(Action(then, "cut", f"source of {vm}", given))
     return drawn
 
 
@@ -403,6 +427,7 @@ def _rates(random: Random, history: History) -> dict[str, float]:
 _ASKED = frozenset(
     {"create", "migrate", "restart", "start", "delete", "stop", "cancel", "resize", "burst"}
     | {"join_group", "pause", "delete_some", "set_group_rule", "leave_group", "delete_group"}
+    | {"set_restart"}
 )
 
 

@@ -187,6 +187,8 @@ class SeenVM(Struct, omit_defaults=True):
     restarts: limit.Count = 0
     endpoint: Annotated[dict[limit.Word, limit.Address], limit.MANY_ENDPOINTS] = {}
     progress: ProgressInfo | None = None
+    # The restart policy in force: a guard stops the VM when the lease ends. None: not told.
+    restart: Restart | None = None
 
 
 class HeldVM(Struct, omit_defaults=True):
@@ -206,12 +208,13 @@ class LedgerPoint(Struct, frozen=True):
     tx: limit.Word
 
 
-class CopyInfo(Struct):
+class CopyInfo(Struct, omit_defaults=True):
     """What a host has of one VM, or remembers of it, whoever's order it was."""
 
     id: limit.Id
     generation: limit.Generation
     is_: CopyState = msgspec.field(name="is")
+    restart: Restart | None = None  # that it was told last; None: not told
 
 
 # Agent to control plane

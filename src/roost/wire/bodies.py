@@ -403,7 +403,8 @@ class VMBody(Reply):
 
     state: pending, starting, running, pausing, paused, stopping, stopped, migrating, failed,
     unknown (its host is not heard of), deleting. `virtual` marks a VM that a driver only pretends
-    to run.
+    to run. `restart_acknowledged` is false while its host has not said yet that it stops the VM
+    when its lease ends: until then a lost lease does not bring the VM elsewhere.
     """
 
     id: str
@@ -433,6 +434,7 @@ class VMBody(Reply):
     boot: BootBody | None = None  # without user_data, which may hold secrets
     nics: list[NicBody] = []
     used: UseBody | None = None  # of GET one VM; none until it was read
+    restart_acknowledged: bool = True
 
 
 class VMPage(Reply):
@@ -468,6 +470,12 @@ class AnswersBody(Reply):
 
 
 # Changing a VM
+
+
+class SetVM(Request):
+    """What is to be another about a VM; what is left out stays."""
+
+    restart: Restart | UnsetType = UNSET
 
 
 class ResizeVM(Request):

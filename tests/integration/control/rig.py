@@ -47,6 +47,7 @@ from roost.wire.bodies import (
     DemandBody,
     GroupBody,
     MigrateVM,
+    SetVM,
     VMBody,
 )
 
@@ -245,6 +246,11 @@ class Rig:
     async def migrate(self, name: str, host: str | None = None) -> VMBody:
         """Begin a move."""
         return await self.plane.moves.migrate(name, None, MigrateVM(host=host), OPERATOR)
+
+    async def set_restart(self, name: str, restart: str) -> VMBody:
+        """Set where a VM starts after the loss of its host."""
+        body = SetVM(restart=restart)  # type: ignore[arg-type]
+        return await self.plane.vms.set(name, None, body, OPERATOR)
 
     async def move(self, name: str, host: str) -> None:
         """Move a VM and wait until it has arrived."""

@@ -3,12 +3,13 @@
 import msgspec
 import pytest
 
-from roost.base.errors import Conflict, LedgerUnsettled
+from roost.base.errors import Conflict, InvalidRequest, LedgerUnsettled
 from roost.control.plane import RequestedRecovery
 from roost.control.survive.fencing import why_not_fence
 from roost.control.survive.recover import RecoverLimits
+from roost.control.vms.restart_policy import acknowledged
 from roost.ledger.rows import HostRow
-from roost.wire.bodies import ConfirmDead, ConstraintsBody
+from roost.wire.bodies import ConfirmDead, ConstraintsBody, MigrateVM, SetVM
 from tests.integration.control.rig import ADMIN, OPERATOR, TIMERS, Rig, run
 
 LONG_S = 2 * TIMERS.lease_s + TIMERS.offline_s
@@ -207,5 +208,110 @@ def test_a_start_does_not_wait_for_a_host_that_was_off_before(database_url: str)
         rig.agents["h3"].connect(rig.plane)
         await rig.settle(check=False)
         assert await rig.plane.lineage.is_sure()
+
+    run(database_url, test)
+
+
+def test_a_vm_that_is_set_to_restart_elsewhere_does_once_its_host_has_said_so(
+    database_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        lost = await rig.host("h1", guard=5.0)
+        await rig.host("h2")
+        made = await rig.running("web", constraints=only("h1"))
+        await rig.set_restart("web", "elsewhere")
+        asked = await rig.get("web")
+        assert (asked.restart, asked.restart_acknowledged) == ("elsewhere", False)
+        await rig.settle()
+        known = await rig.get("web")
+        assert (known.restart, known.restart_acknowledged) == ("elsewhere", True)
+        assert lost.copies[made.id].order.restart == "elsewhere"
+        await rig.set_restart("web", "here")
+        await rig.set_restart("web", "elsewhere")
+        await rig.set_restart("web", "elsewhere")  # once more changes nothing
+        assert (await rig.get("web")).generation == known.generation + 2
+        await rig.settle()
+        assert (await rig.get("web")).restart_acknowledged
+        await rig.check()
+
+    run(database_url, test)
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_lease_proves_nothing_of_a_vm_whose_host_never_heard_that_it_may_leave(
+    database_url: str, heard: bool
+) -> None:
+    async def test(rig: Rig) -> None:
+        lost = await rig.host("h1", guard=5.0)
+        await rig.running("web")
+        await rig.host("h2")
+        if not heard:
+            lost.disconnect()
+        await rig.set_restart("web", "elsewhere")
+        if heard:
+            await rig.settle()
+            lost.disconnect()
+        await rig.pass_by(LONG_S, silent=("h1",))
+        assert (await rig.plane.hosts.get("h1")).fenced == "lease"
+        copy = next(iter(lost.copies.values()))
+        assert (copy.state, (await rig.get("web")).host) == (
+            ("stopped", "h2") if heard else ("running", "h1")
+        )
+        if not heard:
+            with pytest.raises(Conflict, match="nothing proves that the host is off"):
+                await recovery(rig).vm("web", None, OPERATOR)
+            switch_off(rig, "h1")
+            await rig.plane.hosts.confirm_dead("h1", WORD, ADMIN)
+            await rig.pass_by(10)
+        await rig.settle()
+        assert await rig.state("web") == ("running", "h2")
+        assert (await rig.get("web")).restart_acknowledged
+        await rig.check()
+
+    run(database_url, test)
+
+
+def test_a_late_word_of_an_earlier_policy_is_no_acknowledgement(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        lost = await rig.host("h1", guard=5.0)
+        made = await rig.running("web", restart="elsewhere")
+        said = lost.seen()[made.id]
+        assert said.restart == "elsewhere"
+        await rig.set_restart("web", "here")
+        await rig.settle()
+        lost.disconnect()
+        await rig.set_restart("web", "elsewhere")
+        row = await rig.row("web")
+        assert acknowledged(row, said) == "elsewhere_asked"
+        now = msgspec.structs.replace(said, generation=row.generation)
+        assert acknowledged(row, now) == "elsewhere"
+        older_agent = msgspec.structs.replace(now, restart=None)
+        assert acknowledged(row, older_agent) == "elsewhere_asked"
+
+    run(database_url, test)
+
+
+def test_what_cannot_be_set_is_said(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h1")
+        await rig.running("web")
+        await rig.host("h2")
+        with pytest.raises(InvalidRequest, match="nothing to set"):
+            await rig.plane.vms.set("web", None, SetVM(), OPERATOR)
+        await rig.plane.moves.migrate("web", None, MigrateVM(), OPERATOR)
+        with pytest.raises(Conflict, match="is moving"):
+            await rig.set_restart("web", "elsewhere")
+        await rig.plane.vms.delete("web", None, OPERATOR)
+        with pytest.raises(Conflict, match="being deleted"):
+            await rig.set_restart("web", "elsewhere")
+
+    run(database_url, test)
+
+
+def test_a_queued_vm_restarts_elsewhere_from_its_first_start(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.create("web", on_no_fit="queue")
+        await rig.set_restart("web", "elsewhere")
+        assert (await rig.get("web")).restart_acknowledged
 
     run(database_url, test)

@@ -297,6 +297,55 @@ def test_what_a_silent_host_had_to_destroy_before_the_copy_it_destroys_after_it(
     run(database_url, test)
 
 
+def test_a_vm_set_to_leave_since_the_copy_is_not_started_at_home(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        a = await rig.host("a", guard=GUARD_STOP_S)
+        made = await rig.running("web")
+        b = await rig.host("b", guard=GUARD_STOP_S)
+        old = await copy(rig)
+        await rig.set_restart("web", "elsewhere")
+        await rig.settle()
+        a.disconnect()
+        await rig.pass_by(2 * LONG_S, silent=("a",))
+        assert await rig.state("web") == ("running", "b")
+        await put_back(rig, old)
+        assert (await rig.get("web")).restart == "here"
+        await come_back(rig, "a")  # where it lies, and by the copy cannot have left
+        await rig.pass_by(LONG_S, silent=("b",))
+        assert not a.copies[made.id].runs
+        await come_back(rig, "b")
+        await rig.pass_by(LONG_S)
+        assert b.copies[made.id].runs
+        assert await rig.state("web") == ("running", "b")
+
+    run(database_url, test)
+
+
+def test_a_vm_set_to_stay_since_the_copy_is_not_proved_over_by_a_lease(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        a = await rig.host("a", guard=GUARD_STOP_S)
+        made = await rig.running("web", restart="elsewhere")
+        b = await rig.host("b", guard=GUARD_STOP_S)
+        await rig.running("other", cpu=4)
+        old = await copy(rig)
+        await rig.set_restart("web", "here")
+        await rig.plane.vms.restart("other", None, OPERATOR)
+        await rig.settle()
+        await put_back(rig, old)
+        await come_back(rig, "b")  # which is ahead: everything is in doubt
+        await rig.pass_by(2 * LONG_S, silent=("a",))
+        assert a.copies[made.id].runs  # its guard lets it
+        assert made.id not in b.copies
+        assert made.id in await in_doubt(rig)
+        await come_back(rig, "a")
+        await rig.pass_by(LONG_S)
+        assert await rig.state("web") == ("running", "a")
+        assert (await rig.get("web")).restart == "elsewhere"
+        assert (await rig.get("web")).restart_acknowledged
+
+    run(database_url, test)
+
+
 def test_a_vm_deleted_by_an_old_ledger_is_destroyed_where_it_has_come_since(
     database_url: str,
 ) -> None:

@@ -337,6 +337,7 @@ def test_every_route_is_a_method_with_the_same_arguments(kind: type) -> None:
 SAID = """
 POST /api/v1/vms · POST /api/v1/vms:batch · GET /api/v1/vms · GET /api/v1/vms/x
 DELETE /api/v1/vms/x · POST /api/v1/vms/x/start · POST /api/v1/vms/x/stop
+PATCH /api/v1/vms/x
 POST /api/v1/vms/x/restart · POST /api/v1/vms/x/resize · POST /api/v1/vms/x/migrate
 POST /api/v1/vms/x/pause · POST /api/v1/vms/x/resume · POST /api/v1/vms/x/cancel-migration
 GET /api/v1/vms/x/console · GET /api/v1/vms/x/explain · GET /api/v1/hosts · GET /api/v1/hosts/x
@@ -356,7 +357,8 @@ GET /healthz · GET /readyz · GET /metrics · GET /api/v1/openapi.json
 """
 ARGUMENTS: dict[str, Any] = {
     "vm": "x", "host": "x", "name": "x", "token": "x", "join_token": "t", "reason": "off",
-    "labels": {}, "vms": [WEB], "amounts": b.ResizeVM(cpu=1), "quota": b.QuotaBody(),
+    "labels": {}, "vms": [WEB], "amounts": b.ResizeVM(cpu=1), "changes": b.SetVM(),
+    "quota": b.QuotaBody(),
     "members": ["x"], "rule": SetGroupRule(rule="spread"),
     "question": b.CapacityQuestion(name="x", demand=WEB.demand),
 }  # fmt: skip

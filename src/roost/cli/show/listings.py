@@ -156,7 +156,7 @@ def vm(body: bodies.VMBody, now: datetime) -> RenderableType:
         ("host", Text.assemble(body.host or "none", "  ", _virtual(body.virtual))),
         ("demand", amounts(body.demand)),
         ("strategy", Text(body.strategy)),
-        ("restart", Text(body.restart)),
+        ("restart", Text(_restart_words(body))),
         ("priority", str(body.priority)),
         ("created", Text(f"{body.created_at}  ({age(body.created_at, now)} ago)")),
     ]
@@ -184,6 +184,13 @@ def vm(body: bodies.VMBody, now: datetime) -> RenderableType:
     if body.pending is not None:
         parts += [Text(""), tables.rejection(body.pending, asked_by(body))]
     return Group(*parts)
+
+
+def _restart_words(body: bodies.VMBody) -> str:
+    """Return where a VM starts after the loss of its host, and what that still waits for."""
+    if body.restart_acknowledged:
+        return body.restart
+    return f"{body.restart}  (its host has not said yet that it stops it when its lease ends)"
 
 
 def _use(used: bodies.UseBody, now: datetime) -> str:

@@ -19,6 +19,7 @@ from roost.control.memory.roster import Roster
 from roost.control.memory.specs import read_user_data
 from roost.control.moves.machine import orders
 from roost.control.vms.move_record import move_of, record_of
+from roost.control.vms.restart_policy import asked_restart
 from roost.fleet.assign import positions
 from roost.ledger.capacity import ELSEWHERE, MIGRATE_IN, RUN, claim_id
 from roost.ledger.changes import HOSTS, TOMBSTONES, VMS, Changes
@@ -385,7 +386,7 @@ def _desired_vm(
         endpoint=move.endpoint if move and order.part == "outgoing" else {},
         sent=order.sent,
         restarts=vm.restarts,
-        restart="elsewhere" if vm.restart == "elsewhere" else "here",
+        restart=asked_restart(vm),
         extended=dict(spec.demand.extended),
         devices=list(positions(devices)),
         cells=list(positions(cells)),

@@ -37,6 +37,7 @@ from roost.control.vms.deletion import (
 from roost.control.vms.problems import problem_text
 from roost.control.vms.refusing import is_refusal, is_refused, send_elsewhere
 from roost.control.vms.resizing import settle_resize
+from roost.control.vms.restart_policy import acknowledged
 from roost.ledger.retention import DAY_S, Kept
 from roost.ledger.rows import VMRow
 from roost.ledger.statements import Plus
@@ -427,10 +428,12 @@ def _take_from_host(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
     problem = None
     if seen.message and seen.code != "no_lease":
         problem = problem_text(seen.code, seen.message, seen.generation)
-    changed = (vm.observed, vm.observed_generation, vm.problem) != (
+    restart = acknowledged(vm, seen)
+    changed = (vm.observed, vm.observed_generation, vm.problem, vm.restart) != (
         observed,
         seen.generation,
         problem,
+        restart,
     )
     if not changed:
         return
@@ -440,6 +443,7 @@ def _take_from_host(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
         observed=observed,
         observed_generation=seen.generation,
         problem=problem,
+        restart=restart,
     )
     assert row is not None
     vm = VMRow(**row)

@@ -155,7 +155,7 @@ def least_spec(vm: VMRow) -> VMSpec:
         strategy=vm.strategy,
         priority=vm.priority,
         on_no_fit=vm.on_no_fit,
-        restart=vm.restart,
+        restart="here" if vm.restart == "here" else "elsewhere",
     )
 
 

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Literal, assert_never, get_args
 
 from roost.model.flow import Move, Order, Report
-from roost.model.states import FenceMethod, Part, Phase, Restart
+from roost.model.states import FenceMethod, KeptRestart, Part, Phase
 
 Side = Literal["source", "target"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
@@ -349,10 +349,11 @@ def step(move: Move, happened: Input) -> tuple[Effect, ...]:
     return tuple(_effect(kind, move, happened) for kind in TABLE[case, move.phase])
 
 
-def is_proof(restart: Restart, fenced: Proof | None) -> bool:
+def is_proof(restart: KeptRestart, fenced: Proof | None) -> bool:
     """Say whether a host that was fenced in this way surely does not execute a VM.
 
-    A lease ends only VMs that may run elsewhere; of others the host must be heard, or an operator
+    A lease ends only VMs of which the host has said that it stops them then: those that may run
+    elsewhere, not those that were only asked to. Of others the host must be heard, or an operator
     or the fence command must say that it is off.
     """
     return fenced is not None and (fenced != "lease" or restart == "elsewhere")

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
 from roost.base.errors import Conflict, NotFound, Unavailable
 from roost.control.hosts.registering import locked_host
@@ -32,10 +32,11 @@ from roost.control.survive.rehoming import Rehoming
 from roost.control.timers import Timers
 from roost.control.vms.deletion import remove_deleted
 from roost.control.vms.lookup import relock
+from roost.control.vms.restart_policy import MOVABLE
 from roost.ledger.capacity import cleanup_claims, release
 from roost.ledger.examination import Examination
 from roost.ledger.rows import VMRow
-from roost.ledger.statements import find_row, find_rows
+from roost.ledger.statements import find_rows
 from roost.ledger.store import Store
 from roost.ledger.tables import vms
 from roost.ledger.transaction import Tx
@@ -148,8 +149,9 @@ class Recover(Part):
 
     async def _is_wanted_elsewhere(self, entry: HostEntry) -> bool:
         """Say whether fencing a host would help a VM: none is shot for nothing."""
-        where = {"host": entry.number, "restart": "elsewhere"}
-        return await self._store.read(lambda c: find_row(c, vms, where)) is not None
+        where = vms.c.host == entry.number, vms.c.restart.in_(MOVABLE)
+        query = select(vms.c.id).where(*where).limit(1)
+        return await self._store.read(lambda c: c.execute(query).scalar()) is not None
 
     async def _fence_by_command(
         self, entry: HostEntry, evidence: int, command: FenceCommand
@@ -197,7 +199,7 @@ class Recover(Part):
                     )
                 elif vm.phase in SENT:
                     await self._ask_target(vm)
-                elif vm.restart == "elsewhere":
+                elif vm.restart in MOVABLE and is_proof(vm.restart, entry.row.fenced):
                     to_restart.append((vm, entry))
             except (Conflict, NotFound, Unavailable) as error:
                 log.warning("VM %s is not recovered yet: %s", vm.name, error.message)

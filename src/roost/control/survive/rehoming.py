@@ -14,6 +14,7 @@ from roost.control.memory.roster import HostEntry, Roster
 from roost.control.moves.handover import give_up_both
 from roost.control.moves.machine import is_proof
 from roost.control.vms.lookup import relock
+from roost.control.vms.restart_policy import asked_restart
 from roost.ledger.capacity import RUN
 from roost.ledger.membership import advance_groups
 from roost.ledger.rows import Changes, ClaimRow, VMRow
@@ -93,6 +94,7 @@ def _rehome(tx: Tx, vm: VMRow, **values: object) -> VMRow:
         observed="",
         observed_generation=0,
         problem=None,
+        restart=asked_restart(vm),  # who starts it is told so from the start
         **values,
     )
     assert row is not None

@@ -20,7 +20,7 @@ from roost.ledger.statements import find_rows
 from roost.ledger.store import Store
 from roost.ledger.tables import vms
 from roost.ledger.transaction import Tx
-from roost.model.states import Restart
+from roost.model.states import KeptRestart
 from roost.parts.access import Principal
 from roost.parts.part import Part
 from roost.parts.roles import OPERATOR
@@ -97,7 +97,7 @@ class RequestedRecovery(Part):
         return entry
 
 
-def _require_proof(entry: HostEntry, restart: Restart, risk: str) -> None:
+def _require_proof(entry: HostEntry, restart: KeptRestart, risk: str) -> None:
     if entry.row.health == "online":
         raise Conflict(
             f"host {entry.name!r} is online", host=entry.name, hint="Maybe roost host drain."

@@ -17,6 +17,7 @@ from roost.control.moves.machine import OUTCOMES, AskBack, Recall, Restored, ste
 from roost.control.vms.deletion import order_destruction
 from roost.control.vms.move_record import MoveRecord, move_of, record_of
 from roost.control.vms.problems import problem_text, read_problem
+from roost.control.vms.restart_policy import ASKED, asked_restart
 from roost.ledger.capacity import (
     CLEANUP,
     MIGRATE_IN,
@@ -37,7 +38,7 @@ from roost.ledger.tables import (
 from roost.ledger.transaction import Tx, row_json
 from roost.model.flow import Claim
 from roost.model.resources import NumaMode
-from roost.model.states import ClaimKind
+from roost.model.states import ClaimKind, KeptRestart
 from roost.wire.agentlimits import MOST_GENERATION
 from roost.wire.agentlink import MoveInfo
 
@@ -52,6 +53,7 @@ class Copy:
     host: int
     generation: int
     state: str
+    restart: str = ""  # the policy that the host was told last; empty: it does not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,7 @@ def _call_back(
     move = replace(record_of(vm), why=asked.why)
     generation = _far_beyond(vm, found)
     values: dict[str, Any] = {"phase": OUTCOMES[AskBack].phase, "move": row_json(move)}
+    values["restart"] = _to_acknowledge(vm)
     found_row = tx.update(vms, vms.c.id == vm.id, generation=generation, **values)
     assert found_row is not None
     row, changes = VMRow(**found_row), Changes()
@@ -165,6 +168,7 @@ def _far_beyond(vm: VMRow, found: Sequence[Copy]) -> int:
 def _settled_row(tx: Tx, vm: VMRow, finding: Finding, found: Sequence[Copy]) -> VMRow:
     generation = _far_beyond(vm, found)
     values: dict[str, Any] = {"target": None, "phase": "", "move": None, "problem": None}
+    values["restart"] = asked_restart(vm) if finding.host is None else _to_acknowledge(vm)
     if finding.host != vm.host:
         values |= {"host": finding.host, "pending": None}
         values |= {"observed": "", "observed_generation": 0}
@@ -179,6 +183,11 @@ def _settled_row(tx: Tx, vm: VMRow, finding: Finding, found: Sequence[Copy]) -> 
     row = tx.update(vms, vms.c.id == vm.id, generation=generation, **values)
     assert row is not None
     return VMRow(**row)
+
+
+def _to_acknowledge(vm: VMRow) -> KeptRestart:
+    """Return a VM's restart policy: its host may have been told another since the copy."""
+    return "here" if vm.restart == "here" else ASKED
 
 
 def _elsewhere(tx: Tx, vm: VMRow, home: int | None, found: Sequence[Copy]) -> list[int]:
@@ -200,7 +209,7 @@ def _elsewhere(tx: Tx, vm: VMRow, home: int | None, found: Sequence[Copy]) -> li
     before = {
         host for host in (vm.host, vm.target, *buried) if host is not None and host not in answered
     }
-    if vm.restart != "elsewhere":
+    if vm.restart == "here":
         before = {host for host in before if _has_answered(tx, host)}
     return sorted((older | before) - {home})
 

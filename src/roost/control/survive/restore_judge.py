@@ -4,8 +4,8 @@
 |---|---|
 | it is leaving somewhere, or nobody can tell | wait, and ask again |
 | it runs on one host | that is its home, whoever else is still silent: at most one copy runs |
-| `restart: here`, and its home has it | its home has it: it cannot have left without its home |
-| once everybody has answered, or is known to run nothing | |
+| `restart: here`, as its home was told too, and home has it | home has it: it cannot have left |
+| once everybody has answered, or is known to be off | |
 | it lies on some hosts | the newest copy counts |
 | it was sent off, and arrived nowhere | it boots anew where it was sent from |
 | it was sent off, and a host still waits for it | the same, once that host has let go of it |
@@ -60,11 +60,23 @@ def countable(vm: VMRow, found: Sequence[Copy], had: Container[int]) -> list[Cop
     """Return what counts of all that hosts say of a VM; `had`: hosts known to have or had it."""
     said = [copy for copy in found if copy.generation <= vm.generation + MOST_AHEAD]
     known = [copy for copy in said if copy.host in had]
-    if vm.restart == "here" and any(c.host == vm.host and c.state == "stopped" for c in known):
+    if _lies_at_home_for_good(vm, known):
         return known
     if any(copy.state == "running" for copy in known):
         return known + [c for c in said if c.host not in had and c.state == "running"]
     return said
+
+
+def _lies_at_home_for_good(vm: VMRow, found: Iterable[Copy]) -> bool:
+    """Say whether a VM lies at home and cannot have left: its home was told so last, too.
+
+    If home was told that the VM may run elsewhere, it was set so after the copy that was restored,
+    and may have been started elsewhere since.
+    """
+    return vm.restart == "here" and any(
+        copy.host == vm.host and copy.state == "stopped" and copy.restart != "elsewhere"
+        for copy in found
+    )
 
 
 def _is_early(found: Sequence[Copy], had: set[int], silent: Container[int]) -> bool:
@@ -90,7 +102,7 @@ def judge(vm: VMRow, found: Sequence[Copy], *, all_heard: bool) -> Finding | Non
     if running:
         return Finding(running[0].host) if len(running) == 1 else None
     lying = [copy for copy in found if copy.state == "stopped"]
-    if vm.restart == "here" and any(copy.host == vm.host for copy in lying):
+    if _lies_at_home_for_good(vm, lying):
         return Finding(vm.host)
     if not all_heard:
         return None
@@ -169,13 +181,15 @@ class Settling(Part):
         said = select(copies).where(copies.c.vm.in_([vm.id for vm in rows]))
         found: dict[str, list[Copy]] = {}
         for row in tx.rows(said.order_by(copies.c.vm, copies.c.host)):
-            copy = Copy(row["host"], row["generation"], row["state"])
+            copy = Copy(row["host"], row["generation"], row["state"], row["restart"])
             found.setdefault(row["vm"], []).append(copy)
         silent = {row["number"]: row["fenced"] for row in tx.rows(_silent())}
+        # No lease is a proof here: a VM may have been told since to stay with its host.
+        known_off = all(is_proof("here", fenced) for fenced in silent.values())
         had = _who_had(tx, rows)
         asked: list[str] = []
         for vm in rows:
-            proven = waited and all(is_proof(vm.restart, fenced) for fenced in silent.values())
+            proven = waited and known_off
             known = countable(vm, found.get(vm.id, []), had[vm.id])
             if not proven and _is_early(known, had[vm.id], silent):
                 continue
@@ -238,7 +252,13 @@ def take_answer(tx: Tx, host: int, said: list[CopyInfo]) -> None:
         tx.insert(roll_call, {"host": host, "answered": True})
     tx.connection.execute(delete(copies).where(copies.c.host == host))
     rows = [
-        {"vm": copy.id, "host": host, "generation": copy.generation, "state": copy.is_}
+        {
+            "vm": copy.id,
+            "host": host,
+            "generation": copy.generation,
+            "state": copy.is_,
+            "restart": copy.restart or "",
+        }
         for copy in {copy.id: copy for copy in said}.values()
         if copy.id in wanted
     ]

@@ -17,6 +17,7 @@ from roost.control.vms.deletion import remove_deleted
 from roost.control.vms.lookup import locked_vm, vm_row
 from roost.control.vms.requests import request_of
 from roost.control.vms.resizing import resize
+from roost.control.vms.restart_policy import set_vm
 from roost.control.vms.routes import vm_routes
 from roost.control.vms.states import in_state
 from roost.control.vms.use import read_use
@@ -38,6 +39,7 @@ from roost.wire.bodies import (
     PlacementBody,
     RejectionBody,
     ResizeVM,
+    SetVM,
     UseBody,
     VMBody,
     VMPage,
@@ -198,6 +200,10 @@ class Lifecycle(Part):
     async def resize(self, ref: str, project: str | None, body: ResizeVM, who: Principal) -> VMBody:
         """Give a VM new amounts on the host where it is."""
         return await self._write(lambda tx: resize(tx, ref, project, body, who), who)
+
+    async def set(self, ref: str, project: str | None, body: SetVM, who: Principal) -> VMBody:
+        """Set where a VM may be started after the loss of its host."""
+        return await self._write(lambda tx: set_vm(tx, ref, project, body, who), who)
 
     async def delete(self, ref: str, project: str | None, who: Principal) -> VMBody:
         """Ask for a VM to be destroyed; it is gone when its agent has said so.

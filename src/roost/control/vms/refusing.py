@@ -9,6 +9,7 @@ from sqlalchemy import select
 
 from roost.control.vms.deletion import order_destruction
 from roost.control.vms.problems import problem_text, read_problem
+from roost.control.vms.restart_policy import asked_restart
 from roost.ledger.capacity import RUN, claims_of, hold_instead
 from roost.ledger.membership import advance_groups
 from roost.ledger.rows import Changes, VMRow
@@ -50,6 +51,7 @@ def send_elsewhere(tx: Tx, vm: VMRow, seen: SeenVM) -> None:
         generation=Plus(1),
         host=None,
         observed="",
+        restart=asked_restart(vm),  # who starts it is told so from the start
         problem=problem_text(seen.code, message, seen.generation, name),
         pending=row_json(
             RejectionBody(

@@ -10,6 +10,7 @@ from roost.control.memory.roster import HostEntry, Roster
 from roost.control.memory.specs import least_spec
 from roost.control.vms.move_record import record_of
 from roost.control.vms.problems import read_problem
+from roost.control.vms.restart_policy import ASKED, asked_restart
 from roost.control.vms.states import vm_state
 from roost.ledger.rows import VMRow, labels_of
 from roost.ledger.tables import decisions
@@ -121,7 +122,8 @@ def vm_body(
         ),
         strategy=vm.strategy,
         priority=vm.priority,
-        restart=vm.restart,
+        restart=asked_restart(vm),
+        restart_acknowledged=vm.restart != ASKED,
         on_no_fit=vm.on_no_fit,
         labels=labels_of(vm.labels),
         groups=_group_names(vm, spec, roster),

@@ -1,0 +1,62 @@
+"""Change where a VM may be started after the loss of its host, while it exists.
+
+A lease proves that a VM is over only if its host stops the VM when the lease ends. A host does so
+for VMs that it was told may run elsewhere. So a VM that stayed with its host until now is
+`elsewhere_asked` first: ordered, but no lease counts as proof for it. It is `elsewhere` once its
+host reports the newest order with that policy in force (`acknowledge`). The other way round the
+ledger changes at once: that a host stops a VM too often is no second copy.
+"""
+
+from msgspec import UNSET
+
+from roost.base.errors import Conflict, InvalidRequest
+from roost.control.vms.lookup import locked_vm
+from roost.ledger.rows import VMRow
+from roost.ledger.statements import Plus
+from roost.ledger.tables import vms
+from roost.ledger.transaction import Tx
+from roost.model.states import KeptRestart, Restart
+from roost.parts.access import Principal
+from roost.wire.agentlink import SeenVM
+from roost.wire.bodies import SetVM
+
+ASKED: KeptRestart = "elsewhere_asked"
+#: VMs that are started on another host when it is proved that they do not run any more.
+MOVABLE: tuple[KeptRestart, ...] = ("elsewhere", ASKED)
+
+
+def asked_restart(vm: VMRow) -> Restart:
+    """Return the restart policy that a VM's owner wants, which its host is told."""
+    return "here" if vm.restart == "here" else "elsewhere"
+
+
+def set_vm(tx: Tx, ref: str, project: str | None, body: SetVM, who: Principal) -> VMRow:
+    """Set what is given of a VM: where it is started after the loss of its host."""
+    if body.restart is UNSET:
+        raise InvalidRequest("nothing to set", hint='Maybe {"restart": "elsewhere"}.')
+    vm = locked_vm(tx, ref, project, who)
+    if vm.desired == "absent":
+        raise Conflict(f"VM {vm.name!r} is being deleted", vm=vm.id)
+    if body.restart == asked_restart(vm):
+        return vm
+    if vm.phase:
+        raise Conflict(f"VM {vm.name!r} is moving; wait until it has arrived", vm=vm.id)
+    kept: KeptRestart = body.restart
+    if kept == "elsewhere" and vm.host is not None:
+        kept = ASKED
+    row = tx.change(vms, {"id": vm.id}, generation=Plus(1), restart=kept)
+    assert row is not None
+    note = f"after the loss of its host: {body.restart}"
+    tx.event("vm.restart_set", f"vm/{vm.id}", {"vms": {vm.id: row}}, project=vm.project, note=note)
+    return VMRow(**row)
+
+
+def acknowledged(vm: VMRow, seen: SeenVM) -> KeptRestart:
+    """Return a VM's policy after a report of its host.
+
+    Only a report on the newest order counts: an older one may be of a time before the VM was set
+    to stay with its host.
+    """
+    if vm.restart == ASKED and seen.generation == vm.generation and seen.restart == "elsewhere":
+        return "elsewhere"
+    return vm.restart
