@@ -98,6 +98,11 @@ def checked(expr: Expr, text: str, fields: Fields = FIELDS) -> Condition:
     return Condition(text, expr, frozenset(checker.reads), checker.patterns)
 
 
+def type_of(expr: Expr, text: str, fields: Fields = FIELDS) -> Type:
+    """Return the type of an expression that was parsed from this text, or refuse it."""
+    return _Checker(text, fields).type_of(expr)
+
+
 class _Checker:
     """One rule being checked; `scope` has the variables that macros have bound."""
 
@@ -113,7 +118,19 @@ class _Checker:
         return mistake(self.text, span, message, maybe=maybe)
 
     def type_of(self, node: Expr) -> Type:
-        """Return the type of a node, or refuse the rule."""
+        """Return the type of a node whose value is used, or refuse the rule."""
+        kind = self.operand_type(node)
+        if kind.name == "record" and not kind.path.endswith("[]"):
+            members = [*self.fields.members[kind.path]]
+            raise self.mistake(
+                node.span,
+                f"{kind.path} is no value by itself",
+                f"{kind.path}.{members[0]} or another of its fields is meant.",
+            )
+        return kind
+
+    def operand_type(self, node: Expr) -> Type:
+        """Return the type of a node, which may be a record if one of its fields is read."""
         match node:
             case Literal(kind):
                 return _LITERALS[kind]
@@ -137,7 +154,7 @@ class _Checker:
                 return BOOL
             case Conditional(question, then, otherwise):
                 self.demand(question, BOOL, "what stands before ? is a condition")
-                return joined(self.type_of(then), self.type_of(otherwise))
+                return self.branches(node, self.type_of(then), self.type_of(otherwise))
             case ListOf(items):
                 return list_of(self.common(items))
             case MapOf(entries):
@@ -145,6 +162,14 @@ class _Checker:
                 return map_of(keys, self.common(tuple(value for _, value in entries)))
             case Macro():
                 return self.macro(node)
+
+    def branches(self, node: Conditional, then: Type, otherwise: Type) -> Type:
+        """Return the type of a conditional, both sides of which have it."""
+        if not comparable(then, otherwise) or {then, otherwise} == {INT, DOUBLE}:
+            raise self.mistake(
+                node.span, f"both sides of : are of one type, and these are {then} and {otherwise}"
+            )
+        return joined(then, otherwise)
 
     def demand(self, node: Expr, wanted: Type, why: str) -> None:
         """Refuse a node that is not of the type wanted."""
@@ -188,11 +213,13 @@ class _Checker:
                 f"there is no variable {node.name!r}",
                 f"{meant} is meant." if meant else f"one of {', '.join(known)} is meant.",
             )
+        if kind.name != "record":
+            self.note(node.name)
         return kind
 
     def member(self, node: Select | Has) -> Type:
         """Return the type of a field, or of a map's value."""
-        kind = self.type_of(node.operand)
+        kind = self.operand_type(node.operand)
         if kind.name == "record":
             members = self.fields.members[kind.path]
             found = members.get(node.field)
@@ -209,10 +236,6 @@ class _Checker:
                 self.note(f"{kind.path}.{node.field}")
             return found
         if kind.name == "map":
-            if kind.inside[0] not in (STRING, DYN):
-                raise self.mistake(
-                    node.span, f"keys of this map are of type {kind.inside[0]}, no names"
-                )
             self.note_key(node.operand, node.field)
             return kind.inside[1]
         if kind == DYN:
@@ -243,7 +266,7 @@ class _Checker:
 
     def index(self, node: Index) -> Type:
         """Return the type of a list's item or a map's value."""
-        kind, index = self.type_of(node.operand), self.type_of(node.index)
+        kind, index = self.operand_type(node.operand), self.type_of(node.index)
         key = node.index.value if isinstance(node.index, Literal) else None
         if kind.name == "record" and kind.path in AMOUNT_RECORDS:
             self.must_take(node.index, index, STRING, "a resource's name")
@@ -327,16 +350,14 @@ class _Checker:
         elif node.operator == "%":
             allowed = ("int",)
         known = [kind for kind in (left, right) if kind != DYN]
-        fits = all(kind.name in allowed for kind in known) and (
-            len({kind.name for kind in known}) < 2
-        )
-        if not fits:
+        fits = all(kind.name in allowed for kind in known)
+        if not fits or not comparable(left, right) or {left, right} == {INT, DOUBLE}:
             raise self.mistake(
                 node.span,
                 f"{node.operator} does not work on {left} and {right}",
                 _conversion(node, left, right),
             )
-        return joined(left, right) if len(known) == 2 else DYN
+        return joined(left, right) if len(known) == 2 else known[0] if known else DYN
 
     def units(self, node: Binary) -> None:
         """Refuse an amount in millicores or bytes beside a number that cannot be one."""

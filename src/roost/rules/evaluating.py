@@ -174,6 +174,8 @@ class _Evaluation:
     def contained(self, node: Binary, item: Any, place: Any) -> bool:
         """Look for an item in a list or a key in a map."""
         if isinstance(place, Mapping):
+            if not isinstance(item, str | int | float):
+                raise _Failed(f"a {type_name(item)} is no key of a map", node.span)
             return _key(item) in place
         if isinstance(place, Sequence) and not isinstance(place, str):
             return any(equal(item, other) for other in place)
@@ -312,9 +314,7 @@ def _key(value: Any) -> Any:
         return _BOOLEANS[value]
     if isinstance(value, float):
         return int(value) if value.is_integer() else ("double", value)
-    if isinstance(value, str | int):
-        return value
-    return ("none", id(value))
+    return value if isinstance(value, str | int) else ("none", id(value))
 
 
 def _plain(key: Any) -> Any:
@@ -326,7 +326,7 @@ def equal(left: Any, right: Any) -> bool:
     """Say whether two values are equal: numbers by value, other types never across."""
     kind, other = type_name(left), type_name(right)
     if kind != other:
-        return {kind, other} == {"int", "double"} and left == right
+        return {kind, other} == {"int", "double"} and float(left) == float(right)
     if kind == "list":
         return len(left) == len(right) and all(map(equal, left, right))
     if kind == "map":
@@ -342,6 +342,8 @@ def _ordered(node: Binary, left: Any, right: Any) -> bool:
         raise _Failed(
             f"{node.operator} does not compare {type_name(left)} with {type_name(right)}", node.span
         )
+    if len(kinds) == 2:  # as doubles, which is CEL's word on whole numbers beyond 2^53
+        left, right = float(left), float(right)
     match node.operator:
         case "<":
             return bool(left < right)
