@@ -13,7 +13,7 @@ STAMP  := $(VENV)/.stamp
 PYTEST := $(BIN)/python -m pytest
 
 # ONCE=1   make demo ends by itself          SHORT=1  the quick rows of a benchmark
-# DATA=DIR the folder of public traces       JOBS=N   pytest in N processes (as cores, up to 4)
+# DATA=DIR the folder of public data         JOBS=N   pytest in N processes (as cores, up to 4)
 # SEEDS=N  worlds of make chaos             FIRST=N  the first seed of make chaos
 # MORE=N   further worlds of make chaos, drawn from FROM=TEXT (the commit, or a digest of src)
 # SCENARIOS=...  shipped scenarios for make chaos, by name or `all`
@@ -80,7 +80,7 @@ kernels: $(STAMP) ## compile the kernels, or find that they are there (once for 
 
 .PHONY: pytest
 pytest: $(STAMP) ## the tests alone (JOBS=1 for one process, ARGS='-k name' to choose)
-	$(PYTEST) --ignore=tests/system --ignore=tests/kube -m "not qemu or smoke" $(PYTEST_ARGS)
+	DATA=$(DATA) $(PYTEST) --ignore=tests/system --ignore=tests/kube -m "not qemu or smoke" $(PYTEST_ARGS)
 
 .PHONY: test-system
 test-system: $(STAMP) ## real processes on real databases: started, killed, stopped, restarted (TURN= for every upgrade)
