@@ -45,6 +45,9 @@ from roost.placement.kernels.fit import (
     T_CANDIDATES,
     T_DEVICES,
     T_EXCLUDED_COUNT,
+    T_FLOOR_COUNT,
+    T_FLOORS,
+    T_LINE_COUNT,
     T_MILLI,
     T_NUMA,
     T_WISH_COUNT,
@@ -92,7 +95,7 @@ class Tables(NamedTuple):
     | field | dtype, shape | meaning |
     |---|---|---|
     | terms | int64 [terms, T_COLUMNS] | compiled terms |
-    | lists | int64 [n] | pool of candidates, exclusions and preferences |
+    | lists | int64 [n] | pool of candidates, exclusions, preferences, floors and inequalities |
     | spread | int64 [terms, 3, 3] | per scope: start, length, number of eligible domains |
     | eligible | int64 [n] | pool of eligible-host counts per domain |
     """
@@ -146,7 +149,22 @@ def ask_for(scratch: Scratch, column: int, amount: int) -> None:
 
 
 @inlined
-def ask_for_room(scratch: Scratch, demand: Int64Array, terms: Int64Array) -> None:
+def ask_for_at_least(scratch: Scratch, column: int, least: int) -> None:
+    """Raise what is asked for in one column to a floor, which may be below nothing."""
+    for at in range(scratch.counts[A_ALL]):
+        if scratch.columns[at] == column:
+            scratch.least[at] = max(scratch.least[at], least)
+            return
+    at = scratch.counts[A_ALL]
+    scratch.columns[at] = column
+    scratch.least[at] = least
+    scratch.counts[A_ALL] = at + 1
+
+
+@inlined
+def ask_for_room(
+    scratch: Scratch, demand: Int64Array, terms: Int64Array, lists: Int64Array
+) -> None:
     """Write what a request needs of every headroom column."""
     resources = len(demand)
     cpu, memory = demand[CPU], demand[MEMORY]
@@ -163,6 +181,9 @@ def ask_for_room(scratch: Scratch, demand: Int64Array, terms: Int64Array) -> Non
     elif terms[T_NUMA] != ANY:
         ask_for(scratch, resources + CELL_CPU, cpu - cpu // 2)
         ask_for(scratch, resources + CELL_MEMORY, memory - memory // 2)
+    for floor in range(terms[T_FLOOR_COUNT]):
+        at = terms[T_FLOORS] + 2 * floor
+        ask_for_at_least(scratch, lists[at], lists[at + 1])
     scratch.counts[A_EXACT] = scratch.counts[A_ALL]
     # The two steady ratios on either side of the request's own.
     cpu = min(cpu, MOST_RATIO_CPU)
@@ -196,7 +217,7 @@ def ready_ask(
     demand = batch.demand[index]
     group_set = batch.group_set[index]
     chosen = groups.set_groups[groups.set_start[group_set] : groups.set_start[group_set + 1]]
-    ask_for_room(scratch, demand, terms)
+    ask_for_room(scratch, demand, terms, tables.lists)
     charged = terms[T_WISH_COUNT] > 0
     scratch.counts[A_RACKS] = ANYWHERE
     scratch.counts[A_ZONES] = ANYWHERE
@@ -211,6 +232,7 @@ def ready_ask(
         or terms[T_EXCLUDED_COUNT] > 0
         or terms[T_DEVICES] > 0
         or terms[T_NUMA] != ANY
+        or terms[T_LINE_COUNT] > 0
         or len(chosen) > 0
     )
     scratch.counts[A_RULES] = 1 if ruled else 0
@@ -423,6 +445,8 @@ def copies_per_host(
     ask = ready_ask(groups, tables, batch, 0, scratch)
     resources = batch.demand.shape[1]
     listed = ask.terms[T_CANDIDATE_COUNT]
+    # A rule on amounts looks at a host again after every copy.
+    ruled = ask.terms[T_FLOOR_COUNT] > 0 or ask.terms[T_LINE_COUNT] > 0
     for row in range(len(copies)):
         copies[row] = 0
         if listed >= 0 and not in_sorted(ask.lists, ask.terms[T_CANDIDATES], listed, row):
@@ -431,7 +455,7 @@ def copies_per_host(
             devices = row_devices(hosts, ask, row)
             cells = row_cells(hosts, ask, row, cell_rule)
             count = 1
-            if not devices and not cells:  # all that fit at once
+            if not devices and not cells and not ruled:  # all that fit at once
                 count = UNLIMITED
                 for resource in range(resources):
                     if ask.demand[resource] > 0:

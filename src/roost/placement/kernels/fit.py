@@ -28,8 +28,15 @@ from roost.placement.kernels.tally import WEIGHT_ONE, groups_allow, groups_penal
     T_EXCLUDED_COUNT,
     T_WISHES,  # start and number of (word, bit, weight) preferences
     T_WISH_COUNT,
+    T_FLOORS,  # start and number of (headroom column, least) pairs that rules ask for
+    T_FLOOR_COUNT,
+    T_LINES,  # start and number of inequalities between a host's amounts, see `lines_hold`
+    T_LINE_COUNT,
     T_COLUMNS,
-) = range(14)
+) = range(18)
+
+#: Where a term of an inequality reads its amount; the number of VMs has no column.
+L_FREE, L_COMMITTED, L_CAPACITY, L_VMS = range(4)
 
 #: Entries of `Ask.counts`.
 A_EXACT, A_ALL, A_RULES, A_CHARGED, A_RACKS, A_ZONES = range(6)
@@ -121,7 +128,38 @@ def rules_allow(hosts: HostArrays, groups: GroupArrays, ask: Ask, row: int) -> b
         return False
     if terms[T_NUMA] != ANY and row_cells(hosts, ask, row, int64(LOWEST)) == 0:
         return False
+    if terms[T_LINE_COUNT] > 0 and not lines_hold(hosts, ask, row):
+        return False
     return len(ask.groups) == 0 or groups_allow(hosts, groups, ask.groups, ask.fewest, row)
+
+
+@kernel
+def lines_hold(hosts: HostArrays, ask: Ask, row: int) -> bool:
+    """Say whether every inequality of the terms holds on this host.
+
+    One lies in the lists as its number of terms, its bound, and for each term where to read,
+    which column, and the factor: it holds if the sum of factor x amount is at least the bound.
+    Whoever writes one sees to it that no sum can overflow.
+    """
+    at = ask.terms[T_LINES]
+    for _ in range(ask.terms[T_LINE_COUNT]):
+        total = int64(0)
+        for term in range(ask.lists[at]):
+            entry = at + 2 + 3 * term
+            source, column = ask.lists[entry], ask.lists[entry + 1]
+            if source == L_FREE:
+                amount = hosts.headroom[row, column]
+            elif source == L_COMMITTED:
+                amount = hosts.committed[row, column]
+            elif source == L_CAPACITY:
+                amount = hosts.capacity[row, column]
+            else:
+                amount = hosts.vm_count[row]
+            total += ask.lists[entry + 2] * amount
+        if total < ask.lists[at + 1]:
+            return False
+        at += 2 + 3 * ask.lists[at]
+    return True
 
 
 @kernel
