@@ -10,6 +10,7 @@ from tests.naive.assign import pick_cells, pick_devices
 from tests.naive.filters import count_fewest, fits
 from tests.naive.fleet import VM, Ask, Row, World
 from tests.naive.numbers import WEIGHT_ONE, draw
+from tests.naive.rules import soft_left, soft_penalties
 from tests.naive.scores import SCORES, penalty
 
 #: Which NUMA cells of the chosen host each strategy takes.
@@ -61,7 +62,11 @@ def ranked(
     """Return the best hosts for a request, the best first: the winner and its runners-up."""
     ask, rows = candidates(world, request)
     score = scorer or SCORES[strategy]
-    totals = {row.number: score(row, ask) + penalty(row, ask) for row in rows}
+    soft = soft_penalties(world.rows(), ask)
+    totals = {
+        row.number: score(row, ask) + penalty(row, ask) + WEIGHT_ONE * soft[row.number]
+        for row in rows
+    }
     choices = []
     for _ in range(places):
         if not rows:
@@ -129,6 +134,7 @@ def _drawn(world: World, ask: Ask, rows: list[Row], totals: dict[int, int]) -> R
         world.shunned
         or ask.request.constraints.preferences
         or any(not group.hard for group in ask.groups)
+        or soft_left(ask)
     )
     fitting = {row.number: row for row in rows}
     if not charged:

@@ -11,6 +11,7 @@ from roost.model.resources import NumaMode
 from tests.naive.assign import pick_cells, pick_devices
 from tests.naive.fleet import Ask, Row
 from tests.naive.predicates import holds_on
+from tests.naive.rules import attributes_allow, rules_hold, rules_without_error
 
 
 def online(row: Row, ask: Ask) -> bool:
@@ -226,6 +227,8 @@ TWINS: dict[Reason, Callable[[Row, Ask], bool]] = {
     Reason.RACK: rack,
     Reason.SITE: site,
     Reason.PREDICATE: predicate,
+    Reason.RULE: rules_hold,
+    Reason.RULE_ERROR: rules_without_error,
     Reason.AFFINITY: affinity,
     Reason.ANTI_AFFINITY: anti_affinity,
     Reason.SPREAD: spread,
@@ -256,6 +259,7 @@ ELIGIBLE = (
     rack,
     site,
     predicate,
+    attributes_allow,
 )
 
 

@@ -4,12 +4,14 @@ Everything a rule asks about (committed, free, members of a group) is added up a
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from roost.model.constraints import NO_CONSTRAINTS, Constraints
 from roost.model.flow import PlaceRequest
 from roost.model.groups import GroupSpec
-from roost.model.hosts import HostSpec, Resource, Scope, TaintEffect
+from roost.model.hosts import Admin, Health, HostSpec, Resource, Scope, TaintEffect
 from roost.model.resources import Demand, NumaMode
+from roost.model.rules import NO_RULES, RuleSet
 
 WHOLE_DEVICE = 1000
 
@@ -25,6 +27,16 @@ class VM:
     groups: tuple[str, ...] = ()
     devices: tuple[int, ...] = ()
     cells: tuple[int, ...] = ()
+
+
+@dataclass
+class Facts:
+    """The rules of a world, and what they read besides hosts and the VM."""
+
+    rules: RuleSet = NO_RULES
+    clock: dict[str, int] = field(default_factory=dict)
+    fleet: dict[str, Any] = field(default_factory=dict)
+    group: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -61,6 +73,7 @@ class Ask:
     members: dict[tuple[str, object], int]  # by group and fault domain of the group's scope
     sizes: dict[str, int]  # by group, all members
     fewest: dict[str, int] = field(default_factory=dict)  # by spread group
+    facts: Facts = field(default_factory=Facts)
 
 
 def capacity_of(resource: Resource) -> int:
@@ -93,6 +106,8 @@ class World:
         self.holds: dict[str, tuple[int, Demand]] = {}
         self.groups: dict[str, GroupSpec] = {}
         self.shunned = False  # some host, ever, had a prefer-not taint
+        self.rules: RuleSet = NO_RULES
+        self.clock: dict[str, int] = {}
         self._rows: dict[int, Row] = {}  # sums that are still right, by host
 
     def copy(self) -> "World":
@@ -107,6 +122,7 @@ class World:
         self.holds, self.groups = dict(kept.holds), dict(kept.groups) | self.groups
         self.registered = max(self.registered, kept.registered)
         self.shunned |= kept.shunned
+        self.rules, self.clock = kept.rules, kept.clock
         self._rows = {}
 
     # Changes
@@ -182,7 +198,47 @@ class World:
                     key = (group.name, rows[vm.host].domain(group.scope))
                     members[key] = members.get(key, 0) + 1
                     sizes[group.name] += 1
-        return Ask(request, groups, members, sizes)
+        return Ask(request, groups, members, sizes, facts=facts_of(self, groups))
+
+
+def facts_of(world: World, groups: tuple[GroupSpec, ...]) -> "Facts":
+    """Return the rules and what they read of the fleet and the VM's first group."""
+    if not world.rules:
+        return Facts()
+    rows = world.rows()
+    names = sorted({name for row in rows for name in row.capacity})
+    sums = {
+        kind: {name: sum(amount(row, name) for row in rows) for name in names}
+        for kind, amount in (
+            ("capacity", lambda row, name: row.capacity.get(name, 0)),
+            ("committed", lambda row, name: row.committed.get(name, 0)),
+            ("free", Row.free),
+        )
+    }
+    fleet: dict[str, Any] = {
+        "hosts": len(
+            [r for r in rows if r.spec.health is Health.ONLINE and r.spec.admin is Admin.OPEN]
+        ),
+        "vms": len(world.vms),
+        **sums,
+        "load": max(
+            (sums["committed"][name] / whole for name, whole in sums["capacity"].items() if whole),
+            default=0.0,
+        ),
+        **world.clock,
+    }
+    group: dict[str, Any] = {}
+    if groups:
+        at = {row.number: row for row in rows}
+        homes = [at[vm.host] for vm in world.vms.values() if groups[0].name in vm.groups]
+        group = {
+            "name": groups[0].name,
+            "hosts": sorted({row.spec.name for row in homes}),
+            "racks": sorted({row.spec.rack for row in homes if row.spec.rack}),
+            "zones": sorted({row.spec.zone for row in homes if row.spec.zone}),
+            "size": len(homes),
+        }
+    return Facts(world.rules, world.clock, fleet, group)
 
 
 def _empty(number: int, spec: HostSpec) -> Row:

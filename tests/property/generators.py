@@ -31,7 +31,9 @@ from roost.model.hosts import (
     TaintEffect,
 )
 from roost.model.resources import Demand, DeviceDemand, NumaMode
+from roost.model.rules import NO_RULES, RuleSet
 from tests.naive.predicates import PREDICATES
+from tests.property import expressions
 
 FEATURES = (
     "states",
@@ -61,6 +63,8 @@ FOCI: dict[str, frozenset[str] | None] = {
     "cells": frozenset({"cells", "limits"}),
     "predicates": frozenset({"predicates", "names", "places"}),
     "attributes": frozenset({"labels", "taints", "preferences", "hardware"}),
+    "rules": frozenset({"rules", "labels", "places", "hardware", "states", "groups", "extended"}),
+    "soft rules": frozenset({"rules", "soft", "labels", "places", "devices", "cells"}),
 }
 
 ZONES, RACKS, SITES = ("z1", "z2", "z3"), ("r1", "r2", "r3", "r4", "r5"), ("s1", "s2")
@@ -87,6 +91,8 @@ class Climate:
     features: frozenset[str]
     even: bool  # sizes from a short list, so that hosts tie
     groups: tuple[GroupSpec, ...]
+    rules: RuleSet = NO_RULES
+    clock: tuple[tuple[str, int], ...] = ()
 
     def has(self, feature: str, rng: Random, chance: float) -> bool:
         """Toss a coin for a feature that this seed uses."""
@@ -115,6 +121,8 @@ def climate(seed: int, focus: str = "any") -> Climate:
     )
     even = rng.random() < 0.5
     features = FOCI[focus]
+    if features is not None and "rules" in features:
+        return Climate(seed, features, even, groups, *expressions.rules(seed, "soft" in features))
     return Climate(seed, chosen if features is None else features, even, groups)
 
 
@@ -218,13 +226,14 @@ def request(climate: Climate, number: object, name: str | None = None) -> PlaceR
     if climate.has("groups", rng, 0.6):
         groups = tuple(rng.sample(climate.groups, rng.choice((1, 1, 1, 1, 2, 3))))
         groups = tuple(each if rng.random() < 0.5 else each.name for each in groups)
-    return PlaceRequest(
+    asked = PlaceRequest(
         name or f"vm-{climate.seed}-{number}",
         demand(climate, rng),
         constraints(climate, _again(climate, rng, "rules")),
         groups,
         seed=rng.choice((None, rng.getrandbits(64))),
     )
+    return expressions.subject(asked, rng) if climate.rules else asked
 
 
 def _again(climate: Climate, rng: Random, what: str) -> Random:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from roost.fleet.fleet import Fleet
 from roost.model.description import FleetDescription
-from roost.placement.attributes import question
 from roost.placement.batching import columns_of
 from roost.placement.engine import NO_FIT, Engine
 from roost.placement.registry import FILTERS
@@ -94,7 +93,7 @@ def columns_equal_singles(
 ) -> None:
     """Requests as columns mean what they mean one after the other."""
     pair = grown(seed, hosts, 10, focus)
-    pair.place_columns([settled(each) for each in requests(pair, count)], strategy)
+    pair.place_columns(requests(pair, count), strategy)
     pair.check()
 
 
@@ -136,7 +135,7 @@ def filters_agree(seed: int, hosts: int, count: int = 3, focus: str = "any") -> 
         ask = pair.world.ask(asked)
         count_fewest(rows, ask)
         numbers = np.array([row.number for row in rows], np.int64)
-        posed = question(pair.fleet, asked)
+        posed = pair.engine.question(asked)
         passing = np.ones(len(rows), np.bool_)
         for each in FILTERS:
             column = np.ones(len(rows), np.bool_)
@@ -158,7 +157,7 @@ def search_equals_scores(seed: int, hosts: int, steps: int) -> Engine:
     climate = generators.climate(seed)
     pair = Pair(climate, hosts)
     engine, fleet = pair.engine, pair.fleet
-    kinds = [settled(generators.request(climate, number)) for number in range(50)]
+    kinds = [settled(generators.request(climate, number), engine) for number in range(50)]
     strategies = ("least_loaded", "best_fit", "worst_fit", "fewest_vms", "dot_product")
     for number in range(steps):
         strategy = strategies[number % len(strategies)]

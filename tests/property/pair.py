@@ -17,10 +17,12 @@ from roost.model.hosts import Admin, Health, HostSpec
 from roost.model.resources import Demand, NumaMode
 from roost.placement.batching import columns_of
 from roost.placement.engine import Engine, seed_of
+from roost.placement.rules.parts import How
 from tests.naive import engine as naive
 from tests.naive.assign import device_suits
 from tests.naive.fleet import VM, Ask, Row, World
-from tests.naive.numbers import SCORE_ONE
+from tests.naive.numbers import SCORE_ONE, WEIGHT_ONE
+from tests.naive.rules import soft_penalties
 from tests.naive.scores import SCORES, penalty
 from tests.property import generators
 from tests.property.generators import Climate
@@ -46,6 +48,8 @@ class Pair:
         self.fleet = Fleet()
         self.engine = QuietEngine(self.fleet)
         self.world = World()
+        self.world.rules, self.world.clock = climate.rules, dict(climate.clock)
+        self.engine.set_rules(climate.rules, dict(climate.clock))
         self.cursor = -1
         self.marks: list[tuple[int, World]] = []
         for group in climate.groups:
@@ -97,7 +101,7 @@ class Pair:
             request.name,
             number,
             fleet.vector(request.demand),
-            fleet.terms.number(request.terms),
+            self.engine.terms_number(request),
             fleet.groups.set_number(request.groups),
         )
         self.world.put(vm, VM(request.name, number, request.demand, request.constraints, names))
@@ -145,7 +149,7 @@ class Pair:
     ) -> naive.Choice | None:
         """Compare an answer with the twin's; a strategy without a twin is scored by `engine`."""
         strategy = engine.strategy_of(request).name
-        scorer = None if strategy in SCORES else judged(engine, request)
+        scorer = None if strategy in SCORES else judged(engine, request, self.world)
         best = naive.ranked(self.world, request, strategy, cursor, 1 + runners_up, scorer)
         placed = found if isinstance(found, Placement) else None
         told = (strategy, request, cursor)
@@ -214,10 +218,10 @@ class Pair:
 
     def place_columns(self, requests: Sequence[PlaceRequest], strategy: str) -> None:
         """Place requests as columns, and on the other side one by one."""
-        requests = [replace(each, strategy=strategy) for each in requests]
+        requests = [settled(replace(each, strategy=strategy), self.engine) for each in requests]
         rehearsal = self.rehearsal()
         seeds = [seed_of(each) for each in requests]
-        columns = columns_of(self.fleet, requests, seeds)
+        columns = columns_of(self.fleet, requests, seeds, self.engine.terms_number)
         decided = self.engine.place_columns(columns, strategy)
         vm = decided.first_vm
         for index, request in enumerate(requests):
@@ -261,7 +265,10 @@ class Pair:
 
     def rehearsal(self) -> QuietEngine:
         """Return an engine on a snapshot, with the same cursor and mix."""
-        other = QuietEngine(self.fleet.snapshot(), mix=self.engine.mix)
+        engine = self.engine
+        other = QuietEngine(
+            self.fleet.snapshot(), mix=engine.mix, rules=engine.rules, clock=engine.clock
+        )
         other.cursor = self.engine.cursor
         return other
 
@@ -320,12 +327,14 @@ class Pair:
             assert replace(spec, extended=tuple(sorted(spec.extended))) == row.spec, told
 
 
-def judged(engine: Engine, request: PlaceRequest) -> naive.Scorer:
+def judged(engine: Engine, request: PlaceRequest, world: World) -> naive.Scorer:
     """Return a scorer that looks a host up in the engine's whole-fleet scores."""
     column = engine.scores(request)
+    soft = soft_penalties(world.rows(), world.ask(request))
 
     def score(row: Row, ask: Ask) -> int:
-        return int(column[row.number]) - penalty(row, ask)
+        charged = penalty(row, ask) + WEIGHT_ONE * soft[row.number]
+        return int(column[row.number]) - charged
 
     return score
 
@@ -367,8 +376,17 @@ def _place(pair: Pair, number: object, rng: Random) -> None:
     pair.place(_request(pair, number, rng))
 
 
-def settled(request: PlaceRequest) -> PlaceRequest:
-    """Return the request without a predicate that depends on amounts: columns refuse those."""
+def settled(request: PlaceRequest, engine: Engine) -> PlaceRequest:
+    """Return the request without what is computed for every decision: columns refuse that."""
+    anew = [
+        rule.name
+        for rule in engine.terms_of(request).rules
+        if any(
+            part.how is How.ANEW or (part.how is How.AMOUNTS and not rule.hard)
+            for part in rule.parts.conjuncts
+        )
+    ]
+    request = replace(request, lifted=(*request.lifted, *anew))
     predicate = request.constraints.predicate
     if predicate is None or predicate.stable:
         return request
@@ -383,7 +401,7 @@ def _place_batch(pair: Pair, number: object, rng: Random) -> None:
 
 
 def _place_columns(pair: Pair, number: object, rng: Random) -> None:
-    requests = [settled(_request(pair, f"{number}-{i}", rng)) for i in range(rng.randint(1, 12))]
+    requests = [_request(pair, f"{number}-{i}", rng) for i in range(rng.randint(1, 12))]
     pair.place_columns(requests, any_strategy(rng))
 
 

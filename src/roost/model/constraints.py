@@ -143,12 +143,36 @@ NO_CONSTRAINTS = Constraints()
 
 
 @dataclass(frozen=True, slots=True)
+class BoundRule:
+    """What a rule (`model.rules`) asks of hosts for one class of VMs, once the VM is known.
+
+    `text` is what is left of its expression: equal texts mean equal conditions. `parts` is the form
+    that `placement.rules` computes with.
+    """
+
+    name: str
+    text: str
+    weight: int | None  # thousandths; None: hard
+    priority: int
+    parts: Any = field(compare=False, repr=False)
+
+    @property
+    def hard(self) -> bool:
+        """Say whether the rule refuses hosts rather than charging them."""
+        return self.weight is None
+
+
+@dataclass(frozen=True, slots=True)
 class HostRequirements:
-    """All that a VM asks for besides amounts and groups; shared by many VMs, so interned."""
+    """All that a VM asks for, or is bound by, besides amounts and groups.
+
+    Shared by many VMs, so interned.
+    """
 
     devices: DeviceDemand | None = None
     numa: NumaMode = NumaMode.ANY
     constraints: Constraints = NO_CONSTRAINTS
+    rules: tuple[BoundRule, ...] = ()
 
 
 NO_TERMS = HostRequirements()

@@ -35,6 +35,9 @@ class PlaceRequest:
     `groups` names groups the fleet knows, or brings their rules along. `seed` feeds the `random`
     strategy; None derives it from the name, so that a replay draws the same host. `key` is what the
     fleet calls the VM once it is charged, where its name alone is not unique; empty: its name.
+    `labels`, `restart` and `project_use` (VMs and amounts by name) are there for rules to read; of
+    the rules by name, those `lifted` do not bind it, and those `softened` only charge what they
+    would refuse.
     """
 
     name: str
@@ -46,6 +49,11 @@ class PlaceRequest:
     priority: int = 0
     project: str = ""
     key: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    restart: str = ""
+    project_use: tuple[tuple[str, int], ...] = ()
+    lifted: tuple[str, ...] = ()
+    softened: tuple[str, ...] = ()
     terms: HostRequirements = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -146,11 +154,13 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class ReasonCount:
-    """How many hosts a reason refused."""
+    """How many hosts a reason refused; of rules, which rule it was and which part of it."""
 
     reason: Reason
     first: int  # hosts whose first failing filter this was; these add up to all hosts
     total: int  # hosts on which it failed at all
+    rule: str = ""
+    part: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ class Reason(StrEnum):
     RACK = "rack"
     SITE = "site"
     PREDICATE = "predicate"
+    RULE = "rule"
+    RULE_ERROR = "rule_error"
     AFFINITY = "affinity"
     ANTI_AFFINITY = "anti_affinity"
     SPREAD = "spread"

@@ -4,6 +4,7 @@ import numpy as np
 
 from roost.fleet.fleet import Fleet
 from roost.fleet.layout import BoolArray, Int64Array
+from roost.model.constraints import HostRequirements
 from roost.model.flow import PlaceRequest
 from roost.model.hosts import TaintEffect
 from roost.placement.filtering import IndexForm
@@ -21,6 +22,7 @@ from roost.placement.filters import (
     zone,
 )
 from roost.placement.question import Question
+from roost.placement.rules.columns import ATTRIBUTES, BEFOREHAND, RuleColumns
 
 #: Filters whose conjunction a selector keeps as one mark per host.
 SELECTING = tuple(
@@ -44,11 +46,19 @@ NAMING = (pinned.FILTER, excluded.FILTER)
 
 
 def selected(question: Question, rows: Int64Array) -> BoolArray:
-    """Return which hosts satisfy every attribute rule but those that name hosts."""
+    """Return which hosts satisfy every attribute rule of the request but those that name hosts."""
     passes = np.ones(len(rows), np.bool_)
     for each in SELECTING:
         if each.applies(question):
             passes &= each.column(question, rows)
+    return passes
+
+
+def chosen(question: Question, rows: Int64Array) -> BoolArray:
+    """Return which of these hosts a search may look at: all but names and amounts decide it."""
+    passes = selected(question, rows)
+    if question.terms.rules:
+        passes &= question.rules.hold(question.terms, rows, BEFOREHAND)
     return passes
 
 
@@ -74,15 +84,23 @@ def eligible(question: Question, rows: Int64Array) -> BoolArray:
     Their domains are the ones a spread rule compares.
     """
     passes = question.fleet.hosts.arrays.takes[rows] & selected(question, rows)
+    if question.terms.rules:
+        passes &= question.rules.hold(question.terms, rows, ATTRIBUTES)
     for each in NAMING:
         if each.applies(question):
             passes &= each.column(question, rows)
     return passes
 
 
-def question(fleet: Fleet, request: PlaceRequest) -> Question:
-    """Translate a request into the fleet's numbers."""
+def question(
+    fleet: Fleet,
+    request: PlaceRequest,
+    terms: HostRequirements | None = None,
+    rules: RuleColumns | None = None,
+) -> Question:
+    """Translate a request into the fleet's numbers; an engine brings the terms that rules bind."""
     demand = fleet.vector(request.demand)
     group_set = fleet.groups.set_number(request.groups)
     groups = fleet.groups.set_members(group_set)
-    return Question(fleet, demand, request.terms, groups, eligible)
+    columns = RuleColumns(fleet) if rules is None else rules
+    return Question(fleet, demand, terms or request.terms, groups, eligible, columns)

@@ -1,6 +1,6 @@
 """Many requests as columns: what a batch takes and gives back."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,8 +50,13 @@ class DecisionColumns:
     first_vm: int  # number of the first VM placed; the placed ones follow in request order
 
 
-def columns_of(fleet: Fleet, requests: Sequence[PlaceRequest], seeds: list[int]) -> RequestColumns:
-    """Translate requests into the fleet's numbers."""
+def columns_of(
+    fleet: Fleet,
+    requests: Sequence[PlaceRequest],
+    seeds: list[int],
+    terms_number: Callable[[PlaceRequest], int] | None = None,
+) -> RequestColumns:
+    """Translate requests into the fleet's numbers; an engine knows the terms that rules bind."""
     vectors: dict[int, Int64Array] = {}  # requests often share one demand
     for request in requests:
         if id(request.demand) not in vectors:
@@ -61,9 +66,13 @@ def columns_of(fleet: Fleet, requests: Sequence[PlaceRequest], seeds: list[int])
         vector = vectors[id(request.demand)]
         demand[index, : len(vector)] = vector
     terms, groups = fleet.terms, fleet.groups
+    if terms_number is None:
+        numbers = [0 if r.terms is NO_TERMS else terms.number(r.terms) for r in requests]
+    else:
+        numbers = [terms_number(request) for request in requests]
     return RequestColumns(
         demand,
-        np.array([0 if r.terms is NO_TERMS else terms.number(r.terms) for r in requests], np.int32),
+        np.array(numbers, np.int32),
         np.array([groups.set_number(r.groups) if r.groups else 0 for r in requests], np.int32),
         np.array(seeds, np.int64),
     )

@@ -49,7 +49,7 @@ def capacity(
     copies = _count_one_by_one(world, request)
     world.cursor = start
     rehearsal = Rehearsal(
-        world, request, copies, lambda first, count: copies_of(world, request, first, count)
+        world, request, copies, lambda first, count: place_copies(world, request, first, count)
     )
     count, blocking = rehearsal.most_that_survive(survive, losses)
     refused = None
@@ -61,11 +61,10 @@ def capacity(
 def _fill(world: WhatIf, request: PlaceRequest) -> int:
     """Fill the world with copies and return their number."""
     asks = request.demand.devices is not None or request.demand.numa.value != "any"
-    predicate = request.constraints.predicate
     if (
         request.groups
         or (asks and world.strategy_of(request).needs_mix)
-        or (predicate is not None and not predicate.stable)  # refused there
+        or world.is_restless(request)  # asked again for every copy there
     ):
         return len(_count_one_by_one(world, request))
     return int(world.fill_hosts(request).sum())
@@ -76,22 +75,34 @@ def _count_one_by_one(world: WhatIf, request: PlaceRequest) -> Int64Array:
     rows: list[Int64Array] = []
     total = 0
     while total < MOST_COPIES:
-        columns = copies_of(world, request, total, _CHUNK)
-        placed = world.place_columns(columns, request.strategy).row
-        refused = np.flatnonzero(placed < 0)
-        end = int(refused[0]) if len(refused) else _CHUNK
-        rows.append(placed[:end].astype(np.int64))
-        total += end
-        if end < _CHUNK:
+        placed = place_copies(world, request, total, _CHUNK)
+        rows.append(placed)
+        total += len(placed)
+        if len(placed) < _CHUNK:
             break
     return np.concatenate(rows) if rows else np.zeros(0, np.int64)
+
+
+def place_copies(world: WhatIf, request: PlaceRequest, first: int, count: int) -> Int64Array:
+    """Place copies until one is refused and return the hosts of those before it."""
+    if world.is_restless(request):
+        placed = []
+        for index in range(first, first + count):
+            row = world.place_copy(replace(request, name=f"{request.name}-{index}"))
+            if row < 0:
+                break
+            placed.append(row)
+        return np.array(placed, np.int64)
+    rows = world.place_columns(copies_of(world, request, first, count), request.strategy).row
+    refused = np.flatnonzero(rows < 0)
+    return rows[: int(refused[0]) if len(refused) else count].astype(np.int64)
 
 
 def copies_of(world: WhatIf, request: PlaceRequest, first: int, count: int) -> RequestColumns:
     """Return copies of a request as columns; each draws from a seed of its own."""
     fleet = world.fleet
     vector = fleet.vector(request.demand)
-    terms = fleet.terms.number(request.terms)
+    terms = world.terms_number(request)
     group_set = fleet.groups.set_number(request.groups)
     seeds = np.zeros(0, np.int64)
     if world.strategy_of(request).draws:

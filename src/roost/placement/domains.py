@@ -6,6 +6,7 @@ from roost.fleet.fleet import Fleet
 from roost.fleet.groups import EMPTY
 from roost.fleet.layout import BoolArray, Int64Array
 from roost.model.groups import GroupRule
+from roost.model.hosts import Scope
 from roost.placement.question import Question
 
 
@@ -19,9 +20,14 @@ def hard_groups(question: Question, rule: GroupRule) -> tuple[int, ...]:
 
 def occupied_domains(fleet: Fleet, group: int) -> dict[int, int]:
     """Return the group's members by fault domain of its scope, occupied domains only."""
+    return members_by_domain(fleet, group, fleet.groups.specs[group].scope)
+
+
+def members_by_domain(fleet: Fleet, group: int, scope: Scope) -> dict[int, int]:
+    """Return the group's members by fault domain of any scope, occupied domains only."""
     arrays = fleet.groups.arrays
     members = {}
-    at = int(arrays.heads[group, fleet.groups.specs[group].scope])
+    at = int(arrays.heads[group, scope])
     while at != EMPTY:
         if arrays.counts[at] > 0:
             members[int(arrays.keys[at]) & 0xFFFFFFFF] = int(arrays.counts[at])

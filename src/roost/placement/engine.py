@@ -13,7 +13,7 @@ All-or-nothing groups are in group.py, counting in capacity.py, explaining in ex
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -22,8 +22,10 @@ from roost.base.errors import Conflict, FleetUnavailable, InvalidRequest
 from roost.fleet.assign import mask_of, positions
 from roost.fleet.fleet import Fleet
 from roost.fleet.layout import BASE, CPU, DISK, MEMORY, Int32Array, Int64Array
-from roost.model.constraints import NO_TERMS
+from roost.model.constraints import NO_TERMS, HostRequirements
 from roost.model.flow import Answer, Placement, PlaceRequest, Rejection, RunnerUp, ScoreTerm
+from roost.model.rules import NO_RULES, RuleSet
+from roost.placement.attributes import question as ask
 from roost.placement.batching import DecisionColumns, RequestColumns, columns_of
 from roost.placement.kernels.charging import Charger
 from roost.placement.kernels.decide import (
@@ -50,9 +52,14 @@ from roost.placement.kernels.keys import SCORE_ONE
 from roost.placement.kernels.ranking import M_FREE_BLOCKS, Ranking, rebuild
 from roost.placement.kernels.scan import PART_PENALTY, PARTS
 from roost.placement.kernels.search import MOST, NOWHERE
+from roost.placement.kernels.tally import WEIGHT_ONE
 from roost.placement.mix import NO_MIX, Mix, mix_of
+from roost.placement.question import Question
 from roost.placement.rankings import Rankings
 from roost.placement.rejecting import reject
+from roost.placement.rules.binding import Binder
+from roost.placement.rules.columns import RuleColumns
+from roost.placement.rules.parts import anew
 from roost.placement.selectors import Selectors
 from roost.placement.strategies import DEFAULT_STRATEGY, Strategy, strategy_named
 from roost.placement.tables import TermsTables
@@ -78,6 +85,8 @@ class Engine:
         fleet: Fleet | None,
         default_strategy: str = DEFAULT_STRATEGY,
         mix: Mix | None = None,
+        rules: RuleSet = NO_RULES,
+        clock: Mapping[str, int] | None = None,
     ) -> None:
         if fleet is None:
             raise FleetUnavailable("the fleet is not loaded")
@@ -89,7 +98,9 @@ class Engine:
         self._mix_arrays: MixArrays | None = None
         self._rankings = Rankings(fleet)
         self._selectors = Selectors(fleet, self._rankings)
-        self._terms = TermsTables(fleet, self._selectors)
+        self._rule_columns = RuleColumns(fleet)
+        self._binder = Binder(fleet, rules, clock)
+        self._terms = TermsTables(fleet, self._selectors, self._rule_columns)
         # One decision reuses these, because allocating them anew would cost more than deciding.
         self._out = new_answers(1)
         self._scratch: dict[int, Scratch] = {}
@@ -103,6 +114,44 @@ class Engine:
     def strategy_of(self, request: PlaceRequest) -> Strategy:
         """Return the strategy a request asks for, or the default."""
         return strategy_named(request.strategy or self.default_strategy)
+
+    # Rules
+
+    @property
+    def rules(self) -> RuleSet:
+        """Return the rules that bind requests."""
+        return self._binder.rules
+
+    @property
+    def clock(self) -> Mapping[str, int]:
+        """Return the time as rules read it."""
+        return self._binder.clock
+
+    def set_rules(self, rules: RuleSet, clock: Mapping[str, int] | None = None) -> None:
+        """Replace the rules, and the time as they read it; a broken rule is refused.
+
+        VMs stay where they are. Whoever asks next is bound by the new rules.
+        """
+        self._binder = Binder(self.fleet, rules, clock)
+        self.fleet.version += 1
+
+    def terms_of(self, request: PlaceRequest) -> HostRequirements:
+        """Return what a request asks of hosts, with the rules that bind it."""
+        if not self._binder.rules:
+            return request.terms
+        terms = self._binder.terms(request, self.strategy_of(request).name)
+        if terms.rules and anew(terms):
+            self._rule_columns.known = self._binder.known(request)
+        return terms
+
+    def terms_number(self, request: PlaceRequest) -> int:
+        """Return the fleet's number of what a request asks of hosts, rules included."""
+        terms = self.terms_of(request)
+        return 0 if terms is NO_TERMS else self.fleet.terms.number(terms)
+
+    def question(self, request: PlaceRequest) -> Question:
+        """Return a request as filters are asked about it."""
+        return ask(self.fleet, request, self.terms_of(request), self._rule_columns)
 
     # One request
 
@@ -149,7 +198,7 @@ class Engine:
             score,
             positions(devices) if devices else (),
             positions(cells) if cells else (),
-            _breakdown(out.parts, strategy, score) if runners_up else (),
+            self._breakdown(strategy, row, score) if runners_up else (),
             runners,
             _confidence(score, runners) if runners_up else None,
             row if strategy.turns else start,
@@ -172,7 +221,7 @@ class Engine:
             vector[0, DISK] = demand.disk_bytes
             if width > BASE:
                 vector[0, BASE:] = 0
-        terms = fleet.terms.number(request.terms) if request.terms is not NO_TERMS else 0
+        terms = self.terms_number(request)
         group_set = fleet.groups.set_number(request.groups) if request.groups else 0
         self._terms.ready(terms, group_set)
         self._terms_number[0] = terms
@@ -229,7 +278,7 @@ class Engine:
             request.key or request.name,
             placement.host_row,
             fleet.vector(request.demand),
-            0 if request.terms is NO_TERMS else fleet.terms.number(request.terms),
+            self.terms_number(request),
             fleet.groups.set_number(request.groups) if request.groups else 0,
             mask_of(placement.devices),
             mask_of(placement.cells),
@@ -262,6 +311,28 @@ class Engine:
         )
         return scores
 
+    def _breakdown(self, strategy: Strategy, row: int, score: int) -> tuple[ScoreTerm, ...]:
+        """Return the addends of the last decision's score.
+
+        What no part explains stands under the strategy's name.
+        """
+        cpu, memory, disk, _ = values = self._out.parts.tolist()
+        penalty = values[PART_PENALTY]
+        terms = []
+        if cpu or memory or disk:
+            terms += [ScoreTerm("cpu", cpu), ScoreTerm("memory", memory), ScoreTerm("disk", disk)]
+        rest = score - penalty - cpu - memory - disk
+        if rest:
+            terms.append(ScoreTerm(strategy.name, rest))
+        rules, ranked = self._terms.charges(self._terms_number.item(0), row)
+        charged = [ScoreTerm(f"rule {name}", each * WEIGHT_ONE) for name, each in rules]
+        if ranked:
+            charged.append(ScoreTerm("priority of rules", ranked * WEIGHT_ONE))
+        penalty -= sum(each.value for each in charged)
+        if penalty:
+            terms.append(ScoreTerm("preferences", penalty))
+        return (*terms, *(each for each in charged if each.value))
+
     # Many requests
 
     def place_batch(
@@ -289,10 +360,10 @@ class Engine:
     def _batch_key(self, request: PlaceRequest) -> tuple[Strategy, str]:
         """Return what requests must share to be decided in one call of the kernel.
 
-        A predicate that depends on amounts is evaluated before the call, so it stands alone.
+        A condition that depends on amounts is evaluated before the call, so it stands alone.
         """
         predicate = request.constraints.predicate
-        alone = predicate is not None and not predicate.stable
+        alone = (predicate is not None and not predicate.stable) or anew(self.terms_of(request))
         return self.strategy_of(request), request.key or request.name if alone else ""
 
     def _check_batch(self, requests: Sequence[PlaceRequest]) -> None:
@@ -312,7 +383,7 @@ class Engine:
         self, requests: list[PlaceRequest], strategy: Strategy
     ) -> list[Placement]:
         seeds = [seed_of(request) for request in requests] if strategy.draws else []
-        columns = columns_of(self.fleet, requests, seeds)
+        columns = columns_of(self.fleet, requests, seeds, self.terms_number)
         cursor = self.cursor
         out = self._place_all(columns, strategy, UNTIL_REFUSAL)
         done = int(np.count_nonzero(out.row >= 0))
@@ -501,21 +572,6 @@ def new_answers(count: int, runners: int = MOST_RUNNERS) -> Decisions:
         runner_score=np.zeros(runners, np.int64),
         parts=np.zeros(PARTS, np.int64),
     )
-
-
-def _breakdown(parts: Int64Array, strategy: Strategy, score: int) -> tuple[ScoreTerm, ...]:
-    """Return the score's addends; what no part explains stands under the strategy's name."""
-    cpu, memory, disk, _ = values = parts.tolist()
-    penalty = values[PART_PENALTY]
-    terms = []
-    if cpu or memory or disk:
-        terms += [ScoreTerm("cpu", cpu), ScoreTerm("memory", memory), ScoreTerm("disk", disk)]
-    rest = score - penalty - cpu - memory - disk
-    if rest:
-        terms.append(ScoreTerm(strategy.name, rest))
-    if penalty:
-        terms.append(ScoreTerm("preferences", penalty))
-    return tuple(terms)
 
 
 def _confidence(score: int, runners: tuple[RunnerUp, ...]) -> float:

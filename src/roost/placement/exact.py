@@ -19,7 +19,6 @@ from roost.fleet.layout import CPU, MEMORY, SLOTS
 from roost.model.flow import Placement, PlaceRequest
 from roost.model.groups import GroupRule
 from roost.model.resources import NumaMode
-from roost.placement.attributes import question
 from roost.placement.domains import occupied_domains
 from roost.placement.engine import NO_FIT, Engine
 
@@ -214,7 +213,7 @@ class _Program:
         before: dict[int, int],
     ) -> None:
         spec = self._fleet.groups.specs[group]
-        asked = question(self._fleet, self._requests[indexes[0]])
+        asked = self._engine.question(self._requests[indexes[0]])
         rows = self._fleet.present_rows()
         domain = self._fleet.hosts.arrays.domain[rows, spec.scope]
         eligible = np.unique(domain[asked.eligible(asked, rows) & (domain >= 0)]).tolist()

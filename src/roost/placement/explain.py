@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from roost.fleet.layout import Int64Array
 from roost.model.flow import Answer, PlaceRequest, ReasonCount, Rejection, Shortage
 from roost.model.reasons import Reason
-from roost.placement.attributes import question as ask
 from roost.placement.engine import NO_FIT, Engine
+from roost.placement.rules.refusing import RuleRefusal
 from roost.placement.verdicts import Verdicts, judge_hosts, shortages
 
 
@@ -24,6 +24,7 @@ class HostVerdict:
     reasons: tuple[Reason, ...]
     score: int | None
     shortages: tuple[Shortage, ...]
+    rules: tuple[RuleRefusal, ...] = ()  # which parts of rules refused it, with its values
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class Explanation:
             reasons=reasons,
             score=None if score == NO_FIT else score,
             shortages=shortages(question, row) if reasons else (),
+            rules=question.rules.refusals(question.terms, row) if reasons else (),
         )
 
 
@@ -69,7 +71,7 @@ def explain(
 ) -> Explanation:
     """Answer a request and say what every host had to say to it."""
     answer = engine.place(request, runners_up=runners_up, cursor=cursor)
-    verdicts = judge_hosts(ask(engine.fleet, request))
+    verdicts = judge_hosts(engine.question(request))
     counts = answer.reasons if isinstance(answer, Rejection) else verdicts.counts()
     fitting = int((~verdicts.failed.any(axis=0)).sum())
     return Explanation(request, answer, counts, fitting, verdicts, engine.scores(request))

@@ -17,6 +17,7 @@ class IndexForm(StrEnum):
     CAPACITY = "capacity column"  # a column of headroom that blocks know the maximum of
     DOMAINS = "allowed or banned domains"  # member counts per fault domain
     ROW = "residual row check"  # asked of the hosts that pass all else
+    RULES = "columns, floors and inequalities"  # each part of a rule in the way it allows
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,8 @@ class Filter:
     """A hard rule.
 
     `column(question, rows)` says for each of these hosts whether it passes; `applies` is False
-    for requests that the rule has nothing to say about.
+    for requests that the rule has nothing to say about. `split` gives the filters that this one
+    consists of for a question, where a refusal should name them: parts of rules, by name and text.
     """
 
     reason: Reason
@@ -32,6 +34,9 @@ class Filter:
     form: IndexForm
     applies: Callable[[Question], bool]
     column: Callable[[Question, Int64Array], BoolArray]
+    split: "Callable[[Question], tuple[Filter, ...]] | None" = None
+    rule: str = ""
+    part: str = ""
 
 
 def always(_: Question) -> bool:

@@ -2,10 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from roost.fleet.fleet import Fleet
 from roost.fleet.layout import BoolArray, Int64Array
 from roost.model.constraints import HostRequirements
+
+if TYPE_CHECKING:
+    from roost.placement.rules.columns import RuleColumns
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +17,8 @@ class Question:
     """A request beside the fleet it is asked of.
 
     `eligible(question, rows)` says which hosts satisfy everything but amounts and groups; the
-    spread filter needs it, and gets it handed in because filters do not see each other.
+    spread filter needs it, and gets it handed in because filters do not see each other. `rules`
+    computes what the rules among the terms say of hosts.
     """
 
     fleet: Fleet
@@ -21,3 +26,4 @@ class Question:
     terms: HostRequirements
     groups: tuple[int, ...]
     eligible: "Callable[[Question, Int64Array], BoolArray]"
+    rules: "RuleColumns"

@@ -24,7 +24,6 @@ from roost.model.flow import (
 )
 from roost.model.hosts import Admin, Health
 from roost.model.reasons import RESOURCE_REASONS, Reason
-from roost.placement.attributes import question as ask
 from roost.placement.question import Question
 from roost.placement.relaxing import relaxations
 from roost.placement.verdicts import AMOUNTS, Verdicts, judge_hosts, nearest, shortages
@@ -38,7 +37,7 @@ _MOST_RULES = 32
 
 def reject(engine: "Engine", request: PlaceRequest) -> Rejection:
     """Explain a refusal."""
-    verdicts = judge_hosts(ask(engine.fleet, request))
+    verdicts = judge_hosts(engine.question(request))
     miss = _nearest_miss(verdicts)
     larger = _larger_than_any_host(verdicts.question)
     fixes = tuple(_fixes(engine, request, verdicts))
@@ -106,7 +105,8 @@ def _fixes(engine: "Engine", request: PlaceRequest, verdicts: Verdicts) -> Itera
         fleet.set_admin(name, Admin.OPEN)
 
     yield from _host_fix(engine, request, verdicts, {Reason.NOT_OPEN}, FixKind.UNCORDON, open_host)
-    for count, (rule, relaxed) in enumerate(relaxations(verdicts.question, request)):
+    alone = verdicts.refused_by_one_rule()
+    for count, (rule, relaxed) in enumerate(relaxations(verdicts.question, request, alone)):
         if count == _MOST_RULES:
             break
         placement = engine.find(relaxed)
@@ -200,6 +200,14 @@ def fix_text(fix: Fix) -> str:
     return f"free {amounts} on {fix.host}"
 
 
+def _reason_text(count: ReasonCount) -> str:
+    """Return a reason as a refusal names it; a rule by its name and the part that said no."""
+    if not count.rule:
+        return count.reason.value
+    error = "an error in " if count.reason is Reason.RULE_ERROR else ""
+    return f"{error}rule {count.rule}: {count.part}"
+
+
 def _message(
     request: PlaceRequest,
     verdicts: Verdicts,
@@ -215,7 +223,7 @@ def _message(
         asked = " and ".join(amount_text(each.resource, each.need) for each in larger)
         there = " and ".join(amount_text(each.resource, each.free) for each in larger)
         parts.append(f"it is larger than any host: it asks for {asked}, the largest has {there}")
-    listed = ", ".join(f"{count.first} {count.reason.value}" for count in counts if count.first)
+    listed = ", ".join(f"{count.first} {_reason_text(count)}" for count in counts if count.first)
     hosts = "1 host" if len(verdicts.rows) == 1 else f"{len(verdicts.rows)} hosts"
     parts.append(f"{hosts} refused ({listed})")
     if miss is not None and not larger:

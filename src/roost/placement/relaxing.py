@@ -11,8 +11,17 @@ from roost.model.resources import NumaMode
 from roost.placement.question import Question
 
 
-def relaxations(question: Question, request: PlaceRequest) -> Iterator[tuple[str, PlaceRequest]]:
-    """Yield (rule, request without it) for every hard rule of a request."""
+def relaxations(
+    question: Question, request: PlaceRequest, alone: frozenset[str]
+) -> Iterator[tuple[str, PlaceRequest]]:
+    """Yield (rule, request without it) for every hard rule of a request.
+
+    Of the rules that others have set, only those which are all that keeps some host away: `alone`.
+    """
+    for bound in question.terms.rules:
+        if bound.name in alone:
+            lifted = (*request.lifted, bound.name)
+            yield bound.name, replace(request, lifted=lifted)
     for rule, constraints in _without_constraints(question, request.constraints):
         yield rule, replace(request, constraints=constraints)
     for group in request.groups:

@@ -1,8 +1,8 @@
 """Decision records: all that a decision depended on, from which the same decision comes again.
 
 A record names the snapshot of the fleet, not its content: who replays brings that snapshot. What
-else went in (request, strategy, cursor, seed, mix) is in the record, and so is the answer, as the
-bytes that the replay must give again.
+else went in (request, strategy, cursor, seed, mix, rules) is in the record, and so is the answer,
+as the bytes that the replay must give again.
 """
 
 from dataclasses import dataclass, replace
@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from roost.base.errors import Conflict
 from roost.fleet.fleet import Fleet
 from roost.model.flow import Answer, PlaceRequest
+from roost.model.rules import NO_RULES, RuleSet
 from roost.placement.engine import Engine, seed_of
 from roost.placement.mix import Mix
 
@@ -23,6 +24,8 @@ class DecisionRecord:
     cursor: int
     mix: Mix | None
     answer: Answer
+    rules: RuleSet = NO_RULES
+    clock: tuple[tuple[str, int], ...] = ()
 
     def answer_bytes(self) -> bytes:
         """Return the answer in a form that is equal if and only if the answers are."""
@@ -36,7 +39,8 @@ def record(engine: Engine, request: PlaceRequest, *, runners_up: int = 2) -> Dec
     cursor = engine.cursor
     answer = engine.place(complete, runners_up=runners_up)
     mix = engine.mix if strategy.needs_mix else None
-    return DecisionRecord(engine.fleet.version, complete, cursor, mix, answer)
+    clock = tuple(sorted(engine.clock.items()))
+    return DecisionRecord(engine.fleet.version, complete, cursor, mix, answer, engine.rules, clock)
 
 
 def replay(decision: DecisionRecord, fleet: Fleet, *, runners_up: int = 2) -> Answer:
@@ -47,5 +51,5 @@ def replay(decision: DecisionRecord, fleet: Fleet, *, runners_up: int = 2) -> An
             snapshot=decision.snapshot,
             fleet=fleet.version,
         )
-    engine = Engine(fleet, mix=decision.mix)
+    engine = Engine(fleet, mix=decision.mix, rules=decision.rules, clock=dict(decision.clock))
     return engine.place(decision.request, runners_up=runners_up, cursor=decision.cursor)

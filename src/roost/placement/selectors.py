@@ -148,6 +148,12 @@ class Selectors:
         if selector is not None:
             self._add(key, selector.column, selector.bit == NO_BIT, selector.bit)
 
+    def look_again(self, key: Hashable, rows: Int64Array) -> None:
+        """Look at some hosts anew, for a mark that depends on more than attributes."""
+        selector = self._kept.get(key)
+        if selector is not None and len(rows):
+            self._update(selector, rows)
+
     def full(self) -> bool:
         """Say whether so many bits are given out that it is time to start again."""
         return self._bits >= _MOST_WORDS * _WORD_BITS

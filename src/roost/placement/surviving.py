@@ -16,7 +16,6 @@ from roost.fleet.layout import CPU, DISK, MEMORY, BoolArray, Int64Array
 from roost.model.flow import PlaceRequest
 from roost.model.groups import GroupRule
 from roost.model.hosts import Health, Scope
-from roost.placement.batching import RequestColumns
 from roost.placement.kernels.keys import REFERENCE_CPU, REFERENCE_DISK, REFERENCE_MEMORY
 from roost.placement.kernels.losses import Losses
 from roost.placement.strategies import strategy_named
@@ -25,20 +24,20 @@ from roost.placement.whatif import WhatIf
 #: Losses of several domains at once are tried on so many samples.
 _SAMPLES = 64
 
-#: Makes copies of the request: (first, count) -> columns.
-Copies = Callable[[int, int], RequestColumns]
+#: Places copies of the request, (first, count), and returns their hosts.
+PlaceCopies = Callable[[int, int], Int64Array]
 
 
 class Rehearsal:
     """A world with some copies placed, in which losses are tried out."""
 
     def __init__(
-        self, world: WhatIf, request: PlaceRequest, placed: Int64Array, make_copies: Copies
+        self, world: WhatIf, request: PlaceRequest, placed: Int64Array, place_copies: PlaceCopies
     ) -> None:
         self._world = world
         self._request = request
         self._placed = placed  # the host of every copy, in the order of placing
-        self._make_copies = make_copies
+        self._place_copies = place_copies
         self._cursor = world.cursor
         self._present = len(placed)
         self._suspects: list[tuple[int, ...]] = []  # losses that were not survived before
@@ -81,8 +80,7 @@ class Rehearsal:
             world.withdraw_last(self._present - count, self._request)
         world.cursor = int(self._placed[min(count, self._present) - 1]) if count else self._cursor
         if count > self._present:
-            columns = self._make_copies(self._present, count - self._present)
-            world.place_columns(columns, self._request.strategy)
+            self._place_copies(self._present, count - self._present)
         self._present = count
 
     def _domains(self, scope: Scope) -> Int64Array:

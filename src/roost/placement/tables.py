@@ -13,13 +13,17 @@ import numpy as np
 from roost.base.errors import InvalidRequest
 from roost.fleet.description import NUMA_NUMBERS, model_mask
 from roost.fleet.fleet import Fleet
-from roost.fleet.layout import Int32Array, Int64Array
-from roost.model.constraints import Constraints, HostRequirements
+from roost.fleet.layout import BoolArray, Int32Array, Int64Array
+from roost.model.constraints import BoundRule, Constraints, HostRequirements
 from roost.model.groups import GroupRule
 from roost.model.hosts import Scope, TaintEffect
-from roost.placement.attributes import eligible, not_shunned, selected
+from roost.placement.attributes import chosen, eligible, not_shunned
 from roost.placement.kernels.decide import Tables
 from roost.placement.kernels.fit import (
+    L_CAPACITY,
+    L_COMMITTED,
+    L_FREE,
+    L_VMS,
     T_BIT,
     T_CANDIDATE_COUNT,
     T_CANDIDATES,
@@ -28,6 +32,10 @@ from roost.placement.kernels.fit import (
     T_DEVICES,
     T_EXCLUDED,
     T_EXCLUDED_COUNT,
+    T_FLOOR_COUNT,
+    T_FLOORS,
+    T_LINE_COUNT,
+    T_LINES,
     T_MILLI,
     T_MODELS,
     T_NUMA,
@@ -36,6 +44,10 @@ from roost.placement.kernels.fit import (
     T_WORD,
 )
 from roost.placement.question import Question
+from roost.placement.rules.columns import RuleColumns
+from roost.placement.rules.lines import Line
+from roost.placement.rules.parts import How, anew, hard_parts
+from roost.placement.rules.scoring import RANK_WEIGHT, Penalties, SoftRules
 from roost.placement.selectors import Selector, Selectors
 
 #: What a prefer-not taint charges, in hundredths of a score.
@@ -43,14 +55,20 @@ PREFER_NOT_WEIGHT = 50
 
 _NEVER = -1
 _MOST_LISTED = 2**20
+_SOURCES = {"free": L_FREE, "committed": L_COMMITTED, "capacity": L_CAPACITY, "vms": L_VMS}
 
 
 class TermsTables:
     """Compiled terms, lists, spread domains and group sets."""
 
-    def __init__(self, fleet: Fleet, selectors: Selectors) -> None:
+    def __init__(self, fleet: Fleet, selectors: Selectors, rules: RuleColumns) -> None:
         self._fleet = fleet
         self._selectors = selectors
+        self._rules = rules
+        self.soft = SoftRules(rules)
+        self._penalties: dict[Hashable, Penalties] = {}  # of all hosts, by the soft rules
+        self._digits: dict[Hashable, int] = {}  # of those penalties, the most there were
+        self._anew: list[bool] = []  # by terms number
         self._compiled_at: list[int] = []  # head of the attribute log, by terms number
         self._spread_at: list[int] = []
         self._spreading: dict[int, bool] = {}  # by number of the group set
@@ -96,14 +114,24 @@ class TermsTables:
         return _NEVER if self._depends_on_amounts(number) else head
 
     def _depends_on_amounts(self, number: int) -> bool:
-        predicate = self._fleet.terms[number].constraints.predicate
-        return predicate is not None and not predicate.stable
+        for new in range(len(self._anew), number + 1):
+            terms = self._fleet.terms[new]
+            predicate = terms.constraints.predicate
+            restless = predicate is not None and not predicate.stable
+            self._anew.append(restless or anew(terms))
+        return self._anew[number]
+
+    def is_restless(self, number: int) -> bool:
+        """Say whether terms must be compiled anew for every decision."""
+        return self._depends_on_amounts(number)
 
     def refuse_restless(self, numbers: Int32Array) -> None:
         """Refuse terms whose predicate would have to be evaluated between two decisions."""
         for number in np.unique(numbers).tolist():
             if self._depends_on_amounts(number):
-                raise InvalidRequest("a predicate that depends on amounts cannot be in columns")
+                raise InvalidRequest(
+                    "a condition that is computed for every decision cannot be in columns"
+                )
 
     def _grow(self, count: int) -> None:
         missing = count - len(self._compiled_at)
@@ -132,10 +160,39 @@ class TermsTables:
             row[T_MODELS] = model_mask(self._fleet, terms.devices.models)
         self._compile_rules(row, terms)
         self._compile_wishes(row, terms)
+        if terms.rules:
+            self._compile_amounts(row, terms)
 
     def _question(self, terms: HostRequirements) -> Question:
         nothing = np.zeros(len(self._fleet.hosts.resources), np.int64)
-        return Question(self._fleet, nothing, terms, (), eligible)
+        return Question(self._fleet, nothing, terms, (), eligible, self._rules)
+
+    def _compile_amounts(self, row: Int64Array, terms: HostRequirements) -> None:
+        """Write what hard rules ask of amounts: floors for the index, inequalities for the rest."""
+        floors: dict[int, int] = {}
+        lines: list[Line] = []
+        for _, part in hard_parts(terms):
+            for line in part.lines if part.how is How.AMOUNTS else ():
+                if line.floor is None:
+                    lines.append(line)
+                    continue
+                resource, least = line.floor
+                column = self._fleet.hosts.resources.find(resource)
+                floors[column] = max(least, floors.get(column, least))
+        if floors:
+            self._list(row, T_FLOORS, np.array(sorted(floors.items()), np.int64).ravel())
+            row[T_FLOOR_COUNT] = len(floors)
+        if lines:
+            self._list(row, T_LINES, np.array([n for line in lines for n in self._line(line)]))
+            row[T_LINE_COUNT] = len(lines)
+
+    def _line(self, line: Line) -> list[int]:
+        """Return an inequality as `lines_hold` reads it."""
+        numbers = [len(line.terms), line.bound]
+        for (source, resource), factor in line.terms:
+            column = self._fleet.hosts.resources.find(resource) if resource else 0
+            numbers += [_SOURCES[source], column, factor]
+        return numbers
 
     def _compile_rules(self, row: Int64Array, terms: HostRequirements) -> None:
         constraints = terms.constraints
@@ -143,8 +200,8 @@ class TermsTables:
         question = self._question(terms)
         if constraints.pinned:
             rows = self._named(constraints.pinned)
-            self._list(row, T_CANDIDATES, rows[selected(question, rows)])
-        elif self._selects(constraints):
+            self._list(row, T_CANDIDATES, rows[chosen(question, rows)])
+        elif self._selects(terms):
             selector = self._selector(terms, question)
             if selector.bit >= 0:
                 row[T_WORD], row[T_BIT] = selector.word, selector.shift
@@ -154,7 +211,10 @@ class TermsTables:
             self._list(row, T_EXCLUDED, self._named(constraints.excluded))
         assert T_EXCLUDED_COUNT == T_EXCLUDED + 1
 
-    def _selects(self, constraints: Constraints) -> bool:
+    def _selects(self, terms: HostRequirements) -> bool:
+        if any(part.how is not How.AMOUNTS for _, part in hard_parts(terms)):
+            return True
+        constraints = terms.constraints
         bare = Constraints(
             pinned=constraints.pinned,
             excluded=constraints.excluded,
@@ -174,10 +234,12 @@ class TermsTables:
             constraints.racks,
             constraints.sites,
             constraints.predicate,
+            tuple(part.expr for _, part in hard_parts(terms) if part.how is not How.AMOUNTS),
         )
-        if constraints.predicate is not None and not constraints.predicate.stable:
+        restless = constraints.predicate is not None and not constraints.predicate.stable
+        if restless or any(part.how is How.ANEW for _, part in hard_parts(terms)):
             self._selectors.evaluate_again(key)
-        return self._selectors.get(key, lambda rows: selected(question, rows), listed=True)
+        return self._selectors.get(key, lambda rows: chosen(question, rows), listed=True)
 
     def _named(self, names: tuple[str, ...]) -> Int64Array:
         known = self._fleet.hosts.rows
@@ -204,9 +266,65 @@ class TermsTables:
                 listed=False,
             )
             wishes += [selector.word, selector.shift, PREFER_NOT_WEIGHT]
+        soft = tuple(rule for rule in terms.rules if not rule.hard)
+        if soft:
+            wishes += self._soft_wishes(soft)
         if wishes:
             self._list(row, T_WISHES, np.array(wishes, np.int64))
             row[T_WISH_COUNT] = len(wishes) // 3
+
+    def _soft_wishes(self, rules: tuple[BoundRule, ...]) -> list[int]:
+        """Return what soft rules charge as marks with weights: one for each binary digit of it.
+
+        A host has the mark of a digit that its penalty does not have.
+        """
+        rows = np.arange(self._fleet.hosts.count)
+        before = self._penalties.get(rules)
+        present = self._fleet.present_rows()
+        now = self.soft.penalties(rules, present).spread(present, len(rows))
+        self._penalties[rules] = now
+        changed = rows
+        if before is not None:
+            old = np.full(len(rows), _NEVER, np.int64)
+            old[: len(before)] = before[np.arange(len(before))]
+            changed = np.flatnonzero(old != now[rows])
+        wishes: list[int] = []
+        for what, most, unit in (
+            ("charged", now.charged.max(initial=0), 1),
+            ("rank", now.rank.max(initial=0), RANK_WEIGHT),
+        ):
+            # A digit that nobody has for a while still needs its marks when it comes back.
+            # At least one, so that a rule counts as one even while nobody is charged.
+            digits = max(int(most).bit_length(), self._digits.get((rules, what), 1))
+            self._digits[rules, what] = digits
+            for digit in range(digits):
+                key = ("soft", rules, what, digit)
+                selector = self._selectors.get(
+                    key, partial(self._without_digit, rules, what, digit), listed=False
+                )
+                self._selectors.look_again(key, changed)
+                wishes += [selector.word, selector.shift, unit << digit]
+        return wishes
+
+    def _without_digit(
+        self, rules: tuple[BoundRule, ...], what: str, digit: int, rows: Int64Array
+    ) -> BoolArray:
+        amounts: Int64Array = getattr(self._penalties[rules], what)[rows]
+        without: BoolArray = amounts >> digit & 1 == 0
+        return without
+
+    def charges(self, number: int, row: int) -> tuple[list[tuple[str, int]], int]:
+        """Return what each soft rule charges a host, and what they charge by priority besides.
+
+        In hundredths of a score, as of the last decision with these terms.
+        """
+        soft = tuple(rule for rule in self._fleet.terms[number].rules if not rule.hard)
+        if not soft:
+            return [], 0
+        rows = np.array([row])
+        each = [(rule.name, int(self.soft.hundredths(rule, rows)[0])) for rule in soft]
+        charged = sum(amount for _, amount in each)
+        return each, int(self._penalties[soft][rows][0]) - charged
 
     def _list(self, row: Int64Array, column: int, values: Int64Array) -> None:
         """Put values into the pool; the row gets their start and number."""
@@ -256,6 +374,8 @@ class TermsTables:
 
     def _start_again(self) -> None:
         self._selectors.clear()
+        self._penalties.clear()
+        self._digits.clear()
         self._lists_used = self._eligible_used = 0
         self._compiled_at = [_NEVER] * len(self._compiled_at)
         self._spread_at = [_NEVER] * len(self._spread_at)

@@ -35,7 +35,7 @@ class Verdicts:
         first = np.bincount(self.failed.argmax(axis=0)[refused], minlength=len(self.filters))
         total = np.count_nonzero(self.failed, axis=1)
         return tuple(
-            ReasonCount(each.reason, int(first[index]), int(total[index]))
+            ReasonCount(each.reason, int(first[index]), int(total[index]), each.rule, each.part)
             for index, each in enumerate(self.filters)
             if total[index]
         )
@@ -47,18 +47,33 @@ class Verdicts:
         return passing
 
     def reasons(self, index: int) -> tuple[Reason, ...]:
-        """Return why the index-th host was refused."""
+        """Return why the index-th host was refused, each reason once."""
+        failed = self.failed[:, index].tolist()
         return tuple(
-            each.reason
-            for each, failed in zip(self.filters, self.failed[:, index].tolist(), strict=True)
-            if failed
+            dict.fromkeys(
+                each.reason for each, fails in zip(self.filters, failed, strict=True) if fails
+            )
         )
+
+    def refused_by_one_rule(self) -> frozenset[str]:
+        """Return the rules without which some host would be refused by nothing."""
+        refusing = self.failed.sum(axis=0)
+        found = set()
+        for rule in {each.rule for each in self.filters} - {""}:
+            own = [index for index, each in enumerate(self.filters) if each.rule == rule]
+            alone = self.failed[own].sum(axis=0)
+            if ((alone == refusing) & (refusing > 0)).any():
+                found.add(rule)
+        return frozenset(found)
 
 
 def judge_hosts(question: Question) -> Verdicts:
     """Ask every filter about every registered host."""
     rows = question.fleet.present_rows()
-    filters = tuple(each for each in FILTERS if each.applies(question))
+    filters: tuple[Filter, ...] = ()
+    for each in FILTERS:
+        if each.applies(question):
+            filters += (each,) if each.split is None else each.split(question)
     failed = np.zeros((len(filters), len(rows)), np.bool_)
     for index, each in enumerate(filters):
         failed[index] = ~each.column(question, rows)

@@ -31,7 +31,8 @@ class WhatIf(Engine):
     @classmethod
     def like(cls, engine: Engine) -> "WhatIf":
         """Return a world that is as the engine's fleet is now."""
-        world = cls(engine.fleet.snapshot(), engine.default_strategy, engine.mix)
+        fleet = engine.fleet.snapshot()
+        world = cls(fleet, engine.default_strategy, engine.mix, engine.rules, engine.clock)
         world.cursor = engine.cursor
         return world
 
@@ -92,6 +93,29 @@ class WhatIf(Engine):
                 return lost
             rebuild(ranking, arrays, marks)
             lost = -1 - lost
+
+    def is_restless(self, request: PlaceRequest) -> bool:
+        """Say whether hosts must be judged anew for every copy of a request."""
+        return self._terms.is_restless(self.terms_number(request))
+
+    def place_copy(self, request: PlaceRequest) -> int:
+        """Place and commit a VM that stays without a name; return its host, -1 if none fits."""
+        strategy = self.strategy_of(request)
+        self._ready(request, strategy)
+        row = self._decide_one(strategy, self.cursor, 0)
+        if row >= 0:
+            self.fleet.apply(
+                None,
+                row,
+                self._demand[0].copy(),
+                self._terms_number.item(0),
+                self._set_number.item(0),
+                self._out.devices.item(0),
+                self._out.cells.item(0),
+            )
+            if strategy.turns:
+                self.cursor = row
+        return row
 
     def place_again(self, demand: Int64Array, terms: int, group_set: int, seed: int) -> bool:
         """Place and commit a VM that is already in the fleet's numbers, by the default strategy."""

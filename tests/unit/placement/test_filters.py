@@ -248,7 +248,8 @@ def test_every_filter_has_a_twin() -> None:
 
 def test_every_filter_has_an_example_here() -> None:
     grouping = {Reason.AFFINITY, Reason.ANTI_AFFINITY, Reason.SPREAD}
-    assert set(CASES) | grouping | {Reason.HELD} == {each.reason for each in FILTERS}
+    ruled = {Reason.RULE, Reason.RULE_ERROR}  # in test_rules.py
+    assert set(CASES) | grouping | ruled | {Reason.HELD} == {each.reason for each in FILTERS}
 
 
 def test_every_filter_has_its_row_in_the_document_in_order() -> None:

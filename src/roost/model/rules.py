@@ -1,0 +1,83 @@
+"""Rules: conditions that somebody other than the VM's owner puts on where VMs may be.
+
+A rule is a text in the rule language (`roost.rules`), hard or with a weight, for the VMs that its
+scope names. A `RuleSet` is all that hold at one time; its generation says which time that was. What
+a rule means for one class of VMs is worked out in `placement.rules`.
+"""
+
+from dataclasses import dataclass
+
+from roost.base.errors import InvalidRequest
+from roost.model.constraints import LabelTerm
+
+#: Thousandths in the weight 1.
+WHOLE_WEIGHT = 1000
+
+#: Priorities of soft rules lie between minus this and this.
+MOST_PRIORITY = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class RuleScope:
+    """Which VMs a rule is for: those that satisfy everything given here; nothing given: all."""
+
+    project: str = ""
+    vm: str = ""  # its key in the fleet, or its name
+    selector: tuple[LabelTerm, ...] = ()  # on the VM's own labels
+
+
+WHOLE_FLEET = RuleScope()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A condition on hosts, and how much it counts.
+
+    Without a weight the rule is hard: no host that fails it is chosen. With one it is soft: a host
+    that fails it pays up to `weight` thousandths of a score. Rules of a higher priority are
+    compared first, so no sum of lower ones outbids them.
+    """
+
+    name: str
+    expression: str
+    weight: int | None = None  # thousandths; None: hard
+    priority: int = 0
+    scope: RuleScope = WHOLE_FLEET
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise InvalidRequest("a rule needs a name")
+        if self.weight is not None and not 0 <= self.weight <= WHOLE_WEIGHT:
+            raise InvalidRequest(
+                f"weight {self.weight / WHOLE_WEIGHT} of rule {self.name!r} is not within 0 and 1"
+            )
+        if not -MOST_PRIORITY <= self.priority <= MOST_PRIORITY:
+            raise InvalidRequest(
+                f"priority {self.priority} of rule {self.name!r} is not within "
+                f"{-MOST_PRIORITY} and {MOST_PRIORITY}"
+            )
+
+    @property
+    def hard(self) -> bool:
+        """Say whether the rule refuses hosts rather than charging them."""
+        return self.weight is None
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSet:
+    """The rules that hold together, in the order in which refusals name them."""
+
+    rules: tuple[Rule, ...] = ()
+    generation: int = 0
+
+    def __post_init__(self) -> None:
+        names = [rule.name for rule in self.rules]
+        if len(set(names)) != len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InvalidRequest(f"rule {twice!r} is in the set twice", rule=twice)
+
+    def __bool__(self) -> bool:
+        return bool(self.rules)
+
+
+NO_RULES = RuleSet()

@@ -1,0 +1,15 @@
+"""Rules in the engine: from a set of rules and a request to columns, floors and penalties.
+
+RuleSet -> binding -> BoundRule (terms) -> parts -> columns | floors | inequalities -> tables
+              `- folding (what is known of the VM)        `- scoring (soft rules)
+
+paths      what an expression reads
+facts      what there is to read: hosts, VMs, groups, the fleet
+folding    an expression with everything known put in
+lines      comparisons of amounts that the index and the kernels understand
+parts      a bound rule taken apart by what its parts read
+columns    true, false or error for every host, kept by what is read
+scoring    what soft rules charge every host
+binding    which rules bind a request
+refusing   which part of which rule refused a host, with the host's values
+"""

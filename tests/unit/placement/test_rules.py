@@ -1,0 +1,208 @@
+"""Rules in the engine: what binds whom, on every path, and what is said about it."""
+
+import pytest
+
+from roost.base.errors import RoostError
+from roost.base.units import GIB
+from roost.model.constraints import LabelOperator, LabelTerm
+from roost.model.flow import FixKind, Placement, PlaceRequest, Rejection
+from roost.model.reasons import Reason
+from roost.model.resources import Demand
+from roost.model.rules import Rule, RuleScope, RuleSet
+from roost.placement.capacity import capacity
+from roost.placement.engine import Engine
+from roost.placement.explain import explain
+from roost.placement.group import place_group
+from roost.placement.replay import record, replay
+from roost.placement.strategies import SCORE_ONE, STRATEGIES
+from tests.builders import fleet_of, host
+
+DATABASES = Rule("databases-apart", 'vm.labels.role != "db" || host.labels.tier == "db"')
+ROOM = Rule("room", 'host.free.memory >= quantity("8Gi")')
+FEW = Rule("few", "host.vms < 2")
+
+
+def labelled(name: str, tier: str, memory: int = 16 * GIB):
+    return host(name, memory_bytes=memory, labels=(("tier", tier),))
+
+
+def asked(name: str = "vm", role: str = "db", memory: int = GIB, **more: object) -> PlaceRequest:
+    return PlaceRequest(name, Demand(1000, memory), labels=(("role", role),), **more)
+
+
+def ruled(*rules: Rule, hosts=None) -> Engine:
+    hosts = hosts or (labelled("a", "web"), labelled("b", "db"), labelled("c", "db"))
+    return Engine(fleet_of(*hosts), rules=RuleSet(rules, 1))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_hard_rule_holds_for_every_strategy(strategy: str) -> None:
+    engine = ruled(DATABASES)
+    assert engine.find(asked(strategy=strategy)).host in ("b", "c")
+    names = {engine.find(asked(f"v{n}", "web", strategy=strategy), cursor=n).host for n in range(3)}
+    assert names & {"a", "b", "c"}
+
+
+def test_the_rules_can_be_replaced() -> None:
+    engine = ruled(DATABASES)
+    before = engine.fleet.version
+    engine.set_rules(RuleSet((), 2))
+    assert engine.find(asked()).host == "a"
+    assert engine.fleet.version > before
+    engine.set_rules(RuleSet((DATABASES,), 3))
+    assert engine.find(asked()).host == "b"
+
+
+def test_a_changed_label_counts_at_once() -> None:
+    engine = ruled(DATABASES)
+    assert engine.find(asked()).host == "b"
+    engine.fleet.set_labels("a", (("tier", "db"),))
+    assert engine.find(asked()).host == "a"
+    engine.fleet.set_labels("a", ())
+    assert engine.find(asked()).host == "b"
+
+
+def test_a_broken_rule_is_refused_when_it_is_set() -> None:
+    engine = ruled()
+    with pytest.raises(RoostError, match="lables"):
+        engine.set_rules(RuleSet((Rule("typo", 'host.lables.tyer == "db"'),), 1))
+    assert not engine.rules
+
+
+def test_scopes_choose_the_vms() -> None:
+    never = "host.name == ''"
+    scopes = {
+        RuleScope(): True,
+        RuleScope(project="p"): True,
+        RuleScope(project="q"): False,
+        RuleScope(vm="vm"): True,
+        RuleScope(vm="other"): False,
+        RuleScope(selector=(LabelTerm("role", LabelOperator.IN, ("db",)),)): True,
+        RuleScope(selector=(LabelTerm("role", LabelOperator.ABSENT),)): False,
+    }
+    for scope, binds in scopes.items():
+        engine = ruled(Rule("never", never, scope=scope))
+        assert (engine.find(asked(project="p")) is None) == binds, scope
+
+
+def test_a_rule_can_be_lifted_or_softened_for_one_request() -> None:
+    never = Rule("never", "host.name == ''")
+    engine = ruled(never)
+    assert engine.find(asked()) is None
+    assert engine.find(asked(lifted=("never",))).host == "a"
+    soft = engine.find(asked(softened=("never",)), runners_up=1)
+    assert soft.host == "a"
+    assert ("rule never", soft.score) in soft.breakdown
+
+
+# Amounts
+
+
+def test_a_floor_holds_in_batches_and_counts() -> None:
+    hosts = (labelled("a", "web", 10 * GIB), labelled("b", "web", 9 * GIB))
+    engine = ruled(ROOM, hosts=hosts)
+    # The third finds 8 GiB or more only while they last: 10, 9, 8 on a and 9, 8 on b.
+    assert capacity(engine, asked()).count == 5
+    answers = engine.place_batch([asked(f"v{n}") for n in range(6)])
+    assert [isinstance(each, Placement) for each in answers] == [True] * 5 + [False]
+
+
+def test_an_inequality_holds_in_batches_and_counts() -> None:
+    engine = ruled(FEW)
+    assert capacity(engine, asked()).count == 6
+    answers = engine.place_batch([asked(f"v{n}") for n in range(7)])
+    assert [isinstance(each, Placement) for each in answers] == [True] * 6 + [False]
+
+
+def test_a_condition_computed_anew_holds_in_batches_and_counts() -> None:
+    engine = ruled(Rule("odd", "host.vms % 2 == 0"))
+    assert capacity(engine, asked()).count == 3
+    answers = engine.place_batch([asked(f"v{n}") for n in range(4)])
+    assert [isinstance(each, Placement) for each in answers] == [True] * 3 + [False]
+
+
+def test_all_or_nothing_obeys_rules_in_the_exact_search_too() -> None:
+    hosts = (host("a", 2000, labels=(("tier", "db"),)), host("b", 2000))
+    engine = ruled(DATABASES, hosts=hosts)
+    web = PlaceRequest("web", Demand(2000, GIB), labels=(("role", "web"),), strategy="first_fit")
+    base = PlaceRequest("db", Demand(2000, GIB), labels=(("role", "db"),), strategy="first_fit")
+    found = place_group(engine, [web, base])
+    assert found.how == "exact search"
+    assert [each.host for each in found.placements] == ["b", "a"]
+
+
+# What is said
+
+
+def test_a_refusal_counts_hosts_by_rule_and_part() -> None:
+    engine = ruled(DATABASES, FEW)
+    for name in ("b", "c"):
+        for number in range(2):
+            engine.fleet.apply(f"{name}{number}", engine.fleet.row(name), [0, 0, 0])
+    answer = engine.place(asked())
+    assert isinstance(answer, Rejection)
+    counts = {(each.rule, each.part): each.first for each in answer.reasons}
+    assert counts == {
+        ("databases-apart", 'host.labels.tier == "db"'): 1,
+        ("few", "host.vms < 2"): 2,
+    }
+    assert '1 rule databases-apart: host.labels.tier == "db"' in answer.message
+    assert {each.rule for each in answer.fixes if each.kind is FixKind.LIFT_RULE} == {
+        "databases-apart",
+        "few",
+    }
+
+
+def test_an_error_is_a_reason_of_its_own() -> None:
+    engine = ruled(Rule("ssd", 'host.labels.ssd == "nvme"'))
+    answer = engine.place(asked())
+    [count] = answer.reasons
+    assert (count.reason, count.rule, count.first) == (Reason.RULE_ERROR, "ssd", 3)
+
+
+def test_an_explanation_has_the_values_of_the_host() -> None:
+    engine = ruled(DATABASES, ROOM, hosts=(labelled("a", "web", 4 * GIB), labelled("b", "db")))
+    found = explain(engine, asked())
+    verdict = found.verdict("a")
+    assert verdict.reasons == (Reason.RULE,)
+    assert [(each.rule, each.part, each.values) for each in verdict.rules] == [
+        ("databases-apart", 'host.labels.tier == "db"', (("host.labels.tier", '"web"'),)),
+        ("room", 'host.free.memory >= quantity("8Gi")', (("host.free.memory", str(4 * GIB)),)),
+    ]
+    assert found.verdict("b").rules == ()
+
+
+def test_a_decision_is_replayed_with_its_rules() -> None:
+    engine = ruled(DATABASES)
+    decision = record(engine, asked())
+    snapshot = engine.fleet.snapshot()
+    engine.set_rules(RuleSet((), 2))
+    assert replay(decision, snapshot) == decision.answer
+
+
+# Soft rules
+
+
+def test_a_soft_rule_charges_by_weight_and_shows_it() -> None:
+    engine = ruled(Rule("prefer", 'host.name == "c"', weight=250))
+    found = engine.find(asked(), runners_up=2)
+    assert found.host == "c"
+    assert [each.score for each in found.runners_up] == [25 * (SCORE_ONE // 100)] * 2
+
+
+def test_an_inequality_is_graded_by_how_far_it_is_missed() -> None:
+    sizes = {"a": 8, "b": 24, "c": 16}
+    hosts = tuple(labelled(name, "web", gib * GIB) for name, gib in sizes.items())
+    engine = ruled(Rule("large", 'host.free.memory >= quantity("32Gi")', weight=1000), hosts=hosts)
+    found = engine.find(asked(strategy="first_fit"), runners_up=2)
+    assert [found.host, *(each.host for each in found.runners_up)] == ["b", "c", "a"]
+
+
+def test_no_sum_of_lower_priorities_outbids_a_higher_one() -> None:
+    low = [Rule(f"low-{n}", 'host.name != "b"', weight=1000) for n in range(20)]
+    high = Rule("high", 'host.name == "b"', weight=1, priority=1)
+    engine = ruled(*low, high)
+    assert engine.find(asked()).host == "b"
+    highest = Rule("highest", 'host.name == "c"', weight=1, priority=2)
+    engine.set_rules(RuleSet((*low, high, highest), 2))
+    assert engine.find(asked()).host == "c"
