@@ -131,6 +131,10 @@ goldens: $(STAMP) ## rewrite tests/scenario/*/*.expect; read the diff before you
 bench-engine: $(STAMP) ## speed and memory of the engine beside the plain compiled scan (SHORT=1: quick rows)
 	$(BIN)/python -m benchmarks.engine $(if $(SHORT),--short)
 
+.PHONY: bench-rules
+bench-rules: $(STAMP) ## decisions under rules beside those without, answers held to the interpreter (SHORT=1: quick rows)
+	$(BIN)/python -m benchmarks.rules $(if $(SHORT),--short)
+
 .PHONY: bench-api
 bench-api: $(STAMP) ## durable creates, agents and starts of a real server (SHORT=1: quick rows, PG=1: PostgreSQL too)
 	$(BIN)/python -m benchmarks.api $(if $(SHORT),--short) $(if $(PG),--postgres yes)

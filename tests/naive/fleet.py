@@ -74,6 +74,7 @@ class Ask:
     sizes: dict[str, int]  # by group, all members
     fewest: dict[str, int] = field(default_factory=dict)  # by spread group
     facts: Facts = field(default_factory=Facts)
+    verdicts: dict[int, list[Any]] = field(default_factory=dict)  # of hard rules, by host
 
 
 def capacity_of(resource: Resource) -> int:

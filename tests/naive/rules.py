@@ -4,6 +4,7 @@ What a rule says of a host is `roost.rules.evaluating` on the expression as it w
 soft rule charges is worked out from what is left of it once the VM is known, as its meaning says.
 """
 
+from functools import lru_cache
 from math import ceil
 
 from roost.model.flow import PlaceRequest
@@ -20,10 +21,16 @@ from tests.naive.fleet import Ask, Row
 EXTENDED = ("licences", "ports")
 
 
+@lru_cache(maxsize=1000)
+def checked(text: str) -> Condition:
+    """Parse and check an expression once."""
+    return condition(text, Fields.of(EXTENDED))
+
+
 def conditions(ask: Ask) -> list[tuple[Rule, Condition]]:
     """Return the rules that are for this VM."""
     return [
-        (rule, condition(rule.expression, Fields.of(EXTENDED)))
+        (rule, checked(rule.expression))
         for rule in ask.facts.rules.rules
         if rule.name not in ask.request.lifted and is_for(rule, ask.request)
     ]
@@ -105,8 +112,11 @@ def bindings(row: Row, ask: Ask) -> dict[str, object]:
 
 def verdicts(row: Row, ask: Ask) -> list[bool | Trouble]:
     """Return what every hard rule says of a host."""
-    known = bindings(row, ask)
-    return [judge(each, known) for rule, each in conditions(ask) if is_hard(rule, ask.request)]
+    if row.number not in ask.verdicts:
+        hard = [each for rule, each in conditions(ask) if is_hard(rule, ask.request)]
+        known = bindings(row, ask) if hard else {}
+        ask.verdicts[row.number] = [judge(each, known) for each in hard]
+    return ask.verdicts[row.number]
 
 
 def rules_hold(row: Row, ask: Ask) -> bool:
@@ -156,6 +166,8 @@ def soft_left(ask: Ask) -> list[tuple[Rule, Condition, Expr]]:
 def soft_penalties(rows: list[Row], ask: Ask) -> dict[int, int]:
     """Return what soft rules charge every host, in hundredths of a score."""
     soft = soft_left(ask)
+    if not soft:
+        return dict.fromkeys((row.number for row in rows), 0)
     charged: dict[int, dict[int, int]] = {}
     for row in rows:
         levels = charged[row.number] = {rule.priority: 0 for rule, _, _ in soft}

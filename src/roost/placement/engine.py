@@ -57,9 +57,8 @@ from roost.placement.mix import NO_MIX, Mix, mix_of
 from roost.placement.question import Question
 from roost.placement.rankings import Rankings
 from roost.placement.rejecting import reject
-from roost.placement.rules.binding import Binder
+from roost.placement.rules.binding import Binder, Bound
 from roost.placement.rules.columns import RuleColumns
-from roost.placement.rules.parts import anew
 from roost.placement.selectors import Selectors
 from roost.placement.strategies import DEFAULT_STRATEGY, Strategy, strategy_named
 from roost.placement.tables import TermsTables
@@ -137,17 +136,21 @@ class Engine:
 
     def terms_of(self, request: PlaceRequest) -> HostRequirements:
         """Return what a request asks of hosts, with the rules that bind it."""
-        if not self._binder.rules:
+        if not self._binder.binds:
             return request.terms
-        terms = self._binder.terms(request, self.strategy_of(request).name)
-        if terms.rules and anew(terms):
-            self._rule_columns.known = self._binder.known(request)
-        return terms
+        return self._bound(request).terms
 
     def terms_number(self, request: PlaceRequest) -> int:
         """Return the fleet's number of what a request asks of hosts, rules included."""
-        terms = self.terms_of(request)
-        return 0 if terms is NO_TERMS else self.fleet.terms.number(terms)
+        if self._binder.binds:
+            return self._bound(request).number
+        return 0 if request.terms is NO_TERMS else self.fleet.terms.number(request.terms)
+
+    def _bound(self, request: PlaceRequest) -> Bound:
+        bound = self._binder.bound(request, self.default_strategy)
+        if bound.restless:
+            self._rule_columns.known = self._binder.known(request)
+        return bound
 
     def question(self, request: PlaceRequest) -> Question:
         """Return a request as filters are asked about it."""
@@ -363,7 +366,8 @@ class Engine:
         A condition that depends on amounts is evaluated before the call, so it stands alone.
         """
         predicate = request.constraints.predicate
-        alone = (predicate is not None and not predicate.stable) or anew(self.terms_of(request))
+        alone = predicate is not None and not predicate.stable
+        alone |= self._binder.binds and self._bound(request).restless
         return self.strategy_of(request), request.key or request.name if alone else ""
 
     def _check_batch(self, requests: Sequence[PlaceRequest]) -> None:

@@ -28,6 +28,8 @@ REASONS: dict[str, str] = {
     Reason.RACK: "another rack",
     Reason.SITE: "another site",
     Reason.PREDICATE: "the constraint is not satisfied",
+    Reason.RULE: "a rule does not hold",
+    Reason.RULE_ERROR: "a rule ends in an error",
     Reason.AFFINITY: "away from its group",
     Reason.ANTI_AFFINITY: "its group is there already",
     Reason.SPREAD: "its group would be spread unevenly",

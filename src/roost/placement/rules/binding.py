@@ -4,12 +4,13 @@ VMs of one class, by what the rules read of them, share the bound rules and so t
 Rules are parsed and checked when they are set, never at a decision.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from functools import lru_cache
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from roost.fleet.fleet import Fleet
-from roost.model.constraints import BoundRule, HostRequirements
+from roost.model.constraints import NO_TERMS, BoundRule, HostRequirements
 from roost.model.flow import PlaceRequest
 from roost.model.resources import BASE_RESOURCES
 from roost.model.rules import NO_RULES, WHOLE_WEIGHT, Rule, RuleSet
@@ -21,7 +22,7 @@ from roost.placement.rules.facts import (
     vm_record,
 )
 from roost.placement.rules.folding import TRUE, fold, with_fields
-from roost.placement.rules.parts import Parts, parts_of
+from roost.placement.rules.parts import Parts, anew, parts_of
 from roost.placement.rules.paths import Path, reads
 from roost.rules.checking import Condition, condition
 from roost.rules.fields import AMOUNT_RECORDS, Fields
@@ -32,17 +33,33 @@ from roost.rules.printing import write
 _MOST_CLASSES = 65_536
 
 #: What rules may read of a VM, and where a request has it.
-_READ: Mapping[str, Callable[[PlaceRequest], Hashable]] = {
-    "name": lambda request: request.name,
-    "project": lambda request: request.project,
-    "labels": lambda request: request.labels,
-    "priority": lambda request: request.priority,
-    "groups": lambda request: request.groups,
-    "strategy": lambda request: request.strategy,
-    "restart": lambda request: request.restart,
-    "devices": lambda request: request.demand.devices,
-    "demand": lambda request: request.demand.amounts(),
+_READ: Mapping[str, tuple[str, ...]] = {
+    "name": ("name",),
+    "project": ("project",),
+    "labels": ("labels",),
+    "priority": ("priority",),
+    "groups": ("groups",),
+    "strategy": ("strategy",),
+    "restart": ("restart",),
+    "devices": ("demand.devices",),
+    "demand": (
+        "demand.cpu_milli",
+        "demand.memory_bytes",
+        "demand.disk_bytes",
+        "demand.extended",
+    ),
 }
+
+
+class Bound(NamedTuple):
+    """What a class of VMs asks of hosts: its terms, their number, and whether they are restless.
+
+    Restless terms have a part that is computed for every decision.
+    """
+
+    terms: HostRequirements
+    number: int
+    restless: bool
 
 
 @lru_cache(maxsize=16_384)
@@ -75,13 +92,13 @@ class Binder:
         self.clock = dict(clock or {})
         self._conditions = [(rule, checked(rule.expression)) for rule in rules.rules]
         paths = frozenset().union(*(reads(each.expr) for _, each in self._conditions))
-        self._getters = self._class_of(paths)
+        self.binds = bool(rules.rules)
+        self._class_of = attrgetter(*self._told_apart(paths))
         self._named = frozenset(rule.scope.vm for rule in rules.rules if rule.scope.vm)
-        self._classes: dict[Hashable, HostRequirements] = {}
-        self._last: PlaceRequest | None = None
-        self._last_terms: HostRequirements | None = None
+        self._plain: dict[Hashable, Bound] = {}  # VMs that ask for amounts alone
+        self._others: dict[Hashable, Bound] = {}
 
-    def _class_of(self, paths: frozenset[Path]) -> tuple[Callable[[PlaceRequest], Hashable], ...]:
+    def _told_apart(self, paths: frozenset[Path]) -> list[str]:
         """Return what tells classes of VMs apart: what rules or their scopes read."""
         fields = {path[1] if len(path) > 1 else "" for path in paths if path[0] == "vm"}
         if any(path[0] in ("project", "group") for path in paths):
@@ -90,27 +107,27 @@ class Binder:
             fields.add("project")
         if any(rule.scope.selector for rule in self.rules.rules):
             fields.add("labels")
-        return tuple(getter for name, getter in _READ.items() if name in fields or "" in fields)
+        read = [_READ[name] for name in _READ if name in fields or "" in fields]
+        return [each for attributes in read for each in attributes] or ["project"]
 
-    def terms(self, request: PlaceRequest, strategy: str) -> HostRequirements:
+    def bound(self, request: PlaceRequest, default_strategy: str) -> Bound:
         """Return what a request asks of hosts together with the rules that bind it."""
-        if not self._conditions:
-            return request.terms
-        if request is self._last and self._last_terms is not None:
-            return self._last_terms
-        key: list[Hashable] = [getter(request) for getter in self._getters]
-        key += (request.terms, request.lifted, request.softened)
-        if self._named:
-            key += (each if each in self._named else "" for each in (request.key, request.name))
-        found = self._classes.get(tuple(key))
+        key = self._class_of(request)
+        known = self._plain
+        if self._named or request.lifted or request.softened or request.terms is not NO_TERMS:
+            names = self._named & {request.key, request.name}
+            key = (key, request.terms, request.lifted, request.softened, names)
+            known = self._others
+        found = known.get(key)
         if found is None:
-            if len(self._classes) >= _MOST_CLASSES:
-                self._classes.clear()
-            found = self._classes[tuple(key)] = self._bound(request, strategy)
-        self._last, self._last_terms = request, found
+            if len(known) >= _MOST_CLASSES:
+                known.clear()
+            terms = self._terms(request, request.strategy or default_strategy)
+            number = 0 if terms is NO_TERMS else self._fleet.terms.number(terms)
+            found = known[key] = Bound(terms, number, anew(terms))
         return found
 
-    def _bound(self, request: PlaceRequest, strategy: str) -> HostRequirements:
+    def _terms(self, request: PlaceRequest, strategy: str) -> HostRequirements:
         bound = []
         for rule, each in self._conditions:
             if rule.name not in request.lifted and covers(rule, request):

@@ -1,0 +1,1 @@
+"""What rules cost: decisions under rules beside decisions without, answers checked."""
