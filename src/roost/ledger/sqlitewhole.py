@@ -43,10 +43,10 @@ _WIDTH = len(_COLUMNS)
 _NOTHING: tuple[Any, ...] = (None,) * _WIDTH
 
 #: Rows of a statement: few sizes, so that prepared statements are used again, and none with more
-#: parameters than SQLite takes, 32,766.
+#: parameters than SQLite takes, 32,766. A round number of VMs has a project and the events beside.
 _SIZES = tuple(
     size
-    for size in (3, 4, 5, *(round(2 ** (n / 4)) for n in range(10, 60)))
+    for size in (3, 4, 5, 6, *(round(2 ** (n / 4)) + 2 for n in range(10, 60)))
     if size * _WIDTH <= 32_766
 )
 

@@ -167,6 +167,8 @@ class Dispatch(PlanePart):
         for vm_id, vm in changes.of(VMS).items():
             new = event.created.get(vm_id)
             self._put_vm(vm_id, vm, new.user_data if new is not None else None)
+        if event.created:
+            return  # a create changes nothing else that is listed
         for key, row in changes.of(TOMBSTONES).items():
             vm_id, _, number = key.rpartition("|")
             self._put_tombstone(vm_id, int(number), row)
@@ -225,10 +227,11 @@ class Dispatch(PlanePart):
         self._listed[vm_id] = tuple(parts)
         share = entry_hash(vm_id, vm.generation)
         for number, order in parts.items():
-            if self.list_of(number).entries.get(vm_id) == share:
+            listed = self.list_of(number)
+            if listed.entries.get(vm_id) == share:
                 continue  # what a host is told of a VM only changes with its generation
             out = self._out(number)
-            self.list_of(number).put(vm_id, share)
+            listed.put(vm_id, share)
             if out is None:
                 continue
             kept = {vm_id: user_data or ""}

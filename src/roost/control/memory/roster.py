@@ -225,6 +225,9 @@ class Roster(Part):
 
     def follow(self, event: Event, changes: Changes) -> None:
         """Apply one event of the ledger to these rows."""
+        if event.created and not changes.of(MEMBERS):
+            self._follow_created(event, changes)
+            return
         for number, host in changes.of(HOSTS).items():
             if host is None:
                 self._drop_host(int(number))
@@ -270,6 +273,17 @@ class Roster(Part):
                 self.groups_of.pop(vm_id, None)
         if None in changes.of(TOMBSTONES).values():
             self.room += 1  # a host that has cleaned up may have the VM again
+
+    def _follow_created(self, event: Event, changes: Changes) -> None:
+        """Take over VMs without groups that this process has created, and charged already."""
+        for vm_id, new in event.created.items():
+            self.specs.put(vm_id, new.spec)
+        for claim_id, claim in changes.of(CLAIMS).items():
+            if claim is not None and claim_id not in self.fleet.vms.numbers:
+                self._put_claim(claim)
+        for vm_id, vm in changes.of(VMS).items():
+            if vm is not None and vm.pending is not None:
+                self.waiting[vm_id] = vm
 
     def _apply_members(self, changed: Mapping[str, AnyRow | None]) -> None:
         touched: dict[str, set[str]] = {}

@@ -76,6 +76,10 @@ class Specs:
             for vm, text in specs_in(event.changes, unknown).items():
                 self._put(vm, 1, text)
 
+    def put(self, vm: str, spec: VMSpec) -> None:
+        """Add the spec of a VM that this process has created."""
+        self._specs[vm] = spec
+
     def _put(self, vm: str, version: int, text: str) -> None:
         known = self._specs.get(vm)
         if known is not None and known.version > version:
