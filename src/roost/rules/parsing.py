@@ -415,13 +415,10 @@ class _Parser:
         first, word = self.at, self.tokens[self.at]
         if word in _RESERVED:
             raise self.mistake(f"{word!r} is a reserved word")
+        if word == "not":
+            raise self.mistake("'not' is not part of the language", maybe="! is meant.")
         self.advance()
         if self.kind != "(":
-            if word == "not":
-                self.at = first
-                raise self.mistake(
-                    "'not' is not part of the language", self.token_span(first), "! is meant."
-                )
             return Ident(word, span=self.since(first))
         arguments = self.arguments()
         if word != "has":

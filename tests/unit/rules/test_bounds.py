@@ -1,0 +1,111 @@
+"""Whatever text comes in, it is read in bounded time or refused with a sentence."""
+
+from time import process_time
+
+import pytest
+
+from roost.base.errors import RuleError
+from roost.rules.checking import condition
+from roost.rules.evaluating import MAX_STEPS, evaluate, judge
+from roost.rules.functions import MAX_PATTERN
+from roost.rules.parsing import MAX_DEPTH, MAX_ITEMS, MAX_TEXT, parse
+from roost.rules.values import Trouble
+
+
+def refusal(text: str) -> RuleError:
+    with pytest.raises(RuleError) as caught:
+        condition(text)
+    assert len(caught.value.picture) <= 200
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 1000 + "true" + ")" * 1000,
+        "[" * 1000 + "]" * 1000,
+        "{1:" * 1000 + "1" + "}" * 1000,
+        "!(" * 1000 + "true" + ")" * 1000,
+        "size(" * 1000 + "1" + ")" * 1000,
+        "host.labels[" * 1000 + "1" + "]" * 1000,
+        "true ? true : " * 1000 + "true",
+        "1" + " + 1" * 1000 + " == 1",
+        "[1].map(x, " * 1000 + "1" + ")" * 1000,
+        "host" + ".name" * 1000,
+    ],
+    ids=lambda text: text[:12],
+)
+def test_what_is_nested_a_thousand_deep_is_refused(text: str) -> None:
+    assert f"nested more than {MAX_DEPTH} levels deep" in refusal(text).message
+
+
+def test_as_deep_as_the_bound_is_accepted() -> None:
+    text = "(" * (MAX_DEPTH - 1) + "true" + ")" * (MAX_DEPTH - 1)
+    assert judge(condition(text), {}) is True
+    chain = "1" + " + 1" * (MAX_DEPTH - 3) + " > 0"
+    assert judge(condition(chain), {}) is True
+
+
+def test_long_chains_of_conditions_and_signs_are_one_level() -> None:
+    assert judge(condition(" && ".join(["true"] * 1000)), {}) is True
+    assert judge(condition(" || ".join(["false"] * 1000)), {}) is False
+    assert judge(condition("!" * 1000 + "true"), {}) is True
+
+
+def test_a_long_text_is_refused_before_it_is_read() -> None:
+    error = refusal("host.zone == 'a' || " * 10_000 + "true")
+    assert f"has 200004 characters; at most {MAX_TEXT} are read" in error.message
+
+
+def test_a_long_list_is_refused() -> None:
+    assert refusal("1 in [" + "1," * MAX_ITEMS + "1]").message.endswith(
+        f"there are more than {MAX_ITEMS} items here"
+    )
+
+
+@pytest.mark.parametrize("length", [MAX_PATTERN + 1, 15_000, 100_000])
+def test_a_long_pattern_is_refused(length: int) -> None:
+    error = refusal(f'host.name.matches("{"a" * length}")')
+    assert "characters; at most" in error.message
+
+
+def test_a_pattern_that_would_grow_is_refused_by_re2() -> None:
+    assert "RE2" in refusal('host.name.matches("((a{100}){100}){100}")').message
+
+
+def test_a_hard_pattern_takes_linear_time() -> None:
+    rule = condition('host.name.matches("(a+)+$")')
+    begun = process_time()
+    assert judge(rule, {"host": {"name": "a" * 50_000 + "b"}}) is False
+    assert process_time() - begun < 1.0
+
+
+def test_nested_macros_end_in_an_error() -> None:
+    items = "[" + ",".join(["0"] * 100) + "]"
+    found = evaluate(parse(f"{items}.all(a, {items}.all(b, {items}.all(c, a + b + c == 0)))"), {})
+    assert isinstance(found, Trouble)
+    assert str(MAX_STEPS) in found.message
+
+
+def test_texts_do_not_grow_without_bound() -> None:
+    grown = "host.name + host.name" + " + host.name" * 40
+    found = evaluate(parse(f"size({grown})"), {"host": {"name": "x" * 100_000}})
+    assert isinstance(found, Trouble)
+
+
+def test_half_a_character_is_refused() -> None:
+    assert "half a character" in refusal('host.name == "\ud800"').message
+
+
+def test_the_picture_of_a_long_line_shows_the_place() -> None:
+    error = refusal("true && " * 100 + "host.zon == 'a'" + " && true" * 100)
+    line, carets = error.picture.split("\n")
+    assert line[carets.index("^") : carets.rindex("^") + 1] == "zon"
+
+
+def test_bad_texts_are_refused_quickly() -> None:
+    begun = process_time()
+    for text in ('"""' * 5000, "'" * 16_000, "1" * 16_000, "." * 16_000, "((" * 8000, "a." * 8000):
+        with pytest.raises(RuleError):
+            parse(text)
+    assert process_time() - begun < 1.0
