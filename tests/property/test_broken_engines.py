@@ -33,6 +33,12 @@ from roost.placement.kernels.keys import KEY_FREE
 from roost.placement.kernels.ranking import P_KEY, Ranking, file_in_order, write_keys
 from roost.placement.rankings import Rankings
 from roost.placement.registry import FILTERS
+from roost.placement.rules import binding, lines, parts
+from roost.placement.rules import columns as rule_columns
+from roost.placement.rules.binding import Binder
+from roost.placement.rules.columns import RuleColumns
+from roost.placement.rules.lines import Line
+from roost.placement.rules.scoring import SoftRules
 from roost.placement.selectors import Selectors
 from roost.placement.strategies import STRATEGIES
 from roost.placement.tables import TermsTables
@@ -105,9 +111,21 @@ def snapshots(seed: int) -> None:
     snapshot_stands_apart(seed, 10, 15)
 
 
+def ruled(seed: int, focus: str = "rules") -> None:
+    """Few hosts, because the interpreter is asked about each; steps enough to change them."""
+    long_lived_engine_equals_twin(seed, 12, 40, focus, every=4)
+
+
+def ruled_filters(seed: int) -> None:
+    """What rules say of hosts, apart from where VMs go."""
+    filters_agree(seed, 10, 3, "rules")
+
+
 LAWS = (
     twin,
     changes,
+    ruled,
+    ruled_filters,
     batches,
     crowded_batches,
     columns,
@@ -248,7 +266,7 @@ def _(patch: Patch) -> None:
 @broken(partial(filters, focus="groups"))
 def _(patch: Patch) -> None:
     """spread rules compare domains whose hosts take no VMs"""
-    patch.setattr(tables, "eligible", tables.selected)
+    patch.setattr(tables, "eligible", tables.chosen)
 
 
 @broken(changes)
@@ -528,6 +546,140 @@ def _(patch: Patch) -> None:
         return first
 
     patch.setattr(Fleet, "adopt", adopt)
+
+
+# Rules
+
+
+@broken(ruled_filters)
+def _(patch: Patch) -> None:
+    """a rule that ends in an error holds"""
+    patch.setattr(rule_columns, "ERROR", rule_columns.HOLDS)
+
+
+@broken(ruled_filters)
+def _(patch: Patch) -> None:
+    """an error beside a no is the first to be said"""
+    real = RuleColumns._all
+
+    def join(self, columns, rows):
+        found = real(self, columns, rows)
+        return np.where(np.any([each == -1 for each in columns], axis=0), -1, found)
+
+    patch.setattr(RuleColumns, "_all", join)
+
+
+@broken(ruled)
+def _(patch: Patch) -> None:
+    """floors and inequalities are not compiled"""
+    patch.setattr(TermsTables, "_compile_amounts", nothing)
+
+
+@broken(ruled)
+def _(patch: Patch) -> None:
+    """an inequality is asked without its bound"""
+    real = TermsTables._line
+    patch.setattr(TermsTables, "_line", lambda self, line: real(self, replace(line, bound=0)))
+
+
+@broken(ruled)
+def _(patch: Patch) -> None:
+    """a floor is rounded down"""
+
+    def floor(line):
+        return line.terms[0][0][1], line.bound // line.terms[0][1]
+
+    real = Line.floor
+    patch.setattr(Line, "floor", property(lambda line: real.fget(line) and floor(line)))
+
+
+@broken(ruled)
+def _(patch: Patch) -> None:
+    """a greater-than is taken for at-least"""
+    real = lines.lines_of
+
+    def lines_of(node):
+        if getattr(node, "operator", "") == ">":
+            node = replace(node, operator=">=")
+        return real(node)
+
+    patch.setattr(parts, "lines_of", lines_of)
+    patch.setattr(rule_columns, "lines_of", lines_of)
+
+
+@broken(ruled)
+def _(patch: Patch) -> None:
+    """a kept column does not learn of changed labels"""
+    real = RuleColumns._kept_column
+
+    def kept(self, expr, patterns):
+        column = self._kept.get(expr)
+        if column is not None and len(column.values) >= self.fleet.hosts.count:
+            return column.values
+        return real(self, expr, patterns)
+
+    patch.setattr(RuleColumns, "_kept_column", kept)
+
+
+@broken(ruled)
+def _(patch: Patch) -> None:
+    """what is to be computed anew is kept"""
+    patch.setattr(TermsTables, "_depends_on_amounts", lambda self, number: False)
+
+
+@broken(ruled)
+def _(patch: Patch) -> None:
+    """what a decision knows of the fleet is that of the first decision"""
+    real = Binder.known
+
+    def known(self, request):
+        return self.__dict__.setdefault("first", {**real(self, request)})
+
+    patch.setattr(Binder, "known", known)
+
+
+@broken(ruled)
+def _(patch: Patch) -> None:
+    """VMs with other labels are of the same class"""
+    real = Binder._told_apart
+
+    def told_apart(self, paths):
+        return [each for each in real(self, paths) if each != "labels"] or ["project"]
+
+    patch.setattr(Binder, "_told_apart", told_apart)
+
+
+@broken(ruled)
+def _(patch: Patch) -> None:
+    """a scope is not looked at"""
+    patch.setattr(binding, "covers", lambda rule, request: True)
+
+
+@broken(partial(ruled, focus="soft rules"))
+def _(patch: Patch) -> None:
+    """a shortfall is not graded"""
+
+    def gaps(self, expr, one, other, patterns, rows):
+        return np.where(self._columns.judge(expr, patterns, rows) == 1, 0, 1000)
+
+    patch.setattr(SoftRules, "_gaps", gaps)
+
+
+@broken(partial(ruled, focus="soft rules"))
+def _(patch: Patch) -> None:
+    """all priorities are one"""
+    real = SoftRules.penalties
+
+    def penalties(self, rules, rows):
+        return real(self, [replace(each, priority=0) for each in rules], rows)
+
+    patch.setattr(SoftRules, "penalties", penalties)
+
+
+@broken(partial(ruled, focus="soft rules"))
+def _(patch: Patch) -> None:
+    """penalties that changed are not marked again"""
+    patch.setattr(Selectors, "look_again", nothing)
 
 
 # Undo and snapshot
