@@ -127,6 +127,35 @@ def test_a_vm_that_moved_since_the_copy_is_adopted_where_it_runs(database_url: s
     run(database_url, test)
 
 
+def test_what_a_forgotten_move_left_on_a_host_that_was_silent_is_destroyed_when_it_is_back(
+    database_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        a, b = await rig.host("a"), await rig.host("b")
+        made = await rig.running("web")
+        await rig.migrate("web", "b")
+        await rig.until_phase("web", "moving")
+        old = await copy(rig)
+        while not (made.id in b.copies and b.copies[made.id].runs):
+            await rig.one_round()
+        assert a.copies[made.id].state == "moved"
+        await put_back(rig, old)
+        await come_back(rig, "b")
+        await rig.pass_by(2 * LONG_S, silent=("a",))
+        assert await rig.state("web") == ("running", "b")
+        assert a.copies[made.id].state == "moved"  # for all the ledger knew it was the only copy
+        await come_back(rig, "a")
+        assert [(vm.id, vm.seen) for vm in a.held()] == [(made.id, "moved")]
+        await rig.pass_by(20.0)
+        assert not a.copies
+        assert not a.held()
+        assert "vm.remains_found" in await kinds(rig)
+        assert await rig.rows(select(tombstones)) == []
+        assert await rig.state("web") == ("running", "b")
+
+    run(database_url, test)
+
+
 def test_the_old_home_of_a_recovered_vm_does_not_start_it_when_it_is_back_first(
     database_url: str,
 ) -> None:
