@@ -5,6 +5,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules --no-print-directory
+# Tests and demos start hundreds of processes: what they import is compiled once, not by each.
+unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= python3
 VENV   := .venv

@@ -13,9 +13,9 @@ from tests.property.broken_kernels import AS_IT_IS, MUTANTS, SEEDS
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def caught() -> dict[str, int | None]:
-    """Run all mutants in one process of their own."""
+# One test, for tests of a module may run in several processes, and each would run all the mutants.
+@pytest.mark.slow
+def test_every_broken_kernel_is_noticed_and_those_as_they_are_pass() -> None:
     path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
     done = subprocess.run(
         [sys.executable, "-m", "tests.property.broken_kernels"],
@@ -26,15 +26,7 @@ def caught() -> dict[str, int | None]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return dict(json.loads(line) for line in done.stdout.splitlines())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_broken_kernel_is_noticed(mutant: str, caught: dict[str, int | None]) -> None:
-    assert caught[mutant] in SEEDS
-
-
-@pytest.mark.slow
-def test_the_kernels_as_they_are_pass_with_the_same_seeds(caught: dict[str, int | None]) -> None:
+    caught: dict[str, int | None] = dict(json.loads(line) for line in done.stdout.splitlines())
+    assert caught.keys() == {*MUTANTS, AS_IT_IS}
+    assert [mutant for mutant in MUTANTS if caught[mutant] not in SEEDS] == []
     assert caught[AS_IT_IS] is None
