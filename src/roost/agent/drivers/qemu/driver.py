@@ -32,6 +32,7 @@ from roost.agent.drivers.qemu.launch import (
     protect,
 )
 from roost.agent.drivers.qemu.manifest import folder_name
+from roost.agent.drivers.qemu.monitor import Monitor
 from roost.agent.drivers.qemu.move.moving import Moving
 from roost.agent.drivers.qemu.process import open_process
 from roost.agent.drivers.qemu.resizing import resize
@@ -309,13 +310,21 @@ class QemuDriver:
             try:
                 monitor = await handle.reach(self.settings.ask_s)
                 await self._moving.adopt(handle)
-                if handle.manifest is not None and handle.manifest.storage in ("local", "shared"):
-                    await limit_disk(self.settings, monitor)  # which may be another by now
             except DriverError as error:
                 log.warning("QEMU of %s does not answer: %s", handle.id, error.message)
                 await self._clock.sleep(_GREET_AGAIN_S)
             else:
+                await self._limit_anew(handle, monitor)
                 return
+
+    async def _limit_anew(self, handle: VMHandle, monitor: Monitor) -> None:
+        """Set the limits of a guest that runs as this agent has them: they may be others by now."""
+        if handle.manifest is None or handle.manifest.storage not in ("local", "shared"):
+            return
+        try:
+            await limit_disk(self.settings, monitor)
+        except DriverError as error:
+            log.warning("%s keeps the limits that it had: %s", handle.id, error.message)
 
     async def _handle(self, vm_id: str) -> VMHandle:
         await self._adopt()
