@@ -512,7 +512,10 @@ class Reconciler:
         elif order is not None:
             local, before = self._local.get(vm_id), self._records.get(vm_id)
             amounts = amounts_of(local) if local else before.amounts if before else {}
-            record = Record(vm_id, order.name, order.generation, order.restarts, amounts)
+            text = sightings.order_text(order)
+            record = Record(
+                vm_id, order.name, order.generation, order.restarts, amounts, order=text
+            )
         else:
             return
         try:

@@ -7,13 +7,15 @@ that has arrived by a move and is landed: it never stopped. `restart` is what is
 what is ordered: the ledger takes it for a promise that the VM stops when the lease ends.
 """
 
+import msgspec
+
 from roost.agent.converge import COPY_LOST, COPY_LOST_WORDS, Step, carried_out
 from roost.agent.desired import Order
 from roost.agent.drivers.base import CRASHED, LocalState, LocalVM
 from roost.agent.store import Record
 from roost.hostkit.lanes import Failure
-from roost.model.states import Seen
-from roost.wire.agentlimits import clipped
+from roost.model.states import Restart, Seen
+from roost.wire.agentlimits import MOST_ORDER, clipped
 from roost.wire.agentlink import (
     CopyInfo,
     CopyState,
@@ -100,7 +102,22 @@ def sighting(
 
 def held(vm: LocalVM, record: Record | None) -> HeldVM:
     """Return what is said of a VM that is here and on no list."""
-    return HeldVM(vm.id, vm.name, _SEEN[vm.state], generation=carried_out(record, vm))
+    order = record.order if record is not None else ""
+    return HeldVM(vm.id, vm.name, _SEEN[vm.state], generation=carried_out(record, vm), order=order)
+
+
+def order_text(order: DesiredVM) -> str:
+    """Write an order that was carried out, as a held VM is told of; empty when it is too long.
+
+    Without cloud-init user data, which may hold secrets and acts at a first boot only, and without
+    what belonged to a move.
+    """
+    boot = order.boot and msgspec.structs.replace(order.boot, user_data="")
+    kept = msgspec.structs.replace(
+        order, boot=boot, part="run", peer="", move=None, endpoint={}, sent=False
+    )
+    text = msgspec.json.encode(kept).decode()
+    return text if len(text) <= MOST_ORDER else ""
 
 
 _IS: dict[LocalState, CopyState] = {
@@ -126,7 +143,18 @@ def copy_info(
         return CopyInfo(vm_id, generation, "unclear")
     if local is not None:
         return CopyInfo(vm_id, generation, _IS[local.state], local.restart)
-    return CopyInfo(vm_id, generation, "gone" if record and record.gone else "stopped")
+    if record is None or record.gone:
+        return CopyInfo(vm_id, generation, "gone" if record else "stopped")
+    return CopyInfo(vm_id, generation, "stopped", _told_restart(record))
+
+
+class _Told(msgspec.Struct):
+    restart: Restart = "here"
+
+
+def _told_restart(record: Record) -> Restart | None:
+    """Return the restart policy that the last order of a VM had; None: nobody has noted it."""
+    return msgspec.json.decode(record.order, type=_Told).restart if record.order else None
 
 
 def _state(order: Order | None, record: Record | None, local: LocalVM | None) -> Seen | None:

@@ -46,6 +46,7 @@ class Record(Struct, frozen=True, omit_defaults=True):
     restarts: int = 0
     amounts: dict[str, int] = {}  # what it takes here
     gone: bool = False  # its destruction was begun, after a tombstone
+    order: str = ""  # as carried out (`sightings.order_text`), for a ledger that has lost the VM
 
 
 class LeaseFile(Struct, frozen=True):

@@ -166,6 +166,21 @@ def recover(session: Session, host: HostArgument) -> None:
 
 
 @asks_server
+def adopt_held(
+    session: Session,
+    host: HostArgument,
+    vm: Annotated[str, typer.Argument(metavar="ID", help="Id of the VM, as `host show` has it.")],
+) -> None:
+    """Make a VM that a host runs and the server does not know the server's, where it is.
+
+    Such as one that was created after the backup that was restored. It has its old name, project,
+    size, image and network cards, and no groups, constraints or priority: hosts do not know them.
+    """
+    found = session.client.adopt_held(host, vm)
+    session.show(found, Text(f"{found.name} of project {found.project} is adopted on {host}"))
+
+
+@asks_server
 def destroy_held(
     session: Session,
     host: HostArgument,
@@ -205,6 +220,7 @@ host = new_group(
         "labels": labels,
         "confirm-dead": confirm_dead,
         "recover": recover,
+        "adopt-held": adopt_held,
         "destroy-held": destroy_held,
         "delete": delete,
     },

@@ -40,6 +40,7 @@ class Methods(GroupMethods):
     set_labels = Method(routes.set_labels)
     confirm_dead = Method(routes.confirm_dead)
     recover_host = Method(routes.recover_host)
+    adopt_held = Method(routes.adopt_held)
     destroy_held = Method(routes.destroy_held)
     delete_host = Method(routes.delete_host)
     dry_run = Method(routes.dry_run)

@@ -250,6 +250,11 @@ def confirm_dead(host: str, reason: str) -> Call[bodies.HostBody]:
     return Call("POST", path("hosts", host, "confirm-dead"), _read_host, body=body)
 
 
+def adopt_held(host: str, vm: str) -> Call[bodies.VMBody]:
+    """Make a VM that a host holds and the server does not know the server's, on that host."""
+    return Call("POST", path("hosts", host, "held", vm, "adopt"), _read_vm)
+
+
 def destroy_held(host: str, vm: str) -> Call[bodies.HostBody]:
     """Destroy a VM that a host holds and the ledger does not know."""
     return Call("POST", path("hosts", host, "held", vm, "destroy"), _read_host)

@@ -459,7 +459,10 @@ class ModelAgent:
         elif order is not None:
             local, before = self._local(vm_id), self.records.get(vm_id)
             amounts = amounts_of(local) if local else before.amounts if before else {}
-            record = Record(vm_id, order.name, order.generation, order.restarts, amounts)
+            text = sightings.order_text(order)
+            record = Record(
+                vm_id, order.name, order.generation, order.restarts, amounts, order=text
+            )
             self.records[vm_id] = record
 
     def _change(self, step: Step, order: DesiredVM, copy: Copy | None) -> Failure | None:

@@ -48,6 +48,9 @@ Label = Annotated[str, Meta(max_length=253, pattern=_PRINTED)]
 ResourceName = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[^\x00-\x1f\x7f:]*\Z")]
 Address = Annotated[str, Meta(max_length=1024, pattern=_PRINTED)]
 Text = Annotated[str, Meta(max_length=MOST_TEXT)]
+#: How long the last order of a held VM may be; a longer one is not told.
+MOST_ORDER = 4096
+OrderText = Annotated[str, Meta(max_length=MOST_ORDER)]
 ConsoleText = Annotated[str, Meta(max_length=2**21)]
 
 # How many of each in one message

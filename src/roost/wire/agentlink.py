@@ -199,6 +199,7 @@ class HeldVM(Struct, omit_defaults=True):
     seen: Seen = "running"
     reason: limit.Label = "not on the list"
     generation: limit.Generation = 0  # the newest that was acted upon
+    order: limit.OrderText = ""  # the order that it carried out last, a DesiredVM as JSON
 
 
 class LedgerPoint(Struct, frozen=True):

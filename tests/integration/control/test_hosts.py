@@ -1,9 +1,14 @@
 """Hosts: how they register, change, are cordoned, labelled and removed, and what they hold."""
 
+import dataclasses
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
-from roost.base.errors import Conflict, NoFit, NotFound
+from roost.agent.sightings import order_text
+from roost.agent.store import Record
+from roost.base.errors import Conflict, NoFit, NotFound, QuotaExceeded
 from roost.testing.agent import Copy, ModelAgent, inventory
 from roost.wire.agentlink import (
     AmountInfo,
@@ -16,8 +21,8 @@ from roost.wire.agentlink import (
     Welcome,
     encode,
 )
-from roost.wire.bodies import SetLabels
-from tests.integration.control.rig import ADMIN, OPERATOR, TIMERS, Rig, run
+from roost.wire.bodies import QuotaBody, SetLabels, SetQuota
+from tests.integration.control.rig import ADMIN, OPERATOR, TIMERS, Rig, gib, run
 
 
 def test_an_unchanged_hello_writes_nothing(database_url: str) -> None:
@@ -177,6 +182,98 @@ def test_a_held_vm_is_destroyed_when_somebody_says_so(database_url: str) -> None
         assert (await hosts.get("h1")).held == []
         assert (await rig.plane.doctor()).ok
         await rig.check()
+
+    run(database_url, test)
+
+
+def stray(agent: ModelAgent, known: str, **changes: Any) -> None:
+    """Let a host have a VM like another, which the ledger has never heard of."""
+    order = replace(agent.copies[known].order, id="vm-stray", generation=7, **changes)
+    agent.copies["vm-stray"] = Copy(order, "running", 7)
+    agent.records["vm-stray"] = Record(
+        "vm-stray", order.name, 7, order.restarts, order=order_text(order)
+    )
+
+
+def test_a_held_vm_is_adopted_where_it_is(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        agent = await rig.host("h1", guard=5.0)
+        made = await rig.running("web", restart="elsewhere")
+        stray(agent, made.id, name="lost", restart="elsewhere", restarts=2, cpu_milli=2000)
+        rig.excused.add(("vm-stray", "h1"))
+        await rig.settle()
+        hosts = rig.plane.hosts
+        assert [vm["adoptable"] for vm in (await hosts.get("h1")).held] == [True]
+        assert "order" not in (await hosts.get("h1")).held[0]
+        body = await hosts.adopt_held("h1", "vm-stray", ADMIN)
+        assert (body.name, body.host, body.demand.cpu_milli) == ("lost", "h1", 2000)
+        assert not body.restart_acknowledged
+        rig.excused.clear()
+        again = await hosts.adopt_held("h1", "vm-stray", ADMIN)  # once more changes nothing
+        assert again.generation == body.generation == 8
+        await rig.settle()
+        assert await rig.state("lost") == ("running", "h1")
+        assert (await rig.get("lost")).restart_acknowledged
+        assert (await hosts.get("h1")).held == []
+        assert (await rig.plane.doctor()).ok
+        assert await rig.claims() == {"lost:run": "h1", "web:run": "h1"}
+        await rig.restart()  # it is in the rows, too
+        agent.connect(rig.plane)
+        await rig.settle()
+        await rig.plane.vms.delete("lost", None, OPERATOR)
+        await rig.settle()
+        assert set(agent.copies) == {made.id}
+
+    run(database_url, test)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "why"),
+    [
+        ({"name": "web"}, Conflict, "has another VM 'web'"),
+        ({"name": "big", "cpu_milli": 4000}, NoFit, "has promised its room to others"),
+        ({"name": "far", "project": "gone"}, NotFound, "no project 'gone'"),
+        ({"name": "no name"}, Conflict, "is unusable"),
+        ({"name": "bound", "devices": [0]}, Conflict, "devices or NUMA cells"),
+        ({"name": "many", "memory_bytes": gib(3)}, QuotaExceeded, "to adopt 'many'"),
+    ],
+)
+def test_a_held_vm_that_cannot_be_adopted_is_refused(
+    database_url: str, changes: dict[str, Any], error: type[Exception], why: str
+) -> None:
+    async def test(rig: Rig) -> None:
+        agent = await rig.host("h1")
+        made = await rig.running("web")
+        quota = SetQuota(quota=QuotaBody(memory=gib(2)))
+        await rig.plane.projects.set_quota("default", quota, ADMIN)
+        stray(agent, made.id, **changes)
+        rig.excused.add(("vm-stray", "h1"))
+        await rig.settle()
+        with pytest.raises(error, match=why):
+            await rig.plane.hosts.adopt_held("h1", "vm-stray", ADMIN)
+        assert await rig.claims() == {"web:run": "h1"}
+        await rig.check()
+
+    run(database_url, test)
+
+
+def test_a_held_vm_of_an_older_agent_or_of_two_hosts_is_not_adopted(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        agent, other = await rig.host("h1"), await rig.host("h2")
+        made = await rig.running("web")
+        stray(agent, made.id, name="lost")
+        rig.excused |= {("vm-stray", "h1"), ("vm-stray", "h2")}
+        other.copies["vm-stray"] = dataclasses.replace(agent.copies["vm-stray"], state="stopped")
+        await rig.settle()
+        with pytest.raises(Conflict, match="host 'h2' holds VM 'vm-stray', too"):
+            await rig.plane.hosts.adopt_held("h1", "vm-stray", ADMIN)
+        del other.copies["vm-stray"]
+        del agent.records["vm-stray"]
+        await rig.settle()
+        with pytest.raises(Conflict, match="does not say what VM 'vm-stray' was ordered to be"):
+            await rig.plane.hosts.adopt_held("h1", "vm-stray", ADMIN)
+        with pytest.raises(NotFound, match="holds no VM"):
+            await rig.plane.hosts.adopt_held("h1", "vm-other", ADMIN)
 
     run(database_url, test)
 

@@ -238,6 +238,10 @@ def test_a_vm_created_since_the_copy_runs_on_and_is_held(database_url: str) -> N
         assert a.copies[made.id].runs
         assert [vm.id for vm in a.held()] == [made.id]
         assert await rig.state("old") == ("running", "a")
+        await rig.plane.hosts.adopt_held("a", made.id, ADMIN)
+        await rig.settle()
+        assert await rig.state("web") == ("running", "a")
+        assert a.held() == []
         await rig.running("new", cpu=1)
 
     run(database_url, test)

@@ -67,7 +67,7 @@ STATES: list[tuple[LocalState, str]] = [
 @pytest.mark.parametrize(("state", "said"), STATES)
 def test_a_copy_is_told_as_it_is(state: LocalState, said: str) -> None:
     local, record = LocalVM("vm-1", "web", state, generation=5), Record("vm-1", generation=4)
-    assert copy_info("vm-1", record, local, None) == CopyInfo("vm-1", 5, said)
+    assert copy_info("vm-1", record, local, None) == CopyInfo("vm-1", 5, said, "here")
     assert copy_info("vm-1", record, local, Step("send")).is_ == "unclear"
 
 
@@ -77,9 +77,9 @@ def test_every_copy_and_every_memory_is_told_whatever_the_list_says() -> None:
         await host.order(vm("vm-1"), Tombstone("vm-2", 6), vm("vm-3", power="stopped"))
         await host.order()
         assert host.reconciler.copies() == [
-            CopyInfo("vm-1", 1, "running"),
+            CopyInfo("vm-1", 1, "running", "here"),
             CopyInfo("vm-2", 6, "gone"),
-            CopyInfo("vm-3", 1, "stopped"),
+            CopyInfo("vm-3", 1, "stopped", "here"),
         ]
         [held] = host.reconciler.held()
         assert (held.id, held.generation) == ("vm-1", 1)
@@ -104,7 +104,7 @@ def test_a_roll_call_is_answered_on_the_list_that_came_before_it(tmp_path: Path)
             control.call_roll()
             await control.until(lambda: control.presents)
         assert control.presents == [
-            Present(control.desired.digest, [CopyInfo("vm-1", 1, "running")])
+            Present(control.desired.digest, [CopyInfo("vm-1", 1, "running", "here")])
         ]
 
     asyncio.run(story())

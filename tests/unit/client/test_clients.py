@@ -343,7 +343,7 @@ POST /api/v1/vms/x/pause · POST /api/v1/vms/x/resume · POST /api/v1/vms/x/canc
 GET /api/v1/vms/x/console · GET /api/v1/vms/x/explain · GET /api/v1/hosts · GET /api/v1/hosts/x
 GET /api/v1/hosts/x/scheduling-info · POST /api/v1/hosts/x/cordon · POST /api/v1/hosts/x/uncordon
 POST /api/v1/hosts/x/drain · GET /api/v1/hosts/x/drain · PUT /api/v1/hosts/x/labels
-POST /api/v1/hosts/x/held/x/destroy
+POST /api/v1/hosts/x/held/x/destroy · POST /api/v1/hosts/x/held/x/adopt
 POST /api/v1/hosts/x/recover · POST /api/v1/vms/x/recover
 POST /api/v1/hosts/x/confirm-dead · DELETE /api/v1/hosts/x · POST /api/v1/placements:dry-run
 POST /api/v1/placements:dry-run-batch · POST /api/v1/capacity · GET /api/v1/strategies

@@ -1,42 +1,49 @@
-"""Destroy a VM that a host runs and no list names: one that was created after a backup, or by hand.
+"""VMs that a host holds and no list names: created after a backup that was restored, or by hand.
 
-Such a VM is held, never destroyed by itself. Somebody who knows that it is not wanted says so; then
-it gets a tombstone like any deleted VM, and the agent's guard has its say as always.
+Such a VM is held, never destroyed by itself. Somebody who knows says what shall become of it:
+destroyed like any deleted VM, with a tombstone, and the agent's guard has its say as always; or
+adopted, and then it is the ledger's VM like any other: claimed where it is, by the statement that
+every create is claimed by, within its project's quota. What it is to be stands in the order that
+its host has carried out last. Groups, constraints and priority are not told to hosts, so an adopted
+VM has none.
 """
 
+from typing import Any
+
 import msgspec
+from sqlalchemy import select
 
 from roost.base.errors import Conflict, NotFound
+from roost.control.hosts.held_list import StoredHeld, read_held
 from roost.control.hosts.registering import locked_host
-from roost.ledger.tables import doubts, tombstones, vms
+from roost.control.vms.restart_policy import ASKED
+from roost.ledger.capacity import RUN, charge, charge_project, room_of
+from roost.ledger.rows import ClaimRow, HostRow, SpecRow, VMRow, labels_text
+from roost.ledger.tables import doubts, hosts, projects, tombstones, vm_specs, vms
 from roost.ledger.transaction import Tx
+from roost.model.flow import Claim, Fix, FixKind, NearestMiss, Rejection, RejectionCode, Shortage
+from roost.model.resources import BASE_RESOURCES
+from roost.model.states import Desired, Seen
+from roost.parts.quotas import quota_exceeded
 from roost.wire.agentlimits import MOST_GENERATION
+from roost.wire.agentlink import DesiredVM
+from roost.wire.answers import no_fit
+from roost.wire.bodies import CreateVM
+from roost.wire.specs import spec_of
 
-
-class _Held(msgspec.Struct):
-    """What is needed of a held VM, as any release has stored it."""
-
-    id: str
-    generation: int = 0
+#: What is wanted of a VM that is found so. Others are halves of a move, or nobody can tell.
+_WANTED: dict[Seen, Desired] = {
+    "starting": "running",
+    "running": "running",
+    "paused": "paused",
+    "stopping": "stopped",
+    "stopped": "stopped",
+}
 
 
 def destroy_held(tx: Tx, name: str, vm_id: str) -> None:
     """Order a host to destroy a VM that it holds; one that the ledger knows is not for this."""
-    host = locked_host(tx, name)
-    told = msgspec.json.decode(host.held, type=list[_Held]) if host.held else []
-    held = next((each for each in told if each.id == vm_id), None)
-    if held is None:
-        raise NotFound(
-            f"host {name!r} holds no VM {vm_id!r}",
-            host=name,
-            hint=f"Maybe roost host show {name} lists what it holds.",
-        )
-    if tx.find(doubts, vm=vm_id) is not None:
-        raise Conflict(f"it is not known yet where VM {vm_id!r} should be", vm=vm_id)
-    if tx.find(vms, id=vm_id) is not None:
-        raise Conflict(
-            f"VM {vm_id!r} is in the ledger", vm=vm_id, hint=f"Maybe roost vm delete {vm_id}."
-        )
+    host, held = _held(tx, name, vm_id)
     generation = min(held.generation + 1, MOST_GENERATION)
     row = tx.change(tombstones, {"vm": vm_id, "host": host.number}, generation=generation)
     if row is None:
@@ -52,3 +59,163 @@ def destroy_held(tx: Tx, name: str, vm_id: str) -> None:
         )
     changes = {"tombstones": {f"{vm_id}|{host.number}": row}}
     tx.event("vm.destroy_asked", f"vm/{vm_id}", changes, note=f"held by host {name}")
+
+
+def adopt_held(tx: Tx, name: str, vm_id: str, strategy: str) -> VMRow:
+    """Make a VM that a host holds the ledger's, on that host; once more changes nothing."""
+    known = tx.find(vms, id=vm_id)
+    if known is not None and known["host"] == locked_host(tx, name).number:
+        return VMRow(**known)
+    host, held = _held(tx, name, vm_id)
+    if tx.find(tombstones, vm=vm_id, host=host.number) is not None:
+        raise Conflict(f"VM {vm_id!r} is being destroyed on host {name!r}", vm=vm_id)
+    if (other := _other_holder(tx, host, vm_id)) is not None:
+        raise Conflict(
+            f"host {other!r} holds VM {vm_id!r}, too",
+            vm=vm_id,
+            hint=f"Maybe roost host destroy-held {other} {vm_id}, or the one on {name}.",
+        )
+    order = _last_order(name, held)
+    desired = _WANTED.get(held.seen)
+    if desired is None:
+        raise Conflict(f"VM {vm_id!r} is {held.seen} on host {name!r}", vm=vm_id)
+    if order.devices or order.cells:
+        raise Conflict(
+            f"VM {vm_id!r} has devices or NUMA cells, which cannot be claimed afterwards", vm=vm_id
+        )
+    body = _body(vm_id, order)
+    new = spec_of(body)
+    demand = new.spec.demand
+    vm = VMRow(
+        id=vm_id, project=body.project, name=body.name,
+        labels=labels_text(body.labels) if body.labels else "",
+        cpu_milli=demand.cpu_milli, memory_bytes=demand.memory_bytes, disk_bytes=demand.disk_bytes,
+        strategy=strategy, priority=0, on_no_fit="fail",
+        restart="here" if body.restart == "here" else ASKED,
+        desired=desired, generation=min(held.generation + 1, MOST_GENERATION),
+        restarts=order.restarts, host=host.number, created_ms=tx.at_ms,
+    )  # fmt: skip
+    _charge_project(tx, vm)
+    counters = tuple((f"x:{resource}", amount) for resource, amount in demand.extended if amount)
+    claim = ClaimRow.of(
+        Claim(vm=vm_id, host=host.number, kind=RUN, **vm.amounts._asdict(), counters=counters)
+    )
+    if not charge(tx, claim, None):
+        raise no_fit(_no_room(tx, vm, claim, name))
+    tx.insert(vms, msgspec.structs.asdict(vm))
+    tx.insert(vm_specs, {"vm": vm_id, "version": 1, "spec": new.text})
+    changes: dict[str, Any] = {
+        "vms": {vm_id: vm},
+        "vm_specs": {f"{vm_id}|1": SpecRow(new.text)},
+        "claims": {claim.id: claim},
+    }
+    tx.event(
+        "vm.adopted", f"vm/{vm_id}", changes, project=vm.project, note=f"it was held by host {name}"
+    )
+    return vm
+
+
+def _held(tx: Tx, name: str, vm_id: str) -> tuple[HostRow, StoredHeld]:
+    """Return a host and a VM that it holds and the ledger does not know."""
+    host = locked_host(tx, name)
+    held = next((each for each in read_held(host) if each.id == vm_id), None)
+    if held is None:
+        raise NotFound(
+            f"host {name!r} holds no VM {vm_id!r}",
+            host=name,
+            hint=f"Maybe roost host show {name} lists what it holds.",
+        )
+    if tx.find(doubts, vm=vm_id) is not None:
+        raise Conflict(f"it is not known yet where VM {vm_id!r} should be", vm=vm_id)
+    if tx.find(vms, id=vm_id) is not None:
+        raise Conflict(
+            f"VM {vm_id!r} is in the ledger", vm=vm_id, hint=f"Maybe roost vm delete {vm_id}."
+        )
+    return host, held
+
+
+def _other_holder(tx: Tx, host: HostRow, vm_id: str) -> str | None:
+    query = select(hosts).where(hosts.c.held.contains(vm_id, autoescape=True))
+    for row in tx.rows(query.where(hosts.c.number != host.number)):
+        other = HostRow(**row)
+        if any(each.id == vm_id for each in read_held(other)):
+            return other.name
+    return None
+
+
+def _last_order(name: str, held: StoredHeld) -> DesiredVM:
+    """Return the order that a host has carried out for a VM that it holds."""
+    try:
+        order = msgspec.json.decode(held.order, type=DesiredVM) if held.order else None
+    except msgspec.MsgspecError:
+        order = None
+    if order is None or order.id != held.id:
+        raise Conflict(
+            f"host {name!r} does not say what VM {held.id!r} was ordered to be",
+            vm=held.id,
+            hint="Maybe its agent is of an earlier release, or it holds too many VMs.",
+        )
+    return order
+
+
+def _body(vm_id: str, order: DesiredVM) -> CreateVM:
+    """Return the create that an order would have come from; what a user may not ask for is refused.
+
+    An agent may say anything: names, amounts and images are taken as from a user.
+    """
+    boot = order.boot
+    body: dict[str, Any] = {
+        "name": order.name,
+        "project": order.project,
+        "demand": {
+            "cpu": f"{order.cpu_milli}m",
+            "memory": order.memory_bytes,
+            "disk": order.disk_bytes,
+            "extended": order.extended,
+        },
+        "labels": order.labels,
+        "restart": order.restart,
+        "boot": None if boot is None else msgspec.to_builtins(boot),
+        "nics": [msgspec.to_builtins(nic) for nic in order.nics],
+    }
+    try:
+        return msgspec.convert(body, CreateVM)
+    except msgspec.ValidationError as error:
+        raise Conflict(f"the last order of VM {vm_id!r} is unusable: {error}", vm=vm_id) from error
+
+
+def _charge_project(tx: Tx, vm: VMRow) -> None:
+    """Charge a VM to its project; whoever does so next waits, so that its name stays free."""
+    if tx.find(projects, name=vm.project) is None:
+        raise NotFound(
+            f"no project {vm.project!r}",
+            project=vm.project,
+            hint=f"Maybe roost project create {vm.project}.",
+        )
+    if limits := charge_project(tx, vm.project, vm.amounts, 1):
+        raise quota_exceeded(vm.project, f"to adopt {vm.name!r}", limits)
+    if tx.find(vms, project=vm.project, name=vm.name) is not None:
+        raise Conflict(
+            f"project {vm.project!r} has another VM {vm.name!r}",
+            vm=vm.id,
+            hint="Maybe delete one of them.",
+        )
+
+
+def _no_room(tx: Tx, vm: VMRow, claim: ClaimRow, name: str) -> Rejection:
+    """Return why a host has no room for a VM that it holds: what it has promised to others."""
+    room = room_of(tx, claim).minus(claim.amounts)
+    lacking = tuple(
+        Shortage(resource, need, max(0, free))
+        for resource, need, free in zip(BASE_RESOURCES, claim.amounts, room, strict=True)
+        if need > free
+    )
+    return Rejection(
+        vm.name,
+        RejectionCode.INSUFFICIENT_RESOURCES,
+        f"host {name!r} holds {vm.name!r}, and has promised its room to others",
+        vm.strategy,
+        hosts=1,
+        nearest_miss=NearestMiss(name, lacking, hosts=1),
+        fixes=(Fix(FixKind.FREE, name, shortages=lacking),),
+    )

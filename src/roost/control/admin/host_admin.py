@@ -7,14 +7,16 @@ import msgspec
 from sqlalchemy import Connection, bindparam, delete, literal_column, select
 
 from roost.base.errors import Conflict, InvalidRequest, NotFound
-from roost.control.admin.heldvms import destroy_held
+from roost.control.admin.heldvms import adopt_held, destroy_held
 from roost.control.admin.hostchecks import check_hosts
 from roost.control.admin.hostroutes import host_routes
 from roost.control.agents.sessions import Agents
 from roost.control.create.placing import find_host
+from roost.control.hosts.held_list import shown_held
 from roost.control.hosts.registering import change_host, locked_host
 from roost.control.memory.roster import HostEntry, Roster
 from roost.control.survive.fencing import fence
+from roost.control.vms.views import vm_body
 from roost.ledger.capacity import CLEANUP, ELSEWHERE, RUN, release
 from roost.ledger.examination import Examination
 from roost.ledger.rows import ClaimRow, HostRow, VMRow
@@ -47,6 +49,7 @@ from roost.wire.bodies import (
     HostPage,
     SchedulingInfo,
     SetLabels,
+    VMBody,
 )
 from roost.wire.queries import HostQuery
 from roost.wire.translate import ADMINS, HEALTHS
@@ -158,7 +161,7 @@ class Hosts(Part):
             connected=self._agents.is_connected(row.number),
             guard=row.guard_stop_s is not None,
             fenced=row.fenced,
-            held=msgspec.json.decode(row.held) if row.held else [],
+            held=shown_held(row),
             unusable=entry.aside,
         )
 
@@ -255,6 +258,17 @@ class Hosts(Part):
         """Order a host to destroy a VM that it holds and the ledger does not know."""
         await self._store.write(lambda tx: destroy_held(tx, name, vm_id), who.name)
         return await self.get(name)
+
+    async def adopt_held(self, name: str, vm_id: str, who: Principal) -> VMBody:
+        """Make a VM that a host holds and the ledger does not know the ledger's, where it is."""
+        strategy = self._roster.engine.default_strategy
+
+        def change(tx: Tx) -> tuple[VMRow, VMSpec | None]:
+            vm = adopt_held(tx, name, vm_id, strategy)
+            return vm, self._roster.specs.read(tx.connection, [vm]).get(vm.id)
+
+        vm, spec = await self._store.write(change, who.name)
+        return vm_body(vm, spec, self._roster)
 
     async def delete(self, name: str, who: Principal) -> None:
         """Remove a host that has no VMs, with the credential of its agent."""

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from roost.parts.roles import ADMIN, OPERATOR, VIEWER
-from roost.parts.routes import Route
+from roost.parts.routes import NO_PLACE, Route
 from roost.wire import bodies as b
 from roost.wire.queries import HostQuery, ListHosts
 
@@ -60,6 +60,11 @@ def host_routes(hosts: "Hosts") -> tuple[Route, ...]:
               call=lambda call: hosts.destroy_held(call.path["name"], call.path["vm"], call.who),
               roles=ADMIN, summary="Destroy a VM that a host holds and the ledger does not know",
               reply=b.HostBody, statuses=(202,), errors=("conflict",)),
+        Route(method="POST", path="/api/v1/hosts/{name}/held/{vm}/adopt",
+              noun="hosts", verb="adopt_held",
+              call=lambda call: hosts.adopt_held(call.path["name"], call.path["vm"], call.who),
+              roles=ADMIN, summary="Make a VM that a host holds the ledger's, on that host",
+              reply=b.VMBody, statuses=(202,), errors=("conflict", "quota_exceeded", *NO_PLACE)),
         Route(method="POST", path="/api/v1/hosts/{name}/confirm-dead",
               noun="hosts", verb="confirm_dead",
               call=lambda call: hosts.confirm_dead(call.path["name"], call.body, call.who),

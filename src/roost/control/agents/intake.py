@@ -26,6 +26,7 @@ from sqlalchemy import bindparam, select, update
 from roost.base.clock import Clock
 from roost.base.errors import Unavailable
 from roost.control.agents.connections import ConnectionOrder, newest
+from roost.control.hosts.held_list import within_bounds
 from roost.control.memory.restore_detect import doubt_all, doubted_among
 from roost.control.moves.handover import note_downtime, take_report
 from roost.control.vms.deletion import (
@@ -194,7 +195,7 @@ class Intake(Part):
         """Queue an agent's report for the next batch."""
         self._sightings.put(host, [_Sighting(host, vm, said_in) for vm in seen])
         if held is not None:
-            self._held[host] = _Held(row_json(held), said_in)
+            self._held[host] = _Held(row_json(within_bounds(held)), said_in)
         self._arrived.set()
 
     def sample(self, host: int, readings: list[SampleInfo]) -> None:
