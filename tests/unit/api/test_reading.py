@@ -39,6 +39,9 @@ class Body(Struct, forbid_unknown_fields=True):
         (b'{"numbers": [1, "2"]}', 422, "at $.numbers[1]"),
         (b'{"other": 1}', 422, "`other`"),
         (b'{"text": "a\\u0000b"}', 422, "NUL"),
+        (b'{"text": "a", "text": "b"}', 400, "the key 'text' twice"),
+        (b'{"text": "a:b", "\\u0074ext": "c"}', 400, "the key 'text' twice"),
+        (b'{"numbers": [1], "text": ":", "numbers": []}', 400, "the key 'numbers' twice"),
     ],
 )
 def test_a_wrong_body_is_refused(raw: bytes, status: int, words: str) -> None:
@@ -46,6 +49,12 @@ def test_a_wrong_body_is_refused(raw: bytes, status: int, words: str) -> None:
         RequestDecoder(Body).decode(raw)
     assert status_of(caught.value) == status
     assert words in caught.value.message
+
+
+@pytest.mark.parametrize("text", ["a:b", r"{\"text\": 1, \"text\": 2}", r"\u003a:", "::"])
+def test_a_colon_in_a_text_is_no_second_key(text: str) -> None:
+    raw = f'{{"text": "{text}", "numbers": [1]}}'.encode()
+    assert RequestDecoder(Body).decode(raw).numbers == [1]
 
 
 def test_an_escaped_backslash_is_not_the_character_nul() -> None:
