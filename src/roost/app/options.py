@@ -49,6 +49,7 @@ class ServeOptions:
     failure_rate: float = 20.0
     keep_events_days: float = 90.0
     keep_events: int = 500_000
+    database_wait_s: float = 300.0  # how long a start waits for a database that is away
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,8 +29,9 @@ from roost.app.folders import SERVER_KEPT, close_to_others
 from roost.app.logs import set_up_logs
 from roost.app.options import KEY_NAME, ServeOptions
 from roost.app.warming import warm_up
-from roost.base.clock import RealClock
-from roost.base.errors import InvalidRequest
+from roost.base.backoff import BackOff
+from roost.base.clock import Clock, RealClock
+from roost.base.errors import InvalidRequest, Unavailable
 from roost.base.ids import IdSource
 from roost.base.private import (
     make_folder,
@@ -51,6 +52,8 @@ from roost.parts.sealing import KeyFile
 from roost.placement.kernels.compiling import on_first_compile
 
 log = logging.getLogger("roost.serve")
+#: How long to wait before a database that is away is tried again.
+_AGAIN = BackOff(1.0, 15.0)
 
 #: Files that the process needs beside its connections: databases, logs, a fence command.
 _OWN_FILES = 96
@@ -135,7 +138,9 @@ async def start(
     ids = IdSource(clock.wall_ms)
     close_to_others(options.data, SERVER_KEPT)
     database = options.database or f"sqlite:///{options.data / 'roost.db'}"
-    store = await open_store(database, clock, ids)
+    store = await open_patiently(
+        lambda: open_store(database, clock, ids), clock, options.database_wait_s
+    )
     try:
         key_file = KeyFile(options.key_file or options.data / KEY_NAME)
         seal = await unlock(store, key_file, clock.wall_ms())
@@ -180,6 +185,27 @@ async def start(
         await store.close()
         raise
     return Running(plane, server, store, token, serving)
+
+
+async def open_patiently(
+    open_once: Callable[[], Awaitable[Store]], clock: Clock, most_s: float
+) -> Store:
+    """Open the ledger; while its database is away, say so and try again for so many seconds.
+
+    After a power failure the database may come back later than this process.
+    """
+    give_up_at, attempt = clock.monotonic() + most_s, 0
+    while True:
+        try:
+            return await open_once()
+        except Unavailable as error:
+            wait_s = min(_AGAIN.wait_s(attempt), give_up_at - clock.monotonic())
+            if wait_s <= 0:
+                raise
+            left_s = give_up_at - clock.monotonic()
+            log.warning("waiting for the database, for %.0f s more: %s", left_s, error.message)
+            await clock.sleep(wait_s)
+            attempt += 1
 
 
 def plane_settings(options: ServeOptions) -> PlaneSettings:

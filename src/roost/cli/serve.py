@@ -155,6 +155,12 @@ def serve(
     keep_events: Annotated[
         int, typer.Option(min=1000, metavar="N", help="Events that are kept, however young.")
     ] = 500_000,
+    database_wait: Annotated[
+        float,
+        typer.Option(
+            min=0.0, metavar="S", help="How long a start waits for a database that is away."
+        ),
+    ] = 300.0,
 ) -> None:
     """Run the control plane.
 
@@ -220,6 +226,7 @@ def serve(
                 failure_rate=failure_rate,
                 keep_events_days=keep_events_days,
                 keep_events=keep_events,
+                database_wait_s=database_wait,
             )
         )
     finally:
