@@ -4,6 +4,7 @@ On PostgreSQL alone: a SQLite file has one process. The ledger is one of schema 
 """
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from roost.base.errors import Conflict
 from roost.control.admin.upgrade import finish_upgrade
 from roost.ledger.migrate import configuration
 from roost.ledger.tables import events
-from roost.parts.sealing import Seal
+from roost.parts.sealing import KeyFile, Seal, new_key
 from roost.testing.clock import HandClock
 from roost.wire.bodies import BootBody, CreateVM
 from roost.wire.groups import CreateGroup, SetGroupRule
@@ -85,7 +86,13 @@ async def last_event(rig: Rig) -> int:
     return int(found[0]["seq"])
 
 
-def test_groups_change_only_once_no_older_process_can_be_there(used_url: str) -> None:
+def test_groups_change_only_once_no_older_process_can_be_there(
+    used_url: str, tmp_path: Path
+) -> None:
+    file = KeyFile(tmp_path / "key")
+    file.put_first([new_key()])
+    seal = Seal(file, file.load()[0].fingerprint)
+
     async def test() -> None:
         clock = HandClock()
         async with opened(used_url, clock) as store:
@@ -99,7 +106,12 @@ def test_groups_change_only_once_no_older_process_can_be_there(used_url: str) ->
             ):
                 with pytest.raises(Conflict, match="older processes"):
                     await change
-            await finish_upgrade(store, Seal(), "test")
+            await rig.host("h1")
+            await rig.running("web")
+            with pytest.raises(Conflict, match="older processes"):
+                await rig.set_restart("web", "elsewhere")
+            await finish_upgrade(store, seal, "test")
+            await rig.set_restart("web", "elsewhere")
             await groups.set_rule("g", None, SetGroupRule(rule="affinity"), OPERATOR)
             await groups.delete("g", None, OPERATOR)
             await rig.plane.stop()

@@ -27,7 +27,7 @@ from roost.control.groups.rules import Rule, broken
 from roost.control.memory.restore_detect import Lineage, member_is_doubted
 from roost.control.vms.lookup import relock, vm_row
 from roost.ledger.examination import Examination
-from roost.ledger.older import may_run_beside
+from roost.ledger.older import release_before_may_be_here
 from roost.ledger.rows import Changes, GroupRow
 from roost.ledger.statements import Plus
 from roost.ledger.store import Store
@@ -249,7 +249,7 @@ def _locked(tx: Tx, ref: str, project: str | None, who: Principal, why: str) -> 
 
 def _refuse_beside_older(tx: Tx) -> None:
     """Refuse what processes of the release before would not follow: they keep to what they know."""
-    if may_run_beside(tx.connection):
+    if release_before_may_be_here(tx.connection):
         raise Conflict(
             "groups cannot be changed while older processes may run beside",
             hint="Maybe finish the upgrade first: roost ledger finish-upgrade.",

@@ -11,6 +11,7 @@ from msgspec import UNSET
 
 from roost.base.errors import Conflict, InvalidRequest
 from roost.control.vms.lookup import locked_vm
+from roost.ledger.older import release_before_may_be_here
 from roost.ledger.rows import VMRow
 from roost.ledger.statements import Plus
 from roost.ledger.tables import vms
@@ -43,6 +44,12 @@ def set_vm(tx: Tx, ref: str, project: str | None, body: SetVM, who: Principal) -
         raise Conflict(f"VM {vm.name!r} is moving; wait until it has arrived", vm=vm.id)
     kept: KeptRestart = body.restart
     if kept == "elsewhere" and vm.host is not None:
+        if release_before_may_be_here(tx.connection):
+            raise Conflict(
+                "a VM cannot be set to restart elsewhere while older processes may run beside",
+                vm=vm.id,
+                hint="Maybe finish the upgrade first: roost ledger finish-upgrade.",
+            )
         kept = ASKED
     row = tx.change(vms, {"id": vm.id}, generation=Plus(1), restart=kept)
     assert row is not None
