@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import re2
-
 from roost.base.errors import RuleError
 from roost.rules.fields import AMOUNT_RECORDS, FIELDS, RESOURCE_UNITS, Changes, Field, Fields
-from roost.rules.functions import FUNCTIONS, MAX_PATTERN, Unanswerable
+from roost.rules.functions import FUNCTIONS
 from roost.rules.mistakes import closest, mistake
 from roost.rules.parsing import MACROS, parse
+from roost.rules.patterns import compile_pattern
 from roost.rules.positions import Span
 from roost.rules.syntax import (
     Binary,
@@ -48,6 +47,7 @@ from roost.rules.types import (
     list_of,
     map_of,
 )
+from roost.rules.values import Unanswerable
 
 _LITERALS = {
     "null": NULL,
@@ -442,22 +442,6 @@ class _Checker:
         if hidden is not None:
             self.scope[node.variable] = hidden
         return list_of(result) if node.name in ("filter", "map") else BOOL
-
-
-def compile_pattern(text: str) -> Any:
-    """Compile a regular expression of RE2, which searches in linear time."""
-    if len(text) > MAX_PATTERN:
-        raise Unanswerable(
-            f"the pattern has {len(text)} characters; at most {MAX_PATTERN} are compiled"
-        )
-    options = re2.Options()
-    options.log_errors = False
-    try:
-        return re2.compile(text, options)
-    except re2.error as error:
-        word = error.args[0] if error.args else error
-        said = word.decode(errors="replace") if isinstance(word, bytes) else str(word)
-        raise Unanswerable(f"the pattern is not one of RE2: {said}") from None
 
 
 def _field_span(node: Select | Has) -> Span:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf, nan
 from typing import Any
 
-from roost.rules.checking import Condition, compile_pattern
-from roost.rules.functions import FUNCTIONS, Unanswerable
+from roost.rules.checking import Condition
+from roost.rules.functions import FUNCTIONS
 from roost.rules.positions import Span
 from roost.rules.syntax import (
     Binary,
@@ -29,7 +29,15 @@ from roost.rules.syntax import (
     Select,
     Unary,
 )
-from roost.rules.values import INT_MAX, INT_MIN, Duration, Trouble, Value, type_name
+from roost.rules.values import (
+    INT_MAX,
+    INT_MIN,
+    Duration,
+    Trouble,
+    Unanswerable,
+    Value,
+    type_name,
+)
 
 #: Items that the macros of one evaluation may go through, all together.
 MAX_STEPS = 100_000
@@ -120,32 +128,18 @@ class _Evaluation:
     def call(self, node: Call) -> Any:
         parts = (*node.arguments,) if node.target is None else (node.target, *node.arguments)
         values = [self.value(part) for part in parts]
-        if node.function == "matches" and len(values) == 2:
-            return self.matches(node, *values)
         kinds = [type_name(value) for value in values]
         for overload in FUNCTIONS.get(node.function, ()):
             if overload.member is (node.target is not None) and kinds == [
                 kind.name for kind in overload.takes
             ]:
                 try:
+                    if node.function == "matches" and (kept := self.patterns.get(values[1])):
+                        return kept.search(values[0]) is not None
                     return overload.call(*values)
                 except Unanswerable as error:
                     raise _Failed(str(error), node.span) from None
         raise _Failed(f"{node.function}() does not take {', '.join(kinds)}", node.span)
-
-    def matches(self, node: Call, text: Any, pattern: Any) -> bool:
-        """Search for a pattern, compiled with the rule or now."""
-        if not isinstance(text, str) or not isinstance(pattern, str):
-            raise _Failed(
-                f"matches() does not take {type_name(text)}, {type_name(pattern)}", node.span
-            )
-        compiled = self.patterns.get(pattern)
-        if compiled is None:
-            try:
-                compiled = compile_pattern(pattern)
-            except Unanswerable as error:
-                raise _Failed(str(error), node.span) from None
-        return compiled.search(text) is not None
 
     def unary(self, node: Unary) -> Any:
         operand = self.value(node.operand)

@@ -13,15 +13,9 @@ from typing import Any
 
 from roost.base.errors import InvalidRequest
 from roost.base.units import parse_cpu
+from roost.rules.patterns import matches
 from roost.rules.types import BOOL, DOUBLE, DURATION, DYN, INT, STRING, Type, list_of, map_of
-from roost.rules.values import INT_MAX, INT_MIN, Duration
-
-#: Characters of one regular expression.
-MAX_PATTERN = 1_000
-
-
-class Unanswerable(Exception):
-    """A function has no answer for these values."""
+from roost.rules.values import INT_MAX, INT_MIN, Duration, Unanswerable
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +123,7 @@ def _to_string(value: Any) -> str:
 
 _LIST, _MAP = list_of(DYN), map_of(DYN, DYN)
 
-#: Every function but the macros; `matches` is the interpreter's own, which keeps the patterns.
+#: Every function but the macros. The interpreter knows compiled patterns, and asks `matches` last.
 FUNCTIONS: Mapping[str, tuple[Overload, ...]] = {
     "size": tuple(
         Overload(member, (kind,), INT, len)
@@ -140,8 +134,8 @@ FUNCTIONS: Mapping[str, tuple[Overload, ...]] = {
     "endsWith": (Overload(True, (STRING, STRING), BOOL, str.endswith),),
     "contains": (Overload(True, (STRING, STRING), BOOL, str.__contains__),),
     "matches": (
-        Overload(True, (STRING, STRING), BOOL, str.__contains__),
-        Overload(False, (STRING, STRING), BOOL, str.__contains__),
+        Overload(True, (STRING, STRING), BOOL, matches),
+        Overload(False, (STRING, STRING), BOOL, matches),
     ),
     "quantity": (Overload(False, (STRING,), INT, quantity),),
     "cores": (Overload(False, (STRING,), INT, cores),),

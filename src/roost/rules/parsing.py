@@ -1,7 +1,7 @@
 """Parse the text of a rule into its tree.
 
-A scanner of one regular expression and a parser by operator precedence (ADR-0026 says why it is
-written by hand). The grammar is CEL's without messages, bytes, unsigned numbers and optional
+A parser by operator precedence over the tokens of `scanning` (ADR-0026 says why it is written by
+hand). The grammar is CEL's without messages, bytes, unsigned numbers and optional
 syntax. Every refusal is a `RuleError` with its position; whatever the text, parsing takes time in
 proportion to its length and never exhausts the stack.
 """
@@ -13,6 +13,7 @@ from math import inf
 from roost.base.errors import RuleError
 from roost.rules.mistakes import mistake
 from roost.rules.positions import Span
+from roost.rules.scanning import BadString, scan, string_value
 from roost.rules.syntax import (
     Binary,
     Call,
@@ -47,31 +48,8 @@ _RESERVED = frozenset(
         *("loop", "package", "namespace", "return", "var", "void", "while"),
     }
 )
-_KEYWORDS = frozenset(("true", "false", "null", "in"))
 _NEWLINE = re.compile("\n")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-
-_TOKEN = re.compile(
-    r"""
-      (?P<space>  (?: [ \t\r\n\f] | //[^\n]* )+ )
-    | (?P<string> (?: [bB]?[rR] | [rR][bB] )
-                  (?: \"\"\".*?\"\"\" | '''.*?''' | "[^"\r\n]*" | '[^'\r\n]*' )
-                | [bB]?
-                  (?: \"\"\"(?:[^\\]|\\.)*?\"\"\" | '''(?:[^\\]|\\.)*?'''
-                    | "(?:[^"\\\r\n]|\\.)*" | '(?:[^'\\\r\n]|\\.)*' ) )
-    | (?P<double> [0-9]*\.[0-9]+(?:[eE][+-]?[0-9]+)? | [0-9]+[eE][+-]?[0-9]+ )
-    | (?P<int>    0[xX][0-9a-fA-F]+[uU]? | [0-9]+[uU]? )
-    | (?P<word>   [A-Za-z_][A-Za-z0-9_]* )
-    | (?P<mark>   && | \|\| | == | != | <= | >= | [-+*/%<>!?:.,()\[\]{}] )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-_ESCAPE = re.compile(
-    r"""\\(?: ([abfnrtv\\?"'`]) | [xX]([0-9a-fA-F]{2}) | u([0-9a-fA-F]{4})
-          | U([0-9a-fA-F]{8}) | ([0-3][0-7]{2}) | (.) | $ )""",
-    re.VERBOSE | re.DOTALL,
-)
-_SIMPLE = dict(zip("abfnrtv\\?\"'`", "\a\b\f\n\r\t\v\\?\"'`", strict=True))
 
 _PRECEDENCE = {
     "||": 1,
@@ -111,42 +89,18 @@ def depth(expr: Expr) -> int:
 
 
 class _Parser:
-    """One text on its way to a tree; `at` is the number of the token in hand.
-
-    The kind of a mark, and of a word with a meaning of its own, is itself; other kinds are `word`,
-    `int`, `double` and `string`. The last token is `end`, or `unreadable` where scanning stopped.
-    """
+    """One text on its way to a tree; `at` is the number of the token in hand."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.kinds: list[str] = []
-        self.tokens: list[str] = []
-        self.starts: list[int] = []
-        self.scan()
+        self.kinds, self.tokens, self.starts = scan(text)
         self.lines = [0]  # where each line starts
         self.lines.extend(match.end() for match in _NEWLINE.finditer(text))
         self.at = 0
         self.kind = self.kinds[0]
         self.nesting = 0
 
-    # ----------------------------------------------------------------------------- scanning
-
-    def scan(self) -> None:
-        """Cut the text into tokens, up to the first character that begins none."""
-        text, position = self.text, 0
-        kinds, tokens, starts = self.kinds, self.tokens, self.starts
-        scanner = _TOKEN.scanner(text)  # type: ignore[attr-defined]
-        while (match := scanner.match()) is not None:
-            kind, position = match.lastgroup, match.end()
-            if kind == "space":
-                continue
-            token = match[0]
-            kinds.append(token if kind == "mark" or token in _KEYWORDS else kind)
-            tokens.append(token)
-            starts.append(match.start())
-        kinds.append("end" if position == len(text) else "unreadable")
-        tokens.append("")
-        starts.append(position)
+    # -------------------------------------------------------------------------------- tokens
 
     def advance(self) -> None:
         """Take the next token in hand."""
@@ -462,33 +416,11 @@ class _Parser:
 
     def string(self) -> Expr:
         """Read a string with its escapes, or a raw one without."""
-        first, token = self.at, self.tokens[self.at]
-        opening = token.find(token[-1])
-        prefix, body = token[:opening].lower(), token[opening:]
-        if "b" in prefix:
-            raise self.mistake("strings of bytes are not part of the language")
-        quote = 3 if len(body) >= 6 and body[:3] in ('"""', "'''") else 1
-        body = body[quote:-quote]
-        if not prefix and "\\" in body:
-            body = self.unescaped(body, self.starts[first] + quote)
+        first, start = self.at, self.starts[self.at]
+        try:
+            text = string_value(self.tokens[first])
+        except BadString as bad:
+            span = self.span(start + bad.start, start + bad.end)
+            raise self.mistake(bad.message, span, bad.maybe) from None
         self.advance()
-        return Literal("string", body, span=self.since(first))
-
-    def unescaped(self, body: str, start: int) -> str:
-        """Replace the escapes of a string whose body starts there."""
-
-        def replace(match: re.Match[str]) -> str:
-            simple, x2, u4, u8, octal, _ = match.groups()
-            if simple:
-                return _SIMPLE[simple]
-            number = x2 or u4 or u8
-            point = int(number, 16) if number else int(octal, 8) if octal else -1
-            if not 0 <= point <= 0x10FFFF or 0xD800 <= point <= 0xDFFF:
-                raise self.mistake(
-                    f"{match[0]!r} is no escape of the language",
-                    self.span(start + match.start(), start + match.end()),
-                    'a raw string is meant: r"...".',
-                )
-            return chr(point)
-
-        return _ESCAPE.sub(replace, body)
+        return Literal("string", text, span=self.since(first))

@@ -32,6 +32,10 @@ class Trouble:
         raise TypeError(f"an error value is neither true nor false: {self.message}")
 
 
+class Unanswerable(Exception):
+    """A function has no answer for these values; the interpreter makes it an error value."""
+
+
 Value = None | bool | int | float | str | Duration | Sequence["Value"] | Mapping["Value", "Value"]
 
 

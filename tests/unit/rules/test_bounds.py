@@ -7,8 +7,8 @@ import pytest
 from roost.base.errors import RuleError
 from roost.rules.checking import condition
 from roost.rules.evaluating import MAX_STEPS, evaluate, judge
-from roost.rules.functions import MAX_PATTERN
 from roost.rules.parsing import MAX_DEPTH, MAX_ITEMS, MAX_TEXT, parse
+from roost.rules.patterns import MAX_PATTERN
 from roost.rules.values import Trouble
 
 

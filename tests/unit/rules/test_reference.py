@@ -11,8 +11,9 @@ from roost.base.errors import RuleError
 from roost.rules.checking import condition
 from roost.rules.evaluating import judge
 from roost.rules.fields import FIELDS
-from roost.rules.functions import FUNCTIONS, MAX_PATTERN
+from roost.rules.functions import FUNCTIONS
 from roost.rules.parsing import MACROS, MAX_DEPTH, MAX_ITEMS, MAX_TEXT, parse
+from roost.rules.patterns import MAX_PATTERN
 from roost.rules.tree import OPERATORS, condition_of_tree, to_tree
 from roost.rules.values import Trouble
 
