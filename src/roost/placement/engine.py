@@ -152,6 +152,10 @@ class Engine:
             self._rule_columns.known = self._binder.known(request)
         return bound
 
+    def is_restless(self, request: PlaceRequest) -> bool:
+        """Say whether hosts must be judged anew for every decision of a request."""
+        return self._terms.is_restless(self.terms_number(request))
+
     def question(self, request: PlaceRequest) -> Question:
         """Return a request as filters are asked about it."""
         return ask(self.fleet, request, self.terms_of(request), self._rule_columns)

@@ -2,7 +2,8 @@
 
 Every VM gets exactly one of the hosts that pass its own filters apart from those that other
 members influence; hosts hold what they have headroom for, device by device and cell by cell;
-hard group rules hold for the members already there and the new ones together. Deterministic: one
+hard group rules hold for the members already there and the new ones together; what rules ask of
+amounts holds for each VM beside those before it in the list. Deterministic: one
 worker, a fixed seed, and a limit in deterministic time rather than seconds.
 """
 
@@ -21,11 +22,16 @@ from roost.model.groups import GroupRule
 from roost.model.resources import NumaMode
 from roost.placement.domains import occupied_domains
 from roost.placement.engine import NO_FIT, Engine
+from roost.placement.rules.facts import amounts_of
+from roost.placement.rules.lines import CAPACITY, FREE, VMS, Line
+from roost.placement.rules.parts import hard_parts
 
 #: A VM's candidates are its best hosts, up to so many; the bound that keeps the program small.
 MOST_HOSTS = 256
 #: CP-SAT's deterministic time, roughly seconds on an idle machine.
 LIMIT = 10.0
+#: Solutions that are tried while rules that are not in the program say no.
+_MOST_TRIES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +54,20 @@ def search(
         return None, program.complete
     program.add_capacity()
     program.add_groups()
+    program.add_rules()
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 0
     solver.parameters.max_deterministic_time = limit
-    status = solver.solve(model)
-    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return program.placements(solver), True
-    return None, program.complete and status == cp_model.INFEASIBLE
+    for _ in range(_MOST_TRIES):
+        status = solver.solve(model)
+        if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            return None, program.complete and status == cp_model.INFEASIBLE
+        found = program.placements(solver)
+        if program.holds(found):
+            return found, True
+        program.exclude(solver)
+    return None, False
 
 
 class _Program:
@@ -226,6 +238,62 @@ class _Program:
             for variable in variables:
                 self._model.add_implication(variable, used)
             self._model.add(count - least <= spec.max_skew).only_enforce_if(used)
+
+    def add_rules(self) -> None:
+        """Make what hard rules ask of amounts hold for each VM when those before it are there."""
+        for index, request in enumerate(self._requests):
+            for _, part in hard_parts(self._engine.terms_of(request)):
+                for line in part.lines:
+                    for seat in self.seats[index]:
+                        self._add_line(index, seat, line)
+
+    def _add_line(self, index: int, seat: _Seat, line: Line) -> None:
+        rows = np.array([seat.row])
+        now = 0
+        for (source, resource), factor in line.terms:
+            now += factor * int(amounts_of(self._fleet, source, resource, rows)[0])
+        changes: list[Any] = []
+        for earlier in range(index):
+            amounts = dict(self._requests[earlier].demand.amounts())
+            change = 0
+            for (source, resource), factor in line.terms:
+                if source == VMS:
+                    change += factor
+                elif source != CAPACITY:
+                    sign = -1 if source == FREE else 1
+                    change += sign * factor * amounts.get(resource, 0)
+            if change:
+                changes += [
+                    other.variable * change
+                    for other in self.seats[earlier]
+                    if other.row == seat.row
+                ]
+        if changes:
+            self._model.add(now + sum(changes) >= line.bound).only_enforce_if(seat.variable)
+
+    def holds(self, found: tuple[Placement, ...]) -> bool:
+        """Say whether every VM passes all filters when those before it are there."""
+        engine, fleet = self._engine, self._fleet
+        if not any(engine.is_restless(request) for request in self._requests):
+            return True
+        version, cursor = fleet.version, engine.cursor
+        mark = fleet.mark()
+        try:
+            for request, placement in zip(self._requests, found, strict=True):
+                # Groups look at all members at once, so the order may be wrong for them alone.
+                scores = engine.scores(replace(request, groups=()))
+                if scores[placement.host_row] == NO_FIT:
+                    return False
+                engine.commit(request, placement)
+        finally:
+            fleet.undo(mark)
+            fleet.version, engine.cursor = version, cursor
+        return True
+
+    def exclude(self, solver: cp_model.CpSolver) -> None:
+        """Leave a solution out that was none."""
+        taken = [seat.variable for seats in self.seats for seat in seats]
+        self._model.add_bool_or([each.negated() for each in taken if solver.value(each)])
 
     def placements(self, solver: cp_model.CpSolver) -> tuple[Placement, ...]:
         """Read the hosts off a solution."""

@@ -94,10 +94,6 @@ class WhatIf(Engine):
             rebuild(ranking, arrays, marks)
             lost = -1 - lost
 
-    def is_restless(self, request: PlaceRequest) -> bool:
-        """Say whether hosts must be judged anew for every copy of a request."""
-        return self._terms.is_restless(self.terms_number(request))
-
     def place_copy(self, request: PlaceRequest) -> int:
         """Place and commit a VM that stays without a name; return its host, -1 if none fits."""
         strategy = self.strategy_of(request)

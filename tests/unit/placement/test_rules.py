@@ -131,6 +131,22 @@ def test_all_or_nothing_obeys_rules_in_the_exact_search_too() -> None:
     assert [each.host for each in found.placements] == ["b", "a"]
 
 
+def test_all_or_nothing_counts_its_own_members_for_rules() -> None:
+    hosts = (host("a", 4000, labels=(("tier", "db"),)), host("b", 2000))
+    few = Rule("few", "host.vms < 1")
+    free = Rule("free", "host.free.cpu >= 2000")
+    anew = Rule("anew", "host.vms % 3 == 0")
+    web = PlaceRequest("web", Demand(1000, GIB), labels=(("role", "web"),), strategy="first_fit")
+    base = PlaceRequest("db", Demand(2000, GIB), labels=(("role", "db"),), strategy="first_fit")
+    third = PlaceRequest("third", Demand(1000, GIB), labels=(("role", "web"),))
+    for rule in (few, free, anew):
+        found = place_group(ruled(DATABASES, rule, hosts=hosts), [web, base])
+        assert [each.host for each in found.placements] in (["b", "a"], ["a", "a"]), rule
+        assert rule is free or found.placements[0].host == "b"
+        refused = place_group(ruled(DATABASES, rule, hosts=hosts), [web, base, third])
+        assert refused.fits == (rule is free), rule
+
+
 # What is said
 
 
