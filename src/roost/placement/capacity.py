@@ -5,6 +5,7 @@ first refusal. Without groups one host's copies never matter to another host, so
 filled by itself with the engine's own rules; with groups the engine places copy by copy.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -37,10 +38,19 @@ class CapacityAnswer:
 
 
 def capacity(
-    engine: Engine, request: PlaceRequest, survive: Scope | None = None, losses: int = 1
+    engine: Engine,
+    request: PlaceRequest,
+    survive: Scope | None = None,
+    losses: int = 1,
+    placed: Iterable[PlaceRequest] = (),
 ) -> CapacityAnswer:
-    """Count the copies of a request that fit, on a snapshot: the fleet does not change."""
+    """Count the copies of a request that fit, on a snapshot: the fleet does not change.
+
+    `placed` is what VMs that are there would ask for now: losses are rehearsed with the rules that
+    bind them now, not with those of the time when they were placed.
+    """
     world = WhatIf.like(engine)
+    world.bind_placed(placed)
     strategy = world.strategy_of(request).name
     if survive is None:
         count = _fill(world, request)

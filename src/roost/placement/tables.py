@@ -46,7 +46,7 @@ from roost.placement.kernels.fit import (
 from roost.placement.question import Question
 from roost.placement.rules.columns import RuleColumns
 from roost.placement.rules.lines import Line
-from roost.placement.rules.parts import How, anew, hard_parts
+from roost.placement.rules.parts import How, anew, by_attributes, hard_parts
 from roost.placement.rules.scoring import RANK_WEIGHT, Penalties, SoftRules
 from roost.placement.selectors import Selector, Selectors
 
@@ -67,6 +67,7 @@ class TermsTables:
         self._rules = rules
         self.soft = SoftRules(rules)
         self._penalties: dict[Hashable, Penalties] = {}  # of all hosts, by the soft rules
+        self._charged_at: dict[Hashable, int] = {}  # head of the attribute log
         self._digits: dict[Hashable, int] = {}  # of those penalties, the most there were
         self._anew: list[bool] = []  # by terms number
         self._compiled_at: list[int] = []  # head of the attribute log, by terms number
@@ -278,16 +279,8 @@ class TermsTables:
 
         A host has the mark of a digit that its penalty does not have.
         """
-        rows = np.arange(self._fleet.hosts.count)
-        before = self._penalties.get(rules)
-        present = self._fleet.present_rows()
-        now = self.soft.penalties(rules, present).spread(present, len(rows))
-        self._penalties[rules] = now
-        changed = rows
-        if before is not None:
-            old = np.full(len(rows), _NEVER, np.int64)
-            old[: len(before)] = before[np.arange(len(before))]
-            changed = np.flatnonzero(old != now[rows])
+        changed = self._charge_hosts(rules)
+        now = self._penalties[rules]
         wishes: list[int] = []
         for what, most, unit in (
             ("charged", now.charged.max(initial=0), 1),
@@ -305,6 +298,26 @@ class TermsTables:
                 self._selectors.look_again(key, changed)
                 wishes += [selector.word, selector.shift, unit << digit]
         return wishes
+
+    def _charge_hosts(self, rules: tuple[BoundRule, ...]) -> Int64Array:
+        """Bring what soft rules charge every host up to date; return the hosts where it changed."""
+        log, count = self._fleet.attribute_changes, self._fleet.hosts.count
+        before, seen = self._penalties.get(rules), self._charged_at.get(rules, _NEVER)
+        self._charged_at[rules] = log.head
+        present = self._fleet.present_rows()
+        if before is not None and len(before) == count and by_attributes(rules):
+            rows = log.since(seen)
+            if rows is not None:  # nobody's rank depends on them: theirs is all that changed
+                rows = np.intersect1d(rows, present)
+                before.charged[rows] = self.soft.penalties(rules, rows).charged
+                return rows
+        now = self.soft.penalties(rules, present).spread(present, count)
+        self._penalties[rules] = now
+        if before is None:
+            return np.arange(count)
+        old = np.full(count, _NEVER, np.int64)
+        old[: len(before)] = before[np.arange(len(before))]
+        return np.flatnonzero(old != now[np.arange(count)])
 
     def _without_digit(
         self, rules: tuple[BoundRule, ...], what: str, digit: int, rows: Int64Array
@@ -375,6 +388,7 @@ class TermsTables:
     def _start_again(self) -> None:
         self._selectors.clear()
         self._penalties.clear()
+        self._charged_at.clear()
         self._digits.clear()
         self._lists_used = self._eligible_used = 0
         self._compiled_at = [_NEVER] * len(self._compiled_at)

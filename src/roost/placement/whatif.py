@@ -4,6 +4,8 @@ The questions of capacity.py and surviving.py are asked here. A world's own flee
 why it is never the fleet that a service runs on.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from roost.fleet.layout import Int64Array
@@ -93,6 +95,17 @@ class WhatIf(Engine):
                 return lost
             rebuild(ranking, arrays, marks)
             lost = -1 - lost
+
+    def bind_placed(self, requests: Iterable[PlaceRequest]) -> None:
+        """Give VMs that were placed under other rules, or none, those that bind them now.
+
+        For snapshots: what they ask for besides stays as it is.
+        """
+        vms = self.fleet.vms
+        for request in requests:
+            number = vms.numbers.get(request.key or request.name)
+            if number is not None:
+                vms.terms[number] = self.terms_number(request)
 
     def place_copy(self, request: PlaceRequest) -> int:
         """Place and commit a VM that stays without a name; return its host, -1 if none fits."""

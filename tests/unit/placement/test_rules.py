@@ -6,6 +6,7 @@ from roost.base.errors import RoostError
 from roost.base.units import GIB
 from roost.model.constraints import LabelOperator, LabelTerm
 from roost.model.flow import FixKind, Placement, PlaceRequest, Rejection
+from roost.model.hosts import Scope
 from roost.model.reasons import Reason
 from roost.model.resources import Demand
 from roost.model.rules import Rule, RuleScope, RuleSet
@@ -20,6 +21,7 @@ from tests.builders import fleet_of, host
 DATABASES = Rule("databases-apart", 'vm.labels.role != "db" || host.labels.tier == "db"')
 ROOM = Rule("room", 'host.free.memory >= quantity("8Gi")')
 FEW = Rule("few", "host.vms < 2")
+HOMES = {"a": "db", "b": "web", "c": "web"}
 
 
 def labelled(name: str, tier: str, memory: int = 16 * GIB):
@@ -119,6 +121,20 @@ def test_a_condition_computed_anew_holds_in_batches_and_counts() -> None:
     assert capacity(engine, asked()).count == 3
     answers = engine.place_batch([asked(f"v{n}") for n in range(4)])
     assert [isinstance(each, Placement) for each in answers] == [True] * 3 + [False]
+
+
+def test_losses_are_rehearsed_with_the_rules_of_now() -> None:
+    hosts = tuple(host(name, 4000, labels=(("tier", tier),)) for name, tier in HOMES.items())
+    engine = ruled(hosts=hosts)
+    base = PlaceRequest("base", Demand(2000, GIB), labels=(("role", "db"),), key="id-1")
+    engine.commit(base, engine.find(base))
+    more = PlaceRequest("more", Demand(1000, GIB), labels=(("role", "web"),))
+    before = capacity(engine, more, Scope.HOST).count
+    engine.set_rules(RuleSet((DATABASES,), 1))
+    # As far as the fleet remembers, the database may go anywhere.
+    assert capacity(engine, more, Scope.HOST).count == before
+    bound = capacity(engine, more, Scope.HOST, placed=[base])
+    assert (bound.count, bound.blocking) == (0, "host a")
 
 
 def test_all_or_nothing_obeys_rules_in_the_exact_search_too() -> None:

@@ -68,6 +68,8 @@ class RuleColumns:
 
     def part(self, part: Part, rows: Int64Array) -> Int8Array:
         """Return what one conjunct is on these hosts."""
+        if part.how is How.KEPT:
+            return self._kept_column(part.expr, part.patterns)[rows]
         return self.judge(part.expr, part.patterns, rows)
 
     def hold(self, terms: HostRequirements, rows: Int64Array, which: frozenset[How]) -> BoolArray:
@@ -159,6 +161,8 @@ class RuleColumns:
 
     def _different(self, expr: Expr, rows: Int64Array) -> tuple[list[int], Int64Array]:
         """Return one host for each combination of what is read, and the combination of each."""
+        if len(rows) == 1:
+            return rows.tolist(), np.zeros(1, np.int64)
         paths = [path for path in reads(expr) if path[0] == "host"]
         inverse = np.zeros(len(rows), np.int64)
         places = np.zeros(min(1, len(rows)), np.int64)

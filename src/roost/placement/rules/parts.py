@@ -70,6 +70,14 @@ def hard_parts(terms: HostRequirements) -> Iterator[tuple[BoundRule, Part]]:
                 yield rule, part
 
 
+def by_attributes(rules: tuple[BoundRule, ...]) -> bool:
+    """Say whether soft rules charge each host by its own attributes, without ranks."""
+    return all(
+        rule.priority == 0 and all(part.how is How.KEPT for part in rule.parts.conjuncts)
+        for rule in rules
+    )
+
+
 def anew(terms: HostRequirements) -> bool:
     """Say whether some rule, hard or soft, must be computed for every decision."""
     for rule in terms.rules:
