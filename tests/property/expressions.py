@@ -38,7 +38,7 @@ AMOUNTS = (
     "host.free.cpu + 500 > 2 * vm.demand.cpu",
     "2 * host.free.cpu >= 7001",
     "host.free.cpu > 3500",
-    "500 < host.committed.cpu",
+    'cores("500m") < host.committed.cpu',
     "host.vms < 3",
     "host.committed.cpu * 2 <= host.capacity.cpu",
     "host.free.cpu == host.capacity.cpu",
