@@ -11,7 +11,7 @@ from typing import Any, Generic, TypedDict, TypeVar
 
 import msgspec
 
-from roost.ledger.rows import ClaimRow, GroupRow, HostRow, SpecRow, VMRow
+from roost.ledger.rows import ClaimRow, ConstraintRow, GroupRow, HostRow, SpecRow, VMRow
 
 V = TypeVar("V")
 
@@ -73,5 +73,10 @@ MEMBERS: ChangedTable[AnyRow | None] = ChangedTable("members", dict[str, AnyRow 
 TOMBSTONES: ChangedTable[AnyRow | None] = ChangedTable("tombstones", dict[str, AnyRow | None])
 TOKENS: ChangedTable[AnyRow | None] = ChangedTable("tokens", dict[str, AnyRow | None])
 FENCES: ChangedTable[AnyRow | None] = ChangedTable("fences", dict[str, AnyRow | None])
+CONSTRAINTS: ChangedTable[ConstraintRow | None] = ChangedTable(
+    "constraints", dict[str, ConstraintRow | None]
+)
+#: The generation of all constraints.
+CONSTRAINTS_GENERATION: ChangedTable[int] = ChangedTable("constraints_generation", int)
 #: The generation of the rules about labels.
 RULES: ChangedTable[int] = ChangedTable("rules", int)

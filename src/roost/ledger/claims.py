@@ -2,9 +2,10 @@
 
 A proposal is a VM that the engine has placed in memory. The transaction compares every value that
 the placement depended on in the statement that takes it: amounts and quotas by value, host shape,
-group membership and label rules by generation. A proposal that lost is `STALE` and is placed anew
-by whoever made it; the others of the batch are kept. Rows are locked in one order everywhere: vms,
-hosts, host counters, projects, label rules, groups, and the event counter last.
+group membership, label rules and constraints by generation. A proposal that lost is `STALE` and is
+placed anew by whoever made it; the others of the batch are kept. Rows are locked in one order
+everywhere: vms, hosts, host counters, projects, label rules, groups, and the event counter, which
+has the constraints' generation, last.
 """
 
 from collections import defaultdict
@@ -48,6 +49,7 @@ class Proposal:
     counters: tuple[tuple[str, int], ...] = ()
     groups: tuple[tuple[str, int], ...] = ()  # (id, the generation that was seen)
     rules: int | None = None  # generation of the label rules; None: the VM has no labels
+    constraints: int | None = None  # generation of the constraints; None: it is not placed
     answer: str = ""  # of the decision, JSON; empty: not recorded
     key: tuple[str, str, str] | None = None  # idempotency scope, key, digest of the body
 
@@ -80,7 +82,18 @@ def refuse_some(outcomes: list[Outcome]) -> None:
 
 def separable(proposals: Sequence[Proposal]) -> bool:
     """Say whether a batch may be tried as a whole: counters and groups are asked one by one."""
-    return all(not p.counters and not p.groups and p.rules is None for p in proposals)
+    return len(_constraints_seen(proposals)) <= 1 and all(
+        not p.counters and not p.groups and p.rules is None for p in proposals
+    )
+
+
+def constraints_seen(proposals: Sequence[Proposal]) -> int | None:
+    """Return the generation of constraints that a separable batch was placed under."""
+    return next(iter(_constraints_seen(proposals)), None)
+
+
+def _constraints_seen(proposals: Sequence[Proposal]) -> set[int]:
+    return {p.constraints for p in proposals if p.constraints is not None}
 
 
 #: No host ever has it.

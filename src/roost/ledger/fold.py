@@ -31,6 +31,8 @@ from roost.ledger.rows import Event
 from roost.ledger.statements import count_rows
 from roost.ledger.tables import (
     claims,
+    constraint_versions,
+    constraints,
     counters,
     fences,
     folded_rows,
@@ -122,6 +124,8 @@ FOLDED = {
     "vm_specs": Folded(vm_specs, ("vm", "version"), ("spec",)),
     "claims": _all(claims),
     "groups": _all(groups),
+    "constraints": _all(constraints),
+    "constraint_versions": Folded(constraint_versions, ("constraint_id", "version"), ("body",)),
     "members": Folded(members, ("group_id", "vm"), ()),
     "projects": Folded(projects, ("name",), ("name", *(f"{name}_quota" for name in LIMITS))),
     "hosts": _all(hosts),

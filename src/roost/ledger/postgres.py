@@ -169,7 +169,7 @@ class PostgresStore:
                 value = change(tx)
                 if older and tx.events:
                     older = write_for_older(connection, tx.events)
-                append_events(connection, tx.events)
+                append_events(connection, tx.events, tx.constraints)
                 if tx.events:
                     connection.execute(text(f"NOTIFY {CHANNEL}"))
                 recorded.extend(tx.events)
@@ -258,7 +258,7 @@ class PostgresStore:
                 self._older = await write_created_for_older(
                     connection, proposals, outcomes, recorded
                 )
-            await append_events_directly(connection, recorded)
+            await append_events_directly(connection, recorded, batch.constraints)
         except BaseException:
             if not connection.is_closed():
                 await transaction.rollback()

@@ -23,6 +23,7 @@ from roost.ledger.claims import (
     Proposal,
     Verdict,
     charges,
+    constraints_seen,
     group_charges,
     host_row,
     joined_groups,
@@ -80,7 +81,8 @@ _INSERT_MEMBERS = _unnest(members)
 _INSERT_DECISIONS = _unnest(decisions)
 _APPEND_EVENTS = f"""
 WITH counted AS (
-  UPDATE counters SET value = value + $1 WHERE name = 'events' RETURNING value
+  UPDATE counters SET value = value + $1
+  WHERE name = 'events' AND constraints = coalesce($10::bigint, constraints) RETURNING value
 ), inserted AS (
   INSERT INTO events (seq, at_ms, actor, kind, subject, project, changes, note, tx)
   SELECT counted.value - $1 + u.place, u.at_ms, u.actor, u.kind, u.subject, u.project, u.changes,
@@ -125,6 +127,7 @@ def _keep_all_text(hosts: Charge, projects: Charge) -> str:
     promised = arrays.unnest(_types(claims))
     decided, snapshot = arrays.unnest(["text"] * 2), arrays.next("bigint")
     told, tx, number = arrays.unnest(["text"] * 5), arrays.next("text"), arrays.next("bigint")
+    under = arrays.next("bigint")
 
     def all_of(step: str, asked: str) -> str:
         return f"(SELECT count(*) FROM {step}) = (SELECT count(*) FROM {asked})"
@@ -163,7 +166,8 @@ new_keys AS (
   SELECT d.vm, {snapshot}, 'create', d.answer, {at_ms} FROM {decided} AS d(vm, answer)
 ), counted AS (
   UPDATE counters SET value = value + {number}
-  WHERE name = 'events' AND {all_of("new_vms", "vms_asked")}
+  WHERE name = 'events' AND constraints = coalesce({under}, constraints)
+    AND {all_of("new_vms", "vms_asked")}
     AND {all_of("charged_projects", "projects_asked")} RETURNING value
 ), new_events AS (
   INSERT INTO events (seq, at_ms, actor, kind, subject, project, changes, note, tx)
@@ -185,12 +189,17 @@ def _from_arrays(charge: Charge) -> str:
     return f"{charge.of(asked)}\nRETURNING {keys}"
 
 
-async def append_events(connection: Any, events: list[Event]) -> None:
-    """Number and insert events: the last statement of a transaction."""
+async def append_events(connection: Any, events: list[Event], constraints: int | None) -> None:
+    """Number and insert events: the last statement of a transaction.
+
+    When the constraints are not of this generation any more, all of it is to be tried again.
+    """
     if not events:
         return
     columns = list(zip(*(event.columns()[1:] for event in events), strict=True))
-    last = await connection.fetchval(_APPEND_EVENTS, len(events), *map(list, columns))
+    last = await connection.fetchval(_APPEND_EVENTS, len(events), *map(list, columns), constraints)
+    if last is None:
+        raise asyncpg.SerializationError("the constraints have changed")
     number_events(events, last)
 
 
@@ -215,6 +224,7 @@ class PostgresClaims:
         self.at_ms = at_ms
         self.outcomes = [KEPT] * len(proposals)
         self.generations: dict[str, int] = {}
+        self.constraints: int | None = None  # the generation that those kept were placed under
 
     async def keep_all(self, events: list[Event], tx: str) -> bool:
         """Keep all proposals, with their events; False, and nothing is done, when one would lose.
@@ -243,7 +253,7 @@ class PostgresClaims:
                 *_columns(projects, len(capacity.CHARGE_PROJECTS.columns)),
                 *_columns(taken, len(claims.c)),
                 *_columns(decided, 2), self.snapshot,
-                *_columns(told, 5), tx, len(events),
+                *_columns(told, 5), tx, len(events), constraints_seen(proposals),
             )  # fmt: skip
         except asyncpg.DivisionByZeroError:
             return False
@@ -389,7 +399,17 @@ class PostgresClaims:
         return await self._charge(capacity.CHARGE_PROJECTS, row)
 
     async def _advance_groups(self) -> None:
-        """Check what was seen of groups and label rules; nobody is turned away after this."""
+        """Check what was seen of constraints, groups and label rules.
+
+        Nobody is turned away after this. The constraints are compared once more with the last
+        statement, whose row they are in: locked here, it would be kept from everybody else.
+        """
+        self.constraints = await self.connection.fetchval(
+            "SELECT constraints FROM counters WHERE name = 'events'"
+        )
+        for index in self._alive():
+            if self.proposals[index].constraints not in (None, self.constraints):
+                await self._moved_on(index, "constraints")
         labelled = [i for i in self._alive() if self.proposals[i].rules is not None]
         if labelled:
             current = await self.connection.fetchval(

@@ -116,6 +116,29 @@ class GroupRow(Struct, kw_only=True):
     generation: int = 0
 
 
+class ConstraintRow(Struct, kw_only=True):
+    """A rule about where VMs may be, with whom it is for."""
+
+    id: str
+    project: str
+    name: str
+    description: str
+    expression: str
+    form: str
+    kind: str
+    weight: int
+    priority: int
+    selector: str = ""
+    vm: str = ""
+    enabled: bool = True
+    expires_ms: int | None = None
+    version: int = 1
+    created_ms: int
+    created_by: str
+    changed_ms: int
+    changed_by: str
+
+
 class HostRow(Struct, kw_only=True):
     """One host as it registered, and what was decided about it."""
 

@@ -166,10 +166,15 @@ class SqliteClaims:
         return self._charge(capacity.CHARGE_PROJECTS, project_row(project, self.proposals, asking))
 
     def _advance_groups(self) -> None:
-        """Check what was seen of groups and label rules; nobody is turned away after this.
+        """Check what was seen of constraints, groups and label rules; nobody is turned away after.
 
         Last of all, so that a generation moves only together with members and their event.
         """
+        self.cursor.execute("SELECT constraints FROM counters WHERE name = 'events'")
+        constraints = self.cursor.fetchone()[0]
+        for index in self._alive():
+            if self.proposals[index].constraints not in (None, constraints):
+                self._moved_on(index, "constraints")
         labelled = [i for i in self._alive() if self.proposals[i].rules is not None]
         if labelled:
             self.cursor.execute("SELECT value FROM counters WHERE name = 'rules'")

@@ -9,7 +9,8 @@ and all that it did. Alone it is its own transaction; the writer then waits for 
     'vm'      a VM, its spec, claim, decision,      its name or key is taken; its host has
               key and event                         changed or is full
     'project' what the batch takes of a quota       the quota or the project is not there
-    'events'  how many events were appended         another sequence was reached than expected
+    'events'  how many events were appended         another sequence was reached than expected;
+                                                    the constraints have changed
     NULL      nothing: it fills the statement up
 
 `sqliteclaims` goes through a batch step by step where this one was refused, and where VMs have
@@ -27,7 +28,15 @@ from msgspec.structs import astuple
 
 from roost.ledger.amounts import AMOUNTS
 from roost.ledger.capacity import RUN, Charge
-from roost.ledger.claims import FIRST, KEPT, Proposal, project_row, quota_charges, separable
+from roost.ledger.claims import (
+    FIRST,
+    KEPT,
+    Proposal,
+    constraints_seen,
+    project_row,
+    quota_charges,
+    separable,
+)
 from roost.ledger.rows import Event
 from roost.ledger.tables import vms
 
@@ -77,7 +86,9 @@ class WholeBatch:
             _project_row(project_row(project, proposals, asking))
             for project, asking in quota_charges(proposals, range(len(proposals))).items()
         ]
-        rows.append(("events", *_NOTHING[2:], len(events)))
+        last: list[Any] = ["events", *_NOTHING[2:], len(events)]
+        last[_COLUMNS.index("host_generation")] = constraints_seen(proposals)
+        rows.append(tuple(last))
         size = next(size for size in _SIZES if size >= len(rows))
         self._text = _insert(size)
         #: Where the sequence is put that the ledger is expected to have reached.
@@ -169,6 +180,7 @@ def install(raw: sqlite3.Connection, hosts: Charge, projects: Charge) -> None:
 _LAST = "(SELECT value FROM counters WHERE name = 'events')"
 _COUNT_EVENTS = (
     "UPDATE counters SET value = value + NEW.number WHERE name = 'events' AND value = NEW.offset"
+    " AND constraints = coalesce(NEW.host_generation, constraints)"
 )
 
 

@@ -23,7 +23,12 @@ from roost.ledger.sqliterows import insert_rows
 from roost.ledger.sqlitewhole import WholeBatch, install
 from roost.ledger.store import DatabaseUnavailable
 from roost.ledger.tables import events as events_table
-from roost.ledger.transaction import Tx, number_events
+from roost.ledger.transaction import (
+    ConstraintsMoved,
+    Tx,
+    constraints_generation,
+    number_events,
+)
 
 #: What a change returned, or what it failed with.
 Result = tuple[Any, BaseException | None]
@@ -143,6 +148,8 @@ def _run_one(raw: sqlite3.Connection, job: Job, tx: Tx, events: list[Event]) -> 
     raw.execute("SAVEPOINT job")
     try:
         value = job.change(tx)
+        if tx.constraints not in (None, constraints_generation(tx.connection)):
+            raise ConstraintsMoved
     except (IntegrityError, sqlite3.IntegrityError) as error:
         # A constraint ends its statement, not the transaction: the others go on.
         raw.execute("ROLLBACK TO job")

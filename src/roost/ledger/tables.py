@@ -3,6 +3,7 @@
 | table | what it holds | from events |
 |---|---|---|
 | vms, claims, groups, members, projects, hosts, tombstones, fences, tokens | the truth | folded |
+| constraints, constraint_versions | rules about where VMs may be, and what they were | folded |
 | vm_specs | what owners asked for, by version; gone with the VM | folded |
 | vm_user_data | what cloud-init is given, sealed: never in an event | no |
 | sealing_keys | which key secrets are sealed with | no |
@@ -320,7 +321,43 @@ sealing_keys = _table(
     _number("at_ms"),
 )
 
-counters = _table("counters", _text("name", key=True), _number("value"))
+constraints = _table(
+    "constraints",
+    _text("id", key=True),  # NAME, or PROJECT/NAME
+    _text("project"),  # whose VMs it is for, and whose it is; empty: the fleet's
+    _text("name"),
+    _text("description"),
+    _text("expression"),  # in the rule language
+    _text("form"),  # what it was written in: cel, tree
+    _text("kind"),  # hard, soft
+    _number("weight"),  # of a soft one, in thousandths
+    _number("priority"),
+    _text("selector"),  # JSON of the labels that VMs must have, or empty
+    _text("vm"),  # the id of the only VM that it is for, or empty
+    Column("enabled", Boolean, nullable=False),
+    _number("expires_ms", nullable=True),
+    _number("version"),
+    _number("created_ms"),
+    _text("created_by"),
+    _number("changed_ms"),
+    _text("changed_by"),
+)
+
+constraint_versions = _table(
+    "constraint_versions",  # what a constraint was; gone with it
+    _text("constraint_id", key=True),
+    _number("version", key=True),
+    _text("body"),  # the row, JSON
+)
+
+#: `constraints` is used in the row `events` alone, which every commit that takes room changes last:
+#: it grows with every change of a constraint, and whoever compares it there needs no other lock.
+counters = _table(
+    "counters",
+    _text("name", key=True),
+    _number("value"),
+    Column("constraints", BigInteger, nullable=False, server_default="0"),
+)
 
 events = Table(
     "events",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Table, bindparam, delete, insert, update
+from sqlalchemy import Connection, Table, bindparam, delete, insert, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from roost.ledger.rows import Changes, Event
@@ -25,12 +25,24 @@ _COUNT_EVENTS = (
     .values(value=counters.c.value + bindparam("number", type_=counters.c.value.type))
     .returning(counters.c.value)
 )
+_COUNT_UNDER = _COUNT_EVENTS.where(counters.c.constraints == bindparam("under"))
 _INSERT_EVENTS = insert(events_table)
+_CONSTRAINTS = select(counters.c.constraints).where(counters.c.name == "events")
+_ADVANCE_CONSTRAINTS = (
+    update(counters)
+    .where(counters.c.name == "events")
+    .values(constraints=counters.c.constraints + 1)
+    .returning(counters.c.constraints)
+)
 
 
 def row_json(row: object) -> str:
     """Write a row or any other plain value as JSON text."""
     return _json.encode(row).decode()
+
+
+class ConstraintsMoved(Exception):
+    """A transaction was decided under constraints that have changed since; nothing is kept."""
 
 
 class Tx:
@@ -42,6 +54,8 @@ class Tx:
         self.at_ms = at_ms
         self.name = name
         self.events: list[Event] = []  # their sequence is still 0
+        #: The generation of constraints under which this was decided; the commit compares it.
+        self.constraints: int | None = None
 
     def event(
         self,
@@ -115,13 +129,35 @@ class Tx:
         return self.connection.execute(delete(table).where(*where)).rowcount
 
 
-def append_events(connection: Connection, events: Iterable[Event]) -> None:
-    """Number the events and insert them: the last statement of a transaction."""
+def constraints_generation(connection: Connection) -> int:
+    """Return the generation of the constraints."""
+    return int(connection.execute(_CONSTRAINTS).scalar_one())
+
+
+def advance_constraints(tx: Tx) -> int:
+    """Move the generation of the constraints and return it; no row is locked after this one."""
+    return int(tx.connection.execute(_ADVANCE_CONSTRAINTS).scalar_one())
+
+
+def append_events(
+    connection: Connection, events: Iterable[Event], constraints: int | None = None
+) -> None:
+    """Number the events and insert them: the last statement of a transaction.
+
+    Raises ConstraintsMoved when the constraints are not of this generation: the row that is counted
+    in has it, so that nobody changes them between the comparison and the commit.
+    """
     waiting = list(events)
     if not waiting:
         return
-    last = int(connection.execute(_COUNT_EVENTS, {"number": len(waiting)}).scalar_one())
-    number_events(waiting, last)
+    if constraints is None:
+        counted = connection.execute(_COUNT_EVENTS, {"number": len(waiting)})
+    else:
+        counted = connection.execute(_COUNT_UNDER, {"number": len(waiting), "under": constraints})
+    last = counted.scalar_one_or_none()
+    if last is None:
+        raise ConstraintsMoved
+    number_events(waiting, int(last))
     names = events_table.c.keys()
     rows = [dict(zip(names, event.columns(), strict=True)) for event in waiting]
     connection.execute(_INSERT_EVENTS, rows)
