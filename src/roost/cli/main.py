@@ -20,6 +20,7 @@ COMMANDS = (
     Entry("vm", "roost.cli.vms:vm", _THINGS, "Create, see, change and delete VMs."),
     Entry("host", "roost.cli.hosts:host", _THINGS, "See hosts, cordon, drain and label them."),
     Entry("group", "roost.cli.groups:group", _THINGS, "Groups of VMs: their rules and members."),
+    Entry("rule", "roost.cli.rules:rule", _THINGS, "Rules about where VMs may be."),
     Entry("project", "roost.cli.projects:project", _THINGS, "Projects and their quotas."),
     Entry("token", "roost.cli.tokens:token", _THINGS, "Tokens for people, programs and agents."),
     Entry("events", "roost.cli.events:events", _THINGS, "Show what happened, and what happens."),

@@ -7,10 +7,11 @@ coroutine of one. A noun with a file of its own brings its methods along as a ba
 
 from roost.client import routes
 from roost.client.binding import Method
+from roost.client.constraints import ConstraintMethods
 from roost.client.groups import GroupMethods
 
 
-class Methods(GroupMethods):
+class Methods(ConstraintMethods, GroupMethods):
     """Every route as a method; a client adds how calls are sent."""
 
     create_vm = Method(routes.create_vm)

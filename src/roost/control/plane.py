@@ -38,6 +38,7 @@ from roost.control.moves import handover
 from roost.control.moves.draining import Drain
 from roost.control.moves.limits import MoveLimits
 from roost.control.moves.moving import Moving
+from roost.control.rules.constraints import Constraints
 from roost.control.survive.liveness import Evidence, Watcher
 from roost.control.survive.recover import FenceCommand, Recover, RecoverLimits
 from roost.control.survive.rehoming import Rehoming
@@ -113,6 +114,7 @@ class Plane:
         self.hosts = Hosts(store, self.roster, self.agents)
         self.questions = Questions(self.roster, grouping)
         self.groups = Groups(store, self.lineage)
+        self.constraints = Constraints(store, self.roster, self.follower)
         self.projects = Projects(store)
         self.events = EventLog(store)
         leases = self.leases = Leases(store, clock, ids.new(HOLDER), length_s=timers.singleton_s)
@@ -131,6 +133,7 @@ class Plane:
             self.hosts,
             self.questions,
             self.groups,
+            self.constraints,
             self.projects,
             self.access,
             self.events,  # readers are told last, when everybody else knows

@@ -7,6 +7,7 @@ from typing import Any
 
 import typer
 from rich.console import RenderableType
+from rich.text import Text
 
 from roost.app.settings import variable
 from roost.base.errors import NoFit, RoostError, Unauthorized
@@ -43,7 +44,9 @@ def _hinted(error: RoostError) -> RoostError:
 
 
 def _reasons(error: RoostError) -> list[RenderableType]:
-    """Return why no host fits, when that is the error."""
+    """Return why no host fits, or where a rule has its mistake, when that is the error."""
+    if isinstance(picture := error.details.get("picture"), str):
+        return [Text(picture)]
     rejection = error.details.get("rejection")
     if not isinstance(error, NoFit) or not isinstance(rejection, Mapping):
         return []

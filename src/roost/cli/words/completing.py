@@ -62,6 +62,14 @@ def complete_groups(incomplete: str) -> list[str]:
     )
 
 
+def complete_rules(incomplete: str) -> list[str]:
+    """Return the names of rules that begin so."""
+    return _names(
+        lambda client: [each.name for each in client.list_constraints(limit=_MOST).constraints],
+        incomplete,
+    )
+
+
 def complete_strategies(incomplete: str) -> list[str]:
     """Return the names of strategies that begin so."""
     return _names(lambda client: [each.name for each in client.strategies().strategies], incomplete)

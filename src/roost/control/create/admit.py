@@ -173,6 +173,8 @@ class Admit(Part):
                 body.priority,
                 body.project,
                 claim_id(vm_id, RUN),
+                tuple(sorted(body.labels.items())),
+                body.restart,
             ),
             vm_id,
             groups,

@@ -80,6 +80,7 @@ class FleetCharges:
         ask.entry = self._roster.by_fleet_row[ask.placement.host_row]
         ask.host_generation = ask.entry.generation
         ask.group_generations = self.group_generations(ask)
+        ask.constraints = self._roster.rulebook.generation
 
     def group_generations(self, ask: PendingCreate) -> tuple[tuple[str, int], ...]:
         """Return the generations that the groups of a create have now."""
@@ -105,7 +106,8 @@ class FleetCharges:
         if self._refusals_version != engine.fleet.version:
             self._refusals.clear()
             self._refusals_version = engine.fleet.version
-        key = (request.demand, request.terms, request.groups, request.strategy)
+        terms = engine.terms_of(request)
+        key = (request.demand, terms, request.groups, request.strategy, request.project)
         found = self._refusals.get(key)
         if found is None:
             found = engine.reject(request)

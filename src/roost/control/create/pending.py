@@ -47,6 +47,7 @@ class PendingCreate:
     entry: HostEntry | None = None  # of the placement, with the generations that it rests on
     host_generation: int = 0
     group_generations: tuple[tuple[str, int], ...] = ()
+    constraints: int = 0  # the generation of those that it was placed under
     shown: PlacementBody | None = None  # the placement as the ledger and the answer have it
     row: VMRow | None = None
     kept: bool = False

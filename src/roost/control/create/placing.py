@@ -22,7 +22,7 @@ from roost.ledger.membership import advance_groups, group_checks_hold
 from roost.ledger.rows import Changes, ClaimRow, VMRow
 from roost.ledger.store import Store
 from roost.ledger.tables import decisions, tombstones
-from roost.ledger.transaction import Tx
+from roost.ledger.transaction import ConstraintsMoved, Tx
 from roost.model.flow import Claim, Placement, PlaceRequest, Rejection
 from roost.model.states import ClaimKind
 from roost.model.vm import VMSpec
@@ -101,9 +101,10 @@ def claim_row(vm: VMRow, roster: Roster, placement: Placement, kind: ClaimKind) 
 
 
 def take(tx: Tx, vm: VMRow, claim: ClaimRow, seen: "Basis", cause: str, changes: Changes) -> None:
-    """Charge a claim as it was decided, with its group checks and its decision record."""
+    """Charge a claim as it was decided, with its checks and its decision record."""
     if tx.find(tombstones, vm=vm.id, host=claim.host) is not None:
         raise Stale(claim.host)  # it still has to destroy an earlier copy
+    tx.constraints = seen.constraints  # compared by the commit
     if not charge(tx, claim, seen.host_generation):
         raise Stale
     if not group_checks_hold(tx, vm.id, seen.groups):
@@ -129,12 +130,13 @@ def take(tx: Tx, vm: VMRow, claim: ClaimRow, seen: "Basis", cause: str, changes:
 
 
 class Basis(msgspec.Struct):
-    """What a placement rests on: host, group and inventory generations."""
+    """What a placement rests on: host, group and constraint generations."""
 
     placement: Placement
     host_generation: int
     groups: tuple[tuple[str, int], ...]
     snapshot: int
+    constraints: int  # the generation of those it was decided under
 
 
 class Placing:
@@ -174,6 +176,9 @@ class Placing:
                     lambda tx: commit(tx, seen, claim),  # noqa: B023
                     actor,
                 )
+            except ConstraintsMoved:
+                await self._follower.catch_up()
+                continue
             except Stale as lost:
                 if (name := self._roster.host_name(lost.host)) is not None:
                     never = (*never, name)
@@ -192,4 +197,5 @@ class Placing:
             entry.generation,
             tuple((group, self._roster.groups[group].generation) for group in groups),
             self._follower.applied,
+            self._roster.rulebook.generation,
         )

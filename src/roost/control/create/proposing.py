@@ -65,6 +65,7 @@ def propose(ask: PendingCreate, groups: GroupGenerations, created_ms: int) -> Pr
         counters,
         ask.group_generations,
         ask.rules,
+        ask.constraints,
         placement_text(ask.shown),
         ask.key,
     )

@@ -113,6 +113,8 @@ class Questions(Part):
             None,
             body.priority,
             body.project,
+            labels=tuple(sorted(body.labels.items())),
+            restart=body.restart,
         )
         return request, new
 

@@ -19,12 +19,15 @@ import numpy as np
 from sqlalchemy import Connection, select
 
 from roost.base.errors import InvalidRequest
+from roost.control.memory.rulebook import Rulebook
 from roost.control.memory.specs import Specs
 from roost.fleet.fleet import Fleet
 from roost.fleet.layout import Int64Array
 from roost.ledger.capacity import CLEANUP, MIGRATE_IN, RUN
 from roost.ledger.changes import (
     CLAIMS,
+    CONSTRAINTS,
+    CONSTRAINTS_GENERATION,
     FENCES,
     GROUP_GENERATIONS,
     GROUPS,
@@ -138,11 +141,12 @@ class Roster(Part):
 
     follows = (
         VMS, VM_SPECS, CLAIMS, HOSTS, HOST_AMOUNTS, GROUPS, GROUP_GENERATIONS, MEMBERS,
-        TOMBSTONES, FENCES, RULES,
+        TOMBSTONES, FENCES, RULES, CONSTRAINTS, CONSTRAINTS_GENERATION,
     )  # fmt: skip
 
     def __init__(self, default_strategy: str) -> None:
         self._default_strategy = default_strategy
+        self.rule_clock: dict[str, int] = {}  # hour, minute and weekday, as rules read them
         self._clear()
 
     def _clear(self) -> None:
@@ -155,6 +159,7 @@ class Roster(Part):
         self.groups_of: dict[str, tuple[str, ...]] = {}  # only VMs that are in a group
         self.selectors: dict[str, list[Selector]] = defaultdict(list)  # by project
         self.rules = 0  # generation of the selectors
+        self.rulebook = Rulebook()
         self.group_changes = 0  # grows when a known group has another rule, or is gone
         self.specs = Specs()
         self.waiting: dict[str, VMRow] = {}  # VMs without a host that want one
@@ -183,6 +188,8 @@ class Roster(Part):
         for found in find_rows(connection, hosts, {}):
             row = HostRow(**found)
             self._load_host(row, generations.get(row.number, 0), aside.get(row.number, ""))
+        self.rulebook.load(connection)
+        self.bind_rules()
         for host, epoch in connection.execute(_EPOCHS):
             if (entry := self.hosts.get(host)) is not None:
                 entry.epoch = epoch
@@ -251,6 +258,9 @@ class Roster(Part):
                 self.groups[group_id].generation = generation
         if (rules := changes.value(RULES)) is not None:
             self.rules = rules
+        # A resource that a rule names may have come with a host.
+        if self.rulebook.follow(changes) or (self.rulebook.unreadable and changes.of(HOSTS)):
+            self.bind_rules()
         if members := changes.of(MEMBERS):
             self._apply_members(members)
         for group_id in dropped:
@@ -284,6 +294,11 @@ class Roster(Part):
         for vm_id, vm in changes.of(VMS).items():
             if vm is not None and vm.pending is not None:
                 self.waiting[vm_id] = vm
+
+    def bind_rules(self) -> None:
+        """Give the engine the rules that hold now; who was refused may fit."""
+        self.rulebook.bind(self.engine, self.rule_clock)
+        self.room += 1
 
     def _apply_members(self, changed: Mapping[str, AnyRow | None]) -> None:
         touched: dict[str, set[str]] = {}
@@ -357,6 +372,8 @@ class Roster(Part):
         """Report to the doctor the hosts that are set aside."""
         for name, why in sorted(self.set_aside().items()):
             found.find("hosts", f"host {name!r} is set aside and takes nothing: {why}")
+        for rule, why in sorted(self.rulebook.unreadable.items()):
+            found.find("constraints", f"rule {rule!r} cannot be read, so nobody passes it: {why}")
 
     def _load_host(self, row: HostRow, generation: int, aside: str) -> None:
         """Put a host into the empty fleet; one that cannot be, or is known not to, as set aside."""

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from roost.control.memory.roster import Roster
-from roost.ledger.rows import VMRow
+from roost.ledger.capacity import RUN, claim_id
+from roost.ledger.rows import VMRow, labels_of
 from roost.model.flow import PlaceRequest
 from roost.model.vm import VMSpec
 
@@ -27,4 +28,7 @@ def request_of(vm: VMRow, roster: Roster, spec: VMSpec | None = None) -> PlaceRe
         None,
         vm.priority,
         vm.project,
+        claim_id(vm.id, RUN),
+        tuple(sorted(labels_of(vm.labels).items())),
+        vm.restart,
     )

@@ -1,0 +1,283 @@
+"""`roost rule`: rules about where VMs may be (constraints): made, tried, checked."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from roost.base.errors import InvalidRequest
+from roost.cli.show.screen import Output, show, show_document
+from roost.cli.words.asking import read_labels
+from roost.cli.words.completing import OnlyProject, complete_projects, complete_rules, complete_vms
+from roost.cli.words.loading import new_group
+from roost.cli.words.session import Session, asks_server
+
+if TYPE_CHECKING:
+    from roost.wire.constraints import ConstraintBody, ConstraintDetail
+
+#: How many rules a command asks for at once.
+_PAGE = 1000
+
+NameArgument = Annotated[
+    str,
+    typer.Argument(metavar="RULE", help="Name of the rule.", autocompletion=complete_rules),
+]
+ExpressionArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="EXPRESSION",
+        help='Condition on hosts, such as \'host.zone in ["a", "b"]\', or the same as a JSON '
+        "tree; @FILE reads it from a file.",
+    ),
+]
+OwnerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--project",
+        metavar="NAME",
+        help="Whose rule it is; it binds this project's VMs alone (default: the fleet's).",
+        autocompletion=complete_projects,
+    ),
+]
+SelectorOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--selector", metavar="KEY=VALUE", help="Only for VMs with this label; repeatable."
+    ),
+]
+VMOption = Annotated[
+    str | None,
+    typer.Option(
+        "--vm",
+        metavar="VM",
+        help="Only for this VM of the project.",
+        autocompletion=complete_vms,
+    ),
+]
+SoftOption = Annotated[
+    float | None,
+    typer.Option(
+        "--soft", metavar="WEIGHT", min=0, max=1, help="Prefer rather than refuse, by 0 to 1."
+    ),
+]
+PriorityOption = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Of a soft rule: no sum of rules with a lower one outbids it."),
+]
+DescriptionOption = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="What it is there for.")
+]
+ExpiresOption = Annotated[
+    str | None, typer.Option(metavar="TIME", help="It stops to hold after 30m, 2h, 7d ...")
+]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Also if some VMs are left without any host.")
+]
+
+
+@asks_server
+def list_(
+    session: Session,
+    project: OnlyProject = None,
+    kind: Annotated[
+        str | None, typer.Option(metavar="KIND", help="Only hard or only soft ones.")
+    ] = None,
+) -> None:
+    """List rules: the fleet's, and those of projects."""
+    from roost.cli.show import rules
+    from roost.wire.constraints import ConstraintPage
+
+    found: list[ConstraintBody] = []
+    after: str | None = None
+    while True:
+        page: ConstraintPage = session.client.list_constraints(
+            project=project, kind=kind, limit=_PAGE, after=after
+        )
+        found += page.constraints
+        after = page.next
+        if after is None:
+            break
+    session.show(ConstraintPage(constraints=found), rules.listed(found))
+
+
+@asks_server
+def show_(session: Session, rule: NameArgument, project: OwnerOption = None) -> None:
+    """Show a rule and its versions."""
+    _show(session, session.client.get_constraint(rule, project=project))
+
+
+@asks_server
+def create(
+    session: Session,
+    rule: Annotated[str, typer.Argument(metavar="RULE", help="Name of the new rule.")],
+    expression: ExpressionArgument,
+    project: OwnerOption = None,
+    selector: SelectorOption = None,
+    vm: VMOption = None,
+    soft: SoftOption = None,
+    priority: PriorityOption = None,
+    description: DescriptionOption = None,
+    expires: ExpiresOption = None,
+    disabled: Annotated[bool, typer.Option("--disabled", help="It does not hold yet.")] = False,
+    force: ForceOption = False,
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="Idempotency key: the same key creates only once."),
+    ] = None,
+) -> None:
+    """Create a rule; it holds for whatever is placed from then on, VMs stay where they are."""
+    from roost.wire.constraints import CreateConstraint
+
+    body = CreateConstraint(
+        name=rule,
+        project=project,
+        enabled=not disabled,
+        force=force,
+        **_fields(expression, selector, vm, soft, priority, description, expires),
+    )
+    _show(session, session.client.create_constraint(body, key=key))
+
+
+@asks_server
+def change(
+    session: Session,
+    rule: NameArgument,
+    expression: Annotated[
+        str | None,
+        typer.Option("--expression", metavar="EXPRESSION", help="Another condition, or @FILE."),
+    ] = None,
+    project: OwnerOption = None,
+    selector: SelectorOption = None,
+    soft: SoftOption = None,
+    hard: Annotated[bool, typer.Option("--hard", help="Refuse rather than prefer.")] = False,
+    priority: PriorityOption = None,
+    description: DescriptionOption = None,
+    expires: ExpiresOption = None,
+    enable: Annotated[
+        bool | None, typer.Option("--enable/--disable", help="Whether it holds.")
+    ] = None,
+    force: ForceOption = False,
+) -> None:
+    """Change a rule, as a new version; what is not named stays."""
+    from roost.wire.constraints import ChangeConstraint
+
+    if hard and soft is not None:
+        raise InvalidRequest("a rule is hard or soft, not both")
+    fields = _fields(expression, selector, None, soft, priority, description, expires)
+    if hard:
+        fields["kind"] = "hard"
+    if enable is not None:
+        fields["enabled"] = enable
+    body = ChangeConstraint(force=force, **fields)
+    _show(session, session.client.change_constraint(rule, body, project=project))
+
+
+@asks_server
+def delete(session: Session, rule: NameArgument, project: OwnerOption = None) -> None:
+    """Delete a rule."""
+    session.client.delete_constraint(rule, project=project)
+    if session.form is Output.TABLE:
+        show(Text(f"{rule} is deleted"))
+    else:
+        show_document({"deleted": rule}, session.form)
+
+
+@asks_server
+def dry_run(
+    session: Session,
+    expression: ExpressionArgument,
+    project: OwnerOption = None,
+    selector: SelectorOption = None,
+    vm: VMOption = None,
+    soft: SoftOption = None,
+) -> None:
+    """Say what a rule would mean for the fleet as it is now; nothing is written."""
+    from roost.cli.show import rules
+    from roost.wire.constraints import DryRunConstraint
+
+    fields = _fields(expression, selector, vm, soft, None, None, None)
+    found = session.client.dry_run_constraint(DryRunConstraint(project=project, **fields))
+    session.show(found, rules.dry_run(found))
+
+
+@asks_server
+def check(
+    session: Session,
+    project: OnlyProject = None,
+    rule: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RULE", help="Only this one, by its id.", autocompletion=complete_rules
+        ),
+    ] = None,
+) -> None:
+    """List the VMs that hard rules find in the wrong place now; they stay where they are."""
+    from roost.cli.show import rules
+
+    found = session.client.check_constraints(project=project, rule=rule)
+    session.show(found, rules.violations(found))
+
+
+def _fields(
+    expression: str | None,
+    selector: list[str] | None,
+    vm: str | None,
+    soft: float | None,
+    priority: int | None,
+    description: str | None,
+    expires: str | None,
+) -> dict[str, Any]:
+    """Return the fields of a body that were given."""
+    from roost.cli.tokens import read_duration
+
+    found: dict[str, Any] = {"vm": vm, "priority": priority, "description": description}
+    if expression is not None:
+        found["expression"] = read_expression(expression)
+    if selector:
+        found["selector"] = read_labels(selector, "--selector")
+    if soft is not None:
+        found |= {"kind": "soft", "weight": soft}
+    if expires is not None:
+        found["expires_in_s"] = read_duration(expires)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def read_expression(given: str) -> str | dict[str, Any]:
+    """Return a condition as it is sent: a text, or the tree that a JSON object is."""
+    import msgspec
+
+    text = given
+    if given.startswith("@"):
+        try:
+            text = Path(given[1:]).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidRequest(f"cannot read {given[1:]!r}: {error}") from error
+    if text.lstrip().startswith("{"):
+        try:
+            tree: dict[str, Any] = msgspec.json.decode(text, type=dict[str, Any])
+        except (msgspec.DecodeError, RecursionError):
+            return text
+        return tree
+    return text
+
+
+def _show(session: Session, found: "ConstraintDetail") -> None:
+    from roost.cli.show import rules
+
+    session.show(found, rules.detail(found))
+
+
+rule = new_group(
+    "rule",
+    "Rules about where VMs may be: conditions on hosts.",
+    {
+        "list": list_,
+        "show": show_,
+        "create": create,
+        "change": change,
+        "delete": delete,
+        "dry-run": dry_run,
+        "check": check,
+    },
+)

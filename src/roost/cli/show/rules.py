@@ -1,0 +1,117 @@
+"""Rules about where VMs may be as tables and sentences for a terminal."""
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from roost.cli.show import listings, tables
+from roost.wire.constraints import (
+    ConstraintBody,
+    ConstraintDetail,
+    ConstraintDryRunBody,
+    ViolationBody,
+    ViolationsBody,
+)
+
+#: Violations that a terminal is shown.
+_MOST_SHOWN = 50
+
+
+def kind(rule: ConstraintBody) -> str:
+    """Return whether a rule is hard, or how soft it is."""
+    if rule.kind == "hard":
+        return "hard"
+    ranked = f" priority {rule.priority}" if rule.priority else ""
+    return f"soft {rule.weight:g}{ranked}"
+
+
+def scope(rule: ConstraintBody) -> str:
+    """Return which VMs a rule is for."""
+    words = [f"project {rule.project}"] if rule.project else []
+    words += [f"{key}={value}" for key, value in rule.selector.items()]
+    words += [rule.vm] if rule.vm else []
+    return ", ".join(words) or "all VMs"
+
+
+def listed(rules: Sequence[ConstraintBody]) -> RenderableType:
+    """Return rules, one line each."""
+    made = tables.table("rule", "kind", "for", "holds", "condition")
+    for rule in rules:
+        made.add_row(
+            Text(rule.id, style="bold"),
+            Text(kind(rule)),
+            Text(scope(rule)),
+            Text("yes" if rule.enabled else "no"),
+            Text(rule.expression),
+        )
+    return made
+
+
+def detail(rule: ConstraintDetail) -> RenderableType:
+    """Return one rule and its versions."""
+    pairs: list[tuple[str, RenderableType]] = [
+        ("rule", Text(rule.id, style="bold")),
+        ("kind", Text(kind(rule))),
+        ("for", Text(scope(rule))),
+        ("condition", Text(rule.expression)),
+        ("holds", Text("yes" if rule.enabled else "no")),
+    ]
+    if rule.expires_at:
+        pairs.append(("until", Text(rule.expires_at)))
+    if rule.description:
+        pairs.append(("description", Text(rule.description)))
+    pairs.append(("changed", Text(f"{rule.changed_at} by {rule.changed_by}")))
+    parts: list[RenderableType] = [listings.lines(pairs)]
+    if len(rule.versions) > 1:
+        made = tables.table("version", "changed", "by", "condition", right=("version",))
+        for each in rule.versions:
+            made.add_row(
+                str(each.version),
+                Text(each.changed_at),
+                Text(each.changed_by),
+                Text(each.expression),
+            )
+        parts += [Text(""), made]
+    return Group(*parts)
+
+
+def dry_run(found: ConstraintDryRunBody) -> RenderableType:
+    """Return what a rule would mean: sentences, hosts for each class of VMs, VMs in the way."""
+    style = "bold red" if found.locks_out else "yellow" if found.violated else "green"
+    parts: list[RenderableType] = [Text(said, style=style) for said in found.says]
+    made = tables.table("VMs", "such as", "hosts that pass", "asked of hosts", right=("VMs",))
+    for each in found.classes:
+        made.add_row(
+            str(each.vms),
+            Text(each.example or "a new VM"),
+            f"{each.hosts} of {found.hosts}",
+            Text(each.asks),
+        )
+    parts += [Text(""), made]
+    if found.violations:
+        parts += [Text(""), _violations(found.violations, found.violated)]
+    return Group(*parts)
+
+
+def violations(found: ViolationsBody) -> RenderableType:
+    """Return the VMs in the wrong place."""
+    if not found.total:
+        return Text("every VM is where the rules want it", style="green")
+    return _violations(found.violations, found.total)
+
+
+def _violations(found: Sequence[ViolationBody], total: int) -> RenderableType:
+    made = tables.table("VM", "project", "host", "rule", "not true there")
+    shown = found[:_MOST_SHOWN]
+    for each in shown:
+        made.add_row(
+            Text(each.name, style="bold"),
+            Text(each.project),
+            Text(each.host),
+            Text(each.rule),
+            Text(each.part),
+        )
+    if total > len(shown):
+        return Group(made, Text(f"and {total - len(shown)} more"))
+    return made

@@ -1,0 +1,96 @@
+"""The constraints of the ledger as the engine takes them: a set of rules with a generation.
+
+Loaded with the roster and kept current by events, so that fleet and rules are of one view. A rule
+that this process cannot read (a later release wrote it, or a resource it names is gone) lets no VM
+of its scope be placed until somebody looks: what is unknown never looks like permission.
+"""
+
+import logging
+from collections.abc import Mapping
+
+import msgspec
+from sqlalchemy import Connection
+
+from roost.base.errors import RoostError
+from roost.ledger.capacity import RUN, claim_id
+from roost.ledger.changes import CONSTRAINTS, CONSTRAINTS_GENERATION, Changes
+from roost.ledger.rows import ConstraintRow
+from roost.ledger.statements import find_rows
+from roost.ledger.tables import constraints
+from roost.ledger.transaction import constraints_generation
+from roost.model.constraints import LabelOperator, LabelTerm
+from roost.model.rules import Rule, RuleScope, RuleSet
+from roost.placement.engine import Engine
+
+log = logging.getLogger("roost.rules")
+
+_selector = msgspec.json.Decoder(dict[str, str])
+#: What stands for a rule that cannot be read.
+NEVER = "false"
+
+
+class Rulebook:
+    """All constraints that this process has heard of, and their generation."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, ConstraintRow] = {}
+        self.generation = 0
+        self.unreadable: dict[str, str] = {}  # ids, with what is wrong
+
+    def load(self, connection: Connection) -> None:
+        """Read all constraints from one view."""
+        self.rows = {
+            row["id"]: ConstraintRow(**row) for row in find_rows(connection, constraints, {})
+        }
+        self.generation = constraints_generation(connection)
+
+    def follow(self, changes: Changes) -> bool:
+        """Apply one event; say whether anything is different."""
+        generation = changes.value(CONSTRAINTS_GENERATION)
+        if generation is None:
+            return False
+        self.generation = generation
+        for key, row in changes.of(CONSTRAINTS).items():
+            if row is None:
+                self.rows.pop(key, None)
+            else:
+                self.rows[key] = row
+        return True
+
+    def bind(self, engine: Engine, clock: Mapping[str, int] | None = None) -> None:
+        """Give an engine the rules that hold."""
+        self.unreadable = {}
+        rules = [rule_of(row) for row in self._holding()]
+        try:
+            engine.set_rules(RuleSet(tuple(rules), self.generation), clock)
+        except RoostError:
+            readable = [self._readable(engine, rule, clock) for rule in rules]
+            engine.set_rules(RuleSet(tuple(readable), self.generation), clock)
+
+    def _holding(self) -> list[ConstraintRow]:
+        return [row for _, row in sorted(self.rows.items()) if row.enabled]
+
+    def _readable(self, engine: Engine, rule: Rule, clock: Mapping[str, int] | None) -> Rule:
+        """Return a rule, or what stands for it when it cannot be read."""
+        try:
+            engine.set_rules(RuleSet((rule,), self.generation), clock)
+        except RoostError as error:
+            log.error("rule %s cannot be read: %s", rule.name, error.message)
+            self.unreadable[rule.name] = error.message
+            return Rule(rule.name, NEVER, rule.weight, rule.priority, rule.scope)
+        return rule
+
+
+def rule_of(row: ConstraintRow) -> Rule:
+    """Return a constraint as the engine takes it."""
+    selector = _selector.decode(row.selector) if row.selector else {}
+    scope = RuleScope(
+        row.project,
+        claim_id(row.vm, RUN) if row.vm else "",
+        tuple(
+            LabelTerm(key, LabelOperator.IN, (value,)) for key, value in sorted(selector.items())
+        ),
+    )
+    return Rule(
+        row.id, row.expression, None if row.kind == "hard" else row.weight, row.priority, scope
+    )

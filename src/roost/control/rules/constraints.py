@@ -1,0 +1,185 @@
+"""Constraints as objects: list, show, create, change, delete, try without writing, check.
+
+A constraint holds for whatever is placed from the moment it is committed, by whichever process. A
+VM that it finds in the wrong place stays where it is: `check` lists it. A hard rule that leaves
+some VMs without any host is refused unless somebody says that this is meant (`force`).
+"""
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from msgspec import UnsetType
+from sqlalchemy import Connection
+
+from roost.base.errors import Conflict
+from roost.control.memory.follower import Follower
+from roost.control.memory.roster import Roster
+from roost.control.rules import writing
+from roost.control.rules.judging import Judge
+from roost.control.rules.reading import constraint_row, detail, id_of, listed
+from roost.control.rules.routes import constraint_routes
+from roost.ledger.rows import ConstraintRow
+from roost.ledger.store import Store
+from roost.ledger.tables import constraints
+from roost.ledger.transaction import Tx
+from roost.model.resources import BASE_RESOURCES
+from roost.model.rules import Rule
+from roost.parts.access import Principal
+from roost.parts.idempotency import use_key
+from roost.parts.part import Part
+from roost.parts.routes import Route
+from roost.rules.fields import Fields
+from roost.wire.constraints import (
+    ChangeConstraint,
+    CheckConstraints,
+    ConstraintDetail,
+    ConstraintDryRunBody,
+    ConstraintPage,
+    CreateConstraint,
+    DryRunConstraint,
+    ListConstraints,
+    ViolationsBody,
+)
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class Constraints(Part):
+    """Constraints as objects: listed, created, changed, tried, checked, deleted."""
+
+    def __init__(self, store: Store, roster: Roster, follower: Follower) -> None:
+        self._store, self._roster, self._follower = store, roster, follower
+        self._judge = Judge(store, roster)
+
+    def routes(self) -> Sequence[Route]:
+        """Return the HTTP routes of this part."""
+        return constraint_routes(self)
+
+    # Reading
+
+    async def list(self, asked: ListConstraints, who: Principal) -> ConstraintPage:
+        """Return constraints in the order of their ids: the fleet's, and those of projects."""
+        return await self._store.read(lambda connection: listed(connection, asked, who))
+
+    async def get(self, name: str, project: str | None, who: Principal) -> ConstraintDetail:
+        """Return one constraint with its versions."""
+
+        def question(connection: Connection) -> ConstraintDetail:
+            return detail(connection, constraint_row(connection, name, project, who))
+
+        return await self._store.read(question)
+
+    async def check(self, asked: CheckConstraints, who: Principal) -> ViolationsBody:
+        """Say which VMs hard rules find in the wrong place now."""
+        await self._follower.catch_up()
+        return await self._judge.check(asked, who)
+
+    async def dry_run(self, body: DryRunConstraint, who: Principal) -> ConstraintDryRunBody:
+        """Say what a constraint would mean for the fleet as it is; nothing is written."""
+        writing.require_may_try(who, body.project)
+        text, _ = writing.read_expression(body.expression, self._fields())
+        await self._follower.catch_up()
+        vm = await self._judge.vm_named(body.vm, body.project, who)
+        rule = writing.rule_to_try(body, text, vm)
+        return await self._judge.dry_run(rule, body.project, who, hard=body.kind == "hard")
+
+    # Changing
+
+    async def create(
+        self, body: CreateConstraint, who: Principal, key: str | None = None
+    ) -> ConstraintDetail:
+        """Make a constraint; the same key with the same body gives the first answer."""
+        writing.require_may_change(who, body.project)
+        text, form = writing.read_expression(body.expression, self._fields())
+        if body.enabled and body.kind == "hard" and not body.force:
+            vm = await self._judge.vm_named(body.vm, body.project, who)
+            await self._refuse_lock_out(writing.rule_to_try(body, text, vm), body.project, who)
+        made = id_of(body.name, body.project)
+        scope, digest = f"constraint:{who.project or who.name}", sha256(_encode(body)).hexdigest()
+
+        def change(tx: Tx) -> ConstraintDetail:
+            if use_key(tx, scope, key, digest, made) is None:
+                row = writing.new_row(tx, made, body.name, body.project, body, text, form, who)
+                writing.insert(tx, row)
+            found = tx.find(constraints, id=made)
+            if found is None:
+                raise Conflict(
+                    f"the idempotency key made rule {body.name!r}, which was deleted since",
+                    rule=made,
+                )
+            return detail(tx.connection, ConstraintRow(**found))
+
+        return await self._store.write(change, who.name)
+
+    async def change(
+        self, name: str, project: str | None, body: ChangeConstraint, who: Principal
+    ) -> ConstraintDetail:
+        """Give a constraint other values, as a new version; what was left out stays."""
+        writing.require_may_change(who, project)
+        values = self._values(body)
+        found = await self.get(name, project, who)
+        if not body.force:
+            rule = writing.changed_rule(found, values)
+            if rule is not None:
+                await self._refuse_lock_out(rule, project, who)
+
+        def change(tx: Tx) -> ConstraintDetail:
+            row = constraint_row(tx.connection, name, project, who, lock=True)
+            if body.version not in (row.version, msgspec.UNSET):
+                raise Conflict(
+                    f"rule {row.id!r} is at version {row.version}, not {body.version}",
+                    hint="Maybe look at it again, then change it.",
+                    rule=row.id,
+                    version=row.version,
+                )
+            new = dict(values)
+            if not isinstance(body.expires_in_s, UnsetType):
+                new["expires_ms"] = writing.expires_ms(tx, body.expires_in_s)
+            if all(getattr(row, field) == value for field, value in new.items()):
+                return detail(tx.connection, row)
+            return detail(tx.connection, writing.update(tx, row, **new))
+
+        return await self._store.write(change, who.name)
+
+    async def delete(self, name: str, project: str | None, who: Principal) -> None:
+        """Delete a constraint."""
+        writing.require_may_change(who, project)
+
+        def change(tx: Tx) -> None:
+            writing.remove(tx, constraint_row(tx.connection, name, project, who, lock=True))
+
+        await self._store.write(change, who.name)
+
+    def _values(self, body: ChangeConstraint) -> dict[str, Any]:
+        """Return the columns that a change sets, but for when it expires."""
+        values: dict[str, Any] = {}
+        if not isinstance(body.expression, UnsetType):
+            text, form = writing.read_expression(body.expression, self._fields())
+            values |= {"expression": text, "form": form}
+        if not isinstance(body.weight, UnsetType):
+            values["weight"] = writing.thousandths(body.weight)
+        if not isinstance(body.selector, UnsetType):
+            values["selector"] = writing.selector_text(body.selector)
+        for name in ("description", "kind", "priority", "enabled"):
+            if not isinstance(given := getattr(body, name), UnsetType):
+                values[name] = given
+        return values
+
+    def _fields(self) -> Fields:
+        """Return what rules can read on this fleet, its own resources included."""
+        names = self._roster.fleet.hosts.resources.values
+        return Fields.of(tuple(names[len(BASE_RESOURCES) :]))
+
+    async def _refuse_lock_out(self, rule: Rule, project: str | None, who: Principal) -> None:
+        """Refuse a hard rule that leaves some VMs without any host."""
+        await self._follower.catch_up()
+        tried = await self._judge.dry_run(rule, project, who)
+        if tried.locks_out:
+            raise Conflict(
+                tried.says[0],
+                hint="Maybe see what roost rule dry-run says, or use --force if it is meant.",
+                rule=rule.name,
+                classes=[msgspec.to_builtins(each) for each in tried.classes if not each.hosts],
+            )

@@ -1,0 +1,270 @@
+"""Judge the present fleet by rules: those that hold (check), or one that is only tried (dry run).
+
+The same engine on a copy of the fleet answers both, in a thread: nothing else waits. A VM is judged
+where it is as if it were placed there now, so rules about what is free see the host without it.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from sqlalchemy import Connection
+
+from roost.base.timestamps import timestamp
+from roost.base.units import GIB
+from roost.control.memory.roster import Roster
+from roost.control.vms.lookup import vm_row
+from roost.control.vms.requests import request_of
+from roost.ledger.capacity import RUN, claim_id
+from roost.ledger.fold import Pages
+from roost.ledger.rows import VMRow
+from roost.ledger.store import Store
+from roost.ledger.tables import vms
+from roost.model.constraints import BoundRule
+from roost.model.flow import PlaceRequest
+from roost.model.resources import Demand
+from roost.model.rules import Rule, RuleSet
+from roost.parts.access import Principal
+from roost.placement.rules.columns import ERROR, HOLDS
+from roost.placement.rules.parts import How, Part, Parts
+from roost.placement.whatif import WhatIf
+from roost.wire.constraints import (
+    MOST_NAMED,
+    CheckConstraints,
+    ClassBody,
+    ConstraintDryRunBody,
+    ViolationBody,
+    ViolationsBody,
+)
+
+_PLACED = Pages(list(vms.c), [vms.c.id], vms.c.host.is_not(None), vms.c.desired != "absent")
+#: Classes of VMs that one answer tells.
+_MOST_CLASSES = 100
+#: What is left of a rule for VMs of which it asks nothing.
+_ANYWHERE = "true"
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A VM that has a host, as it asks for one now."""
+
+    vm: VMRow
+    request: PlaceRequest
+    number: int  # in the fleet
+    row: int  # of its host
+
+
+class Judge:
+    """Asks rules about the VMs that have a host."""
+
+    def __init__(self, store: Store, roster: Roster) -> None:
+        self._store, self._roster = store, roster
+        self._long = asyncio.Lock()  # one question at a time: each copies the whole fleet
+
+    async def vm_named(self, ref: str | None, project: str | None, who: Principal) -> str:
+        """Return the key in the fleet of the VM that a rule is for, or nothing."""
+        if ref is None:
+            return ""
+        vm = await self._store.read(lambda connection: vm_row(connection, ref, project, who))
+        return claim_id(vm.id, RUN)
+
+    async def check(self, asked: CheckConstraints, who: Principal) -> ViolationsBody:
+        """Say which VMs the hard rules that hold find in the wrong place."""
+        project = who.project or asked.project
+        since = {key: row.changed_ms for key, row in self._roster.rulebook.rows.items()}
+        async with self._long:
+            requests = await self._requests(project)
+            world = WhatIf.like(self._roster.engine)
+            return await asyncio.to_thread(_check, world, requests, asked.rule, since)
+
+    async def dry_run(
+        self, rule: Rule, project: str | None, who: Principal, *, hard: bool = True
+    ) -> ConstraintDryRunBody:
+        """Say what one rule alone would say of the fleet as it is."""
+        async with self._long:
+            requests = await self._requests(who.project or project)
+            world = WhatIf.like(self._roster.engine)
+            world.set_rules(RuleSet((rule,), world.rules.generation), world.clock)
+            return await asyncio.to_thread(_dry_run, world, requests, rule, hard)
+
+    async def _requests(self, project: str | None) -> list[tuple[VMRow, PlaceRequest]]:
+        """Return what the VMs that have a host ask for now."""
+
+        def question(connection: Connection) -> list[tuple[VMRow, PlaceRequest]]:
+            found = []
+            for page in _PLACED.read(connection):
+                rows = [VMRow(**row._asdict()) for row in page]
+                if project is not None:
+                    rows = [row for row in rows if row.project == project]
+                specs = self._roster.specs.read(connection, rows)
+                found += [
+                    (row, request_of(row, self._roster, spec))
+                    for row in rows
+                    if (spec := specs.get(row.id)) is not None
+                ]
+            return found
+
+        return await self._store.read(question)
+
+
+def _check(
+    world: WhatIf,
+    requests: Sequence[tuple[VMRow, PlaceRequest]],
+    only: str | None,
+    since: dict[str, int],
+) -> ViolationsBody:
+    found: list[ViolationBody] = []
+    total = 0
+    for placed in _placed(world, requests):
+        terms = world.terms_of(placed.request)
+        for bound in terms.rules:
+            if not bound.hard or only not in (None, bound.name):
+                continue
+            wrong = _wrong_part(world, placed, bound)
+            if wrong is None:
+                continue
+            total += 1
+            if len(found) < MOST_NAMED:
+                found.append(_violation(world, placed, bound.name, wrong, since))
+    return ViolationsBody(total=total, violations=found)
+
+
+def _dry_run(
+    world: WhatIf, requests: Sequence[tuple[VMRow, PlaceRequest]], rule: Rule, hard: bool
+) -> ConstraintDryRunBody:
+    rows = world.fleet.present_rows()
+    members: dict[str, list[str]] = defaultdict(list)
+    passing: dict[str, int] = {}
+    violations: list[ViolationBody] = []
+    violated = count = 0
+
+    def judge_class(request: PlaceRequest) -> tuple[str, BoundRule | None]:
+        """Return what is left of the rule for a VM; count the hosts that pass, once."""
+        terms = world.terms_of(request)
+        bound = next((each for each in terms.rules if each.name == rule.name), None)
+        asks = bound.text if bound is not None else _ANYWHERE
+        if asks not in passing:
+            columns = world.question(request).rules
+            whole = len(rows) if bound is None else (columns.rule(bound, rows) == HOLDS).sum()
+            passing[asks] = int(whole)
+        return asks, bound
+
+    for placed in _placed(world, requests):
+        if not _covers(rule, placed.request):
+            continue
+        count += 1
+        asks, bound = judge_class(placed.request)
+        members[asks].append(placed.vm.name)
+        wrong = _wrong_part(world, placed, bound) if bound is not None else None
+        if wrong is not None:
+            violated += 1
+            if len(violations) < MOST_NAMED:
+                violations.append(_violation(world, placed, rule.name, wrong, {}))
+    if not rule.scope.vm:
+        judge_class(_new_vm(rule))
+    classes = [
+        ClassBody(
+            asks=asks,
+            vms=len(members[asks]),
+            example=members[asks][0] if members[asks] else "",
+            hosts=hosts,
+        )
+        for asks, hosts in passing.items()
+    ]
+    classes.sort(key=lambda each: (each.hosts, -each.vms))
+    shut_out = [each for each in classes if not each.hosts] if len(rows) else []
+    return ConstraintDryRunBody(
+        hosts=len(rows),
+        vms=count,
+        classes=classes[:_MOST_CLASSES],
+        violated=violated,
+        violations=violations,
+        locks_out=hard and bool(shut_out),
+        says=_sentences(len(rows), count, violated, shut_out, hard),
+    )
+
+
+def _sentences(
+    hosts: int, count: int, violated: int, shut_out: Sequence[ClassBody], hard: bool
+) -> list[str]:
+    said = []
+    for each in shut_out[:5]:
+        whom = f"{each.vms} VMs such as {each.example!r}" if each.vms else "a VM that is new"
+        said.append(f"none of {hosts} hosts passes for {whom}: {each.asks}")
+    if not count:
+        said.append("it is for no VM that has a host now")
+    elif violated:
+        stay = "; they stay where they are" if hard else ""
+        said.append(f"{violated} of {count} VMs would be in the wrong place{stay}")
+    else:
+        said.append(f"all {count} VMs that it is for are where they may be")
+    return said
+
+
+def _new_vm(rule: Rule) -> PlaceRequest:
+    """Return a VM that nobody has created yet, as plain as a rule's scope allows."""
+    labels = tuple((term.key, term.values[0]) for term in rule.scope.selector)
+    demand = Demand(1000, GIB, 0)
+    return PlaceRequest("new-vm", demand, project=rule.scope.project or "default", labels=labels)
+
+
+def _covers(rule: Rule, request: PlaceRequest) -> bool:
+    scope, labels = rule.scope, dict(request.labels)
+    return (
+        scope.project in ("", request.project)
+        and scope.vm in ("", request.key)
+        and all(term.matches(labels) for term in scope.selector)
+    )
+
+
+def _placed(world: WhatIf, requests: Iterable[tuple[VMRow, PlaceRequest]]) -> Iterable[_Placed]:
+    """Yield the VMs that have their place in this world, too."""
+    columns = world.fleet.vms
+    for vm, request in requests:
+        number = columns.numbers.get(request.key)
+        if number is not None:
+            yield _Placed(vm, request, number, int(columns.host[number]))
+
+
+def _wrong_part(world: WhatIf, placed: _Placed, bound: BoundRule) -> str | None:
+    """Return the first part of a rule that does not hold where a VM is; None if all do."""
+    parts: Parts = bound.parts
+    rows = np.array([placed.row], np.int64)
+    kept = [part for part in parts.conjuncts if part.how is How.KEPT]
+    columns = world.question(placed.request).rules
+    for part in kept:
+        if (said := int(columns.part(part, rows)[0])) != HOLDS:
+            return _said(part, said)
+    if len(kept) == len(parts.conjuncts):
+        return None
+    mark = world.fleet.mark()
+    world.fleet.remove(placed.number)
+    try:
+        columns = world.question(placed.request).rules
+        for part in parts.conjuncts:
+            if part.how is not How.KEPT and (said := int(columns.part(part, rows)[0])) != HOLDS:
+                return _said(part, said)
+    finally:
+        world.fleet.undo(mark)
+    return None
+
+
+def _said(part: Part, found: int) -> str:
+    return f"{part.text} (a field is missing)" if found == ERROR else part.text
+
+
+def _violation(
+    world: WhatIf, placed: _Placed, rule: str, part: str, since: dict[str, int]
+) -> ViolationBody:
+    vm = placed.vm
+    return ViolationBody(
+        vm=vm.id,
+        name=vm.name,
+        project=vm.project,
+        host=world.fleet.hosts.spec(placed.row).name,
+        rule=rule,
+        part=part,
+        rule_since=timestamp(since[rule]) if rule in since else "",
+    )

@@ -1,0 +1,219 @@
+"""Write constraints: check what was asked for, keep the row and its versions, say the event.
+
+Every change moves the generation of all constraints, in the transaction's last row: whoever has
+decided under the rules as they were is turned away by the claim statement and decides anew.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from sqlalchemy import func, select
+
+from roost.base.errors import Conflict, Forbidden, InvalidRequest, NotFound
+from roost.control.rules.reading import id_of
+from roost.control.vms.lookup import vm_row
+from roost.ledger.capacity import RUN, claim_id
+from roost.ledger.older import release_before_may_be_here
+from roost.ledger.rows import Changes, ConstraintRow
+from roost.ledger.tables import constraint_versions, constraints, projects
+from roost.ledger.transaction import Tx, advance_constraints, row_json
+from roost.model.constraints import LabelOperator, LabelTerm
+from roost.model.rules import WHOLE_WEIGHT, Rule, RuleScope
+from roost.parts.access import Principal
+from roost.rules.checking import condition
+from roost.rules.fields import Fields
+from roost.rules.tree import condition_of_tree
+from roost.wire.constraints import (
+    MOST_CONSTRAINTS,
+    MOST_VERSIONS,
+    ConstraintDetail,
+    CreateConstraint,
+    DryRunConstraint,
+    Expression,
+    RuleFields,
+)
+
+TriedRule = CreateConstraint | DryRunConstraint
+#: What may make a rule hold back VMs that it did not before.
+_WHAT_BINDS = frozenset({"expression", "kind", "selector", "enabled"})
+_COUNT = select(func.count()).select_from(constraints)
+
+
+def read_expression(expression: Expression, fields: Fields) -> tuple[str, str]:
+    """Return the text of an expression, checked, and the form it was written in."""
+    if isinstance(expression, str):
+        condition(expression, fields)
+        return expression, "cel"
+    return condition_of_tree(expression, fields).text, "tree"
+
+
+def require_may_change(who: Principal, project: str | None) -> None:
+    """Refuse whoever may not change the rules of the fleet, or of this project.
+
+    A rule of a project binds that project's VMs alone, so its members may make them; a rule of the
+    fleet binds everybody's.
+    """
+    if project is None and who.role != "admin":
+        raise Forbidden(
+            "only an administrator changes rules of the fleet",
+            hint="Maybe name a project: its rules bind its own VMs alone.",
+        )
+    if project is not None and who.project not in (None, project):
+        raise NotFound(f"no project {project!r}", project=project)
+
+
+def require_may_try(who: Principal, project: str | None) -> None:
+    """Refuse to try a rule of a project that somebody may not see."""
+    if project is not None and who.project not in (None, project):
+        raise NotFound(f"no project {project!r}", project=project)
+
+
+def rule_to_try(body: TriedRule, text: str, vm: str) -> Rule:
+    """Return a rule that is asked for as the engine tries it: as if it were hard."""
+    return _hard_rule(id_of(body.name, body.project), text, body.project, body.selector, vm)
+
+
+def changed_rule(now: ConstraintDetail, values: Mapping[str, Any]) -> Rule | None:
+    """Return what a change makes of a rule; None if it does not hold more VMs back than before."""
+    kind, enabled = values.get("kind", now.kind), values.get("enabled", now.enabled)
+    if kind != "hard" or not enabled or not values.keys() & _WHAT_BINDS:
+        return None
+    selector = now.selector
+    if "selector" in values:
+        selector = msgspec.json.decode(values["selector"] or "{}")
+    text = values.get("expression", now.expression)
+    vm = claim_id(now.vm, RUN) if now.vm else ""
+    return _hard_rule(now.id, text, now.project, selector, vm)
+
+
+def _hard_rule(
+    name: str, text: str, project: str | None, selector: Mapping[str, str], vm: str
+) -> Rule:
+    terms = (LabelTerm(key, LabelOperator.IN, (value,)) for key, value in selector.items())
+    return Rule(name, text, scope=RuleScope(project or "", vm, tuple(terms)))
+
+
+def new_row(
+    tx: Tx, key: str, name: str, project: str | None, body: RuleFields, text: str, form: str,
+    who: Principal,
+) -> ConstraintRow:  # fmt: skip
+    """Return the row of a new constraint."""
+    if project is not None:
+        known = select(projects.c.name).where(projects.c.name == project)
+        if tx.row(known.with_for_update(read=True)) is None:
+            raise NotFound(f"no project {project!r}", project=project)
+    return ConstraintRow(
+        id=key,
+        project=project or "",
+        name=name,
+        description=body.description,
+        expression=text,
+        form=form,
+        kind=body.kind,
+        weight=thousandths(body.weight),
+        priority=body.priority,
+        selector=selector_text(body.selector),
+        vm=_vm(tx, body.vm, project, who),
+        enabled=body.enabled,
+        expires_ms=expires_ms(tx, body.expires_in_s),
+        created_ms=tx.at_ms,
+        created_by=who.name,
+        changed_ms=tx.at_ms,
+        changed_by=who.name,
+    )
+
+
+def _vm(tx: Tx, ref: str | None, project: str | None, who: Principal) -> str:
+    if ref is None:
+        return ""
+    if project is None:
+        raise InvalidRequest(
+            "a rule for one VM belongs to the VM's project", hint="Maybe name the project, too."
+        )
+    return vm_row(tx.connection, ref, project, who).id
+
+
+def thousandths(weight: float) -> int:
+    """Return a weight between 0 and 1 as the ledger has it."""
+    return round(weight * WHOLE_WEIGHT)
+
+
+def selector_text(selector: dict[str, str]) -> str:
+    """Return the labels of a selector as the ledger has them."""
+    return row_json(dict(sorted(selector.items()))) if selector else ""
+
+
+def expires_ms(tx: Tx, in_s: int | None) -> int | None:
+    """Return when something expires that is to hold for so long."""
+    return None if in_s is None else tx.at_ms + 1000 * in_s
+
+
+def insert(tx: Tx, row: ConstraintRow) -> None:
+    """Keep a new constraint; refuses one more than there may be."""
+    refuse_beside_older(tx)
+    if tx.find(constraints, id=row.id) is not None:
+        whose = f"of project {row.project!r}" if row.project else "of the fleet"
+        raise Conflict(f"there is a rule {row.name!r} {whose} already", rule=row.id)
+    # The generation's row is what all changes of constraints wait for: two never count the same.
+    generation = advance_constraints(tx)
+    if int(tx.connection.execute(_COUNT).scalar_one()) >= MOST_CONSTRAINTS:
+        raise Conflict(
+            f"there are {MOST_CONSTRAINTS} rules already, and no more are taken",
+            hint="Maybe one rule with || says what several do; or delete some.",
+        )
+    tx.insert(constraints, msgspec.structs.asdict(row))
+    changes = _version(tx, row)
+    _say(tx, "constraint.created", row, changes | {"constraints": {row.id: row}}, generation)
+
+
+def update(
+    tx: Tx, row: ConstraintRow, kind: str = "constraint.changed", **values: Any
+) -> ConstraintRow:
+    """Give a locked constraint other values, as a new version."""
+    refuse_beside_older(tx)
+    values |= {"version": row.version + 1, "changed_ms": tx.at_ms, "changed_by": tx.actor}
+    found = tx.change(constraints, {"id": row.id}, **values)
+    assert found is not None
+    now = ConstraintRow(**found)
+    changes = _version(tx, now)
+    old = now.version - MOST_VERSIONS
+    if tx.remove(constraint_versions, constraint_id=row.id, version=old):
+        changes["constraint_versions"][f"{row.id}|{old}"] = None
+    changes["constraints"] = {row.id: now}
+    _say(tx, kind, now, changes, advance_constraints(tx))
+    return now
+
+
+def remove(tx: Tx, row: ConstraintRow) -> None:
+    """Delete a locked constraint with its versions."""
+    refuse_beside_older(tx)
+    versions = [each["version"] for each in tx.find_all(constraint_versions, constraint_id=row.id)]
+    tx.remove(constraint_versions, constraint_id=row.id)
+    tx.remove(constraints, id=row.id)
+    changes: Changes = {
+        "constraints": {row.id: None},
+        "constraint_versions": {f"{row.id}|{version}": None for version in versions},
+    }
+    _say(tx, "constraint.deleted", row, changes, advance_constraints(tx))
+
+
+def refuse_beside_older(tx: Tx) -> None:
+    """Refuse while processes may be there that know no constraints and would not keep them."""
+    if release_before_may_be_here(tx.connection):
+        raise Conflict(
+            "rules cannot be changed while older processes may run beside",
+            hint="Maybe finish the upgrade first: roost ledger finish-upgrade.",
+        )
+
+
+def _version(tx: Tx, row: ConstraintRow) -> Changes:
+    body = {"constraint_id": row.id, "version": row.version, "body": row_json(row)}
+    tx.insert(constraint_versions, body)
+    return {"constraint_versions": {f"{row.id}|{row.version}": {"body": body["body"]}}}
+
+
+def _say(tx: Tx, kind: str, row: ConstraintRow, changes: Changes, generation: int) -> None:
+    changes["constraints_generation"] = generation  # type: ignore[assignment]
+    project = row.project or None
+    tx.event(kind, f"constraint/{row.id}", changes, project=project)
