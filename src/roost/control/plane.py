@@ -39,6 +39,7 @@ from roost.control.moves.draining import Drain
 from roost.control.moves.limits import MoveLimits
 from roost.control.moves.moving import Moving
 from roost.control.rules.constraints import Constraints
+from roost.control.rules.expiring import ExpiredRules
 from roost.control.survive.liveness import Evidence, Watcher
 from roost.control.survive.recover import FenceCommand, Recover, RecoverLimits
 from roost.control.survive.rehoming import Rehoming
@@ -109,12 +110,12 @@ class Plane:
             store, self.roster, self.follower, self.dispatch, self.intake, self.evidence,
             self.lineage, clock, timers, self.telemetry,
         )  # fmt: skip
-        self.vms = Lifecycle(store, self.roster, handover.delete)
+        self.vms = Lifecycle(store, self.roster, self.follower, handover.delete)
         self.consoles = Consoles(store, self.roster, self.agents)
         self.hosts = Hosts(store, self.roster, self.agents)
         self.questions = Questions(self.roster, grouping)
         self.groups = Groups(store, self.lineage)
-        self.constraints = Constraints(store, self.roster, self.follower)
+        self.constraints = Constraints(store, self.roster, self.follower, clock)
         self.projects = Projects(store)
         self.events = EventLog(store)
         leases = self.leases = Leases(store, clock, ids.new(HOLDER), length_s=timers.singleton_s)
@@ -158,6 +159,7 @@ class Plane:
             ),
             Keys(),
             EmptyRules(store, clock, leases.singleton("rules")),
+            ExpiredRules(store, clock, leases.singleton("constraints")),
             Purge(
                 store, clock, self._kept, leases.singleton("purge"), events=settings.events,
                 look_s=timers.purge_s,

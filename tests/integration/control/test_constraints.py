@@ -68,3 +68,144 @@ def test_rules_are_there_after_a_restart(database_url: str) -> None:
         assert (await rig.create("vm")).host == "fast"
 
     run(database_url, test)
+
+
+def test_a_rule_is_changed_by_versions(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        made = await rule(rig, key="once")
+        assert await rule(rig, key="once") == made
+        with pytest.raises(Conflict, match="a rule 'ssd' of the fleet already"):
+            await rule(rig)
+        change = rig.plane.constraints.change
+        off = await change("ssd", None, ChangeConstraint(enabled=False), ADMIN)
+        assert (off.version, off.enabled) == (2, False)
+        assert (await rig.create("anywhere")).host == "slow"
+        same = await change("ssd", None, ChangeConstraint(enabled=False), ADMIN)
+        assert same == off
+        with pytest.raises(Conflict, match="is at version 2, not 1"):
+            await change("ssd", None, ChangeConstraint(enabled=True, version=1), ADMIN)
+        tree = {"left": "host.name", "operator": "eq", "right": "fast"}
+        new = await change("ssd", None, ChangeConstraint(expression=tree, enabled=True), ADMIN)
+        assert (new.version, new.form, new.expression) == (3, "tree", 'host.name == "fast"')
+        assert [each.version for each in new.versions] == [3, 2, 1]
+        assert new.versions[-1].expression == SSD
+        assert (await rig.create("there")).host == "fast"
+        await rig.plane.constraints.delete("ssd", None, ADMIN)
+        assert (await rig.plane.doctor()).findings == []
+
+    run(database_url, test)
+
+
+def test_a_mistake_is_told_with_its_place(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        with pytest.raises(RuleError) as caught:
+            await rule(rig, expression='host.zoen == "a"')
+        error = caught.value.as_json()["error"]
+        assert (error["code"], error["details"]["line"]) == ("invalid_rule", 1)
+        assert error["details"]["picture"].splitlines()[1].strip("^ ") == ""
+        assert error["hint"] == "Maybe host.zone is meant."
+
+    run(database_url, test)
+
+
+def test_a_rule_binds_those_that_it_is_for(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        await rig.plane.projects.create(CreateProject(name="shop"), ADMIN)
+        await rule(rig, "dbs", selector={"tier": "db"})
+        assert (await rig.create("web")).host == "slow"
+        assert (await rig.create("db", labels={"tier": "db"})).host == "fast"
+        await rule(rig, "shop", project="shop", who=MEMBER)
+        assert (await rig.create("cart", project="shop")).host == "fast"
+        assert (await rig.create("blog")).host == "slow"
+        await rule(rig, "one", 'host.name == "slow"', project="default", vm="web", who=OPERATOR)
+        await rig.settle()
+        with pytest.raises(NoFit, match="'default/one'"):
+            await rig.plane.moves.migrate("web", None, MigrateVM(host="fast"), OPERATOR)
+        seen = await rig.plane.constraints.list(ListConstraints(), MEMBER)
+        assert [each.id for each in seen.constraints] == ["dbs", "shop/shop"]
+
+    run(database_url, test)
+
+
+def test_who_may_make_rules(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        with pytest.raises(Forbidden, match="only an administrator"):
+            await rule(rig, who=OPERATOR)
+        with pytest.raises(NotFound):
+            await rule(rig, project="default", who=MEMBER)
+        with pytest.raises(NotFound, match="no project 'none'"):
+            await rule(rig, project="none")
+
+    run(database_url, test)
+
+
+def test_a_rule_that_leaves_nobody_a_host_needs_force(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        await rig.create("db", labels={"tier": "db"})
+        nvme = 'vm.labels["tier"] != "db" || host.labels["disk"] == "nvme"'
+        with pytest.raises(Conflict, match="none of 2 hosts passes for 1 VMs such as 'db'"):
+            await rule(rig, expression=nvme)
+        soft = await rule(rig, "soft", nvme, kind="soft", weight=0.5)
+        assert (soft.kind, soft.weight) == ("soft", 0.5)
+        with pytest.raises(Conflict, match="none of 2 hosts"):
+            await rig.plane.constraints.change("soft", None, ChangeConstraint(kind="hard"), ADMIN)
+        await rule(rig, expression=nvme, force=True)
+        with pytest.raises(NoFit):
+            await rig.create("db2", labels={"tier": "db"})
+        assert await violated(rig) == [("db", "slow", "ssd")]
+
+    run(database_url, test)
+
+
+def test_a_dry_run_says_what_would_be_and_writes_nothing(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        await rig.create("db", labels={"tier": "db"})
+        await rig.create("web")
+        body = DryRunConstraint(expression=SSD, selector={"tier": "db"})
+        applied = rig.plane.follower.applied
+        found = await rig.plane.constraints.dry_run(body, OPERATOR)
+        assert (found.hosts, found.vms, found.violated, found.locks_out) == (2, 1, 1, False)
+        assert [(each.vms, each.hosts) for each in found.classes] == [(1, 1)]
+        assert [(each.name, each.host) for each in found.violations] == [("db", "slow")]
+        assert found.says == ["1 of 1 VMs would be in the wrong place; they stay where they are"]
+        await rig.plane.follower.catch_up()
+        assert rig.plane.follower.applied == applied
+        assert await violated(rig) == []
+
+    run(database_url, test)
+
+
+def test_a_vm_in_the_wrong_place_may_stop_start_and_shrink_but_not_grow(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        await rig.running("vm", cpu=2)
+        await rule(rig)
+        await rig.plane.vms.stop("vm", None, OPERATOR)
+        await rig.settle()
+        await rig.plane.vms.start("vm", None, OPERATOR)
+        await rig.settle()
+        await rig.plane.vms.resize("vm", None, ResizeVM(cpu=1), OPERATOR)
+        with pytest.raises(NoFit, match="rule 'ssd' does not let 'vm' grow on host 'slow'"):
+            await rig.plane.vms.resize("vm", None, ResizeVM(cpu=3), OPERATOR)
+        await rig.settle()
+        assert await rig.state("vm") == ("running", "slow")
+
+    run(database_url, test)
+
+
+def test_a_rule_expires(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        await rule(rig, expires_in_s=60)
+        assert (await rig.create("early")).host == "fast"
+        await rig.pass_by(70)
+        found = await rig.plane.constraints.get("ssd", None, ADMIN)
+        assert (found.enabled, found.version) == (False, 2)
+        assert (await rig.create("late")).host == "slow"
+
+    run(database_url, test)

@@ -6,6 +6,7 @@ of its scope be placed until somebody looks: what is unknown never looks like pe
 """
 
 import logging
+import re
 from collections.abc import Mapping
 
 import msgspec
@@ -27,6 +28,7 @@ log = logging.getLogger("roost.rules")
 _selector = msgspec.json.Decoder(dict[str, str])
 #: What stands for a rule that cannot be read.
 NEVER = "false"
+_TIME = re.compile(r"\b(hour|minute|weekday)\b")
 
 
 class Rulebook:
@@ -66,6 +68,11 @@ class Rulebook:
         except RoostError:
             readable = [self._readable(engine, rule, clock) for rule in rules]
             engine.set_rules(RuleSet(tuple(readable), self.generation), clock)
+
+    @property
+    def reads_time(self) -> bool:
+        """Say whether some rule that holds may read the time; binding one in vain hurts nobody."""
+        return any(_TIME.search(row.expression) for row in self._holding())
 
     def _holding(self) -> list[ConstraintRow]:
         return [row for _, row in sorted(self.rows.items()) if row.enabled]

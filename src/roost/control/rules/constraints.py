@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UnsetType
 from sqlalchemy import Connection
 
+from roost.base.clock import Clock
 from roost.base.errors import Conflict
 from roost.control.memory.follower import Follower
 from roost.control.memory.roster import Roster
@@ -28,7 +29,7 @@ from roost.model.resources import BASE_RESOURCES
 from roost.model.rules import Rule
 from roost.parts.access import Principal
 from roost.parts.idempotency import use_key
-from roost.parts.part import Part
+from roost.parts.part import Loop, Part
 from roost.parts.routes import Route
 from roost.rules.fields import Fields
 from roost.wire.constraints import (
@@ -43,19 +44,48 @@ from roost.wire.constraints import (
     ViolationsBody,
 )
 
+#: How often this process looks whether it is another minute.
+_TICK_S = 5.0
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class Constraints(Part):
     """Constraints as objects: listed, created, changed, tried, checked, deleted."""
 
-    def __init__(self, store: Store, roster: Roster, follower: Follower) -> None:
+    def __init__(self, store: Store, roster: Roster, follower: Follower, clock: Clock) -> None:
         self._store, self._roster, self._follower = store, roster, follower
+        self._clock = clock
         self._judge = Judge(store, roster)
 
     def routes(self) -> Sequence[Route]:
         """Return the HTTP routes of this part."""
         return constraint_routes(self)
+
+    # The time, as rules read it
+
+    def load(self, connection: Connection) -> None:
+        """Tell rules what time it is, when the process starts."""
+        self._set_clock()
+
+    def loops(self) -> Sequence[Loop]:
+        """Return the loop that tells rules what time it is."""
+        return (Loop(self._tick, _TICK_S),)
+
+    async def _tick(self) -> None:
+        self._set_clock()
+
+    def _set_clock(self) -> None:
+        """Bind rules that read the time anew when it is another minute; it is UTC."""
+        minutes = self._clock.wall_ms() // 60_000
+        now = {
+            "hour": minutes // 60 % 24,
+            "minute": minutes % 60,
+            "weekday": (minutes // 1440 + 3) % 7 + 1,  # the first day was a Thursday
+        }
+        if now != self._roster.rule_clock:
+            self._roster.rule_clock = now
+            if self._roster.rulebook.reads_time:
+                self._roster.bind_rules()
 
     # Reading
 
@@ -96,12 +126,12 @@ class Constraints(Part):
         if body.enabled and body.kind == "hard" and not body.force:
             vm = await self._judge.vm_named(body.vm, body.project, who)
             await self._refuse_lock_out(writing.rule_to_try(body, text, vm), body.project, who)
-        made = id_of(body.name, body.project)
+        made, now = id_of(body.name, body.project), self._clock.wall_ms()
         scope, digest = f"constraint:{who.project or who.name}", sha256(_encode(body)).hexdigest()
 
         def change(tx: Tx) -> ConstraintDetail:
             if use_key(tx, scope, key, digest, made) is None:
-                row = writing.new_row(tx, made, body.name, body.project, body, text, form, who)
+                row = writing.new_row(tx, made, body.name, body.project, body, text, form, who, now)
                 writing.insert(tx, row)
             found = tx.find(constraints, id=made)
             if found is None:
@@ -119,7 +149,7 @@ class Constraints(Part):
         """Give a constraint other values, as a new version; what was left out stays."""
         writing.require_may_change(who, project)
         values = self._values(body)
-        found = await self.get(name, project, who)
+        found, now = await self.get(name, project, who), self._clock.wall_ms()
         if not body.force:
             rule = writing.changed_rule(found, values)
             if rule is not None:
@@ -136,7 +166,7 @@ class Constraints(Part):
                 )
             new = dict(values)
             if not isinstance(body.expires_in_s, UnsetType):
-                new["expires_ms"] = writing.expires_ms(tx, body.expires_in_s)
+                new["expires_ms"] = writing.expires_ms(now, body.expires_in_s)
             if all(getattr(row, field) == value for field, value in new.items()):
                 return detail(tx.connection, row)
             return detail(tx.connection, writing.update(tx, row, **new))

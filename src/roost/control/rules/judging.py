@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from sqlalchemy import Connection
 
 from roost.base.timestamps import timestamp
@@ -17,6 +16,7 @@ from roost.base.units import GIB
 from roost.control.memory.roster import Roster
 from roost.control.vms.lookup import vm_row
 from roost.control.vms.requests import request_of
+from roost.control.vms.ruling import wrong_part
 from roost.ledger.capacity import RUN, claim_id
 from roost.ledger.fold import Pages
 from roost.ledger.rows import VMRow
@@ -27,8 +27,7 @@ from roost.model.flow import PlaceRequest
 from roost.model.resources import Demand
 from roost.model.rules import Rule, RuleSet
 from roost.parts.access import Principal
-from roost.placement.rules.columns import ERROR, HOLDS
-from roost.placement.rules.parts import How, Part, Parts
+from roost.placement.rules.columns import HOLDS
 from roost.placement.whatif import WhatIf
 from roost.wire.constraints import (
     MOST_NAMED,
@@ -52,7 +51,6 @@ class _Placed:
 
     vm: VMRow
     request: PlaceRequest
-    number: int  # in the fleet
     row: int  # of its host
 
 
@@ -122,7 +120,7 @@ def _check(
         for bound in terms.rules:
             if not bound.hard or only not in (None, bound.name):
                 continue
-            wrong = _wrong_part(world, placed, bound)
+            wrong = wrong_part(world, placed.request, bound)
             if wrong is None:
                 continue
             total += 1
@@ -157,7 +155,7 @@ def _dry_run(
         count += 1
         asks, bound = judge_class(placed.request)
         members[asks].append(placed.vm.name)
-        wrong = _wrong_part(world, placed, bound) if bound is not None else None
+        wrong = wrong_part(world, placed.request, bound) if bound is not None else None
         if wrong is not None:
             violated += 1
             if len(violations) < MOST_NAMED:
@@ -225,34 +223,7 @@ def _placed(world: WhatIf, requests: Iterable[tuple[VMRow, PlaceRequest]]) -> It
     for vm, request in requests:
         number = columns.numbers.get(request.key)
         if number is not None:
-            yield _Placed(vm, request, number, int(columns.host[number]))
-
-
-def _wrong_part(world: WhatIf, placed: _Placed, bound: BoundRule) -> str | None:
-    """Return the first part of a rule that does not hold where a VM is; None if all do."""
-    parts: Parts = bound.parts
-    rows = np.array([placed.row], np.int64)
-    kept = [part for part in parts.conjuncts if part.how is How.KEPT]
-    columns = world.question(placed.request).rules
-    for part in kept:
-        if (said := int(columns.part(part, rows)[0])) != HOLDS:
-            return _said(part, said)
-    if len(kept) == len(parts.conjuncts):
-        return None
-    mark = world.fleet.mark()
-    world.fleet.remove(placed.number)
-    try:
-        columns = world.question(placed.request).rules
-        for part in parts.conjuncts:
-            if part.how is not How.KEPT and (said := int(columns.part(part, rows)[0])) != HOLDS:
-                return _said(part, said)
-    finally:
-        world.fleet.undo(mark)
-    return None
-
-
-def _said(part: Part, found: int) -> str:
-    return f"{part.text} (a field is missing)" if found == ERROR else part.text
+            yield _Placed(vm, request, int(columns.host[number]))
 
 
 def _violation(

@@ -96,7 +96,7 @@ def _hard_rule(
 
 def new_row(
     tx: Tx, key: str, name: str, project: str | None, body: RuleFields, text: str, form: str,
-    who: Principal,
+    who: Principal, now_ms: int,
 ) -> ConstraintRow:  # fmt: skip
     """Return the row of a new constraint."""
     if project is not None:
@@ -116,7 +116,7 @@ def new_row(
         selector=selector_text(body.selector),
         vm=_vm(tx, body.vm, project, who),
         enabled=body.enabled,
-        expires_ms=expires_ms(tx, body.expires_in_s),
+        expires_ms=expires_ms(now_ms, body.expires_in_s),
         created_ms=tx.at_ms,
         created_by=who.name,
         changed_ms=tx.at_ms,
@@ -144,9 +144,9 @@ def selector_text(selector: dict[str, str]) -> str:
     return row_json(dict(sorted(selector.items()))) if selector else ""
 
 
-def expires_ms(tx: Tx, in_s: int | None) -> int | None:
+def expires_ms(now_ms: int, in_s: int | None) -> int | None:
     """Return when something expires that is to hold for so long."""
-    return None if in_s is None else tx.at_ms + 1000 * in_s
+    return None if in_s is None else now_ms + 1000 * in_s
 
 
 def insert(tx: Tx, row: ConstraintRow) -> None:

@@ -10,15 +10,17 @@ import msgspec
 from sqlalchemy import Connection, select
 from sqlalchemy.sql.elements import ColumnElement
 
-from roost.base.errors import Conflict
+from roost.base.errors import Conflict, PlacementContended
+from roost.control.memory.follower import Follower
 from roost.control.memory.roster import Roster
 from roost.control.vms.checking import check_vms
 from roost.control.vms.deletion import remove_deleted
 from roost.control.vms.lookup import locked_vm, vm_row
 from roost.control.vms.requests import request_of
-from roost.control.vms.resizing import resize
+from roost.control.vms.resizing import ChangedSince, resize, wanted_amounts
 from roost.control.vms.restart_policy import set_vm
 from roost.control.vms.routes import vm_routes
+from roost.control.vms.ruling import refused_where_it_is
 from roost.control.vms.states import in_state
 from roost.control.vms.use import read_use
 from roost.control.vms.views import decided_placement, explanation_body, vm_body
@@ -27,13 +29,14 @@ from roost.ledger.rows import VMRow
 from roost.ledger.statements import Plus
 from roost.ledger.store import Store
 from roost.ledger.tables import vms
-from roost.ledger.transaction import Tx, row_json
+from roost.ledger.transaction import ConstraintsMoved, Tx, row_json
 from roost.model.flow import RejectionCode
 from roost.model.vm import VMSpec
 from roost.parts.access import Principal
 from roost.parts.part import Part
 from roost.parts.routes import Route
 from roost.placement.explain import explain as explain_request
+from roost.wire.answers import no_fit
 from roost.wire.bodies import (
     ExplanationBody,
     PlacementBody,
@@ -46,6 +49,8 @@ from roost.wire.bodies import (
 )
 from roost.wire.queries import VMQuery
 
+#: Times that growth is judged again before it is called contended.
+MOST_TRIES = 8
 _POWER_ASKED = {"running": "vm.start_asked", "stopped": "vm.stop_asked"}
 
 #: Orders every host that may have a copy of a VM to destroy it; a move ends with it.
@@ -55,8 +60,9 @@ Destroy = Callable[[Tx, VMRow], VMRow]
 class Lifecycle(Part):
     """Reads, starts, stops, resizes and deletes VMs that exist."""
 
-    def __init__(self, store: Store, roster: Roster, destroy: Destroy) -> None:
+    def __init__(self, store: Store, roster: Roster, follower: Follower, destroy: Destroy) -> None:
         self._store, self._roster, self._destroy = store, roster, destroy
+        self._follower = follower
 
     def routes(self) -> Sequence[Route]:
         """Return the HTTP routes of this part."""
@@ -198,8 +204,45 @@ class Lifecycle(Part):
         return await self._write(change, who)
 
     async def resize(self, ref: str, project: str | None, body: ResizeVM, who: Principal) -> VMBody:
-        """Give a VM new amounts on the host where it is."""
-        return await self._write(lambda tx: resize(tx, ref, project, body, who), who)
+        """Give a VM new amounts on the host where it is; more of them only as rules allow."""
+        for _ in range(MOST_TRIES):
+            judged, under = await self._judge_growth(ref, project, body, who)
+
+            def change(tx: Tx) -> VMRow:
+                tx.constraints = under  # noqa: B023
+                return resize(tx, ref, project, body, who, judged)  # noqa: B023
+
+            try:
+                return await self._write(change, who)
+            except (ConstraintsMoved, ChangedSince):
+                await self._follower.catch_up()
+        raise PlacementContended(f"others changed the VM {ref!r}, or the rules, each time")
+
+    async def _judge_growth(
+        self, ref: str, project: str | None, body: ResizeVM, who: Principal
+    ) -> tuple[VMRow | None, int | None]:
+        """Refuse growth that a hard rule forbids; return what was judged, under which rules.
+
+        A VM that a rule finds in the wrong place may shrink there.
+        """
+        under = self._roster.rulebook.generation
+        if not self._roster.engine.rules:
+            return None, under
+
+        def question(connection: Connection) -> tuple[VMRow, VMSpec | None]:
+            vm = vm_row(connection, ref, project, who)
+            return vm, self._roster.specs.read(connection, [vm]).get(vm.id)
+
+        vm, spec = await self._store.read(question)
+        new = wanted_amounts(vm, body)
+        if spec is None or new.greatest(vm.amounts) == vm.amounts:
+            return vm, None
+        grown = msgspec.structs.replace(vm, **new._asdict())
+        under = self._roster.rulebook.generation
+        refused = refused_where_it_is(self._roster, request_of(grown, self._roster, spec))
+        if refused is not None:
+            raise no_fit(refused)
+        return vm, under
 
     async def set(self, ref: str, project: str | None, body: SetVM, who: Principal) -> VMBody:
         """Set where a VM may be started after the loss of its host."""

@@ -32,18 +32,39 @@ from roost.wire.bodies import ResizeVM
 from roost.wire.translate import cores, size
 
 
-def resize(tx: Tx, ref: str, project: str | None, body: ResizeVM, who: Principal) -> VMRow:
-    """Resize a VM: claim its new amounts and order them."""
-    vm = locked_vm(tx, ref, project, who)
-    if vm.desired == "absent":
-        raise Conflict(f"VM {vm.name!r} is being deleted", vm=vm.id)
-    if vm.phase:
-        raise Conflict(f"VM {vm.name!r} is moving; wait until it has arrived", vm=vm.id)
-    new = Amounts(
+class ChangedSince(Exception):
+    """A VM is not as it was when rules were asked about its growth."""
+
+
+def wanted_amounts(vm: VMRow, body: ResizeVM) -> Amounts:
+    """Return the amounts that a VM would have."""
+    return Amounts(
         _given(body.cpu, vm.cpu_milli, "cpu"),
         _given(body.memory, vm.memory_bytes, "memory"),
         _given(body.disk, vm.disk_bytes, "disk"),
     )
+
+
+def resize(
+    tx: Tx,
+    ref: str,
+    project: str | None,
+    body: ResizeVM,
+    who: Principal,
+    judged: VMRow | None = None,
+) -> VMRow:
+    """Resize a VM: claim its new amounts and order them.
+
+    Raises ChangedSince if it is another VM, or elsewhere, than the one that rules were asked about.
+    """
+    vm = locked_vm(tx, ref, project, who)
+    if judged is not None and (judged.id, judged.generation) != (vm.id, vm.generation):
+        raise ChangedSince
+    if vm.desired == "absent":
+        raise Conflict(f"VM {vm.name!r} is being deleted", vm=vm.id)
+    if vm.phase:
+        raise Conflict(f"VM {vm.name!r} is moving; wait until it has arrived", vm=vm.id)
+    new = wanted_amounts(vm, body)
     if new == vm.amounts:
         return vm
     changes: dict[str, object] = {}

@@ -1,0 +1,58 @@
+"""A rule that has expired stops to hold, in one process for all.
+
+Nobody else looks at the time: the rule holds until it is disabled in the ledger, as a version of
+its own with an event, so that every decision knows whether it was made before or after.
+"""
+
+from sqlalchemy import Connection, bindparam, select
+
+from roost.base.clock import Clock
+from roost.control.rules.writing import update
+from roost.ledger.older import release_before_may_be_here
+from roost.ledger.rows import ConstraintRow
+from roost.ledger.store import Store
+from roost.ledger.tables import constraints
+from roost.ledger.transaction import Tx
+from roost.parts.part import Part
+from roost.parts.singleton import Singleton
+
+_LOOK_S = 5.0
+#: Rules that one transaction ends.
+_PIECE = 100
+_EXPIRED = (
+    select(constraints.c.id)
+    .where(constraints.c.enabled, constraints.c.expires_ms <= bindparam("now"))
+    .order_by(constraints.c.id)
+    .limit(_PIECE)
+)
+
+
+class ExpiredRules(Part):
+    """Disables constraints whose time is over."""
+
+    singleton: Singleton
+    look_s = _LOOK_S
+
+    def __init__(self, store: Store, clock: Clock, singleton: Singleton) -> None:
+        self._store, self._clock, self.singleton = store, clock, singleton
+
+    async def look(self) -> None:
+        """Disable the rules that have expired."""
+        now = self._clock.wall_ms()
+
+        def question(connection: Connection) -> list[str]:
+            return list(connection.execute(_EXPIRED, {"now": now}).scalars())
+
+        found = await self._store.read(question)
+        if found:
+            await self._store.write(lambda tx: self._end(tx, found, now))
+
+    def _end(self, tx: Tx, ids: list[str], now: int) -> None:
+        self.singleton.check(tx)
+        if release_before_may_be_here(tx.connection):
+            return  # such a process does not follow it
+        for key in ids:
+            row = tx.find(constraints, lock=True, id=key)
+            if row is None or not row["enabled"] or (row["expires_ms"] or now + 1) > now:
+                continue
+            update(tx, ConstraintRow(**row), "constraint.expired", enabled=False)

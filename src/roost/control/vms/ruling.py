@@ -1,0 +1,75 @@
+"""Whether hard rules hold for a VM on the host where it is, as if it were placed there now.
+
+Rules that read a host's attributes are asked about the host as it is; those that read what is
+promised there, about the host without this VM.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from roost.control.memory.roster import Roster
+from roost.fleet.fleet import Fleet
+from roost.model.constraints import BoundRule
+from roost.model.flow import PlaceRequest, ReasonCount, Rejection, RejectionCode
+from roost.model.reasons import Reason
+from roost.placement.engine import Engine
+from roost.placement.rules.columns import ERROR, HOLDS
+from roost.placement.rules.parts import How, Parts
+
+
+def wrong_part(engine: Engine, request: PlaceRequest, bound: BoundRule) -> str | None:
+    """Return the first part of a rule that does not hold where a VM is; None if all do."""
+    fleet = engine.fleet
+    number = fleet.vms.numbers[request.key]
+    rows = np.array([fleet.vms.host[number]], np.int64)
+    parts: Parts = bound.parts
+    columns = engine.question(request).rules
+    for kept in (True, False):
+        asked = [part for part in parts.conjuncts if (part.how is How.KEPT) is kept]
+        if not asked:
+            continue
+        with _without(fleet, None if kept else number):
+            if not kept:
+                columns = engine.question(request).rules
+            for part in asked:
+                said = int(columns.part(part, rows)[0])
+                if said != HOLDS:
+                    return f"{part.text} (a field is missing)" if said == ERROR else part.text
+    return None
+
+
+@contextmanager
+def _without(fleet: Fleet, number: int | None) -> Iterator[None]:
+    """Look at a fleet without one VM; nothing stays different."""
+    if number is None:
+        yield
+        return
+    mark, version = fleet.mark(), fleet.version
+    fleet.remove(number)
+    try:
+        yield
+    finally:
+        fleet.undo(mark)
+        fleet.version = version
+
+
+def refused_where_it_is(roster: Roster, request: PlaceRequest) -> Rejection | None:
+    """Return why a VM may not have what it asks for now on its host; None where rules allow it."""
+    engine, number = roster.engine, roster.fleet.vms.numbers.get(request.key)
+    if number is None:
+        return None
+    for bound in engine.terms_of(request).rules:
+        if not bound.hard or (part := wrong_part(engine, request, bound)) is None:
+            continue
+        host = roster.by_fleet_row[int(roster.fleet.vms.host[number])].name
+        return Rejection(
+            request.name,
+            RejectionCode.CONSTRAINTS_UNSATISFIED,
+            f"rule {bound.name!r} does not let {request.name!r} grow on host {host!r}: {part}",
+            engine.strategy_of(request).name,
+            hosts=1,
+            reasons=(ReasonCount(Reason.RULE, first=1, total=1, rule=bound.name, part=part),),
+        )
+    return None
