@@ -1,0 +1,249 @@
+"""Rules change while VMs are placed: no claim is committed against a hard rule committed before.
+
+The law is read from the events in their order: whatever a claim takes anew, takes it where every
+hard rule that was in force then allows it. On PostgreSQL another process changes the rules, on
+SQLite another request of the same one. Each race is also run on builds that are broken on purpose,
+and must find the law broken there.
+"""
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+from sqlalchemy import select
+
+from roost.control.create import committing, placing
+from roost.control.vms import lifecycle
+from roost.ledger.tables import events, hosts
+from roost.wire.bodies import MigrateVM, ResizeVM
+from roost.wire.constraints import ChangeConstraint, CreateConstraint
+from tests.integration.control.rig import ADMIN, OPERATOR, Rig, run, run_two
+
+Change = Callable[[Rig], Awaitable[object]]
+Race = Callable[[Rig, Rig], Awaitable[None]]
+
+#: Rules of these tests name the one host that they forbid.
+NOT_ON = re.compile(r'host\.name != "(\w+)"')
+
+
+async def broken_law(rig: Rig) -> list[str]:
+    """Return every claim that took something against a hard rule of its time."""
+    names = {row["number"]: row["name"] for row in await rig.rows(select(hosts))}
+    forbidden: dict[str, str] = {}
+    had: dict[str, dict[str, Any]] = {}
+    found = []
+    for event in await rig.rows(select(events.c.seq, events.c.changes).order_by(events.c.seq)):
+        changes = msgspec.json.decode(event["changes"])
+        for claim, row in changes.get("claims", {}).items():
+            before = had.pop(claim, None)
+            if row is None or row["kind"] == "hold":
+                continue
+            had[claim] = row
+            grown = (
+                before is None
+                or before["host"] != row["host"]
+                or any(
+                    row[name] > before[name] for name in ("cpu_milli", "memory_bytes", "disk_bytes")
+                )
+            )
+            if grown and names[row["host"]] in forbidden.values():
+                found.append(f"{event['seq']}: {claim} on {names[row['host']]}")
+        for key, rule in changes.get("constraints", {}).items():
+            forbidden.pop(key, None)
+            if rule is not None and rule["enabled"] and rule["kind"] == "hard":
+                forbidden[key] = NOT_ON.fullmatch(rule["expression"])[1]  # type: ignore[index]
+    return found
+
+
+async def meanwhile(rig: Rig, where: str, change: Change, other: Rig, asked: Awaitable[Any]) -> Any:
+    """Let `other` change something after `rig` has decided and before it commits, once."""
+    kept = {name: getattr(rig.store, name) for name in ("claim", "write")}
+    left = 1
+
+    def too_late(name: str) -> Any:
+        async def wrapped(first: Any, *given: Any, **rest: Any) -> Any:
+            nonlocal left
+            if left and where in (name, getattr(first, "__qualname__", "")):
+                left = 0
+                await change(other)
+            return await kept[name](first, *given, **rest)
+
+        return wrapped
+
+    for name in kept:
+        setattr(rig.store, name, too_late(name))
+    try:
+        return await asked
+    finally:
+        assert not left, "nothing was committed where it should have been"
+        for name, function in kept.items():
+            setattr(rig.store, name, function)
+
+
+PLACING = "Placing.place.<locals>.<lambda>"
+GROWING = "Lifecycle._write.<locals>.with_spec"
+
+
+def forbid(host: str) -> Change:
+    body = CreateConstraint(name=f"not-{host}", expression=f'host.name != "{host}"')
+    return lambda rig: rig.plane.constraints.create(body, ADMIN)
+
+
+async def three_hosts(one: Rig, two: Rig) -> None:
+    for n in range(3):
+        await one.host(f"h{n}", cpu=8, memory=64)
+    await two.plane.follower.catch_up()
+
+
+async def lawful(one: Rig, two: Rig) -> None:
+    assert await broken_law(one) == []
+    for rig in (one, two):
+        await rig.plane.follower.catch_up()
+        assert (await rig.plane.doctor()).findings == []
+
+
+async def one_is_created(one: Rig, two: Rig) -> None:
+    await three_hosts(one, two)
+    made = await meanwhile(two, "claim", forbid("h0"), one, two.create("new"))
+    await lawful(one, two)
+    assert made.host == "h1"
+
+
+async def one_with_labels_is_created(one: Rig, two: Rig) -> None:
+    await three_hosts(one, two)
+    asked = two.create("new", labels={"tier": "db"})
+    made = await meanwhile(two, "claim", forbid("h0"), one, asked)
+    await lawful(one, two)
+    assert made.host == "h1"
+
+
+async def a_disabled_rule_is_enabled(one: Rig, two: Rig) -> None:
+    await three_hosts(one, two)
+    body = CreateConstraint(name="r", expression='host.name != "h0"', enabled=False)
+    await one.plane.constraints.create(body, ADMIN)
+    await two.plane.follower.catch_up()
+
+    def enable(rig: Rig) -> Awaitable[object]:
+        return rig.plane.constraints.change("r", None, ChangeConstraint(enabled=True), ADMIN)
+
+    made = await meanwhile(two, "claim", enable, one, two.create("new"))
+    await lawful(one, two)
+    assert made.host == "h1"
+
+
+async def one_is_moved(one: Rig, two: Rig) -> None:
+    await three_hosts(one, two)
+    await one.running("vm")
+    await two.plane.follower.catch_up()
+    asked = two.plane.moves.migrate("vm", None, MigrateVM(), OPERATOR)
+    await meanwhile(two, PLACING, forbid("h1"), one, asked)
+    await lawful(one, two)
+    row = await one.row("vm")
+    assert row is not None
+    assert row.target == 3
+
+
+async def one_leaves_the_queue(one: Rig, two: Rig) -> None:
+    await three_hosts(one, two)
+    for n in range(3):
+        await one.create(f"full-{n}", cpu=8)
+    await one.create("waits", cpu=8, on_no_fit="queue")
+    await one.settle()
+    await one.pass_by(4)
+    await two.plane.follower.catch_up()
+    for n in range(2):
+        await one.plane.vms.delete(f"full-{n}", None, ADMIN)
+    await one.settle()
+    await meanwhile(one, PLACING, forbid("h0"), two, one.pass_by(4))
+    await lawful(one, two)
+    assert (await one.get("waits")).host == "h1"
+
+
+async def one_grows(one: Rig, two: Rig) -> None:
+    await three_hosts(one, two)
+    await one.running("vm")
+    await two.plane.follower.catch_up()
+    asked = two.plane.vms.resize("vm", None, ResizeVM(cpu=2), OPERATOR)
+    with pytest.raises(Exception, match="does not let 'vm' grow"):
+        await meanwhile(two, GROWING, forbid("h0"), one, asked)
+    await lawful(one, two)
+
+
+RACES: tuple[Race, ...] = (
+    one_is_created, one_with_labels_is_created, a_disabled_rule_is_enabled, one_is_moved,
+    one_leaves_the_queue, one_grows,
+)  # fmt: skip
+
+
+def run_race(url: str, race: Race) -> None:
+    """Run a race of two processes, or of two requests where only one process can write."""
+    if url.startswith("sqlite"):
+
+        async def alone(rig: Rig) -> None:
+            await race(rig, rig)
+
+        run(url, alone)
+    else:
+        run_two(url, race)
+
+
+@pytest.mark.parametrize("race", RACES, ids=lambda race: race.__name__)
+def test_no_claim_is_kept_against_a_rule_that_was_there_before(
+    database_url: str, race: Race
+) -> None:
+    run_race(database_url, race)
+
+
+def create_compares_nothing(patch: pytest.MonkeyPatch) -> None:
+    propose = committing.propose
+
+    def broken(*given: Any) -> Any:
+        made = propose(*given)
+        made.constraints = None
+        return made
+
+    patch.setattr(committing, "propose", broken)
+
+
+def placing_compares_nothing(patch: pytest.MonkeyPatch) -> None:
+    take = placing.take
+
+    def broken(tx: Any, vm: Any, claim: Any, seen: Any, *given: Any) -> None:
+        take(tx, vm, claim, seen, *given)
+        tx.constraints = None
+
+    for module in ("create.queueing", "moves.moving", "survive.rehoming"):
+        patch.setattr(f"roost.control.{module}.take", broken)
+
+
+def growing_compares_nothing(patch: pytest.MonkeyPatch) -> None:
+    resize = lifecycle.resize
+
+    def broken(tx: Any, *given: Any) -> Any:
+        tx.constraints = None
+        return resize(tx, *given)
+
+    patch.setattr(lifecycle, "resize", broken)
+
+
+@pytest.mark.parametrize(
+    ("race", "mistake"),
+    [
+        (one_is_created, create_compares_nothing),
+        (one_with_labels_is_created, create_compares_nothing),
+        (a_disabled_rule_is_enabled, create_compares_nothing),
+        (one_is_moved, placing_compares_nothing),
+        (one_leaves_the_queue, placing_compares_nothing),
+        (one_grows, growing_compares_nothing),
+    ],
+    ids=lambda each: each.__name__,
+)
+def test_a_broken_build_is_found(
+    database_url: str, race: Race, mistake: Callable[[pytest.MonkeyPatch], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    mistake(monkeypatch)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        run_race(database_url, race)
