@@ -14,9 +14,10 @@ import pytest
 
 import roost
 from roost.base import errors
-from roost.client import AsyncClient, Client, Patience, groups, routes
+from roost.client import AsyncClient, Client, Patience, constraints, groups, routes
 from roost.client.calls import Call
 from roost.wire import bodies as b
+from roost.wire.constraints import ChangeConstraint, CreateConstraint, DryRunConstraint
 from roost.wire.groups import CreateGroup, SetGroupRule
 from tests.unit.client.bodies import event, host, placement, rejection, vm
 from tests.unit.client.canned import CannedServer, Reply, Seen, error
@@ -318,7 +319,7 @@ def _routes() -> dict[str, Any]:
     """Return the functions that make calls, of every module that has some."""
     return {
         name: function
-        for module in (routes, groups)
+        for module in (routes, constraints, groups)
         for name, function in inspect.getmembers(module, inspect.isfunction)
         if function.__module__ == module.__name__ and not name.startswith("_")
     }
@@ -350,6 +351,9 @@ POST /api/v1/placements:dry-run-batch · POST /api/v1/capacity · GET /api/v1/st
 GET /api/v1/projects · POST /api/v1/projects · GET /api/v1/projects/x · PUT /api/v1/projects/x/quota
 DELETE /api/v1/projects/x · GET /api/v1/tokens · POST /api/v1/tokens · DELETE /api/v1/tokens/x
 GET /api/v1/groups · POST /api/v1/groups · GET /api/v1/groups/x · PUT /api/v1/groups/x/rule
+GET /api/v1/constraints · POST /api/v1/constraints · GET /api/v1/constraints/x
+POST /api/v1/constraints/x/change · DELETE /api/v1/constraints/x
+POST /api/v1/constraints:dry-run · GET /api/v1/constraints:check
 POST /api/v1/groups/x/add · POST /api/v1/groups/x/remove · DELETE /api/v1/groups/x
 POST /api/v1/join-tokens · POST /api/v1/agents/join · GET /api/v1/events
 GET /api/v1/doctor · POST /api/v1/ledger:finish-upgrade
@@ -359,7 +363,7 @@ ARGUMENTS: dict[str, Any] = {
     "vm": "x", "host": "x", "name": "x", "token": "x", "join_token": "t", "reason": "off",
     "labels": {}, "vms": [WEB], "amounts": b.ResizeVM(cpu=1), "changes": b.SetVM(),
     "quota": b.QuotaBody(),
-    "members": ["x"], "rule": SetGroupRule(rule="spread"),
+    "change": ChangeConstraint(priority=3), "members": ["x"], "rule": SetGroupRule(rule="spread"),
     "question": b.CapacityQuestion(name="x", demand=WEB.demand),
 }  # fmt: skip
 
@@ -371,6 +375,11 @@ def _call(name: str) -> Call[Any]:
         name, "x"
     )
     given["group"] = CreateGroup(name="x", rule="spread") if name == "create_group" else "x"
+    given["constraint"] = (
+        CreateConstraint(name="x", expression="true")
+        if name == "create_constraint"
+        else DryRunConstraint(expression="true")
+    )
     given["token"] = b.CreateToken(name="x") if name == "create_token" else "x"
     needed = [
         parameter.name
@@ -394,6 +403,7 @@ def test_every_create_is_one() -> None:
         "create_vms",
         "create_project",
         "create_group",
+        "create_constraint",
         "create_token",
         "create_join_token",
     }

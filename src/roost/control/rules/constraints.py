@@ -147,9 +147,9 @@ class Constraints(Part):
         self, name: str, project: str | None, body: ChangeConstraint, who: Principal
     ) -> ConstraintDetail:
         """Give a constraint other values, as a new version; what was left out stays."""
+        found, now = await self.get(name, project, who), self._clock.wall_ms()
         writing.require_may_change(who, project)
         values = self._values(body)
-        found, now = await self.get(name, project, who), self._clock.wall_ms()
         if not body.force:
             rule = writing.changed_rule(found, values)
             if rule is not None:
@@ -175,10 +175,11 @@ class Constraints(Part):
 
     async def delete(self, name: str, project: str | None, who: Principal) -> None:
         """Delete a constraint."""
-        writing.require_may_change(who, project)
 
         def change(tx: Tx) -> None:
-            writing.remove(tx, constraint_row(tx.connection, name, project, who, lock=True))
+            row = constraint_row(tx.connection, name, project, who, lock=True)
+            writing.require_may_change(who, project)
+            writing.remove(tx, row)
 
         await self._store.write(change, who.name)
 
