@@ -192,6 +192,18 @@ def room_of(tx: Tx, claim: ClaimRow) -> Amounts:
     return free.plus(claim.amounts)
 
 
+#: What hosts have promised in all, in the order of `LIMITS`.
+PROMISED = ", ".join(f"{name}_committed" for name in LIMITS)
+_PROMISED = select(*(host_amounts.c[f"{name}_committed"] for name in LIMITS)).where(
+    host_amounts.c.host == bindparam("of_host")
+)
+
+
+def promised_on(tx: Tx, host: int) -> tuple[int, ...]:
+    """Return what a host has promised, whose row this transaction has locked by charging it."""
+    return tuple(tx.connection.execute(_PROMISED, {"of_host": host}).one())
+
+
 def hold_instead(tx: Tx, claim: ClaimRow) -> dict[str, dict[str, Any]]:
     """Turn a claim into one to clean up: the same amounts, until the host's copy is gone."""
     held = claim_id(claim.vm, CLEANUP)

@@ -52,6 +52,8 @@ class Proposal:
     constraints: int | None = None  # generation of the constraints; None: it is not placed
     answer: str = ""  # of the decision, JSON; empty: not recorded
     key: tuple[str, str, str] | None = None  # idempotency scope, key, digest of the body
+    #: What its host has promised once all of the batch is kept; None: no rule has read it.
+    host_after: tuple[int, ...] | None = None
 
 
 @dataclass(slots=True)
@@ -83,7 +85,8 @@ def refuse_some(outcomes: list[Outcome]) -> None:
 def separable(proposals: Sequence[Proposal]) -> bool:
     """Say whether a batch may be tried as a whole: counters and groups are asked one by one."""
     return len(_constraints_seen(proposals)) <= 1 and all(
-        not p.counters and not p.groups and p.rules is None for p in proposals
+        not p.counters and not p.groups and p.rules is None and p.host_after is None
+        for p in proposals
     )
 
 

@@ -419,7 +419,7 @@ class PostgresClaims:
                 if self.proposals[index].rules != current:
                     await self._moved_on(index, "label rules")
         asking, joined = group_charges(self.proposals), joined_groups(self.proposals)
-        if not joined:
+        if not joined and all(p.host_after is None for p in self.proposals):
             return
         found = await self.connection.fetch(
             "SELECT id, generation, hard AND rule = 'spread' AS spread FROM groups "
@@ -428,8 +428,15 @@ class PostgresClaims:
         )
         current = {row["id"]: row["generation"] for row in found}
         spread = [row["id"] for row in found if row["spread"]]
-        for index in outpaced(self.proposals, self._alive(), asking, current, spread):
-            await self._moved_on(index, "group")
+        while True:
+            lost = [(index, "amounts") for index in await self._misjudged()] or [
+                (index, "group")
+                for index in outpaced(self.proposals, self._alive(), asking, current, spread)
+            ]
+            for index, what in lost:
+                await self._moved_on(index, what)
+            if not lost:
+                break
         for group, indices in asking.items():
             kept = sum(self.outcomes[index] is KEPT for index in indices)
             if kept:
@@ -439,6 +446,20 @@ class PostgresClaims:
             "FROM unnest($1::text[], $2::bigint[]) AS u(id, generation) WHERE groups.id = u.id",
             list(self.generations), list(self.generations.values()),
         )  # fmt: skip
+
+    async def _misjudged(self) -> list[int]:
+        """Return those whose rules read of their host what it has not promised in the end."""
+        found = []
+        for index in self._alive():
+            proposal = self.proposals[index]
+            if proposal.host_after is not None and proposal.claim is not None:
+                promised = await self.connection.fetchrow(
+                    f"SELECT {capacity.PROMISED} FROM host_amounts WHERE host = $1",
+                    proposal.claim.host,
+                )
+                if tuple(promised) != proposal.host_after:
+                    found.append(index)
+        return found
 
     async def _moved_on(self, index: int, what: str) -> None:
         counters = len(self.proposals[index].counters)

@@ -190,8 +190,15 @@ class SqliteClaims:
                 current[group] = generation
                 if hard and rule == "spread":
                     spread.append(group)
-        for index in outpaced(self.proposals, self._alive(), asking, current, spread):
-            self._moved_on(index, "group")
+        while True:
+            lost = [(index, "amounts") for index in self._misjudged()] or [
+                (index, "group")
+                for index in outpaced(self.proposals, self._alive(), asking, current, spread)
+            ]
+            for index, what in lost:
+                self._moved_on(index, what)
+            if not lost:
+                break
         for group, indices in asking.items():
             kept = sum(self.outcomes[index] is KEPT for index in indices)
             if kept:
@@ -200,6 +207,20 @@ class SqliteClaims:
             "UPDATE groups SET generation = ? WHERE id = ?",
             [(generation, group) for group, generation in self.generations.items()],
         )
+
+    def _misjudged(self) -> list[int]:
+        """Return those whose rules read of their host what it has not promised in the end."""
+        found = []
+        for index in self._alive():
+            proposal = self.proposals[index]
+            if proposal.host_after is not None and proposal.claim is not None:
+                self.cursor.execute(
+                    f"SELECT {capacity.PROMISED} FROM host_amounts WHERE host = ?",
+                    (proposal.claim.host,),
+                )
+                if self.cursor.fetchone() != proposal.host_after:
+                    found.append(index)
+        return found
 
     def _moved_on(self, index: int, what: str) -> None:
         counters = len(self.proposals[index].counters)

@@ -6,6 +6,7 @@ SQLite another request of the same one. Each race is also run on builds that are
 and must find the law broken there.
 """
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -14,6 +15,7 @@ import msgspec
 import pytest
 from sqlalchemy import select
 
+from roost.base.errors import NoFit
 from roost.control.create import committing, placing
 from roost.control.vms import lifecycle
 from roost.ledger.tables import events, hosts
@@ -166,7 +168,7 @@ async def one_grows(one: Rig, two: Rig) -> None:
     await one.running("vm")
     await two.plane.follower.catch_up()
     asked = two.plane.vms.resize("vm", None, ResizeVM(cpu=2), OPERATOR)
-    with pytest.raises(Exception, match="does not let 'vm' grow"):
+    with pytest.raises(NoFit, match="does not let 'vm' grow"):
         await meanwhile(two, GROWING, forbid("h0"), one, asked)
     await lawful(one, two)
 
@@ -247,3 +249,81 @@ def test_a_broken_build_is_found(
     mistake(monkeypatch)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         run_race(database_url, race)
+
+
+#: At most one VM on a host: what the rule reads is changed by every claim.
+ALONE = CreateConstraint(name="alone", expression="host.vms == 0")
+
+
+async def shared_hosts(rig: Rig) -> list[str]:
+    """Return the hosts on which more than one VM has a claim."""
+    taken = sorted((await rig.claims()).values())
+    return sorted({host for host in taken if taken.count(host) > 1})
+
+
+async def another_is_created_there(one: Rig, two: Rig) -> None:
+    await three_hosts(one, two)
+    await one.plane.constraints.create(ALONE, ADMIN)
+    await two.plane.follower.catch_up()
+    await meanwhile(two, "claim", lambda rig: rig.create("other"), one, two.create("new"))
+    assert await shared_hosts(one) == []
+
+
+async def another_is_created_where_one_moves_to(one: Rig, two: Rig) -> None:
+    await three_hosts(one, two)
+    await one.running("vm")
+    await one.plane.constraints.create(ALONE, ADMIN)
+    await two.plane.follower.catch_up()
+    asked = two.plane.moves.migrate("vm", None, MigrateVM(), OPERATOR)
+    await meanwhile(two, PLACING, lambda rig: rig.create("other"), one, asked)
+    assert await shared_hosts(one) == []
+
+
+async def another_is_created_where_one_grows(one: Rig, two: Rig) -> None:
+    await three_hosts(one, two)
+    await one.running("vm")
+    roomy = CreateConstraint(name="roomy", expression="host.vms == 0", selector={"big": "yes"})
+    await one.running("big", labels={"big": "yes"}, constraints={"hosts": ["h1"]})
+    await one.plane.constraints.create(roomy, ADMIN)
+    await two.plane.follower.catch_up()
+    asked = two.plane.vms.resize("big", None, ResizeVM(cpu=2), OPERATOR)
+
+    def crowd(rig: Rig) -> Awaitable[object]:
+        return rig.create("other", constraints={"hosts": ["h1"]})
+
+    with pytest.raises(NoFit, match="does not let 'big' grow"):
+        await meanwhile(two, GROWING, crowd, one, asked)
+
+
+CROWDED: tuple[Race, ...] = (
+    another_is_created_there,
+    another_is_created_where_one_moves_to,
+    another_is_created_where_one_grows,
+)
+
+
+@pytest.mark.parametrize("race", CROWDED, ids=lambda race: race.__name__)
+def test_what_a_rule_read_of_a_host_is_so_at_the_commit(postgres_url: str, race: Race) -> None:
+    run_two(postgres_url, race)
+
+
+@pytest.mark.parametrize("race", CROWDED, ids=lambda race: race.__name__)
+def test_a_build_that_does_not_compare_it_is_found(
+    postgres_url: str, race: Race, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("create.committing", "create.placing", "vms.ruling"):
+        monkeypatch.setattr(f"roost.control.{module}.reads_amounts", lambda *_: False)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        run_two(postgres_url, race)
+
+
+def test_creates_at_once_share_no_host_that_a_rule_gives_to_one(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await three_hosts(rig, rig)
+        await rig.plane.constraints.create(ALONE, ADMIN)
+        names = [f"vm-{n}" for n in range(5)]
+        made = await asyncio.gather(*map(rig.create, names), return_exceptions=True)
+        assert sum(isinstance(each, NoFit) for each in made) == 2
+        assert await shared_hosts(rig) == []
+
+    run(database_url, test)

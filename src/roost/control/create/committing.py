@@ -27,6 +27,7 @@ from roost.control.create.telling import tell_kept
 from roost.control.memory.follower import Follower
 from roost.control.memory.roster import Roster
 from roost.control.memory.telemetry import Telemetry
+from roost.control.vms.ruling import reads_amounts
 from roost.ledger.claims import KEPT, Outcome, Proposal, Verdict
 from roost.ledger.store import Store
 from roost.parts.idempotency import find_keys
@@ -164,9 +165,12 @@ class Committer:
 
     async def _commit(self, batch: list[PendingCreate], *, one_by_one: bool) -> None:
         """Place and claim creates until each has its answer."""
-        rest = batch
+        rest, engine = batch, self._roster.engine
         while rest:
-            alone = any(ask.groups or ask.rules is not None for ask in rest)
+            alone = any(
+                ask.groups or ask.rules is not None or reads_amounts(engine, ask.request)
+                for ask in rest
+            )
             async with self._placing:
                 if alone:
                     await self._idle.wait()
@@ -194,7 +198,10 @@ class Committer:
         groups = ask.group_generations
         if ask.placement is None:
             groups = self._charges.group_generations(ask)
-        return propose(ask, groups, self._clock.wall_ms())
+        proposal = propose(ask, groups, self._clock.wall_ms())
+        if ask.placement is not None and reads_amounts(self._roster.engine, ask.request):
+            proposal.host_after = self._roster.promised_on(ask.placement.host_row)
+        return proposal
 
     async def _place(self, asks: list[PendingCreate], *, one_by_one: bool) -> None:
         """Give every ask a placement or a rejection, and charge the roster; or an error."""

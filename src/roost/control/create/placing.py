@@ -15,9 +15,10 @@ from roost.control.memory.follower import Follower
 from roost.control.memory.restore_detect import member_is_doubted
 from roost.control.memory.roster import Roster
 from roost.control.vms.requests import request_of
+from roost.control.vms.ruling import reads_amounts
 from roost.control.vms.views import placement_text
 from roost.fleet.assign import mask_of
-from roost.ledger.capacity import MIGRATE_IN, RUN, charge, claim_id
+from roost.ledger.capacity import MIGRATE_IN, RUN, charge, claim_id, promised_on
 from roost.ledger.membership import advance_groups, group_checks_hold
 from roost.ledger.rows import Changes, ClaimRow, VMRow
 from roost.ledger.store import Store
@@ -107,6 +108,8 @@ def take(tx: Tx, vm: VMRow, claim: ClaimRow, seen: "Basis", cause: str, changes:
     tx.constraints = seen.constraints  # compared by the commit
     if not charge(tx, claim, seen.host_generation):
         raise Stale
+    if seen.host_after not in (None, promised_on(tx, claim.host)):
+        raise Stale  # a hard rule has read what the host promised
     if not group_checks_hold(tx, vm.id, seen.groups):
         raise Stale
     if seen.groups and member_is_doubted(tx, [group for group, _ in seen.groups]):
@@ -137,6 +140,7 @@ class Basis(msgspec.Struct):
     groups: tuple[tuple[str, int], ...]
     snapshot: int
     constraints: int  # the generation of those it was decided under
+    host_after: tuple[int, ...] | None = None  # what the host has promised then, if a rule read it
 
 
 class Placing:
@@ -192,10 +196,15 @@ class Placing:
     def _seen(self, vm: VMRow, placement: Placement) -> Basis:
         entry = self._roster.by_fleet_row[placement.host_row]
         groups = self._roster.groups_of.get(vm.id, ())
+        after = None
+        if reads_amounts(self._roster.engine, request_of(vm, self._roster)):
+            before = self._roster.promised_on(placement.host_row)
+            after = tuple(map(sum, zip(before, (*vm.amounts, 1), strict=True)))
         return Basis(
             placement,
             entry.generation,
             tuple((group, self._roster.groups[group].generation) for group in groups),
             self._follower.applied,
             self._roster.rulebook.generation,
+            after,
         )

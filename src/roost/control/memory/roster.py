@@ -23,6 +23,7 @@ from roost.control.memory.rulebook import Rulebook
 from roost.control.memory.specs import Specs
 from roost.fleet.fleet import Fleet
 from roost.fleet.layout import Int64Array
+from roost.ledger.amounts import AMOUNTS
 from roost.ledger.capacity import CLEANUP, MIGRATE_IN, RUN
 from roost.ledger.changes import (
     CLAIMS,
@@ -566,6 +567,12 @@ class Roster(Part):
         """Return a host's name."""
         entry = self.hosts.get(number) if number is not None else None
         return None if entry is None else entry.name
+
+    def promised_on(self, fleet_row: int) -> tuple[int, ...]:
+        """Return what a host has promised, as the ledger sums it up: amounts and claims."""
+        arrays = self.fleet.hosts.arrays
+        amounts = arrays.committed[fleet_row, : len(AMOUNTS)].tolist()
+        return (*amounts, int(arrays.vm_count[fleet_row]))
 
     def matching_groups(self, project: str, labels: dict[str, str]) -> list[str]:
         """Return the implicit groups that labels make a VM a member of."""

@@ -22,6 +22,7 @@ from roost.model.constraints import LabelOperator, LabelTerm
 from roost.model.rules import WHOLE_WEIGHT, Rule, RuleScope
 from roost.parts.access import Principal
 from roost.rules.checking import condition
+from roost.rules.fields import Changes as ChangesOf
 from roost.rules.fields import Fields
 from roost.rules.tree import condition_of_tree
 from roost.wire.constraints import (
@@ -35,6 +36,8 @@ from roost.wire.constraints import (
 )
 
 TriedRule = CreateConstraint | DryRunConstraint
+#: Samples and the use of projects do not reach the fleet in memory.
+_NOT_KNOWN = (ChangesOf.MEASURED, ChangesOf.PROJECT)
 #: What may make a rule hold back VMs that it did not before.
 _WHAT_BINDS = frozenset({"expression", "kind", "selector", "enabled"})
 _COUNT = select(func.count()).select_from(constraints)
@@ -43,9 +46,17 @@ _COUNT = select(func.count()).select_from(constraints)
 def read_expression(expression: Expression, fields: Fields) -> tuple[str, str]:
     """Return the text of an expression, checked, and the form it was written in."""
     if isinstance(expression, str):
-        condition(expression, fields)
-        return expression, "cel"
-    return condition_of_tree(expression, fields).text, "tree"
+        found, form = condition(expression, fields), "cel"
+    else:
+        found, form = condition_of_tree(expression, fields), "tree"
+    for read in found.reads:
+        if read.field.changes in _NOT_KNOWN:
+            raise InvalidRequest(
+                f"{read.field.path} is not known when VMs are placed, so no rule can read it yet",
+                hint="Maybe host.free or host.committed, which count what is promised.",
+                field=read.field.path,
+            )
+    return found.text, form
 
 
 def require_may_change(who: Principal, project: str | None) -> None:

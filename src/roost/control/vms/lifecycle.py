@@ -20,7 +20,7 @@ from roost.control.vms.requests import request_of
 from roost.control.vms.resizing import ChangedSince, resize, wanted_amounts
 from roost.control.vms.restart_policy import set_vm
 from roost.control.vms.routes import vm_routes
-from roost.control.vms.ruling import refused_where_it_is
+from roost.control.vms.ruling import promised_when_grown, refused_where_it_is
 from roost.control.vms.states import in_state
 from roost.control.vms.use import read_use
 from roost.control.vms.views import decided_placement, explanation_body, vm_body
@@ -206,11 +206,11 @@ class Lifecycle(Part):
     async def resize(self, ref: str, project: str | None, body: ResizeVM, who: Principal) -> VMBody:
         """Give a VM new amounts on the host where it is; more of them only as rules allow."""
         for _ in range(MOST_TRIES):
-            judged, under = await self._judge_growth(ref, project, body, who)
+            judged, under, after = await self._judge_growth(ref, project, body, who)
 
             def change(tx: Tx) -> VMRow:
                 tx.constraints = under  # noqa: B023
-                return resize(tx, ref, project, body, who, judged)  # noqa: B023
+                return resize(tx, ref, project, body, who, judged, after)  # noqa: B023
 
             try:
                 return await self._write(change, who)
@@ -220,14 +220,15 @@ class Lifecycle(Part):
 
     async def _judge_growth(
         self, ref: str, project: str | None, body: ResizeVM, who: Principal
-    ) -> tuple[VMRow | None, int | None]:
+    ) -> tuple[VMRow | None, int | None, tuple[int, ...] | None]:
         """Refuse growth that a hard rule forbids; return what was judged, under which rules.
 
-        A VM that a rule finds in the wrong place may shrink there.
+        Where a rule read what the host promised, also what that is then. A VM that a rule finds in
+        the wrong place may shrink there.
         """
         under = self._roster.rulebook.generation
         if not self._roster.engine.rules:
-            return None, under
+            return None, under, None
 
         def question(connection: Connection) -> tuple[VMRow, VMSpec | None]:
             vm = vm_row(connection, ref, project, who)
@@ -236,13 +237,14 @@ class Lifecycle(Part):
         vm, spec = await self._store.read(question)
         new = wanted_amounts(vm, body)
         if spec is None or new.greatest(vm.amounts) == vm.amounts:
-            return vm, None
+            return vm, None, None
         grown = msgspec.structs.replace(vm, **new._asdict())
         under = self._roster.rulebook.generation
-        refused = refused_where_it_is(self._roster, request_of(grown, self._roster, spec))
+        request = request_of(grown, self._roster, spec)
+        refused = refused_where_it_is(self._roster, request)
         if refused is not None:
             raise no_fit(refused)
-        return vm, under
+        return vm, under, promised_when_grown(self._roster, request)
 
     async def set(self, ref: str, project: str | None, body: SetVM, who: Principal) -> VMBody:
         """Set where a VM may be started after the loss of its host."""

@@ -10,7 +10,7 @@ from sqlalchemy import select
 from roost.base.errors import Conflict, InvalidRequest
 from roost.control.vms.lookup import locked_vm
 from roost.ledger.amounts import Amounts
-from roost.ledger.capacity import RUN, charge_project, claims_of, resize_claim, room_of
+from roost.ledger.capacity import RUN, charge_project, claims_of, promised_on, resize_claim, room_of
 from roost.ledger.rows import ClaimRow, VMRow
 from roost.ledger.tables import hosts, vms
 from roost.ledger.transaction import Tx
@@ -52,6 +52,7 @@ def resize(
     body: ResizeVM,
     who: Principal,
     judged: VMRow | None = None,
+    host_after: tuple[int, ...] | None = None,
 ) -> VMRow:
     """Resize a VM: claim its new amounts and order them.
 
@@ -77,6 +78,8 @@ def resize(
         row = resize_claim(tx, run, new.greatest(run.amounts))
         if row is None:
             raise no_fit(_no_room(tx, vm, run, new))
+        if host_after not in (None, promised_on(tx, run.host)):
+            raise ChangedSince  # a hard rule has read what the host promised
         changes["claims"] = {run.id: row}
     _charge_project(tx, vm, new)
     row = tx.update(vms, vms.c.id == vm.id, generation=vms.c.generation + 1, **new._asdict())

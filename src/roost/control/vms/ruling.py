@@ -16,7 +16,14 @@ from roost.model.flow import PlaceRequest, ReasonCount, Rejection, RejectionCode
 from roost.model.reasons import Reason
 from roost.placement.engine import Engine
 from roost.placement.rules.columns import ERROR, HOLDS
-from roost.placement.rules.parts import How, Parts
+from roost.placement.rules.parts import How, Parts, hard_parts
+
+
+def reads_amounts(engine: Engine, request: PlaceRequest) -> bool:
+    """Say whether a hard rule reads, for this VM, more than what hosts are: what they promised."""
+    if not engine.rules:
+        return False
+    return any(part.how is not How.KEPT for _, part in hard_parts(engine.terms_of(request)))
 
 
 def wrong_part(engine: Engine, request: PlaceRequest, bound: BoundRule) -> str | None:
@@ -73,3 +80,17 @@ def refused_where_it_is(roster: Roster, request: PlaceRequest) -> Rejection | No
             reasons=(ReasonCount(Reason.RULE, first=1, total=1, rule=bound.name, part=part),),
         )
     return None
+
+
+def promised_when_grown(roster: Roster, request: PlaceRequest) -> tuple[int, ...] | None:
+    """Return what a VM's host has promised once it has grown; None if no hard rule has read it."""
+    fleet = roster.fleet
+    number = fleet.vms.numbers.get(request.key)
+    if number is None or not reads_amounts(roster.engine, request):
+        return None
+    *amounts, vms = roster.promised_on(int(fleet.vms.host[number]))
+    has = fleet.vms.demand[number, : len(amounts)].tolist()
+    demand = request.demand
+    wants = (demand.cpu_milli, demand.memory_bytes, demand.disk_bytes)
+    more = (max(0, new - old) for new, old in zip(wants, has, strict=True))
+    return (*map(sum, zip(amounts, more, strict=True)), vms)
