@@ -25,6 +25,7 @@ BODIES = {
     "DryRunBatch": {"vms": [VM]},
     "CapacityQuestion": VM,
     "ResizeVM": {"cpu": 2},
+    "SetVM": {"restart": "elsewhere"},
     "MigrateVM": {"host": "h1"},
     "SetLabels": {"labels": {"a": "b"}},
     "ConfirmDead": {"reason": "it burns"},
