@@ -23,6 +23,7 @@ from roost.wire.bodies import (
     PlacementBody,
     ReasonBody,
     RejectionBody,
+    RuleRefusalBody,
     RunnerUpBody,
     ScoreTermBody,
     ShortageBody,
@@ -132,11 +133,20 @@ def _verdict(verdict: HostVerdict) -> VerdictBody:
         score=verdict.score,
         reasons=[reason.value for reason in verdict.reasons],
         shortages=_shortages(verdict.shortages),
+        rules=[
+            RuleRefusalBody(
+                rule=each.rule, part=each.part, values=dict(each.values), error=each.error
+            )
+            for each in verdict.rules
+        ],
     )
 
 
 def _reasons(counts: Iterable[ReasonCount]) -> list[ReasonBody]:
-    return [ReasonBody(reason=c.reason.value, first=c.first, total=c.total) for c in counts]
+    return [
+        ReasonBody(reason=c.reason.value, first=c.first, total=c.total, rule=c.rule, part=c.part)
+        for c in counts
+    ]
 
 
 def _shortages(found: Iterable[Shortage]) -> list[ShortageBody]:

@@ -237,12 +237,17 @@ class PlacementBody(Reply, tag="placement", tag_field="answer"):
     cursor: int = -1
 
 
-class ReasonBody(Reply):
-    """How many hosts a reason refused: as the first failing filter, and at all."""
+class ReasonBody(Reply, omit_defaults=True):
+    """How many hosts a reason refused: as the first failing filter, and at all.
+
+    Of rules, `rule` is the name and `part` the text of the condition that did not hold.
+    """
 
     reason: str
     first: int
     total: int
+    rule: str = ""
+    part: str = ""
 
 
 class ShortageBody(Reply, omit_defaults=True):
@@ -306,14 +311,24 @@ class RejectionBody(Reply, tag="rejection", tag_field="answer"):
     larger_than_any_host: list[ShortageBody] = []
 
 
-class VerdictBody(Reply):
-    """What the filters say of one host."""
+class RuleRefusalBody(Reply):
+    """A part of a rule that does not hold on a host: its text, what it read there, its error."""
+
+    rule: str
+    part: str
+    values: dict[str, str]
+    error: str
+
+
+class VerdictBody(Reply, omit_defaults=True):
+    """What the filters say of one host; where rules refuse it, which parts of them."""
 
     host: str
     fits: bool
     score: int | None
     reasons: list[str]
     shortages: list[ShortageBody]
+    rules: list[RuleRefusalBody] = []
 
 
 AnswerBody: TypeAlias = PlacementBody | RejectionBody

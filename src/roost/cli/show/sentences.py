@@ -6,7 +6,14 @@ from roost.base.units import format_bytes, format_cpu
 from roost.model.flow import FixKind
 from roost.model.reasons import Reason
 from roost.model.resources import BASE_RESOURCES, WHOLE_DEVICE, Demand, NumaMode
-from roost.wire.bodies import FixBody, NearestMissBody, PlacementBody, ShortageBody
+from roost.wire.bodies import (
+    FixBody,
+    NearestMissBody,
+    PlacementBody,
+    ReasonBody,
+    RuleRefusalBody,
+    ShortageBody,
+)
 
 #: One whole score, as `roost.placement.strategies` says; said again because importing that loads
 #: the engine. A test holds the two to each other.
@@ -42,6 +49,18 @@ REASONS: dict[str, str] = {
     Reason.DEVICE: "no suitable GPU is free",
     Reason.NUMA: "no NUMA cell has room",
 }
+
+
+def reason(count: ReasonBody) -> str:
+    """Return what hosts lack; of a rule, its name and the part that does not hold."""
+    said = REASONS.get(count.reason, "")
+    return f"{said}: {count.rule}: {count.part}" if count.rule else said
+
+
+def refused_by(refusal: RuleRefusalBody) -> str:
+    """Return which rule refused a host, with the host's own values or the error."""
+    values = ", ".join(f"{path} is {value}" for path, value in refusal.values.items())
+    return f"rule {refusal.rule}: {refusal.part} ({refusal.error or values})"
 
 
 #: What is counted in pieces, beside the extended resources, which go by their own names.

@@ -78,7 +78,7 @@ def reasons(counts: Sequence[ReasonBody]) -> Table:
     for count in counts:
         listed.add_row(
             count.reason,
-            Text(sentences.REASONS.get(count.reason, ""), style="dim"),
+            Text(sentences.reason(count), style="dim"),
             str(count.first),
             str(count.total),
         )
@@ -171,7 +171,14 @@ def verdicts(found: Sequence[VerdictBody]) -> Table:
             Text("fits", style="green") if verdict.fits else Text("no", style="red"),
             sentences.score(verdict.score) if verdict.fits and verdict.score is not None else "",
             ", ".join(verdict.reasons),
-            Text("; ".join(map(sentences.have_and_need, verdict.shortages))),
+            Text(
+                "; ".join(
+                    [
+                        *map(sentences.have_and_need, verdict.shortages),
+                        *map(sentences.refused_by, verdict.rules),
+                    ]
+                )
+            ),
         )
     return listed
 
