@@ -44,6 +44,8 @@ class RequestDecoder:
             raise refusal(raw, error) from None
         except UnicodeDecodeError:
             raise Malformed("the body is not UTF-8") from None
+        except RecursionError:
+            raise Malformed("the body is nested too deep") from None
         if b"\\u0000" in raw:
             refuse_nul(raw)
         refuse_key_twice(raw)

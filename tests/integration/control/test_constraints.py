@@ -2,9 +2,21 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from roost.base.errors import Conflict, Forbidden, NoFit, NotFound, RuleError
+from roost.base.errors import (
+    Conflict,
+    Forbidden,
+    InvalidRequest,
+    NoFit,
+    NotFound,
+    RuleError,
+)
+from roost.control.rules import writing
+from roost.ledger.rows import ConstraintRow
+from roost.ledger.tables import constraints
+from roost.ledger.transaction import Tx
 from roost.parts.access import Principal
 from roost.wire.bodies import CreateProject, MigrateVM, ResizeVM
 from roost.wire.constraints import (
@@ -209,3 +221,74 @@ def test_a_rule_expires(database_url: str) -> None:
         assert (await rig.create("late")).host == "slow"
 
     run(database_url, test)
+
+
+def test_rules_are_bounded(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        monkeypatch.setattr(writing, "MOST_CONSTRAINTS", 3)
+        for n in range(3):
+            await rule(rig, f"r{n}")
+        with pytest.raises(Conflict, match="there are 3 rules already"):
+            await rule(rig, "r3")
+        assert (await rig.plane.constraints.list(ListConstraints(), ADMIN)).next is None
+        monkeypatch.setattr(writing, "MOST_VERSIONS", 2)
+        for n in range(4):
+            change = ChangeConstraint(priority=n + 1)
+            found = await rig.plane.constraints.change("r0", None, change, ADMIN)
+        assert [each.version for each in found.versions] == [5, 4]
+        assert (await rig.plane.doctor()).findings == []
+
+    run(database_url, test)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "x" * 16_385,
+        f'host.name.matches("{"a" * 100_000}")',
+        "(" * 1000 + "true" + ")" * 1000,
+        "host.used.cpu < 5",
+        "project.vms < 5",
+    ],
+    ids=["long", "long pattern", "deep", "sampled", "use of a project"],
+)
+def test_what_cannot_be_a_rule_is_refused(sqlite_url: str, expression: str) -> None:
+    async def test(rig: Rig) -> None:
+        body = {"name": "r", "expression": expression}
+        with pytest.raises((InvalidRequest, msgspec.ValidationError)):
+            await rig.plane.constraints.create(msgspec.convert(body, CreateConstraint), ADMIN)
+
+    run(sqlite_url, test)
+
+
+def test_a_tree_that_is_nested_too_deep_is_refused(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        tree: dict[str, Any] = {"left": "host.name", "operator": "eq", "right": "a"}
+        for _ in range(1000):
+            tree = {"logicalOperator": "NOT", "subExpressions": [tree]}
+        with pytest.raises(InvalidRequest):
+            await rule(rig, expression=tree)
+
+    run(sqlite_url, test)
+
+
+def test_nobody_passes_a_rule_that_cannot_be_read(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        await rule(rig, selector={"tier": "db"})
+
+        def spoil(tx: Tx) -> None:
+            row = tx.find(constraints, id="ssd")
+            assert row is not None
+            writing.update(tx, ConstraintRow(**row), expression="host.moon == 1")
+
+        await rig.store.write(spoil)
+        with pytest.raises(NoFit):
+            await rig.create("db", labels={"tier": "db"})
+        assert (await rig.create("web")).host == "slow"
+        found = (await rig.plane.doctor()).findings
+        assert [each.check for each in found] == ["constraints"]
+        await rig.plane.constraints.delete("ssd", None, ADMIN)
+
+    run(sqlite_url, test)
