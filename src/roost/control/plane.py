@@ -113,7 +113,7 @@ class Plane:
         self.vms = Lifecycle(store, self.roster, self.follower, handover.delete)
         self.consoles = Consoles(store, self.roster, self.agents)
         self.hosts = Hosts(store, self.roster, self.agents)
-        self.questions = Questions(self.roster, grouping)
+        self.questions = Questions(store, self.roster, grouping)
         self.groups = Groups(store, self.lineage)
         self.constraints = Constraints(store, self.roster, self.follower, clock)
         self.projects = Projects(store)

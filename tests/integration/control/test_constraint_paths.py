@@ -79,6 +79,20 @@ def test_questions_about_vms_that_are_not_there(database_url: str) -> None:
     run(database_url, test)
 
 
+def test_a_rehearsed_loss_keeps_the_rules_of_those_who_are_there(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await fleet(rig)
+        await rig.create("db", cpu=4, labels={"tier": "db"}, constraints={"not_hosts": ["a", "b"]})
+        demand = DemandBody(cpu=4, memory=GIB)
+        question = CapacityQuestion(name="x", demand=demand, survive="host")
+        before = await rig.plane.questions.capacity(question, VIEWER)
+        await rule(rig, 'host.name == "c"', selector={"tier": "db"})
+        after = await rig.plane.questions.capacity(question, VIEWER)
+        assert (before.count, after.count) == (2, 0)
+
+    run(database_url, test)
+
+
 def test_the_queue(database_url: str) -> None:
     async def test(rig: Rig) -> None:
         await fleet(rig)

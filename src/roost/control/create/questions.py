@@ -9,8 +9,10 @@ from roost.base.errors import NotFound
 from roost.control.create.grouping import Grouping
 from roost.control.create.questionroutes import question_routes
 from roost.control.memory.roster import Roster
+from roost.control.rules.judging import requests_of_placed
 from roost.control.vms.views import answer_body
 from roost.ledger.rows import GroupRow
+from roost.ledger.store import Store
 from roost.model.flow import PlaceRequest
 from roost.parts.access import Principal
 from roost.parts.part import Part
@@ -39,8 +41,8 @@ T = TypeVar("T")
 class Questions(Part):
     """Answers dry runs and capacity questions on a copy of the fleet."""
 
-    def __init__(self, roster: Roster, grouping: Grouping) -> None:
-        self._roster, self._grouping = roster, grouping
+    def __init__(self, store: Store, roster: Roster, grouping: Grouping) -> None:
+        self._store, self._roster, self._grouping = store, roster, grouping
         self._long = asyncio.Lock()  # one long question at a time: each copies the whole fleet
 
     def routes(self) -> Sequence[Route]:
@@ -84,8 +86,13 @@ class Questions(Part):
         request, new = self._request(body, who)
         survive = scope_named(body.survive) if body.survive is not None else None
 
+        placed: list[PlaceRequest] = []
+        if survive is not None and self._roster.engine.rules:
+            found = await requests_of_placed(self._store, self._roster)
+            placed = [asked for _, asked in found]
+
         def ask(world: WhatIf) -> CapacityBody:
-            return capacity_body(capacity(world, request, survive, body.losses))
+            return capacity_body(capacity(world, request, survive, body.losses, placed))
 
         return await self._on_copy(new, ask)
 

@@ -73,7 +73,7 @@ class Judge:
         project = who.project or asked.project
         since = {key: row.changed_ms for key, row in self._roster.rulebook.rows.items()}
         async with self._long:
-            requests = await self._requests(project)
+            requests = await requests_of_placed(self._store, self._roster, project)
             world = WhatIf.like(self._roster.engine)
             return await asyncio.to_thread(_check, world, requests, asked.rule, since)
 
@@ -82,29 +82,32 @@ class Judge:
     ) -> ConstraintDryRunBody:
         """Say what one rule alone would say of the fleet as it is."""
         async with self._long:
-            requests = await self._requests(who.project or project)
+            requests = await requests_of_placed(self._store, self._roster, who.project or project)
             world = WhatIf.like(self._roster.engine)
             world.set_rules(RuleSet((rule,), world.rules.generation), world.clock)
             return await asyncio.to_thread(_dry_run, world, requests, rule, hard)
 
-    async def _requests(self, project: str | None) -> list[tuple[VMRow, PlaceRequest]]:
-        """Return what the VMs that have a host ask for now."""
 
-        def question(connection: Connection) -> list[tuple[VMRow, PlaceRequest]]:
-            found = []
-            for page in _PLACED.read(connection):
-                rows = [VMRow(**row._asdict()) for row in page]
-                if project is not None:
-                    rows = [row for row in rows if row.project == project]
-                specs = self._roster.specs.read(connection, rows)
-                found += [
-                    (row, request_of(row, self._roster, spec))
-                    for row in rows
-                    if (spec := specs.get(row.id)) is not None
-                ]
-            return found
+async def requests_of_placed(
+    store: Store, roster: Roster, project: str | None = None
+) -> list[tuple[VMRow, PlaceRequest]]:
+    """Return what the VMs that have a host ask for now; all of them, or those of a project."""
 
-        return await self._store.read(question)
+    def question(connection: Connection) -> list[tuple[VMRow, PlaceRequest]]:
+        found = []
+        for page in _PLACED.read(connection):
+            rows = [VMRow(**row._asdict()) for row in page]
+            if project is not None:
+                rows = [row for row in rows if row.project == project]
+            specs = roster.specs.read(connection, rows)
+            found += [
+                (row, request_of(row, roster, spec))
+                for row in rows
+                if (spec := specs.get(row.id)) is not None
+            ]
+        return found
+
+    return await store.read(question)
 
 
 def _check(
