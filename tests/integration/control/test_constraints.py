@@ -159,7 +159,7 @@ def test_a_rule_that_leaves_nobody_a_host_needs_force(database_url: str) -> None
         await two_hosts(rig)
         await rig.create("db", labels={"tier": "db"})
         nvme = 'vm.labels["tier"] != "db" || host.labels["disk"] == "nvme"'
-        with pytest.raises(Conflict, match="none of 2 hosts passes for 1 VMs such as 'db'"):
+        with pytest.raises(Conflict, match="none of 2 hosts passes for VM 'db'"):
             await rule(rig, expression=nvme)
         soft = await rule(rig, "soft", nvme, kind="soft", weight=0.5)
         assert (soft.kind, soft.weight) == ("soft", 0.5)

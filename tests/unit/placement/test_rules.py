@@ -238,3 +238,10 @@ def test_no_sum_of_lower_priorities_outbids_a_higher_one() -> None:
     highest = Rule("highest", 'host.name == "c"', weight=1, priority=2)
     engine.set_rules(RuleSet((*low, high, highest), 2))
     assert engine.find(asked()).host == "c"
+
+
+def test_what_is_left_of_a_rule_says_an_error_in_words() -> None:
+    engine = ruled(DATABASES)
+    plain = PlaceRequest("vm", Demand(1000, GIB))
+    [bound] = engine.terms_of(plain).rules
+    assert bound.text == "(vm.labels has no 'role') || host.labels.tier == \"db\""

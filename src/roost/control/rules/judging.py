@@ -192,7 +192,10 @@ def _sentences(
 ) -> list[str]:
     said = []
     for each in shut_out[:5]:
-        whom = f"{each.vms} VMs such as {each.example!r}" if each.vms else "a VM that is new"
+        whom = "a VM that is new"
+        if each.vms:
+            more = f" and {each.vms - 1} VMs like it" if each.vms > 1 else ""
+            whom = f"VM {each.example!r}{more}"
         said.append(f"none of {hosts} hosts passes for {whom}: {each.asks}")
     if not count:
         said.append("it is for no VM that has a host now")
@@ -200,7 +203,7 @@ def _sentences(
         stay = "; they stay where they are" if hard else ""
         said.append(f"{violated} of {count} VMs would be in the wrong place{stay}")
     else:
-        said.append(f"all {count} VMs that it is for are where they may be")
+        said.append("every VM that it is for is where it may be")
     return said
 
 

@@ -21,13 +21,12 @@ from roost.placement.rules.facts import (
     project_record,
     vm_record,
 )
-from roost.placement.rules.folding import TRUE, fold, with_fields
+from roost.placement.rules.folding import TRUE, fold, shown, with_fields
 from roost.placement.rules.parts import Parts, anew, parts_of
 from roost.placement.rules.paths import Path, reads
 from roost.rules.checking import Condition, condition
 from roost.rules.fields import AMOUNT_RECORDS, Fields
 from roost.rules.parsing import parse
-from roost.rules.printing import write
 
 #: Classes of VMs that are remembered; more of them, and all are worked out again.
 _MOST_CLASSES = 65_536
@@ -155,7 +154,7 @@ class Binder:
         whole = fold(with_fields(each.expr, fields), known)
         if whole == TRUE:
             return None
-        text = write(whole)
+        text = shown(whole)
         return text, _parts(whole, text, tuple(each.patterns.items()))
 
     def known(self, request: PlaceRequest) -> dict[str, object]:

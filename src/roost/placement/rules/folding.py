@@ -5,12 +5,14 @@ value, `&&` and `||` lose the terms that decide nothing, and a part whose value 
 an expression that has an error, since `&&` and `||` may still absorb it.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from roost.placement.rules.paths import Path, names, path_of
 from roost.rules.evaluating import evaluate
 from roost.rules.positions import NOWHERE, Span
+from roost.rules.printing import write
 from roost.rules.syntax import (
     Binary,
     Call,
@@ -30,6 +32,8 @@ from roost.rules.syntax import (
 from roost.rules.values import Duration, Trouble, type_name
 
 TRUE, FALSE = Literal("bool", True), Literal("bool", False)
+#: What `constant` makes of an error, as it is written.
+_ERROR = re.compile(r'\{\}\["((?:[^"\\]|\\.)*)"\]')
 
 
 def with_fields(node: Expr, fields: Mapping[Path, object]) -> Expr:
@@ -139,6 +143,11 @@ def conjuncts(node: Expr) -> list[Expr]:
         case Unary("!", Unary("!", operand)):
             return conjuncts(operand)
     return [node]
+
+
+def shown(expr: Expr) -> str:
+    """Write what is left of a rule for people: a part whose value is an error as that error."""
+    return _ERROR.sub(lambda found: f"({found[1]})", write(expr))
 
 
 def constant(value: object) -> Expr:

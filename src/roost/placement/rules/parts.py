@@ -11,11 +11,10 @@ from enum import Enum
 from typing import Any
 
 from roost.model.constraints import BoundRule, HostRequirements
-from roost.placement.rules.folding import conjuncts
+from roost.placement.rules.folding import conjuncts, shown
 from roost.placement.rules.lines import Line, lines_of
 from roost.placement.rules.paths import Path, reads
 from roost.rules.fields import FIELDS, Changes
-from roost.rules.printing import write
 from roost.rules.syntax import Expr
 
 
@@ -54,11 +53,11 @@ def parts_of(whole: Expr, patterns: Mapping[str, Any]) -> Parts:
 
 def _part(expr: Expr, patterns: Mapping[str, Any]) -> Part:
     if is_kept(expr):
-        return Part(expr, write(expr), How.KEPT, (), patterns)
+        return Part(expr, shown(expr), How.KEPT, (), patterns)
     lines = lines_of(expr)
     if lines is not None:
-        return Part(expr, write(expr), How.AMOUNTS, lines, patterns)
-    return Part(expr, write(expr), How.ANEW, (), patterns)
+        return Part(expr, shown(expr), How.AMOUNTS, lines, patterns)
+    return Part(expr, shown(expr), How.ANEW, (), patterns)
 
 
 def hard_parts(terms: HostRequirements) -> Iterator[tuple[BoundRule, Part]]:
