@@ -127,7 +127,7 @@ def test_a_vm_that_moved_since_the_copy_is_adopted_where_it_runs(database_url: s
     run(database_url, test)
 
 
-def test_what_a_forgotten_move_left_on_a_host_that_was_silent_is_destroyed_when_it_is_back(
+def test_what_a_move_that_has_arrived_since_the_copy_left_on_a_silent_host_is_destroyed(
     database_url: str,
 ) -> None:
     async def test(rig: Rig) -> None:
@@ -143,13 +143,11 @@ def test_what_a_forgotten_move_left_on_a_host_that_was_silent_is_destroyed_when_
         await come_back(rig, "b")
         await rig.pass_by(2 * LONG_S, silent=("a",))
         assert await rig.state("web") == ("running", "b")
-        assert a.copies[made.id].state == "moved"  # for all the ledger knew it was the only copy
+        assert a.copies[made.id].state == "moved"
         await come_back(rig, "a")
-        assert [(vm.id, vm.seen) for vm in a.held()] == [(made.id, "moved")]
         await rig.pass_by(20.0)
         assert not a.copies
         assert not a.held()
-        assert "vm.remains_found" in await kinds(rig)
         assert await rig.rows(select(tombstones)) == []
         assert await rig.state("web") == ("running", "b")
 

@@ -195,6 +195,7 @@ def _elsewhere(tx: Tx, vm: VMRow, home: int | None, found: Sequence[Copy]) -> li
 
     What is newer than the copy that counts is left alone, and held: somebody may want to look. So
     is what a silent host has of a VM that stays where it is: it may be the newest, or the only one.
+    Not so the source of a move that has arrived, which is over as any other is.
     """
     here = max((copy.generation for copy in found if copy.host == home), default=vm.generation)
     older = {
@@ -210,7 +211,10 @@ def _elsewhere(tx: Tx, vm: VMRow, home: int | None, found: Sequence[Copy]) -> li
         host for host in (vm.host, vm.target, *buried) if host is not None and host not in answered
     }
     if vm.restart == "here":
-        before = {host for host in before if _has_answered(tx, host)}
+        arrived = home == vm.target and any(c.host == home and c.state == "running" for c in found)
+        before = {
+            host for host in before if _has_answered(tx, host) or (arrived and host == vm.host)
+        }
     return sorted((older | before) - {home})
 
 
