@@ -21,7 +21,7 @@ from roost.agent.store import Store
 from roost.agent.talk.registering import HostFacts, Registering
 from roost.agent.talk.session import RETRY, Session, SessionSettings
 from roost.base.backoff import BackOff
-from roost.base.clock import Clock
+from roost.base.clock import Clock, first_of
 from roost.base.errors import InvalidRequest
 from roost.base.ids import IdSource
 from roost.hostkit.lanes import LaneBackOff
@@ -31,6 +31,7 @@ from roost.wire.agentlink import TaintInfo
 log = logging.getLogger("roost.agent")
 
 _GUARD_STARTS_S = 3.0
+_STILL_THERE_S = 1.0  # how often it is looked whether a control plane that answered still does
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class AgentSettings:
     report_within_s: float = 0.05
     retry: BackOff = RETRY  # of lost connections
     stop_grace_s: float = 30.0
-    #: After a boot of the machine, how long VMs wait for the first word of a control plane.
+    #: After a boot of the machine, how long VMs wait while no control plane answers.
     start_alone_after_s: float = 60.0
     max_destroy: int | None = None
     back_off: LaneBackOff = field(default_factory=LaneBackOff)
@@ -156,13 +157,23 @@ class Agent:
             await self.reconciler.observe()
 
     async def _start_alone(self) -> None:
-        """Start VMs without any control plane, in the end: it may be one of them itself."""
-        if not self.reconciler.awaits_list:
-            return
-        await self._clock.sleep(self.settings.start_alone_after_s)
-        if self.reconciler.awaits_list:
-            log.warning("no control plane was heard since the boot; VMs start without one")
-            self.reconciler.start_vms()
+        """Start VMs without any control plane, in the end: it may be one of them itself.
+
+        The time counts only while none answers. One that answers and cannot confirm its list is
+        waited for, however long: it knows that a VM may run elsewhere.
+        """
+        clock, limit_s = self._clock, self.settings.start_alone_after_s
+        alone_at = clock.monotonic() + limit_s
+        while self.reconciler.awaits_list:
+            if self.session.connected.is_set():
+                await clock.sleep(_STILL_THERE_S)
+                alone_at = clock.monotonic() + limit_s
+            elif (left_s := alone_at - clock.monotonic()) > 0:
+                await first_of(clock, left_s, self.session.connected)
+            else:
+                text = "no control plane has welcomed this host for %g s; VMs start without one"
+                log.warning(text, limit_s)
+                self.reconciler.start_vms()
 
     async def _watch_lease(self) -> None:
         """Stop VMs that may run elsewhere when the lease is over, until it is renewed."""

@@ -95,11 +95,18 @@ SETTLE = Step("settle")
 #: States that end when the lease is over: an incoming copy would take over by itself.
 FENCEABLE = EXECUTING - {"unknown"}
 WAIT = Step("wait", "no_lease", "waits until the host's lease is renewed", "transient")
-#: By the same code, which every control plane knows as no failure.
+#: Uses the code no_lease, which planes of every release treat as waiting.
 WAIT_FOR_LIST = Step(
     "wait",
     "no_lease",
     "waits for the first word of a control plane since the machine booted: it may run elsewhere",
+    "transient",
+)
+WAIT_FOR_CONFIRMING = Step(
+    "wait",
+    "no_lease",
+    "waits, since the machine booted, until the control plane is sure that its ledger is the newest"
+    ": it may run elsewhere",
     "transient",
 )
 
@@ -133,10 +140,15 @@ def next_step(
     return _unleased(local, leased, order) or step
 
 
-def after_boot(step: Step | None, local: LocalVM | None) -> Step | None:
-    """Return the step of a VM on a machine that has booted and heard of no control plane yet."""
+def after_boot(step: Step | None, local: LocalVM | None, *, heard: bool) -> Step | None:
+    """Return the step of a VM on a machine that has booted and has no confirmed list yet.
+
+    `heard`: a control plane has sent one, but does not know whether its ledger is the newest.
+    """
     executes = local is not None and local.state in EXECUTING
-    return WAIT_FOR_LIST if step is not None and step.kind == "start" and not executes else step
+    if step is None or step.kind != "start" or executes:
+        return step
+    return WAIT_FOR_CONFIRMING if heard else WAIT_FOR_LIST
 
 
 def _unleased(local: LocalVM | None, leased: Leased, order: DesiredVM | None = None) -> Step | None:

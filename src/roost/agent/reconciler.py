@@ -88,7 +88,8 @@ class Reconciler:
         self.changed = asyncio.Event()
         self.known = False  # the driver has told what is here
         self.confirmed = False  # a list came since the lease was last renewed after a gap
-        self.awaits_list = False  # the machine has booted, and no control plane was heard since
+        self.awaits_list = False  # the machine has booted, and no list confirmed anything since
+        self._unconfirmed = False  # such a list came, of a control plane that was not sure itself
         self.refused_destroying = 0
         self.heard: LedgerPoint | None = None  # the newest point of a ledger it was told
         self._settings = settings
@@ -133,8 +134,11 @@ class Reconciler:
     def take_list(self, desired: Desired) -> bool:
         """Replace the desired list; False when its digest does not match."""
         taken = self._take(DesiredList.read(desired))
-        if taken:
+        if taken and desired.confirms:
             self.start_vms()
+        elif taken and self.awaits_list and not self._unconfirmed:
+            self._unconfirmed = True
+            self._lanes.retry_now("no_lease")  # they wait on, for another reason
         return taken
 
     def await_list(self) -> None:
@@ -142,7 +146,7 @@ class Reconciler:
         self.awaits_list = self._desired is not None
 
     def start_vms(self) -> None:
-        """Start what the list says: a control plane has sent it, or was waited for long enough."""
+        """Start what the list says: it is confirmed, or nobody answered for long enough."""
         if self.awaits_list:
             self.awaits_list = False
             self._lanes.retry_now("no_lease")
@@ -382,7 +386,7 @@ class Reconciler:
     def _next_step(self, vm_id: str) -> Step | None:
         local = self._local.get(vm_id)
         step = next_step(self._order(vm_id), self._records.get(vm_id), local, self._leased())
-        return after_boot(step, local) if self.awaits_list else step
+        return after_boot(step, local, heard=self._unconfirmed) if self.awaits_list else step
 
     def _leased(self) -> Leased:
         if not self._lease.is_valid(self._clock.monotonic()):

@@ -112,7 +112,7 @@ class AgentOptions:
     count: int = 1
     boot_s: float = 1.0  # of the virtual driver
     qemu: QemuOptions = field(default_factory=QemuOptions)
-    start_alone_after_s: float = 60.0  # after a boot, without a word of a control plane
+    start_alone_after_s: float = 60.0  # after a boot, while no control plane answers
     stop_grace_s: float = 30.0  # how long a guest may take to shut down
     fence_guard: bool = False
     watchdog: str | None = None  # a device such as /dev/watchdog, for the fence guard to pet

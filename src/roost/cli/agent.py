@@ -175,8 +175,8 @@ def agent(
         float,
         typer.Option(
             min=0, metavar="SECONDS",
-            help="How long VMs wait for the first word of a control plane after a boot of the "
-            "machine: they may have been recovered elsewhere.",
+            help="How long VMs wait after a boot of the machine while no control plane answers: "
+            "they may have been recovered elsewhere.",
             rich_help_panel=_HOST,
         ),
     ] = 60.0,

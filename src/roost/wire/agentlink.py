@@ -334,7 +334,8 @@ class Desired(Struct, tag="desired", omit_defaults=True):
     """The whole list.
 
     Unless it `confirms`, VMs with `restart: elsewhere` must not start by it after a gap in the
-    lease: the control plane does not know yet whether its ledger is the newest.
+    lease, nor any VM after a boot of the machine: the control plane does not know yet whether its
+    ledger is the newest.
     """
 
     digest: str

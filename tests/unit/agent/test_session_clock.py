@@ -1,9 +1,11 @@
 """The session on a clock moved by hand: when the lease ends, and what a late answer is worth."""
 
 import asyncio
+import logging
 from contextlib import suppress
 from random import Random
 
+import pytest
 from msgspec.structs import replace
 
 from roost.agent.agent import AgentSettings
@@ -196,6 +198,41 @@ def test_after_a_boot_the_first_list_says_what_is_started() -> None:
         await world.end()
 
     asyncio.run(story())
+
+
+def test_after_a_boot_a_list_that_confirms_nothing_starts_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story() -> None:
+        world = World()
+        world.control.desired = listing(vm("vm-1"))
+        await world.clock.pass_by(5.0)
+        await world.reboot()
+        await world.clock.pass_by(3.0)
+        world.control.desired = replace(world.control.desired, confirms=False)
+        world.transport.up = True
+        await world.clock.pass_by(300.0)  # much longer than VMs wait for nobody
+        assert world.state() == "stopped"
+        assert "sure that its ledger is the newest" in world.control.seen["vm-1"].message
+        world.transport.cut()
+        await world.clock.pass_by(55.0)  # the time counts from here
+        assert world.state() == "stopped"
+        assert caplog.messages == []
+        await world.clock.pass_by(10.0)
+        assert world.state() == "running"
+        await world.reboot()
+        world.transport.up = True
+        await world.clock.pass_by(90.0)
+        assert world.state() == "stopped"
+        world.control.desired = replace(world.control.desired, confirms=True)
+        await world.clock.pass_by(10.0)
+        assert world.state() == "running"
+        await world.end()
+
+    with caplog.at_level(logging.WARNING, "roost.agent"):
+        asyncio.run(story())
+    said = "no control plane has welcomed this host for 60 s; VMs start without one"
+    assert caplog.messages == [said]
 
 
 def test_an_agent_that_is_only_started_again_asks_nobody() -> None:
