@@ -1,10 +1,14 @@
 """Reading requests without a server."""
 
 import asyncio
+import itertools
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec import Struct
 
 from roost.api.errors import Malformed, status_of
@@ -14,6 +18,7 @@ from roost.api.reading import (
     idempotency_key,
     path_names,
     read_body,
+    refuse_key_twice,
 )
 from roost.base.errors import InvalidRequest, NotFound, TooLarge
 from roost.wire.bodies import CreateVM, ResizeVM
@@ -42,6 +47,8 @@ class Body(Struct, forbid_unknown_fields=True):
         (b'{"text": "a", "text": "b"}', 400, "the key 'text' twice"),
         (b'{"text": "a:b", "\\u0074ext": "c"}', 400, "the key 'text' twice"),
         (b'{"numbers": [1], "text": ":", "numbers": []}', 400, "the key 'numbers' twice"),
+        (b'{"numbers": [1], "text": "\\u003a", "numbers": []}', 400, "the key 'numbers' twice"),
+        (b'{"numbers": [1], "text": "\\u003A", "numbers": []}', 400, "the key 'numbers' twice"),
     ],
 )
 def test_a_wrong_body_is_refused(raw: bytes, status: int, words: str) -> None:
@@ -55,6 +62,54 @@ def test_a_wrong_body_is_refused(raw: bytes, status: int, words: str) -> None:
 def test_a_colon_in_a_text_is_no_second_key(text: str) -> None:
     raw = f'{{"text": "{text}", "numbers": [1]}}'.encode()
     assert RequestDecoder(Body).decode(raw).numbers == [1]
+
+
+def _escaped(text: str, choices: list[int]) -> str:
+    """Write a text, each character as it is or as one of its two escapes."""
+    forms = (
+        lambda code: json.dumps(chr(code), ensure_ascii=False)[1:-1],
+        lambda code: f"\\u{code:04x}",
+        lambda code: f"\\u{code:04X}",
+    )
+    kinds = zip(text, itertools.cycle(choices), strict=False)
+    return '"' + "".join(forms[kind](ord(each)) for each, kind in kinds) + '"'
+
+
+_TEXTS = st.builds(
+    _escaped,
+    st.text(st.sampled_from('ab:{"\\0é'), max_size=4),
+    st.lists(st.integers(0, 2), min_size=1, max_size=4),
+)
+_KEYS = st.builds(_escaped, st.sampled_from("ab:"), st.lists(st.integers(0, 2), min_size=1))
+
+
+def _objects(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """Write objects, of which many have a key twice."""
+    pairs = st.lists(st.tuples(_KEYS, inner), max_size=3)
+    return pairs.map(lambda found: "{" + ", ".join(f"{key}:{each}" for key, each in found) + "}")
+
+
+_BODIES = st.recursive(
+    _TEXTS | st.sampled_from(["1", "null", "[]"]),
+    lambda inner: _objects(inner) | st.lists(inner, max_size=3).map(lambda x: f"[{','.join(x)}]"),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(_BODIES)
+def test_a_body_is_refused_if_and_only_if_it_has_a_key_twice(body: str) -> None:
+    found: list[bool] = []
+
+    def compare(pairs: list[tuple[str, Any]]) -> None:
+        found.append(len(pairs) != len({key for key, _ in pairs}))
+
+    json.loads(body, object_pairs_hook=compare)
+    if any(found):
+        with pytest.raises(Malformed, match="twice"):
+            refuse_key_twice(body.encode())
+    else:
+        refuse_key_twice(body.encode())
 
 
 def test_an_escaped_backslash_is_not_the_character_nul() -> None:
