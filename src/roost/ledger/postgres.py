@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from roost.base.backoff import BackOff
 from roost.base.clock import Clock
-from roost.base.errors import InvariantBroken, RoostError
+from roost.base.errors import Conflict, InvariantBroken, RoostError
 from roost.base.ids import IdSource
 from roost.ledger.claims import (
     KEPT,
@@ -42,6 +42,8 @@ T = TypeVar("T")
 
 #: Deadlock detected; could not serialise.
 _AGAIN = frozenset({"40P01", "40001"})
+#: Too many connections; the database was dropped.
+_FULL_OF_CONNECTIONS, _DROPPED = "53300", "57P04"
 _MOST_TRIES = 20
 _WAITS = BackOff(0.01, 0.64)
 #: How long to look for the truth after a lost commit before saying that it is in doubt.
@@ -130,9 +132,9 @@ class PostgresStore:
                 dsn, min_size=1, max_size=2, connection_class=_ClaimConnection,
                 server_settings=_CLAIM_SETTINGS, init=store._note_backend,
             )  # fmt: skip
-        except (DBAPIError, *_LOST) as error:
+        except (DBAPIError, asyncpg.PostgresError, *_LOST) as error:
             await engine.dispose()
-            raise _unavailable(error) from error
+            raise (_unavailable(error) if _may_pass(error) else _refused(error)) from error
         except BaseException:
             await engine.dispose()
             raise
@@ -389,6 +391,23 @@ def _is_lost(error: BaseException) -> bool:
             return True
         cause = cause.__cause__
     return False
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Say whether a database that could not be opened may open later as it is set up now."""
+    cause = getattr(error, "orig", None) or error
+    if _state(error) == _DROPPED or isinstance(cause, asyncpg.ClientConfigurationError):
+        return False
+    return _state(error) in _AGAIN | {_FULL_OF_CONNECTIONS} or _is_lost(error)
+
+
+def _refused(error: BaseException) -> Conflict:
+    """Return the error for a database that somebody has to set up differently first."""
+    cause = getattr(error, "orig", None) or error
+    hint = None
+    if (_state(error) or "").startswith(("28", "3D")):
+        hint = "Maybe the user, the password or the name in the database's URL is wrong."
+    return Conflict(f"the database refuses to be used: {cause}", hint=hint)
 
 
 def _failure(error: BaseException) -> RoostError:

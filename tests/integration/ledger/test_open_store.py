@@ -2,9 +2,10 @@
 
 import asyncio
 import sqlite3
+import struct
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from roost.ledger.transaction import Tx
 from tests.databases import opened
 
 LATER = "UPDATE alembic_version SET version_num = '9001'"
+_WANTS_TLS = struct.pack("!I", 80877103)
 OTHERS_REVISION = "UPDATE alembic_version SET version_num = 'ae10c3f5b2d7'"
 
 
@@ -95,8 +97,48 @@ def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_database_that_is_not_there_is_said_plainly(postgres_url: str) -> None:
     error = refusal(postgres_url.rpartition("/")[0] + "/nowhere")
-    assert isinstance(error, DatabaseUnavailable)
+    assert isinstance(error, Conflict)  # and is not waited for
     assert "does not exist" in error.message
+    assert "the name in the database's URL" in str(error.hint)
+
+
+@pytest.mark.parametrize(
+    ("state", "waits"),
+    [
+        ("08006", True),
+        ("53300", True),
+        ("57P01", True),
+        ("57P03", True),
+        ("28P01", False),  # a wrong password
+        ("28000", False),
+        ("3D000", False),
+        ("42501", False),
+        ("57P04", False),
+    ],
+)
+def test_only_what_may_pass_by_itself_is_waited_for(state: str, waits: bool) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Speak as PostgreSQL does when it refuses a connection."""
+        with suppress(asyncio.IncompleteReadError):
+            while True:
+                (size,) = struct.unpack("!I", await reader.readexactly(4))
+                if (await reader.readexactly(size - 4))[:4] != _WANTS_TLS:
+                    break
+                writer.write(b"N")
+            fields = b"SFATAL\0VFATAL\0C" + state.encode() + b"\0Mnot so\0\0"
+            writer.write(b"E" + struct.pack("!I", 4 + len(fields)) + fields)
+            await writer.drain()
+        writer.close()
+
+    async def whole() -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            async with opened(f"postgresql://u:p@127.0.0.1:{port}/d"):
+                pass
+
+    with pytest.raises(DatabaseUnavailable if waits else Conflict, match="not so"):
+        asyncio.run(whole())
 
 
 def test_the_server_says_it_in_a_sentence(database_url: str, tmp_path: Path) -> None:
