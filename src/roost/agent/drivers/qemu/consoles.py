@@ -9,6 +9,7 @@ whoever reads on from an offset misses nothing and sees nothing twice.
 import codecs
 import ctypes
 import errno
+import logging
 import os
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from roost.agent.drivers.base import ConsolePart
 from roost.agent.drivers.qemu.command import CONSOLE
 from roost.hostkit.failures import DriverError
 from roost.hostkit.files import write_whole
+
+log = logging.getLogger(__name__)
 
 KEPT_BYTES = 8 << 20
 #: The file with the end of the log of the host before, and the most that goes along in a move.
@@ -39,8 +42,15 @@ def read_console(folder: Path, start: int | None, limit: int) -> ConsolePart:
 
 
 def end_of_console(folder: Path) -> tuple[int, bytes]:
-    """Return the last bytes of a log, those that go along in a move, and the offset they end at."""
-    part = read_console(folder, None, EARLIER_BYTES)
+    """Return the last bytes of a log, those that go along in a move, and the offset they end at.
+
+    A log that cannot be read goes along as an empty one: no move fails because of its log.
+    """
+    try:
+        part = read_console(folder, None, EARLIER_BYTES)
+    except (OSError, DriverError) as error:
+        log.warning("the console log in %s stays behind: it cannot be read: %s", folder, error)
+        return 0, b""
     return part.end, part.text.encode()[-EARLIER_BYTES:]
 
 

@@ -23,6 +23,7 @@ from roost.agent.drivers.qemu.move.leaving import disk_target, leave, same_image
 from roost.agent.drivers.qemu.move.migrationtls import check, credentials
 from roost.agent.drivers.qemu.move.mirror import EXPORT
 from roost.base import private
+from roost.base.clock import Clock
 from roost.hostkit.failures import DriverError
 from roost.wire.agentlink import DesiredVM, MoveInfo, ProgressInfo
 
@@ -46,17 +47,21 @@ async def send_cold(
     if target is not None:
         argv = await _command(parts, handle, vm, target)
         await _copy(parts, handle, vm, argv, progress)
-    await _hand_console(parts, handle, vm)
+    await hand_console(handle.folder, vm, parts.clock)
     await leave(parts, handle, vm)
 
 
-async def _hand_console(parts: Parts, handle: VMHandle, vm: DesiredVM) -> None:
+async def hand_console(folder: Path, vm: DesiredVM, clock: Clock) -> None:
     """Hand the end of the log to the target's agent, if it answers: no move waits for a log."""
-    asking = Asking(vm.endpoint.get("agent", ""), parts.clock)
-    end, text = await asyncio.to_thread(end_of_console, handle.folder)
-    if not await asking.hand_console(end, text, _CONSOLE_S):
-        log.warning("the console log of %s stays behind: its target does not answer", vm.name)
-    asking.close()
+    end, text = await asyncio.to_thread(end_of_console, folder)
+    asking = Asking(vm.endpoint.get("agent", ""), clock)
+    try:
+        if not await asking.hand_console(end, text, _CONSOLE_S):
+            log.warning("the console log of %s stays behind: its target does not answer", vm.name)
+    except DriverError as error:
+        log.warning("the console log of %s stays behind: %s", vm.name, error.message)
+    finally:
+        asking.close()
 
 
 async def _command(parts: Parts, handle: VMHandle, vm: DesiredVM, target: Address) -> list[str]:
