@@ -15,7 +15,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 _CLONE_NEWNET = 0x40000000
@@ -79,12 +79,15 @@ class Networks:
 @contextmanager
 def two_networks(folder: Path) -> Iterator[Networks]:
     """Be in the first of two networks, with the second beside it."""
-    before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-    server: subprocess.Popen[bytes] | None = None
-    _make()
-    second = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-    made = Networks(folder, second)
-    try:
+    with ExitStack() as undo:
+        before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+        undo.callback(os.close, before)
+        undo.callback(_enter, before)
+        _make()
+        second = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+        undo.callback(os.close, second)
+        made = Networks(folder, second)
+        undo.callback(made.close)
         _make()
         _ip("link", "add", "cable", "type", "veth", "peer", "name", "cable2")
         _ip("link", "set", "cable2", "netns", f"/proc/{os.getpid()}/fd/{second}")
@@ -98,15 +101,9 @@ def two_networks(folder: Path) -> Iterator[Networks]:
             _ip("link", "set", cable, "up", inside=words)
             _ip("link", "set", BRIDGE, "up", inside=words)
         server = _dnsmasq(made.leases)
+        undo.callback(server.wait)
+        undo.callback(server.kill)
         yield made
-    finally:
-        made.close()
-        if server is not None:
-            server.kill()
-            server.wait()
-        _enter(before)
-        os.close(before)
-        os.close(second)
 
 
 def _dnsmasq(leases: Path) -> "subprocess.Popen[bytes]":
