@@ -6,10 +6,12 @@ python -m tests.sim.finding [--worlds N] [--first SEED] [--jobs N] [--only NAME]
 import argparse
 import atexit
 import os
+import select
+import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -26,6 +28,10 @@ from roost.sim.draws import draw_history
 from roost.sim.world import run_history
 from tests.sim.mutants import names, plant
 from tests.sim.written import WRITTEN
+
+_PROGRAM = (sys.executable, "-m", "tests.sim.finding", "--forks")
+#: A world takes a second or two; on a machine that has other work to do, many more.
+_WORLD_S = 120.0
 
 
 class Found(Struct):
@@ -62,56 +68,87 @@ class Question(Struct):
     written: bool
 
 
-class _Finder:
+class Finder:
     """A process with a fixed order of sets that forks for each question.
 
     The fork begins with everything imported and nothing planted; importing takes longer than most
-    worlds that find a mistake.
+    worlds that find a mistake. It answers on a pipe of its own, for worlds may print: a full stop
+    after each world, and in the end what was found, or an empty line.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, program: Sequence[str] = _PROGRAM, world_s: float = _WORLD_S) -> None:
+        self._program, self.world_s = program, world_s
         self._lock = Lock()
         self._said = TemporaryFile("w+")  # noqa: SIM115 - as long as the process lives
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.sim.finding", "--forks"], env=fixed_environment(),
-            cwd=Path(__file__).parents[2], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=self._said, text=True,
-        )  # fmt: skip
+        self._start()
         atexit.register(self._close)
 
     def find(self, question: Question) -> Found:
-        """Ask, and wait for the answer."""
-        questions, answers = self._process.stdin, self._process.stdout
-        assert questions is not None
-        assert answers is not None
+        """Ask, and wait for the answer; of a world that does not end, no longer than its limit."""
         with self._lock:
+            questions = self._process.stdin
+            assert questions is not None
             questions.write(f"{msgspec.json.encode(question).decode()}\n")
             questions.flush()
-            answer = answers.readline()
-        assert answer.strip(), f"{question} has no answer:\n{self._last_words()}"
+            answer = self._line()
+            while answer == ".":
+                answer = self._line()
+            if answer is None:
+                self._kill()
+                self._start()
+        assert answer is not None, f"a world of {question} takes longer than {self.world_s:g} s"
+        assert answer, f"{question} has no answer:\n{self._last_words()}"
         return msgspec.json.decode(answer, type=Found)
+
+    def _start(self) -> None:
+        answers, theirs = os.pipe()
+        self._process = subprocess.Popen(
+            [*self._program, str(theirs)], env=fixed_environment(), cwd=Path(__file__).parents[2],
+            stdin=subprocess.PIPE, stdout=self._said, stderr=self._said, text=True,
+            pass_fds=[theirs], process_group=0,
+        )  # fmt: skip
+        os.close(theirs)
+        self._answers, self._unread = answers, b""
+
+    def _line(self) -> str | None:
+        """Return the next line, None when there is none in time; empty when it has ended."""
+        while b"\n" not in self._unread:
+            if not select.select([self._answers], [], [], self.world_s)[0]:
+                return None
+            if not (data := os.read(self._answers, 65536)):
+                return ""
+            self._unread += data
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line.decode()
 
     def _last_words(self) -> str:
         self._said.seek(0)
         return self._said.read()[-4000:]
 
-    def _close(self) -> None:
+    def _kill(self) -> None:
+        """End the process, and the fork that it waits for."""
+        os.killpg(self._process.pid, signal.SIGKILL)
         self._process.communicate()
+        os.close(self._answers)
+
+    def _close(self) -> None:
+        self._kill()
         self._said.close()
 
 
 @cache
-def _finder() -> _Finder:
-    return _Finder()
+def _finder() -> Finder:
+    return Finder()
 
 
-def _answer_in_forks() -> None:
+def answer_in_forks(answers: int) -> None:
     """Answer each question on standard input in a fork; an empty line says that it has failed."""
     for line in sys.stdin:
         if not (fork := os.fork()):
             try:
-                result = _find_here(msgspec.json.decode(line, type=Question))
-                sys.stdout.write(f"{msgspec.json.encode(result).decode()}\n")
+                question = msgspec.json.decode(line, type=Question)
+                result = _find_here(question, lambda: os.write(answers, b".\n"))
+                os.write(answers, msgspec.json.encode(result) + b"\n")
                 sys.stdout.flush()
             except BaseException:  # noqa: BLE001 - told, and the fork ends
                 traceback.print_exc()
@@ -119,11 +156,10 @@ def _answer_in_forks() -> None:
                 os._exit(1)
             os._exit(0)
         if os.waitpid(fork, 0)[1]:
-            sys.stdout.write("\n")
-            sys.stdout.flush()
+            os.write(answers, b"\n")
 
 
-def _find_here(question: Question) -> Found:
+def _find_here(question: Question, after_world: Callable[[], object]) -> Found:
     mistake, enough = question.mistake, question.enough
     history = WRITTEN[mistake] if question.written else draw_history
     found = Found(mistake, 0, 0)
@@ -132,6 +168,7 @@ def _find_here(question: Question) -> Found:
         for seed in question.seeds:
             found.worlds += 1
             broken = run_history(history(seed)).broken
+            after_world()
             if broken:
                 found.found += 1
                 if found.first is None:
@@ -143,9 +180,9 @@ def _find_here(question: Question) -> Found:
 
 def find_all(mistakes: Sequence[str], seeds: Sequence[int], jobs: int) -> Iterable[Found]:
     """Run all the worlds with each mistake, several mistakes side by side."""
-    finders: SimpleQueue[_Finder] = SimpleQueue()
+    finders: SimpleQueue[Finder] = SimpleQueue()
     for _ in range(jobs):
-        finders.put(_Finder())
+        finders.put(Finder())
 
     def find_one(mistake: str) -> Found:
         finder = finders.get()
@@ -168,8 +205,8 @@ def table(results: Iterable[Found]) -> Iterable[str]:
 
 def main() -> None:
     """Print in how many worlds each mistake is found."""
-    if sys.argv[1:] == ["--forks"]:
-        _answer_in_forks()
+    if sys.argv[1:2] == ["--forks"]:
+        answer_in_forks(int(sys.argv[2]))
         return
     parser = argparse.ArgumentParser(description="How many worlds find each planted mistake.")
     parser.add_argument("--worlds", type=int, default=60)
