@@ -4,7 +4,7 @@
 |---|---|
 | it is leaving somewhere, or nobody can tell | wait, and ask again |
 | it runs on one host | that is its home, whoever else is still silent: at most one copy runs |
-| `restart: here`, as its home was told too, and home has it | home has it: it cannot have left |
+| it is `restart: here`, its home was told so, and has it | home has it: it cannot have left |
 | once everybody has answered, or is known to be off | |
 | it lies on some hosts | the newest copy counts |
 | it was sent off, and arrived nowhere | it boots anew where it was sent from |

@@ -3,7 +3,7 @@
 A lease proves that a VM is over only if its host stops the VM when the lease ends. A host does so
 for VMs that it was told may run elsewhere. So a VM that stayed with its host until now is
 `elsewhere_asked` first: ordered, but no lease counts as proof for it. It is `elsewhere` once its
-host reports the newest order with that policy in force (`acknowledge`). The other way round the
+host reports the newest order with that policy in force (`acknowledged`). The other way round the
 ledger changes at once: that a host stops a VM too often is no second copy.
 """
 
