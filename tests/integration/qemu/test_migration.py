@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from roost.agent.drivers.qemu.command import shape_of
 from roost.agent.drivers.qemu.driver import QemuDriver
@@ -67,6 +68,21 @@ async def _goes_on(vm: Pair, way: str) -> None:
         landed = await there.look(VM)
         assert landed is not None
         assert (landed.state, landed.arrived) == ("running", False)
+
+
+def test_a_vm_that_has_lost_its_user_data_keeps_its_seed_on_the_way(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with both(vm) as (here, there):
+            await vm.boot_up(here, boot=replace(vm.boot, user_data="#cloud-config\n"))
+            await vm.move(here, there)  # adopted: no order of a held VM has user data
+            await vm.counts_on(vm.here, vm.there)
+            await here.destroy(VM)
+            await there.land(vm.order())
+            await vm.move(there, here)
+            await vm.counts(vm.here)
+
+    with pair(tmp_path) as vm:
+        asyncio.run(run())
 
 
 def test_an_unencrypted_host_is_not_sent_to_by_one_that_encrypts(tmp_path: Path) -> None:

@@ -203,7 +203,7 @@ async def make_files(
         disk, manifest = await _disk(parts, handle, manifest, boot.image, incoming)
     backing = await fetch(manifest.image) if manifest.image is not None else None
     seed = None
-    if boot.user_data or (manifest.shape is not None and manifest.shape.devices >= BARE_SEED):
+    if has_seed(boot, manifest.shape):
         seed = Path(SEED)
         await asyncio.to_thread(write_seed, handle.folder / SEED, replace(vm, boot=boot))
     if manifest != handle.manifest:
@@ -218,6 +218,13 @@ async def make_files(
         taps=await open_taps(vm, parts.settings.bridges),
         devices=await _addresses(parts, vm),
         nodes=nodes_of(vm, await parts.nodes()) if vm.cells else (),
+    )
+
+
+def has_seed(boot: BootInfo, shape: Shape | None) -> bool:
+    """Return whether a VM that boots so, as a machine of this shape, has a seed."""
+    return bool(boot.user_data) or (
+        shape is not None and (shape.seed or shape.devices >= BARE_SEED)
     )
 
 

@@ -39,6 +39,7 @@ class Shape(Struct, frozen=True, omit_defaults=True):
     memory_bytes: int
     machine: str = ""  # by its version, such as pc-i440fx-7.2; empty: as the settings name it
     devices: int = 0  # which set of devices it has beside those that orders ask for, see `command`
+    seed: bool = False  # it has a seed although neither its set nor its order says so any more
 
 
 class Manifest(Struct, omit_defaults=True, kw_only=True):

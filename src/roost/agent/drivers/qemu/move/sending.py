@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from roost.agent.drivers.qemu.command import shape_of
 from roost.agent.drivers.qemu.consoles import end_of_console
 from roost.agent.drivers.qemu.handle import VMHandle
-from roost.agent.drivers.qemu.launch import Parts
-from roost.agent.drivers.qemu.manifest import Shape
+from roost.agent.drivers.qemu.launch import Parts, boot_of, has_seed
+from roost.agent.drivers.qemu.manifest import SEED_NODE, Shape
 from roost.agent.drivers.qemu.monitor import SILENT, Event, Monitor
 from roost.agent.drivers.qemu.move import migrationtls, mirror
 from roost.agent.drivers.qemu.move.attendance import Asking
@@ -151,7 +151,7 @@ class Sending:
     async def _begin(self, monitor: Monitor) -> None:
         vm, manifest = self._vm, self._handle.manifest
         if manifest is not None and manifest.shape is not None:
-            await self._agree_on(manifest.shape)
+            await self._agree_on(await self._shape_now(monitor, manifest.shape))
         target = parse(vm.endpoint.get("uri", ""))
         tls = self._parts.settings.migrate_tls
         credentials = await migrationtls.add_credentials(monitor, tls, "client")
@@ -165,6 +165,16 @@ class Sending:
             raise
         self._pace.tick()
         await self._watch(monitor)
+
+    async def _shape_now(self, monitor: Monitor, shape: Shape) -> Shape:
+        """Return the shape of a VM with the seed that it was booted with.
+
+        One that was held and adopted has lost its user data, but its machine has the device.
+        """
+        if has_seed(boot_of(self._parts.settings, self._vm), shape):
+            return shape
+        nodes = await monitor.execute("query-named-block-nodes", {"flat": True})
+        return replace(shape, seed=any(node["node-name"] == SEED_NODE for node in nodes))
 
     async def _agree_on(self, shape: Shape) -> None:
         """Let the copy at the target be the machine that this VM was booted with."""
