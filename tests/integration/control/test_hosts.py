@@ -5,10 +5,13 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from sqlalchemy import event
 
 from roost.agent.sightings import order_text
 from roost.agent.store import Record
 from roost.base.errors import Conflict, NoFit, NotFound, QuotaExceeded
+from roost.control.admin.heldvms import adopt_held
+from roost.ledger.transaction import Tx
 from roost.testing.agent import Copy, ModelAgent, inventory
 from roost.wire.agentlink import (
     AmountInfo,
@@ -223,6 +226,35 @@ def test_a_held_vm_is_adopted_where_it_is(database_url: str) -> None:
         await rig.plane.vms.delete("lost", None, OPERATOR)
         await rig.settle()
         assert set(agent.copies) == {made.id}
+
+    run(database_url, test)
+
+
+def test_an_adoption_locks_a_host_before_a_project_as_every_create_does(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        agent = await rig.host("h1")
+        made = await rig.running("web")
+        stray(agent, made.id, name="lost")
+        rig.excused.add(("vm-stray", "h1"))
+        await rig.settle()
+        changed: list[str] = []
+
+        def note(*said: Any) -> None:
+            words = str(said[2]).split()
+            if words[0] == "UPDATE":
+                changed.append(words[1])
+
+        def adopt(tx: Tx) -> None:
+            event.listen(tx.connection, "before_cursor_execute", note)
+            adopt_held(tx, "h1", "vm-stray", "binpack")
+            event.remove(tx.connection, "before_cursor_execute", note)
+
+        await rig.store.write(adopt, "test")
+        rig.excused.clear()
+        assert [table for table in changed if table in ("host_amounts", "projects")] == [
+            "host_amounts",
+            "projects",
+        ]
 
     run(database_url, test)
 

@@ -95,13 +95,13 @@ def adopt_held(tx: Tx, name: str, vm_id: str, strategy: str) -> VMRow:
         desired=desired, generation=min(held.generation + 1, MOST_GENERATION),
         restarts=order.restarts, host=host.number, created_ms=tx.at_ms,
     )  # fmt: skip
-    _charge_project(tx, vm)
     counters = tuple((f"x:{resource}", amount) for resource, amount in demand.extended if amount)
     claim = ClaimRow.of(
         Claim(vm=vm_id, host=host.number, kind=RUN, **vm.amounts._asdict(), counters=counters)
     )
     if not charge(tx, claim, None):
         raise no_fit(_no_room(tx, vm, claim, name))
+    _charge_project(tx, vm)
     tx.insert(vms, msgspec.structs.asdict(vm))
     tx.insert(vm_specs, {"vm": vm_id, "version": 1, "spec": new.text})
     changes: dict[str, Any] = {
