@@ -189,9 +189,9 @@ def test_a_held_vm_is_destroyed_when_somebody_says_so(database_url: str) -> None
     run(database_url, test)
 
 
-def stray(agent: ModelAgent, known: str, **changes: Any) -> None:
+def stray(agent: ModelAgent, known: str, where: ModelAgent | None = None, **changes: Any) -> None:
     """Let a host have a VM like another, which the ledger has never heard of."""
-    order = replace(agent.copies[known].order, id="vm-stray", generation=7, **changes)
+    order = replace((where or agent).copies[known].order, id="vm-stray", generation=7, **changes)
     agent.copies["vm-stray"] = Copy(order, "running", 7)
     agent.records["vm-stray"] = Record(
         "vm-stray", order.name, 7, order.restarts, order=order_text(order)
@@ -226,6 +226,31 @@ def test_a_held_vm_is_adopted_where_it_is(database_url: str) -> None:
         await rig.plane.vms.delete("lost", None, OPERATOR)
         await rig.settle()
         assert set(agent.copies) == {made.id}
+
+    run(database_url, test)
+
+
+def test_an_adopted_vm_is_bound_by_the_rules_about_its_labels(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        agents = {name: await rig.host(name) for name in ("h1", "h2")}
+        rules = [{"selector": {"app": "db"}, "rule": "anti-affinity"}]
+        made = await rig.running("one", labels={"app": "db"}, affinity=rules)
+        home = (await rig.get("one")).host
+        (free,) = agents.keys() - {home}
+        stray(agents[free], made.id, agents[str(home)], name="lost")
+        rig.excused.add(("vm-stray", free))
+        await rig.settle()
+        await rig.plane.hosts.adopt_held(free, "vm-stray", ADMIN)
+        rig.excused.clear()
+        await rig.settle()
+        joined = rig.plane.roster.groups_of[made.id]
+        assert joined
+        assert rig.plane.roster.groups_of["vm-stray"] == joined
+        with pytest.raises(NoFit):  # each host has one of them
+            await rig.create("three", labels={"app": "db"}, affinity=rules)
+        assert (await rig.plane.doctor()).ok
+        await rig.restart()  # the members are in the rows, too
+        assert rig.plane.roster.groups_of["vm-stray"] == joined
 
     run(database_url, test)
 

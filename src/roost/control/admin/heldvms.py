@@ -4,8 +4,9 @@ Such a VM is held, never destroyed by itself. Somebody who knows says what shall
 destroyed like any deleted VM, with a tombstone, and the agent's guard has its say as always; or
 adopted, and then it is the ledger's VM like any other: claimed where it is, by the statement that
 every create is claimed by, within its project's quota. What it is to be stands in the order that
-its host has carried out last. Groups, constraints and priority are not told to hosts, so an adopted
-VM has none.
+its host has carried out last. Its labels make it a member of the groups of label rules, whether or
+not those hold where it is: it is there. Groups by name, constraints and priority are not told to
+hosts, so an adopted VM has none.
 """
 
 from typing import Any
@@ -14,12 +15,23 @@ import msgspec
 from sqlalchemy import select
 
 from roost.base.errors import Conflict, NotFound
+from roost.control.groups.defining import lock_rules
 from roost.control.hosts.held_list import StoredHeld, read_held
 from roost.control.hosts.registering import locked_host
 from roost.control.vms.restart_policy import ASKED
 from roost.ledger.capacity import RUN, charge, charge_project, room_of
+from roost.ledger.membership import advance_groups
 from roost.ledger.rows import ClaimRow, HostRow, SpecRow, VMRow, labels_text
-from roost.ledger.tables import doubts, hosts, projects, tombstones, vm_specs, vms
+from roost.ledger.tables import (
+    doubts,
+    groups,
+    hosts,
+    members,
+    projects,
+    tombstones,
+    vm_specs,
+    vms,
+)
 from roost.ledger.transaction import Tx
 from roost.model.flow import Claim, Fix, FixKind, NearestMiss, Rejection, RejectionCode, Shortage
 from roost.model.resources import BASE_RESOURCES
@@ -109,6 +121,7 @@ def adopt_held(tx: Tx, name: str, vm_id: str, strategy: str) -> VMRow:
         "vm_specs": {f"{vm_id}|1": SpecRow(new.text)},
         "claims": {claim.id: claim},
     }
+    _join_label_groups(tx, vm, body.labels, changes)
     tx.event(
         "vm.adopted", f"vm/{vm_id}", changes, project=vm.project, note=f"it was held by host {name}"
     )
@@ -200,6 +213,20 @@ def _charge_project(tx: Tx, vm: VMRow) -> None:
             vm=vm.id,
             hint="Maybe delete one of them.",
         )
+
+
+def _join_label_groups(tx: Tx, vm: VMRow, labels: dict[str, str], changes: dict[str, Any]) -> None:
+    """Make a VM a member of the groups whose label rules select it; none is made meanwhile."""
+    if not labels:
+        return
+    lock_rules(tx)
+    implicit = select(groups).where(groups.c.project == vm.project, groups.c.selector != "")
+    for row in tx.rows(implicit.order_by(groups.c.id).with_for_update()):
+        selector: dict[str, str] = msgspec.json.decode(row["selector"])
+        if selector.items() <= labels.items():
+            tx.insert(members, {"group_id": row["id"], "vm": vm.id})
+            changes.setdefault("members", {})[f"{row['id']}|{vm.id}"] = {}
+    advance_groups(tx, vm.id, changes)
 
 
 def _no_room(tx: Tx, vm: VMRow, claim: ClaimRow, name: str) -> Rejection:
