@@ -11,6 +11,9 @@ ledger that was in use; a SQLite file has one process), this release
 and `finish` ends it, piece by piece: the missing specs are stored, the counter goes, the column is
 emptied, and events lose the user data. All of that is here and in no other module; this one goes
 with the column, one release later.
+
+The counter `release_before` is set by the migration of such a ledger to schema 0009, also where the
+first one is gone: until `finish` nothing is written that a process of schema 0008 does not follow.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,13 +43,16 @@ from roost.ledger.transaction import Tx, row_json
 COUNTER = "older_processes"
 #: Set by the migration of a ledger that was in use to schema 0007; `finish-upgrade` removes it.
 CLEAR = "clear_user_data"
+#: Set by the migration of a ledger that was in use to schema 0009; `finish-upgrade` removes it.
+BEFORE = "release_before"
 #: VMs or events that one step of `finish` changes.
 PIECE = 500
 #: Events that one step looks through.
 WINDOW = 20_000
 
 _FLAG = select(counters.c.value).where(counters.c.name == COUNTER)
-_EITHER = select(counters.c.value).where(counters.c.name.in_((COUNTER, CLEAR)))
+_ANY = select(counters.c.value).where(counters.c.name.in_((COUNTER, CLEAR, BEFORE)))
+_UNFINISHED = select(counters.c.value).where(counters.c.name.in_((COUNTER, BEFORE)))
 _vms = table("vms", column("id"), column("asked"))
 _ASKED = select(_vms.c.id, _vms.c.asked).where(_vms.c.id.in_(bindparam("ids", expanding=True)))
 _NO_SPEC = ~exists().where(vm_specs.c.vm == _vms.c.id)
@@ -75,6 +81,11 @@ def may_run_beside(connection: Connection) -> bool:
     return bool(connection.execute(_FLAG).scalar())
 
 
+def is_unfinished(connection: Connection) -> bool:
+    """Say whether somebody must still say that every process is of this release."""
+    return any(connection.execute(_UNFINISHED).scalars())
+
+
 def release_before_may_be_here(connection: Connection) -> bool:
     """Say whether a process of the release before may use this ledger too, whatever its schema.
 
@@ -82,7 +93,7 @@ def release_before_may_be_here(connection: Connection) -> bool:
     """
     if connection.dialect.name == "sqlite":
         return False
-    return any(connection.execute(_EITHER).scalars())
+    return any(connection.execute(_ANY).scalars())
 
 
 # Writing
@@ -199,6 +210,7 @@ def end_compatibility(tx: Tx) -> None:
     tx.connection.execute(delete(counters).where(counters.c.name == COUNTER))
     tx.connection.execute(text("DROP TRIGGER IF EXISTS roost_forget_vm ON vms"))
     tx.connection.execute(text("DROP FUNCTION IF EXISTS roost_forget_vm()"))
+    tx.connection.execute(delete(counters).where(counters.c.name == BEFORE))
     tx.event("ledger.upgraded", "ledger", {}, note="no older process runs beside any more")
 
 

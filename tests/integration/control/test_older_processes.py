@@ -16,15 +16,18 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from roost.base.errors import Conflict
 from roost.control.admin.upgrade import finish_upgrade
 from roost.ledger.migrate import configuration
-from roost.ledger.tables import events
+from roost.ledger.older import release_before_may_be_here
+from roost.ledger.tables import events, vms
 from roost.parts.sealing import KeyFile, Seal, new_key
 from roost.testing.clock import HandClock
-from roost.wire.bodies import BootBody, CreateVM
+from roost.wire.bodies import BootBody, CreateVM, UpgradeBody
 from roost.wire.groups import CreateGroup, SetGroupRule
 from roost.wire.specs import spec_of
 from tests.databases import PostgresServer, opened
 from tests.examining import doctor
-from tests.integration.control.rig import OPERATOR, Rig, body_of, digest_of
+from tests.integration.control.rig import ADMIN, OPERATOR, Rig, body_of, digest_of
+from tests.integration.control.test_hosts import stray
+from tests.integration.control.test_restored import LONG_S, come_back, copy, kinds, put_back
 
 SECRET = "#cloud-config\npassword: hunter2\n"
 BODIES = [
@@ -35,11 +38,11 @@ BODIES = [
 ]
 
 
-def use_schema_0003(connection: Connection) -> None:
-    """Make the schema of the release before, with an event: a process has worked on it."""
+def use_schema(connection: Connection, revision: str) -> None:
+    """Make the schema of an earlier release, with an event: a process has worked on it."""
     config = configuration()
     config.attributes["connection"] = connection
-    command.upgrade(config, "0003")
+    command.upgrade(config, revision)
     connection.execute(
         text(
             "INSERT INTO events (seq, at_ms, actor, kind, subject, changes, note, tx) "
@@ -53,16 +56,82 @@ def use_schema_0003(connection: Connection) -> None:
 @pytest.fixture
 def used_url(postgres: PostgresServer) -> str:
     """Return the URL of a ledger that processes of the release before use."""
+    return used_ledger(postgres, "0003")
+
+
+def used_ledger(postgres: PostgresServer, revision: str) -> str:
+    """Return the URL of a ledger that was used at an earlier schema."""
     url = postgres.new_database()
 
     async def make() -> None:
         engine = create_async_engine(make_url(url).set(drivername="postgresql+asyncpg"))
         async with engine.connect() as connection:
-            await connection.run_sync(use_schema_0003)
+            await connection.run_sync(use_schema, revision)
         await engine.dispose()
 
     asyncio.run(make())
     return url
+
+
+def test_an_upgrade_that_was_finished_before_is_to_be_finished_again(
+    postgres: PostgresServer,
+) -> None:
+    url, unused = used_ledger(postgres, "0008"), postgres.new_database()
+
+    async def test() -> None:
+        clock = HandClock()
+        async with opened(url, clock) as store:
+            rig = Rig(store, clock)
+            await rig.load()
+            agent = await rig.host("h1")
+            made = await rig.running("web")
+            with pytest.raises(Conflict, match="older processes"):
+                await rig.set_restart("web", "elsewhere")
+            stray(agent, made.id, name="lost", restart="elsewhere")
+            rig.excused.add(("vm-stray", "h1"))
+            await rig.settle()
+            with pytest.raises(Conflict, match="older processes"):
+                await rig.plane.hosts.adopt_held("h1", "vm-stray", ADMIN)
+            assert [note.check for note in (await doctor(store)).notes] == ["upgrade"]
+            await finish_upgrade(store, Seal(), "test")
+            assert (await doctor(store)).notes == []
+            await rig.plane.hosts.adopt_held("h1", "vm-stray", ADMIN)
+            await rig.set_restart("web", "elsewhere")
+            assert await finish_upgrade(store, Seal(), "test") == UpgradeBody()
+            await rig.plane.stop()
+        async with opened(unused, HandClock()) as store:
+            assert not await store.read(release_before_may_be_here)  # nobody has used it
+
+    asyncio.run(test())
+
+
+def test_a_restored_vm_stays_with_its_host_while_older_processes_may_be_there(
+    postgres: PostgresServer,
+) -> None:
+    url = used_ledger(postgres, "0008")
+
+    async def test() -> None:
+        clock = HandClock()
+        async with opened(url, clock) as store:
+            rig = Rig(store, clock)
+            await rig.load()
+            await rig.host("a", guard=5.0)
+            await rig.host("b", guard=5.0)
+            await rig.running("web", restart="elsewhere")
+            home = (await rig.get("web")).host
+            old = await copy(rig)
+            await rig.move("web", "b" if home == "a" else "a")
+            await put_back(rig, old)
+            await come_back(rig, "a", "b")
+            await rig.pass_by(LONG_S)
+            assert "vm.adopted" in await kinds(rig)
+            (row,) = await rig.rows(select(vms.c.restart))
+            assert row["restart"] == "here"
+            told = await rig.rows(select(events.c.changes))
+            assert "elsewhere_asked" not in str(told)
+            await rig.plane.stop()
+
+    asyncio.run(test())
 
 
 async def bodies_in_rows(rig: Rig) -> dict[str, str]:

@@ -22,7 +22,7 @@ FROZEN = {
     "0006_fewer_claim_indexes.py": "de7e960285d17c65",
     "0007_sealing.py": "77d3c89cd1a4b34e",
     "0008_folded_events.py": "6c03790d79849090",
-    "0009_copies_restart.py": "547d5ec9ce832f77",
+    "0009_copies_restart.py": "63db1987b5987357",
     "0010_constraints.py": "ef184cc138a8a729",
     "asked_bodies.py": "931e0832c5e6be3d",
 }

@@ -21,6 +21,7 @@ from roost.control.hosts.registering import locked_host
 from roost.control.vms.restart_policy import ASKED
 from roost.ledger.capacity import RUN, charge, charge_project, room_of
 from roost.ledger.membership import advance_groups
+from roost.ledger.older import release_before_may_be_here
 from roost.ledger.rows import ClaimRow, HostRow, SpecRow, VMRow, labels_text
 from roost.ledger.tables import (
     doubts,
@@ -96,6 +97,12 @@ def adopt_held(tx: Tx, name: str, vm_id: str, strategy: str) -> VMRow:
             f"VM {vm_id!r} has devices or NUMA cells, which cannot be claimed afterwards", vm=vm_id
         )
     body = _body(vm_id, order)
+    if body.restart == "elsewhere" and release_before_may_be_here(tx.connection):
+        raise Conflict(
+            "a VM that restarts elsewhere cannot be adopted while older processes may run beside",
+            vm=vm_id,
+            hint="Maybe finish the upgrade first: roost ledger finish-upgrade.",
+        )
     new = spec_of(body)
     demand = new.spec.demand
     vm = VMRow(

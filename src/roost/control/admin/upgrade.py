@@ -10,6 +10,7 @@ from roost.ledger.older import (
     clean_events,
     empty_asked,
     end_compatibility,
+    is_unfinished,
     may_run_beside,
     store_missing,
 )
@@ -56,6 +57,7 @@ async def _end_bodies(store: Store, actor: str, done: UpgradeBody) -> None:
     if await store.read(may_run_beside):
         while stored := await store.write(store_missing, actor):
             done.specs_stored += stored
+    if await store.read(is_unfinished):
         await store.write(end_compatibility, actor)
     while emptied := await store.write(empty_asked, actor):
         done.bodies_emptied += emptied

@@ -28,6 +28,7 @@ from roost.ledger.capacity import (
     release,
 )
 from roost.ledger.membership import advance_groups
+from roost.ledger.older import release_before_may_be_here
 from roost.ledger.rows import Changes, ClaimRow, VMRow
 from roost.ledger.tables import (
     hosts,
@@ -133,7 +134,7 @@ def _call_back(
     move = replace(record_of(vm), why=asked.why)
     generation = _far_beyond(vm, found)
     values: dict[str, Any] = {"phase": OUTCOMES[AskBack].phase, "move": row_json(move)}
-    values["restart"] = _to_acknowledge(vm)
+    values["restart"] = _to_acknowledge(tx, vm)
     found_row = tx.update(vms, vms.c.id == vm.id, generation=generation, **values)
     assert found_row is not None
     row, changes = VMRow(**found_row), Changes()
@@ -168,7 +169,7 @@ def _far_beyond(vm: VMRow, found: Sequence[Copy]) -> int:
 def _settled_row(tx: Tx, vm: VMRow, finding: Finding, found: Sequence[Copy]) -> VMRow:
     generation = _far_beyond(vm, found)
     values: dict[str, Any] = {"target": None, "phase": "", "move": None, "problem": None}
-    values["restart"] = asked_restart(vm) if finding.host is None else _to_acknowledge(vm)
+    values["restart"] = asked_restart(vm) if finding.host is None else _to_acknowledge(tx, vm)
     if finding.host != vm.host:
         values |= {"host": finding.host, "pending": None}
         values |= {"observed": "", "observed_generation": 0}
@@ -185,9 +186,14 @@ def _settled_row(tx: Tx, vm: VMRow, finding: Finding, found: Sequence[Copy]) -> 
     return VMRow(**row)
 
 
-def _to_acknowledge(vm: VMRow) -> KeptRestart:
-    """Return a VM's restart policy: its host may have been told another since the copy."""
-    return "here" if vm.restart == "here" else ASKED
+def _to_acknowledge(tx: Tx, vm: VMRow) -> KeptRestart:
+    """Return a VM's restart policy: its host may have been told another since the copy.
+
+    Processes of the release before do not know the word; for them it stays with its host.
+    """
+    if vm.restart == "here" or release_before_may_be_here(tx.connection):
+        return "here"
+    return ASKED
 
 
 def _elsewhere(tx: Tx, vm: VMRow, home: int | None, found: Sequence[Copy]) -> list[int]:

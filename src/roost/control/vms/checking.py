@@ -6,7 +6,7 @@ from sqlalchemy import Connection, func, literal, or_, select
 
 from roost.ledger.capacity import CLAIM_KINDS, CLEANUP, MIGRATE_IN, RUN
 from roost.ledger.examination import Examination, Wrong, has_none, never, none_of
-from roost.ledger.older import may_run_beside
+from roost.ledger.older import is_unfinished, may_run_beside
 from roost.ledger.statements import count_rows
 from roost.ledger.tables import claims, tombstones, vm_specs, vm_user_data, vms
 
@@ -129,12 +129,13 @@ def _specs(connection: Connection, found: Examination) -> None:
     """Every VM has its spec, and what stands beside a VM is gone with it."""
     found.count("specs", count_rows(connection, vm_specs))
     none_of(connection, found, _wrong_specs())
-    if may_run_beside(connection):
+    if is_unfinished(connection):
         found.note(
             "upgrade",
             "older processes may run beside; roost ledger finish-upgrade once all are of this "
             "version",
         )
+    if may_run_beside(connection):
         return
     query = select(vms.c.id).where(has_none(vm_specs, vm_specs.c.vm == vms.c.id)).order_by(vms.c.id)
     none_of(connection, found, [never("specs", query, "VM {} has no spec".format)])
