@@ -16,14 +16,23 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from roost.base.errors import InvalidRequest
 from roost.model.constraints import NO_CONSTRAINTS, NO_TERMS, Constraints, HostRequirements
 from roost.model.groups import GroupSpec
 from roost.model.reasons import Reason
 from roost.model.resources import Demand, NumaMode
-from roost.model.states import ClaimKind, FailureClass, KeptRestart, MoveMode, Part, Phase, Seen
+from roost.model.states import (
+    ClaimKind,
+    FailureClass,
+    KeptRestart,
+    MoveMode,
+    Part,
+    Phase,
+    Restart,
+    Seen,
+)
 
 _ANY = NumaMode.ANY  # members of an enumeration are slow to look up
 
@@ -50,7 +59,7 @@ class PlaceRequest:
     project: str = ""
     key: str = ""
     labels: tuple[tuple[str, str], ...] = ()
-    restart: str = ""
+    restart: Restart | Literal[""] = ""
     project_use: tuple[tuple[str, int], ...] = ()
     lifted: tuple[str, ...] = ()
     softened: tuple[str, ...] = ()

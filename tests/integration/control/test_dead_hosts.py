@@ -7,6 +7,7 @@ from roost.base.errors import Conflict, InvalidRequest, LedgerUnsettled
 from roost.control.plane import RequestedRecovery
 from roost.control.survive.fencing import why_not_fence
 from roost.control.survive.recover import RecoverLimits
+from roost.control.vms.requests import request_of
 from roost.control.vms.restart_policy import acknowledged
 from roost.ledger.rows import HostRow
 from roost.wire.bodies import ConfirmDead, ConstraintsBody, MigrateVM, SetVM
@@ -285,6 +286,7 @@ def test_a_late_word_of_an_earlier_policy_is_no_acknowledgement(database_url: st
         await rig.set_restart("web", "elsewhere")
         row = await rig.row("web")
         assert acknowledged(row, said) == "elsewhere_asked"
+        assert request_of(row, rig.plane.roster).restart == "elsewhere"  # a user's word, for rules
         now = msgspec.structs.replace(said, generation=row.generation)
         assert acknowledged(row, now) == "elsewhere"
         older_agent = msgspec.structs.replace(now, restart=None)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from roost.control.memory.roster import Roster
+from roost.control.vms.restart_policy import asked_restart
 from roost.ledger.capacity import RUN, claim_id
 from roost.ledger.rows import VMRow, labels_of
 from roost.model.flow import PlaceRequest
@@ -30,5 +31,5 @@ def request_of(vm: VMRow, roster: Roster, spec: VMSpec | None = None) -> PlaceRe
         vm.project,
         claim_id(vm.id, RUN),
         tuple(sorted(labels_of(vm.labels).items())),
-        vm.restart,
+        asked_restart(vm),
     )
