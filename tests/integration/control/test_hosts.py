@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from sqlalchemy import event
@@ -24,7 +25,7 @@ from roost.wire.agentlink import (
     Welcome,
     encode,
 )
-from roost.wire.bodies import QuotaBody, SetLabels, SetQuota
+from roost.wire.bodies import QuotaBody, RejectionBody, SetLabels, SetQuota
 from tests.integration.control.rig import ADMIN, OPERATOR, TIMERS, Rig, gib, run
 
 
@@ -310,6 +311,26 @@ def test_a_held_vm_that_cannot_be_adopted_is_refused(
             await rig.plane.hosts.adopt_held("h1", "vm-stray", ADMIN)
         assert await rig.claims() == {"web:run": "h1"}
         await rig.check()
+
+    run(database_url, test)
+
+
+def test_a_host_without_an_extended_resource_says_how_much_a_held_vm_lacks(
+    database_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        agent = await rig.host("h1", extended={"fpga": AmountInfo(1)})
+        made = await rig.running("web")
+        stray(agent, made.id, name="lost", extended={"fpga": 3, "nic": 1})
+        rig.excused.add(("vm-stray", "h1"))
+        await rig.settle()
+        with pytest.raises(NoFit) as refused:
+            await rig.plane.hosts.adopt_held("h1", "vm-stray", ADMIN)
+        why = msgspec.convert(refused.value.details["rejection"], RejectionBody)
+        assert why.nearest_miss is not None
+        short = why.nearest_miss.shortages
+        lacking = [(each.resource, each.need_count, each.free_count) for each in short]
+        assert lacking == [("fpga", 3, 1), ("nic", 1, 0)]
 
     run(database_url, test)
 

@@ -19,13 +19,14 @@ from roost.control.groups.defining import lock_rules
 from roost.control.hosts.held_list import StoredHeld, read_held
 from roost.control.hosts.registering import locked_host
 from roost.control.vms.restart_policy import ASKED
-from roost.ledger.capacity import RUN, charge, charge_project, room_of
+from roost.ledger.capacity import RUN, charge, charge_project, counters_in, room_of
 from roost.ledger.membership import advance_groups
 from roost.ledger.older import release_before_may_be_here
 from roost.ledger.rows import ClaimRow, HostRow, SpecRow, VMRow, labels_text
 from roost.ledger.tables import (
     doubts,
     groups,
+    host_counters,
     hosts,
     members,
     projects,
@@ -118,8 +119,9 @@ def adopt_held(tx: Tx, name: str, vm_id: str, strategy: str) -> VMRow:
     claim = ClaimRow.of(
         Claim(vm=vm_id, host=host.number, kind=RUN, **vm.amounts._asdict(), counters=counters)
     )
+    free = _free(tx, claim)  # before a part of it is taken
     if not charge(tx, claim, None):
-        raise no_fit(_no_room(tx, vm, claim, name))
+        raise no_fit(_no_room(vm, claim, name, free))
     _charge_project(tx, vm)
     tx.insert(vms, msgspec.structs.asdict(vm))
     tx.insert(vm_specs, {"vm": vm_id, "version": 1, "spec": new.text})
@@ -236,13 +238,23 @@ def _join_label_groups(tx: Tx, vm: VMRow, labels: dict[str, str], changes: dict[
     advance_groups(tx, vm.id, changes)
 
 
-def _no_room(tx: Tx, vm: VMRow, claim: ClaimRow, name: str) -> Rejection:
-    """Return why a host has no room for a VM that it holds: what it has promised to others."""
+def _free(tx: Tx, claim: ClaimRow) -> dict[str, int]:
+    """Return what a host has free of each resource that a claim needs, by its counter's name."""
     room = room_of(tx, claim).minus(claim.amounts)
+    free = dict(zip(BASE_RESOURCES, room, strict=True))
+    for counter in counters_in(claim):
+        row = tx.find(host_counters, host=claim.host, counter=counter)
+        free[counter] = 0 if row is None else row["capacity"] - row["committed"]
+    return free
+
+
+def _no_room(vm: VMRow, claim: ClaimRow, name: str, free: dict[str, int]) -> Rejection:
+    """Return why a host has no room for a VM that it holds: what it has promised to others."""
+    needs = dict(zip(BASE_RESOURCES, claim.amounts, strict=True)) | counters_in(claim)
     lacking = tuple(
-        Shortage(resource, need, max(0, free))
-        for resource, need, free in zip(BASE_RESOURCES, claim.amounts, room, strict=True)
-        if need > free
+        Shortage(resource.removeprefix("x:"), need, max(0, free[resource]))
+        for resource, need in needs.items()
+        if need > free[resource]
     )
     return Rejection(
         vm.name,
