@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from roost.base.errors import RuleError
+from roost.rules.costs import check_cost
 from roost.rules.fields import AMOUNT_RECORDS, FIELDS, RESOURCE_UNITS, Changes, Field, Fields
 from roost.rules.functions import FUNCTIONS
 from roost.rules.mistakes import closest, mistake
@@ -95,6 +96,7 @@ def checked(expr: Expr, text: str, fields: Fields = FIELDS) -> Condition:
     kind = checker.type_of(expr)
     if kind not in (BOOL, DYN):
         raise checker.mistake(expr.span, f"a rule is a condition; this is of type {kind}")
+    check_cost(expr, text)
     return Condition(text, expr, frozenset(checker.reads), checker.patterns)
 
 

@@ -11,6 +11,7 @@ from math import inf, nan
 from typing import Any
 
 from roost.rules.checking import Condition
+from roost.rules.costs import MAX_STEPS
 from roost.rules.functions import FUNCTIONS
 from roost.rules.positions import Span
 from roost.rules.syntax import (
@@ -39,22 +40,45 @@ from roost.rules.values import (
     type_name,
 )
 
-#: Items that the macros of one evaluation may go through, all together.
-MAX_STEPS = 100_000
 #: Characters or items of a text or list that + may make.
 MAX_LENGTH = 1_000_000
+
+_CHARACTERS_PER_STEP = 64
+_TEXTS_PER_STEP = 16
 
 Bindings = Mapping[str, Any]
 
 
+class Steps:
+    """Steps that evaluations of one expression may take together, beside the bound of each.
+
+    `lists` keeps the lists of constants in it, which are made once for all of them.
+    """
+
+    __slots__ = ("left", "lists")
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self.lists: dict[int, list[Any]] = {}
+
+
 def evaluate(
-    expr: Expr, bindings: Bindings, patterns: Mapping[str, Any] | None = None
+    expr: Expr,
+    bindings: Bindings,
+    patterns: Mapping[str, Any] | None = None,
+    shared: Steps | None = None,
 ) -> Value | Trouble:
     """Return the value of an expression, or the error value."""
+    allowed = MAX_STEPS if shared is None else min(MAX_STEPS, shared.left)
+    lists = None if shared is None else shared.lists
+    evaluation = _Evaluation(dict(bindings), patterns or {}, allowed, lists)
     try:
-        found: Value = _Evaluation(dict(bindings), patterns or {}).value(expr)
+        found: Value = evaluation.value(expr)
     except _Failed as failed:
         return failed.trouble
+    finally:
+        if shared is not None:
+            shared.left -= allowed - max(evaluation.steps, 0)
     return found
 
 
@@ -76,14 +100,50 @@ class _Failed(Exception):
 class _Evaluation:
     """One evaluation: variables, compiled patterns, and the steps that are left."""
 
-    def __init__(self, variables: dict[str, Any], patterns: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        variables: dict[str, Any],
+        patterns: Mapping[str, Any],
+        steps: int,
+        lists: dict[int, list[Any]] | None,
+    ) -> None:
+        self.lists = lists
         self.variables = variables
         self.patterns = patterns
-        self.steps = MAX_STEPS
+        self.allowed = self.steps = steps
 
     def value(self, node: Expr) -> Any:
-        """Return the value of a node."""
+        """Return the value of a node, one step further."""
+        self.steps -= 1
+        if self.steps < 0:
+            raise self.exhausted(node)
         return _EVALUATORS[type(node)](self, node)
+
+    def exhausted(self, node: Expr) -> "_Failed":
+        """Return the error of a rule whose steps are used up."""
+        if self.allowed < MAX_STEPS:
+            return _Failed("the rule takes too many steps for this many hosts", node.span)
+        return _Failed(f"the rule takes more than {MAX_STEPS} steps", node.span)
+
+    def weigh(self, node: Expr, value: Any) -> None:
+        """Take a step for every item inside a value, and for so many characters of a text.
+
+        A list may hold one and the same list a thousand times: what it weighs, not what it took to
+        write, is what comparing or copying it costs.
+        """
+        if isinstance(value, str):
+            self.steps -= len(value) // _CHARACTERS_PER_STEP
+        elif isinstance(value, Mapping):
+            self.steps -= len(value)
+            for each in value.values():
+                self.weigh(node, each)
+        elif isinstance(value, Sequence):
+            self.steps -= len(value)
+            for each in value:
+                if not isinstance(each, int | float):
+                    self.weigh(node, each)
+        if self.steps < 0:
+            raise self.exhausted(node)
 
     def literal(self, node: Literal) -> Any:
         return node.value
@@ -133,6 +193,9 @@ class _Evaluation:
             if overload.member is (node.target is not None) and kinds == [
                 kind.name for kind in overload.takes
             ]:
+                for value in values:
+                    if isinstance(value, str):
+                        self.weigh(node, value)
                 try:
                     if node.function == "matches" and (kept := self.patterns.get(values[1])):
                         return kept.search(values[0]) is not None
@@ -154,6 +217,8 @@ class _Evaluation:
 
     def binary(self, node: Binary) -> Any:
         left, right = self.value(node.left), self.value(node.right)
+        if isinstance(right, str | Sequence | Mapping):
+            self.weigh_sides(node, left, right)
         match node.operator:
             case "==":
                 return equal(left, right)
@@ -165,6 +230,17 @@ class _Evaluation:
                 return self.contained(node, left, right)
         return _arithmetic(node, left, right)
 
+    def weigh_sides(self, node: Binary, left: Any, right: Any) -> None:
+        """Take the steps of comparing, joining or searching texts, lists and maps."""
+        if node.operator != "in":
+            self.weigh(node, right)
+        elif isinstance(left, str) and isinstance(right, Sequence):
+            self.steps -= len(right) // _TEXTS_PER_STEP
+        elif not isinstance(right, Mapping):  # where a key is found at once
+            self.weigh(node, right)
+        if node.operator == "+":
+            self.weigh(node, left)
+
     def contained(self, node: Binary, item: Any, place: Any) -> bool:
         """Look for an item in a list or a key in a map."""
         if isinstance(place, Mapping):
@@ -172,6 +248,8 @@ class _Evaluation:
                 raise _Failed(f"a {type_name(item)} is no key of a map", node.span)
             return _key(item) in place
         if isinstance(place, Sequence) and not isinstance(place, str):
+            if isinstance(item, str):  # equal to no value of another type, in Python as well
+                return item in place
             return any(equal(item, other) for other in place)
         raise _Failed(f"in does not look into a {type_name(place)}", node.span)
 
@@ -201,7 +279,15 @@ class _Evaluation:
         return self.value(node.then if condition else node.otherwise)
 
     def list_of(self, node: ListOf) -> Any:
-        return [self.value(item) for item in node.items]
+        if self.lists is not None and id(node) in self.lists:
+            return self.lists[id(node)]
+        found = [self.value(item) for item in node.items]
+        if self.lists is not None and all(isinstance(item, Literal) for item in node.items):
+            self.lists[id(node)] = found
+        for each in found:
+            if isinstance(each, Sequence | Mapping):
+                self.weigh(node, each)
+        return found
 
     def map_of(self, node: MapOf) -> Any:
         found: dict[Any, Any] = {}
@@ -212,6 +298,7 @@ class _Evaluation:
             if _key(key) in found:
                 raise _Failed(f"the key {_shown(key)} is there twice", key_node.span)
             found[_key(key)] = self.value(value_node)
+            self.weigh(node, found[_key(key)])
         return found
 
     def macro(self, node: Macro) -> Any:
@@ -242,7 +329,7 @@ class _Evaluation:
         """Set the variable of a macro, one step further."""
         self.steps -= 1
         if self.steps < 0:
-            raise _Failed(f"the rule takes more than {MAX_STEPS} steps", node.span)
+            raise self.exhausted(node)
         self.variables[node.variable] = _plain(item)
 
     def any_or_all(self, node: Macro, over: Any) -> bool:
@@ -265,11 +352,19 @@ class _Evaluation:
         return sum(self.asked(node, item) for item in over) == 1
 
     def filter(self, node: Macro, over: Any) -> list[Any]:
-        return [_plain(item) for item in over if self.asked(node, item)]
+        found = [_plain(item) for item in over if self.asked(node, item)]
+        self.weigh(node, found)
+        return found
 
     def map(self, node: Macro, over: Any) -> list[Any]:
         assert node.result is not None
-        return [self.value(node.result) for item in over if self.asked(node, item)]
+        found = []
+        for item in over:
+            if self.asked(node, item):
+                each = self.value(node.result)
+                self.weigh(node, each)
+                found.append(each)
+        return found
 
 
 _MACROS: Mapping[str, Callable[[_Evaluation, Macro, Any], Any]] = {

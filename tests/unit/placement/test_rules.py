@@ -15,6 +15,7 @@ from roost.placement.engine import Engine
 from roost.placement.explain import explain
 from roost.placement.group import place_group
 from roost.placement.replay import record, replay
+from roost.placement.rules.columns import ERROR, FAILS, HOLDS
 from roost.placement.strategies import SCORE_ONE, STRATEGIES
 from tests.builders import fleet_of, host
 
@@ -245,3 +246,25 @@ def test_what_is_left_of_a_rule_says_an_error_in_words() -> None:
     plain = PlaceRequest("vm", Demand(1000, GIB))
     [bound] = engine.terms_of(plain).rules
     assert bound.text == "(vm.labels has no 'role') || host.labels.tier == \"db\""
+
+
+def test_a_costly_rule_is_an_error_on_the_hosts_beyond_its_steps() -> None:
+    items = "[" + ",".join(["1"] * 900) + "]"
+    costly = Rule("costly", f"{items}.all(a, a + size(host.name) > 0)")
+    engine = ruled(costly, hosts=tuple(host(f"h{n}", memory_bytes=16 * GIB) for n in range(40)))
+    [rule] = engine.question(asked()).terms.rules
+    column = engine.question(asked()).rules.rule(rule, engine.fleet.present_rows())
+    assert column[0] == HOLDS
+    assert column[-1] == ERROR
+    assert engine.find(asked()) is not None
+    [refused] = explain(engine, asked()).verdict("h39").rules
+    assert "too many steps" in refused.error
+
+
+def test_a_list_of_names_is_answered_for_every_host() -> None:
+    names = ",".join(f'"h{n}"' for n in range(400))
+    rule = Rule("names", f"host.name in [{names}]")
+    engine = ruled(rule, hosts=tuple(host(f"h{n}", memory_bytes=16 * GIB) for n in range(450)))
+    [bound] = engine.question(asked()).terms.rules
+    column = engine.question(asked()).rules.rule(bound, engine.fleet.present_rows())
+    assert column.tolist() == [HOLDS] * 400 + [FAILS] * 50

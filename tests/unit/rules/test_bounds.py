@@ -6,7 +6,8 @@ import pytest
 
 from roost.base.errors import RuleError
 from roost.rules.checking import condition
-from roost.rules.evaluating import MAX_STEPS, evaluate, judge
+from roost.rules.costs import MAX_STEPS
+from roost.rules.evaluating import evaluate, judge
 from roost.rules.parsing import MAX_DEPTH, MAX_ITEMS, MAX_TEXT, parse
 from roost.rules.patterns import MAX_PATTERN
 from roost.rules.values import Trouble
@@ -85,6 +86,26 @@ def test_nested_macros_end_in_an_error() -> None:
     found = evaluate(parse(f"{items}.all(a, {items}.all(b, {items}.all(c, a + b + c == 0)))"), {})
     assert isinstance(found, Trouble)
     assert str(MAX_STEPS) in found.message
+
+
+def test_macros_that_could_take_too_many_steps_are_refused_at_their_place() -> None:
+    items = "[1,2,3,4,5,6,7,8,9]"
+    text = "a + b + c + d + e + host.vms > 0"
+    for name in "edcba":
+        text = f"{items}.all({name}, {text})"
+    error = refusal(text)
+    assert "steps on every host" in error.message
+    assert (error.line, error.column) == (1, 28)
+    refusal("host.devices.all(a, host.taints.all(b, host.labels.all(c, host.labels.all(d, c==d))))")
+    condition("host.devices.all(a, host.taints.all(b, a.model != b.key))")
+
+
+def test_a_list_that_holds_one_list_a_thousand_times_is_weighed() -> None:
+    thousand = {name: "[" + ",".join([name] * 1000) + "]" for name in "1ab"}
+    text = f"[{thousand['1']}].all(a, [{thousand['a']}].all(b, [{thousand['b']}].all(c, c == c)))"
+    begun = process_time()
+    assert isinstance(evaluate(parse(text), {}), Trouble)
+    assert process_time() - begun < 1.0
 
 
 def test_texts_do_not_grow_without_bound() -> None:

@@ -21,7 +21,7 @@ from roost.placement.rules.lines import Line, lines_of
 from roost.placement.rules.parts import How, Part, Parts, hard_parts, is_kept
 from roost.placement.rules.paths import names, reads
 from roost.placement.rules.refusing import RuleRefusal, refusals
-from roost.rules.evaluating import evaluate
+from roost.rules.evaluating import Steps, evaluate
 from roost.rules.syntax import Conditional, Expr, Literal, Logical, Unary
 
 #: What a condition is on a host.
@@ -38,6 +38,12 @@ BEFOREHAND = frozenset({How.KEPT, How.ANEW})
 
 #: Kept columns in all; beyond that everything is forgotten and asked for again.
 _MOST_KEPT = 4096
+
+#: Steps that a column may take (about half a microsecond each): some in all, and some for each
+#: different host, so that a plain condition is answered however many hosts there are. The hosts
+#: that are left when they are used up are errors.
+COLUMN_STEPS = 100_000
+HOST_STEPS = 16
 
 
 @dataclass(slots=True)
@@ -82,7 +88,17 @@ class RuleColumns:
 
     def refusals(self, terms: HostRequirements, row: int) -> tuple[RuleRefusal, ...]:
         """Return which parts of hard rules do not hold on one host, with its values."""
-        return refusals(self.fleet, row, terms, self.known)
+        found = refusals(self.fleet, row, terms, self.known)
+        told = {(each.rule, each.part) for each in found}
+        at = np.array([row])
+        unanswered = tuple(
+            RuleRefusal(rule.name, part.text, (), "the rule takes too many steps for so many hosts")
+            for rule, part in hard_parts(terms)
+            if part.how is How.KEPT
+            and (rule.name, part.text) not in told
+            and self.part(part, at)[0] == ERROR
+        )
+        return found + unanswered
 
     # Conditions
 
@@ -130,12 +146,16 @@ class RuleColumns:
         return total
 
     def by_value(
-        self, expr: Expr, rows: Int64Array, ask: Callable[[Known], int], dtype: type
+        self, expr: Expr, rows: Int64Array, ask: Callable[[Known, Steps], int], dtype: type
     ) -> npt.NDArray[Any]:
-        """Return `ask` for each host, called once for every combination of what is read."""
+        """Return `ask` for each host, called once for every combination of what is read.
+
+        All calls share the steps of one column.
+        """
         places, inverse = self._different(expr, rows)
+        steps = Steps(COLUMN_STEPS + HOST_STEPS * len(places))
         answers: npt.NDArray[Any] = np.array(
-            [ask({"host": HostRecord(self.fleet, row)}) for row in places], dtype
+            [ask({"host": HostRecord(self.fleet, row)}, steps) for row in places], dtype
         )
         return answers[inverse]
 
@@ -153,8 +173,8 @@ class RuleColumns:
         if isinstance(expr, Literal) and isinstance(expr.value, bool):
             return np.full(len(rows), int(expr.value), np.int8)
 
-        def ask(known: Known) -> int:
-            found = evaluate(expr, known, patterns)
+        def ask(known: Known, steps: Steps) -> int:
+            found = evaluate(expr, known, patterns, steps)
             return int(found) if isinstance(found, bool) else ERROR
 
         return self.by_value(expr, rows, ask, np.int8)

@@ -22,7 +22,7 @@ from roost.placement.rules.folding import fold
 from roost.placement.rules.lines import Sum, sum_of
 from roost.placement.rules.parts import Parts, is_kept
 from roost.placement.rules.paths import names
-from roost.rules.evaluating import evaluate
+from roost.rules.evaluating import Steps, evaluate
 from roost.rules.syntax import Binary, Expr, Logical
 
 #: A shortfall as thousandths.
@@ -122,19 +122,19 @@ class SoftRules:
         return total
 
     def _graded(self, expr: Binary, patterns: Patterns, rows: Int64Array) -> Int64Array:
-        def ask(known: Known) -> int:
-            return shortfall_of(expr, known, patterns)
+        def ask(known: Known, steps: Steps) -> int:
+            return shortfall_of(expr, known, patterns, steps)
 
         found: Int64Array = self._columns.by_value(expr, rows, ask, np.int64)
         return found
 
 
-def shortfall_of(expr: Binary, known: Known, patterns: Patterns) -> int:
+def shortfall_of(expr: Binary, known: Known, patterns: Patterns, steps: Steps | None = None) -> int:
     """Return how far a comparison of any values is from holding, in thousandths."""
-    if evaluate(expr, known, patterns) is True:
+    if evaluate(expr, known, patterns, steps) is True:
         return 0
-    left = evaluate(expr.left, known, patterns)
-    right = evaluate(expr.right, known, patterns)
+    left = evaluate(expr.left, known, patterns, steps)
+    right = evaluate(expr.right, known, patterns, steps)
     for side in (left, right):
         if isinstance(side, bool) or not isinstance(side, int | float):
             return WHOLLY
