@@ -231,6 +231,19 @@ def test_an_inequality_is_graded_by_how_far_it_is_missed() -> None:
     assert [found.host, *(each.host for each in found.runners_up)] == ["b", "c", "a"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "host.vms - (-9223372036854775807 - 1) > 0",
+        "host.free.memory * 9000000000000 * 9000000000000 >= 1",
+    ],
+)
+def test_a_soft_rule_that_overflows_charges_wholly(text: str) -> None:
+    engine = ruled(Rule("large", text, weight=500))
+    found = engine.find(asked(), runners_up=2)
+    assert [each.score for each in found.runners_up] == [50 * (SCORE_ONE // 100)] * 2
+
+
 def test_no_sum_of_lower_priorities_outbids_a_higher_one() -> None:
     low = [Rule(f"low-{n}", 'host.name != "b"', weight=1000) for n in range(20)]
     high = Rule("high", 'host.name == "b"', weight=1, priority=1)

@@ -59,7 +59,7 @@ def lines_of(node: Expr) -> tuple[Line, ...] | None:
     left, right = sum_of(node.left), sum_of(node.right)
     if left is None or right is None or not (left.factors or right.factors):
         return None
-    if left.most + right.most > _MOST_SUM:
+    if not fits(left, right):
         return None
     both = (_at_least(left, right), _at_least(right, left))
     match node.operator:
@@ -72,6 +72,11 @@ def lines_of(node: Expr) -> tuple[Line, ...] | None:
         case "<":
             return (Line(both[1].terms, both[1].bound + 1),)
     return both
+
+
+def fits(left: Sum, right: Sum) -> bool:
+    """Say whether no value on the way to comparing two sums can overflow."""
+    return left.most + right.most <= _MOST_SUM
 
 
 def _at_least(left: Sum, right: Sum) -> Line:

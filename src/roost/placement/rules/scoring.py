@@ -19,7 +19,7 @@ from roost.model.rules import WHOLE_WEIGHT
 from roost.placement.rules.columns import HOLDS, Known, Patterns, RuleColumns
 from roost.placement.rules.facts import amounts_of
 from roost.placement.rules.folding import fold
-from roost.placement.rules.lines import Sum, sum_of
+from roost.placement.rules.lines import Sum, fits, sum_of
 from roost.placement.rules.parts import Parts, is_kept
 from roost.placement.rules.paths import names
 from roost.rules.evaluating import Steps, evaluate
@@ -99,7 +99,7 @@ class SoftRules:
                 return -(-short.sum(axis=0) // len(terms)) if operator == "&&" else least
             case Binary(operator, left, right) if operator in _INEQUALITIES:
                 one, other = sum_of(left), sum_of(right)
-                if one is not None and other is not None and (one.factors or other.factors):
+                if one is not None and other is not None and fits(one, other):
                     return self._gaps(expr, one, other, patterns, rows)
                 return self._graded(expr, patterns, rows)
         holds = self._columns.judge(expr, patterns, rows) == HOLDS
