@@ -47,10 +47,23 @@ _NANOSECONDS = {
 }
 
 
+#: Characters of a text that means a number.
+MAX_NUMBER = 64
+
+
+def _short(text: str) -> str:
+    """Return the text of a number, or refuse one that is longer than any."""
+    if len(text) > MAX_NUMBER:
+        raise Unanswerable(
+            f"a number or duration has at most {MAX_NUMBER} characters, and this has {len(text)}"
+        )
+    return text
+
+
 @lru_cache(maxsize=1024)
 def quantity(text: str) -> int:
     """Return the whole number that "64Gi", "64GiB", "500M" or "12" means."""
-    match = _QUANTITY.match(text)
+    match = _QUANTITY.match(_short(text))
     if match is None:
         raise Unanswerable(f"{text!r} is not a number with a unit, such as 64Gi")
     factor = _FACTORS.get(match[2])
@@ -67,7 +80,7 @@ def quantity(text: str) -> int:
 def cores(text: str) -> int:
     """Return the millicores that "4", "0.5" or "250m" means."""
     try:
-        return parse_cpu(text)
+        return parse_cpu(_short(text))
     except InvalidRequest as error:
         raise Unanswerable(error.message) from error
 
@@ -75,6 +88,7 @@ def cores(text: str) -> int:
 @lru_cache(maxsize=1024)
 def duration(text: str) -> Duration:
     """Return the duration that "1h30m", "90s" or "-1.5h" means."""
+    _short(text)
     sign, rest = (-1, text[1:]) if text[:1] == "-" else (1, text.removeprefix("+"))
     if rest == "0":
         return Duration(0)
@@ -92,7 +106,7 @@ def duration(text: str) -> Duration:
 
 def _int64(number: int) -> int:
     if not INT_MIN <= number <= INT_MAX:
-        raise Unanswerable(f"{number} does not fit into 64 bits")
+        raise Unanswerable("the number does not fit into 64 bits")
     return number
 
 
@@ -102,7 +116,7 @@ def _to_int(value: Any) -> int:
             raise Unanswerable(f"{value} does not fit into 64 bits")
         return int(value)
     if isinstance(value, str):
-        if not re.fullmatch(r"[+-]?[0-9]{1,24}", value, re.ASCII):
+        if not re.fullmatch(r"[+-]?[0-9]{1,24}", _short(value), re.ASCII):
             raise Unanswerable(f"{value!r} is not a whole number")
         return _int64(int(value))
     return int(value)
@@ -110,7 +124,7 @@ def _to_int(value: Any) -> int:
 
 def _to_double(value: Any) -> float:
     try:
-        return float(value)
+        return float(_short(value) if isinstance(value, str) else value)
     except ValueError:
         raise Unanswerable(f"{value!r} is not a number") from None
 

@@ -10,6 +10,7 @@ from roost.rules.costs import MAX_STEPS
 from roost.rules.evaluating import evaluate, judge
 from roost.rules.parsing import MAX_DEPTH, MAX_ITEMS, MAX_TEXT, parse
 from roost.rules.patterns import MAX_PATTERN
+from roost.rules.tree import condition_of_tree
 from roost.rules.values import Trouble
 
 
@@ -112,6 +113,21 @@ def test_texts_do_not_grow_without_bound() -> None:
     grown = "host.name + host.name" + " + host.name" * 40
     found = evaluate(parse(f"size({grown})"), {"host": {"name": "x" * 100_000}})
     assert isinstance(found, Trouble)
+
+
+@pytest.mark.parametrize("call", ["quantity", "duration", "cores", "double", "int"])
+def test_a_number_of_thousands_of_digits_is_an_error(call: str) -> None:
+    digits = "9" * 5000 + ("h" if call == "duration" else "")
+    error = refusal(f'{call}("{digits}") == {call}("1")')
+    assert len(error.message) < 200
+    found = evaluate(parse(f"{call}(vm.name)"), {"vm": {"name": digits}})
+    assert isinstance(found, Trouble)
+
+
+def test_a_tree_with_a_number_of_thousands_of_digits_is_refused() -> None:
+    leaf = {"left": "host.free.memory", "operator": "gte", "right": "9" * 5000}
+    with pytest.raises(RuleError):
+        condition_of_tree(leaf)
 
 
 def test_half_a_character_is_refused() -> None:
