@@ -434,6 +434,13 @@ class _Checker:
             raise self.mistake(
                 node.span, f"{node.name}() goes through a list or a map, not a {over}"
             )
+        if node.variable in self.fields.members[""]:
+            raise self.mistake(
+                node.span,
+                f"{node.variable!r} is no name for the items of {node.name}(): it is a variable of "
+                "every rule",
+                "another name is meant.",
+            )
         item = over.inside[0] if over.inside else DYN
         hidden = self.scope.get(node.variable)
         self.scope[node.variable] = item

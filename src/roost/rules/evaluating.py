@@ -330,7 +330,7 @@ class _Evaluation:
         self.steps -= 1
         if self.steps < 0:
             raise self.exhausted(node)
-        self.variables[node.variable] = _plain(item)
+        self.variables[node.variable] = key_value(item)
 
     def any_or_all(self, node: Macro, over: Any) -> bool:
         """Evaluate `exists` or `all`, which absorb trouble as || and && do."""
@@ -352,7 +352,7 @@ class _Evaluation:
         return sum(self.asked(node, item) for item in over) == 1
 
     def filter(self, node: Macro, over: Any) -> list[Any]:
-        found = [_plain(item) for item in over if self.asked(node, item)]
+        found = [key_value(item) for item in over if self.asked(node, item)]
         self.weigh(node, found)
         return found
 
@@ -406,7 +406,7 @@ def _key(value: Any) -> Any:
     return value if isinstance(value, str | int) else ("none", id(value))
 
 
-def _plain(key: Any) -> Any:
+def key_value(key: Any) -> Any:
     """Return the value of the language behind a dictionary key."""
     return key[1] if isinstance(key, tuple) and key and key[0] == "bool" else key
 

@@ -16,7 +16,9 @@ from roost.placement.explain import explain
 from roost.placement.group import place_group
 from roost.placement.replay import record, replay
 from roost.placement.rules.columns import ERROR, FAILS, HOLDS
+from roost.placement.rules.folding import with_fields
 from roost.placement.strategies import SCORE_ONE, STRATEGIES
+from roost.rules.parsing import parse
 from tests.builders import fleet_of, host
 
 DATABASES = Rule("databases-apart", 'vm.labels.role != "db" || host.labels.tier == "db"')
@@ -281,3 +283,14 @@ def test_a_list_of_names_is_answered_for_every_host() -> None:
     [bound] = engine.question(asked()).terms.rules
     column = engine.question(asked()).rules.rule(bound, engine.fleet.present_rows())
     assert column.tolist() == [HOLDS] * 400 + [FAILS] * 50
+
+
+def test_what_a_macro_binds_is_not_folded() -> None:
+    expr = parse('[{"name": "x"}].all(project, project.name == "x" && host.vms == 0)')
+    assert with_fields(expr, {("project", "name"): "p"}) == expr
+
+
+def test_a_map_with_keys_of_true_and_false_is_folded_as_it_is() -> None:
+    engine = ruled(Rule("by-truth", "{true: vm.priority}[host.vms >= 0] == 7"))
+    assert engine.find(asked(priority=7)) is not None
+    assert engine.find(asked(priority=8)) is None

@@ -68,3 +68,11 @@ def test_a_label_and_all_labels_are_two_reads() -> None:
         ("host.labels", None),
         ("host.labels", "a"),
     }
+
+
+@pytest.mark.parametrize("name", ["host", "vm", "project", "group", "fleet"])
+def test_a_macro_does_not_hide_a_variable_of_every_rule(name: str) -> None:
+    with pytest.raises(RuleError) as caught:
+        condition(f'true && [{{"name": "x"}}].all({name}, {name}.name == "p")')
+    assert caught.value.column == 9
+    assert caught.value.hint == "Maybe another name is meant."

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from roost.placement.rules.paths import Path, names, path_of
-from roost.rules.evaluating import evaluate
+from roost.rules.evaluating import evaluate, key_value
 from roost.rules.positions import NOWHERE, Span
 from roost.rules.printing import write
 from roost.rules.syntax import (
@@ -41,7 +41,14 @@ def with_fields(node: Expr, fields: Mapping[Path, object]) -> Expr:
     path = path_of(node)
     if path is not None and path in fields:
         return constant(fields[path])
-    return _rebuilt(node, lambda part, _: with_fields(part, fields))
+
+    def put_in(part: Expr, hidden: str | None) -> Expr:
+        if hidden is None:
+            return with_fields(part, fields)
+        seen = {path: value for path, value in fields.items() if path[0] != hidden}
+        return with_fields(part, seen)
+
+    return _rebuilt(node, put_in)
 
 
 def fold(node: Expr, known: Mapping[str, object]) -> Expr:
@@ -157,6 +164,7 @@ def constant(value: object) -> Expr:
     if value is None or isinstance(value, bool | int | float | str | Duration):
         return Literal(type_name(value), value)
     if isinstance(value, Mapping):
-        return MapOf(tuple((constant(key), constant(each)) for key, each in value.items()))
+        entries = value.items()
+        return MapOf(tuple((constant(key_value(key)), constant(each)) for key, each in entries))
     assert isinstance(value, Sequence)
     return ListOf(tuple(constant(each) for each in value))
