@@ -31,6 +31,9 @@ WHOLLY = 1000
 #: What one rank costs in hundredths of a score: more than any strategy's scores differ.
 RANK_WEIGHT = 2**19
 
+#: What rules of priority 0 charge together at most, so that no number of them outbids a rank.
+MOST_CHARGED = RANK_WEIGHT // 2 - 1
+
 #: Ranks beyond this count as this one, so that no penalty can overflow.
 MOST_RANK = 2**15 - 1
 
@@ -77,6 +80,7 @@ class SoftRules:
             if len(values) > 1:
                 _, rank = np.unique(rank * len(values) + place, return_inverse=True)
         charged = levels.get(0, np.zeros(len(rows), np.int64))
+        charged = np.minimum(charged, MOST_CHARGED)
         return Penalties(charged, np.minimum(rank, MOST_RANK))
 
     def hundredths(self, rule: BoundRule, rows: Int64Array) -> Int64Array:
