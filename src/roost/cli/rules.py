@@ -63,7 +63,9 @@ SoftOption = Annotated[
 ]
 PriorityOption = Annotated[
     int | None,
-    typer.Option(metavar="N", help="Of a soft rule: no sum of rules with a lower one outbids it."),
+    typer.Option(
+        metavar="N", min=0, help="Of a soft rule: no sum of rules with a lower one outbids it."
+    ),
 ]
 DescriptionOption = Annotated[
     str | None, typer.Option(metavar="TEXT", help="What it is there for.")

@@ -13,7 +13,7 @@ from roost.model.constraints import LabelTerm
 #: Thousandths in the weight 1.
 WHOLE_WEIGHT = 1000
 
-#: Priorities of soft rules lie between minus this and this.
+#: Priorities of soft rules lie between 0 and this.
 MOST_PRIORITY = 1_000_000
 
 
@@ -51,10 +51,10 @@ class Rule:
             raise InvalidRequest(
                 f"weight {self.weight / WHOLE_WEIGHT} of rule {self.name!r} is not within 0 and 1"
             )
-        if not -MOST_PRIORITY <= self.priority <= MOST_PRIORITY:
+        if not 0 <= self.priority <= MOST_PRIORITY:
             raise InvalidRequest(
                 f"priority {self.priority} of rule {self.name!r} is not within "
-                f"{-MOST_PRIORITY} and {MOST_PRIORITY}"
+                f"0 and {MOST_PRIORITY}"
             )
 
     @property

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from roost.wire.bodies import Labels, Name, Priority, ProjectName, Reply, Request, Text
+from roost.wire.bodies import Labels, Name, ProjectName, Reply, Request, Text
 from roost.wire.queries import After, Limit, Query
 
 #: Constraints that may be there at once: each is asked about at every decision that it binds.
@@ -41,6 +41,7 @@ Expression = (
     ]
 )
 Description = Annotated[str, Meta(max_length=1000)]
+Level = Annotated[int, Meta(ge=0, le=1_000_000)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Selector = Annotated[Labels, Meta(max_length=16)]
 Seconds = Annotated[int, Meta(ge=1, le=10 * 365 * 86400)]
@@ -53,7 +54,7 @@ class RuleFields(Request):
     description: Description = ""
     kind: Kind = "hard"
     weight: Share = 1.0
-    priority: Priority = 0
+    priority: Level = 0
     selector: Selector = field(default_factory=dict)
     vm: Text | None = None
     enabled: bool = True
@@ -78,7 +79,7 @@ class ChangeConstraint(Request):
     description: Description | UnsetType = UNSET
     kind: Kind | UnsetType = UNSET
     weight: Share | UnsetType = UNSET
-    priority: Priority | UnsetType = UNSET
+    priority: Level | UnsetType = UNSET
     selector: Selector | UnsetType = UNSET
     enabled: bool | UnsetType = UNSET
     expires_in_s: Seconds | UnsetType | None = UNSET

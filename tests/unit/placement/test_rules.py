@@ -256,6 +256,17 @@ def test_no_sum_of_lower_priorities_outbids_a_higher_one() -> None:
     assert engine.find(asked()).host == "c"
 
 
+def test_thousands_of_lower_rules_do_not_outbid_a_higher_one() -> None:
+    low = [Rule(f"low-{n}", 'host.name != "b"', weight=1000) for n in range(5400)]
+    engine = ruled(*low, Rule("high", 'host.name == "b"', weight=1, priority=1))
+    assert engine.find(asked()).host == "b"
+
+
+def test_a_negative_priority_is_refused() -> None:
+    with pytest.raises(RoostError, match="not within 0 and"):
+        Rule("low", "host.vms == 0", weight=1000, priority=-1)
+
+
 def test_what_is_left_of_a_rule_says_an_error_in_words() -> None:
     engine = ruled(DATABASES)
     plain = PlaceRequest("vm", Demand(1000, GIB))

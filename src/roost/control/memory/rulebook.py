@@ -98,6 +98,6 @@ def rule_of(row: ConstraintRow) -> Rule:
             LabelTerm(key, LabelOperator.IN, (value,)) for key, value in sorted(selector.items())
         ),
     )
-    return Rule(
-        row.id, row.expression, None if row.kind == "hard" else row.weight, row.priority, scope
-    )
+    weight = None if row.kind == "hard" else row.weight
+    priority = max(row.priority, 0)  # a row may be older than the refusal of negative ones
+    return Rule(row.id, row.expression, weight, priority, scope)
