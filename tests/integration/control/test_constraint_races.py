@@ -19,9 +19,18 @@ from roost.base.errors import NoFit
 from roost.control.create import committing, placing
 from roost.control.vms import lifecycle
 from roost.ledger.tables import events, hosts
-from roost.wire.bodies import MigrateVM, ResizeVM
+from roost.wire.bodies import CreateVMs, MigrateVM, ResizeVM
 from roost.wire.constraints import ChangeConstraint, CreateConstraint
-from tests.integration.control.rig import ADMIN, OPERATOR, Rig, run, run_two
+from tests.integration.control.rig import (
+    ADMIN,
+    GIB,
+    OPERATOR,
+    Rig,
+    body_of,
+    digest_of,
+    run,
+    run_two,
+)
 
 Change = Callable[[Rig], Awaitable[object]]
 Race = Callable[[Rig, Rig], Awaitable[None]]
@@ -295,8 +304,22 @@ async def another_is_created_where_one_grows(one: Rig, two: Rig) -> None:
         await meanwhile(two, GROWING, crowd, one, asked)
 
 
+async def another_is_heard_of_between_two_of_a_batch(one: Rig, two: Rig) -> None:
+    await three_hosts(one, two)
+    await one.plane.constraints.create(ALONE, ADMIN)
+    await two.plane.follower.catch_up()
+    await one.create("other", constraints={"hosts": ["h0"]})
+    # The first of the batch is placed, the second refused: only then does `two` hear of the other.
+    first = body_of("new", constraints={"hosts": ["h0"]})
+    body = CreateVMs(vms=[first, body_of("large", memory=5000 * GIB)])
+    made = await two.plane.admit.create_many(body, OPERATOR, None, digest_of(body))
+    assert await shared_hosts(one) == []
+    assert made.batch.failed == 2
+
+
 CROWDED: tuple[Race, ...] = (
     another_is_created_there,
+    another_is_heard_of_between_two_of_a_batch,
     another_is_created_where_one_moves_to,
     another_is_created_where_one_grows,
 )

@@ -216,10 +216,18 @@ class Committer:
             # Somebody else may have made room that this process has not heard of yet.
             before = self._roster.room
             await self._follower.catch_up()
-            refused = self._charges.with_groups(refused)
-            if self._roster.room != before:
-                for ask in refused:
-                    self._charges.place_one(ask)
+            roomier, engine = self._roster.room != before, self._roster.engine
+            # Nor of claims that a rule about amounts must see: what was decided without is undone.
+            again = [
+                ask
+                for ask in asks
+                if (roomier and ask.rejection is not None)
+                or (ask.charged and reads_amounts(engine, ask.request))
+            ]
+            for ask in again:
+                self._charges.release(ask)
+            for ask in self._charges.with_groups(again):
+                self._charges.place_one(ask)
 
     async def _claim(
         self, asks: list[PendingCreate], proposals: list[Proposal], *, atomic: bool
