@@ -198,10 +198,17 @@ _PROMISED = select(*(host_amounts.c[f"{name}_committed"] for name in LIMITS)).wh
     host_amounts.c.host == bindparam("of_host")
 )
 
+_GENERATION = select(host_amounts.c.generation).where(host_amounts.c.host == bindparam("of_host"))
+
 
 def promised_on(tx: Tx, host: int) -> tuple[int, ...]:
     """Return what a host has promised, whose row this transaction has locked by charging it."""
     return tuple(tx.connection.execute(_PROMISED, {"of_host": host}).one())
+
+
+def generation_of(tx: Tx, host: int) -> int:
+    """Return the generation of a host whose row this transaction has locked by charging it."""
+    return int(tx.connection.execute(_GENERATION, {"of_host": host}).scalar_one())
 
 
 def hold_instead(tx: Tx, claim: ClaimRow) -> dict[str, dict[str, Any]]:

@@ -19,7 +19,7 @@ from roost.base.errors import NoFit
 from roost.control.create import committing, placing
 from roost.control.vms import lifecycle
 from roost.ledger.tables import events, hosts
-from roost.wire.bodies import CreateVMs, MigrateVM, ResizeVM
+from roost.wire.bodies import CreateVMs, MigrateVM, ResizeVM, SetLabels
 from roost.wire.constraints import ChangeConstraint, CreateConstraint
 from tests.integration.control.rig import (
     ADMIN,
@@ -338,6 +338,64 @@ def test_a_build_that_does_not_compare_it_is_found(
         monkeypatch.setattr(f"roost.control.{module}.reads_amounts", lambda *_: False)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         run_two(postgres_url, race)
+
+
+SMALL_ON_H1 = 'vm.demand.cpu < cores("2") || host.name != "h1"'
+SMALL_WHERE_LABELLED = 'vm.demand.cpu < cores("2") || !has(host.labels.small)'
+
+
+async def one_grows_that_was_not_heard_of(one: Rig, two: Rig) -> None:
+    await three_hosts(one, two)
+    await one.plane.constraints.create(
+        CreateConstraint(name="small", expression=SMALL_ON_H1), ADMIN
+    )
+    await two.plane.follower.catch_up()
+    await one.running("vm", constraints={"hosts": ["h1"]})
+    with pytest.raises(NoFit, match="does not let 'vm' grow on host 'h1'"):
+        await two.plane.vms.resize("vm", None, ResizeVM(cpu=4), OPERATOR)
+
+
+async def one_grows_that_has_moved_unheard(one: Rig, two: Rig) -> None:
+    await three_hosts(one, two)
+    await one.plane.constraints.create(
+        CreateConstraint(name="small", expression=SMALL_ON_H1), ADMIN
+    )
+    await one.running("vm")
+    await two.plane.follower.catch_up()
+    await one.move("vm", "h1")
+    with pytest.raises(NoFit, match="does not let 'vm' grow on host 'h1'"):
+        await two.plane.vms.resize("vm", None, ResizeVM(cpu=4), OPERATOR)
+
+
+async def one_grows_while_its_host_is_labelled(one: Rig, two: Rig) -> None:
+    await three_hosts(one, two)
+    await one.plane.constraints.create(
+        CreateConstraint(name="small", expression=SMALL_WHERE_LABELLED), ADMIN
+    )
+    await one.running("vm")
+    await two.plane.follower.catch_up()
+
+    def label(rig: Rig) -> Awaitable[object]:
+        return rig.plane.hosts.set_labels("h0", SetLabels(labels={"small": "yes"}), OPERATOR)
+
+    asked = two.plane.vms.resize("vm", None, ResizeVM(cpu=4), OPERATOR)
+    with pytest.raises(NoFit, match="does not let 'vm' grow on host 'h0'"):
+        await meanwhile(two, GROWING, label, one, asked)
+
+
+@pytest.mark.parametrize(
+    "race",
+    [
+        one_grows_that_was_not_heard_of,
+        one_grows_that_has_moved_unheard,
+        one_grows_while_its_host_is_labelled,
+    ],
+    ids=lambda race: race.__name__,
+)
+def test_growth_is_judged_where_the_vm_is_and_by_what_its_host_is(
+    postgres_url: str, race: Race
+) -> None:
+    run_two(postgres_url, race)
 
 
 def test_creates_at_once_share_no_host_that_a_rule_gives_to_one(database_url: str) -> None:

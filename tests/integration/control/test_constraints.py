@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from sqlalchemy import select, update
 
 from roost.base.errors import (
     Conflict,
@@ -15,7 +16,7 @@ from roost.base.errors import (
 )
 from roost.control.rules import writing
 from roost.ledger.rows import ConstraintRow
-from roost.ledger.tables import constraints
+from roost.ledger.tables import constraints, hosts, vm_specs
 from roost.ledger.transaction import Tx
 from roost.parts.access import Principal
 from roost.wire.bodies import CreateProject, MigrateVM, ResizeVM
@@ -27,6 +28,7 @@ from roost.wire.constraints import (
     ListConstraints,
 )
 from tests.integration.control.rig import ADMIN, OPERATOR, Rig, run
+from tests.integration.control.test_bad_hosts import plant
 
 SSD = 'host.labels["disk"] == "ssd"'
 MEMBER = Principal("mia", "member", project="shop")
@@ -208,6 +210,43 @@ def test_a_vm_in_the_wrong_place_may_stop_start_and_shrink_but_not_grow(database
         assert await rig.state("vm") == ("running", "slow")
 
     run(database_url, test)
+
+
+def test_no_vm_grows_on_a_host_that_rules_know_nothing_of(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        await rig.running("vm", cpu=2)
+        await rule(rig, expression='!has(host.labels.disk) || host.labels["disk"] == "ssd"')
+        [known] = await rig.rows(select(hosts.c.inventory).where(hosts.c.name == "slow"))
+        await plant(rig.store, "slow", [])
+        await rig.restart()
+        assert rig.plane.roster.set_aside().keys() == {"slow"}
+        with pytest.raises(NoFit, match="the host is set aside"):
+            await rig.plane.vms.resize("vm", None, ResizeVM(cpu=3), OPERATOR)
+        await plant(rig.store, "slow", msgspec.json.decode(known["inventory"]))
+        await rig.restart()
+
+    run(sqlite_url, test)
+
+
+def test_no_vm_grows_of_which_rules_know_nothing(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        await rig.running("vm", cpu=2)
+        await rule(rig)
+        [known] = await rig.rows(select(vm_specs.c.spec))
+
+        async def keep(text: str) -> None:
+            said = update(vm_specs).values(spec=text)
+            await rig.store.write(lambda tx: tx.connection.execute(said))
+            await rig.restart()
+
+        await keep("{")
+        with pytest.raises(Conflict, match="what VM 'vm' asked for cannot be read"):
+            await rig.plane.vms.resize("vm", None, ResizeVM(cpu=3), OPERATOR)
+        await keep(known["spec"])
+
+    run(sqlite_url, test)
 
 
 def test_a_rule_expires(database_url: str) -> None:

@@ -17,10 +17,10 @@ from roost.control.vms.checking import check_vms
 from roost.control.vms.deletion import remove_deleted
 from roost.control.vms.lookup import locked_vm, vm_row
 from roost.control.vms.requests import request_of
-from roost.control.vms.resizing import ChangedSince, resize, wanted_amounts
+from roost.control.vms.resizing import ChangedSince, Judged, resize, wanted_amounts
 from roost.control.vms.restart_policy import set_vm
 from roost.control.vms.routes import vm_routes
-from roost.control.vms.ruling import promised_when_grown, refused_where_it_is
+from roost.control.vms.ruling import host_of_claim, promised_when_grown, refused_where_it_is
 from roost.control.vms.states import in_state
 from roost.control.vms.use import read_use
 from roost.control.vms.views import decided_placement, explanation_body, vm_body
@@ -206,45 +206,52 @@ class Lifecycle(Part):
     async def resize(self, ref: str, project: str | None, body: ResizeVM, who: Principal) -> VMBody:
         """Give a VM new amounts on the host where it is; more of them only as rules allow."""
         for _ in range(MOST_TRIES):
-            judged, under, after = await self._judge_growth(ref, project, body, who)
-
-            def change(tx: Tx) -> VMRow:
-                tx.constraints = under  # noqa: B023
-                return resize(tx, ref, project, body, who, judged, after)  # noqa: B023
-
             try:
+                judged = await self._judge_growth(ref, project, body, who)
+
+                def change(tx: Tx) -> VMRow:
+                    tx.constraints = judged.constraints  # noqa: B023
+                    return resize(tx, ref, project, body, who, judged)  # noqa: B023
+
                 return await self._write(change, who)
             except (ConstraintsMoved, ChangedSince):
                 await self._follower.catch_up()
-        raise PlacementContended(f"others changed the VM {ref!r}, or the rules, each time")
+        raise PlacementContended(f"others changed the VM {ref!r}, its host or the rules each time")
 
     async def _judge_growth(
         self, ref: str, project: str | None, body: ResizeVM, who: Principal
-    ) -> tuple[VMRow | None, int | None, tuple[int, ...] | None]:
-        """Refuse growth that a hard rule forbids; return what was judged, under which rules.
+    ) -> Judged:
+        """Refuse growth that a hard rule forbids; return what was judged, and by what.
 
-        Where a rule read what the host promised, also what that is then. A VM that a rule finds in
-        the wrong place may shrink there.
+        A VM that a rule finds in the wrong place may shrink there.
         """
-        under = self._roster.rulebook.generation
-        if not self._roster.engine.rules:
-            return None, under, None
 
         def question(connection: Connection) -> tuple[VMRow, VMSpec | None]:
             vm = vm_row(connection, ref, project, who)
             return vm, self._roster.specs.read(connection, [vm]).get(vm.id)
 
         vm, spec = await self._store.read(question)
-        new = wanted_amounts(vm, body)
-        if spec is None or new.greatest(vm.amounts) == vm.amounts:
-            return vm, None, None
-        grown = msgspec.structs.replace(vm, **new._asdict())
         under = self._roster.rulebook.generation
+        new = wanted_amounts(vm, body)
+        if new.greatest(vm.amounts) == vm.amounts:
+            return Judged(vm)
+        if vm.host is None or not self._roster.engine.rules:
+            return Judged(vm, under)
+        if spec is None:
+            raise Conflict(
+                f"what VM {vm.name!r} asked for cannot be read, so no rule can say whether it may "
+                "grow",
+                vm=vm.id,
+            )
+        grown = msgspec.structs.replace(vm, **new._asdict())
         request = request_of(grown, self._roster, spec)
-        refused = refused_where_it_is(self._roster, request)
+        host = host_of_claim(self._roster, request.key)
+        if host is None or host.number != vm.host:
+            raise ChangedSince  # this process has not heard of where it is
+        refused = refused_where_it_is(self._roster, request, host)
         if refused is not None:
             raise no_fit(refused)
-        return vm, under, promised_when_grown(self._roster, request)
+        return Judged(vm, under, host.generation, promised_when_grown(self._roster, request, host))
 
     async def set(self, ref: str, project: str | None, body: SetVM, who: Principal) -> VMBody:
         """Set where a VM may be started after the loss of its host."""

@@ -4,13 +4,23 @@ A VM that grows takes the difference at once, on its own host, by value. One tha
 claim until the agent has reported the new generation: what a guest still has is not free.
 """
 
+from typing import NamedTuple
+
 from msgspec import UnsetType
 from sqlalchemy import select
 
 from roost.base.errors import Conflict, InvalidRequest
 from roost.control.vms.lookup import locked_vm
 from roost.ledger.amounts import Amounts
-from roost.ledger.capacity import RUN, charge_project, claims_of, promised_on, resize_claim, room_of
+from roost.ledger.capacity import (
+    RUN,
+    charge_project,
+    claims_of,
+    generation_of,
+    promised_on,
+    resize_claim,
+    room_of,
+)
 from roost.ledger.rows import ClaimRow, VMRow
 from roost.ledger.tables import hosts, vms
 from roost.ledger.transaction import Tx
@@ -33,7 +43,16 @@ from roost.wire.translate import cores, size
 
 
 class ChangedSince(Exception):
-    """A VM is not as it was when rules were asked about its growth."""
+    """A VM, or its host, is not as it was when rules were asked about the VM's growth."""
+
+
+class Judged(NamedTuple):
+    """What rules were asked about before a VM is resized, and what their answer rests on."""
+
+    vm: VMRow
+    constraints: int | None = None  # their generation; None: it does not grow
+    host_generation: int | None = None  # of the VM's host; None: no hard rule was asked about it
+    host_after: tuple[int, ...] | None = None  # what the host has promised then, if a rule read it
 
 
 def wanted_amounts(vm: VMRow, body: ResizeVM) -> Amounts:
@@ -51,15 +70,16 @@ def resize(
     project: str | None,
     body: ResizeVM,
     who: Principal,
-    judged: VMRow | None = None,
-    host_after: tuple[int, ...] | None = None,
+    judged: Judged | None = None,
 ) -> VMRow:
     """Resize a VM: claim its new amounts and order them.
 
-    Raises ChangedSince if it is another VM, or elsewhere, than the one that rules were asked about.
+    Raises ChangedSince if it is another VM, or its host is another or not as it was, than when
+    rules were asked.
     """
     vm = locked_vm(tx, ref, project, who)
-    if judged is not None and (judged.id, judged.generation) != (vm.id, vm.generation):
+    seen = (vm.id, vm.generation, vm.host)
+    if judged is not None and (judged.vm.id, judged.vm.generation, judged.vm.host) != seen:
         raise ChangedSince
     if vm.desired == "absent":
         raise Conflict(f"VM {vm.name!r} is being deleted", vm=vm.id)
@@ -78,8 +98,8 @@ def resize(
         row = resize_claim(tx, run, new.greatest(run.amounts))
         if row is None:
             raise no_fit(_no_room(tx, vm, run, new))
-        if host_after not in (None, promised_on(tx, run.host)):
-            raise ChangedSince  # a hard rule has read what the host promised
+        if judged is not None:
+            _compare_host(tx, run.host, judged)
         changes["claims"] = {run.id: row}
     _charge_project(tx, vm, new)
     row = tx.update(vms, vms.c.id == vm.id, generation=vms.c.generation + 1, **new._asdict())
@@ -87,6 +107,14 @@ def resize(
     tx.event("vm.resized", f"vm/{vm.id}", changes, project=vm.project)  # type: ignore[arg-type]
     assert row is not None
     return VMRow(**row)
+
+
+def _compare_host(tx: Tx, host: int, judged: Judged) -> None:
+    """Raise ChangedSince unless a host, whose row is locked, is what hard rules have read."""
+    if judged.host_generation not in (None, generation_of(tx, host)):
+        raise ChangedSince
+    if judged.host_after not in (None, promised_on(tx, host)):
+        raise ChangedSince
 
 
 def _given(value: int | float | str | UnsetType, current: int, what: str) -> int:

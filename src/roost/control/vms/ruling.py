@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from roost.control.memory.roster import Roster
+from roost.control.memory.roster import HostEntry, Roster
 from roost.fleet.fleet import Fleet
 from roost.model.constraints import BoundRule
 from roost.model.flow import PlaceRequest, ReasonCount, Rejection, RejectionCode
@@ -62,19 +62,26 @@ def _without(fleet: Fleet, number: int | None) -> Iterator[None]:
         fleet.version = version
 
 
-def refused_where_it_is(roster: Roster, request: PlaceRequest) -> Rejection | None:
+def host_of_claim(roster: Roster, key: str) -> HostEntry | None:
+    """Return the host that a claim is on as far as this process has heard; None if of none."""
+    number = roster.fleet.vms.numbers.get(key)
+    return None if number is None else roster.by_fleet_row[int(roster.fleet.vms.host[number])]
+
+
+def refused_where_it_is(roster: Roster, request: PlaceRequest, host: HostEntry) -> Rejection | None:
     """Return why a VM may not have what it asks for now on its host; None where rules allow it."""
-    engine, number = roster.engine, roster.fleet.vms.numbers.get(request.key)
-    if number is None:
-        return None
+    engine = roster.engine
     for bound in engine.terms_of(request).rules:
-        if not bound.hard or (part := wrong_part(engine, request, bound)) is None:
+        if not bound.hard:
             continue
-        host = roster.by_fleet_row[int(roster.fleet.vms.host[number])].name
+        # Nobody knows the labels of a host that is set aside.
+        part = "the host is set aside" if host.aside else wrong_part(engine, request, bound)
+        if part is None:
+            continue
         return Rejection(
             request.name,
             RejectionCode.CONSTRAINTS_UNSATISFIED,
-            f"rule {bound.name!r} does not let {request.name!r} grow on host {host!r}: {part}",
+            f"rule {bound.name!r} does not let {request.name!r} grow on host {host.name!r}: {part}",
             engine.strategy_of(request).name,
             hosts=1,
             reasons=(ReasonCount(Reason.RULE, first=1, total=1, rule=bound.name, part=part),),
@@ -82,15 +89,16 @@ def refused_where_it_is(roster: Roster, request: PlaceRequest) -> Rejection | No
     return None
 
 
-def promised_when_grown(roster: Roster, request: PlaceRequest) -> tuple[int, ...] | None:
+def promised_when_grown(
+    roster: Roster, request: PlaceRequest, host: HostEntry
+) -> tuple[int, ...] | None:
     """Return what a VM's host has promised once it has grown; None if no hard rule has read it."""
-    fleet = roster.fleet
-    number = fleet.vms.numbers.get(request.key)
-    if number is None or not reads_amounts(roster.engine, request):
+    if not reads_amounts(roster.engine, request):
         return None
-    *amounts, vms = roster.promised_on(int(fleet.vms.host[number]))
-    has = fleet.vms.demand[number, : len(amounts)].tolist()
+    vms = roster.fleet.vms
+    *amounts, count = roster.promised_on(host.fleet_row)
+    has = vms.demand[vms.numbers[request.key], : len(amounts)].tolist()
     demand = request.demand
     wants = (demand.cpu_milli, demand.memory_bytes, demand.disk_bytes)
     more = (max(0, new - old) for new, old in zip(wants, has, strict=True))
-    return (*map(sum, zip(amounts, more, strict=True)), vms)
+    return (*map(sum, zip(amounts, more, strict=True)), count)
