@@ -331,3 +331,50 @@ def test_nobody_passes_a_rule_that_cannot_be_read(sqlite_url: str) -> None:
         await rig.plane.constraints.delete("ssd", None, ADMIN)
 
     run(sqlite_url, test)
+
+
+@pytest.mark.parametrize(
+    ("later", "passes", "told"),
+    [
+        ({"kind": "advice"}, False, "nobody passes it: kind 'advice'"),
+        ({"selector": '["tier"]'}, False, "nobody passes it: Expected `object`"),
+        ({"priority": 10**9}, False, "nobody passes it: priority 1000000000"),
+        ({"kind": "soft", "expression": "host.moon == 1"}, True, "it prefers no host: "),
+        ({"kind": "soft", "priority": 10**9}, True, "it prefers no host: "),
+    ],
+    ids=["kind", "selector", "priority", "soft", "soft priority"],
+)
+def test_a_rule_of_a_later_release_stops_nobody_who_does_not_place_vms_of_its_scope(
+    sqlite_url: str, later: dict[str, Any], passes: bool, told: str
+) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        await rig.plane.projects.create(CreateProject(name="shop"), ADMIN)
+        await rule(rig, project="shop")
+        await rule(rig, "other")
+
+        def spoil(tx: Tx) -> None:
+            row = tx.change(constraints, {"id": "shop/ssd"}, **later)
+            assert row is not None
+            writing.update(tx, ConstraintRow(**row))
+
+        await rig.store.write(spoil)
+        for _ in range(2):
+            if passes:
+                assert (await rig.create("web", project="shop")).host == "fast"
+            else:
+                with pytest.raises(NoFit, match="'shop/ssd'"):
+                    await rig.create("web", project="shop")
+            assert (await rig.create("blog")).host == "fast"
+            [found] = (await rig.plane.doctor()).findings
+            assert f"rule 'shop/ssd' cannot be read, so {told}" in found.message
+            for name, project in (("web", "shop"), ("blog", None)):
+                if passes or project is None:
+                    await rig.plane.vms.delete(name, project, ADMIN)
+            await rig.settle(check=False)
+            await rig.restart()
+            for agent in rig.agents.values():
+                agent.connect(rig.plane)
+        await rig.plane.constraints.delete("ssd", "shop", ADMIN)
+
+    run(sqlite_url, test)

@@ -370,11 +370,11 @@ class Roster(Part):
         return {entry.name: entry.aside for entry in self.hosts.values() if entry.aside}
 
     def examine(self, connection: Connection, found: Examination) -> None:
-        """Report to the doctor the hosts that are set aside."""
+        """Report to the doctor hosts that are set aside, and rules that cannot be read."""
         for name, why in sorted(self.set_aside().items()):
             found.find("hosts", f"host {name!r} is set aside and takes nothing: {why}")
         for rule, why in sorted(self.rulebook.unreadable.items()):
-            found.find("constraints", f"rule {rule!r} cannot be read, so nobody passes it: {why}")
+            found.find("constraints", f"rule {rule!r} cannot be read, so {why}")
 
     def _load_host(self, row: HostRow, generation: int, aside: str) -> None:
         """Put a host into the empty fleet; one that cannot be, or is known not to, as set aside."""
