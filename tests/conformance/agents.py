@@ -276,9 +276,9 @@ async def a_roll_call_is_answered_with_every_copy_and_memory(rig: AgentRig) -> N
     [present] = rig.control.presents
     assert present.digest == rig.control.host("a").desired.digest
     assert present.copies == [
-        CopyInfo("vm-1", 1, "running"),
+        CopyInfo("vm-1", 1, "running", restart="here"),
         CopyInfo("vm-2", 6, "gone"),
-        CopyInfo("vm-3", 1, "stopped"),
+        CopyInfo("vm-3", 1, "stopped", restart="here"),
     ]
 
 

@@ -530,7 +530,7 @@ def _(patch: Patch) -> None:
     patch.setattr(
         engine_module,
         "columns_of",
-        lambda fleet, requests, seeds: real(fleet, requests, seeds[::-1]),
+        lambda fleet, requests, seeds, *rest: real(fleet, requests, seeds[::-1], *rest),
     )
 
 

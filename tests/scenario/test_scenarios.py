@@ -26,8 +26,8 @@ from roost.placement.strategies import STRATEGIES
 HERE = Path(__file__).parent
 SCENARIOS = sorted([*HERE.rglob("*.fleet"), *HERE.rglob("*.data")])
 COMMAND, BY_HAND = "#$ roost ", "#= "
-#: No text says a compiled constraint: only a program hands one over.
-UNSAYABLE = {Reason.PREDICATE}
+#: No text says a compiled constraint: only a program hands one over. Rules are a server's.
+UNSAYABLE = {Reason.PREDICATE, Reason.RULE, Reason.RULE_ERROR}
 
 
 @dataclass(frozen=True, slots=True)

@@ -272,7 +272,7 @@ def _show(session: Session, found: "ConstraintDetail") -> None:
 
 rule = new_group(
     "rule",
-    "Rules about where VMs may be: conditions on hosts.",
+    "Rules about where VMs may be.",
     {
         "list": list_,
         "show": show_,

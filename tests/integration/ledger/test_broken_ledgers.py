@@ -93,9 +93,9 @@ def _a_sequence_is_skipped(patch: pytest.MonkeyPatch) -> None:
         raw.execute(skip)
         return on_sqlite(raw, events)
 
-    async def skipping_too(connection: Any, events: list[Event]) -> None:
+    async def skipping_too(connection: Any, events: list[Event], constraints: Any) -> None:
         await connection.execute(skip)
-        await on_postgres(connection, events)
+        await on_postgres(connection, events, constraints)
 
     async def skipping_at_once(self: PostgresClaims, events: list[Event], tx: str) -> bool:
         await self.connection.execute(skip)
