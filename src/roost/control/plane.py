@@ -111,7 +111,7 @@ class Plane:
         )  # fmt: skip
         self.vms = Lifecycle(store, self.roster, self.follower, handover.delete)
         self.consoles = Consoles(store, self.roster, self.agents)
-        self.hosts = Hosts(store, self.roster, self.agents)
+        self.hosts = Hosts(store, self.roster, self.agents, self.lineage)
         self.questions = Questions(store, self.roster, grouping)
         self.groups = Groups(store, self.lineage)
         self.constraints = Constraints(store, self.roster, self.follower, clock)

@@ -245,6 +245,34 @@ def test_a_vm_created_since_the_copy_runs_on_and_is_held(database_url: str) -> N
     run(database_url, test)
 
 
+def test_a_held_vm_is_adopted_only_once_every_host_has_answered(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("a")
+        await rig.host("b")
+        for name, host in (("first", "a"), ("second", "b")):
+            await rig.running(name)
+            if (await rig.get(name)).host != host:
+                await rig.move(name, host)
+        old = await copy(rig)
+        made = await rig.running("web")
+        home = str((await rig.get("web")).host)
+        (silent,) = {"a", "b"} - {home}
+        await put_back(rig, old)
+        with pytest.raises(LedgerUnsettled, match="not heard of every host"):
+            await rig.plane.hosts.adopt_held(home, made.id, ADMIN)
+        await come_back(rig, home)
+        await rig.pass_by(LONG_S, silent=(silent,))
+        with pytest.raises(LedgerUnsettled, match=f"which VMs they have: {silent}$"):
+            await rig.plane.hosts.adopt_held(home, made.id, ADMIN)
+        await come_back(rig, silent)
+        await rig.pass_by(LONG_S)
+        await rig.plane.hosts.adopt_held(home, made.id, ADMIN)
+        await rig.settle()
+        assert await rig.state("web") == ("running", home)
+
+    run(database_url, test)
+
+
 def test_a_silent_host_keeps_what_lies_in_doubt_until_somebody_says_that_it_is_dead(
     database_url: str,
 ) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import select
 
-from roost.base.errors import Conflict, NotFound
+from roost.base.errors import Conflict, LedgerUnsettled, NotFound
 from roost.control.groups.defining import lock_rules
 from roost.control.hosts.held_list import StoredHeld, read_held
 from roost.control.hosts.registering import locked_host
@@ -30,6 +30,7 @@ from roost.ledger.tables import (
     hosts,
     members,
     projects,
+    roll_call,
     tombstones,
     vm_specs,
     vms,
@@ -45,6 +46,8 @@ from roost.wire.answers import no_fit
 from roost.wire.bodies import CreateVM
 from roost.wire.specs import spec_of
 
+#: Silent hosts that a refusal names.
+_MOST_TOLD = 20
 #: What is wanted of a VM that is found so. Others are halves of a move, or nobody can tell.
 _WANTED: dict[Seen, Desired] = {
     "starting": "running",
@@ -81,6 +84,7 @@ def adopt_held(tx: Tx, name: str, vm_id: str, strategy: str) -> VMRow:
     if known is not None and known["host"] == locked_host(tx, name).number:
         return VMRow(**known)
     host, held = _held(tx, name, vm_id)
+    _require_answers(tx, vm_id)
     if tx.find(tombstones, vm=vm_id, host=host.number) is not None:
         raise Conflict(f"VM {vm_id!r} is being destroyed on host {name!r}", vm=vm_id)
     if (other := _other_holder(tx, host, vm_id)) is not None:
@@ -154,6 +158,23 @@ def _held(tx: Tx, name: str, vm_id: str) -> tuple[HostRow, StoredHeld]:
             f"VM {vm_id!r} is in the ledger", vm=vm_id, hint=f"Maybe roost vm delete {vm_id}."
         )
     return host, held
+
+
+def _require_answers(tx: Tx, vm_id: str) -> None:
+    """Refuse while hosts have not answered what they have: one may run a newer copy of the VM."""
+    silent = (
+        select(hosts.c.name)
+        .join(roll_call, roll_call.c.host == hosts.c.number)
+        .where(~roll_call.c.answered)
+        .order_by(hosts.c.name)
+    )
+    if names := [row["name"] for row in tx.rows(silent)]:
+        raise LedgerUnsettled(
+            "an old database was restored, and hosts have not answered which VMs they have: "
+            + ", ".join(names[:_MOST_TOLD]),
+            vm=vm_id,
+            hint="Maybe wait until they are back; roost doctor says which.",
+        )
 
 
 def _other_holder(tx: Tx, host: HostRow, vm_id: str) -> str | None:

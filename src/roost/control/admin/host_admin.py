@@ -14,6 +14,7 @@ from roost.control.agents.sessions import Agents
 from roost.control.create.placing import find_host
 from roost.control.hosts.held_list import shown_held
 from roost.control.hosts.registering import change_host, locked_host
+from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import HostEntry, Roster
 from roost.control.survive.fencing import fence
 from roost.control.vms.views import vm_body
@@ -61,8 +62,9 @@ _MOST_BLOCKED = 20
 class Hosts(Part):
     """Lists, cordons, drains, labels and removes hosts for operators."""
 
-    def __init__(self, store: Store, roster: Roster, agents: Agents) -> None:
+    def __init__(self, store: Store, roster: Roster, agents: Agents, lineage: Lineage) -> None:
         self._store, self._roster, self._agents = store, roster, agents
+        self._lineage = lineage
 
     def routes(self) -> Sequence[Route]:
         """Return the HTTP routes of this part."""
@@ -261,6 +263,7 @@ class Hosts(Part):
 
     async def adopt_held(self, name: str, vm_id: str, who: Principal) -> VMBody:
         """Make a VM that a host holds and the ledger does not know the ledger's, where it is."""
+        await self._lineage.require_sure()
         strategy = self._roster.engine.default_strategy
 
         def change(tx: Tx) -> tuple[VMRow, VMSpec | None]:
