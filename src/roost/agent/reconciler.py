@@ -53,6 +53,7 @@ from roost.wire.agentlink import (
     SeenVM,
     TaintInfo,
     Tombstone,
+    within_bounds,
 )
 
 log = logging.getLogger(__name__)
@@ -309,10 +310,12 @@ class Reconciler:
         """Return the VMs that are here and on no list, as held."""
         if self._desired is None or not self.known:
             return []
-        return [
-            sightings.held(self._local[vm_id], self._records.get(vm_id))
-            for vm_id in sorted(held_ids(self._desired, self._local))
-        ]
+        return within_bounds(
+            [
+                sightings.held(self._local[vm_id], self._records.get(vm_id))
+                for vm_id in sorted(held_ids(self._desired, self._local))
+            ]
+        )
 
     def copies(self) -> list[CopyInfo] | None:
         """Return what is here of every VM, or remembered of it; None when that is not known."""

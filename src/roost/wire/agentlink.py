@@ -13,11 +13,13 @@ What an agent says is bounded by the types of its fields (`agentlimits.py`). A m
 bound is refused as a whole, but of lists of VMs and samples only the entries that do are left out.
 """
 
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from roost.model.states import FailureClass, MoveMode, Part, Power, Restart, Seen
 from roost.wire import agentlimits as limit
@@ -27,6 +29,9 @@ OLDEST_PROTOCOL, PROTOCOL = 1, 1
 
 #: Largest message that either side accepts.
 MOST_BYTES = 16 * 2**20
+#: Characters of orders that one host tells of the VMs it holds, and that are kept of it: in every
+#: report, a row, and an event with each change of it.
+MOST_HELD_ORDERS = 2**16
 
 #: What is here of a VM, whatever any list says. `leaving`: it is being sent, or nobody here can
 #: tell who has it. `gone`: it was destroyed here after a tombstone. `unclear`: ask again.
@@ -200,6 +205,15 @@ class HeldVM(Struct, omit_defaults=True):
     reason: limit.Label = "not on the list"
     generation: limit.Generation = 0  # the newest that was acted upon
     order: limit.OrderText = ""  # the order that it carried out last, a DesiredVM as JSON
+
+
+def within_bounds(held: Sequence[HeldVM]) -> list[HeldVM]:
+    """Return what a host holds, without the orders of those for which there is no room."""
+    kept, left = [], MOST_HELD_ORDERS
+    for each in held:
+        left -= len(each.order)
+        kept.append(each if left >= 0 else replace(each, order=""))
+    return kept
 
 
 class LedgerPoint(Struct, frozen=True):

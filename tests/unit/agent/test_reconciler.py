@@ -19,7 +19,7 @@ from roost.agent.store import MemoryStore, Record
 from roost.agent.talk.registering import HostFacts, Registering
 from roost.testing.clock import HandClock
 from roost.testing.orders import listing, vm
-from roost.wire.agentlink import DesiredVM, TaintInfo, Tombstone
+from roost.wire.agentlink import MOST_HELD_ORDERS, DesiredVM, TaintInfo, Tombstone
 
 
 class Stubborn(VirtualDriver):
@@ -177,6 +177,20 @@ def test_what_is_missing_from_the_list_is_held_and_reported() -> None:
         await host.order()
         assert [held.id for held in host.reconciler.held()] == ["vm-1"]
         assert host.vms.vms["vm-1"].state == "running"
+
+    on(Host, story)
+
+
+def test_the_orders_of_many_held_vms_are_told_as_far_as_there_is_room() -> None:
+    async def story(host: Host) -> None:
+        long = {f"label-{number}": "x" * 60 for number in range(32)}
+        small = {"cpu_milli": 1, "memory_bytes": 1, "disk_bytes": 1, "labels": long}
+        await host.order(*(vm(f"vm-{number}", **small) for number in range(40)))
+        await host.order()
+        held = host.reconciler.held()
+        assert len(held) == 40
+        assert held[0].order
+        assert sum(len(each.order) for each in held) <= MOST_HELD_ORDERS
 
     on(Host, story)
 

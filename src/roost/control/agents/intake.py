@@ -26,7 +26,6 @@ from sqlalchemy import bindparam, select, update
 from roost.base.clock import Clock
 from roost.base.errors import Unavailable
 from roost.control.agents.connections import ConnectionOrder, newest
-from roost.control.hosts.held_list import within_bounds
 from roost.control.memory.restore_detect import doubt_all, doubted_among
 from roost.control.moves.handover import note_downtime, take_report
 from roost.control.vms.deletion import (
@@ -48,7 +47,7 @@ from roost.ledger.transaction import Tx, row_json
 from roost.model.states import Observed, Seen
 from roost.parts.part import Loop, Part
 from roost.wire.agentlimits import MOST_AHEAD, MOST_SAMPLES, MOST_VMS
-from roost.wire.agentlink import HeldVM, SampleInfo, SeenVM
+from roost.wire.agentlink import HeldVM, SampleInfo, SeenVM, within_bounds
 
 log = logging.getLogger("roost.intake")
 

@@ -1,16 +1,11 @@
 """What a host says it holds: VMs that are on no list, as the ledger stores them beside the host."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from roost.ledger.rows import HostRow
 from roost.model.states import Seen
-from roost.wire.agentlink import HeldVM
-
-#: Characters of orders that are kept of one host: a row, and an event with each change of it.
-_MOST_ORDERS = 2**16
 
 
 class StoredHeld(msgspec.Struct):
@@ -20,15 +15,6 @@ class StoredHeld(msgspec.Struct):
     generation: int = 0
     seen: Seen = "running"
     order: str = ""  # empty: an older agent, or one that has too much to tell
-
-
-def within_bounds(held: Sequence[HeldVM]) -> list[HeldVM]:
-    """Return what a host holds, without the orders of those for which there is no room."""
-    kept, left = [], _MOST_ORDERS
-    for each in held:
-        left -= len(each.order)
-        kept.append(each if left >= 0 else msgspec.structs.replace(each, order=""))
-    return kept
 
 
 def read_held(host: HostRow) -> list[StoredHeld]:
