@@ -19,7 +19,7 @@ from roost.ledger.rows import ConstraintRow
 from roost.ledger.tables import constraints, hosts, vm_specs
 from roost.ledger.transaction import Tx
 from roost.parts.access import Principal
-from roost.wire.bodies import CreateProject, MigrateVM, ResizeVM
+from roost.wire.bodies import CreateProject, MigrateVM, ResizeVM, SetLabels
 from roost.wire.constraints import (
     ChangeConstraint,
     CheckConstraints,
@@ -107,6 +107,22 @@ def test_a_rule_is_changed_by_versions(database_url: str) -> None:
         assert (await rig.create("there")).host == "fast"
         await rig.plane.constraints.delete("ssd", None, ADMIN)
         assert (await rig.plane.doctor()).findings == []
+
+    run(database_url, test)
+
+
+def test_a_key_has_its_answer_whatever_the_fleet_is_by_now(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        made = await rule(rig, key="once")
+        await rig.plane.hosts.set_labels("fast", SetLabels(labels={"disk": "hdd"}), OPERATOR)
+        await rig.plane.follower.catch_up()
+        assert await rule(rig, key="once") == made
+        with pytest.raises(Conflict, match="none of 2 hosts"):
+            await rule(rig, "again", key="twice")
+        await rig.plane.constraints.delete("ssd", None, ADMIN)
+        with pytest.raises(Conflict, match="made rule 'ssd', which was deleted since"):
+            await rule(rig, key="once")
 
     run(database_url, test)
 

@@ -22,13 +22,14 @@ from roost.control.rules.judging import Judge
 from roost.control.rules.reading import constraint_row, detail, id_of, listed
 from roost.control.rules.routes import constraint_routes
 from roost.ledger.rows import ConstraintRow
+from roost.ledger.statements import find_row
 from roost.ledger.store import Store
 from roost.ledger.tables import constraints
 from roost.ledger.transaction import Tx
 from roost.model.resources import BASE_RESOURCES
 from roost.model.rules import Rule
 from roost.parts.access import Principal
-from roost.parts.idempotency import use_key
+from roost.parts.idempotency import find_keys, use_key
 from roost.parts.part import Loop, Part
 from roost.parts.routes import Route
 from roost.rules.fields import Fields
@@ -122,24 +123,23 @@ class Constraints(Part):
     ) -> ConstraintDetail:
         """Make a constraint; the same key with the same body gives the first answer."""
         writing.require_may_change(who, body.project)
+        scope, digest = f"constraint:{who.project or who.name}", sha256(_encode(body)).hexdigest()
+        if key is not None:
+            # First: the fleet may be such by now that the same rule would be refused.
+            used = (await find_keys(self._store, [(scope, key)])).get((scope, key))
+            if used is not None and used.digest == digest:
+                return await self._store.read(lambda found: _made_before(found, used.answer))
         text, form = writing.read_expression(body.expression, self._fields())
         if body.enabled and body.kind == "hard" and not body.force:
             vm = await self._judge.vm_named(body.vm, body.project, who)
             await self._refuse_lock_out(writing.rule_to_try(body, text, vm), body.project, who)
         made, now = id_of(body.name, body.project), self._clock.wall_ms()
-        scope, digest = f"constraint:{who.project or who.name}", sha256(_encode(body)).hexdigest()
 
         def change(tx: Tx) -> ConstraintDetail:
             if use_key(tx, scope, key, digest, made) is None:
                 row = writing.new_row(tx, made, body.name, body.project, body, text, form, who, now)
                 writing.insert(tx, row)
-            found = tx.find(constraints, id=made)
-            if found is None:
-                raise Conflict(
-                    f"the idempotency key made rule {body.name!r}, which was deleted since",
-                    rule=made,
-                )
-            return detail(tx.connection, ConstraintRow(**found))
+            return _made_before(tx.connection, made)
 
         return await self._store.write(change, who.name)
 
@@ -214,3 +214,11 @@ class Constraints(Part):
                 rule=rule.name,
                 classes=[msgspec.to_builtins(each) for each in tried.classes if not each.hosts],
             )
+
+
+def _made_before(connection: Connection, key: str) -> ConstraintDetail:
+    """Return the constraint that an idempotency key made."""
+    found = find_row(connection, constraints, {"id": key})
+    if found is None:
+        raise Conflict(f"the idempotency key made rule {key!r}, which was deleted since", rule=key)
+    return detail(connection, ConstraintRow(**found))
