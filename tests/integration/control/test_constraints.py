@@ -274,6 +274,16 @@ def test_a_rule_expires(database_url: str) -> None:
         found = await rig.plane.constraints.get("ssd", None, ADMIN)
         assert (found.enabled, found.version) == (False, 2)
         assert (await rig.create("late")).host == "slow"
+        change = rig.plane.constraints.change
+        with pytest.raises(Conflict, match="rule 'ssd' has expired"):
+            await change("ssd", None, ChangeConstraint(enabled=True), ADMIN)
+        await change("ssd", None, ChangeConstraint(enabled=True, expires_in_s=600), ADMIN)
+        await rig.pass_by(70)
+        assert (await rig.create("again")).host == "fast"
+        await rig.pass_by(600)
+        await change("ssd", None, ChangeConstraint(enabled=True, expires_in_s=None), ADMIN)
+        await rig.pass_by(70)
+        assert (await rig.create("for-good")).host == "fast"
 
     run(database_url, test)
 

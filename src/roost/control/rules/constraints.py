@@ -167,6 +167,12 @@ class Constraints(Part):
             new = dict(values)
             if not isinstance(body.expires_in_s, UnsetType):
                 new["expires_ms"] = writing.expires_ms(now, body.expires_in_s)
+            elif values.get("enabled") and row.expires_ms is not None and row.expires_ms <= now:
+                raise Conflict(
+                    f"rule {row.id!r} has expired, and would be disabled again at once",
+                    hint="Maybe say for how long it is to hold now, or that it does not expire.",
+                    rule=row.id,
+                )
             if all(getattr(row, field) == value for field, value in new.items()):
                 return detail(tx.connection, row)
             return detail(tx.connection, writing.update(tx, row, **new))
