@@ -404,3 +404,33 @@ def test_a_rule_of_a_later_release_stops_nobody_who_does_not_place_vms_of_its_sc
         await rig.plane.constraints.delete("ssd", "shop", ADMIN)
 
     run(sqlite_url, test)
+
+
+def test_a_rule_that_is_not_there_cannot_be_checked(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        await rig.create("web")
+        await rig.plane.projects.create(CreateProject(name="shop"), ADMIN)
+        await rule(rig)
+        await rule(rig, project="default")
+        check = rig.plane.constraints.check
+        with pytest.raises(NotFound, match="no rule 'ss' of the fleet"):
+            await check(CheckConstraints(rule="ss"), ADMIN)
+        for who, name in ((ADMIN, "shop/ssd"), (MEMBER, "default/ssd")):
+            with pytest.raises(NotFound, match="no rule 'ssd' of project"):
+                await check(CheckConstraints(rule=name), who)
+        for name in ("ssd", "default/ssd"):
+            found = await check(CheckConstraints(rule=name), ADMIN)
+            assert [each.rule for each in found.violations] == [name]
+
+    run(sqlite_url, test)
+
+
+def test_a_weight_that_would_count_as_nothing_is_refused(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        with pytest.raises(InvalidRequest, match=r"weight 0\.0004 counts as 0"):
+            await rule(rig, kind="soft", weight=0.0004)
+        assert (await rule(rig, kind="soft", weight=0.0006)).weight == 0.001
+
+    run(sqlite_url, test)

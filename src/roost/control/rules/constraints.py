@@ -103,7 +103,10 @@ class Constraints(Part):
         return await self._store.read(question)
 
     async def check(self, asked: CheckConstraints, who: Principal) -> ViolationsBody:
-        """Say which VMs hard rules find in the wrong place now."""
+        """Say which VMs hard rules find in the wrong place now; a rule must exist to be asked."""
+        if asked.rule is not None:
+            project, _, name = asked.rule.rpartition("/")
+            await self._store.read(lambda found: constraint_row(found, name, project or None, who))
         await self._follower.catch_up()
         return await self._judge.check(asked, who)
 

@@ -146,8 +146,13 @@ def _vm(tx: Tx, ref: str | None, project: str | None, who: Principal) -> str:
 
 
 def thousandths(weight: float) -> int:
-    """Return a weight between 0 and 1 as the ledger has it."""
-    return round(weight * WHOLE_WEIGHT)
+    """Return a weight between 0 and 1 as the ledger has it; refuses one that would become 0."""
+    found = round(weight * WHOLE_WEIGHT)
+    if weight and not found:
+        raise InvalidRequest(
+            f"weight {weight} counts as 0: weights are kept in thousandths", weight=weight
+        )
+    return found
 
 
 def selector_text(selector: dict[str, str]) -> str:
