@@ -19,7 +19,14 @@ from roost.ledger.rows import ConstraintRow
 from roost.ledger.tables import constraints, hosts, vm_specs
 from roost.ledger.transaction import Tx
 from roost.parts.access import Principal
-from roost.wire.bodies import CreateProject, MigrateVM, ResizeVM, SetLabels
+from roost.wire.bodies import (
+    AffinityBody,
+    CreateProject,
+    GroupBody,
+    MigrateVM,
+    ResizeVM,
+    SetLabels,
+)
 from roost.wire.constraints import (
     ChangeConstraint,
     CheckConstraints,
@@ -432,5 +439,27 @@ def test_a_weight_that_would_count_as_nothing_is_refused(sqlite_url: str) -> Non
         with pytest.raises(InvalidRequest, match=r"weight 0\.0004 counts as 0"):
             await rule(rig, kind="soft", weight=0.0004)
         assert (await rule(rig, kind="soft", weight=0.0006)).weight == 0.001
+
+    run(sqlite_url, test)
+
+
+@pytest.mark.parametrize("expression", ['"db" in vm.groups', 'group.name == "db"'])
+def test_rules_read_groups_by_their_names(sqlite_url: str, expression: str) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        group = GroupBody(name="db", rule="affinity", scope="zone", hard=False)
+        apart = AffinityBody(
+            selector={"tier": "web"}, rule="anti-affinity", scope="host", hard=False
+        )
+        await rig.running("first", groups=[group], affinity=[apart])
+        await rule(rig, expression=f"!({expression}) || {SSD}", force=True)
+        await rule(rig, "few", "size(vm.groups) <= 1")
+        named = {"groups": ["db"], "labels": {"tier": "web"}}
+        assert (await rig.create("member", **named)).host == "fast"
+        another = GroupBody(name="web", rule="affinity", scope="zone", hard=False)
+        assert (await rig.create("other", groups=[another])).host == "slow"
+        assert [name for name, *_ in await violated(rig)] == ["first"]
+        with pytest.raises(NoFit, match="'ssd'"):
+            await rig.plane.vms.resize("first", None, ResizeVM(cpu=2), OPERATOR)
 
     run(sqlite_url, test)

@@ -148,8 +148,8 @@ class Binder:
         """Return what is left of a condition for this VM, None if it holds on every host."""
         fields: dict[Path, object] = {("fleet", name): value for name, value in self.clock.items()}
         fields["project", "name"] = request.project
-        if request.groups:
-            fields["group", "name"] = group_names(request)[0]
+        if names := group_names(request):
+            fields["group", "name"] = names[0]
         known = {"vm": vm_record(request, strategy)}
         whole = fold(with_fields(each.expr, fields), known)
         if whole == TRUE:

@@ -13,6 +13,7 @@ import numpy as np
 from roost.fleet.fleet import Fleet
 from roost.fleet.layout import Int64Array
 from roost.model.flow import PlaceRequest
+from roost.model.groups import GroupSpec
 from roost.model.hosts import Admin, Health, Scope
 from roost.model.resources import BASE_RESOURCES
 from roost.placement.domains import members_by_domain
@@ -194,7 +195,22 @@ def vm_record(request: PlaceRequest, strategy: str) -> Record:
 
 def group_names(request: PlaceRequest) -> list[str]:
     """Return the names of a request's groups."""
-    return [each if isinstance(each, str) else each.name for each in request.groups]
+    return [name for name, _ in _named_groups(request)]
+
+
+def _named_groups(request: PlaceRequest) -> list[tuple[str, GroupSpec | str]]:
+    """Return the groups of a request that have a name, with it.
+
+    The groups of a project are known to the fleet as PROJECT/NAME, or as PROJECT/~DIGEST where a
+    rule about labels makes a group that nobody named.
+    """
+    found = []
+    for group in request.groups:
+        key = group if isinstance(group, str) else group.name
+        name = key.removeprefix(f"{request.project}/") if request.project else key
+        if name == key or not name.startswith("~"):
+            found.append((name, group))
+    return found
 
 
 def project_record(request: PlaceRequest) -> Record:
@@ -210,10 +226,11 @@ def project_record(request: PlaceRequest) -> Record:
 
 def group_record(fleet: Fleet, request: PlaceRequest) -> Record:
     """Return the request's first group; without one every field is missing."""
-    names = group_names(request)
-    if not names:
+    named_groups = _named_groups(request)
+    if not named_groups:
         return {}
-    [number, *_] = fleet.groups.set_members(fleet.groups.set_number(request.groups[:1]))
+    name, first = named_groups[0]
+    [number, *_] = fleet.groups.set_members(fleet.groups.set_number((first,)))
     hosts = fleet.hosts
 
     def named(scope: Scope, words: list[str]) -> Callable[[], list[str]]:
@@ -221,7 +238,7 @@ def group_record(fleet: Fleet, request: PlaceRequest) -> Record:
 
     return LazyRecord(
         {
-            "name": lambda: names[0],
+            "name": lambda: name,
             "hosts": named(Scope.HOST, hosts.names),
             "racks": named(Scope.RACK, hosts.racks.values),
             "zones": named(Scope.ZONE, hosts.zones.values),
