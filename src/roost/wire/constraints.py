@@ -14,6 +14,9 @@ from roost.wire.queries import After, Limit, Query
 
 #: Constraints that may be there at once: each is asked about at every decision that it binds.
 MOST_CONSTRAINTS = 1000
+#: Those of one project, and those of all projects together: the rest is the fleet's own.
+MOST_OF_A_PROJECT = 100
+MOST_OF_PROJECTS = 800
 #: Versions of one constraint that are kept.
 MOST_VERSIONS = 100
 #: VMs that one answer names.

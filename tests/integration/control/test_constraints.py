@@ -314,6 +314,44 @@ def test_rules_are_bounded(database_url: str, monkeypatch: pytest.MonkeyPatch) -
     run(database_url, test)
 
 
+def test_no_project_takes_the_places_of_others_rules(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        monkeypatch.setattr(writing, "MOST_CONSTRAINTS", 5)
+        monkeypatch.setattr(writing, "MOST_OF_PROJECTS", 3)
+        monkeypatch.setattr(writing, "MOST_OF_A_PROJECT", 2)
+        await rig.plane.projects.create(CreateProject(name="shop"), ADMIN)
+        for n in range(2):
+            await rule(rig, f"r{n}", project="shop")
+        with pytest.raises(Conflict, match="there are 2 rules of project 'shop' already"):
+            await rule(rig, "r2", project="shop", who=MEMBER)
+        await rule(rig, "r0", project="default")
+        with pytest.raises(Conflict, match="there are 3 rules of projects already"):
+            await rule(rig, "r1", project="default")
+        for n in range(2):
+            await rule(rig, f"r{n}")
+
+    run(sqlite_url, test)
+
+
+def test_a_rule_for_a_vm_goes_with_it(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        for name in ("gone", "stays"):
+            await rig.running(name)
+            await rule(rig, name, 'host.name == "slow"', project="default", vm=name)
+        await rule(rig)
+        await rig.plane.vms.delete("gone", None, OPERATOR)
+        await rig.settle()
+        await rig.pass_by(10)
+        page = await rig.plane.constraints.list(ListConstraints(), ADMIN)
+        assert [each.id for each in page.constraints] == ["default/stays", "ssd"]
+
+    run(sqlite_url, test)
+
+
 @pytest.mark.parametrize(
     "expression",
     [

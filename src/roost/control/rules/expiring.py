@@ -1,17 +1,17 @@
-"""A rule that has expired stops to hold, in one process for all.
+"""A rule that has expired stops to hold, one for a VM that is gone is deleted, in one process.
 
 Nobody else looks at the time: the rule holds until it is disabled in the ledger, as a version of
 its own with an event, so that every decision knows whether it was made before or after.
 """
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, bindparam, exists, select
 
 from roost.base.clock import Clock
-from roost.control.rules.writing import update
+from roost.control.rules.writing import remove, update
 from roost.ledger.older import release_before_may_be_here
 from roost.ledger.rows import ConstraintRow
 from roost.ledger.store import Store
-from roost.ledger.tables import constraints
+from roost.ledger.tables import constraints, vms
 from roost.ledger.transaction import Tx
 from roost.parts.part import Part
 from roost.parts.singleton import Singleton
@@ -25,10 +25,16 @@ _EXPIRED = (
     .order_by(constraints.c.id)
     .limit(_PIECE)
 )
+_FOR_NOBODY = (
+    select(constraints.c.id)
+    .where(constraints.c.vm != "", ~exists().where(vms.c.id == constraints.c.vm))
+    .order_by(constraints.c.id)
+    .limit(_PIECE)
+)
 
 
 class ExpiredRules(Part):
-    """Disables constraints whose time is over."""
+    """Disables constraints whose time is over, and deletes those for VMs that are gone."""
 
     singleton: Singleton
     look_s = _LOOK_S
@@ -37,15 +43,18 @@ class ExpiredRules(Part):
         self._store, self._clock, self.singleton = store, clock, singleton
 
     async def look(self) -> None:
-        """Disable the rules that have expired."""
+        """Disable the rules that have expired; delete those that are for nobody."""
         now = self._clock.wall_ms()
 
-        def question(connection: Connection) -> list[str]:
-            return list(connection.execute(_EXPIRED, {"now": now}).scalars())
+        def question(connection: Connection) -> tuple[list[str], list[str]]:
+            expired = connection.execute(_EXPIRED, {"now": now}).scalars()
+            return list(expired), list(connection.execute(_FOR_NOBODY).scalars())
 
-        found = await self._store.read(question)
-        if found:
-            await self._store.write(lambda tx: self._end(tx, found, now))
+        expired, for_nobody = await self._store.read(question)
+        if expired:
+            await self._store.write(lambda tx: self._end(tx, expired, now))
+        if for_nobody:
+            await self._store.write(lambda tx: self._remove(tx, for_nobody))
 
     def _end(self, tx: Tx, ids: list[str], now: int) -> None:
         self.singleton.check(tx)
@@ -56,3 +65,13 @@ class ExpiredRules(Part):
             if row is None or not row["enabled"] or (row["expires_ms"] or now + 1) > now:
                 continue
             update(tx, ConstraintRow(**row), "constraint.expired", enabled=False)
+
+    def _remove(self, tx: Tx, ids: list[str]) -> None:
+        self.singleton.check(tx)
+        if release_before_may_be_here(tx.connection):
+            return
+        for key in ids:
+            row = tx.find(constraints, lock=True, id=key)
+            # No VM ever has the id of one that is gone.
+            if row is not None and tx.find(vms, id=row["vm"]) is None:
+                remove(tx, ConstraintRow(**row))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 
 from roost.base.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from roost.control.rules.reading import id_of
@@ -27,6 +27,8 @@ from roost.rules.fields import Fields
 from roost.rules.tree import condition_of_tree
 from roost.wire.constraints import (
     MOST_CONSTRAINTS,
+    MOST_OF_A_PROJECT,
+    MOST_OF_PROJECTS,
     MOST_VERSIONS,
     ConstraintDetail,
     CreateConstraint,
@@ -173,14 +175,26 @@ def insert(tx: Tx, row: ConstraintRow) -> None:
         raise Conflict(f"there is a rule {row.name!r} {whose} already", rule=row.id)
     # The generation's row is what all changes of constraints wait for: two never count the same.
     generation = advance_constraints(tx)
-    if int(tx.connection.execute(_COUNT).scalar_one()) >= MOST_CONSTRAINTS:
-        raise Conflict(
-            f"there are {MOST_CONSTRAINTS} rules already, and no more are taken",
-            hint="Maybe one rule with || says what several do; or delete some.",
-        )
+    _refuse_one_more(tx, row.project)
     tx.insert(constraints, msgspec.structs.asdict(row))
     changes = _version(tx, row)
     _say(tx, "constraint.created", row, changes | {"constraints": {row.id: row}}, generation)
+
+
+def _refuse_one_more(tx: Tx, project: str) -> None:
+    """Refuse a rule beyond what a project, all projects, or the fleet may have."""
+    bounds: list[tuple[str, int, Select[Any]]] = [("", MOST_CONSTRAINTS, _COUNT)]
+    if project:
+        of_projects = _COUNT.where(constraints.c.project != "")
+        its_own = _COUNT.where(constraints.c.project == project)
+        bounds.append((" of projects", MOST_OF_PROJECTS, of_projects))
+        bounds.append((f" of project {project!r}", MOST_OF_A_PROJECT, its_own))
+    for whose, most, query in bounds:
+        if int(tx.connection.execute(query).scalar_one()) >= most:
+            raise Conflict(
+                f"there are {most} rules{whose} already, and no more are taken",
+                hint="Maybe one rule with || says what several do; or delete some.",
+            )
 
 
 def update(
