@@ -18,6 +18,10 @@ AMOUNTS = frozenset(
 )
 
 
+#: Parts of one rule that a refusal names; those beyond are counted together.
+MOST_PARTS = 8
+
+
 @dataclass(frozen=True, slots=True)
 class Verdicts:
     """The filters that applied, and for each of them which hosts failed."""
@@ -28,17 +32,35 @@ class Verdicts:
     failed: BoolArray  # [filters, hosts]
 
     def counts(self) -> tuple[ReasonCount, ...]:
-        """Return how many hosts each reason refused, in the order of the filters."""
+        """Return how many hosts each reason refused, in the order of the filters.
+
+        Of one rule with many parts, only some are named.
+        """
         if not self.filters or not len(self.rows):
             return ()
         refused = self.failed.any(axis=0)
         first = np.bincount(self.failed.argmax(axis=0)[refused], minlength=len(self.filters))
         total = np.count_nonzero(self.failed, axis=1)
-        return tuple(
-            ReasonCount(each.reason, int(first[index]), int(total[index]), each.rule, each.part)
-            for index, each in enumerate(self.filters)
-            if total[index]
-        )
+        told: list[ReasonCount] = []
+        parts: dict[tuple[Reason, str], list[int]] = {}
+        for index, each in enumerate(self.filters):
+            if not total[index]:
+                continue
+            same = parts.setdefault((each.reason, each.rule), [])
+            same.append(index)
+            if not each.rule or len(same) <= MOST_PARTS:
+                told.append(
+                    ReasonCount(
+                        each.reason, int(first[index]), int(total[index]), each.rule, each.part
+                    )
+                )
+        for (reason, rule), same in parts.items():
+            more = same[MOST_PARTS:] if rule else []
+            if more:
+                hosts = int(np.count_nonzero(self.failed[more].any(axis=0)))
+                text = f"{len(more)} more parts"
+                told.append(ReasonCount(reason, int(first[more].sum()), hosts, rule, text))
+        return tuple(told)
 
     def passing_all_but(self, reasons: frozenset[Reason]) -> BoolArray:
         """Return which hosts fail nothing beside these reasons."""

@@ -29,20 +29,34 @@ def _applies(question: Question) -> bool:
     return any(rule.hard for rule in question.terms.rules)
 
 
-def _part_column(rule: BoundRule, part: Part, question: Question, rows: Int64Array) -> BoolArray:
-    in_error = question.rules.rule(rule, rows) == ERROR  # no other part of it says no
-    passes: BoolArray = ~(in_error & (question.rules.part(part, rows) == ERROR))
-    return passes
+class _InError:
+    """Where a rule ends in an error (no part of it says no), computed once for all its parts."""
+
+    def __init__(self, rule: BoundRule) -> None:
+        self._rule = rule
+        self._rows: Int64Array | None = None
+        self._found: BoolArray = np.zeros(0, np.bool_)
+
+    def column(self, part: Part, question: Question, rows: Int64Array) -> BoolArray:
+        """Say which hosts pass a part: all but those where it is what the rule ends in."""
+        if rows is not self._rows:
+            self._found = question.rules.rule(self._rule, rows) == ERROR
+            self._rows = rows
+        passes: BoolArray = ~self._found
+        if not passes.all():
+            passes |= question.rules.part(part, rows) != ERROR
+        return passes
 
 
 def _split(question: Question) -> tuple[Filter, ...]:
+    rules = {rule.name: _InError(rule) for rule in question.terms.rules}
     return tuple(
         Filter(
             Reason.RULE_ERROR,
             f"rule {rule.name!r} has a value on the host: {part.text}",
             IndexForm.RULES,
             _applies,
-            partial(_part_column, rule, part),
+            partial(rules[rule.name].column, part),
             rule=rule.name,
             part=part.text,
         )
