@@ -323,3 +323,14 @@ def test_a_map_with_keys_of_true_and_false_is_folded_as_it_is() -> None:
     engine = ruled(Rule("by-truth", "{true: vm.priority}[host.vms >= 0] == 7"))
     assert engine.find(asked(priority=7)) is not None
     assert engine.find(asked(priority=8)) is None
+
+
+def test_a_rule_of_another_project_does_not_tell_vms_apart() -> None:
+    named = Rule("named", 'vm.name != "x" || host.vms > 0', scope=RuleScope(project="q"))
+    engine = ruled(DATABASES, named)
+    one, other = (engine.terms_of(asked(name, project="p")) for name in ("v1", "v2"))
+    assert one is other
+    one, other = (engine.terms_of(asked(name, project="q")) for name in ("v1", "x"))
+    assert one != other
+    assert engine.find(asked("x", project="p")) is not None
+    assert engine.find(asked("x", project="q")) is None

@@ -4,7 +4,7 @@ VMs of one class, by what the rules read of them, share the bound rules and so t
 Rules are parsed and checked when they are set, never at a decision.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -24,7 +24,8 @@ from roost.placement.rules.facts import (
 from roost.placement.rules.folding import TRUE, fold, shown, with_fields
 from roost.placement.rules.parts import Parts, anew, parts_of
 from roost.placement.rules.paths import Path, reads
-from roost.rules.checking import Condition, condition
+from roost.rules.checking import Condition
+from roost.rules.checking import checked as check
 from roost.rules.fields import AMOUNT_RECORDS, Fields
 from roost.rules.parsing import parse
 
@@ -64,12 +65,11 @@ class Bound(NamedTuple):
 @lru_cache(maxsize=16_384)
 def checked(text: str) -> Condition:
     """Parse and check an expression; any resource may be one that some host has."""
+    expr = parse(text)
     amounts = {
-        path[2]
-        for path in reads(parse(text))
-        if len(path) == 3 and ".".join(path[:2]) in AMOUNT_RECORDS
+        path[2] for path in reads(expr) if len(path) == 3 and ".".join(path[:2]) in AMOUNT_RECORDS
     }
-    return condition(text, Fields.of(tuple(sorted(amounts - set(BASE_RESOURCES)))))
+    return check(expr, text, Fields.of(tuple(sorted(amounts - set(BASE_RESOURCES)))))
 
 
 @lru_cache(maxsize=16_384)
@@ -90,28 +90,36 @@ class Binder:
         self.rules = rules
         self.clock = dict(clock or {})
         self._conditions = [(rule, checked(rule.expression)) for rule in rules.rules]
-        paths = frozenset().union(*(reads(each.expr) for _, each in self._conditions))
         self.binds = bool(rules.rules)
-        self._class_of = attrgetter(*self._told_apart(paths))
+        self._classes: dict[str, Callable[[PlaceRequest], Hashable]] = {}  # by project
         self._named = frozenset(rule.scope.vm for rule in rules.rules if rule.scope.vm)
         self._plain: dict[Hashable, Bound] = {}  # VMs that ask for amounts alone
         self._others: dict[Hashable, Bound] = {}
 
-    def _told_apart(self, paths: frozenset[Path]) -> list[str]:
-        """Return what tells classes of VMs apart: what rules or their scopes read."""
-        fields = {path[1] if len(path) > 1 else "" for path in paths if path[0] == "vm"}
-        if any(path[0] in ("project", "group") for path in paths):
-            fields |= {"project", "groups"}
-        if any(rule.scope.project for rule in self.rules.rules):
-            fields.add("project")
-        if any(rule.scope.selector for rule in self.rules.rules):
-            fields.add("labels")
+    def _class_of(self, project: str) -> Callable[[PlaceRequest], Hashable]:
+        """Return what tells VMs of a project apart: what the rules that may bind them read."""
+        fields = set()
+        for rule, each in self._conditions:
+            if rule.scope.project in ("", project):
+                for path in reads(each.expr):
+                    if path[0] == "vm":
+                        fields.add(path[1] if len(path) > 1 else "")
+                    elif path[0] in ("project", "group"):
+                        fields.add("groups")
+                if rule.scope.selector:
+                    fields.add("labels")
         read = [_READ[name] for name in _READ if name in fields or "" in fields]
-        return [each for attributes in read for each in attributes] or ["project"]
+        told_apart = {each for attributes in read for each in attributes} | {"project"}
+        class_of = attrgetter(*sorted(told_apart))
+        if len(self._classes) >= _MOST_CLASSES:
+            self._classes.clear()
+        self._classes[project] = class_of
+        return class_of
 
     def bound(self, request: PlaceRequest, default_strategy: str) -> Bound:
         """Return what a request asks of hosts together with the rules that bind it."""
-        key = self._class_of(request)
+        class_of = self._classes.get(request.project) or self._class_of(request.project)
+        key: Hashable = (request.project, class_of(request))
         known = self._plain
         if self._named or request.lifted or request.softened or request.terms is not NO_TERMS:
             names = self._named & {request.key, request.name}
