@@ -97,7 +97,7 @@ _PLAIN = (
     Field("fleet.hosts", INT, Changes.FLEET, "hosts that are online and open"),
     Field("fleet.vms", INT, Changes.FLEET, "VMs that have a claim"),
     Field("fleet.load", DOUBLE, Changes.FLEET, "largest committed share of a resource, 0 to 1"),
-    Field("fleet.hour", INT, Changes.TIME, "hour of the day, 0 to 23, in the rule's time zone"),
+    Field("fleet.hour", INT, Changes.TIME, "hour of the day, 0 to 23, in UTC"),
     Field("fleet.minute", INT, Changes.TIME, "minute of the hour, 0 to 59"),
     Field("fleet.weekday", INT, Changes.TIME, "day of the week, 1 is Monday, 7 is Sunday"),
 )
