@@ -11,7 +11,7 @@ from typing import Any
 from cel_expr_python import cel
 from hypothesis import strategies as st
 
-from roost.rules.evaluating import _plain
+from roost.rules.evaluating import key_value
 from roost.rules.fields import Changes, Field, Fields
 from roost.rules.syntax import (
     Binary,
@@ -287,6 +287,6 @@ def alike(ours: Any, theirs: Any) -> bool:
     if isinstance(ours, list):
         return len(ours) == len(theirs) and all(map(alike, ours, theirs))
     if isinstance(ours, dict):
-        plain = {_plain(key): value for key, value in ours.items()}  # true and 1 are two keys
+        plain = {key_value(key): value for key, value in ours.items()}  # true and 1 are two keys
         return plain.keys() == theirs.keys() and all(alike(plain[k], theirs[k]) for k in plain)
     return ours == theirs or (ours != ours and theirs != theirs)
