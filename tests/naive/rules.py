@@ -46,11 +46,6 @@ def is_for(rule: Rule, request: PlaceRequest) -> bool:
     )
 
 
-def is_hard(rule: Rule, request: PlaceRequest) -> bool:
-    """Say whether a rule refuses hosts."""
-    return rule.weight is None and rule.name not in request.softened
-
-
 def vm_facts(request: PlaceRequest) -> dict[str, object]:
     """Return the VM as rules read it."""
     return {
@@ -113,7 +108,7 @@ def bindings(row: Row, ask: Ask) -> dict[str, object]:
 def verdicts(row: Row, ask: Ask) -> list[bool | Trouble]:
     """Return what every hard rule says of a host."""
     if row.number not in ask.verdicts:
-        hard = [each for rule, each in conditions(ask) if is_hard(rule, ask.request)]
+        hard = [each for rule, each in conditions(ask) if rule.hard]
         known = bindings(row, ask) if hard else {}
         ask.verdicts[row.number] = [judge(each, known) for each in hard]
     return ask.verdicts[row.number]
@@ -144,7 +139,7 @@ def attributes_allow(row: Row, ask: Ask) -> bool:
     return all(
         evaluate(part, known, each.patterns) is True
         for rule, each in conditions(ask)
-        if is_hard(rule, ask.request)
+        if rule.hard
         for part in conjuncts(left_of(each, ask))
         if is_kept(part)
     )
@@ -158,7 +153,7 @@ def soft_left(ask: Ask) -> list[tuple[Rule, Condition, Expr]]:
     found = []
     for rule, each in conditions(ask):
         left = left_of(each, ask)
-        if not is_hard(rule, ask.request) and left != TRUE:
+        if not rule.hard and left != TRUE:
             found.append((rule, each, left))
     return found
 
@@ -178,9 +173,8 @@ def soft_penalties(rows: list[Row], ask: Ask) -> dict[int, int]:
             "project": {"name": ask.request.project},
         }
         for rule, each, left in soft:
-            weight = 1000 if rule.weight is None else rule.weight
             short = shortfall(fold(left, {k: known[k] for k in known if k != "host"}), known, each)
-            levels[rule.priority] += -(-weight * short // 10_000)
+            levels[rule.priority] += -(-rule.weight * short // 10_000)
     high = sorted({rule.priority for rule, _, _ in soft} - {0}, reverse=True)
     orders = {number: tuple(levels[p] for p in high) for number, levels in charged.items()}
     ranks = {order: rank for rank, order in enumerate(sorted(set(orders.values())))}

@@ -124,5 +124,4 @@ def subject(asked: PlaceRequest, rng: Random) -> PlaceRequest:
         priority=rng.choice((0, 5)),
         labels=chosen,
         lifted=tuple(name for name in names if rng.random() < 0.05),
-        softened=tuple(name for name in names if rng.random() < 0.05),
     )

@@ -44,9 +44,8 @@ class PlaceRequest:
     `groups` names groups the fleet knows, or brings their rules along. `seed` feeds the `random`
     strategy; None derives it from the name, so that a replay draws the same host. `key` is what the
     fleet calls the VM once it is charged, where its name alone is not unique; empty: its name.
-    `labels`, `restart` and `project_use` (VMs and amounts by name) are there for rules to read; of
-    the rules by name, those `lifted` do not bind it, and those `softened` only charge what they
-    would refuse.
+    `labels` and `restart` are there for rules to read; rules whose names are `lifted` do not bind
+    it.
     """
 
     name: str
@@ -60,9 +59,7 @@ class PlaceRequest:
     key: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     restart: Restart | Literal[""] = ""
-    project_use: tuple[tuple[str, int], ...] = ()
     lifted: tuple[str, ...] = ()
-    softened: tuple[str, ...] = ()
     terms: HostRequirements = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ from roost.fleet.fleet import Fleet
 from roost.model.constraints import NO_TERMS, BoundRule, HostRequirements
 from roost.model.flow import PlaceRequest
 from roost.model.resources import BASE_RESOURCES
-from roost.model.rules import NO_RULES, WHOLE_WEIGHT, Rule, RuleSet
+from roost.model.rules import NO_RULES, Rule, RuleSet
 from roost.placement.rules.facts import (
     fleet_record,
     group_names,
@@ -121,9 +121,9 @@ class Binder:
         class_of = self._classes.get(request.project) or self._class_of(request.project)
         key: Hashable = (request.project, class_of(request))
         known = self._plain
-        if self._named or request.lifted or request.softened or request.terms is not NO_TERMS:
+        if self._named or request.lifted or request.terms is not NO_TERMS:
             names = self._named & {request.key, request.name}
-            key = (key, request.terms, request.lifted, request.softened, names)
+            key = (key, request.terms, request.lifted, names)
             known = self._others
         found = known.get(key)
         if found is None:
@@ -140,11 +140,8 @@ class Binder:
             if rule.name not in request.lifted and covers(rule, request):
                 left = self._left(each, request, strategy)
                 if left is not None:
-                    weight = rule.weight
-                    if weight is None and rule.name in request.softened:
-                        weight = WHOLE_WEIGHT
                     text, parts = left
-                    bound.append(BoundRule(rule.name, text, weight, rule.priority, parts))
+                    bound.append(BoundRule(rule.name, text, rule.weight, rule.priority, parts))
         if not bound:
             return request.terms
         terms = request.terms

@@ -214,14 +214,8 @@ def _named_groups(request: PlaceRequest) -> list[tuple[str, GroupSpec | str]]:
 
 
 def project_record(request: PlaceRequest) -> Record:
-    """Return the project of a request; what it uses is known if the request brings it along."""
-    record: dict[str, Any] = {"name": request.project}
-    use = dict(request.project_use)
-    if "vms" in use:
-        record["vms"] = use.pop("vms")
-    if use:
-        record["committed"] = use
-    return record
+    """Return the project of a request; what it uses is not known to the fleet."""
+    return {"name": request.project}
 
 
 def group_record(fleet: Fleet, request: PlaceRequest) -> Record:
