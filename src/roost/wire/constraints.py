@@ -91,7 +91,7 @@ class ChangeConstraint(Request):
 
 
 class DryRunConstraint(RuleFields, kw_only=True):
-    """A constraint that is tried and not made; one of the same name counts as replaced."""
+    """A constraint that is tried and not made: by itself, whatever other rules there are."""
 
     name: Name = "dry-run"
     project: ProjectName | None = None
@@ -192,6 +192,7 @@ class ClassBody(Reply):
 class ConstraintDryRunBody(Reply):
     """What a rule would say of the fleet as it is: who would be in the wrong place, who has a host.
 
+    Other rules, free room and the VMs' own constraints are left out of account.
     `hosts` counts all hosts, `locks_out` says that some VMs would have none, and `says` tells it in
     sentences.
     """
