@@ -20,7 +20,7 @@ A claim is of a kind; a further one (a reservation) is a further constant here:
     hold        room of a copy that its host has not destroyed yet
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -201,9 +201,45 @@ _PROMISED = select(*(host_amounts.c[f"{name}_committed"] for name in LIMITS)).wh
 _GENERATION = select(host_amounts.c.generation).where(host_amounts.c.host == bindparam("of_host"))
 
 
-def promised_on(tx: Tx, host: int) -> tuple[int, ...]:
+class Promised(NamedTuple):
+    """What a host has promised in all: amounts and claims as in `LIMITS`, and extended resources.
+
+    Of the latter those of which something is promised, by name.
+    """
+
+    limits: tuple[int, ...]
+    extended: tuple[tuple[str, int], ...] = ()
+
+    def plus(
+        self, amounts: Amounts, claims: int, extended: Iterable[tuple[str, int]]
+    ) -> "Promised":
+        """Return what is promised once so much more is."""
+        sums = dict(self.extended)
+        for name, amount in extended:
+            sums[name] = sums.get(name, 0) + amount
+        limits = tuple(map(sum, zip(self.limits, (*amounts, claims), strict=True)))
+        return Promised(limits, tuple(sorted((name, n) for name, n in sums.items() if n)))
+
+    @staticmethod
+    def of_rows(limits: Iterable[int], counters: Iterable[Iterable[Any]]) -> "Promised":
+        """Return what the rows of `PROMISED` and of `PROMISED_EXTENDED` say."""
+        found = ((str(name).removeprefix("x:"), int(amount)) for name, amount in counters)
+        return Promised(tuple(limits), tuple(sorted(found)))
+
+
+#: Whoever charges a counter has locked the host's amounts before.
+PROMISED_EXTENDED = (
+    "SELECT counter, committed FROM host_counters "
+    "WHERE host = @host AND counter LIKE 'x:%' AND committed <> 0"
+)
+_PROMISED_EXTENDED = text(PROMISED_EXTENDED.replace("@host", ":of_host").replace("x:", "x\\:"))
+
+
+def promised_on(tx: Tx, host: int) -> Promised:
     """Return what a host has promised, whose row this transaction has locked by charging it."""
-    return tuple(tx.connection.execute(_PROMISED, {"of_host": host}).one())
+    of = {"of_host": host}
+    limits = tx.connection.execute(_PROMISED, of).one()
+    return Promised.of_rows(limits, tx.connection.execute(_PROMISED_EXTENDED, of).all())
 
 
 def generation_of(tx: Tx, host: int) -> int:

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from roost.ledger.amounts import Amounts
+from roost.ledger.capacity import Promised
 from roost.ledger.rows import Changes, ClaimRow, Event, SpecRow, VMRow
 from roost.model.vm import NewSpec
 
@@ -53,7 +54,7 @@ class Proposal:
     answer: str = ""  # of the decision, JSON; empty: not recorded
     key: tuple[str, str, str] | None = None  # idempotency scope, key, digest of the body
     #: What its host has promised once all of the batch is kept; None: no rule has read it.
-    host_after: tuple[int, ...] | None = None
+    host_after: Promised | None = None
 
 
 @dataclass(slots=True)

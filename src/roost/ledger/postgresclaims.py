@@ -453,11 +453,14 @@ class PostgresClaims:
         for index in self._alive():
             proposal = self.proposals[index]
             if proposal.host_after is not None and proposal.claim is not None:
-                promised = await self.connection.fetchrow(
+                limits = await self.connection.fetchrow(
                     f"SELECT {capacity.PROMISED} FROM host_amounts WHERE host = $1",
                     proposal.claim.host,
                 )
-                if tuple(promised) != proposal.host_after:
+                counters = await self.connection.fetch(
+                    capacity.PROMISED_EXTENDED.replace("@host", "$1"), proposal.claim.host
+                )
+                if capacity.Promised.of_rows(limits, counters) != proposal.host_after:
                     found.append(index)
         return found
 

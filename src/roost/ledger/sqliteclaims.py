@@ -218,7 +218,12 @@ class SqliteClaims:
                     f"SELECT {capacity.PROMISED} FROM host_amounts WHERE host = ?",
                     (proposal.claim.host,),
                 )
-                if self.cursor.fetchone() != proposal.host_after:
+                limits = self.cursor.fetchone()
+                self.cursor.execute(
+                    capacity.PROMISED_EXTENDED.replace("@host", "?"), (proposal.claim.host,)
+                )
+                counters = self.cursor.fetchall()
+                if capacity.Promised.of_rows(limits, counters) != proposal.host_after:
                     found.append(index)
         return found
 

@@ -19,6 +19,7 @@ from roost.base.errors import NoFit
 from roost.control.create import committing, placing
 from roost.control.vms import lifecycle
 from roost.ledger.tables import events, hosts
+from roost.wire.agentlink import AmountInfo
 from roost.wire.bodies import CreateVMs, MigrateVM, ResizeVM, SetLabels
 from roost.wire.constraints import ChangeConstraint, CreateConstraint
 from tests.integration.control.rig import (
@@ -317,7 +318,29 @@ async def another_is_heard_of_between_two_of_a_batch(one: Rig, two: Rig) -> None
     assert made.batch.failed == 2
 
 
+async def another_takes_what_is_counted_there(one: Rig, two: Rig) -> None:
+    for name in ("h0", "h1"):
+        await one.host(name, cpu=8, memory=64, extended={"fpga": AmountInfo(4)})
+    whole = CreateConstraint(
+        name="whole", expression='host.free["fpga"] >= 4', selector={"fpga": "whole"}
+    )
+    await one.plane.constraints.create(whole, ADMIN)
+    await one.running("old", constraints={"hosts": ["h0"]})
+    await two.plane.follower.catch_up()
+
+    async def swap(rig: Rig) -> None:
+        # As many VMs and as much of all other amounts as before.
+        await rig.plane.vms.delete("old", None, OPERATOR)
+        await rig.settle()
+        await rig.create("other", extended={"fpga": 2}, constraints={"hosts": ["h0"]})
+
+    asked = two.create("new", labels={"fpga": "whole"}, extended={"fpga": 1})
+    made = await meanwhile(two, "claim", swap, one, asked)
+    assert made.host == "h1"
+
+
 CROWDED: tuple[Race, ...] = (
+    another_takes_what_is_counted_there,
     another_is_created_there,
     another_is_heard_of_between_two_of_a_batch,
     another_is_created_where_one_moves_to,

@@ -18,7 +18,7 @@ from roost.control.vms.requests import request_of
 from roost.control.vms.ruling import reads_amounts
 from roost.control.vms.views import placement_text
 from roost.fleet.assign import mask_of
-from roost.ledger.capacity import MIGRATE_IN, RUN, charge, claim_id, promised_on
+from roost.ledger.capacity import MIGRATE_IN, RUN, Promised, charge, claim_id, promised_on
 from roost.ledger.membership import advance_groups, group_checks_hold
 from roost.ledger.rows import Changes, ClaimRow, VMRow
 from roost.ledger.store import Store
@@ -140,7 +140,7 @@ class Basis(msgspec.Struct):
     groups: tuple[tuple[str, int], ...]
     snapshot: int
     constraints: int  # the generation of those it was decided under
-    host_after: tuple[int, ...] | None = None  # what the host has promised then, if a rule read it
+    host_after: Promised | None = None  # what the host has promised then, if a rule read it
 
 
 class Placing:
@@ -197,9 +197,10 @@ class Placing:
         entry = self._roster.by_fleet_row[placement.host_row]
         groups = self._roster.groups_of.get(vm.id, ())
         after = None
-        if reads_amounts(self._roster.engine, request_of(vm, self._roster)):
+        request = request_of(vm, self._roster)
+        if reads_amounts(self._roster.engine, request):
             before = self._roster.promised_on(placement.host_row)
-            after = tuple(map(sum, zip(before, (*vm.amounts, 1), strict=True)))
+            after = before.plus(vm.amounts, 1, request.demand.extended)
         return Basis(
             placement,
             entry.generation,

@@ -24,7 +24,7 @@ from roost.control.memory.specs import Specs
 from roost.fleet.fleet import Fleet
 from roost.fleet.layout import Int64Array
 from roost.ledger.amounts import AMOUNTS
-from roost.ledger.capacity import CLEANUP, MIGRATE_IN, RUN
+from roost.ledger.capacity import CLEANUP, MIGRATE_IN, RUN, Promised
 from roost.ledger.changes import (
     CLAIMS,
     CONSTRAINTS,
@@ -568,11 +568,15 @@ class Roster(Part):
         entry = self.hosts.get(number) if number is not None else None
         return None if entry is None else entry.name
 
-    def promised_on(self, fleet_row: int) -> tuple[int, ...]:
-        """Return what a host has promised, as the ledger sums it up: amounts and claims."""
-        arrays = self.fleet.hosts.arrays
-        amounts = arrays.committed[fleet_row, : len(AMOUNTS)].tolist()
-        return (*amounts, int(arrays.vm_count[fleet_row]))
+    def promised_on(self, fleet_row: int) -> Promised:
+        """Return what a host has promised, as the ledger sums it up."""
+        hosts = self.fleet.hosts
+        sums = hosts.arrays.committed[fleet_row].tolist()
+        base = len(AMOUNTS)
+        names = hosts.resources.values[base:]
+        extended = zip(names, sums[base : base + len(names)], strict=True)
+        limits = (*sums[:base], int(hosts.arrays.vm_count[fleet_row]))
+        return Promised(limits, tuple(sorted((name, n) for name, n in extended if n)))
 
     def matching_groups(self, project: str, labels: dict[str, str]) -> list[str]:
         """Return the implicit groups that labels make a VM a member of."""

@@ -14,6 +14,7 @@ from roost.control.vms.lookup import locked_vm
 from roost.ledger.amounts import Amounts
 from roost.ledger.capacity import (
     RUN,
+    Promised,
     charge_project,
     claims_of,
     generation_of,
@@ -52,7 +53,7 @@ class Judged(NamedTuple):
     vm: VMRow
     constraints: int | None = None  # their generation; None: it does not grow
     host_generation: int | None = None  # of the VM's host; None: no hard rule was asked about it
-    host_after: tuple[int, ...] | None = None  # what the host has promised then, if a rule read it
+    host_after: Promised | None = None  # what the host has promised then, if a rule read it
 
 
 def wanted_amounts(vm: VMRow, body: ResizeVM) -> Amounts:

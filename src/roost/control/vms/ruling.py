@@ -11,6 +11,8 @@ import numpy as np
 
 from roost.control.memory.roster import HostEntry, Roster
 from roost.fleet.fleet import Fleet
+from roost.ledger.amounts import AMOUNTS, Amounts
+from roost.ledger.capacity import Promised
 from roost.model.constraints import BoundRule
 from roost.model.flow import PlaceRequest, ReasonCount, Rejection, RejectionCode
 from roost.model.reasons import Reason
@@ -89,16 +91,12 @@ def refused_where_it_is(roster: Roster, request: PlaceRequest, host: HostEntry) 
     return None
 
 
-def promised_when_grown(
-    roster: Roster, request: PlaceRequest, host: HostEntry
-) -> tuple[int, ...] | None:
+def promised_when_grown(roster: Roster, request: PlaceRequest, host: HostEntry) -> Promised | None:
     """Return what a VM's host has promised once it has grown; None if no hard rule has read it."""
     if not reads_amounts(roster.engine, request):
         return None
     vms = roster.fleet.vms
-    *amounts, count = roster.promised_on(host.fleet_row)
-    has = vms.demand[vms.numbers[request.key], : len(amounts)].tolist()
+    has = Amounts(*vms.demand[vms.numbers[request.key], : len(AMOUNTS)].tolist())
     demand = request.demand
-    wants = (demand.cpu_milli, demand.memory_bytes, demand.disk_bytes)
-    more = (max(0, new - old) for new, old in zip(wants, has, strict=True))
-    return (*map(sum, zip(amounts, more, strict=True)), count)
+    wants = Amounts(demand.cpu_milli, demand.memory_bytes, demand.disk_bytes)
+    return roster.promised_on(host.fleet_row).plus(wants.greatest(has).minus(has), 0, ())
