@@ -643,8 +643,8 @@ def _(patch: Patch) -> None:
     """VMs with other labels are of the same class"""
     real = Binder._told_apart
 
-    def told_apart(self, paths):
-        return [each for each in real(self, paths) if each != "labels"] or ["project"]
+    def told_apart(self, project):
+        return [each for each in real(self, project) if each != "labels"] or ["project"]
 
     patch.setattr(Binder, "_told_apart", told_apart)
 

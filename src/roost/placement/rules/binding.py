@@ -97,6 +97,14 @@ class Binder:
         self._others: dict[Hashable, Bound] = {}
 
     def _class_of(self, project: str) -> Callable[[PlaceRequest], Hashable]:
+        """Return, and remember, how the class of a project's VM is read from its request."""
+        class_of = attrgetter(*self._told_apart(project))
+        if len(self._classes) >= _MOST_CLASSES:
+            self._classes.clear()
+        self._classes[project] = class_of
+        return class_of
+
+    def _told_apart(self, project: str) -> list[str]:
         """Return what tells VMs of a project apart: what the rules that may bind them read."""
         fields = set()
         for rule, each in self._conditions:
@@ -109,12 +117,7 @@ class Binder:
                 if rule.scope.selector:
                     fields.add("labels")
         read = [_READ[name] for name in _READ if name in fields or "" in fields]
-        told_apart = {each for attributes in read for each in attributes} | {"project"}
-        class_of = attrgetter(*sorted(told_apart))
-        if len(self._classes) >= _MOST_CLASSES:
-            self._classes.clear()
-        self._classes[project] = class_of
-        return class_of
+        return [each for attributes in read for each in attributes] or ["project"]
 
     def bound(self, request: PlaceRequest, default_strategy: str) -> Bound:
         """Return what a request asks of hosts together with the rules that bind it."""
