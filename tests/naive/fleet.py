@@ -48,6 +48,7 @@ class Row:
     capacity: dict[str, int]
     committed: dict[str, int] = field(default_factory=dict)
     held: dict[str, int] = field(default_factory=dict)
+    used: dict[str, int] = field(default_factory=dict)  # as measured
     vms: int = 0
     device_free: list[int] = field(default_factory=list)
     cell_free: list[list[int]] = field(default_factory=list)
@@ -106,6 +107,7 @@ class World:
         self.vms: dict[int, VM] = {}
         self.holds: dict[str, tuple[int, Demand]] = {}
         self.groups: dict[str, GroupSpec] = {}
+        self.used: dict[int, dict[str, int]] = {}  # what was measured, by host
         self.shunned = False  # some host, ever, had a prefer-not taint
         self.rules: RuleSet = NO_RULES
         self.clock: dict[str, int] = {}
@@ -124,9 +126,15 @@ class World:
         self.registered = max(self.registered, kept.registered)
         self.shunned |= kept.shunned
         self.rules, self.clock = kept.rules, kept.clock
+        self.used = {number: dict(amounts) for number, amounts in kept.used.items()}
         self._rows = {}
 
     # Changes
+
+    def set_used(self, number: int, amounts: dict[str, int]) -> None:
+        """Note what was measured on a host."""
+        self.used.setdefault(number, {}).update(amounts)
+        self._rows.pop(number, None)
 
     def set_host(self, number: int, spec: HostSpec) -> None:
         """Register a host or replace what it registered with."""
@@ -169,6 +177,7 @@ class World:
         missing = set(self.hosts) - set(self._rows)
         for number in missing:
             self._rows[number] = _empty(number, self.hosts[number])
+            self._rows[number].used = dict(self.used.get(number, {}))
         for vm in self.vms.values():
             if vm.host in missing:
                 _charge(self._rows[vm.host], vm)

@@ -88,7 +88,7 @@ def host_facts(row: Row) -> dict[str, object]:
         "capacity": {name: row.capacity[name] for name in has},
         "committed": {name: row.committed.get(name, 0) for name in has},
         "free": {name: row.free(name) for name in has},
-        "used": {},
+        "used": dict(row.used),
         "pressure": {},
         "vms": row.vms,
     }

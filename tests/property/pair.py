@@ -436,10 +436,12 @@ def _release(pair: Pair, number: object, rng: Random) -> None:
 
 
 def _measure(pair: Pair, number: object, rng: Random) -> None:
-    """What is measured informs, and changes no answer."""
+    """What is measured is read by rules, and changes no other answer."""
     if pair.world.hosts:
-        name = pair.world.hosts[_host(pair, rng)].name
-        pair.fleet.set_used(name, [("cpu", rng.randint(0, 9999)), ("memory", rng.randint(0, 99))])
+        host = _host(pair, rng)
+        measured = {"cpu": rng.randint(0, 9999), "memory": rng.randint(0, 99)}
+        pair.fleet.set_used(pair.world.hosts[host].name, measured.items())
+        pair.world.set_used(host, measured)
 
 
 def _register(pair: Pair, number: object, rng: Random) -> None:
