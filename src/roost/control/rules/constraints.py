@@ -126,13 +126,13 @@ class Constraints(Part):
     ) -> ConstraintDetail:
         """Make a constraint; the same key with the same body gives the first answer."""
         writing.require_may_change(who, body.project)
+        text, form = writing.read_expression(body.expression, self._fields())
         scope, digest = f"constraint:{who.project or who.name}", sha256(_encode(body)).hexdigest()
         if key is not None:
-            # First: the fleet may be such by now that the same rule would be refused.
+            # Before it is tried: the fleet may be such by now that the same rule would be refused.
             used = (await find_keys(self._store, [(scope, key)])).get((scope, key))
             if used is not None and used.digest == digest:
                 return await self._store.read(lambda found: _made_before(found, used.answer))
-        text, form = writing.read_expression(body.expression, self._fields())
         if body.enabled and body.kind == "hard" and not body.force:
             vm = await self._judge.vm_named(body.vm, body.project, who)
             await self._refuse_lock_out(writing.rule_to_try(body, text, vm), body.project, who)
