@@ -142,7 +142,7 @@ def test_a_source_that_cannot_say_its_machine_finds_the_plain_one_the_next_time(
             await becomes(there, VM, "lost")
             outgoing = await prepare(there)
             assert vm.there.manifest(VM).shape == shape_of(outgoing)
-            await tell_shape(outgoing, kept)  # upgraded
+            await tell_shape(outgoing.endpoint, kept)  # upgraded
             assert vm.there.manifest(VM).shape == kept
             await vm.there.kill(VM)
             await prepare(there)

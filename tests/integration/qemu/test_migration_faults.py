@@ -232,7 +232,7 @@ def test_a_copy_that_dies_before_it_took_over_is_lost_and_the_source_goes_on(
         async with vm.here.opened() as here:
             async with vm.there.opened() as there:
                 outgoing = await vm.prepare(there)
-                await tell_shape(outgoing, vm.here.manifest(VM).shape)
+                await tell_shape(outgoing.endpoint, vm.here.manifest(VM).shape)
             # Without its agent the copy comes whole and has no leave to execute.
             await send_to_the_dying(vm, here, outgoing)
             assert await state(here) == "moved"
@@ -293,7 +293,7 @@ def test_a_target_whose_agent_comes_back_takes_over_then(tmp_path: Path) -> None
         async with vm.here.opened() as here:
             async with vm.there.opened() as there:
                 outgoing = await vm.prepare(there)
-                await tell_shape(outgoing, vm.here.manifest(VM).shape)
+                await tell_shape(outgoing.endpoint, vm.here.manifest(VM).shape)
             await send_to_the_dying(vm, here, outgoing)
             assert vm.text(vm.there) == ""
             async with vm.there.opened() as there:
