@@ -36,7 +36,7 @@ def constraint_routes(rules: "Constraints") -> tuple[Route, ...]:
         Route(method="GET", path="/api/v1/constraints:check", noun="constraints", verb="check",
               call=lambda call: rules.check(call.query, call.who), roles=VIEWER | MEMBER,
               summary="List the VMs that hard constraints find in the wrong place now",
-              query=w.CheckConstraints, reply=w.ViolationsBody),
+              query=w.CheckConstraints, reply=w.ViolationsBody, errors=("not_found",)),
         Route(method="GET", path="/api/v1/constraints/{constraint}", noun="constraints", verb="get",
               call=lambda call: rules.get(*_ref(call), call.who), roles=VIEWER | MEMBER,
               summary="Show a constraint and its versions", query=w.OneConstraint,
