@@ -5,10 +5,12 @@ scope names. A `RuleSet` is all that hold at one time; its generation says which
 a rule means for one class of VMs is worked out in `placement.rules`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 from roost.base.errors import InvalidRequest
-from roost.model.constraints import LabelTerm
+from roost.model.constraints import LabelOperator, LabelTerm
 
 #: Thousandths in the weight 1.
 WHOLE_WEIGHT = 1000
@@ -24,6 +26,12 @@ class RuleScope:
     project: str = ""
     vm: str = ""  # its key in the fleet, or its name
     selector: tuple[LabelTerm, ...] = ()  # on the VM's own labels
+
+    @classmethod
+    def with_labels(cls, project: str, vm: str, labels: Mapping[str, str]) -> Self:
+        """Return the scope of a project's VMs, or of one, that have all of these labels."""
+        pairs = sorted(labels.items())
+        return cls(project, vm, tuple(LabelTerm(k, LabelOperator.IN, (v,)) for k, v in pairs))
 
 
 WHOLE_FLEET = RuleScope()

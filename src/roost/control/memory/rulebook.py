@@ -21,7 +21,6 @@ from roost.ledger.rows import ConstraintRow
 from roost.ledger.statements import find_rows
 from roost.ledger.tables import constraints
 from roost.ledger.transaction import constraints_generation
-from roost.model.constraints import LabelOperator, LabelTerm
 from roost.model.rules import Rule, RuleScope, RuleSet
 from roost.placement.engine import Engine
 
@@ -108,14 +107,8 @@ def rule_of(row: ConstraintRow) -> Rule:
 
 
 def _scope(row: ConstraintRow) -> RuleScope:
-    selector = _selector.decode(row.selector) if row.selector else {}
-    return RuleScope(
-        row.project,
-        claim_id(row.vm, RUN) if row.vm else "",
-        tuple(
-            LabelTerm(key, LabelOperator.IN, (value,)) for key, value in sorted(selector.items())
-        ),
-    )
+    labels = _selector.decode(row.selector) if row.selector else {}
+    return RuleScope.with_labels(row.project, claim_id(row.vm, RUN) if row.vm else "", labels)
 
 
 def _scope_as_read(row: ConstraintRow) -> RuleScope:

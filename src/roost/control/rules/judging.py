@@ -27,6 +27,7 @@ from roost.model.flow import PlaceRequest
 from roost.model.resources import Demand
 from roost.model.rules import Rule, RuleSet
 from roost.parts.access import Principal
+from roost.placement.rules.binding import covers
 from roost.placement.rules.columns import HOLDS
 from roost.placement.whatif import WhatIf
 from roost.wire.constraints import (
@@ -153,7 +154,7 @@ def _dry_run(
         return asks, bound
 
     for placed in _placed(world, requests):
-        if not _covers(rule, placed.request):
+        if not covers(rule, placed.request):
             continue
         count += 1
         asks, bound = judge_class(placed.request)
@@ -212,15 +213,6 @@ def _new_vm(rule: Rule) -> PlaceRequest:
     labels = tuple((term.key, term.values[0]) for term in rule.scope.selector)
     demand = Demand(1000, GIB, 0)
     return PlaceRequest("new-vm", demand, project=rule.scope.project or "default", labels=labels)
-
-
-def _covers(rule: Rule, request: PlaceRequest) -> bool:
-    scope, labels = rule.scope, dict(request.labels)
-    return (
-        scope.project in ("", request.project)
-        and scope.vm in ("", request.key)
-        and all(term.matches(labels) for term in scope.selector)
-    )
 
 
 def _placed(world: WhatIf, requests: Iterable[tuple[VMRow, PlaceRequest]]) -> Iterable[_Placed]:

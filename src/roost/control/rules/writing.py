@@ -18,7 +18,6 @@ from roost.ledger.older import release_before_may_be_here
 from roost.ledger.rows import Changes, ConstraintRow
 from roost.ledger.tables import constraint_versions, constraints, projects
 from roost.ledger.transaction import Tx, advance_constraints, row_json
-from roost.model.constraints import LabelOperator, LabelTerm
 from roost.model.rules import WHOLE_WEIGHT, Rule, RuleScope
 from roost.parts.access import Principal
 from roost.rules.checking import condition
@@ -103,8 +102,7 @@ def changed_rule(now: ConstraintDetail, values: Mapping[str, Any]) -> Rule | Non
 def _hard_rule(
     name: str, text: str, project: str | None, selector: Mapping[str, str], vm: str
 ) -> Rule:
-    terms = (LabelTerm(key, LabelOperator.IN, (value,)) for key, value in selector.items())
-    return Rule(name, text, scope=RuleScope(project or "", vm, tuple(terms)))
+    return Rule(name, text, scope=RuleScope.with_labels(project or "", vm, selector))
 
 
 def new_row(
