@@ -1,6 +1,7 @@
 """The site of a test, or of a module: its processes are ended with it, whatever happened."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -53,15 +54,21 @@ class Real(NamedTuple):
     client: Client
 
 
-@pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
-    """Give a module a control plane and two hosts that run real guests, all of it watched."""
-    from tests.system.qemuhosts import QemuSite  # what runs no guest needs none of it
-
-    made = QemuSite(tmp_path_factory.mktemp("real"))
+@contextmanager
+def two_hosts(made: "QemuSite") -> Iterator[Real]:
+    """Run a site's control plane and two hosts with real guests, all of it watched."""
     try:
         made.start("one", "two")
         with made.watching() as client:
             yield Real(made, client)
     finally:
         made.end()
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
+    """Give a module a control plane and two hosts that run real guests, all of it watched."""
+    from tests.system.qemuhosts import QemuSite  # what runs no guest needs none of it
+
+    with two_hosts(QemuSite(tmp_path_factory.mktemp("real"))) as running:
+        yield running

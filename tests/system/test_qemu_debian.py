@@ -19,7 +19,7 @@ import pytest
 from roost.client import Client
 from roost.wire.bodies import BootBody, ImageBody, NicBody, VMBody
 from tests.guest import debian, image_info, is_unbroken, need, without
-from tests.system.conftest import Real
+from tests.system.conftest import Real, two_hosts
 from tests.system.movefaults import ended, events, killing
 from tests.system.networks import ADDRESSES, BRIDGE, Networks, two_networks, why_not
 from tests.system.processes import Hosts, eventually
@@ -168,14 +168,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
     need("ssh", "ssh-keygen")
     debian()
     folder = tmp_path_factory.mktemp("debian")
-    with two_networks(folder) as networks:
-        made = DebianSite(folder, networks)
-        try:
-            made.start("one", "two")
-            with made.watching() as client:
-                yield Real(made, client)
-        finally:
-            made.end()
+    with two_networks(folder) as networks, two_hosts(DebianSite(folder, networks)) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

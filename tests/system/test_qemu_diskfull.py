@@ -15,7 +15,7 @@ import pytest
 
 from roost.agent.machine.diskroom import DISK_FULL
 from tests.guest import disk_numbers, is_unbroken, without
-from tests.system.conftest import Real
+from tests.system.conftest import Real, two_hosts
 from tests.system.movefaults import events
 from tests.system.processes import eventually, small
 from tests.system.qemuhosts import QemuSite, boot_by_digests
@@ -48,13 +48,8 @@ def real(tmp_path: Path) -> Iterator[Real]:
     if os.geteuid() != 0:
         without("only root can mount a file system")
     made = QemuSite(tmp_path)
-    with small_file_system(made.hosts_folder / "one"):
-        try:
-            made.start("one", "two")
-            with made.watching() as client:
-                yield Real(made, client)
-        finally:
-            made.end()
+    with small_file_system(made.hosts_folder / "one"), two_hosts(made) as running:
+        yield running
 
 
 def fill(path: Path) -> None:
