@@ -30,8 +30,8 @@ FIRST ?= 0
 MORE  ?= 0
 FROM  ?= $(shell git rev-parse --verify HEAD 2>/dev/null \
   || find src -name '*.py' | LC_ALL=C sort | xargs cat | sha256sum | cut -c 1-40)
-# Which cases of the slowest suites have their turn; empty: all of them.
-TURN  ?= $(FROM)
+# Which cases of the slowest suites have their turn; empty, and where tests are chosen: all of them.
+TURN  ?= $(if $(ARGS),,$(FROM))
 SCENARIOS ?=
 PG    ?=
 
@@ -72,7 +72,7 @@ demo-kube: $(STAMP) ## VMs as pods on a real Kubernetes with fake nodes: placed,
 
 # Compiling takes one core as long as the checks take another: side by side they cost half.
 .PHONY: test
-test: $(STAMP) ## what every change must pass: lint, types, layers, all tests but the slowest suites
+test: $(STAMP) ## what every change must pass: lint, types, layers, all tests but the slowest suites (TURN= for every case)
 	@$(MAKE) --jobs=2 lint type layers kernels
 	@$(MAKE) pytest
 
@@ -82,7 +82,7 @@ kernels: $(STAMP) ## compile the kernels, or find that they are there (once for 
 
 .PHONY: pytest
 pytest: $(STAMP) ## the tests alone (JOBS=1 for one process, ARGS='-k name' to choose)
-	DATA=$(DATA) $(PYTEST) --ignore=tests/system --ignore=tests/kube -m "not qemu or smoke" $(PYTEST_ARGS)
+	TURN=$(TURN) DATA=$(DATA) $(PYTEST) --ignore=tests/system --ignore=tests/kube -m "not qemu or smoke" $(PYTEST_ARGS)
 
 .PHONY: test-system
 test-system: $(STAMP) ## real processes on real databases: started, killed, stopped, restarted (TURN= for every upgrade)
@@ -94,14 +94,13 @@ test-qemu: $(STAMP) ## real guests on QEMU, a Debian among them: booted, moved, 
 	TURN=$(TURN) $(PYTEST) tests/integration/qemu tests/conformance tests/system -m qemu --dist loadfile $(PYTEST_ARGS)
 
 .PHONY: test-kube
-test-kube: $(STAMP) ## real Kubernetes: scheduler, API server, fake nodes (after make kube-tools)
-	$(PYTEST) tests/kube --dist loadfile $(PYTEST_ARGS)
+test-kube: $(STAMP) ## real Kubernetes: scheduler, API server, fake nodes (after make kube-tools; TURN= for every case)
+	TURN=$(TURN) $(PYTEST) tests/kube --dist loadfile $(PYTEST_ARGS)
 
 .PHONY: test-all
 test-all: ## every test there is, also those that take turns (after make parts and make kube-tools; about an hour)
-	@$(MAKE) test
-	@$(MAKE) test-system test-qemu TURN=
-	@$(MAKE) test-kube test-kernels-python test-bounds
+	@$(MAKE) test test-system test-qemu test-kube TURN=
+	@$(MAKE) test-kernels-python test-bounds
 
 .PHONY: lint
 lint: $(STAMP) ## ruff: format and rules
