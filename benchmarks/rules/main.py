@@ -16,11 +16,11 @@ from benchmarks.engine.checking import AnswersDiffer
 from benchmarks.engine.main import run
 from benchmarks.engine.measuring import FULL, SHORT, Job, Sizes, named, say_if_busy
 from benchmarks.results import table, write_json
-from benchmarks.rules import compiling, decisions
+from benchmarks.rules import compiling, decisions, policies, preempting, reserving, solving
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 OUTPUT = REPOSITORY / "build" / "bench" / "rules.json"
-TOPICS = (compiling, decisions)
+TOPICS = (compiling, decisions, policies, preempting, reserving, solving)
 
 
 def chosen_jobs(sizes: Sizes, prefix: str) -> list[Job]:

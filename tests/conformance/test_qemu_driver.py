@@ -27,6 +27,7 @@ def host(qemu: QemuHost) -> Host:
     return Host(qemu.driver, lambda: set(qemu.fences.ids()), qemu.kill)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_the_qemu_driver_promises_that(check: Check, hosts: tuple[QemuHost, QemuHost]) -> None:
     rig = Rig(*map(host, hosts), order, grace_s=0.2)

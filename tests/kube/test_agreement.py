@@ -269,6 +269,7 @@ def _fitting(told: Explanation) -> frozenset[str]:
 # What must hold
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_nodes_are_feasible_for_roost_and_kube_scheduler(
     answers: list[Answer], kind: str
@@ -319,6 +320,7 @@ def _with(request: PlaceRequest, **changes: Any) -> PlaceRequest:
     return replace(request, constraints=replace(request.constraints, **changes))
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("kind", _BROKEN)
 def test_a_translation_that_forgets_a_rule_is_caught(answers: list[Answer], kind: str) -> None:
     exact = [

@@ -90,6 +90,7 @@ class Story:
                 said.append(word)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("asks_again", [True, False], ids=["client-asks-again", "caller-is-told"])
 def test_an_answer_that_is_lost_at_any_write_changes_nothing(
     cluster: LocalCluster, name: str, asks_again: bool

@@ -49,6 +49,7 @@ class Dying(Kube):
         return event
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     ("dirty_rate", "end"), [(800, "Succeeded"), (12_000, "Failed")], ids=["moves", "aborts"]
 )

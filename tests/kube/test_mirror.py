@@ -74,6 +74,7 @@ async def same_as_cluster(mirror: Mirror, folded: Folded, kube: Kube, space: str
     assert not folded.wrong
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_cuts_at_any_time_lose_no_event(
     cluster: LocalCluster, name: str, tmp_path: Path, seed: int

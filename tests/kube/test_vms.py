@@ -190,6 +190,7 @@ def test_what_does_not_fit_waits_with_the_schedulers_reason(
     run(body)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     ("rule", "count", "fits"),
     [

@@ -37,7 +37,7 @@ from roost.placement.kernels.keys import KEY_FREE
 from roost.placement.kernels.ranking import P_KEY, Ranking, file_in_order, write_keys
 from roost.placement.rankings import Rankings
 from roost.placement.registry import FILTERS
-from roost.placement.rules import binding, lines, parts
+from roost.placement.rules import binding, left, lines, parts
 from roost.placement.rules import columns as rule_columns
 from roost.placement.rules.binding import Binder
 from roost.placement.rules.columns import RuleColumns
@@ -773,8 +773,11 @@ def _(patch: Patch) -> None:
 # The tests
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_broken_engine_is_noticed(mutant: Mutant, monkeypatch: Patch) -> None:
+    # What a broken engine makes of rules must not be remembered for those that come after it.
+    monkeypatch.setattr(left, "_REMEMBERED", left.Remembered())
     mutant.spoil(monkeypatch)
 
     def all_seeds() -> None:

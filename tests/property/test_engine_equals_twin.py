@@ -20,7 +20,7 @@ from tests.property.laws import (
 )
 
 
-@examples(80)
+@examples(40)
 @given(seed=SEEDS, hosts=st.integers(1, 60), focus=FOCI)
 def test_a_fresh_engine_equals_the_twin_for_every_strategy(
     seed: int, hosts: int, focus: str
@@ -28,7 +28,7 @@ def test_a_fresh_engine_equals_the_twin_for_every_strategy(
     engine_equals_twin(seed, hosts, focus)
 
 
-@examples(80)
+@examples(40)
 @given(seed=SEEDS, hosts=st.integers(1, 30), steps=st.integers(1, 120), focus=FOCI)
 def test_a_long_lived_engine_equals_the_twin_after_any_changes(
     seed: int, hosts: int, steps: int, focus: str

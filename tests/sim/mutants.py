@@ -7,6 +7,7 @@ before the colon are its name. How many worlds find each:
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import update
@@ -16,9 +17,11 @@ from roost.agent.reconciler import Reconciler
 from roost.agent.talk.session import Session
 from roost.base.errors import Unavailable
 from roost.control.agents import intake
-from roost.control.create import queueing
+from roost.control.create import placing, queueing
 from roost.control.groups import groups
-from roost.control.moves import handover
+from roost.control.memory import holdings
+from roost.control.memory.rulebook import Rulebook
+from roost.control.moves import handover, moving
 from roost.control.moves.machine import (
     SENT,
     TABLE,
@@ -29,14 +32,17 @@ from roost.control.moves.machine import (
     GoBack,
     Recall,
 )
+from roost.control.preempt import beginning, choosing, displacing
+from roost.control.rules import switching
 from roost.control.survive import liveness, recover
 from roost.control.vms import deletion, lifecycle, restart_policy
 from roost.fleet.fleet import Fleet
 from roost.hostkit.failures import DriverError
-from roost.ledger import base, capacity, sqliteclaims
-from roost.ledger.rows import VMRow
-from roost.ledger.tables import host_amounts
+from roost.ledger import base, capacity, holding, holdsums, sqliteclaims
+from roost.ledger.rows import ConstraintRow, VMRow
+from roost.ledger.tables import constraints, host_amounts
 from roost.ledger.transaction import Tx
+from roost.model.flow import PlaceRequest
 from roost.sim.database import PlaneStore
 
 Patch = pytest.MonkeyPatch
@@ -288,6 +294,115 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     """unasked rule: a group gets members and rules without asking whether they hold"""
     patch.setattr(groups, "_require_holds", lambda *given: None)
+
+
+@mutant
+def _(patch: Patch) -> None:
+    """grown past a rule: a VM grows where a hard rule would not let it be placed"""
+    patch.setattr(lifecycle, "refused_where_it_is", lambda *given: None)
+
+
+@mutant
+def _(patch: Patch) -> None:
+    """deaf engine: the rulebook hears of a change and the engine goes on with the rules before"""
+    real = Rulebook.follow
+
+    def follow(self: Rulebook, changes) -> bool:
+        real(self, changes)
+        return False
+
+    patch.setattr(Rulebook, "follow", follow)
+
+
+@mutant
+def _(patch: Patch) -> None:
+    """quiet switch: a rule is switched on in its row, and the rules' generation stays"""
+
+    def switch(tx: Tx, row: ConstraintRow, now_ms: int, *, active: bool) -> None:
+        found = tx.change(constraints, {"id": row.id}, active=active, switched_ms=now_ms)
+        tx.event("constraint.switched_on", f"constraint/{row.id}", {"constraints": {row.id: found}})
+
+    patch.setattr(switching, "switch", switch)
+
+
+@mutant
+def _(patch: Patch) -> None:
+    """impatient rule: a hard rule is soft for a VM as soon as it waits"""
+    patch.setattr(Rulebook, "relaxed_for", lambda self, vm: tuple(self.relaxations.get(vm, ())))
+
+
+@mutant
+def _(patch: Patch) -> None:
+    """left its policy: a VM that waits, moves or lost its host is placed as if it had no policy"""
+    real = placing.request_of
+
+    def request_of(*given, **named) -> PlaceRequest:
+        return replace(real(*given, **named), policy="")
+
+    patch.setattr(placing, "request_of", request_of)
+
+
+# Reservations
+
+
+@mutant
+def _(patch: Patch) -> None:
+    """given away: creates are committed without asking what their host holds for others"""
+    text = capacity.CHARGE_HOSTS.update
+    for name in holding.HELD:
+        text = text.replace(f" + t.{name}", "")
+    _charge_hosts(patch, text)
+
+
+@mutant
+def _(patch: Patch) -> None:
+    """drawn twice: what an owner's VM takes of a reservation is let go of twice"""
+
+    def left(kept, drawn):
+        return tuple(max(0, k - 2 * d) for k, d in zip(kept, drawn, strict=True))
+
+    patch.setattr(holdsums, "_left", left)
+
+
+@mutant
+def _(patch: Patch) -> None:
+    """short memory: a reservation that has not begun is not held"""
+    real, real_profile = holdsums.held_on, holdings.profile_of
+
+    def held_on(holds, claims, now_ms, *rest):
+        begun = [each for each in holds if any(a <= now_ms for a, _ in each.windows)]
+        return real(begun, claims, now_ms, *rest)
+
+    def profile_of(holds, claims, now_ms, but=None):
+        begun = [each for each in holds if any(a <= now_ms for a, _ in each.windows)]
+        return real_profile(begun, claims, now_ms, but)
+
+    for module in (holdsums, holding, holdings):
+        patch.setattr(module, "held_on", held_on)
+    patch.setattr(holdings, "profile_of", profile_of)
+
+
+# Making room
+
+
+@mutant
+def _(patch: Patch) -> None:
+    """spent budget: members are moved and stopped however many of their group are away"""
+    for module in (beginning, displacing, moving):
+        patch.setattr(module, "keep_budgets", lambda *given: None)
+    patch.setattr(choosing, "spending", lambda *given: {})
+
+
+@mutant
+def _(patch: Patch) -> None:
+    """forgotten hold: what becomes free where room is made is anybody's"""
+    patch.setattr(capacity, "hold_freed", lambda *given: None)
+
+
+@mutant
+def _(patch: Patch) -> None:
+    """hold for nobody: a preemption ends and what it held stays held"""
+    patch.setattr(beginning, "drop_hold", lambda *given: {})
 
 
 # What is kept

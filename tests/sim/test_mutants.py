@@ -23,17 +23,28 @@ FOUND_AT = {
     "ack before commit": 44,
     "left in the sums": 0,
     "stale generation": 54,
-    "reordered report": 1,
+    "reordered report": 8,
     "lost tombstone": 2,
-    "early word": 5,
+    "early word": 19,
     "lease counted from receipt": 24,
     "renewal before the ledger": 38,
     "missing fence": 1,
     "target not asked": 36,
     "source's word": 1,
     "no waiting for the target": 8,
-    "no waiting for the refuser": 13,
+    "no waiting for the refuser": 6,
     "unasked rule": 6,
+    "grown past a rule": 29,
+    "deaf engine": 3,
+    "quiet switch": 13,
+    "impatient rule": 40,
+    "given away": 9,
+    "drawn twice": 16,
+    "short memory": 3,
+    "spent budget": 12,
+    "forgotten hold": 5,
+    "hold for nobody": 5,
+    "left its policy": 7,
     "left in the base": 0,
     "unreadable row": 0,
     "only in the log": 0,
@@ -48,6 +59,7 @@ def test_every_mistake_is_looked_for() -> None:
     assert set(NAMED) <= set(FOUND_AT)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("mistake", FOUND_AT)
 def test_a_planted_mistake_is_found(mistake: str) -> None:
     first = FOUND_AT[mistake]

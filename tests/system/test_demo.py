@@ -152,6 +152,7 @@ def test_it_serves_a_second_terminal_until_it_is_interrupted(
     assert not (folder / ".roost" / "context.json").exists()
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     ("moment", "sign"),
     [

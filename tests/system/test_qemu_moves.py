@@ -92,6 +92,7 @@ def test_a_destination_that_is_killed_half_way(real: Real, counter: VMBody) -> N
     assert real.site.settle(real.client, counter).host == counter.host
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     ("by", "said"),
     [
@@ -130,6 +131,7 @@ def test_a_source_that_is_killed_half_way_has_crashed(real: Real, counter: VMBod
     _forget(real, counter)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     ("by", "said", "late"),
     [

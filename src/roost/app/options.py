@@ -49,6 +49,8 @@ class ServeOptions:
     failure_rate: float = 20.0
     keep_events_days: float = 90.0
     keep_events: int = 500_000
+    search_limit_s: float = 5.0  # of the exact search for an all-or-none batch
+    members_priority: int = 0  # the greatest that a member may give a VM
     database_wait_s: float = 300.0  # how long a start waits for a database that is away
 
 

@@ -223,7 +223,14 @@ def plane_settings(options: ServeOptions) -> PlaneSettings:
     kept = EventsKept(
         seconds=round(options.keep_events_days * DAY_S), most=max(LEAST_EVENTS, options.keep_events)
     )
-    return PlaneSettings(strategy=options.strategy, timers=timers, recover=limits, events=kept)
+    return PlaneSettings(
+        strategy=options.strategy,
+        timers=timers,
+        recover=limits,
+        events=kept,
+        search_limit_s=options.search_limit_s,
+        members_priority=options.members_priority,
+    )
 
 
 def client_limits(options: ServeOptions, files: int) -> Limits:

@@ -6,6 +6,7 @@ import typer
 
 from roost.base.errors import InvalidRequest
 from roost.cli.place import refuse_file_options
+from roost.cli.recommend import refuse_described
 from roost.cli.words.completing import complete_hosts, complete_vms
 from roost.cli.words.opening import fleet_file, open_engine
 from roost.cli.words.options import FleetOption, RequestWords, VMsOption, takes_request
@@ -66,12 +67,7 @@ def _explain_vm(
     most: int | None,
     fleet: str | None,
 ) -> None:
-    others = [word for word, _ in words.words if word != "project"]
-    if others:
-        raise InvalidRequest(
-            f"VM {vm!r} exists and has its own amounts and rules; --{others[0]} describes another",
-            hint="Maybe leave the VM's name out.",
-        )
+    refuse_described(vm, words)
     if fleet is not None:
         raise InvalidRequest(
             f"VM {vm!r} is looked for on a server, not in a fleet file",

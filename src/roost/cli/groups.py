@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from roost.base.errors import InvalidRequest
 from roost.cli.show.screen import Output, show, show_document
 from roost.cli.words.completing import OnlyProject, complete_groups, complete_projects
 from roost.cli.words.loading import new_group
@@ -126,6 +127,43 @@ def set_(
 
 
 @asks_server
+def budget(
+    session: Session,
+    group: GroupArgument,
+    at_most: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="So many members at most.")
+    ] = None,
+    share: Annotated[
+        str | None,
+        typer.Option(metavar="SHARE", help="Such a share of them: 0.2 or 20%; rounded up."),
+    ] = None,
+    none: Annotated[bool, typer.Option("--none", help="Remove the budget.")] = False,
+    project: OwnerOption = None,
+) -> None:
+    """Set how many members may be moved, stopped for others or unknown at once."""
+    from roost.wire.groups import SetBudget
+
+    if sum([at_most is not None, share is not None, none]) != 1:
+        raise InvalidRequest("give one of --at-most, --share and --none")
+    body = SetBudget(at_most=at_most, share=None if share is None else read_share(share))
+    _show(session, session.client.set_group_budget(group, body, project=project))
+
+
+def read_share(text: str) -> float:
+    """Return a share that was typed as a fraction or in percent."""
+    percent = text.endswith("%")
+    try:
+        found = float(text.removesuffix("%")) / (100 if percent else 1)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found <= 1:
+        raise InvalidRequest(
+            f"{text!r} is no share", hint="Maybe 0.2 or 20%: from 0 to 1, or to 100%."
+        )
+    return found
+
+
+@asks_server
 def add(
     session: Session, group: GroupArgument, vm: VMsArgument, project: OwnerOption = None
 ) -> None:
@@ -187,6 +225,7 @@ group = new_group(
         "show": show_,
         "create": create,
         "set": set_,
+        "budget": budget,
         "add": add,
         "remove": remove,
         "delete": delete,

@@ -188,7 +188,8 @@ def destroy_held(
 ) -> None:
     """Destroy a VM that a host runs and nobody asked for, with its disk.
 
-    A VM that the server knows is deleted by `roost vm delete`.
+    A VM that the server has on that host is deleted by `roost vm delete`. A copy of one that it has
+    on another host is destroyed only while that host has the VM as it was ordered.
     """
     session.client.destroy_held(host, vm)
     if session.form is Output.TABLE:

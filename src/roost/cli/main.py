@@ -21,6 +21,21 @@ COMMANDS = (
     Entry("host", "roost.cli.hosts:host", _THINGS, "See hosts, cordon, drain and label them."),
     Entry("group", "roost.cli.groups:group", _THINGS, "Groups of VMs: their rules and members."),
     Entry("rule", "roost.cli.rules:rule", _THINGS, "Rules about where VMs may be."),
+    Entry(
+        "policy", "roost.cli.policies:policy", _THINGS, "Policies: bundles of how VMs are placed."
+    ),
+    Entry(
+        "priority",
+        "roost.cli.priorities:priority",
+        _THINGS,
+        "Priority classes, and who makes room for whom.",
+    ),
+    Entry(
+        "reservation",
+        "roost.cli.reservations:reservation",
+        _THINGS,
+        "Capacity kept for a project, a user or a purpose.",
+    ),
     Entry("project", "roost.cli.projects:project", _THINGS, "Projects and their quotas."),
     Entry("token", "roost.cli.tokens:token", _THINGS, "Tokens for people, programs and agents."),
     Entry("events", "roost.cli.events:events", _THINGS, "Show what happened, and what happens."),

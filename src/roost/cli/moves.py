@@ -74,6 +74,13 @@ def migrate(
             rich_help_panel=_HOW,
         ),
     ] = None,
+    ignore_budget: Annotated[
+        bool,
+        typer.Option(
+            "--ignore-budget", help="Also if the disruption budget of a group of its is spent.",
+            rich_help_panel=_HOW,
+        ),
+    ] = False,
     cancel: Annotated[
         bool, typer.Option("--cancel", help="Call off the move that is under way.")
     ] = False,
@@ -96,6 +103,7 @@ def migrate(
         post_copy=post_copy,
         no_auto_converge=no_auto_converge,
         limit=limit,
+        ignore_budget=ignore_budget,
     )
     if cancel and options:
         raise InvalidRequest(
@@ -129,6 +137,7 @@ def _options(
     post_copy: bool,
     no_auto_converge: bool,
     limit: int | None,
+    ignore_budget: bool,
 ) -> dict[str, Any]:
     """Return what was said about the move, as the client takes it."""
     from roost.base.units import parse_bytes
@@ -161,6 +170,8 @@ def _options(
         options["auto_converge"] = False
     if limit is not None:
         options["limit_s"] = limit
+    if ignore_budget:
+        options["ignore_budget"] = True
     return options
 
 

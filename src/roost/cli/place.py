@@ -26,7 +26,7 @@ def place(
         int, typer.Option(min=1, max=100_000, help="Place so many equal VMs, one by one.")
     ] = 1,
     all_or_nothing: Annotated[
-        bool, typer.Option("--all-or-nothing", help="Place all of them or none (fleet file).")
+        bool, typer.Option("--all-or-nothing", help="Place all of them or none.")
     ] = False,
     cursor: Annotated[
         int | None, typer.Option(help="Host number that round_robin goes on after (fleet file).")
@@ -51,10 +51,10 @@ def place(
         how = onfile.Placing(count, all_or_nothing, cursor, runners_up, save, record)
         placed = onfile.place(open_engine(path, vms), words, how, session.form)
     else:
-        only = {"--all-or-nothing": all_or_nothing, "--cursor": cursor is not None}
+        only = {"--cursor": cursor is not None}
         only |= {"--save": save is not None, "--record": record is not None}
         refuse_file_options(only | {"--vms": vms is not None})
-        placed = _ask_server(session, words, count, runners_up)
+        placed = _ask_server(session, words, count, runners_up, all_or_nothing)
     if placed < count:
         raise typer.Exit(NO)
 
@@ -69,9 +69,15 @@ def refuse_file_options(given: dict[str, bool]) -> None:
             )
 
 
-def _ask_server(session: Session, words: RequestWords, count: int, runners_up: int | None) -> int:
+def _ask_server(
+    session: Session,
+    words: RequestWords,
+    count: int,
+    runners_up: int | None,
+    all_or_nothing: bool,
+) -> int:
     """Ask for a dry run and return how many would be placed."""
-    from roost.cli.show import tables
+    from roost.cli.show import batches, tables
     from roost.cli.words.asking import vm_fields
     from roost.wire.bodies import CreateVM, DryRun, PlacementBody
 
@@ -82,11 +88,12 @@ def _ask_server(session: Session, words: RequestWords, count: int, runners_up: i
         session.show(found, tables.answer(found, request))
         return int(isinstance(found, PlacementBody))
     vms = [CreateVM(**vm_fields(each)) for each in words.requests(count)]
-    body = session.client.dry_run_batch(vms)
+    body = session.client.dry_run_batch(vms, atomic=all_or_nothing)
     placed = sum(isinstance(each, PlacementBody) for each in body.answers)
+    how = body.together.how if body.together is not None else "one by one"
     if session.form is Output.TABLE:
-        show(tables.many(body.answers, request, count, "one by one"))
+        show(tables.many(body.answers, request, count, how), *batches.why_not(body.together))
     else:
         show_document({"answer": "placements", "asked": count, "placed": placed,
-                       "how": "one by one", **document(body)}, session.form)  # fmt: skip
+                       "how": how, **document(body)}, session.form)  # fmt: skip
     return placed

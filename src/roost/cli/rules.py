@@ -9,7 +9,13 @@ from rich.text import Text
 from roost.base.errors import InvalidRequest
 from roost.cli.show.screen import Output, show, show_document
 from roost.cli.words.asking import read_labels
-from roost.cli.words.completing import OnlyProject, complete_projects, complete_rules, complete_vms
+from roost.cli.words.completing import (
+    OnlyProject,
+    complete_policies,
+    complete_projects,
+    complete_rules,
+    complete_vms,
+)
 from roost.cli.words.loading import new_group
 from roost.cli.words.session import Session, asks_server
 
@@ -55,6 +61,15 @@ VMOption = Annotated[
         autocompletion=complete_vms,
     ),
 ]
+PolicyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--policy",
+        metavar="NAME",
+        help="Only for VMs under this policy.",
+        autocompletion=complete_policies,
+    ),
+]
 SoftOption = Annotated[
     float | None,
     typer.Option(
@@ -72,6 +87,38 @@ DescriptionOption = Annotated[
 ]
 ExpiresOption = Annotated[
     str | None, typer.Option(metavar="TIME", help="It stops to hold after 30m, 2h, 7d ...")
+]
+WhenOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CONDITION",
+        help="It holds once this is true of the fleet or the time: 'fleet.load > 0.8'.",
+    ),
+]
+UntilOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CONDITION",
+        help="With --when: it holds until this is true (default: until that is not).",
+    ),
+]
+TimeZoneOption = Annotated[
+    str | None,
+    typer.Option(
+        "--time-zone", metavar="ZONE", help="In which --when reads the time: Europe/Berlin."
+    ),
+]
+DwellOption = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="The least time between two switches (default: 60s)."),
+]
+RelaxOption = Annotated[
+    str | None,
+    typer.Option(
+        "--relax-after",
+        metavar="TIME",
+        help="A hard rule is soft for a VM that has waited so long: 10m.",
+    ),
 ]
 ForceOption = Annotated[
     bool, typer.Option("--force", help="Also if some VMs are left without any host.")
@@ -117,10 +164,16 @@ def create(
     project: OwnerOption = None,
     selector: SelectorOption = None,
     vm: VMOption = None,
+    policy: PolicyOption = None,
     soft: SoftOption = None,
     priority: PriorityOption = None,
     description: DescriptionOption = None,
     expires: ExpiresOption = None,
+    when: WhenOption = None,
+    until: UntilOption = None,
+    time_zone: TimeZoneOption = None,
+    dwell: DwellOption = None,
+    relax_after: RelaxOption = None,
     disabled: Annotated[bool, typer.Option("--disabled", help="It does not hold yet.")] = False,
     force: ForceOption = False,
     key: Annotated[
@@ -134,9 +187,11 @@ def create(
     body = CreateConstraint(
         name=rule,
         project=project,
+        policy=policy,
         enabled=not disabled,
         force=force,
         **_fields(expression, selector, vm, soft, priority, description, expires),
+        **_timing(when, until, time_zone, dwell, relax_after),
     )
     _show(session, session.client.create_constraint(body, key=key))
 
@@ -156,6 +211,14 @@ def change(
     priority: PriorityOption = None,
     description: DescriptionOption = None,
     expires: ExpiresOption = None,
+    when: WhenOption = None,
+    until: UntilOption = None,
+    time_zone: TimeZoneOption = None,
+    dwell: DwellOption = None,
+    relax_after: RelaxOption = None,
+    always: Annotated[
+        bool, typer.Option("--always", help="It holds without a condition from now on.")
+    ] = False,
     enable: Annotated[
         bool | None, typer.Option("--enable/--disable", help="Whether it holds.")
     ] = None,
@@ -167,6 +230,11 @@ def change(
     if hard and soft is not None:
         raise InvalidRequest("a rule is hard or soft, not both")
     fields = _fields(expression, selector, None, soft, priority, description, expires)
+    fields |= _timing(when, until, time_zone, dwell, relax_after)
+    if always and when is not None:
+        raise InvalidRequest("a rule holds always or under a condition, not both")
+    if always:
+        fields["when"] = None
     if hard:
         fields["kind"] = "hard"
     if enable is not None:
@@ -192,14 +260,20 @@ def dry_run(
     project: OwnerOption = None,
     selector: SelectorOption = None,
     vm: VMOption = None,
+    policy: PolicyOption = None,
     soft: SoftOption = None,
+    when: WhenOption = None,
+    until: UntilOption = None,
+    time_zone: TimeZoneOption = None,
 ) -> None:
     """Say what a rule would mean for the fleet as it is now; nothing is written."""
     from roost.cli.show import rules
     from roost.wire.constraints import DryRunConstraint
 
     fields = _fields(expression, selector, vm, soft, None, None, None)
-    found = session.client.dry_run_constraint(DryRunConstraint(project=project, **fields))
+    fields |= _timing(when, until, time_zone, None, None)
+    body = DryRunConstraint(project=project, policy=policy, **fields)
+    found = session.client.dry_run_constraint(body)
     session.show(found, rules.dry_run(found))
 
 
@@ -242,6 +316,24 @@ def _fields(
         found |= {"kind": "soft", "weight": soft}
     if expires is not None:
         found["expires_in_s"] = read_duration(expires)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _timing(
+    when: str | None,
+    until: str | None,
+    time_zone: str | None,
+    dwell: str | None,
+    relax_after: str | None,
+) -> dict[str, Any]:
+    """Return the fields of a body that say when a rule holds, and when it relaxes."""
+    from roost.cli.tokens import read_duration
+
+    found: dict[str, Any] = {"when": when, "until": until, "time_zone": time_zone}
+    if dwell is not None:
+        found["dwell_s"] = read_duration(dwell)
+    if relax_after is not None:
+        found["relax_after_s"] = read_duration(relax_after)
     return {name: value for name, value in found.items() if value is not None}
 
 

@@ -155,6 +155,24 @@ def serve(
     keep_events: Annotated[
         int, typer.Option(min=1000, metavar="N", help="Events that are kept, however young.")
     ] = 500_000,
+    search_limit: Annotated[
+        float,
+        typer.Option(
+            min=0.1,
+            max=600.0,
+            metavar="S",
+            help="How long the exact search for an all-or-none batch takes at most, about.",
+        ),
+    ] = 5.0,
+    members_priority: Annotated[
+        int,
+        typer.Option(
+            min=-1_000_000,
+            max=1_000_000,
+            metavar="N",
+            help="The greatest priority that a member may give a VM, by a class or by itself.",
+        ),
+    ] = 0,
     database_wait: Annotated[
         float,
         typer.Option(
@@ -226,6 +244,8 @@ def serve(
                 failure_rate=failure_rate,
                 keep_events_days=keep_events_days,
                 keep_events=keep_events,
+                search_limit_s=search_limit,
+                members_priority=members_priority,
                 database_wait_s=database_wait,
             )
         )

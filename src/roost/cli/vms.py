@@ -11,9 +11,17 @@ from rich.text import Text
 from roost.base.errors import InvalidRequest
 from roost.cli.explain import SOME_HOSTS, show_explanation
 from roost.cli.moves import migrate
+from roost.cli.place import NO
+from roost.cli.preempting import preempt
+from roost.cli.recommend import recommend
 from roost.cli.show.screen import Output, show, show_document
 from roost.cli.watch.consoles import console
-from roost.cli.words.completing import OnlyProject, complete_hosts
+from roost.cli.words.completing import (
+    OnlyProject,
+    complete_hosts,
+    complete_policies,
+    complete_reservations,
+)
 from roost.cli.words.loading import new_group
 from roost.cli.words.nouns import ProjectOption, TimeoutOption, VMArgument, VMsArgument, WatchOption
 from roost.cli.words.options import RequestWords, takes_request
@@ -106,16 +114,79 @@ def create(
         bool,
         typer.Option("--queue", help="Wait in line when no host fits yet.", rich_help_panel=_LIFE),
     ] = False,
+    priority_class: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CLASS", help="Priority class that gives its priority.", rich_help_panel=_LIFE
+        ),
+    ] = None,
+    by_preempting: Annotated[
+        bool,
+        typer.Option(
+            "--preempt",
+            help="Let VMs of lower priority make room for it when no host fits, as its priority "
+            "class allows; it fails when they cannot.",
+            rich_help_panel=_LIFE,
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Create nothing: say where it would go, or who would make room for it.",
+            rich_help_panel=_LIFE,
+        ),
+    ] = False,
     restart: Annotated[
-        Restart,
-        typer.Option(help="Where it starts again when its host dies.", rich_help_panel=_LIFE),
-    ] = Restart.HERE,
+        Restart | None,
+        typer.Option(
+            help="Where it starts again when its host dies (default: as its policy says, or here).",
+            rich_help_panel=_LIFE,
+        ),
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The policy that it is under (default: its project's).",
+            autocompletion=complete_policies,
+            rich_help_panel="Where it may go",
+        ),
+    ] = None,
     stopped: Annotated[
         bool,
         typer.Option(
             "--stopped", help="Give it a place, but do not start it.", rich_help_panel=_LIFE
         ),
     ] = False,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            "--until",
+            metavar="TIME",
+            help="It is deleted then (2026-11-20T08:00:00Z); it may use room that is reserved "
+            "from then on.",
+            rich_help_panel=_LIFE,
+        ),
+    ] = None,
+    lives: Annotated[
+        str | None,
+        typer.Option(
+            "--for",
+            metavar="LENGTH",
+            help="It is deleted after 30m, 2h, 7d.",
+            rich_help_panel=_LIFE,
+        ),
+    ] = None,
+    reservation: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Reservation that it is to draw on (default: one of its project's, if any).",
+            autocompletion=complete_reservations,
+            rich_help_panel=_LIFE,
+        ),
+    ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Stay until it runs.", rich_help_panel=_LIFE)
     ] = False,
@@ -126,23 +197,37 @@ def create(
     ] = None,
 ) -> None:
     """Create a VM; says on which host it is, and why there."""
-    from roost.cli.show import listings
+    from roost.cli.show import listings, tables
     from roost.cli.watch.waiting import wait_for_vm
     from roost.cli.words.asking import read_affinity, read_labels, vm_fields
     from roost.cli.words.bootwords import read_boot, read_nics
-    from roost.wire.bodies import CreateVM
+    from roost.wire.bodies import CreateVM, DryRun, PlacementBody
 
-    fields: dict[str, Any] = vm_fields(words.request(name))
+    request = words.request(name)
+    fields: dict[str, Any] = vm_fields(request)
+    if queue and by_preempting:
+        raise InvalidRequest("--queue and --preempt: what should be done when no host fits?")
     vm = CreateVM(
         **fields,
+        priority_class=priority_class,
         labels=read_labels(vm_label or [], "--vm-label"),
         affinity=[read_affinity(text) for text in affinity or []],
-        on_no_fit="queue" if queue else "fail",
-        restart="elsewhere" if restart is Restart.ELSEWHERE else "here",
+        on_no_fit="queue" if queue else "preempt" if by_preempting else "fail",
+        restart=None if restart is None else restart.value,
+        policy=policy,
         start=not stopped,
         nics=read_nics(nic or [], forward or []),
         boot=read_boot(image, kernel, initrd, cmdline, user_data),
+        until=_end(until, lives),
+        reservation=reservation,
     )
+    if dry_run:
+        asked = DryRun(**{name: getattr(vm, name) for name in vm.__struct_fields__})
+        answer = session.client.dry_run(asked)
+        session.show(answer, tables.answer(answer, request))
+        if not isinstance(answer, PlacementBody):
+            raise typer.Exit(NO)
+        return
     made = session.client.create_vm(vm, key=key)
     if not wait:
         session.show(made, listings.created(made))
@@ -152,6 +237,20 @@ def create(
     goal = "stopped" if stopped else "running"
     last = wait_for_vm(session, made, goal, timeout)
     session.show(last, Text(f"{last.name} is {last.state} on {last.host}", style="green"))
+
+
+def _end(until: str | None, lives: str | None) -> str | None:
+    """Return when a VM is deleted: at a moment, or after a length of time from now."""
+    import time
+
+    from roost.base.timestamps import timestamp
+    from roost.cli.tokens import read_duration
+
+    if until is not None and lives is not None:
+        raise InvalidRequest("a VM lives until a moment or for a length of time, not both")
+    if lives is None:
+        return until
+    return timestamp(round(1000 * (time.time() + read_duration(lives))))
 
 
 @asks_server
@@ -389,12 +488,21 @@ def batch(
         str | None,
         typer.Option(metavar="KEY", help="Idempotency key: the same key creates only once."),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say where they would go, and create none.")
+    ] = False,
 ) -> None:
     """Create many VMs at once."""
-    from roost.cli.show import listings
+    from roost.cli.show import batches, listings
     from roost.cli.words.batchfile import read_batch
 
     asked = read_batch(file)
+    if dry_run:
+        would = session.client.dry_run_batch(asked.vms, atomic=atomic or asked.atomic)
+        session.show(would, batches.dry_run(would, len(asked.vms)))
+        if batches.placed(would) < len(asked.vms):
+            raise typer.Exit(1)
+        return
     found = session.client.create_vms(asked.vms, atomic=atomic or asked.atomic, key=key)
     session.show(found, listings.batch(found))
     if found.failed:
@@ -419,7 +527,9 @@ vm = new_group(
         "resize": resize,
         "set": set_,
         "migrate": migrate,
+        "preempt": preempt,
         "explain": explain,
+        "recommend": recommend,
         "batch": batch,
     },
 )

@@ -4,7 +4,7 @@ A connection may end at any time. The feed knows the last sequence it gave out a
 and drops what it has given out already, so nothing is lost and nothing comes twice. It says which
 transaction made that event: a server whose ledger was restored from an older copy gives numbers
 anew, and refuses. The feed then goes back until both have the same event, and gives out what is
-new.
+new. Before its first event it has the places that the server told it as it began.
 """
 
 from collections import deque
@@ -18,6 +18,7 @@ from roost.client.calls import API
 from roost.client.conversation import PAUSES, Send
 from roost.client.failures import error_of
 from roost.wire.bodies import EventBody
+from roost.wire.eventstream import read_place
 
 _decoder = msgspec.json.Decoder(EventBody)
 
@@ -48,6 +49,7 @@ class EventFeed:
         self._lost_at: float | None = None
         self._given: deque[tuple[int, str]] = deque(maxlen=MOST_REMEMBERED)
         self._given_before: set[tuple[int, str]] = set()  # ... of these, taken back
+        self._places: list[tuple[int, str]] = []
         self._step = 1
 
     def request(self, token: str | None) -> Send:
@@ -66,6 +68,7 @@ class EventFeed:
     def connected(self) -> None:
         """Take note that the server answers; half an event of the last connection is void."""
         self._data.clear()
+        self._places.clear()
         self._name = ""
         self._attempt, self._lost_at = 0, None
         self._step = 1
@@ -99,6 +102,7 @@ class EventFeed:
         self._name = ""
         self._data.clear()
         if not data:
+            self._take_places()
             return None
         if name == "error":  # the server's last word on this connection
             error, _ = error_of(503, data.encode())
@@ -116,6 +120,12 @@ class EventFeed:
             self._given.clear()  # of a server that does not say it: nothing can be compared
         return event
 
+    def _take_places(self) -> None:
+        """Know where the feed begins, as long as it has given out nothing itself."""
+        if self._places and not self._given and self._places[-1][0] == self._last:
+            self._given.extend(self._places)
+        self._places.clear()
+
     def _take_field(self, line: str) -> None:
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
@@ -123,6 +133,8 @@ class EventFeed:
             self._data.append(value)
         elif name == "event":
             self._name = value
+        elif name == "tx" and (place := read_place(value)) is not None:
+            self._places.append(place)
         elif name == "retry" and value.isascii() and value.isdigit():
             self._retry_s = int(value) / 1000
 

@@ -42,6 +42,13 @@ def set_group_rule(
     return Call("PUT", path("groups", group, "rule"), _read_group, query(project=project), rule)
 
 
+def set_group_budget(
+    group: str, budget: wire.SetBudget, *, project: str | None = None
+) -> Call[wire.GroupDetail]:
+    """Set how many members of a group may be away at once; an empty budget removes it."""
+    return Call("PUT", path("groups", group, "budget"), _read_group, query(project=project), budget)
+
+
 def add_to_group(
     group: str, members: Sequence[str], *, project: str | None = None
 ) -> Call[wire.GroupDetail]:
@@ -71,6 +78,7 @@ class GroupMethods:
     get_group = Method(get_group)
     create_group = Method(create_group)
     set_group_rule = Method(set_group_rule)
+    set_group_budget = Method(set_group_budget)
     add_to_group = Method(add_to_group)
     remove_from_group = Method(remove_from_group)
     delete_group = Method(delete_group)

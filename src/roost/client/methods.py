@@ -9,9 +9,20 @@ from roost.client import routes
 from roost.client.binding import Method
 from roost.client.constraints import ConstraintMethods
 from roost.client.groups import GroupMethods
+from roost.client.policies import PolicyMethods
+from roost.client.priorities import PriorityMethods
+from roost.client.recommendations import RecommendationMethods
+from roost.client.reservations import ReservationMethods
 
 
-class Methods(ConstraintMethods, GroupMethods):
+class Methods(
+    ConstraintMethods,
+    GroupMethods,
+    PolicyMethods,
+    PriorityMethods,
+    RecommendationMethods,
+    ReservationMethods,
+):
     """Every route as a method; a client adds how calls are sent."""
 
     create_vm = Method(routes.create_vm)

@@ -143,6 +143,7 @@ def migrate_vm(
     auto_converge: bool = True,
     post_copy: bool = False,
     limit_s: int = 0,
+    ignore_budget: bool = False,
 ) -> Call[bodies.VMBody]:
     """Move a VM to a named host, or to where its strategy sends it; see `bodies.MigrateVM`."""
     body = bodies.MigrateVM(
@@ -153,6 +154,7 @@ def migrate_vm(
         auto_converge=auto_converge,
         post_copy=post_copy,
         limit_s=limit_s,
+        ignore_budget=ignore_budget,
     )
     return Call(
         "POST",
@@ -273,10 +275,10 @@ def dry_run(vm: bodies.DryRun) -> Call[bodies.AnswerBody]:
     return Call("POST", f"{API}/placements:dry-run", _read_answer, body=vm)
 
 
-def dry_run_batch(vms: Sequence[CreateVM]) -> Call[bodies.AnswersBody]:
-    """Place VMs one after the other without creating them."""
+def dry_run_batch(vms: Sequence[CreateVM], *, atomic: bool = False) -> Call[bodies.AnswersBody]:
+    """Place VMs without creating them: one after the other, or `atomic`: all or none."""
     read = reads(bodies.AnswersBody)
-    body = bodies.DryRunBatch(vms=list(vms))
+    body = bodies.DryRunBatch(vms=list(vms), atomic=atomic)
     return Call("POST", f"{API}/placements:dry-run-batch", read, body=body)
 
 

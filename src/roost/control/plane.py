@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 from roost.base.clock import Clock
 from roost.base.errors import FleetUnavailable
 from roost.base.ids import IdSource
+from roost.base.steady import SteadyWall
 from roost.control.admin.doctor import doctor
 from roost.control.admin.health import Health
 from roost.control.admin.host_admin import Hosts
@@ -26,6 +27,7 @@ from roost.control.create.grouping import Grouping
 from roost.control.create.placing import Placing
 from roost.control.create.questions import Questions
 from roost.control.create.queueing import Queue
+from roost.control.create.searches import Searches
 from roost.control.groups.ending import EmptyRules
 from roost.control.groups.groups import Groups
 from roost.control.memory.eventlog import EventLog
@@ -38,14 +40,24 @@ from roost.control.moves import handover
 from roost.control.moves.draining import Drain
 from roost.control.moves.limits import MoveLimits
 from roost.control.moves.moving import Moving
+from roost.control.policies.policies import Policies
+from roost.control.preempt.asking import Asking
+from roost.control.preempt.choosing import Choosing
+from roost.control.preempt.tending import Preempting
+from roost.control.priorities.classes import Priorities
+from roost.control.reservations.keeping import KeptReservations
+from roost.control.reservations.reservations import Reservations
 from roost.control.rules.constraints import Constraints
 from roost.control.rules.expiring import ExpiredRules
+from roost.control.rules.switching import SwitchedRules
+from roost.control.rules.watching import WatchedPlaces
 from roost.control.survive.liveness import Evidence, Watcher
 from roost.control.survive.recover import FenceCommand, Recover, RecoverLimits
 from roost.control.survive.rehoming import Rehoming
 from roost.control.survive.requested import RequestedRecovery
 from roost.control.survive.restore_judge import Settling
 from roost.control.timers import Timers
+from roost.control.vms.expiring import ExpiredVMs
 from roost.control.vms.lifecycle import Lifecycle
 from roost.ledger.base import EventsKept
 from roost.ledger.retention import Kept
@@ -71,6 +83,8 @@ class PlaneSettings:
     patience_s: float = 600.0
     recover: RecoverLimits = field(default_factory=RecoverLimits)
     events: EventsKept = field(default_factory=EventsKept)
+    search_limit_s: float = 5.0  # of the exact search for an all-or-none batch
+    members_priority: int = 0  # the greatest that a member may give a VM
 
 
 class Plane:
@@ -89,16 +103,19 @@ class Plane:
         self._clock, self._settings = clock, settings
         timers = settings.timers
         self.telemetry = Telemetry()
-        self.roster = Roster(settings.strategy)
+        self.roster = Roster(settings.strategy, clock.wall_ms)
         self.fleet_check = FleetCheck(self.roster)
         self.follower = Follower(store, clock)
         self.access = Access(store, clock, ids)
         self.lineage = Lineage(store, self.roster, clock, timers)
         grouping = Grouping(store, self.roster, self.follower, self.lineage)
         seal = seal or Seal()  # in simulations nobody looks at the file
+        self._searches = Searches(clock, settings.search_limit_s)
         self.admit = Admit(
-            store, self.roster, self.follower, grouping, clock, ids, self.telemetry, seal
-        )
+            store, self.roster, self.follower, grouping, clock, ids, self.telemetry, seal,
+            self._searches,
+            members_priority=settings.members_priority,
+        )  # fmt: skip
         placing = Placing(store, self.roster, self.follower)
         rehoming = Rehoming(store, self.roster, placing)
         self.moves = Moving(store, self.roster, placing, self.lineage)
@@ -112,13 +129,24 @@ class Plane:
         self.vms = Lifecycle(store, self.roster, self.follower, handover.delete)
         self.consoles = Consoles(store, self.roster, self.agents)
         self.hosts = Hosts(store, self.roster, self.agents, self.lineage)
-        self.questions = Questions(store, self.roster, grouping)
+        self.questions = Questions(store, self.roster, grouping, self._searches)
         self.groups = Groups(store, self.lineage)
         self.constraints = Constraints(store, self.roster, self.follower, clock)
+        self.policies = Policies(store, self.roster, self.follower, clock)
+        self.reservations = Reservations(store, self.roster, self.follower, clock)
+        self.priorities = Priorities(store, self.roster)
         self.projects = Projects(store)
         self.events = EventLog(store)
+        steady = SteadyWall(clock)
+        choosing = Choosing(store, self.roster, self.follower)
         leases = self.leases = Leases(store, clock, ids.new(HOLDER), length_s=timers.singleton_s)
         watcher = Watcher(store, self.roster, clock, timers, leases.singleton("watch"))
+        self.preempting = Preempting(
+            store, self.roster, choosing, placing, self.moves, self.lineage,
+            leases.singleton("preempt"), clock, timers,
+        )  # fmt: skip
+        self.asking = Asking(store, self.roster, choosing, self.preempting)
+        self.admit.makes_room = self.questions.makes_room = self.asking
         #: Loaded, told of events, run, examined and asked in this order.
         self.parts: tuple[Part, ...] = (
             self.follower,  # first of all, how far the view is that the others are loaded from
@@ -134,6 +162,10 @@ class Plane:
             self.questions,
             self.groups,
             self.constraints,
+            self.policies,
+            self.reservations,
+            self.priorities,
+            self.asking,
             self.projects,
             self.access,
             self.events,  # readers are told last, when everybody else knows
@@ -151,6 +183,7 @@ class Plane:
                 store, self.roster, placing, self.lineage, clock, leases.singleton("queue"),
                 patience_s=settings.patience_s,
             ),
+            self.preempting,
             Drain(store, self.roster, self.moves, self.lineage, leases.singleton("drain"), clock),
             MoveLimits(
                 store, self.roster, self.lineage, leases.singleton("moves"), clock, timers
@@ -158,6 +191,17 @@ class Plane:
             Keys(),
             EmptyRules(store, clock, leases.singleton("rules")),
             ExpiredRules(store, clock, leases.singleton("constraints")),
+            SwitchedRules(store, self.roster, clock, leases.singleton("constraints")),
+            WatchedPlaces(
+                store, self.roster, self.constraints.judge, clock, leases.singleton("violations")
+            ),
+            KeptReservations(
+                store, self.roster, self.follower, clock, steady,
+                leases.singleton("reservations"),
+            ),
+            ExpiredVMs(
+                store, self.roster, clock, steady, leases.singleton("lives"), handover.delete
+            ),
             Purge(
                 store, clock, self._kept, leases.singleton("purge"), events=settings.events,
                 look_s=timers.purge_s,
@@ -242,6 +286,7 @@ class Plane:
     async def stop(self) -> None:
         """End the loops and the connections; the store is whoever's opened it."""
         self._status = "stopping"
+        self._searches.stop()
         await self.agents.close()
         await self._runner.stop()
 

@@ -14,6 +14,7 @@ from roost.base.errors import InvariantBroken
 from roost.fleet.fleet import Fleet
 from roost.fleet.groups import EMPTY, SCOPES
 from roost.fleet.layout import (
+    BASE,
     CELL_CPU,
     CELL_MEMORY,
     CPU,
@@ -149,6 +150,10 @@ def wrong_hosts(fleet: Fleet, rows: Int64Array) -> dict[int, str]:
     for hold in fleet.holds.values():
         if at[hold.row] >= 0:
             held[at[hold.row]] += fleet.vector(hold.demand)
+    for row, kept in fleet.kept.items():
+        if at[row] >= 0:
+            held[at[row], :BASE] += kept[:BASE]
+            fresh.headroom[at[row], width + SLOTS] -= kept[BASE]
     fresh.headroom[:, :width] = fresh.capacity - fresh.committed - held
     _derive_headroom(fresh, width)
     takes = hosts.present[rows] & hosts.known[rows] & (hosts.health[rows] == Health.ONLINE)

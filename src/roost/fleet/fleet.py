@@ -6,7 +6,7 @@ check.py restates what must hold). A change is noted in two logs: `changes` for 
 moved, `attribute_changes` for rows whose labels, state or shape did.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,12 +18,19 @@ from roost.fleet.description import build, describe
 from roost.fleet.groups import SCOPES, Groups
 from roost.fleet.hosts import HostTable
 from roost.fleet.interning import Interned
-from roost.fleet.layout import Int32Array, Int64Array, charge, refresh_extras, refresh_ratio_columns
+from roost.fleet.layout import (
+    BASE,
+    Int32Array,
+    Int64Array,
+    charge,
+    refresh_extras,
+    refresh_ratio_columns,
+)
 from roost.fleet.vms import VMTable
 from roost.model.constraints import NO_TERMS, HostRequirements
 from roost.model.description import FleetDescription
 from roost.model.groups import GroupSpec
-from roost.model.hosts import Admin, Health, HostSpec
+from roost.model.hosts import PRESSURES, Admin, Health, HostSpec
 from roost.model.resources import Demand, NumaMode
 
 
@@ -33,6 +40,11 @@ class Hold:
 
     row: int
     demand: Demand
+
+
+Kept = tuple[int, int, int, int]
+
+NOTHING_KEPT: Kept = (0, 0, 0, 0)
 
 
 class Charger(Protocol):
@@ -54,6 +66,8 @@ class Fleet:
         self.terms: Interned[HostRequirements] = Interned()
         self.terms.number(NO_TERMS)
         self.holds: dict[str, Hold] = {}
+        #: What the ledger's holds keep free, by host row: cpu, memory, disk, places for VMs.
+        self.kept: dict[int, Kept] = {}
         self.changes = ChangeLog()
         self.attribute_changes = ChangeLog()
         self.version = 0  # grows with every change; a snapshot keeps the number it was taken at
@@ -212,6 +226,25 @@ class Fleet:
 
         self._on_undo(take_back)
 
+    def set_measured(
+        self, name: str, used: Mapping[str, int], pressure: Mapping[str, float]
+    ) -> None:
+        """Record all that is known of a host by measuring; what is left out is unknown."""
+        row, hosts = self.row(name), self.hosts
+        before = hosts.used[row].copy(), hosts.pressure[row].copy()
+        hosts.used[row], hosts.pressure[row] = -1, np.nan
+        for resource, amount in used.items():
+            hosts.used[row, hosts.resources.find(resource)] = amount
+        for at, each in enumerate(PRESSURES):
+            hosts.pressure[row, at] = pressure.get(each, np.nan)
+        self.version += 1
+
+        def take_back() -> None:
+            hosts.used[row, : len(before[0])], hosts.pressure[row] = before
+            self.version += 1
+
+        self._on_undo(take_back)
+
     # VMs
 
     def apply(
@@ -298,9 +331,10 @@ class Fleet:
         vms = self.vms
         name, row, demand = vms.names.get(number), int(vms.host[number]), vms.demand[number].copy()
         rest = [int(c[number]) for c in (vms.terms, vms.group_set, vms.devices, vms.cells)]
+        standing = vms.standing(number)
 
         def put_back() -> None:
-            self.apply(name, row, demand, *rest)
+            vms.set_standing(self.apply(name, row, demand, *rest), *standing)
 
         return put_back
 
@@ -393,8 +427,43 @@ class Fleet:
 
         self._on_undo(take_back)
 
-    def _held(self, row: int, amount: Int64Array) -> None:
+    def keep_free(self, row: int, kept: Kept) -> None:
+        """Keep so much cpu, memory, disk and so many places for VMs free on a host.
+
+        It takes the place of what was kept before, beside holds that have a name.
+        """
+        before = self.kept.get(row, NOTHING_KEPT)
+        if kept == NOTHING_KEPT:
+            self.kept.pop(row, None)
+        else:
+            self.kept[row] = kept
+        vector = np.zeros(len(self.hosts.resources), np.int64)
+        vector[:BASE] = np.subtract(kept[:BASE], before[:BASE])
+        self._held(row, vector, kept[BASE] - before[BASE])
+        self._on_undo(lambda: self.keep_free(row, before))
+
+    def keep_free_many(self, kept: dict[int, Kept]) -> None:
+        """Do the same on many hosts at once, by row."""
+        if not kept:
+            return
+        before = {row: self.kept.get(row, NOTHING_KEPT) for row in kept}
+        rows = np.array(list(kept), np.int64)
+        more = np.array(list(kept.values()), np.int64) - np.array(list(before.values()), np.int64)
+        self.hosts.held[rows, :BASE] += more[:, :BASE]
+        self.hosts.held_vms[rows] += more[:, BASE]
+        for row, new in kept.items():
+            if new == NOTHING_KEPT:
+                self.kept.pop(row, None)
+            else:
+                self.kept[row] = new
+        self.hosts.refresh_amounts(rows)
+        self.changes.add_many(rows)
+        self.version += 1
+        self._on_undo(lambda: self.keep_free_many(before))
+
+    def _held(self, row: int, amount: Int64Array, vms: int = 0) -> None:
         self.hosts.held[row] += amount
+        self.hosts.held_vms[row] += vms
         self.hosts.refresh(row)
         self.changes.add(row)
         self.version += 1
@@ -404,7 +473,9 @@ class Fleet:
     def mark(self) -> int:
         """Begin to remember how to undo; return the mark to undo to."""
         self._marks += 1
-        return len(self._undo)
+        mark, known = len(self._undo), len(self.groups)
+        self._undo.append(lambda: self.groups.forget_from(known))  # last of all: their VMs are gone
+        return mark
 
     def undo(self, mark: int) -> None:
         """Take back every change since the mark, the last first."""
@@ -437,6 +508,7 @@ class Fleet:
         other.groups = self.groups.copy()
         other.terms = self.terms.copy()
         other.holds = dict(self.holds)
+        other.kept = dict(self.kept)
         other.version = self.version
         return other
 

@@ -71,8 +71,8 @@ class Groups:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.specs: list[GroupSpec] = []  # by number; numbers are given out in order, never again
-        self.rule_changes = 0  # grows when a group that was known gets another rule
+        self.specs: list[GroupSpec] = []  # by number; only an undone group's is given out again
+        self.rule_changes = 0  # grows when a number that was known gets another rule
         self._by_name: dict[str, int] = {}
         self._sets: Interned[tuple[int, ...]] = Interned()
         self._sets.number(())
@@ -130,6 +130,20 @@ class Groups:
         """
         del self._by_name[name]
         self._last, self._last_number = (), 0
+
+    def forget_from(self, number: int) -> None:
+        """Forget the groups from this number on, which have no member: what defined them is undone.
+
+        Their numbers are given out again, to groups that may have another rule.
+        """
+        if number >= len(self.specs):
+            return
+        for spec in self.specs[number:]:
+            if self._by_name.get(spec.name, -1) >= number:
+                del self._by_name[spec.name]
+        del self.specs[number:]
+        self._last, self._last_number = (), 0
+        self.rule_changes += 1
 
     def known(self) -> list[GroupSpec]:
         """Return the groups that have a name, in the order of their numbers."""

@@ -4,7 +4,9 @@
 |---|---|---|
 | total, reserve, ratio | int64 [hosts, resources] | what is there; kept by the host; thousandths |
 | held | int64 [hosts, resources] | kept free by reservations and moves |
+| held_vms | int64 [hosts] | places kept for VMs of reservations |
 | used | int64 [hosts, resources] | measured; -1 unknown |
+| pressure | float64 [hosts, 3] | measured: cpu, memory, io, in percent; not a number: unknown |
 | max_vms | int64 [hosts] | most VMs, -1 no limit |
 | health, admin | int8 [hosts] | `Health`, `Admin` |
 | known | bool [hosts] | every total could be read |
@@ -40,7 +42,17 @@ from roost.fleet.layout import (
     refresh_extras,
     refresh_ratio_columns,
 )
-from roost.model.hosts import Admin, Cell, Device, Health, HostSpec, Resource, Scope, Taint
+from roost.model.hosts import (
+    PRESSURES,
+    Admin,
+    Cell,
+    Device,
+    Health,
+    HostSpec,
+    Resource,
+    Scope,
+    Taint,
+)
 from roost.model.resources import BASE_RESOURCES, WHOLE_DEVICE, Demand
 
 #: Different device models in one fleet: a request names them by the bits of one machine word.
@@ -50,7 +62,7 @@ MOST_RESOURCES = 160
 #: What requests may name that no host has, until there are so many in all: the rest is for hosts.
 MOST_ASKED_MODELS, MOST_ASKED_RESOURCES = 48, 96
 
-_MATRICES = ("total", "reserve", "ratio", "held", "used")
+_MATRICES = ("reserve", "ratio", "held", "used")
 _WORDS = ("site", "architecture", "driver", "taint_set", "capability_set")
 
 #: What a host has of a resource that it does not name.
@@ -83,11 +95,12 @@ class HostTable:
         self._allocate(capacity, len(self.resources), 0, 0)
 
     def _allocate(self, capacity: int, resources: int, devices: int, cells: int) -> None:
-        self.total = np.zeros((capacity, resources), np.int64)
         self.reserve = np.zeros((capacity, resources), np.int64)
         self.ratio = np.full((capacity, resources), 1000, np.int64)
         self.held = np.zeros((capacity, resources), np.int64)
         self.used = np.full((capacity, resources), -1, np.int64)
+        self.pressure = np.full((capacity, len(PRESSURES)), np.nan, np.float64)
+        self.held_vms = np.zeros(capacity, np.int64)
         self.max_vms = np.full(capacity, -1, np.int64)
         self.health = np.zeros(capacity, np.int8)
         self.admin = np.zeros(capacity, np.int8)
@@ -110,7 +123,13 @@ class HostTable:
             cell_free=np.full((capacity, cells, 2), -1, np.int64),
             cell_capacity=np.zeros((capacity, cells, 2), np.int64),
             takes=np.zeros(capacity, np.bool_),
+            total=np.zeros((capacity, resources), np.int64),
         )
+
+    @property
+    def total(self) -> Int64Array:
+        """Return what hosts have of each resource; -1 where nobody could read it."""
+        return self.arrays.total
 
     @property
     def row_capacity(self) -> int:
@@ -134,7 +153,16 @@ class HostTable:
         columns = (
             *_MATRICES,
             *_WORDS,
-            *("max_vms", "health", "admin", "known", "present", "cell_count"),
+            *(
+                "pressure",
+                "held_vms",
+                "max_vms",
+                "health",
+                "admin",
+                "known",
+                "present",
+                "cell_count",
+            ),
         )
         before = {name: getattr(self, name) for name in columns}
         self._allocate(capacity, width, devices, cells)
@@ -249,7 +277,7 @@ class HostTable:
         arrays.headroom[row, :width] = arrays.capacity[row] - arrays.committed[row] - self.held[row]
         limit = int(self.max_vms[row])
         slots = UNLIMITED if limit < 0 else limit
-        arrays.headroom[row, width + SLOTS] = slots - arrays.vm_count[row]
+        arrays.headroom[row, width + SLOTS] = slots - arrays.vm_count[row] - self.held_vms[row]
         refresh_ratio_columns(arrays.headroom[row], width)
         refresh_extras(arrays, row, width)
         self.refresh_takes(row)
@@ -262,7 +290,7 @@ class HostTable:
         headroom[rows, :width] = arrays.capacity[rows] - arrays.committed[rows] - self.held[rows]
         limits = self.max_vms[rows]
         slots = np.where(limits < 0, UNLIMITED, limits)
-        headroom[rows, width + SLOTS] = slots - arrays.vm_count[rows]
+        headroom[rows, width + SLOTS] = slots - arrays.vm_count[rows] - self.held_vms[rows]
         cpu = np.minimum(headroom[rows, CPU], MOST_RATIO_CPU)
         ratios = cpu[:, np.newaxis] * np.array(RATIO_BYTES, np.int64)
         memory = headroom[rows, MEMORY][:, np.newaxis]

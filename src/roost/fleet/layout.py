@@ -69,6 +69,7 @@ class HostArrays(NamedTuple):
     cell_free: Int64Array
     cell_capacity: Int64Array
     takes: BoolArray
+    total: Int64Array
 
 
 def copied(hosts: HostArrays) -> HostArrays:

@@ -7,6 +7,8 @@
 | terms | int32 [vms] | number of its interned `HostRequirements` |
 | group_set | int32 [vms] | number of its interned set of groups |
 | devices, cells | int64 [vms] | bit masks of positions on the host |
+| leaves | int8 [vms] | how it may make room: `STAYS`, `MOVES` or `STOPS`; unknown is `STAYS` |
+| priority, since_ms | int64 [vms] | of one that may: its priority, and since when there is it |
 
 Names are kept only for VMs that have one: a simulated million needs none.
 """
@@ -17,6 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from roost.fleet.layout import Int32Array, Int64Array
+
+#: How a VM may make room for a more important one: never, by a move, or also by being stopped.
+STAYS, MOVES, STOPS = range(3)
 
 
 class VMTable:
@@ -37,6 +42,9 @@ class VMTable:
         self.group_set = np.zeros(capacity, np.int32)
         self.devices = np.zeros(capacity, np.int64)
         self.cells = np.zeros(capacity, np.int64)
+        self.leaves = np.zeros(capacity, np.int8)
+        self.priority = np.zeros(capacity, np.int64)
+        self.since_ms = np.zeros(capacity, np.int64)
 
     def ensure(self, rows: int, resources: int) -> None:
         """Make room for so many rows and resources."""
@@ -45,7 +53,10 @@ class VMTable:
             return
         while capacity < rows:
             capacity += max(16, capacity // 2)
-        names = ("host", "demand", "terms", "group_set", "devices", "cells")
+        names = (
+            *("host", "demand", "terms", "group_set", "devices", "cells"),
+            *("leaves", "priority", "since_ms"),
+        )
         before: list[npt.NDArray[Any]] = [getattr(self, name) for name in names]
         self._allocate(capacity, resources)
         for name, old in zip(names, before, strict=True):
@@ -74,6 +85,7 @@ class VMTable:
         self.group_set[number] = group_set
         self.devices[number] = devices
         self.cells[number] = cells
+        self.leaves[number] = STAYS
         self.alive += 1
         return number
 
@@ -105,9 +117,28 @@ class VMTable:
         self.group_set[first:end] = group_set
         self.devices[first:end] = devices
         self.cells[first:end] = cells
+        self.leaves[first:end] = STAYS
         self.count = end
         self.alive += len(host)
         return first
+
+    def set_standing(
+        self,
+        number: int | Int64Array,
+        leaves: int | Int64Array,
+        priority: int | Int64Array,
+        since_ms: int | Int64Array,
+    ) -> None:
+        """Set how a VM, or many, may make room for others, and what they are compared by."""
+        self.leaves[number] = leaves
+        self.priority[number] = priority
+        self.since_ms[number] = since_ms
+
+    def standing(self, number: int) -> tuple[int, int, int]:
+        """Return how a VM may make room, its priority, and since when there is it."""
+        return (
+            int(self.leaves[number]), int(self.priority[number]), int(self.since_ms[number])
+        )  # fmt: skip
 
     def remove(self, number: int) -> None:
         """Free the row of a removed VM."""

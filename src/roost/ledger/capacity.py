@@ -13,7 +13,10 @@ transactions: `UPDATE ... FROM` a source of rows that each of the three spells i
 is only ever changed relatively and compared in the same statement: what grows must fit, what
 shrinks always may. Nothing else writes `committed` or `used`.
 
-A claim is of a kind; a further one (a reservation) is a further constant here:
+What grows must fit beside what the host holds for others (`holding`). A claim that ends, or that
+draws on a hold, changes how much that is: its host is settled in the same transaction.
+
+A claim is of a kind; a further one is a further constant here:
 
     run         the VM's home: its host has promised it room
     migrate_in  room on the target of a move, until the VM has arrived or the move is given up
@@ -28,6 +31,8 @@ import msgspec
 from sqlalchemy import Connection, TextClause, bindparam, literal_column, select, text
 
 from roost.ledger.amounts import LIMITS, NOTHING, Amounts
+from roost.ledger.holding import held_for, held_limits, settle
+from roost.ledger.makingroom import hold_freed
 from roost.ledger.rows import ClaimRow, VMRow
 from roost.ledger.tables import claims, host_amounts, host_counters, projects
 from roost.ledger.transaction import Tx
@@ -81,7 +86,8 @@ def charge_hosts(names: Sequence[str] = LIMITS) -> Charge:
         "FROM @asked AS u\nWHERE t.host = u.host\n"
         "  AND (u.generation IS NULL OR t.generation = u.generation)"
         + "".join(
-            f"\n  AND (u.{n} <= 0 OR t.{n}_committed + u.{n} <= t.{n}_capacity)" for n in names
+            f"\n  AND (u.{n} <= 0 OR t.{n}_committed + t.{n}_held + u.{n} <= t.{n}_capacity)"
+            for n in names
         ),
         ("host",),
     )
@@ -147,8 +153,11 @@ _TO_CLEAN_UP = (
 def charge(tx: Tx, claim: ClaimRow, generation: int | None) -> bool:
     """Take what a new claim asks and insert it; False when the host has moved on or is full.
 
-    Without a generation the host's shape does not matter (its own VM grows in place).
+    Who is told False leaves the transaction. Without a generation the host's shape does not matter
+    (its own VM grows in place).
     """
+    if claim.is_special:
+        settle(tx, claim.host, coming=claim)
     if not charge_host(tx, claim.host, claim.amounts, 1, generation):
         return False
     for counter, amount in counters_in(claim).items():
@@ -166,30 +175,46 @@ def charge_host(
 
 
 def release(tx: Tx, claim: ClaimRow) -> None:
+    """Delete a claim and give back what it took: to those who wait for room there, first of all."""
+    if give_back(tx, claim):
+        hold_freed(tx, claim.host)
+
+
+def give_back(tx: Tx, claim: ClaimRow) -> bool:
     """Delete a claim and give back what it took; once, whoever else is about to do so.
 
-    The deletion is what decides: two who have both read the claim meet at its row.
+    The deletion is what decides: two who have both read the claim meet at its row. For whoever
+    charges the same room again at once: what is left of it is for `hold_freed` to give away.
     """
     if not tx.remove(claims, id=claim.id):
-        return
+        return False
     charge_host(tx, claim.host, claim.amounts.negative(), -1)
     for counter, amount in counters_in(claim).items():
         _charge(tx, CHARGE_COUNTERS, claim.host, counter, -amount)
+    if claim.is_special:
+        settle(tx, claim.host)
+    return True
 
 
 def resize_claim(tx: Tx, claim: ClaimRow, amounts: Amounts) -> dict[str, Any] | None:
     """Give a claim new amounts and return its row; None when its host has no room for them."""
+    if claim.is_special:
+        resized = msgspec.structs.replace(claim, **amounts._asdict())
+        settle(tx, claim.host, coming=resized, going=(claim.id,))
     if not charge_host(tx, claim.host, amounts.minus(claim.amounts), 0):
+        if claim.is_special:
+            settle(tx, claim.host)
         return None
     return tx.change(claims, {"id": claim.id}, **amounts._asdict())
 
 
 def room_of(tx: Tx, claim: ClaimRow) -> Amounts:
     """Return how large a claim could be where it is: what its host has free, and what it has."""
-    row = tx.find(host_amounts, host=claim.host)
+    row = tx.find(host_amounts, lock=True, host=claim.host)
     assert row is not None
     free = Amounts.in_columns(row, "capacity").minus(Amounts.in_columns(row, "committed"))
-    return free.plus(claim.amounts)
+    held = held_for(tx, claim) if claim.is_special else held_limits(row)
+    return free.plus(claim.amounts).minus(Amounts._make(held[:-1]))
 
 
 #: What hosts have promised in all, in the order of `LIMITS`.
@@ -266,6 +291,8 @@ def enter_host(
         **_capacity(capacity, vms),
         **NOTHING.columns("committed"),
         "vms_committed": 0,
+        **NOTHING.columns("held"),
+        "vms_held": 0,
     }
     tx.insert(host_amounts, row)
     for counter, amount in counters.items():
@@ -297,16 +324,23 @@ def _enter_counter(tx: Tx, host: int, counter: str, capacity: int) -> None:
 
 
 def fits(tx: Tx, claim: ClaimRow, kept: Sequence[ClaimRow]) -> bool:
-    """Say whether a host can promise a claim once what is kept there for it is given back."""
+    """Say whether a host can promise a claim once what is kept there for it is given back.
+
+    Windows may have passed since its holds were summed up, as in a ledger that was restored: the
+    host is settled, so that `charge` finds what was found here.
+    """
+    settle(tx, claim.host)
     row = tx.find(host_amounts, lock=True, host=claim.host)
     if row is None:
         return False
     here = [each for each in kept if each.host == claim.host]
     given = Amounts.total(each.amounts for each in here)
     left = Amounts.in_columns(row, "committed").minus(given)
-    if not claim.amounts.fits(left, Amounts.in_columns(row, "capacity")):
+    *held, slots = held_for(tx, claim, [each.id for each in here])
+    taken = left.plus(Amounts._make(held))
+    if not claim.amounts.fits(taken, Amounts.in_columns(row, "capacity")):
         return False
-    if row["vms_committed"] - len(here) + 1 > row["vms_capacity"]:
+    if row["vms_committed"] - len(here) + slots + 1 > row["vms_capacity"]:
         return False
     for counter, amount in counters_in(claim).items():
         found = tx.find(host_counters, lock=True, host=claim.host, counter=counter)

@@ -11,7 +11,22 @@ from typing import Any, Generic, TypedDict, TypeVar
 
 import msgspec
 
-from roost.ledger.rows import ClaimRow, ConstraintRow, GroupRow, HostRow, SpecRow, VMRow
+from roost.ledger.rows import (
+    ClaimRow,
+    ConstraintRow,
+    DisplacedRow,
+    GroupRow,
+    HoldRow,
+    HostRow,
+    PolicyRow,
+    PreemptionRow,
+    PriorityClassRow,
+    ProjectPolicy,
+    RelaxationRow,
+    ReservationRow,
+    SpecRow,
+    VMRow,
+)
 
 V = TypeVar("V")
 
@@ -63,6 +78,12 @@ AnyRow = dict[str, object]
 VMS: ChangedTable[VMRow | None] = ChangedTable("vms", dict[str, VMRow | None])
 VM_SPECS: ChangedTable[SpecRow | None] = ChangedTable("vm_specs", dict[str, SpecRow | None])
 CLAIMS: ChangedTable[ClaimRow | None] = ChangedTable("claims", dict[str, ClaimRow | None])
+RESERVATIONS: ChangedTable[ReservationRow | None] = ChangedTable(
+    "reservations", dict[str, ReservationRow | None]
+)
+HOLDS: ChangedTable[HoldRow | None] = ChangedTable("holds", dict[str, HoldRow | None])
+#: What hosts keep free after the event, in the order of `LIMITS`.
+HELD: ChangedTable[tuple[int, ...]] = ChangedTable("held", dict[str, tuple[int, ...]])
 HOSTS: ChangedTable[HostRow | None] = ChangedTable("hosts", dict[str, HostRow | None])
 HOST_AMOUNTS: ChangedTable[HostCapacity | None] = ChangedTable(
     "host_amounts", dict[str, HostCapacity | None]
@@ -76,7 +97,23 @@ FENCES: ChangedTable[AnyRow | None] = ChangedTable("fences", dict[str, AnyRow | 
 CONSTRAINTS: ChangedTable[ConstraintRow | None] = ChangedTable(
     "constraints", dict[str, ConstraintRow | None]
 )
-#: The generation of all constraints.
+PRIORITY_CLASSES: ChangedTable[PriorityClassRow | None] = ChangedTable(
+    "priority_classes", dict[str, PriorityClassRow | None]
+)
+PREEMPTIONS: ChangedTable[PreemptionRow | None] = ChangedTable(
+    "preemptions", dict[str, PreemptionRow | None]
+)
+DISPLACED: ChangedTable[DisplacedRow | None] = ChangedTable(
+    "displaced", dict[str, DisplacedRow | None]
+)
+POLICIES: ChangedTable[PolicyRow | None] = ChangedTable("policies", dict[str, PolicyRow | None])
+PROJECTS: ChangedTable[ProjectPolicy | None] = ChangedTable(
+    "projects", dict[str, ProjectPolicy | None]
+)
+RELAXATIONS: ChangedTable[RelaxationRow | None] = ChangedTable(
+    "relaxations", dict[str, RelaxationRow | None]
+)
+#: The generation of all constraints and policies.
 CONSTRAINTS_GENERATION: ChangedTable[int] = ChangedTable("constraints_generation", int)
 #: The generation of the rules about labels.
 RULES: ChangedTable[int] = ChangedTable("rules", int)

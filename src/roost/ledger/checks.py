@@ -17,11 +17,16 @@ from roost.ledger.amounts import AMOUNTS, LIMITS
 from roost.ledger.base import read_base
 from roost.ledger.examination import MOST_TOLD, Examination
 from roost.ledger.fold import Pages, compare
+from roost.ledger.holding import HELD, held_limits
+from roost.ledger.holdsums import Held, Living, owed
+from roost.ledger.rows import ClaimRow, HoldRow
 from roost.ledger.statements import count_rows
 from roost.ledger.tables import (
+    SPECIAL_CLAIM,
     claims,
     counters,
     events,
+    holds,
     host_amounts,
     host_counters,
 )
@@ -83,6 +88,41 @@ def _committed(connection: Connection, found: Examination) -> None:
                 )
 
 
+_HELD = select(host_amounts).where(
+    or_(
+        *(host_amounts.c[name] != 0 for name in HELD),
+        host_amounts.c.host.in_(select(holds.c.host)),
+    )
+)
+_LAST = select(events.c.at_ms).order_by(events.c.seq.desc()).limit(1000).subquery()
+_LAST_MS = select(func.max(_LAST.c.at_ms))  # a clock may have gone back since
+_ALL_HOLDS = select(holds)
+_SPECIAL = select(claims).where(SPECIAL_CLAIM)
+
+
+def _held(connection: Connection, found: Examination) -> None:
+    """Check that hosts keep free what they owe to their holds, at the time of the last events.
+
+    More than that is no mistake: a window may have passed since it was written.
+    """
+    now_ms = connection.execute(_LAST_MS).scalar()
+    kept: dict[int, list[Held]] = defaultdict(list)
+    for row in connection.execute(_ALL_HOLDS).mappings():
+        kept[row["host"]].append(Held.of(HoldRow(**row)))
+    living: dict[int, list[Living]] = defaultdict(list)
+    for row in connection.execute(_SPECIAL).mappings():
+        living[row["host"]].append(Living.of(ClaimRow(**row)))
+    for row in connection.execute(_HELD).mappings():
+        found.count("held", 1)
+        host, holds_here = row["host"], kept.pop(row["host"], [])
+        needed = owed(holds_here, living[host], now_ms or 0)
+        for name, held, least in zip(LIMITS, held_limits(row), needed, strict=True):
+            if held < least or (held and not holds_here):
+                found.find("held", f"host {host} keeps {held} {name} free, its holds {least}")
+    for host in kept:
+        found.find("held", f"room is held on host {host}: no such host")
+
+
 _CLAIMED = Pages(
     [claims.c.id, claims.c.host, claims.c.counters], [claims.c.id], claims.c.counters != ""
 )
@@ -141,6 +181,7 @@ def _fold(connection: Connection, found: Examination) -> None:
 
 CHECKS: tuple[Callable[[Connection, Examination], None], ...] = (
     _committed,
+    _held,
     _counters,
     _sequence,
     _fold,

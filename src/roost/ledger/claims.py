@@ -84,11 +84,26 @@ def refuse_some(outcomes: list[Outcome]) -> None:
 
 
 def separable(proposals: Sequence[Proposal]) -> bool:
-    """Say whether a batch may be tried as a whole: counters and groups are asked one by one."""
+    """Say whether a batch may be tried as a whole: counters, groups and holds are asked singly."""
     return len(_constraints_seen(proposals)) <= 1 and all(
-        not p.counters and not p.groups and p.rules is None and p.host_after is None
+        not p.counters
+        and not p.groups
+        and p.rules is None
+        and p.host_after is None
+        and not is_special(p)
         for p in proposals
     )
+
+
+def is_special(proposal: Proposal) -> bool:
+    """Say whether a proposal's claim ends or draws on a hold: its host is settled with it."""
+    return proposal.claim is not None and proposal.claim.is_special
+
+
+def special_hosts(proposals: Sequence[Proposal], alive: Iterable[int]) -> list[int]:
+    """Return the hosts that are settled with their claims, in ascending order."""
+    found = (proposals[index].claim for index in alive if is_special(proposals[index]))
+    return sorted({claim.host for claim in found if claim is not None})
 
 
 def constraints_seen(proposals: Sequence[Proposal]) -> int | None:

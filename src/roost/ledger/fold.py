@@ -34,15 +34,24 @@ from roost.ledger.tables import (
     constraint_versions,
     constraints,
     counters,
+    displaced,
     fences,
     folded_rows,
     groups,
+    holds,
     host_amounts,
     hosts,
     members,
+    policies,
+    policy_versions,
+    preemptions,
+    priority_classes,
     projects,
+    relaxations,
+    reservations,
     tokens,
     tombstones,
+    violations,
     vm_specs,
     vms,
 )
@@ -123,11 +132,22 @@ FOLDED = {
     "vms": _all(vms),
     "vm_specs": Folded(vm_specs, ("vm", "version"), ("spec",)),
     "claims": _all(claims),
+    "holds": _all(holds),
+    "reservations": _all(reservations),
     "groups": _all(groups),
     "constraints": _all(constraints),
     "constraint_versions": Folded(constraint_versions, ("constraint_id", "version"), ("body",)),
+    "policies": _all(policies),
+    "policy_versions": Folded(policy_versions, ("policy", "version"), ("body",)),
+    "relaxations": _all(relaxations),
+    "violations": _all(violations),
+    "priority_classes": _all(priority_classes),
+    "preemptions": _all(preemptions),
+    "displaced": _all(displaced),
     "members": Folded(members, ("group_id", "vm"), ()),
-    "projects": Folded(projects, ("name",), ("name", *(f"{name}_quota" for name in LIMITS))),
+    "projects": Folded(
+        projects, ("name",), ("name", *(f"{name}_quota" for name in LIMITS), "policy")
+    ),
     "hosts": _all(hosts),
     "host_amounts": Folded(
         host_amounts,
@@ -141,7 +161,9 @@ FOLDED = {
 
 #: What the first schema has put there before anything happened.
 FIRST: dict[str, dict[str, Row]] = {
-    "projects": {"default": {"name": "default", **{f"{name}_quota": None for name in LIMITS}}}
+    "projects": {
+        "default": {"name": "default", **{f"{name}_quota": None for name in LIMITS}, "policy": None}
+    }
 }
 
 _decode: msgspec.json.Decoder[dict[str, dict[str, Any]]] = msgspec.json.Decoder(

@@ -36,7 +36,7 @@ from roost.ledger.postgresclaims import append_events as append_events_directly
 from roost.ledger.rows import Event
 from roost.ledger.store import DatabaseContended, DatabaseUnavailable, InDoubt, Listener
 from roost.ledger.tables import counters, events
-from roost.ledger.transaction import Tx, append_events
+from roost.ledger.transaction import Tx, append_events, held_event
 
 T = TypeVar("T")
 
@@ -169,6 +169,7 @@ class PostgresStore:
                 nonlocal older
                 tx = Tx(connection, actor, self._clock.wall_ms(), name)
                 value = change(tx)
+                tx.tell_held()
                 if older and tx.events:
                     older = write_for_older(connection, tx.events)
                 append_events(connection, tx.events, tx.constraints)
@@ -260,6 +261,8 @@ class PostgresStore:
                 self._older = await write_created_for_older(
                     connection, proposals, outcomes, recorded
                 )
+            if batch.held:
+                recorded.append(held_event(batch.held, actors[0], batch.at_ms, name))
             await append_events_directly(connection, recorded, batch.constraints)
         except BaseException:
             if not connection.is_closed():

@@ -7,6 +7,7 @@ through step by step, one round trip each, as on SQLite. Arrays stand for rows, 
 may want too are locked in ascending order before they are touched.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -32,9 +33,11 @@ from roost.ledger.claims import (
     quota_charges,
     reconsidered,
     spec_rows,
+    special_hosts,
     user_data_rows,
 )
-from roost.ledger.rows import Event
+from roost.ledger.holding import READ_HOLDS, READ_SPECIAL, WRITE_HELD, held_by_rows
+from roost.ledger.rows import ClaimRow, Event
 from roost.ledger.tables import (
     claims,
     decisions,
@@ -224,6 +227,9 @@ class PostgresClaims:
         self.at_ms = at_ms
         self.outcomes = [KEPT] * len(proposals)
         self.generations: dict[str, int] = {}
+        self.held: dict[int, tuple[int, ...]] = {}  # what hosts hold now, where it has changed
+        self._special: list[int] = []  # hosts that are settled with their claims
+        self._coming: dict[int, list[ClaimRow]] = defaultdict(list)  # charged, not inserted yet
         self.constraints: int | None = None  # the generation that those kept were placed under
 
     async def keep_all(self, events: list[Event], tx: str) -> bool:
@@ -269,6 +275,8 @@ class PostgresClaims:
         await self._charge_projects()
         await self._advance_groups()
         await self._insert_rest()
+        for host in self._special:
+            await self._settle(host, ())
         return reconsidered(self.proposals, self.outcomes)
 
     def _alive(self) -> list[int]:
@@ -346,16 +354,41 @@ class PostgresClaims:
             "SELECT 1 FROM host_amounts WHERE host = ANY($1::bigint[]) ORDER BY host FOR UPDATE",
             list(wanted),
         )
-        together = [charge.row(host) for host, charge in wanted.items()]
-        found = await self._charge_rows(capacity.CHARGE_HOSTS, together)
-        charged = {row["host"] for row in found}
+        self._special = special_hosts(self.proposals, self._alive())
+        together = [
+            charge.row(host) for host, charge in wanted.items() if host not in self._special
+        ]
+        charged = set()
+        if together:
+            found = await self._charge_rows(capacity.CHARGE_HOSTS, together)
+            charged = {row["host"] for row in found}
         for host, charge in wanted.items():
             if host in charged:
                 continue
             for index in charge.proposals:  # together they do not fit: one after the other
-                alone = host_row(self.proposals[index])
-                if not await self._charge(capacity.CHARGE_HOSTS, alone):
+                if not await self._charge_alone(self.proposals[index]):
                     await self._turn_away(index, Outcome(Verdict.STALE, "host"))
+
+    async def _charge_alone(self, proposal: Proposal) -> bool:
+        """Charge one proposal to its host, which holds less or more with a claim that ends."""
+        claim = proposal.claim
+        if claim is None or not claim.is_special:
+            return await self._charge(capacity.CHARGE_HOSTS, host_row(proposal))
+        coming = self._coming[claim.host]
+        await self._settle(claim.host, [*coming, claim])
+        if await self._charge(capacity.CHARGE_HOSTS, host_row(proposal)):
+            coming.append(claim)
+            return True
+        await self._settle(claim.host, coming)
+        return False
+
+    async def _settle(self, host: int, coming: Sequence[ClaimRow]) -> None:
+        """Write what a host must hold, of its rows and of claims that are not inserted yet."""
+        of_holds = await self.connection.fetch(READ_HOLDS.replace("@", "$"), host)
+        of_claims = await self.connection.fetch(READ_SPECIAL.replace("@", "$"), host)
+        held = held_by_rows(of_holds, of_claims, coming, self.at_ms)
+        if await self.connection.execute(WRITE_HELD.replace("@", "$"), host, *held) != "UPDATE 0":
+            self.held[host] = held
 
     async def _charge_counters(self) -> None:
         asking = [i for i in self._alive() if self.proposals[i].counters]

@@ -17,6 +17,7 @@ from roost.model.states import (
     Observed,
     OnNoFit,
     Phase,
+    Preempts,
 )
 from roost.model.vm import NewSpec
 
@@ -87,11 +88,18 @@ class ClaimRow(Struct, kw_only=True):
     counters: str = ""
     devices: int = 0
     cells: int = 0
+    until_ms: int | None = None
+    draws_on: str | None = None
 
     @property
     def amounts(self) -> Amounts:
         """Return the amounts that the claim promises."""
         return Amounts.of(self)
+
+    @property
+    def is_special(self) -> bool:
+        """Say whether it ends or draws on a hold: what its host must hold depends on it."""
+        return self.until_ms is not None or self.draws_on is not None
 
     @classmethod
     def of(cls, claim: Claim) -> "ClaimRow":
@@ -99,6 +107,68 @@ class ClaimRow(Struct, kw_only=True):
         counters = json.encode(dict(claim.counters)).decode() if claim.counters else ""
         fields = {**dataclasses.asdict(claim), "counters": counters}
         return cls(id=claim.id, **fields)
+
+
+class HoldRow(Struct, kw_only=True):
+    """Room that a host keeps free for an owner, in windows of time."""
+
+    id: str
+    host: int
+    kind: str
+    owner: str
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    disk_bytes: int = 0
+    vms: int = 0
+    windows: str
+
+    @property
+    def limits(self) -> tuple[int, ...]:
+        """Return what it keeps, in the order of `LIMITS`."""
+        return (self.cpu_milli, self.memory_bytes, self.disk_bytes, self.vms)
+
+
+class ReservationRow(Struct, kw_only=True):
+    """Capacity that is kept for a project, a user or a purpose: how much, where and when."""
+
+    id: str
+    description: str
+    owner_kind: str
+    owner: str
+    cpu_milli: int
+    memory_bytes: int
+    disk_bytes: int
+    units: int
+    hosts: str = ""
+    zones: str = ""
+    rule: str = ""
+    from_ms: int
+    until_ms: int | None = None
+    recurrence: str = ""
+    lasts_ms: int | None = None
+    timezone: str = "UTC"
+    windows: str
+    expanded_ms: int | None = None
+    unhonoured: str = ""
+    version: int = 1
+    created_ms: int
+    created_by: str
+    changed_ms: int
+    changed_by: str
+    held_as: str | None = None
+
+    @property
+    def holder(self) -> str:
+        """Return the owner of its holds, on which VMs draw; a name may be used again, this never.
+
+        Those of before it was kept have their name for it.
+        """
+        return self.held_as or self.id
+
+    @property
+    def amounts(self) -> Amounts:
+        """Return the amounts of one unit."""
+        return Amounts.of(self)
 
 
 class GroupRow(Struct, kw_only=True):
@@ -114,6 +184,8 @@ class GroupRow(Struct, kw_only=True):
     weight: int
     selector: str = ""
     generation: int = 0
+    budget: int | None = None
+    budget_share: int | None = None
 
 
 class ConstraintRow(Struct, kw_only=True):
@@ -130,6 +202,7 @@ class ConstraintRow(Struct, kw_only=True):
     priority: int
     selector: str = ""
     vm: str = ""
+    policy: str | None = None
     enabled: bool = True
     expires_ms: int | None = None
     version: int = 1
@@ -137,6 +210,92 @@ class ConstraintRow(Struct, kw_only=True):
     created_by: str
     changed_ms: int
     changed_by: str
+    applies_when: str | None = None
+    applies_until: str | None = None
+    time_zone: str | None = None
+    dwell_s: int | None = None
+    active: bool | None = None
+    switched_ms: int | None = None
+    relax_after_s: int | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Say whether the rule binds VMs now: it is enabled, and its condition lets it."""
+        return self.enabled and self.active is not False
+
+
+class RelaxationRow(Struct, kw_only=True):
+    """A VM that waits under a rule that relaxes, and since when the rule is soft for it."""
+
+    vm: str
+    constraint_id: str
+    version: int
+    since_ms: int
+    relaxed_ms: int | None = None
+
+
+class PolicyRow(Struct, kw_only=True):
+    """A policy as it is now; `bundle` is JSON of `model.policies.Bundle`."""
+
+    name: str
+    description: str
+    bundle: str
+    version: int = 1
+    created_ms: int
+    created_by: str
+    changed_ms: int
+    changed_by: str
+
+
+class ProjectPolicy(Struct):
+    """What an event says of a project's default policy."""
+
+    policy: str | None = None
+
+
+class ViolationRow(Struct, kw_only=True):
+    """A VM that is where a hard rule does not want it, and since when."""
+
+    vm: str
+    constraint_id: str
+    host: int
+    part: str
+    since_ms: int
+
+
+class PriorityClassRow(Struct, kw_only=True):
+    """How important VMs are, by a name, and whom they may displace."""
+
+    name: str
+    value: int
+    preempts: Preempts
+    is_default: bool
+    description: str
+    created_ms: int
+    created_by: str
+    changed_ms: int
+    changed_by: str
+
+
+class PreemptionRow(Struct, kw_only=True):
+    """Room that is being made on a host for a VM which waits."""
+
+    vm: str
+    project: str
+    host: int
+    victims: str
+    phase: str
+    begun_ms: int
+    priority: int
+
+
+class DisplacedRow(Struct, kw_only=True):
+    """A VM that was stopped to make room, until it has run again."""
+
+    vm: str
+    preemptor: str
+    generation: int
+    at_ms: int
 
 
 class HostRow(Struct, kw_only=True):

@@ -50,6 +50,15 @@ _compiled: LRUCache[Any, Any] = LRUCache(1000)
 #: Files beside the database; SQLite gives those that it makes the mode of the database.
 _BESIDE = ("", "-wal", "-shm", "-journal", ".lock")
 
+#: Failures to open a file that may pass by themselves: it is in use, or its disk full or away. Any
+#: other stays until somebody acts (no database, a damaged one, one that may not be written).
+_MAY_PASS = frozenset(
+    {
+        sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL,
+    }
+)  # fmt: skip
+
 #: Changes that share a commit; more wait for the next, so that no caller waits for too many others.
 MOST_TOGETHER = 512
 
@@ -74,10 +83,7 @@ class SqliteStore:
                 upgrade(connection)
         except (DBAPIError, sqlite3.DatabaseError) as error:
             self._lock.close()
-            raise DatabaseUnavailable(
-                f"{str(path)!r} cannot be opened as a ledger: {getattr(error, 'orig', error)}",
-                hint="Maybe name another file with --database or --data, or restore a backup.",
-            ) from error
+            raise _not_opened(path, getattr(error, "orig", None) or error) from error
         except BaseException:
             self._lock.close()
             raise
@@ -140,6 +146,7 @@ class SqliteStore:
             tx.events += created_events(
                 proposals, outcomes, batch.generations, tx.at_ms, actors, tx.name
             )
+            tx.held |= batch.held
             return outcomes
 
         try:
@@ -277,6 +284,16 @@ def _dialect() -> Dialect:
         pass
     engine.dispose()
     return engine.dialect
+
+
+def _not_opened(path: Path, cause: BaseException) -> DatabaseUnavailable | Conflict:
+    """Return the error for a file that could not be opened: one to wait for, or a refusal."""
+    code = getattr(cause, "sqlite_errorcode", None)
+    kind = DatabaseUnavailable if code is not None and code & 0xFF in _MAY_PASS else Conflict
+    return kind(
+        f"{str(path)!r} cannot be opened as a ledger: {cause}",
+        hint="Maybe name another file with --database or --data, or restore a backup.",
+    )
 
 
 def _lock(path: Path) -> IO[bytes]:

@@ -6,6 +6,7 @@ lose. Rows of many go in one statement as far as it is known that none of them l
 """
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Sequence
 
 from msgspec.structs import astuple
@@ -26,8 +27,11 @@ from roost.ledger.claims import (
     quota_charges,
     reconsidered,
     spec_rows,
+    special_hosts,
     user_data_rows,
 )
+from roost.ledger.holding import READ_HOLDS, READ_SPECIAL, WRITE_HELD, held_by_rows
+from roost.ledger.rows import ClaimRow
 from roost.ledger.sqliterows import charge_rows, insert_rows
 from roost.ledger.tables import claims, decisions, idempotency, vm_specs, vm_user_data, vms
 
@@ -52,6 +56,9 @@ class SqliteClaims:
         self.at_ms = at_ms
         self.outcomes = [KEPT] * len(proposals)
         self.generations: dict[str, int] = {}  # of the groups that got members
+        self.held: dict[int, tuple[int, ...]] = {}  # what hosts hold now, where it has changed
+        self._special: list[int] = []  # hosts that are settled with their claims
+        self._coming: dict[int, list[ClaimRow]] = defaultdict(list)  # charged, not inserted yet
 
     def commit(self) -> list[Outcome]:
         """Commit the proposals that fit, step by step, and return a verdict on each."""
@@ -62,6 +69,8 @@ class SqliteClaims:
         self._charge_projects()
         self._advance_groups()
         self._insert_rest()
+        for host in self._special:
+            self._settle(host, ())
         return reconsidered(self.proposals, self.outcomes)
 
     def _alive(self) -> list[int]:
@@ -126,12 +135,35 @@ class SqliteClaims:
                 self._turn_away(index, Outcome(Verdict.NAME_TAKEN, found[0]))
 
     def _charge_hosts(self) -> None:
+        self._special = special_hosts(self.proposals, self._alive())
         for host, charge in charges(self.proposals, self._alive()).items():
-            if self._charge(capacity.CHARGE_HOSTS, charge.row(host)):
+            if host not in self._special and self._charge(capacity.CHARGE_HOSTS, charge.row(host)):
                 continue
             for index in charge.proposals:  # together they do not fit: one after the other
-                if not self._charge(capacity.CHARGE_HOSTS, host_row(self.proposals[index])):
+                if not self._charge_alone(self.proposals[index]):
                     self._turn_away(index, Outcome(Verdict.STALE, "host"))
+
+    def _charge_alone(self, proposal: Proposal) -> bool:
+        """Charge one proposal to its host, which holds less or more with a claim that ends."""
+        claim = proposal.claim
+        if claim is None or not claim.is_special:
+            return self._charge(capacity.CHARGE_HOSTS, host_row(proposal))
+        coming = self._coming[claim.host]
+        self._settle(claim.host, [*coming, claim])
+        if self._charge(capacity.CHARGE_HOSTS, host_row(proposal)):
+            coming.append(claim)
+            return True
+        self._settle(claim.host, coming)
+        return False
+
+    def _settle(self, host: int, coming: Sequence[ClaimRow]) -> None:
+        """Write what a host must hold, of its rows and of claims that are not inserted yet."""
+        of_holds = self.cursor.execute(READ_HOLDS.replace("@", "?"), (host,)).fetchall()
+        of_claims = self.cursor.execute(READ_SPECIAL.replace("@", "?"), (host,)).fetchall()
+        held = held_by_rows(of_holds, of_claims, coming, self.at_ms)
+        self.cursor.execute(WRITE_HELD.replace("@", "?"), (host, *held))
+        if self.cursor.rowcount:
+            self.held[host] = held
 
     def _charge_counters(self) -> None:
         for index in self._alive():

@@ -150,6 +150,7 @@ def _run_one(raw: sqlite3.Connection, job: Job, tx: Tx, events: list[Event]) -> 
         value = job.change(tx)
         if tx.constraints not in (None, constraints_generation(tx.connection)):
             raise ConstraintsMoved
+        tx.tell_held()
     except (IntegrityError, sqlite3.IntegrityError) as error:
         # A constraint ends its statement, not the transaction: the others go on.
         raw.execute("ROLLBACK TO job")

@@ -3,11 +3,18 @@
 | table | what it holds | from events |
 |---|---|---|
 | vms, claims, groups, members, projects, hosts, tombstones, fences, tokens | the truth | folded |
+| priority_classes | how important VMs are, by name | folded |
+| preemptions, displaced | room made for whom, by whom; who was stopped for it | folded |
 | constraints, constraint_versions | rules about where VMs may be, and what they were | folded |
+| policies, policy_versions | bundles of how VMs are placed, and what they were | folded |
+| reservations | capacity kept for a project, a user or a purpose, and when | folded |
+| holds | room that hosts keep for reservations and for VMs that wait, in windows of time | folded |
+| violations | VMs that are where a hard rule does not want them, and since when | folded |
+| relaxations | VMs that wait under a rule that relaxes, since when, and whether it has | folded |
 | vm_specs | what owners asked for, by version; gone with the VM | folded |
 | vm_user_data | what cloud-init is given, sealed: never in an event | no |
 | sealing_keys | which key secrets are sealed with | no |
-| host_amounts, host_counters | capacity and the sums of claims | derived |
+| host_amounts, host_counters | capacity, the sums of claims, and what holds keep | derived |
 | host_liveness | how often a host was heard of, and how often fenced | no |
 | conversations | which connection of a host's agent spoke last | no |
 | idempotency, decisions, samples | answers, reasons, readings; for a while | no |
@@ -37,6 +44,7 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     literal_column,
+    or_,
 )
 
 from roost.ledger.amounts import AMOUNTS, LIMITS
@@ -74,6 +82,10 @@ def _numbers(
     names: tuple[str, ...], suffix: str = "", *, nullable: bool = False
 ) -> list[Column[object]]:
     return [_number(name + suffix, nullable=nullable) for name in names]
+
+
+def _sum(name: str) -> Column[Any]:
+    return Column(name, BigInteger, nullable=False, server_default="0")
 
 
 vms = _table(
@@ -138,6 +150,8 @@ claims = _table(
     _text("counters"),  # JSON {counter: amount} of host_counters, or empty
     _number("devices"),  # bit masks of positions on the host
     _number("cells"),
+    _number("until_ms", nullable=True),  # when its VM is deleted; empty: it lives for ever
+    _text("draws_on", nullable=True),  # the owner of holds that it takes its room from
 )
 # A VM's home is found by `vms_host`, its claims by their ids: only the others are listed by host,
 # so that a create has two indexes less to write.
@@ -147,6 +161,27 @@ Index(
     sqlite_where=claims.c.kind != literal_column("'run'"),
     postgresql_where=claims.c.kind != literal_column("'run'"),
 )
+
+#: Claims that matter to what a host must hold: those that end, and those that draw on a hold.
+SPECIAL_CLAIM = or_(claims.c.until_ms.is_not(None), claims.c.draws_on.is_not(None))
+Index(
+    "claims_special",
+    claims.c.host,
+    sqlite_where=SPECIAL_CLAIM,
+    postgresql_where=SPECIAL_CLAIM,
+)
+
+holds = _table(
+    "holds",  # written and read with the row of its host's amounts locked, see holding.py
+    _text("id", key=True),
+    _number("host"),
+    _text("kind"),  # reservation, preempt, queue
+    _text("owner"),  # whose claims may draw on it: a reservation's or a VM's id
+    *_numbers(LIMITS),
+    _text("windows"),  # JSON [[from, until or null]...] in wall-clock ms, ascending and disjoint
+)
+Index("holds_host", holds.c.host)
+Index("holds_owner", holds.c.owner)
 
 groups = _table(
     "groups",
@@ -160,6 +195,9 @@ groups = _table(
     _number("weight"),
     _text("selector"),  # JSON of the labels that make a VM a member, or empty
     _number("generation"),  # grows with every change of membership or of members' hosts
+    # The disruption budget: so many members at most, or so many thousandths of them; else none.
+    _number("budget", nullable=True),
+    _number("budget_share", nullable=True),
 )
 
 members = _table(
@@ -174,6 +212,7 @@ projects = _table(
     _text("name", key=True),
     *_numbers(LIMITS, "_quota", nullable=True),
     *_numbers(LIMITS, "_used"),
+    _text("policy", nullable=True),  # of VMs that name none
 )
 
 hosts = _table(
@@ -199,6 +238,7 @@ host_amounts = _table(
     _number("generation"),  # grows when what filters look at changes: shape, labels, state
     *_numbers(LIMITS, "_capacity"),
     *_numbers(LIMITS, "_committed"),
+    *(_sum(f"{name}_held") for name in LIMITS),  # kept free, see holding.py
 )
 
 host_counters = _table(
@@ -334,6 +374,7 @@ constraints = _table(
     _number("priority"),
     _text("selector"),  # JSON of the labels that VMs must have, or empty
     _text("vm"),  # the id of the only VM that it is for, or empty
+    _text("policy", nullable=True),  # whose VMs it is for, if only those
     Column("enabled", Boolean, nullable=False),
     _number("expires_ms", nullable=True),
     _number("version"),
@@ -341,6 +382,31 @@ constraints = _table(
     _text("created_by"),
     _number("changed_ms"),
     _text("changed_by"),
+    _text("applies_when", nullable=True),  # it holds once this is true; empty: always
+    _text("applies_until", nullable=True),  # and until this is; empty: until that is not
+    _text("time_zone", nullable=True),  # in which both read the time; empty: UTC
+    _number("dwell_s", nullable=True),  # the least time between two switches
+    Column("active", Boolean, nullable=True),  # what it was switched to; empty: it has no condition
+    _number("switched_ms", nullable=True),  # when; empty: never yet
+    _number("relax_after_s", nullable=True),  # how long a VM waits until it is soft for it
+)
+
+relaxations = _table(
+    "relaxations",  # VMs that wait under a rule that relaxes; gone when they wait no more
+    _text("vm", key=True),
+    _text("constraint_id", key=True),
+    _number("version"),  # of the rule: a changed rule is waited for anew
+    _number("since_ms"),
+    _number("relaxed_ms", nullable=True),  # when the rule became soft for the VM
+)
+
+violations = _table(
+    "violations",  # VMs that are where a hard rule does not want them
+    _text("vm", key=True),
+    _text("constraint_id", key=True),
+    _number("host"),
+    _text("part"),  # of the rule, that is not true there
+    _number("since_ms"),
 )
 
 constraint_versions = _table(
@@ -348,6 +414,85 @@ constraint_versions = _table(
     _text("constraint_id", key=True),
     _number("version", key=True),
     _text("body"),  # the row, JSON
+)
+
+policies = _table(
+    "policies",
+    _text("name", key=True),
+    _text("description"),
+    _text("bundle"),  # what it says, JSON of model/policies.Bundle
+    _number("version"),
+    _number("created_ms"),
+    _text("created_by"),
+    _number("changed_ms"),
+    _text("changed_by"),
+)
+
+reservations = _table(
+    "reservations",  # where their room is kept are rows of holds, one for each unit
+    _text("id", key=True),  # its name
+    _text("description"),
+    _text("owner_kind"),  # project, user, purpose
+    _text("owner"),
+    *_numbers(AMOUNTS),  # of one unit
+    _number("units"),
+    _text("hosts"),  # JSON list of the hosts that it may be on, or empty
+    _text("zones"),  # JSON list, or empty
+    _text("rule"),  # which hosts, in the rule language, or empty
+    _number("from_ms"),
+    _number("until_ms", nullable=True),  # its end; empty: none
+    _text("recurrence"),  # RRULE, or empty
+    _number("lasts_ms", nullable=True),  # of one occurrence
+    _text("timezone"),  # IANA name, in which occurrences begin
+    _text("windows"),  # JSON as of holds: when it is live
+    _number("expanded_ms", nullable=True),  # occurrences are known up to here; empty: all are
+    _text("unhonoured"),  # why some units have no host, or empty
+    _number("version"),
+    _number("created_ms"),
+    _text("created_by"),
+    _number("changed_ms"),
+    _text("changed_by"),
+    _text("held_as", nullable=True),  # the owner of its holds; empty: its name
+)
+
+policy_versions = _table(
+    "policy_versions",  # what a policy was; gone with it
+    _text("policy", key=True),
+    _number("version", key=True),
+    _text("body"),  # the row, JSON
+)
+
+priority_classes = _table(
+    "priority_classes",
+    _text("name", key=True),
+    _number("value"),  # the priority of its VMs; never another
+    _text("preempts"),  # lower, never
+    Column("is_default", Boolean, nullable=False),
+    _text("description"),
+    _number("created_ms"),
+    _text("created_by"),
+    _number("changed_ms"),
+    _text("changed_by"),
+)
+
+preemptions = _table(
+    "preemptions",  # room that is being made for a VM which waits; gone once it is there
+    _text("vm", key=True),  # for whom
+    _text("project"),
+    _number("host"),
+    _text("victims"),  # JSON, see control/preempt/record.py
+    _text("phase"),  # moving, stopping, holding
+    _number("begun_ms"),
+    _number("priority"),
+)
+Index("preemptions_host", preemptions.c.host)
+
+displaced = _table(
+    "displaced",  # VMs that were stopped to make room; gone once they have run again
+    _text("vm", key=True),
+    _text("preemptor"),  # the VM for which
+    _number("generation"),  # of the VM when it was stopped
+    _number("at_ms"),
 )
 
 #: `constraints` is used in the row `events` alone, which every commit that takes room changes last:

@@ -56,6 +56,8 @@ class Tx:
         self.events: list[Event] = []  # their sequence is still 0
         #: The generation of constraints under which this was decided; the commit compares it.
         self.constraints: int | None = None
+        #: What hosts keep free from now on, where this transaction has changed it.
+        self.held: dict[int, tuple[int, ...]] = {}
 
     def event(
         self,
@@ -81,6 +83,11 @@ class Tx:
                 tx=self.name,
             )
         )
+
+    def tell_held(self) -> None:
+        """Say in a last event what hosts keep free now; each store calls it before it appends."""
+        if self.held:
+            self.events.append(held_event(self.held, self.actor, self.at_ms, self.name))
 
     # Statements that most changes are made of: rows by the values of some columns
 
@@ -127,6 +134,21 @@ class Tx:
     def delete(self, table: Table, *where: ColumnElement[bool]) -> int:
         """Delete rows and return how many."""
         return self.connection.execute(delete(table).where(*where)).rowcount
+
+
+def held_event(held: Mapping[int, tuple[int, ...]], actor: str, at_ms: int, tx: str) -> Event:
+    """Return the event that says what hosts keep free; processes follow it, nothing folds it."""
+    return Event(
+        seq=0,
+        at_ms=at_ms,
+        actor=actor,
+        kind="hosts.held_room",
+        subject="hosts",
+        project=None,
+        changes=row_json({"held": {str(host): limits for host, limits in held.items()}}),
+        note="",
+        tx=tx,
+    )
 
 
 def constraints_generation(connection: Connection) -> int:

@@ -45,7 +45,7 @@ class PlaceRequest:
     strategy; None derives it from the name, so that a replay draws the same host. `key` is what the
     fleet calls the VM once it is charged, where its name alone is not unique; empty: its name.
     `labels` and `restart` are there for rules to read; rules whose names are `lifted` do not bind
-    it.
+    it, those of `policy` do, and hard ones whose names are `relaxed` are soft for it.
     """
 
     name: str
@@ -60,6 +60,8 @@ class PlaceRequest:
     labels: tuple[tuple[str, str], ...] = ()
     restart: Restart | Literal[""] = ""
     lifted: tuple[str, ...] = ()
+    policy: str = ""
+    relaxed: tuple[str, ...] = ()
     terms: HostRequirements = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -106,6 +108,7 @@ class Placement(NamedTuple):
     runners_up: tuple[RunnerUp, ...] = ()
     confidence: float | None = None  # None: runners-up were not asked for
     cursor: int = -1  # where round_robin goes on; the cursor that was passed in otherwise
+    relaxed: tuple[str, ...] = ()  # hard rules that were soft for this VM
 
 
 class RejectionCode(StrEnum):

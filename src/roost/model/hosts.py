@@ -10,6 +10,10 @@ from roost.base.units import MAX_AMOUNT
 MOST_PARTS = 62
 
 
+#: What a host's tasks may wait for, as its kernel tells.
+PRESSURES = ("cpu", "memory", "io")
+
+
 class Health(IntEnum):
     """What we observe of a host's agent."""
 

@@ -6,7 +6,7 @@ a rule means for one class of VMs is worked out in `placement.rules`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from roost.base.errors import InvalidRequest
@@ -26,12 +26,16 @@ class RuleScope:
     project: str = ""
     vm: str = ""  # its key in the fleet, or its name
     selector: tuple[LabelTerm, ...] = ()  # on the VM's own labels
+    policy: str = ""  # the one that the VM was created under
 
     @classmethod
-    def with_labels(cls, project: str, vm: str, labels: Mapping[str, str]) -> Self:
-        """Return the scope of a project's VMs, or of one, that have all of these labels."""
+    def with_labels(
+        cls, project: str, vm: str, labels: Mapping[str, str], policy: str = ""
+    ) -> Self:
+        """Return the scope of a project's or policy's VMs, or of one, that have these labels."""
         pairs = sorted(labels.items())
-        return cls(project, vm, tuple(LabelTerm(k, LabelOperator.IN, (v,)) for k, v in pairs))
+        terms = tuple(LabelTerm(k, LabelOperator.IN, (v,)) for k, v in pairs)
+        return cls(project, vm, terms, policy)
 
 
 WHOLE_FLEET = RuleScope()
@@ -72,11 +76,29 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """How a policy chooses among the hosts that fit; what is left out is as without a policy.
+
+    `weights` are the shares of cpu, memory and disk in the scores of strategies that weigh them.
+    """
+
+    strategy: str | None = None
+    weights: tuple[int, int, int] | None = None
+
+
+NO_CHOICE = Choice()
+
+
+@dataclass(frozen=True, slots=True)
 class RuleSet:
-    """The rules that hold together, in the order in which refusals name them."""
+    """The rules that hold together, in the order in which refusals name them.
+
+    `choices` has every policy there is by name, also one that leaves the choice as it is.
+    """
 
     rules: tuple[Rule, ...] = ()
     generation: int = 0
+    choices: Mapping[str, Choice] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         names = [rule.name for rule in self.rules]

@@ -58,8 +58,11 @@ Restart = Literal["here", "elsewhere"]
 #: said yet that it stops the VM when its lease ends; until then a lease proves nothing.
 KeptRestart = Literal["here", "elsewhere", "elsewhere_asked"]
 
-#: What becomes of a create that fits nowhere.
-OnNoFit = Literal["fail", "queue"]
+#: What becomes of a create that fits nowhere. preempt: lower ones make room for it, else it fails.
+OnNoFit = Literal["fail", "queue", "preempt"]
+
+#: Whom VMs of a priority class may displace when there is no room.
+Preempts = Literal["lower", "never"]
 
 #: What we observe of a host's agent, and what an operator has decided about the host.
 HostHealth = Literal["online", "suspect", "offline"]

@@ -69,13 +69,19 @@ class VMSpec:
     constraints: Constraints = NO_CONSTRAINTS
     groups: tuple[str | GroupSpec, ...] = ()
     affinity: tuple[AffinityRule, ...] = ()
-    strategy: str | None = None  # None: the server's default at the time
+    strategy: str | None = None  # None: the policy's, or the server's default at the time
     priority: int = 0
+    priority_class: str = ""  # whose value the priority was; empty: none
     on_no_fit: str = "fail"
     restart: str = "here"
     start: bool = True
     boot: Boot | None = None
     nics: tuple[Nic, ...] = ()
+    policy: str = ""  # its own, or its project's default when it was created
+    policy_version: int = 0  # of the policy, when the VM was created
+    until_ms: int | None = None  # when it is deleted; None: it lives for ever
+    reservation: str = ""  # the one that it is to draw on, by name
+    created_by: str = ""  # who may have reserved what it draws on; empty: not known
     version: int = 1
     extra: str = ""
 

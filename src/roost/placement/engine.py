@@ -24,7 +24,7 @@ from roost.fleet.fleet import Fleet
 from roost.fleet.layout import BASE, CPU, DISK, MEMORY, Int32Array, Int64Array
 from roost.model.constraints import NO_TERMS, HostRequirements
 from roost.model.flow import Answer, Placement, PlaceRequest, Rejection, RunnerUp, ScoreTerm
-from roost.model.rules import NO_RULES, RuleSet
+from roost.model.rules import NO_CHOICE, NO_RULES, RuleSet
 from roost.placement.attributes import question as ask
 from roost.placement.batching import DecisionColumns, RequestColumns, columns_of
 from roost.placement.kernels.charging import Charger
@@ -60,7 +60,12 @@ from roost.placement.rejecting import reject
 from roost.placement.rules.binding import Binder, Bound
 from roost.placement.rules.columns import RuleColumns
 from roost.placement.selectors import Selectors
-from roost.placement.strategies import DEFAULT_STRATEGY, Strategy, strategy_named
+from roost.placement.strategies import (
+    DEFAULT_STRATEGY,
+    Strategy,
+    strategy_named,
+    weighted_strategy,
+)
 from roost.placement.tables import TermsTables
 
 #: More runners-up than this are not looked for.
@@ -108,10 +113,14 @@ class Engine:
         self._seed = np.zeros(1, np.int64)
         self._demand = np.zeros((1, len(fleet.hosts.resources)), np.int64)
         self._changed = np.zeros(64, np.int64)
-        self._directories: dict[tuple[str, int], Directory] = {}
+        self._directories: dict[tuple[str, int, int], Directory] = {}
 
     def strategy_of(self, request: PlaceRequest) -> Strategy:
-        """Return the strategy a request asks for, or the default."""
+        """Return the strategy a request asks for, that of its policy, or the default."""
+        if request.policy:
+            choice = self.rules.choices.get(request.policy, NO_CHOICE)
+            name = request.strategy or choice.strategy or self.default_strategy
+            return weighted_strategy(name, choice.weights)
         return strategy_named(request.strategy or self.default_strategy)
 
     # Rules
@@ -255,7 +264,7 @@ class Engine:
         """Return where the arrays of one decision are; they are the same from call to call."""
         hosts, groups = self.fleet.hosts.arrays, self.fleet.groups.arrays
         marks, tables, mix = self._selectors.marks, self._terms.tables, self._mix_for(strategy)
-        key = (strategy.name, runners_up)
+        key = (strategy.name, strategy.key, runners_up)
         known = self._directories.get(key)
         if (
             known is not None
@@ -277,6 +286,16 @@ class Engine:
             Bundles(hosts, marks, groups, ranking, tables, batch, self._out, options, mix, scratch)
         )
         return directory
+
+    def find_again(self, demand: Int64Array, terms: int, group_set: int) -> int:
+        """Return where one more VM like one of the fleet's would go by default; -1 is nowhere."""
+        strategy = strategy_named(self.default_strategy)
+        self._terms.ready(terms, group_set)
+        if self._demand.shape[1] != len(demand):
+            self._demand = np.zeros((1, len(demand)), np.int64)
+        self._demand[0] = demand
+        self._terms_number[0], self._set_number[0], self._seed[0] = terms, group_set, 0
+        return self._decide_one(strategy, self.cursor, 0)
 
     def commit(self, request: PlaceRequest, placement: Placement) -> int:
         """Make a placement real and return the VM's number."""
@@ -415,10 +434,11 @@ class Engine:
         return placements
 
     def place_columns(
-        self, columns: RequestColumns, strategy_name: str | None = None
+        self, columns: RequestColumns, strategy: str | Strategy | None = None
     ) -> DecisionColumns:
         """Place and commit requests that are already columns; refused ones get row -1."""
-        strategy = strategy_named(strategy_name or self.default_strategy)
+        if not isinstance(strategy, Strategy):
+            strategy = strategy_named(strategy or self.default_strategy)
         resources = len(self.fleet.hosts.resources)
         if columns.demand.shape[1] != resources:
             raise InvalidRequest(

@@ -6,7 +6,8 @@ capacity, f = what stays free after the placement over the reference host (64 co
 implementation. Preferences and soft groups add their penalties (docs/reference/strategies.md).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from roost.base.errors import InvalidStrategy
 from roost.fleet.assign import EMPTIEST, LOWEST, TIGHTEST
@@ -26,11 +27,20 @@ from roost.placement.kernels.keys import (
     KEY_PAIR_DOWN,
     KEY_POSITION,
     KEY_VMS,
+    KIND_MASK,
     SCORE_ONE,
+    weighted_kind,
 )
 from roost.placement.kernels.scores import SCORE_BALANCE, SCORE_DOT, SCORE_FRAGMENTS
 
-__all__ = ["DEFAULT_STRATEGY", "SCORE_ONE", "STRATEGIES", "Strategy", "strategy_named"]
+__all__ = [
+    "DEFAULT_STRATEGY",
+    "SCORE_ONE",
+    "STRATEGIES",
+    "Strategy",
+    "strategy_named",
+    "weighted_strategy",
+]
 
 DEFAULT_STRATEGY = "least_loaded"
 
@@ -47,6 +57,16 @@ class Strategy:
     score: int  # what a full scan would compute
     cell_rule: int  # which NUMA cell of the chosen host
 
+    def weighted(self, weights: tuple[int, int, int]) -> "Strategy":
+        """Return this strategy with other weights of cpu, memory and disk, if it weighs them.
+
+        Each set of weights has a ranking of its own in the index, built when it is first used.
+        """
+        if not self.weighs:
+            return self
+        kind = weighted_kind(self.key, *weights)
+        return replace(self, key=kind, score=kind)
+
     @property
     def turns(self) -> bool:
         """Say whether the strategy moves a cursor."""
@@ -56,6 +76,11 @@ class Strategy:
     def draws(self) -> bool:
         """Say whether the strategy draws from the request's seed."""
         return self.search == BY_DRAW
+
+    @property
+    def weighs(self) -> bool:
+        """Say whether the score weighs cpu, memory and disk, and other weights may be given."""
+        return self.score & KIND_MASK in (KEY_LOAD, KEY_FREE, KEY_FREE_DOWN)
 
     @property
     def needs_mix(self) -> bool:
@@ -166,3 +191,10 @@ def strategy_named(name: str) -> Strategy:
     if strategy is None:
         raise InvalidStrategy(name, tuple(STRATEGIES))
     return strategy
+
+
+@lru_cache(maxsize=1024)
+def weighted_strategy(name: str, weights: tuple[int, int, int] | None) -> Strategy:
+    """Return the strategy of this name with these weights, or with its own."""
+    strategy = strategy_named(name)
+    return strategy if weights is None else strategy.weighted(weights)

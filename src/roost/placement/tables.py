@@ -23,6 +23,7 @@ from roost.placement.kernels.fit import (
     L_CAPACITY,
     L_COMMITTED,
     L_FREE,
+    L_TOTAL,
     L_VMS,
     T_BIT,
     T_CANDIDATE_COUNT,
@@ -55,7 +56,13 @@ PREFER_NOT_WEIGHT = 50
 
 _NEVER = -1
 _MOST_LISTED = 2**20
-_SOURCES = {"free": L_FREE, "committed": L_COMMITTED, "capacity": L_CAPACITY, "vms": L_VMS}
+_SOURCES = {
+    "free": L_FREE,
+    "committed": L_COMMITTED,
+    "capacity": L_CAPACITY,
+    "vms": L_VMS,
+    "total": L_TOTAL,
+}
 
 
 class TermsTables:

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from roost.fleet.layout import Int64Array
-from roost.model.flow import PlaceRequest
+from roost.fleet.layout import CPU, DISK, MEMORY, Int64Array
+from roost.model.flow import PlaceRequest, ScoreTerm
+from roost.model.resources import BASE_RESOURCES
 from roost.placement.batching import RequestColumns
 from roost.placement.engine import MOST_RUNNERS, Engine, new_answers
 from roost.placement.kernels.decide import (
@@ -18,6 +19,15 @@ from roost.placement.kernels.decide import (
     Decisions,
     copies_per_host,
     take_back,
+)
+from roost.placement.kernels.fixed_point import MOST_WHOLES, RATIO_BITS
+from roost.placement.kernels.keys import (
+    KEY_FREE,
+    KEY_FREE_DOWN,
+    KEY_LOAD,
+    REFERENCE_CPU,
+    REFERENCE_DISK,
+    REFERENCE_MEMORY,
 )
 from roost.placement.kernels.losses import Losses, first_not_survived
 from roost.placement.kernels.ranking import rebuild
@@ -37,6 +47,40 @@ class WhatIf(Engine):
         world = cls(fleet, engine.default_strategy, engine.mix, engine.rules, engine.clock)
         world.cursor = engine.cursor
         return world
+
+    def amounts_in_score(self, request: PlaceRequest, row: int) -> tuple[ScoreTerm, ...]:
+        """Return the addends of a host's score that belong to cpu, memory and disk.
+
+        None of a strategy that goes by other things. The same numbers as the kernel that decides
+        computes for the winner, for any host.
+        """
+        score, arrays = self.strategy_of(request).score, self.fleet.hosts.arrays
+        demand = self.fleet.vector(request.demand)
+        values = []
+        for resource, whole in ((CPU, REFERENCE_CPU), (MEMORY, REFERENCE_MEMORY),
+                                (DISK, REFERENCE_DISK)):  # fmt: skip
+            weight = 2 if resource == DISK else 4
+            if score == KEY_LOAD:
+                part = _ratio(arrays.committed[row, resource], arrays.capacity[row, resource])
+            elif score in (KEY_FREE, KEY_FREE_DOWN):
+                part = _ratio(arrays.headroom[row, resource], whole)
+                part -= _ratio(demand[resource], whole)
+                part = part if score == KEY_FREE else -part
+            else:
+                return ()
+            values.append(weight * part)
+        names = BASE_RESOURCES
+        if not any(values):
+            return ()
+        return tuple(ScoreTerm(*each) for each in zip(names, values, strict=True))
+
+    def charges(self, request: PlaceRequest, row: int) -> tuple[dict[str, int], int]:
+        """Return what each soft rule charges a host, and all of them by priority besides.
+
+        In hundredths of a score, as of the last decision or scores of the same request.
+        """
+        rules, ranked = self._terms.charges(self.terms_number(request), row)
+        return dict(rules), ranked
 
     def fill_hosts(self, request: PlaceRequest) -> Int64Array:
         """Fill every host with copies of a request without groups; return how many each took.
@@ -170,3 +214,11 @@ class WhatIf(Engine):
         )
         if not filed:
             rebuild(ranking, arrays, marks)
+
+
+def _ratio(part: int, whole: int) -> int:
+    """Return a ratio in fixed point, as the kernels do, which Python cannot call one by one."""
+    part, whole = int(part), int(whole)
+    if part <= 0 or whole <= 0:
+        return 0
+    return min((part << RATIO_BITS) // whole, MOST_WHOLES << RATIO_BITS)

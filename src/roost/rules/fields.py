@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, lru_cache
 
+from roost.model.hosts import PRESSURES
 from roost.model.resources import BASE_RESOURCES
 from roost.rules.types import BOOL, DOUBLE, INT, STRING, Type, list_of, map_of, record
 
@@ -46,10 +47,10 @@ class Field:
 TEXTS = map_of(STRING, STRING)
 #: Units of the resources every host has; extended resources are counted.
 RESOURCE_UNITS = {"cpu": "millicores", "memory": "bytes", "disk": "bytes"}
-PRESSURES = ("cpu", "memory", "io")
 
 #: Records of amounts: one field per resource, also read as a map with any resource's name.
 _AMOUNTS = (
+    ("host.total", Changes.HOST, "what the host has of {}, whatever is promised or kept back"),
     ("host.capacity", Changes.HOST, "what may be promised to VMs of {}"),
     ("host.committed", Changes.AMOUNTS, "what is promised to VMs of {}"),
     ("host.free", Changes.AMOUNTS, "what is left of {}: capacity less committed"),

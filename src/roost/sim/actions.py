@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from roost.base.errors import RoostError, Unavailable
+from roost.base.errors import NotFound, RoostError, Unavailable
 from roost.control.create.placing import find_host
 from roost.control.plane import Plane, PlaneSettings
 from roost.control.survive.requested import RequestedRecovery
 from roost.ledger.rows import VMRow
 from roost.model.flow import Placement, RejectionCode
 from roost.parts.access import Principal
-from roost.sim.clocks import NodeClock
+from roost.sim.clocks import NodeClock, moment
 from roost.sim.database import Troubles
 from roost.sim.disasters import Disasters
 from roost.sim.history import Action
@@ -37,7 +37,11 @@ from roost.wire.bodies import (
     ResizeVM,
     SetVM,
 )
-from roost.wire.groups import GroupVMs, SetGroupRule
+from roost.wire.constraints import ChangeConstraint, CreateConstraint
+from roost.wire.groups import GroupVMs, SetBudget, SetGroupRule
+from roost.wire.policies import ApplyPolicy, ChangePolicy, CreatePolicy, PolicyRuleBody
+from roost.wire.priorities import CreatePriorityClass
+from roost.wire.reservations import CreateReservation
 
 if TYPE_CHECKING:
     from roost.sim.world import World
@@ -159,6 +163,16 @@ class Actor(Mischief, Operators, Disasters):
                 await ask.host(name, ADMIN)
             case "join_group" | "leave_group" | "set_group_rule" | "delete_group":
                 await _change_group(plane, what, name, given)
+            case "create_rule" | "change_rule" | "delete_rule":
+                await _change_rule(plane, what, name, given, key)
+            case "reserve" | "unreserve":
+                await _reserve(plane, what, name, given, key)
+            case "create_class":
+                await plane.priorities.create(CreatePriorityClass(name=name, **given), ADMIN, key)
+            case "set_budget":
+                await plane.groups.set_budget(name, None, SetBudget(**given), _USER)
+            case "set_policy" | "apply_policy":
+                await _change_policy(plane, what, name, given, key)
             case "quota":
                 await self.set_quota(plane, name, given)
             case _:
@@ -339,6 +353,57 @@ async def _change_group(plane: Plane, what: str, name: str, given: dict[str, Any
             await groups.delete(name, None, _USER, force=True)
 
 
+async def _change_rule(plane: Plane, what: str, name: str, given: dict[str, Any], key: str) -> None:
+    """Do to a rule of the fleet, or of a project, what an administrator may do.
+
+    By force: what a rule leaves without a host waits, and that is allowed.
+    """
+    rules = plane.constraints
+    said = {key: value for key, value in given.items() if key != "project"}
+    match what:
+        case "create_rule":
+            project = given.get("project")
+            body = CreateConstraint(name=name, project=project, force=True, **said)
+            await rules.create(body, ADMIN, key)
+        case "change_rule":
+            change = ChangeConstraint(force=True, **said)
+            await rules.change(name, given.get("project"), change, ADMIN)
+        case _:
+            await rules.delete(name, given.get("project"), ADMIN)
+
+
+async def _reserve(plane: Plane, what: str, name: str, given: dict[str, Any], key: str) -> None:
+    """Reserve for a purpose that VMs name, or give that up."""
+    if what == "unreserve":
+        await plane.reservations.delete(name, ADMIN)
+        return
+    start, end = given.get("start"), given.get("end")
+    body = CreateReservation(
+        name=name,
+        purpose=name,
+        demand=DemandBody(cpu=given["cpu"], memory="1GiB"),
+        units=given["units"],
+        start=None if start is None else moment(start),
+        end=None if end is None else moment(end),
+    )
+    await plane.reservations.create(body, ADMIN, key)
+
+
+async def _change_policy(
+    plane: Plane, what: str, name: str, given: dict[str, Any], key: str
+) -> None:
+    """Give a policy one rule, by force, or make it the default of the project of all VMs."""
+    policies = plane.policies
+    if what == "apply_policy":
+        await policies.apply("default", ApplyPolicy(policy=name), ADMIN)
+        return
+    rules = [PolicyRuleBody(name="rule", expression=given["expression"])]
+    try:
+        await policies.change(name, ChangePolicy(rules=rules, force=True), ADMIN)
+    except NotFound:
+        await policies.create(CreatePolicy(name=name, rules=rules, force=True), ADMIN, key)
+
+
 def _urgency(vm: VMRow, now_ms: int) -> tuple[float, int, str]:
     """Return a waiting VM's sort key, as the queue's."""
     return -(vm.priority + max(0, now_ms - vm.created_ms) / 60_000), vm.created_ms, vm.id
@@ -361,7 +426,10 @@ def _body(name: str, given: dict[str, Any]) -> CreateVM:
         project=given.get("project", "default"),
         constraints=ConstraintsBody(**where) if where else None,
         restart=given.get("restart", "here"),
-        on_no_fit="queue" if given.get("queue") else "fail",
+        on_no_fit=given.get("on_no_fit") or ("queue" if given.get("queue") else "fail"),
         priority=given.get("priority", 0),
+        priority_class=given.get("class"),
         groups=groups,
+        until=moment(given["until"]) if "until" in given else None,
+        reservation=given.get("reservation"),
     )

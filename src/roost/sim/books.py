@@ -11,7 +11,10 @@ with those that the ledger itself keeps.
 | no project grows beyond its quota | projects whose VMs changed |
 | what a project uses is the sum over its VMs | the same projects |
 | a new place is on a host that takes VMs | VMs with a new host or target |
-| a new place breaks no constraint and no hard rule | the same VMs |
+| a new place breaks no constraint and no hard rule of a group | the same VMs |
+| no moment to come is promised more than a host has, reservations counted | hosts that took on |
+| no place is taken, and no VM grows, against a hard rule that holds then | VMs that changed |
+| who makes room, and for whom (`roommade`) | preemptions, displaced VMs and holds that changed |
 | neither a VM's generation nor what was seen of it goes back | VMs that changed |
 """
 
@@ -26,14 +29,22 @@ from sqlalchemy import Connection, bindparam, select
 from roost.ledger.amounts import LIMITS
 from roost.ledger.tables import (
     claims,
+    constraints,
+    displaced,
     groups,
+    holds,
     host_amounts,
     hosts,
     members,
+    preemptions,
     projects,
+    relaxations,
     vm_specs,
     vms,
 )
+from roost.sim.reserved import Hold, ReservedRoom
+from roost.sim.roommade import Preemption, RoomMade
+from roost.sim.ruled import PolicyRow, RelaxationRow, RuledPlaces, RuleRow
 
 #: How long the fleet must have been as it is before a spread is held against it: a process decides
 #: on what it has heard, and only the chosen host and the group are compared again at the commit.
@@ -68,6 +79,7 @@ class VM(Struct, gc=False):
     observed_generation: int
     host: int | None = None
     target: int | None = None
+    priority: int = 0
 
     @property
     def amounts(self) -> tuple[int, ...]:
@@ -89,6 +101,8 @@ class Claim(Struct, gc=False):
     cpu_milli: int
     memory_bytes: int
     disk_bytes: int
+    until_ms: int | None = None
+    draws_on: str | None = None
 
 
 class _Place(Struct, gc=False):
@@ -113,6 +127,8 @@ class Group(Struct, gc=False):
     scope: str
     hard: bool
     max_skew: int
+    budget: int | None = None
+    budget_share: int | None = None
 
 
 class _Capacity(Struct, gc=False):
@@ -141,12 +157,18 @@ class Changes(Struct):
     vms: dict[str, VM | None] = {}
     vm_specs: dict[str, Spec | None] = {}
     claims: dict[str, Claim | None] = {}
+    holds: dict[str, Hold | None] = {}
     hosts: dict[str, Host | None] = {}
     host_amounts: dict[str, _Capacity | None] = {}
     projects: dict[str, _Quota | None] = {}
     groups: dict[str, Group | None] = {}
     members: dict[str, dict[str, Any] | None] = {}
     tombstones: dict[str, dict[str, Any] | None] = {}
+    constraints: dict[str, RuleRow | None] = {}
+    relaxations: dict[str, RelaxationRow | None] = {}
+    preemptions: dict[str, Preemption | None] = {}
+    displaced: dict[str, dict[str, Any] | None] = {}
+    policies: dict[str, PolicyRow | None] = {}
 
 
 class _Constraints(Struct):
@@ -160,6 +182,7 @@ class _Asked(Struct):
     """What the laws need of a spec's text; read by itself, so that it does not trust the reader."""
 
     constraints: _Constraints | None = None
+    policy: str = ""
 
 
 read_changes = msgspec.json.Decoder(Changes).decode
@@ -181,16 +204,22 @@ class Books:
         self.promised: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
         self._claims: dict[str, Claim] = {}
         self._constraints: dict[str, _Constraints] = {}  # of VMs that have some
+        self._policies: dict[str, str] = {}  # that VMs are under
         self._places: dict[int, _Place] = {}
         self._groups: dict[str, Group] = {}
         self._members: dict[str, dict[str, None]] = defaultdict(dict)
         self._groups_of: dict[str, dict[str, None]] = defaultdict(dict)
+        self._ruled = RuledPlaces()
+        self._reserved = ReservedRoom()
+        self.at_ms = 0  # the ledger's time at its last event
+        self.room_made = RoomMade()
         self._changed_at = 0.0  # when a host last was not what it had been
         self._touched_hosts: dict[int, None] = {}
         self._had: dict[int, tuple[int, ...]] = {}  # what hosts had promised before a commit
         self._touched_projects: dict[str, None] = {}
         self._gained: list[tuple[str, str, int]] = []  # (kind of event, VM, host) of a commit
         self._grouped: list[tuple[str, ...]] = []  # (kind of event, group, VM) of a commit
+        self._grown: list[tuple[str, str, int]] = []  # (kind of event, VM, host) of a commit
 
     @classmethod
     def read(cls, connection: Connection, now: Callable[[], float]) -> "Books":
@@ -205,6 +234,7 @@ class Books:
         books._had = {number: tuple(sums) for number, sums in books.promised.items()}
         books._touched_hosts.clear()
         books._touched_projects.clear()
+        books._reserved.broken(0, {})  # what an old copy has promised, nobody takes on now
         return books
 
     def home_of(self, vm_id: str) -> str:
@@ -216,6 +246,24 @@ class Books:
         """Return a host's name; empty when there is no such host."""
         host = self.hosts.get(number)
         return "" if host is None else host.name
+
+    def members_of(self, group: str) -> Iterable[str]:
+        """Return the members of a group."""
+        return self._members.get(group, ())
+
+    def budgets_of(self, vm_id: str) -> Iterable[tuple[str, int]]:
+        """Return the groups of a VM that have a disruption budget, and how many may be away."""
+        for group_id in self._groups_of.get(vm_id, ()):
+            group = self._groups[group_id]
+            if group.budget is not None:
+                yield group_id, group.budget
+            elif group.budget_share is not None:
+                yield group_id, -(-group.budget_share * len(self._members[group_id]) // 1000)
+
+    def is_offline(self, vm: VM) -> bool:
+        """Say whether a VM's host is not heard of."""
+        host = self.hosts.get(vm.host) if vm.host is not None else None
+        return host is not None and host.health == "offline"
 
     # Following
 
@@ -239,12 +287,26 @@ class Books:
                 self._forget_group(kind, group_id)
             elif kind == "group.rule_set":
                 self._grouped += [(kind, group_id, vm) for vm in self._members[group_id]]
+        for key, rule in changes.constraints.items():
+            self._ruled.put(key, rule)
+        for name, policy in changes.policies.items():
+            self._ruled.put_policy(name, policy)
+        for key, relaxed in changes.relaxations.items():
+            self._ruled.relax(key, relaxed)
         for key, spec in changes.vm_specs.items():
             if spec is not None and '"constraints"' in spec.spec:
                 found = _asked(spec.spec).constraints
                 self._constraints[key.rpartition("|")[0]] = found or _NOWHERE
+            if spec is not None and '"policy"' in spec.spec:
+                self._policies[key.rpartition("|")[0]] = _asked(spec.spec).policy
+        self.room_made.apply(
+            kind, changes.preemptions, changes.displaced, changes.holds, changes.vms
+        )
         for claim_id, claim in changes.claims.items():
             self._put_claim(claim_id, claim)
+        for hold_id, hold in changes.holds.items():
+            if wrong := self._reserved.put_hold(kind, hold_id, hold):
+                raise Broken(wrong)
         for vm_id, vm in changes.vms.items():
             for place in self._put_vm(kind, vm_id, vm):
                 self._gained.append((kind, vm_id, place))
@@ -256,12 +318,21 @@ class Books:
             # Where a VM is found after an old ledger was restored, nobody chose.
             if vm_id in self.vms and kind != "vm.adopted":
                 self._may_have(kind, vm_id, place)
+        grown, self._grown = self._grown, []
+        for kind, vm_id, place in grown:
+            if vm_id in self.vms:
+                self._keeps_rules(kind, vm_id, place)
+        self._ruled.committed()
         grouped, self._grouped = self._grouped, []
         for kind, group_id, vm_id in grouped:
             if vm_id in self.vms and (group := self._groups.get(group_id)) and group.hard:
                 for place in self.vms[vm_id].places:
                     self._obeys(kind, vm_id, place, group_id)
         self._have_what_they_promised()
+        if wrong := self._reserved.broken(self.at_ms, self.capacity):
+            raise Broken(f"a reservation is broken: {wrong}")
+        if wrong := self.room_made.broken(self):
+            raise Broken(wrong)
 
     def _put_host(self, number: int, host: Host | None) -> None:
         self._changed_at = self._now()
@@ -302,9 +373,15 @@ class Books:
     def _put_claim(self, claim_id: str, claim: Claim | None) -> None:
         if (before := self._claims.pop(claim_id, None)) is not None:
             self._promise(before, -1)
-        if claim is not None:
-            self._claims[claim_id] = claim
-            self._promise(claim, 1)
+            if claim is None:
+                self.room_made.freed(before.host)
+        if claim is None:
+            self._reserved.put_claim(claim_id, None)
+            return
+        self._claims[claim_id] = claim
+        self._promise(claim, 1)
+        amounts = (claim.cpu_milli, claim.memory_bytes, claim.disk_bytes, 1)
+        self._reserved.put_claim(claim_id, claim.host, amounts, claim.until_ms, claim.draws_on)
 
     def _promise(self, claim: Claim, sign: int) -> None:
         self._touched_hosts[claim.host] = None
@@ -334,6 +411,9 @@ class Books:
                 self._count(before, -1)
             self._count(vm, 1)
             self._is_within_quota(before, vm)
+            if before is not None and _has_grown_in_place(before, vm):
+                assert vm.host is not None
+                self._grown.append((kind, vm_id, vm.host))
         known = before.places if before is not None else ()
         return [place for place in vm.places if place not in known]
 
@@ -367,6 +447,7 @@ class Books:
             raise Broken(f"{vm.name} is placed on {host.name}, which is {state}, by {kind}")
         if not self._is_allowed(self._constraints.get(vm_id, _NOWHERE), place):
             raise Broken(f"{vm.name} is placed on {host.name}, which it does not allow")
+        self._keeps_rules(kind, vm_id, place)
         for group_id in self._groups_of.get(vm_id, ()):
             if self._groups[group_id].hard:
                 self._obeys(kind, vm_id, place, group_id)
@@ -379,6 +460,26 @@ class Books:
             and (not asked.hosts or name in asked.hosts)
             and name not in asked.not_hosts
         )
+
+    def _keeps_rules(self, kind: str, vm_id: str, place: int) -> None:
+        """Check that no hard rule that holds at this commit is against a VM's place."""
+        if not self._ruled.rules:
+            return
+        vm, where, name = self.vms[vm_id], self._places[place], self.host_name(place)
+        asks = dict(zip(("cpu", "memory", "disk"), vm.amounts, strict=True))
+        broken = self._ruled.broken(
+            vm_id,
+            {"name": vm.name, "project": vm.project, "demand": asks},
+            {
+                "name": name,
+                "zone": where.zone,
+                "rack": where.rack,
+                "vms": self.promised[place][3] - 1,
+            },
+            self._policies.get(vm_id, ""),
+        )
+        if broken:
+            raise Broken(f"{vm.name} has room on {name} by {kind}, against the rule {broken}")
 
     def _domain(self, number: int, scope: str) -> str:
         if scope == "host":
@@ -469,6 +570,12 @@ class Books:
                 raise Broken(f"{what} {said[at]} {name}, and its rows {follows[at]}")
 
 
+def _has_grown_in_place(before: VM, now: VM) -> bool:
+    """Say whether a VM asks for more than before where it was before."""
+    more = any(new > old for new, old in zip(now.amounts, before.amounts, strict=True))
+    return more and now.host is not None and now.host == before.host
+
+
 def _add(sums: list[int], amounts: Claim | VM, sign: int) -> None:
     """Add what one claim or VM takes, in the order of `LIMITS`; or take it away again."""
     sums[0] += sign * amounts.cpu_milli
@@ -492,10 +599,18 @@ def _read_all(connection: Connection) -> Changes:
                 for row in connection.execute(select(vm_specs))
             },
             "claims": rows(claims, "id"),
+            "holds": rows(holds, "id"),
             "hosts": rows(hosts, "number"),
             "host_amounts": rows(host_amounts, "host"),
             "projects": rows(projects, "name"),
             "groups": rows(groups, "id"),
+            "constraints": rows(constraints, "id"),
+            "relaxations": {
+                f"{row.vm}|{row.constraint_id}": {str(k): v for k, v in row._mapping.items()}
+                for row in connection.execute(select(relaxations))
+            },
+            "preemptions": rows(preemptions, "vm"),
+            "displaced": rows(displaced, "vm"),
             "members": {
                 f"{row.group_id}|{row.vm}": {} for row in connection.execute(select(members))
             },

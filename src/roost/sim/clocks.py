@@ -11,9 +11,15 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
+from roost.base.timestamps import timestamp
 from roost.sim.lives import Life
 
 _EPOCH_MS = 1_700_000_000_000
+
+
+def moment(seconds: float) -> str:
+    """Return the time that a world shows after so many seconds."""
+    return timestamp(_EPOCH_MS + round(seconds * 1000))
 
 
 class Timer(Protocol):

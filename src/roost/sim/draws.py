@@ -246,6 +246,20 @@ _GROUP_CHANGES = 24
 #: Share of worlds in which VMs are told where to start after a loss, and how often in each.
 _RESTART_SET_OFTEN = 0.25
 _RESTART_CHANGES = 16
+#: Share of worlds in which rules are made, changed and deleted, and how often in each.
+_RULED_OFTEN = 0.35
+_RULE_CHANGES = 24
+#: Share of worlds in which some VMs displace others, and how many of both kinds there are in each.
+_PRIORITIES_OFTEN = 0.35
+_FILLING, _DISPLACING = 16, 6
+
+
+#: Share of worlds in which capacity is reserved, and how often in each.
+_RESERVED_OFTEN = 0.35
+_RESERVATIONS = 12
+#: Share of worlds in which policies are changed and made a project's default, and how often.
+_POLICIES_OFTEN = 0.2
+_POLICY_CHANGES = 12
 
 
 class Theme(Struct, frozen=True):
@@ -319,6 +333,10 @@ def draw_history(seed: int, *, actions: int = 90, seconds: float = 150.0) -> His
     drawn += _disasters(Random(f"disasters {seed}"), seconds)
     drawn += _changes_of_groups(Random(f"changes of groups {seed}"), seconds)
     drawn += _changes_of_restart(Random(f"changes of restart {seed}"), seconds)
+    drawn += _changes_of_rules(Random(f"rules {seed}"), history, seconds)
+    drawn += _changes_of_reservations(Random(f"reservations {seed}"), seconds)
+    drawn += _priorities(Random(f"priorities {seed}"), seconds)
+    drawn += _changes_of_policies(Random(f"policies {seed}"), history, seconds)
     history.actions = sorted(drawn, key=lambda action: action.at)
     return history
 
@@ -382,6 +400,155 @@ def _changes_of_restart(random: Random, seconds: float) -> list[Action]:
     return drawn
 
 
+def _changes_of_rules(random: Random, history: History, seconds: float) -> list[Action]:
+    """Draw what is done to rules, in some worlds and beside everything else.
+
+    There are few names, so that many are changed, expire and are made again; and moves, creates and
+    growth come close to each change, where one who has decided before it may commit after it.
+    """
+    if random.random() >= _RULED_OFTEN:
+        return []
+    drawn = []
+    for _ in range(_RULE_CHANGES):
+        at, rule = round(random.uniform(1.0, seconds), 2), f"rule-{random.choice('abcd')}"
+        do = random.choice(("create_rule",) * 5 + ("change_rule",) * 3 + ("delete_rule",) * 2)
+        given: Given = {}
+        if do != "delete_rule":
+            given["expression"] = _condition(random, history)
+            given["kind"] = "hard" if random.random() < 0.8 else "soft"
+        if do == "create_rule" and random.random() < 0.4:
+            given["expires_in_s"] = random.randint(1, 40)
+        if do == "create_rule" and random.random() < 0.3:
+            more, less = random.choice(((0.5, 0.4), (0.3, 0.3), (0.7, 0.2)))
+            given |= {"when": f"fleet.load > {more}", "until": f"fleet.load < {less}"}
+            given["dwell_s"] = 10
+        if given.get("kind") == "hard" and do == "create_rule" and random.random() < 0.3:
+            given["relax_after_s"] = random.randint(1, 30)
+        if do == "change_rule":
+            given["enabled"] = random.random() < 0.8
+        drawn.append(Action(at, do, rule, given))
+        for _ in range(random.randint(0, 3)):
+            then, vm = round(at + random.uniform(-0.2, 0.2), 3), f"vm{random.randrange(_MOST_VMS)}"
+            also = random.choice(("migrate", "migrate", "resize", "create"))
+            wants = {"migrate": {}, "resize": {"cpu": 3}, "create": {"cpu": 1, "queue": True}}
+            drawn.append(Action(then, also, vm, wants[also]))
+    return drawn
+
+
+def _changes_of_reservations(random: Random, seconds: float) -> list[Action]:
+    """Draw reservations, of now and of later, with VMs that draw on them or end before them.
+
+    Around each, others create, move and grow, so that one who has decided before it commits after.
+    """
+    if random.random() >= _RESERVED_OFTEN:
+        return []
+    drawn = []
+    for _ in range(_RESERVATIONS):
+        at, name = round(random.uniform(1.0, seconds), 2), f"kept-{random.choice('abc')}"
+        given: Given = {"cpu": random.choice((1, 2, 3)), "units": random.choice((1, 1, 2))}
+        if random.random() < 0.5:
+            given["start"] = round(at + random.uniform(1.0, 40.0), 2)
+        if random.random() < 0.5:
+            given["end"] = round(given.get("start", at) + random.uniform(5.0, 60.0), 2)
+        do = "reserve" if random.random() < 0.8 else "unreserve"
+        drawn.append(Action(at, do, name, given if do == "reserve" else {}))
+        for _ in range(random.randint(1, 4)):
+            then, vm = round(at + random.uniform(-0.2, 2.0), 3), f"vm{random.randrange(_MOST_VMS)}"
+            wants = random.choice(
+                (
+                    {"cpu": random.choice((1, 2)), "reservation": name},
+                    {
+                        "cpu": random.choice((1, 2, 3)),
+                        "until": round(at + random.uniform(3, 50), 2),
+                    },
+                    {"cpu": 1, "queue": True},
+                )
+            )
+            drawn.append(Action(max(0.1, then), "create", vm, wants))
+        if random.random() < 0.5:
+            drawn.append(Action(round(at + 0.1, 2), "resize", "vm1", {"cpu": 3}))
+    return drawn
+
+
+def _priorities(random: Random, seconds: float) -> list[Action]:
+    """Draw VMs that fill the fleet and others that displace them, in some worlds.
+
+    Those who fill it may mostly be stopped; some are of a group with a disruption budget. Those who
+    come later are of classes that displace lower ones, of two levels, and some are deleted soon.
+    """
+    if random.random() >= _PRIORITIES_OFTEN:
+        return []
+    drawn = [
+        Action(0.5, "create_class", "high", {"value": 100}),
+        Action(0.5, "create_class", "higher", {"value": 200}),
+        Action(0.5, "create_class", "calm", {"value": 150, "preempts": "never"}),
+    ]
+    spread = {"name": "team", "rule": "spread", "hard": False}
+    for number in range(_FILLING):
+        given: Given = {"cpu": random.choice((1, 2)), "queue": random.random() < 0.3}
+        given["restart"] = "elsewhere" if random.random() < 0.8 else "here"
+        if random.random() < 0.5:
+            given["group"] = spread
+        at = round(random.uniform(0.6, 0.3 * seconds), 2)
+        drawn.append(Action(at, "create", f"low{number}", given))
+    for _ in range(3):
+        budget: Given = {"at_most": random.randint(0, 2)} if random.random() < 0.7 else {}
+        drawn.append(Action(round(random.uniform(5.0, seconds), 2), "set_budget", "team", budget))
+    for number in range(_DISPLACING):
+        at = round(random.uniform(0.2 * seconds, 0.9 * seconds), 2)
+        given = {
+            "cpu": random.choice((1, 2, 3)),
+            "class": random.choice(("high", "higher", "calm")),
+        }
+        given["restart"] = random.choice(("here", "elsewhere"))
+        given["on_no_fit"] = random.choice(("queue", "queue", "preempt"))
+        if given["class"] == "calm":
+            given["on_no_fit"] = "queue"
+        drawn.append(Action(at, "create", f"high{number}", given))
+        if random.random() < 0.4:
+            then = round(at + random.uniform(0.0, 20.0), 2)
+            drawn.append(Action(then, "delete", f"high{number}"))
+    return drawn
+
+
+def _changes_of_policies(random: Random, history: History, seconds: float) -> list[Action]:
+    """Draw what is done to policies, in some worlds: two of them, by turns a project's default.
+
+    Creates and moves come close to each change, as with rules.
+    """
+    if random.random() >= _POLICIES_OFTEN:
+        return []
+    drawn = []
+    for number in range(_POLICY_CHANGES):
+        at = 0.5 if number == 0 else round(random.uniform(1.0, seconds), 2)
+        policy = f"policy-{random.choice('ab')}"
+        drawn.append(Action(at, "set_policy", policy, {"expression": _condition(random, history)}))
+        drawn.append(Action(round(at + 0.1, 2), "apply_policy", policy, {}))
+        for _ in range(random.randint(1, 3)):
+            then, vm = round(at + random.uniform(0.0, 0.4), 3), f"vm{random.randrange(_MOST_VMS)}"
+            also = random.choice(("migrate", "create", "create"))
+            wants = {"migrate": {}, "create": {"cpu": 1, "queue": True}}
+            drawn.append(Action(then, also, vm, wants[also]))
+    return drawn
+
+
+def _condition(random: Random, history: History) -> str:
+    """Draw what a rule asks of hosts: where they are, who they are, how many VMs they have."""
+    host, zone = host_name(random.randrange(history.hosts)), f"z{random.randrange(history.zones)}"
+    some = "".join(sorted(random.sample("0123456789", 5)))
+    of = f"vm.name.matches('[{some}]$')"
+    return random.choice(
+        (
+            f"host.name != '{host}'",
+            f"host.zone == '{zone}'",
+            f"!{of} || host.zone == '{zone}'",
+            f"!({of} && host.name == '{host}')",
+            f"vm.demand.cpu < 2000 || host.zone != '{zone}'",
+            f"host.vms < {random.randint(2, 4)}",
+        )
+    )
+
+
 def draw_fault(do: str, random: Random, history: History, vm: str | None) -> Action | None:
     """Return one fault of a kind, at no time yet; None when it strikes VMs and there is none."""
     chance = Chance(random, history, Theme())
@@ -427,7 +594,9 @@ def _rates(random: Random, history: History) -> dict[str, float]:
 _ASKED = frozenset(
     {"create", "migrate", "restart", "start", "delete", "stop", "cancel", "resize", "burst"}
     | {"join_group", "pause", "delete_some", "set_group_rule", "leave_group", "delete_group"}
-    | {"set_restart"}
+    | {"create_class", "set_budget"}
+    | {"set_restart", "create_rule", "change_rule", "delete_rule", "reserve", "unreserve"}
+    | {"set_policy", "apply_policy"}
 )
 
 

@@ -110,13 +110,16 @@ class Laws:
                 raise Broken(f"event {event.seq} follows {self._seq}")
             self._seq = event.seq
             changes = read_changes(event.changes)
+            self.books.at_ms = event.at_ms
+            if event.kind == "vm.expired":
+                self.deleted.add(event.subject.partition("/")[2])
             self.books.apply(event.kind, changes)
             for vm_id, vm in changes.vms.items():
                 self._see_row(event, vm_id, vm)
             self._see_graves(changes)
             if event.kind == "host.fenced":
                 self.guests.fenced(event.subject.partition("/")[2])
-            elif event.kind == "vm.refused":
+            elif event.kind in ("vm.refused", "vm.displaced"):
                 self.guests.forget(event.subject.partition("/")[2])
         self.books.check()
 

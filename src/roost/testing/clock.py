@@ -16,13 +16,14 @@ class HandClock:
 
     def __init__(self, now: float = 1000.0) -> None:
         self.now = now
+        self.ahead_s = 0.0  # of the wall clock, when it is wrong
         self._order = 0
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
         self._asleep = asyncio.Event()
 
     def wall_ms(self) -> int:
-        """Return milliseconds since 1970: `now`, in another unit."""
-        return int(self.now * 1000)
+        """Return milliseconds since 1970: `now`, in another unit, unless it is set wrong."""
+        return int((self.now + self.ahead_s) * 1000)
 
     def monotonic(self) -> float:
         """Return `now`, in seconds."""

@@ -14,19 +14,24 @@ from roost.base.errors import NoFit
 from roost.model.flow import Answer, Placement, ReasonCount, Rejection, Shortage
 from roost.placement.capacity import CapacityAnswer
 from roost.placement.explain import Explanation, HostVerdict
+from roost.placement.group import GroupAnswer
+from roost.placement.rules.refusing import RuleRefusal
 from roost.wire.bodies import (
     AnswerBody,
     CapacityBody,
+    ConflictBody,
     ExplanationBody,
     FixBody,
     NearestMissBody,
     PlacementBody,
     ReasonBody,
     RejectionBody,
+    RestrictionBody,
     RuleRefusalBody,
     RunnerUpBody,
     ScoreTermBody,
     ShortageBody,
+    TogetherBody,
     VerdictBody,
 )
 
@@ -54,6 +59,7 @@ def placement_body(placement: Placement, number: int) -> PlacementBody:
         runners_up=[RunnerUpBody(host=r.host, score=r.score) for r in placement.runners_up],
         confidence=placement.confidence,
         cursor=placement.cursor,
+        relaxed=list(placement.relaxed),
     )
 
 
@@ -66,7 +72,7 @@ def rejection_body(rejection: Rejection) -> RejectionBody:
         message=rejection.message,
         strategy=rejection.strategy,
         hosts=rejection.hosts,
-        reasons=_reasons(rejection.reasons),
+        reasons=reason_bodies(rejection.reasons),
         nearest_miss=None
         if miss is None
         else NearestMissBody(
@@ -91,6 +97,38 @@ def rejection_json(rejection: Rejection) -> dict[str, Any]:
     return made
 
 
+#: VMs that a restriction of a batch names.
+_MOST_BOUND = 10
+
+
+def together_body(found: GroupAnswer) -> TogetherBody:
+    """Return how a batch was placed, or what is in its way."""
+    conflict = None
+    if found.conflict is not None:
+        conflict = ConflictBody(
+            restrictions=[
+                RestrictionBody(
+                    kind=each.kind,
+                    name=each.name,
+                    vms=list(each.vms[:_MOST_BOUND]),
+                    count=len(each.vms),
+                )
+                for each in found.conflict.restrictions
+            ],
+            checked=found.conflict.checked,
+            smallest=found.conflict.smallest,
+        )
+    return TogetherBody(how=found.how, proven=found.proven, conflict=conflict)
+
+
+def no_fit_together(found: GroupAnswer) -> NoFit:
+    """Return the error that an atomic batch which does not fit ends with."""
+    assert found.rejection is not None
+    error = no_fit(found.rejection)
+    error.details = {**error.details, "together": msgspec.to_builtins(together_body(found))}
+    return error
+
+
 def no_fit(rejection: Rejection) -> NoFit:
     """Return the error that a request which must not wait ends with."""
     return NoFit(rejection.code.value, rejection.message, rejection_json(rejection))
@@ -108,7 +146,7 @@ def explanation_body(
         answer=answer_body(explanation.answer, number_of),
         hosts=len(explanation),
         fitting=explanation.fitting,
-        reasons=_reasons(explanation.reasons),
+        reasons=reason_bodies(explanation.reasons),
         verdicts=list(map(_verdict, verdicts)),
     )
 
@@ -133,16 +171,20 @@ def _verdict(verdict: HostVerdict) -> VerdictBody:
         score=verdict.score,
         reasons=[reason.value for reason in verdict.reasons],
         shortages=_shortages(verdict.shortages),
-        rules=[
-            RuleRefusalBody(
-                rule=each.rule, part=each.part, values=dict(each.values), error=each.error
-            )
-            for each in verdict.rules
-        ],
+        rules=rule_refusals(verdict.rules),
     )
 
 
-def _reasons(counts: Iterable[ReasonCount]) -> list[ReasonBody]:
+def rule_refusals(found: Iterable[RuleRefusal]) -> list[RuleRefusalBody]:
+    """Return the parts of rules that do not hold on a host."""
+    return [
+        RuleRefusalBody(rule=each.rule, part=each.part, values=dict(each.values), error=each.error)
+        for each in found
+    ]
+
+
+def reason_bodies(counts: Iterable[ReasonCount]) -> list[ReasonBody]:
+    """Return how many hosts each reason refused."""
     return [
         ReasonBody(reason=c.reason.value, first=c.first, total=c.total, rule=c.rule, part=c.part)
         for c in counts

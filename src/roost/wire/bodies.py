@@ -14,6 +14,9 @@ from roost.model.states import OnNoFit, Restart
 # "$" alone would also match before a line break at the end.
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$(?!\n)")]
 ProjectName = Name
+Moment = Annotated[
+    str, Meta(max_length=40, description="A moment, such as `2026-11-20T08:00:00Z`.")
+]
 Amount = Annotated[int, Meta(ge=0, le=2**48)]
 Size = Annotated[int, Meta(ge=0, le=2**48)] | Annotated[str, Meta(max_length=32)]
 Cores = (
@@ -160,22 +163,30 @@ class NicBody(Request):
 
 
 class CreateVM(Request):
-    """A VM to create. `on_no_fit: queue` accepts a VM that fits nowhere yet and keeps trying."""
+    """A VM to create. `on_no_fit: queue` accepts a VM that fits nowhere yet and keeps trying.
+
+    `preempt` lets VMs of lower priority make room for it, as its priority class allows. A class
+    gives the priority; with neither, the default class does, if there is one.
+    """
 
     name: Name
     demand: DemandBody
     project: ProjectName = "default"
+    policy: Name | None = None  # None: the project's default, if it has one
     strategy: Annotated[str, Meta(max_length=64)] | None = None
     constraints: ConstraintsBody | None = None
     groups: Annotated[list[Name | GroupBody], Meta(max_length=32)] = []
     affinity: Annotated[list[AffinityBody], Meta(max_length=32)] = []
     labels: Labels = {}
     priority: Priority = 0
+    priority_class: Name | None = None
     on_no_fit: OnNoFit = "fail"
-    restart: Restart = "here"
+    restart: Restart | None = None  # None: as the policy says, else here
     start: bool = True
     boot: BootBody | None = None  # None: what the host boots by default
     nics: Annotated[list[NicBody], Meta(max_length=8)] = []  # none: one of mode user
+    until: Moment | None = None  # it is deleted then; none: it lives until somebody deletes it
+    reservation: Name | None = None  # the one that it is to draw on
 
 
 class CreateVMs(Request):
@@ -192,9 +203,10 @@ class DryRun(CreateVM):
 
 
 class DryRunBatch(Request):
-    """VMs to place one after the other on a copy of the fleet."""
+    """VMs to place on a copy of the fleet: one after the other, or `atomic`: all or none."""
 
     vms: Annotated[list[CreateVM], Meta(min_length=1, max_length=MOST_IN_BATCH)]
+    atomic: bool = False
 
 
 class CapacityQuestion(CreateVM):
@@ -222,7 +234,7 @@ class RunnerUpBody(Reply):
 
 
 class PlacementBody(Reply, tag="placement", tag_field="answer"):
-    """Where a VM goes, and why."""
+    """Where a VM goes, and why; hard rules in `relaxed` were soft for it, after it had waited."""
 
     vm: str
     host: str
@@ -235,6 +247,7 @@ class PlacementBody(Reply, tag="placement", tag_field="answer"):
     runners_up: list[RunnerUpBody] = []
     confidence: float | None = None
     cursor: int = -1
+    relaxed: list[str] = []
 
 
 class ReasonBody(Reply, omit_defaults=True):
@@ -297,6 +310,36 @@ class FixBody(Reply):
     shortages: list[ShortageBody] = []
 
 
+class VictimBody(Reply):
+    """A VM that makes room, and how: moved elsewhere, or stopped to wait for another host.
+
+    `state` says how far that is: planned, moving, stopped, gone.
+    """
+
+    vm: str
+    name: str
+    project: str
+    priority: int
+    how: str
+    state: str = "planned"
+    memory_bytes: int = 0
+    disk_bytes: int = 0
+    target: str = ""
+
+
+class PreemptionBody(Reply):
+    """Room that is being made for a VM on a host, or would be."""
+
+    vm: str
+    name: str
+    project: str
+    priority: int
+    host: str
+    phase: str
+    victims: list[VictimBody]
+    begun_at: str = ""
+
+
 class RejectionBody(Reply, tag="rejection", tag_field="answer"):
     """Why a VM fits nowhere: counts, nearest miss and fixes, the smallest first."""
 
@@ -309,6 +352,43 @@ class RejectionBody(Reply, tag="rejection", tag_field="answer"):
     nearest_miss: NearestMissBody | None = None
     fixes: list[FixBody] = []
     larger_than_any_host: list[ShortageBody] = []
+    preemption: PreemptionBody | None = None  # of a dry run: who would make room
+
+
+class RestrictionBody(Reply):
+    """Something that keeps a batch from fitting: `kind` rule, group or constraint of its own VMs.
+
+    `vms` are some of the VMs of the batch that it binds, `count` how many there are.
+    """
+
+    kind: str
+    name: str
+    vms: list[str]
+    count: int
+
+
+class ConflictBody(Reply):
+    """The rules, groups and constraints without which a batch would fit, none of which can stay.
+
+    Empty: amounts alone do not fit. `checked`: each was put back, and the batch was proven not to
+    fit then; not so if time was up before that. `smallest`: no smaller set would do.
+    """
+
+    restrictions: list[RestrictionBody]
+    checked: bool
+    smallest: bool
+
+
+class TogetherBody(Reply):
+    """How all VMs of an atomic batch were placed, or why they were not.
+
+    `how`: greedy, or exact search. `proven`: of a refusal, that there is no way at all; otherwise
+    the search was cut short.
+    """
+
+    how: str
+    proven: bool = True
+    conflict: ConflictBody | None = None
 
 
 class RuleRefusalBody(Reply):
@@ -449,7 +529,11 @@ class VMBody(Reply):
     boot: BootBody | None = None  # without user_data, which may hold secrets
     nics: list[NicBody] = []
     used: UseBody | None = None  # of GET one VM; none until it was read
+    until: str | None = None  # when it is deleted
+    reservation: str | None = None  # the one that it was told to draw on
     restart_acknowledged: bool = True
+    policy: str | None = None
+    priority_class: str = ""  # empty: none
 
 
 class VMPage(Reply):
@@ -476,12 +560,14 @@ class BatchBody(Reply):
     created: int
     queued: int
     failed: int
+    together: TogetherBody | None = None  # of an atomic batch
 
 
 class AnswersBody(Reply):
-    """One answer for each VM of a dry run."""
+    """One answer for each VM of a dry run; only one if they do not fit together."""
 
     answers: list[AnswerBody]
+    together: TogetherBody | None = None  # of an atomic batch
 
 
 # Changing a VM
@@ -505,7 +591,8 @@ class MigrateVM(Request):
     """Move a VM: to a named host, or to where the strategy sends it.
 
     A running VM moves live; `cold` stops it first and starts it there. `bandwidth` is per second,
-    `limit_s` after how long the move is given up, and the VM stays.
+    `limit_s` after how long the move is given up, and the VM stays. A move that the disruption
+    budget of one of its groups does not allow now is refused, unless that is to be ignored.
     """
 
     host: Name | None = None
@@ -515,6 +602,7 @@ class MigrateVM(Request):
     auto_converge: bool = True
     post_copy: bool = False
     limit_s: Annotated[int, Meta(ge=0, le=86_400)] = 0
+    ignore_budget: bool = False
 
 
 class ConsoleBody(Reply):
@@ -660,13 +748,14 @@ class LimitBody(Reply):
 
 
 class ProjectBody(Reply):
-    """A project and what it uses."""
+    """A project, what it uses, and the policy of its VMs that name none."""
 
     name: str
     cpu_milli: LimitBody
     memory_bytes: LimitBody
     disk_bytes: LimitBody
     vms: LimitBody
+    policy: str | None = None
 
 
 class ProjectPage(Reply):

@@ -1,7 +1,7 @@
 """The bodies of constraints over HTTP, and what questions about them are narrowed down by.
 
 A constraint is a rule about where VMs may be: a condition in the rule language, or the same as a
-JSON tree, for the VMs that its scope names. `project`, `selector` and `vm` narrow the scope down
+JSON tree, for the VMs that its scope names. `project`, `policy`, `selector` and `vm` narrow it down
 together; without any of them it is for every VM of the fleet.
 """
 
@@ -9,7 +9,15 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from roost.wire.bodies import Labels, Name, ProjectName, Reply, Request, Text
+from roost.wire.bodies import (
+    Labels,
+    Name,
+    ProjectName,
+    RejectionBody,
+    Reply,
+    Request,
+    Text,
+)
 from roost.wire.queries import After, Limit, Query
 
 #: Constraints that may be there at once: each is asked about at every decision that it binds.
@@ -47,6 +55,17 @@ Description = Annotated[str, Meta(max_length=1000)]
 Level = Annotated[int, Meta(ge=0, le=1_000_000)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Selector = Annotated[Labels, Meta(max_length=16)]
+When = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=4096,
+        description="A condition on `fleet.*`, its load or the time: `fleet.load > 0.8`.",
+    ),
+]
+TimeZone = Annotated[str, Meta(min_length=1, max_length=64, description="Such as Europe/Berlin.")]
+#: The least time between two switches of a rule.
+Dwell = Annotated[int, Meta(ge=10, le=7 * 86400)]
 Seconds = Annotated[int, Meta(ge=1, le=10 * 365 * 86400)]
 
 
@@ -60,12 +79,23 @@ class RuleFields(Request):
     priority: Level = 0
     selector: Selector = field(default_factory=dict)
     vm: Text | None = None
+    policy: Name | None = None
     enabled: bool = True
     expires_in_s: Seconds | None = None
+    when: When | None = None
+    until: When | None = None
+    time_zone: TimeZone | None = None
+    dwell_s: Dwell | None = None
+    relax_after_s: Seconds | None = None
 
 
 class CreateConstraint(RuleFields, kw_only=True):
-    """A constraint. One that leaves some VMs without any host is refused unless by `force`."""
+    """A constraint. One that leaves some VMs without any host is refused unless by `force`.
+
+    With `when` it holds once that is true, until `until` is (without one: until `when` is not), and
+    is switched at most once in `dwell_s` (60 unless given). With `relax_after_s` a hard one is soft
+    for a VM that has waited so long.
+    """
 
     name: Name
     project: ProjectName | None = None
@@ -74,6 +104,8 @@ class CreateConstraint(RuleFields, kw_only=True):
 
 class ChangeConstraint(Request):
     """What is to be different; what is left out stays. `expires_in_s` null: it does not expire.
+
+    `when` null: it always holds; `relax_after_s` null: it does not relax.
 
     With `version` the change is refused when somebody else has changed it since.
     """
@@ -86,6 +118,11 @@ class ChangeConstraint(Request):
     selector: Selector | UnsetType = UNSET
     enabled: bool | UnsetType = UNSET
     expires_in_s: Seconds | UnsetType | None = UNSET
+    when: When | UnsetType | None = UNSET
+    until: When | UnsetType | None = UNSET
+    time_zone: TimeZone | UnsetType | None = UNSET
+    dwell_s: Dwell | UnsetType | None = UNSET
+    relax_after_s: Seconds | UnsetType | None = UNSET
     version: Annotated[int, Meta(ge=1, le=2**53)] | UnsetType = UNSET
     force: bool = False
 
@@ -102,7 +139,8 @@ class ConstraintBody(Reply):
 
     `id` is what paths name: the name, and before it the project and a slash where it belongs to
     one. `expression` is its text in the rule language, `tree` the same as a JSON tree or null where
-    a tree cannot say it; `form` is how it was written.
+    a tree cannot say it; `form` is how it was written. `holds` says whether it binds VMs now: it is
+    enabled, and `when` let it (`active`), which it does since `switched_at`.
     """
 
     id: str
@@ -117,6 +155,7 @@ class ConstraintBody(Reply):
     priority: int
     selector: dict[str, str]
     vm: str | None
+    policy: str | None
     enabled: bool
     expires_at: str | None
     version: int
@@ -124,6 +163,14 @@ class ConstraintBody(Reply):
     created_by: str
     changed_at: str
     changed_by: str
+    holds: bool = True
+    when: str | None = None
+    until: str | None = None
+    time_zone: str | None = None
+    dwell_s: int | None = None
+    active: bool = True
+    switched_at: str | None = None
+    relax_after_s: int | None = None
 
 
 class ConstraintVersion(Reply):
@@ -138,9 +185,12 @@ class ConstraintVersion(Reply):
     enabled: bool
     changed_at: str
     changed_by: str
+    when: str | None = None
+    until: str | None = None
+    relax_after_s: int | None = None
 
 
-class ConstraintDetail(ConstraintBody):
+class ConstraintDetail(ConstraintBody, kw_only=True):
     """A constraint with its versions, the newest first."""
 
     versions: list[ConstraintVersion]
@@ -153,11 +203,26 @@ class ConstraintPage(Reply):
     next: str | None = None
 
 
+class RepairBody(Reply):
+    """One move after which a violation is none: of the VM itself, or of another on its host.
+
+    It fits now and moves the least memory and disk of the moves that were tried.
+    """
+
+    action: str
+    vm: str
+    name: str
+    project: str
+    to: str
+    memory_bytes: int
+    disk_bytes: int
+
+
 class ViolationBody(Reply):
     """A VM that a rule finds in the wrong place. It stays, and may be stopped, started, shrunk.
 
     `part` is the part of the rule that is not true there, `rule_since` since when the rule is as it
-    is.
+    is, `since` since when the VM is known to be in the wrong place there; null until that is kept.
     """
 
     vm: str
@@ -167,13 +232,20 @@ class ViolationBody(Reply):
     rule: str
     part: str
     rule_since: str
+    since: str | None = None
+    repair: RepairBody | None = None  # the cheapest single move
+    in_the_way: RejectionBody | None = None  # why the VM cannot move, where no move helps
 
 
 class ViolationsBody(Reply):
-    """Which VMs hard rules find in the wrong place now; `total` counts those left out, too."""
+    """Which VMs hard rules find in the wrong place now; `total` counts those left out, too.
+
+    Repairs are looked for of the first `repaired` of them.
+    """
 
     total: int
     violations: list[ViolationBody]
+    repaired: int = 0
 
 
 class ClassBody(Reply):
@@ -193,6 +265,7 @@ class ConstraintDryRunBody(Reply):
     """What a rule would say of the fleet as it is: who would be in the wrong place, who has a host.
 
     Other rules, free room and the VMs' own constraints are left out of account.
+    `holds_now` says whether its `when` would let it hold at once; the rest is told as if it did.
     `hosts` counts all hosts, `locks_out` says that some VMs would have none, and `says` tells it in
     sentences.
     """
@@ -204,6 +277,7 @@ class ConstraintDryRunBody(Reply):
     violations: list[ViolationBody]
     locks_out: bool
     says: list[str]
+    holds_now: bool = True
 
 
 class ListConstraints(Query):

@@ -28,6 +28,25 @@ class CreateGroup(SetGroupRule, kw_only=True):
     project: ProjectName = "default"
 
 
+class SetBudget(Request):
+    """A disruption budget: so many members, or such a share of them, may be away at once.
+
+    With neither, or null, the group has no budget. A share is rounded up.
+    """
+
+    at_most: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+    share: Annotated[float, Meta(ge=0, le=1)] | None = None
+
+
+class BudgetBody(Reply):
+    """A disruption budget: how many members it allows to be away at once, and how many are."""
+
+    at_most: int | None
+    share: float | None
+    allowed: int
+    away: int
+
+
 class GroupVMs(Request):
     """VMs of the group's project, by id or name, that shall be members or be none any more."""
 
@@ -76,6 +95,7 @@ class GroupDetail(GroupSummary):
     broken: list[str]
     vms: list[MemberBody]
     next: str | None = None
+    budget: BudgetBody | None = None  # none: as many may be away as must
 
 
 class GroupPage(Reply):

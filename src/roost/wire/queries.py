@@ -13,7 +13,11 @@ from roost.wire.bodies import Name
 Limit = Annotated[int, Meta(ge=1, le=1000, description="How many at most.")]
 After = Annotated[str, Meta(max_length=512, description="The `next` of the page before.")]
 Label = Annotated[
-    str, Meta(pattern=r"^[^=]{1,253}=.{0,253}$", description="A label as key=value; repeatable.")
+    str,
+    Meta(
+        pattern=r"^[^=\x00]{1,253}=[^\x00\n]{0,253}$",
+        description="A label as key=value; repeatable.",
+    ),
 ]
 State = Literal[
     "pending",

@@ -10,15 +10,17 @@ texts are read once and share one object. Nothing here sees user data but as a d
 
 from functools import cache, lru_cache
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import NODEFAULT, Struct
 
 from roost.base.errors import InvalidRequest, InvariantBroken
+from roost.base.timestamps import read_timestamp
 from roost.model.constraints import NO_CONSTRAINTS, Constraints, LabelTerm, Preference, Toleration
 from roost.model.groups import GroupSpec
 from roost.model.resources import Demand, DeviceDemand, NumaMode
+from roost.model.states import Restart
 from roost.model.vm import AffinityRule, Boot, Image, NewSpec, Nic, VMSpec
 from roost.wire.agentlink import BootInfo, ImageInfo, NicInfo
 from roost.wire.bodies import (
@@ -142,11 +144,17 @@ class _Spec(_Text):
     affinity: list[_Affinity] = []
     strategy: str | None = None
     priority: int = 0
+    priority_class: str = ""
     on_no_fit: str = "fail"
     restart: str = "here"
     start: bool = True
     boot: _Boot | None = None
     nics: list[_Nic] = []
+    policy: str = ""
+    policy_version: int = 0
+    until_ms: int | None = None
+    reservation: str = ""
+    created_by: str = ""
 
 
 _decode = msgspec.json.Decoder(_Spec).decode
@@ -272,11 +280,17 @@ def _spec_of_form(form: _Spec, version: int) -> VMSpec:
         ),
         strategy=form.strategy,
         priority=form.priority,
+        priority_class=form.priority_class,
         on_no_fit=form.on_no_fit,
         restart=form.restart,
         start=form.start,
         boot=_boot(form.boot),
         nics=tuple(Nic(n.mode, n.bridge, n.mac, tuple(n.forward)) for n in form.nics),
+        policy=form.policy,
+        policy_version=form.policy_version,
+        until_ms=form.until_ms,
+        reservation=form.reservation,
+        created_by=form.created_by,
         version=version,
     )
 
@@ -347,6 +361,7 @@ def _spec_form(spec: VMSpec) -> _Spec:
         affinity=[_affinity_form(rule) for rule in spec.affinity],
         strategy=spec.strategy,
         priority=spec.priority,
+        priority_class=spec.priority_class,
         on_no_fit=spec.on_no_fit,
         restart=spec.restart,
         start=spec.start,
@@ -360,6 +375,11 @@ def _spec_form(spec: VMSpec) -> _Spec:
             boot.user_data,
         ),
         nics=[_Nic(n.mode, n.bridge, n.mac, list(n.forward)) for n in spec.nics],
+        policy=spec.policy,
+        policy_version=spec.policy_version,
+        until_ms=spec.until_ms,
+        reservation=spec.reservation,
+        created_by=spec.created_by,
     )
 
 
@@ -416,12 +436,24 @@ def user_data_digest(data: str) -> str:
     return f"sha256:{sha256(data.encode()).hexdigest()}"
 
 
-def spec_of(body: CreateVM) -> NewSpec:
-    """Translate a create's body; what is wrong with an amount or a term is said here."""
-    demand = body.demand
+class Under(NamedTuple):
+    """The policy that a VM is created under: its name, its version, and where its VMs restart."""
+
+    policy: str = ""
+    version: int = 0
+    restart: Restart = "here"
+
+
+NO_POLICY = Under()
+
+
+def spec_of(body: CreateVM, under: Under = NO_POLICY, by: str = "") -> NewSpec:
+    """Translate the body of somebody's create; what is wrong with an amount or a term is said."""
+    demand, restart = body.demand, body.restart or under.restart
     if not (
         body.constraints or body.groups or body.affinity or body.boot or body.nics
         or demand.gpu or demand.extended or demand.numa != "any"
+        or body.until is not None or body.reservation is not None
     ):  # fmt: skip
         return _plain(
             demand.cpu,
@@ -429,9 +461,13 @@ def spec_of(body: CreateVM) -> NewSpec:
             demand.disk,
             body.strategy,
             body.priority,
+            body.priority_class or "",
             body.on_no_fit,
-            body.restart,
+            restart,
             body.start,
+            under.policy,
+            under.version,
+            by,
         )
     spec = VMSpec(
         demand=demand_of(demand),
@@ -440,11 +476,17 @@ def spec_of(body: CreateVM) -> NewSpec:
         affinity=tuple(map(_affinity, body.affinity)),
         strategy=body.strategy,
         priority=body.priority,
+        priority_class=body.priority_class or "",
         on_no_fit=body.on_no_fit,
-        restart=body.restart,
+        restart=restart,
         start=body.start,
         boot=_boot(body.boot),
         nics=tuple(Nic(n.mode, n.bridge, n.mac, tuple(n.forward)) for n in body.nics),
+        policy=under.policy,
+        policy_version=under.version,
+        until_ms=None if body.until is None else read_timestamp(body.until, "until"),
+        reservation=body.reservation or "",
+        created_by=by,
     )
     data = body.boot.user_data if body.boot is not None else ""
     return NewSpec(spec, spec_text(spec), data)
@@ -457,18 +499,26 @@ def _plain(
     disk: int | str,
     strategy: str | None,
     priority: int,
+    priority_class: str,
     on_no_fit: str,
     restart: str,
     start: bool,
+    policy: str,
+    policy_version: int,
+    by: str,
 ) -> NewSpec:
     demand = demand_of(DemandBody(cpu=cpu, memory=memory, disk=disk))
     spec = VMSpec(
         demand,
         strategy=strategy,
         priority=priority,
+        priority_class=priority_class,
         on_no_fit=on_no_fit,
         restart=restart,
         start=start,
+        policy=policy,
+        policy_version=policy_version,
+        created_by=by,
     )
     return NewSpec(spec, spec_text(spec))
 

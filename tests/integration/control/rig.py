@@ -455,21 +455,46 @@ def _empty_database() -> bytes:
         return path.read_bytes()
 
 
+#: The 17th of November 2026, 12:00 UTC.
+NOVEMBER_S = 1_794_916_800.0
+
+
+class _Dated(RealClock):
+    """A real clock for whoever waits, with the date of another."""
+
+    def __init__(self, hand: HandClock) -> None:
+        super().__init__()
+        self._hand = hand
+
+    def wall_ms(self) -> int:
+        """Return the other clock's date."""
+        return self._hand.wall_ms()
+
+
 @asynccontextmanager
 async def rig_on(
-    url: str, *, inline: bool = True, clock: HandClock | None = None, **given: Any
+    url: str,
+    *,
+    inline: bool = True,
+    clock: HandClock | None = None,
+    dated: bool = False,
+    **given: Any,
 ) -> AsyncIterator[Rig]:
-    """Open a database and build a plane on it; the laws are checked once more at the end."""
-    clock = clock or HandClock()
+    """Open a database and build a plane on it; the laws are checked once more at the end.
+
+    With `dated` the ledger has the plane's wall clock, in November 2026.
+    """
+    clock = clock or HandClock(NOVEMBER_S if dated else 1000.0)
+    of_ledger = _Dated(clock) if dated else RealClock()
     ids = IdSource(RealClock().wall_ms)
     store: Store
     path = Path(url.removeprefix("sqlite:///"))
     if url.startswith("sqlite") and not path.exists():
         path.write_bytes(_empty_database())
     if url.startswith("sqlite") and inline:
-        store = SqliteStore(path, RealClock(), ids, inline=True, full=False)
+        store = SqliteStore(path, of_ledger, ids, inline=True, full=False)
     else:
-        store = await open_store(url, RealClock(), ids)
+        store = await open_store(url, of_ledger, ids)
     rig = Rig(store, clock, given.pop("name", "plane"), **given)
     try:
         await rig.load()
@@ -495,7 +520,7 @@ def run_two(url: str, test: Callable[[Rig, Rig], Awaitable[None]], **given: Any)
     """Run a test on two planes that share a database and a clock."""
 
     async def whole() -> None:
-        clock = HandClock()
+        clock = HandClock(NOVEMBER_S if given.get("dated") else 1000.0)
         async with (
             rig_on(url, clock=clock, name="first", **given) as first,
             rig_on(url, clock=clock, name="second", **given) as second,

@@ -17,6 +17,7 @@ from sqlalchemy import select
 
 from roost.base.errors import NoFit
 from roost.control.create import committing, placing
+from roost.control.rules.writing import switch
 from roost.control.vms import lifecycle
 from roost.ledger.tables import events, hosts
 from roost.wire.agentlink import AmountInfo
@@ -32,6 +33,9 @@ from tests.integration.control.rig import (
     run,
     run_two,
 )
+
+#: Its races are between processes: the cases on PostgreSQL do not take turns.
+pytestmark = pytest.mark.turns(1)
 
 Change = Callable[[Rig], Awaitable[object]]
 Race = Callable[[Rig, Rig], Awaitable[None]]
@@ -64,7 +68,8 @@ async def broken_law(rig: Rig) -> list[str]:
                 found.append(f"{event['seq']}: {claim} on {names[row['host']]}")
         for key, rule in changes.get("constraints", {}).items():
             forbidden.pop(key, None)
-            if rule is not None and rule["enabled"] and rule["kind"] == "hard":
+            holds = rule is not None and rule["enabled"] and rule["active"] is not False
+            if holds and rule["kind"] == "hard":
                 forbidden[key] = NOT_ON.fullmatch(rule["expression"])[1]  # type: ignore[index]
     return found
 
@@ -145,6 +150,21 @@ async def a_disabled_rule_is_enabled(one: Rig, two: Rig) -> None:
     assert made.host == "h1"
 
 
+async def a_rule_is_switched_on(one: Rig, two: Rig) -> None:
+    await three_hosts(one, two)
+    body = CreateConstraint(name="r", expression='host.name != "h0"', when="fleet.vms > 100")
+    await one.plane.constraints.create(body, ADMIN)
+    await two.plane.follower.catch_up()
+
+    async def switch_on(rig: Rig) -> None:
+        row = rig.plane.roster.rulebook.rows["r"]
+        await rig.store.write(lambda tx: switch(tx, row, rig.clock.wall_ms(), active=True))
+
+    made = await meanwhile(two, "claim", switch_on, one, two.create("new"))
+    await lawful(one, two)
+    assert made.host == "h1"
+
+
 async def one_is_moved(one: Rig, two: Rig) -> None:
     await three_hosts(one, two)
     await one.running("vm")
@@ -184,8 +204,8 @@ async def one_grows(one: Rig, two: Rig) -> None:
 
 
 RACES: tuple[Race, ...] = (
-    one_is_created, one_with_labels_is_created, a_disabled_rule_is_enabled, one_is_moved,
-    one_leaves_the_queue, one_grows,
+    one_is_created, one_with_labels_is_created, a_disabled_rule_is_enabled,
+    a_rule_is_switched_on, one_is_moved, one_leaves_the_queue, one_grows,
 )  # fmt: skip
 
 
@@ -246,6 +266,7 @@ def growing_compares_nothing(patch: pytest.MonkeyPatch) -> None:
         (one_is_created, create_compares_nothing),
         (one_with_labels_is_created, create_compares_nothing),
         (a_disabled_rule_is_enabled, create_compares_nothing),
+        (a_rule_is_switched_on, create_compares_nothing),
         (one_is_moved, placing_compares_nothing),
         (one_leaves_the_queue, placing_compares_nothing),
         (one_grows, growing_compares_nothing),

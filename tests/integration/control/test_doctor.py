@@ -12,6 +12,7 @@ from roost.ledger.tables import (
     claims,
     events,
     groups,
+    holds,
     host_amounts,
     host_counters,
     hosts,
@@ -104,7 +105,7 @@ def test_a_sound_ledger_has_no_findings(database_url: str) -> None:
     assert (found.findings, found.notes) == ([], [])
     assert found.checked == {
         "committed": 4, "counters": 1, "quotas": 2, "claims": 7, "vms": 8, "specs": 8, "holds": 0,
-        "tombstones": 0, "hosts": 4, "names": 12, "groups": 3, "sequence": 16,
+        "tombstones": 0, "hosts": 4, "names": 12, "groups": 3, "sequence": 16, "reservations": 0,
         "fold": 8 + 8 + 7 + 3 + 6 + 2 + 4 + 4,
     }  # fmt: skip
 
@@ -128,6 +129,15 @@ BROKEN: Sequence[tuple[str, Break, set[str]]] = [
     ("a host has promised more than its claims",
      execute(update(host_amounts).where(host_amounts.c.host == 2).values(cpu_milli_committed=1001)),
      {"committed"}),
+    ("a host keeps room free that nobody has asked for",
+     execute(update(host_amounts).where(host_amounts.c.host == 2).values(cpu_milli_held=1)),
+     {"held"}),
+    ("a host does not keep what a hold asks for",
+     lambda tx: tx.insert(holds, {
+         "id": "r/0", "host": 2, "kind": "reservation", "owner": "r", "cpu_milli": 1,
+         "memory_bytes": 0, "disk_bytes": 0, "vms": 0, "windows": "[[0,null]]",
+     }),
+     {"held", "fold"}),
     ("a host counts a VM too few",
      execute(update(host_amounts).where(host_amounts.c.host == 2).values(vms_committed=0)),
      {"committed"}),

@@ -18,7 +18,7 @@ from roost.ledger.store import Store
 from roost.ledger.transaction import Tx
 from roost.parts.access import Access, Principal
 from roost.wire.bodies import CreateJoinToken, CreateToken, EventBody, JoinBody
-from roost.wire.eventstream import event_frame
+from roost.wire.eventstream import event_frame, read_place
 from tests.databases import opened
 
 ROOT = Principal("root", "admin")
@@ -63,6 +63,8 @@ async def take(source: AsyncIterator[bytes], count: int) -> list[EventBody]:
     events: list[EventBody] = []
     while len(events) < count:
         for frame in (await asyncio.wait_for(anext(source), 20)).decode().split("\n\n")[:-1]:
+            if frame.startswith("tx: "):
+                continue
             lines = dict(line.split(": ", 1) for line in frame.split("\n"))
             events.append(msgspec.json.decode(lines["data"], type=EventBody))
             assert (lines["id"], lines["event"]) == (str(events[-1].seq), events[-1].kind)
@@ -186,6 +188,18 @@ def test_who_read_another_history_is_told(database_url: str) -> None:
                 await place.log.page(since, 10, ROOT, tx=tx)
             with pytest.raises(EventsRewritten):
                 await anext(place.log.stream(since, ROOT, tx=tx))
+
+    run(database_url, test)
+
+
+def test_a_stream_begins_with_the_places_of_events_before_it(database_url: str) -> None:
+    async def test(place: Place) -> None:
+        await place.say(*["lab"] * 12)
+        made = {event.seq: event.tx for event in (await place.log.page(0, 20, ROOT)).events}
+        async with aclosing(place.log.stream(12, ROOT)) as source:
+            lines = (await anext(source)).decode().split("\n")
+        told = dict(filter(None, (read_place(each.removeprefix("tx: ")) for each in lines)))
+        assert told == {seq: made[seq] for seq in (4, 8, 10, 11, 12)}
 
     run(database_url, test)
 

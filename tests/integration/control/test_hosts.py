@@ -190,6 +190,32 @@ def test_a_held_vm_is_destroyed_when_somebody_says_so(database_url: str) -> None
     run(database_url, test)
 
 
+def test_a_held_copy_of_a_vm_that_is_elsewhere_is_destroyed_and_the_vm_stays(
+    database_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        home, other = await rig.host("h1"), await rig.host("h2")
+        made = await rig.running("web")
+        order = home.copies[made.id].order
+        other.copies[made.id] = Copy(order, "stopped", order.generation)  # by hand, from a backup
+        rig.excused.add((made.id, "h2"))
+        await rig.settle()
+        assert [each["id"] for each in (await rig.plane.hosts.get("h2")).held] == [made.id]
+        home.disconnect()
+        await rig.plane.vms.stop("web", None, OPERATOR)  # which its own host has not heard of
+        with pytest.raises(Conflict, match="may be the only one"):
+            await rig.plane.hosts.destroy_held("h2", made.id, ADMIN)
+        home.connect(rig.plane)
+        await rig.settle()
+        await rig.plane.hosts.destroy_held("h2", made.id, ADMIN)
+        await rig.settle()
+        assert (set(home.copies), set(other.copies)) == ({made.id}, set())
+        assert await rig.state("web") == ("stopped", "h1")
+        assert (await rig.plane.hosts.get("h2")).held == []
+
+    run(database_url, test)
+
+
 def stray(agent: ModelAgent, known: str, where: ModelAgent | None = None, **changes: Any) -> None:
     """Let a host have a VM like another, which the ledger has never heard of."""
     order = replace((where or agent).copies[known].order, id="vm-stray", generation=7, **changes)

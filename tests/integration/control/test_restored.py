@@ -4,8 +4,10 @@ import pytest
 from sqlalchemy import Connection, delete, insert, select
 
 from roost.base.errors import LedgerUnsettled
+from roost.base.timestamps import timestamp
 from roost.control.survive.restore_apply import JUMP
-from roost.ledger.tables import doubts, metadata, roll_call, tombstones
+from roost.ledger.makingroom import QUEUE, begin_hold
+from roost.ledger.tables import claims, doubts, metadata, roll_call, tombstones
 from roost.ledger.transaction import Tx
 from roost.wire.agentlink import SeenVM
 from roost.wire.bodies import ConfirmDead, ConstraintsBody
@@ -127,6 +129,25 @@ def test_a_vm_that_moved_since_the_copy_is_adopted_where_it_runs(database_url: s
     run(database_url, test)
 
 
+def test_a_vm_with_an_end_that_is_adopted_elsewhere_is_deleted_in_time(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("a")
+        await rig.host("b")
+        await rig.running("web", until=timestamp(rig.clock.wall_ms() + 3_600_000))
+        old = await copy(rig)
+        await rig.move("web", "b")
+        await put_back(rig, old)
+        await come_back(rig, "a", "b")
+        await rig.pass_by(16.0)
+        assert await rig.state("web") == ("running", "b")
+        (claim,) = await rig.rows(select(claims))
+        assert claim["until_ms"] is not None
+        await rig.pass_by(3_600.0)
+        assert await rig.claims() == {}
+
+    run(database_url, test, dated=True)
+
+
 def test_what_a_move_that_has_arrived_since_the_copy_left_on_a_silent_host_is_destroyed(
     database_url: str,
 ) -> None:
@@ -150,6 +171,31 @@ def test_what_a_move_that_has_arrived_since_the_copy_left_on_a_silent_host_is_de
         assert not a.held()
         assert await rig.rows(select(tombstones)) == []
         assert await rig.state("web") == ("running", "b")
+
+    run(database_url, test)
+
+
+def test_what_a_vm_that_has_arrived_gives_back_for_itself_is_held_for_nobody_else(
+    database_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        a, b = await rig.host("a"), await rig.host("b", cpu=1)
+        made = await rig.running("web", constraints={"hosts": ["a", "b"]})
+        assert made.id in a.copies
+        await rig.migrate("web", "b")
+        await rig.until_phase("web", "moving")
+        waits = await rig.create("waits", on_no_fit="queue", constraints={"hosts": ["b"]})
+        entry = rig.plane.roster.entry("b")
+        assert entry is not None
+        await rig.store.write(lambda tx: begin_hold(tx, waits.id, entry.number, QUEUE))
+        old = await copy(rig)
+        while not (made.id in b.copies and b.copies[made.id].runs):
+            await rig.one_round()
+        await put_back(rig, old)
+        await come_back(rig, "a", "b")
+        await rig.pass_by(20.0)
+        assert await rig.state("web") == ("running", "b")
+        assert (await rig.get("waits")).state == "pending"
 
     run(database_url, test)
 

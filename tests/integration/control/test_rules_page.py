@@ -17,7 +17,10 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "rules.md"
 
 
 def commands() -> Iterator[tuple[str, list[str]]]:
-    """Yield each command of the page, and the lines that it is said to print."""
+    """Yield each command of the page, and the lines that it is said to print.
+
+    What depends on the moment stands in a block of another kind than `text`.
+    """
     command, printed, inside = "", [], False
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         if line.startswith("    roost "):
@@ -25,7 +28,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
                 yield command, printed
             command, printed = line.strip(), []
         elif line.startswith("```"):
-            inside = not inside
+            inside = line == "```text"
         elif inside and line.strip():
             printed.append(line)
     yield command, printed

@@ -373,7 +373,7 @@ def test_a_further_base_resource_is_charged_and_refused(database_url: str) -> No
         return capacity._charge(tx, hosts, 1, None, *amounts)
 
     def change(tx: Tx) -> list[bool]:
-        for suffix in ("capacity", "committed"):
+        for suffix in ("capacity", "committed", "held"):
             column = f"bandwidth_{suffix} BIGINT NOT NULL DEFAULT 0"
             tx.connection.execute(text(f"ALTER TABLE host_amounts ADD COLUMN {column}"))
         add_host(tx, 1)
@@ -389,8 +389,8 @@ def test_a_further_base_resource_is_charged_and_refused(database_url: str) -> No
 
 def test_every_table_of_amounts_has_a_column_for_each() -> None:
     for table, suffixes in (
-        ("vms", [""]), ("claims", [""]), ("host_amounts", ["_capacity", "_committed"]),
-        ("projects", ["_quota", "_used"]),
+        ("vms", [""]), ("claims", [""]), ("holds", [""]),
+        ("host_amounts", ["_capacity", "_committed", "_held"]), ("projects", ["_quota", "_used"]),
     ):  # fmt: skip
         for suffix in suffixes:
             assert {f"{name}{suffix}" for name in AMOUNTS} <= set(metadata.tables[table].c.keys())

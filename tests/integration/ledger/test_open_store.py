@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import select, text
 
 from roost.base.errors import Conflict, RoostError
+from roost.ledger.sqlite import _not_opened
 from roost.ledger.store import DatabaseUnavailable
 from roost.ledger.tables import projects
 from roost.ledger.transaction import Tx
@@ -90,9 +91,36 @@ def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "roost.db"
     file.write_text("dear diary, " * 1000)
     error = refusal(f"sqlite:///{file}")
-    assert isinstance(error, DatabaseUnavailable)
+    assert isinstance(error, Conflict)  # and is not waited for
     assert "cannot be opened as a ledger: file is not a database" in error.message
+    assert "restore a backup" in str(error.hint)
     assert file.read_text() == "dear diary, " * 1000
+
+
+def test_a_damaged_ledger_is_not_waited_for(tmp_path: Path) -> None:
+    file = tmp_path / "roost.db"
+    change(f"sqlite:///{file}")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:4096] + b"\xa5" * (len(whole) - 4096))
+    error = refusal(f"sqlite:///{file}")
+    assert isinstance(error, Conflict)
+    assert "cannot be opened as a ledger" in error.message
+
+
+def test_a_file_that_another_program_locks_is_waited_for(tmp_path: Path) -> None:
+    """A back-up that holds the file ends by itself."""
+    error = _not_opened(tmp_path / "roost.db", locked(tmp_path / "other.db"))
+    assert isinstance(error, DatabaseUnavailable)
+    assert "database is locked" in error.message
+
+
+def locked(file: Path) -> sqlite3.Error:
+    """Return what SQLite says to the second of two that want to write at once."""
+    with closing(sqlite3.connect(file)) as one, closing(sqlite3.connect(file, timeout=0)) as two:
+        one.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(sqlite3.OperationalError) as told:
+            two.execute("BEGIN EXCLUSIVE")
+    return told.value
 
 
 def test_a_database_that_is_not_there_is_said_plainly(postgres_url: str) -> None:

@@ -42,10 +42,10 @@ LARGE = frozenset(metadata.tables) - {"counters", "leases", "projects", "groups"
 _FILL = (
     "INSERT INTO vms ({columns}) SELECT {values} FROM n",
     "INSERT INTO claims SELECT 'vm-' || i || ':run', 'vm-' || i, 1 + i % {hosts}, 'run', 1000, 1,"
-    " 0, '', 0, 0 FROM n",
+    " 0, '', 0, 0, NULL, NULL FROM n",
     "INSERT INTO vm_specs SELECT 'vm-' || i, 1, '{{}}' FROM n",
     "INSERT INTO groups SELECT 'default/g' || i, 'default', 'g' || i, 'spread', 'host', {true}, 9,"
-    " 50, '', 0 FROM n WHERE i <= 20",
+    " 50, '', 0, NULL, NULL FROM n WHERE i <= 20",
     "INSERT INTO members SELECT 'default/g' || (1 + i % 20), 'vm-' || i FROM n WHERE i <= 3000",
     "INSERT INTO tombstones SELECT 'old-' || i, 1 + i % {hosts}, 1, 'default', 0 FROM n"
     " WHERE i <= 2000",

@@ -180,6 +180,7 @@ def test_a_qemu_whose_socket_is_gone_is_unknown_and_can_be_cut_off(host: QemuHos
     asyncio.run(scenario())
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("damage", ["truncated", "empty", "missing", "both", "zeros"])
 def test_a_running_vm_with_a_damaged_manifest_is_adopted(host: QemuHost, damage: str) -> None:
     async def scenario() -> None:

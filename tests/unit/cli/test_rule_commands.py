@@ -26,7 +26,7 @@ def rule(**more: Any) -> dict[str, Any]:
     return {
         "id": "ssd", "name": "ssd", "project": None, "description": "", "expression": SSD,
         "tree": None, "form": "cel", "kind": "hard", "weight": 1.0, "priority": 0, "selector": {},
-        "vm": None, "enabled": True, "expires_at": None, "version": 1,
+        "vm": None, "policy": None, "enabled": True, "expires_at": None, "version": 1,
         "created_at": "2026-11-17T08:00:00", "created_by": "root",
         "changed_at": "2026-11-17T08:00:00", "changed_by": "root",
     } | more  # fmt: skip
@@ -101,6 +101,25 @@ def test_only_what_is_named_is_changed(server: CannedServer) -> None:
     said("change", "ssd", "--hard", "--disable")
     assert server.requests[-1].json == {"kind": "hard", "enabled": False}
     assert "not both" in said("change", "ssd", "--hard", "--soft", "1", code=2)
+
+
+def test_when_a_rule_holds_is_sent_and_shown(server: CannedServer) -> None:
+    timing = {"when": "fleet.load > 0.8", "until": "fleet.load < 0.6", "time_zone": "Asia/Tokyo"}
+    more = timing | {"dwell_s": 600, "active": False, "holds": False, "relax_after_s": 1800}
+    server.on("POST", "/api/v1/constraints", Reply(201, detail(**more)))
+    told = said(
+        "create", "ssd", SSD, "--when", "fleet.load > 0.8", "--until", "fleet.load < 0.6",
+        "--time-zone", "Asia/Tokyo", "--dwell", "10m", "--relax-after", "30m",
+    )  # fmt: skip
+    sent = {"name": "ssd", "expression": SSD, "dwell_s": 600, "relax_after_s": 1800} | timing
+    assert server.requests[-1].json == sent
+    assert "not now" in told
+    assert "in Asia/Tokyo, switched at most every 600 s" in " ".join(told.split())
+    assert "has waited for 1800 s" in told
+    server.on("POST", "/api/v1/constraints/ssd/change", detail())
+    said("change", "ssd", "--always")
+    assert server.requests[-1].json == {"when": None}
+    assert "not both" in said("change", "ssd", "--always", "--when", "true", code=2)
 
 
 def test_a_mistake_is_shown_with_a_caret(server: CannedServer) -> None:

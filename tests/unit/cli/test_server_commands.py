@@ -499,7 +499,7 @@ def test_place_many_is_one_dry_run(server: CannedServer) -> None:
     assert (found["asked"], found["placed"], len(found["answers"])) == (3, 2, 3)
 
 
-@pytest.mark.parametrize("option", [("--save", "x"), ("--all-or-nothing",), ("--seed", "1")])
+@pytest.mark.parametrize("option", [("--save", "x"), ("--seed", "1")])
 def test_what_only_a_file_knows_is_refused(server: CannedServer, option: tuple[str, ...]) -> None:
     assert option[0] in said("place", *SIZE, *option, code=2)
     assert server.requests == []

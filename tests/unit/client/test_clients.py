@@ -14,11 +14,30 @@ import pytest
 
 import roost
 from roost.base import errors
-from roost.client import AsyncClient, Client, Patience, constraints, groups, routes
+from roost.client import (
+    AsyncClient,
+    Client,
+    Patience,
+    constraints,
+    groups,
+    policies,
+    priorities,
+    recommendations,
+    routes,
+)
 from roost.client.calls import Call
 from roost.wire import bodies as b
 from roost.wire.constraints import ChangeConstraint, CreateConstraint, DryRunConstraint
-from roost.wire.groups import CreateGroup, SetGroupRule
+from roost.wire.eventstream import places_frame
+from roost.wire.groups import CreateGroup, SetBudget, SetGroupRule
+from roost.wire.policies import (
+    ApplyPolicy,
+    ChangePolicy,
+    CreatePolicy,
+    DryRunPolicy,
+    RollBackPolicy,
+)
+from roost.wire.priorities import CreatePriorityClass
 from tests.unit.client.bodies import event, host, placement, rejection, vm
 from tests.unit.client.canned import CannedServer, Reply, Seen, error
 
@@ -250,6 +269,26 @@ def test_events_of_a_restored_ledger_are_read_from_where_it_was_copied(
     ]
 
 
+def test_who_has_read_no_event_yet_goes_back_by_the_places_that_it_was_told(
+    server: CannedServer, client: Client
+) -> None:
+    """Its first connection gives no event and breaks; the ledger is restored as of event 16."""
+
+    def answer(asked: Seen) -> Reply:
+        query = dict(asked.query)
+        since = int(query["since"])
+        if query["tx"] != f"old-{since}" or since > 16:
+            return error(409, "events_rewritten", "restored", details={"since": since})
+        old = (msgspec.structs.replace(event(seq), tx=f"old-{seq}") for seq in range(since + 1, 17))
+        new = (msgspec.structs.replace(event(seq), tx=f"new-{seq}") for seq in range(17, 20))
+        return Reply(stream=chunks(*old, *new))
+
+    told = places_frame((seq, f"old-{seq}") for seq in (10, 14, 16, 17, 18)).decode()
+    server.on("GET", "/api/v1/events", Reply(stream=chunks(end=told)), answer)
+    events = client.events(since=18)
+    assert [next(events).tx for _ in range(4)] == ["old-15", "new-17", "new-18", "new-19"]
+
+
 def test_a_ledger_from_before_all_that_was_read_ends_the_events(
     server: CannedServer, client: Client
 ) -> None:
@@ -319,7 +358,7 @@ def _routes() -> dict[str, Any]:
     """Return the functions that make calls, of every module that has some."""
     return {
         name: function
-        for module in (routes, constraints, groups)
+        for module in (routes, constraints, groups, policies, priorities, recommendations)
         for name, function in inspect.getmembers(module, inspect.isfunction)
         if function.__module__ == module.__name__ and not name.startswith("_")
     }
@@ -348,12 +387,20 @@ POST /api/v1/hosts/x/held/x/destroy · POST /api/v1/hosts/x/held/x/adopt
 POST /api/v1/hosts/x/recover · POST /api/v1/vms/x/recover
 POST /api/v1/hosts/x/confirm-dead · DELETE /api/v1/hosts/x · POST /api/v1/placements:dry-run
 POST /api/v1/placements:dry-run-batch · POST /api/v1/capacity · GET /api/v1/strategies
+POST /api/v1/recommendations
 GET /api/v1/projects · POST /api/v1/projects · GET /api/v1/projects/x · PUT /api/v1/projects/x/quota
 DELETE /api/v1/projects/x · GET /api/v1/tokens · POST /api/v1/tokens · DELETE /api/v1/tokens/x
 GET /api/v1/groups · POST /api/v1/groups · GET /api/v1/groups/x · PUT /api/v1/groups/x/rule
+PUT /api/v1/groups/x/budget · GET /api/v1/preemptions
+GET /api/v1/vms/x/preemption · POST /api/v1/vms/x/preempt
+GET /api/v1/priority-classes · POST /api/v1/priority-classes · GET /api/v1/priority-classes/x
+POST /api/v1/priority-classes/x/change · DELETE /api/v1/priority-classes/x
 GET /api/v1/constraints · POST /api/v1/constraints · GET /api/v1/constraints/x
 POST /api/v1/constraints/x/change · DELETE /api/v1/constraints/x
 POST /api/v1/constraints:dry-run · GET /api/v1/constraints:check
+GET /api/v1/policies · POST /api/v1/policies · GET /api/v1/policies/x
+GET /api/v1/policies/x/diff · POST /api/v1/policies/x/change · DELETE /api/v1/policies/x
+POST /api/v1/policies/x/rollback · POST /api/v1/policies:dry-run · PUT /api/v1/projects/x/policy
 POST /api/v1/groups/x/add · POST /api/v1/groups/x/remove · DELETE /api/v1/groups/x
 POST /api/v1/join-tokens · POST /api/v1/agents/join · GET /api/v1/events
 GET /api/v1/doctor · POST /api/v1/ledger:finish-upgrade
@@ -363,7 +410,9 @@ ARGUMENTS: dict[str, Any] = {
     "vm": "x", "host": "x", "name": "x", "token": "x", "join_token": "t", "reason": "off",
     "labels": {}, "vms": [WEB], "amounts": b.ResizeVM(cpu=1), "changes": b.SetVM(),
     "quota": b.QuotaBody(),
+    "project": "x", "applied": ApplyPolicy(policy=None), "earlier": RollBackPolicy(version=1),
     "change": ChangeConstraint(priority=3), "members": ["x"], "rule": SetGroupRule(rule="spread"),
+    "budget": SetBudget(at_most=1), "priority_class": CreatePriorityClass(name="x", value=1),
     "question": b.CapacityQuestion(name="x", demand=WEB.demand),
 }  # fmt: skip
 
@@ -380,6 +429,9 @@ def _call(name: str) -> Call[Any]:
         if name == "create_constraint"
         else DryRunConstraint(expression="true")
     )
+    given["policy"] = CreatePolicy(name="x") if name == "create_policy" else DryRunPolicy()
+    if name == "change_policy":
+        given["change"] = ChangePolicy()
     given["token"] = b.CreateToken(name="x") if name == "create_token" else "x"
     needed = [
         parameter.name
@@ -404,6 +456,8 @@ def test_every_create_is_one() -> None:
         "create_project",
         "create_group",
         "create_constraint",
+        "create_policy",
+        "create_priority_class",
         "create_token",
         "create_join_token",
     }

@@ -330,6 +330,20 @@ def test_a_vm_comes_back_with_its_number_even_after_a_batch() -> None:
     check(fleet)
 
 
+def test_a_group_that_was_tried_may_have_another_rule_afterwards() -> None:
+    """Its number is given out again: what is tried over and over must not fill the table."""
+    fleet = fleet_of(host("h1"), host("h2"))
+    engine = Engine(fleet)
+    for rule in (GroupRule.SPREAD, GroupRule.AFFINITY, GroupRule.ANTI_AFFINITY):
+        mark = fleet.mark()
+        tried = [place(engine, request(f"vm-{n}", groups=(GroupSpec("web", rule),))) for n in "12"]
+        assert len(set(tried)) == (1 if rule is GroupRule.AFFINITY else 2)
+        fleet.undo(mark)
+        assert fleet.groups.find("web") == -1
+        check(fleet)
+    assert len(fleet.groups) == 0
+
+
 def test_undo_of_a_removal_gives_back_devices_cells_and_groups() -> None:
     fleet = fleet_of(host("a", devices=(Device("t4"),), cells=(Cell(4000, 4 * GIB),)))
     asked = request(

@@ -24,6 +24,13 @@ FROZEN = {
     "0008_folded_events.py": "6c03790d79849090",
     "0009_copies_restart.py": "63db1987b5987357",
     "0010_constraints.py": "ef184cc138a8a729",
+    "0011_holds.py": "6ba3bd6f02c8d641",
+    "0012_policies.py": "445ef6afed928faf",
+    "0013_dynamic_rules.py": "8985ec5c40d44d28",
+    "0014_violations.py": "13c1bca8cad56b11",
+    "0015_reservations.py": "9b2ff472efe09eb9",
+    "0016_preemption.py": "94fce5614af053e2",
+    "0017_owners_of_holds.py": "ff6896cc3e3d509c",
     "asked_bodies.py": "931e0832c5e6be3d",
 }
 

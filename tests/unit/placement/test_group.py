@@ -1,9 +1,17 @@
 """All or nothing: greedy first, then the exact search, and the answer says which."""
 
+from itertools import count
+from random import Random
+from threading import Timer
+from time import perf_counter
+
 from roost.base.units import GIB
+from roost.model.flow import PlaceRequest
 from roost.model.groups import GroupRule, GroupSpec
 from roost.model.hosts import Cell, Device, Scope
 from roost.model.resources import DeviceDemand, NumaMode
+from roost.placement.effort import Effort
+from roost.placement.engine import Engine
 from roost.placement.group import EXACT, GREEDY, place_group
 from tests.builders import engine_on, host, request
 
@@ -31,7 +39,7 @@ def test_a_group_that_cannot_fit_is_refused_whole_with_the_reason() -> None:
     assert answer.placements == ()
     assert answer.rejection is not None
     assert answer.rejection.vm == "y"
-    assert answer.exhaustive
+    assert answer.proven
 
 
 def test_nothing_changes_before_the_commit() -> None:
@@ -108,3 +116,49 @@ def test_devices_and_cells_are_seats_of_their_own() -> None:
     assert answer.fits
     assert hosts_of(answer)["roams"] == "plain"
     assert {p.devices for p in answer.placements if p.vm.startswith("g")} == {(0,), (1,)}
+
+
+def hard_to_pack(*, nowhere: bool) -> tuple[Engine, list[PlaceRequest]]:
+    """Return VMs that fill all hosts nearly; one may ask for a zone that there is not."""
+    rng = Random(3)
+    engine = engine_on(*(host(f"h{n}", 100_000, 100 * GIB, zone="a") for n in range(30)))
+    asked = []
+    for number in range(90):
+        cpu, memory = rng.randint(26_000, 39_500), rng.randint(26, 39) * GIB
+        zones = ("b",) if nowhere and number == 0 else ()
+        asked.append(request(f"v{number}", cpu, memory, zones=zones))
+    return engine, asked
+
+
+def test_one_limit_is_for_the_whole_question_and_a_conflict_not_checked_is_named() -> None:
+    engine, asked = hard_to_pack(nowhere=True)
+    effort = Effort(0.2)
+    answer = place_group(engine, asked, effort=effort)
+    assert answer.proven
+    assert effort.left > -0.2
+    assert answer.conflict is not None
+    assert [each.name for each in answer.conflict.restrictions] == ["zone b"]
+    assert not answer.conflict.checked
+    assert answer.rejection is not None
+    assert "not checked" in answer.rejection.message
+
+
+def test_the_clock_ends_what_the_solver_does_not_count() -> None:
+    engine, asked = hard_to_pack(nowhere=False)
+    seconds = count()
+    answer = place_group(engine, asked, effort=Effort(3.0, lambda: float(next(seconds))))
+    assert not answer.fits
+    assert not answer.proven
+    assert next(seconds) < 30
+
+
+def test_a_search_is_stopped_from_outside() -> None:
+    engine, asked = hard_to_pack(nowhere=False)
+    effort = Effort(600.0)
+    stop = Timer(1.0, effort.stop)
+    begun = perf_counter()
+    stop.start()
+    answer = place_group(engine, asked, effort=effort)
+    assert not answer.fits
+    assert not answer.proven
+    assert perf_counter() - begun < 60

@@ -331,3 +331,17 @@ def test_a_rule_of_another_project_does_not_tell_vms_apart() -> None:
     assert one != other
     assert engine.find(asked("x", project="p")) is not None
     assert engine.find(asked("x", project="q")) is None
+
+
+def test_a_rule_that_others_of_the_batch_make_true_holds_in_any_order() -> None:
+    rule = Rule("never first", "host.vms >= 1", scope=RuleScope(project="second"))
+    engine = Engine(fleet_of(host("a"), host("b")), rules=RuleSet((rule,), 1))
+    late = PlaceRequest("late", Demand(1000, GIB), project="second")
+    base = PlaceRequest("base", Demand(1000, GIB))
+    for batch in ([late, base], [base, late]):
+        found = place_group(engine, batch)
+        assert found.fits
+        assert len({each.host for each in found.placements}) == 1
+    alone = place_group(engine, [late])
+    assert not alone.fits
+    assert alone.proven

@@ -1,5 +1,6 @@
 """The durable spec: what a body means, its text, and what a reader makes of texts of others."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -199,3 +200,10 @@ def test_what_is_written_for_an_older_process_means_the_same_body(plain: dict[st
     back = msgspec.json.decode(text, type=CreateVM)  # as strict as it is there
     assert (back.name, back.project, back.labels) == (asked.name, asked.project, asked.labels)
     assert spec_of(back) == new
+
+
+def test_who_created_a_vm_is_kept_beside_what_was_asked() -> None:
+    for asked in (body(), msgspec.convert(FULL, CreateVM)):
+        new = spec_of(asked, by="ada")
+        assert read_spec(new.text).created_by == "ada"
+        assert replace(read_spec(new.text), created_by="") == spec_of(asked).spec

@@ -46,6 +46,9 @@ def detail(group: GroupDetail) -> RenderableType:
         ("holds now", holds),
         ("members", str(group.members)),
     ]
+    if group.budget is not None:
+        allowed, away = group.budget.allowed, group.budget.away
+        pairs.append(("budget", Text(f"{allowed} may be away at once, {away} are")))
     parts: list[RenderableType] = [listings.lines(pairs)]
     parts += [Text(f"  {said}", style="yellow") for said in group.broken]
     if group.vms:

@@ -270,6 +270,8 @@ def batch(body: bodies.BatchBody) -> RenderableType:
             Text(item.host or "-"),
             Text(str(error.get("message", "")), style="red"),
         )
+    if body.together is not None:
+        head += f" ({body.together.how})"
     parts: list[RenderableType] = [Text(head, style=style), made]
     left = len(ordered) - tables.SOME_ROWS
     if left > 0:

@@ -50,6 +50,6 @@ def _reasons(error: RoostError) -> list[RenderableType]:
     rejection = error.details.get("rejection")
     if not isinstance(error, NoFit) or not isinstance(rejection, Mapping):
         return []
-    from roost.cli.show import tables
+    from roost.cli.show import batches, tables
 
-    return tables.why_not(rejection)
+    return [*tables.why_not(rejection), *batches.why_not(error.details.get("together"))]

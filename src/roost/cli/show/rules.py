@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from roost.cli.show import listings, tables
+from roost.base.units import format_bytes
+from roost.cli.show import listings, sentences, tables
 from roost.wire.constraints import (
     ConstraintBody,
     ConstraintDetail,
@@ -29,9 +30,18 @@ def kind(rule: ConstraintBody) -> str:
 def scope(rule: ConstraintBody) -> str:
     """Return which VMs a rule is for."""
     words = [f"project {rule.project}"] if rule.project else []
+    words += [f"policy {rule.policy}"] if rule.policy else []
     words += [f"{key}={value}" for key, value in rule.selector.items()]
     words += [rule.vm] if rule.vm else []
     return ", ".join(words) or "all VMs"
+
+
+def holds(rule: ConstraintBody) -> str:
+    """Return whether a rule holds, and what that depends on."""
+    if not rule.enabled or rule.when is None:
+        return "yes" if rule.enabled else "no"
+    since = f" since {rule.switched_at}" if rule.switched_at else ""
+    return f"yes, by its condition{since}" if rule.active else f"not now{since}"
 
 
 def listed(rules: Sequence[ConstraintBody]) -> RenderableType:
@@ -42,7 +52,7 @@ def listed(rules: Sequence[ConstraintBody]) -> RenderableType:
             Text(rule.id, style="bold"),
             Text(kind(rule)),
             Text(scope(rule)),
-            Text("yes" if rule.enabled else "no"),
+            Text(holds(rule)),
             Text(rule.expression),
         )
     return made
@@ -55,10 +65,17 @@ def detail(rule: ConstraintDetail) -> RenderableType:
         ("kind", Text(kind(rule))),
         ("for", Text(scope(rule))),
         ("condition", Text(rule.expression)),
-        ("holds", Text("yes" if rule.enabled else "no")),
+        ("holds", Text(holds(rule))),
     ]
+    if rule.when:
+        zone = f" in {rule.time_zone}" if rule.time_zone else ""
+        pairs.append(("when", Text(f"{rule.when}{zone}, switched at most every {rule.dwell_s} s")))
+    if rule.until:
+        pairs.append(("until", Text(rule.until)))
+    if rule.relax_after_s:
+        pairs.append(("relaxes", Text(f"for a VM that has waited for {rule.relax_after_s} s")))
     if rule.expires_at:
-        pairs.append(("until", Text(rule.expires_at)))
+        pairs.append(("expires", Text(rule.expires_at)))
     if rule.description:
         pairs.append(("description", Text(rule.description)))
     pairs.append(("changed", Text(f"{rule.changed_at} by {rule.changed_by}")))
@@ -80,6 +97,8 @@ def dry_run(found: ConstraintDryRunBody) -> RenderableType:
     """Return what a rule would mean: sentences, hosts for each class of VMs, VMs in the way."""
     style = "bold red" if found.locks_out else "yellow" if found.violated else "green"
     parts: list[RenderableType] = [Text(said, style=style) for said in found.says]
+    if not found.holds_now:
+        parts.append(Text("it would not hold yet: its condition is not true now"))
     made = tables.table("VMs", "such as", "hosts that pass", "asked of hosts", right=("VMs",))
     for each in found.classes:
         made.add_row(
@@ -90,7 +109,7 @@ def dry_run(found: ConstraintDryRunBody) -> RenderableType:
         )
     parts += [Text(""), made]
     if found.violations:
-        parts += [Text(""), _violations(found.violations, found.violated)]
+        parts += [Text(""), violation_table(found.violations, found.violated)]
     return Group(*parts)
 
 
@@ -98,11 +117,12 @@ def violations(found: ViolationsBody) -> RenderableType:
     """Return the VMs in the wrong place."""
     if not found.total:
         return Text("every VM is where the rules want it", style="green")
-    return _violations(found.violations, found.total)
+    return violation_table(found.violations, found.total)
 
 
-def _violations(found: Sequence[ViolationBody], total: int) -> RenderableType:
-    made = tables.table("VM", "project", "host", "rule", "not true there")
+def violation_table(found: Sequence[ViolationBody], total: int) -> RenderableType:
+    """Return VMs in the wrong place, one line each."""
+    made = tables.table("VM", "project", "host", "rule", "not true there", "since", "repair")
     shown = found[:_MOST_SHOWN]
     for each in shown:
         made.add_row(
@@ -111,7 +131,23 @@ def _violations(found: Sequence[ViolationBody], total: int) -> RenderableType:
             Text(each.host),
             Text(each.rule),
             Text(each.part),
+            Text(each.since or ""),
+            Text(_repair(each)),
         )
     if total > len(shown):
         return Group(made, Text(f"and {total - len(shown)} more"))
     return made
+
+
+def _repair(found: ViolationBody) -> str:
+    """Return the cheapest single repair of a violation, or what is in the way."""
+    repair = found.repair
+    if repair is not None:
+        what = "it" if repair.vm == found.vm else repair.name
+        size = format_bytes(repair.memory_bytes + repair.disk_bytes)
+        return f"{repair.action} {what} to {repair.to} ({size})"
+    if found.in_the_way is None:
+        return ""
+    if (miss := found.in_the_way.nearest_miss) is not None:
+        return f"none: {sentences.nearest_miss(miss)}"
+    return f"none: {found.in_the_way.message}"

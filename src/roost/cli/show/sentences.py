@@ -86,6 +86,10 @@ def why(found: PlacementBody) -> str:
         said = f"{found.strategy} gave it the lowest score, {score(found.score)} = {terms}"
     else:
         said = f"{found.strategy} gave it the lowest score, {score(found.score)}"
+    if found.relaxed:
+        said += (
+            f"; it had waited so long that {' and '.join(found.relaxed)} no longer refused hosts"
+        )
     gaps = [(each.host, each.score - found.score) for each in found.runners_up]
     equal = " and ".join(host for host, gap in gaps if not gap)
     behind = " and ".join(f"{host} ({score(gap)} behind)" for host, gap in gaps if gap)

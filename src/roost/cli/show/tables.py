@@ -17,6 +17,7 @@ from roost.wire.bodies import (
     CapacityBody,
     ExplanationBody,
     PlacementBody,
+    PreemptionBody,
     ReasonBody,
     RejectionBody,
     VerdictBody,
@@ -61,6 +62,8 @@ def placement(found: PlacementBody) -> RenderableType:
     if found.breakdown:
         terms = " + ".join(f"{sentences.score(t.value)} {t.name}" for t in found.breakdown)
         parts.append(Text(f"score = {terms}", style="dim"))
+    if found.relaxed:
+        parts.append(Text(f"relaxed, after it had waited: {', '.join(found.relaxed)}"))
     if found.runners_up:
         listed = table("next", "score", "behind by", right=("score", "behind by"))
         for runner in found.runners_up:
@@ -129,7 +132,22 @@ def misses_and_fixes(found: RejectionBody) -> list[RenderableType]:
     for number, change in enumerate(found.fixes):
         label = "smallest fix" if number == 0 else "or"
         parts.append(labelled(label, sentences.fix(change)))
+    if found.preemption is not None:
+        parts += [Text(""), *preemption(found.preemption)]
     return [Text(""), *parts] if parts else []
+
+
+def preemption(found: PreemptionBody) -> list[RenderableType]:
+    """Return who makes room for a VM, and where."""
+    made = table("VM", "project", "priority", "leaves", "to", "now", right=("priority",))
+    for each in found.victims:
+        how = "moved" if each.how == "move" else "stopped, waits"
+        made.add_row(
+            Text(each.name, style="bold"), Text(each.project or "-"), str(each.priority),
+            Text(how), Text(each.target or "-"), Text(each.state),
+        )  # fmt: skip
+    said = f"room for {found.name} (priority {found.priority}) on {found.host}: {found.phase}"
+    return [Text(said, style="bold"), made]
 
 
 def labelled(label: str, text: str) -> Text:

@@ -70,6 +70,22 @@ def complete_rules(incomplete: str) -> list[str]:
     )
 
 
+def complete_policies(incomplete: str) -> list[str]:
+    """Return the names of policies that begin so."""
+    return _names(
+        lambda client: [each.name for each in client.list_policies(limit=_MOST).policies],
+        incomplete,
+    )
+
+
+def complete_reservations(incomplete: str) -> list[str]:
+    """Return the names of reservations that begin so."""
+    return _names(
+        lambda client: [each.name for each in client.list_reservations(limit=_MOST).reservations],
+        incomplete,
+    )
+
+
 def complete_strategies(incomplete: str) -> list[str]:
     """Return the names of strategies that begin so."""
     return _names(lambda client: [each.name for each in client.strategies().strategies], incomplete)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roost.base.errors import Conflict, InvalidRequest
-from roost.cli.show import tables
+from roost.cli.show import batches, tables
 from roost.cli.show.screen import Output, show, show_document, write
 from roost.cli.words.opening import Opened
 from roost.cli.words.options import RequestWords
@@ -22,7 +22,7 @@ from roost.placement.explain import explain as explain_request
 from roost.placement.group import place_group
 from roost.placement.replay import record as record_decision
 from roost.placement.scheduling_info import scheduling_info
-from roost.wire.answers import answer_body, capacity_body, explanation_body
+from roost.wire.answers import answer_body, capacity_body, explanation_body, together_body
 from roost.wire.text import fleetfile
 from roost.wire.text.records import fleet_digest, record_json
 
@@ -82,12 +82,12 @@ def _place_many(
 ) -> int:
     """Place several VMs and return how many were placed."""
     answers: list[Answer]
-    how = "one by one"
+    how, together = "one by one", None
     if all_or_nothing:
         group = place_group(opened.engine, requests)
-        answers, how = [*group.placements], group.how
-        for request, placement in zip(requests, group.placements, strict=False):
-            opened.engine.commit(request, placement)
+        answers, how, together = [*group.placements], group.how, together_body(group)
+        for at in group.order:
+            opened.engine.commit(requests[at], group.placements[at])
         if group.rejection is not None:
             answers.append(group.rejection)
     else:
@@ -102,9 +102,11 @@ def _place_many(
             "how": how,
             "answers": [document(body) for body in bodies],
         }
+        if together is not None:
+            found["together"] = document(together)
         show_document(found, form)
     else:
-        show(tables.many(bodies, requests[0], len(requests), how))
+        show(tables.many(bodies, requests[0], len(requests), how), *batches.why_not(together))
     return placed
 
 

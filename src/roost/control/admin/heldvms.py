@@ -7,6 +7,9 @@ every create is claimed by, within its project's quota. What it is to be stands 
 its host has carried out last. Its labels make it a member of the groups of label rules, whether or
 not those hold where it is: it is there. Groups by name, constraints and priority are not told to
 hosts, so an adopted VM has none.
+
+A copy of a VM that the ledger has on another host is destroyed only when that host has said that
+it has the VM as ordered, and the copy is no newer: whichever is the only one is never destroyed.
 """
 
 from typing import Any
@@ -18,11 +21,12 @@ from roost.base.errors import Conflict, LedgerUnsettled, NotFound
 from roost.control.groups.defining import lock_rules
 from roost.control.hosts.held_list import StoredHeld, read_held
 from roost.control.hosts.registering import locked_host
+from roost.control.vms.deletion import order_destruction
 from roost.control.vms.restart_policy import ASKED
 from roost.ledger.capacity import RUN, charge, charge_project, counters_in, room_of
 from roost.ledger.membership import advance_groups
 from roost.ledger.older import release_before_may_be_here
-from roost.ledger.rows import ClaimRow, HostRow, SpecRow, VMRow, labels_text
+from roost.ledger.rows import Changes, ClaimRow, HostRow, SpecRow, VMRow, labels_text
 from roost.ledger.tables import (
     doubts,
     groups,
@@ -59,8 +63,12 @@ _WANTED: dict[Seen, Desired] = {
 
 
 def destroy_held(tx: Tx, name: str, vm_id: str) -> None:
-    """Order a host to destroy a VM that it holds; one that the ledger knows is not for this."""
+    """Order a host to destroy a VM that it holds and the ledger does not have there."""
     host, held = _held(tx, name, vm_id)
+    known = tx.row(select(vms).where(vms.c.id == vm_id).with_for_update())
+    if known is not None:
+        _destroy_copy(tx, host, held, VMRow(**known))
+        return
     generation = min(held.generation + 1, MOST_GENERATION)
     row = tx.change(tombstones, {"vm": vm_id, "host": host.number}, generation=generation)
     if row is None:
@@ -78,12 +86,39 @@ def destroy_held(tx: Tx, name: str, vm_id: str) -> None:
     tx.event("vm.destroy_asked", f"vm/{vm_id}", changes, note=f"held by host {name}")
 
 
+def _destroy_copy(tx: Tx, host: HostRow, held: StoredHeld, vm: VMRow) -> None:
+    """Order a host to destroy its copy of a VM that the ledger has elsewhere, as after a move."""
+    _require_answers(tx, vm.id)
+    at_home = vm.observed in _WANTED and vm.observed_generation == vm.generation
+    if host.number in (vm.host, vm.target) or vm.phase or not at_home:
+        raise Conflict(
+            f"VM {vm.id!r} is in the ledger, and its own host has not said that it has it as "
+            f"ordered: the copy on host {host.name!r} may be the only one",
+            vm=vm.id,
+            hint=f"Maybe wait until it has; roost vm show {vm.id} tells.",
+        )
+    if held.generation > vm.generation:
+        raise Conflict(
+            f"host {host.name!r} has VM {vm.id!r} of generation {held.generation}, newer than the "
+            f"ledger's {vm.generation}",
+            vm=vm.id,
+        )
+    changes: Changes = {}
+    order_destruction(tx, vm, host.number, changes)
+    tx.event(
+        "vm.destroy_asked", f"vm/{vm.id}", changes, project=vm.project,
+        note=f"a copy held by host {host.name}",
+    )  # fmt: skip
+
+
 def adopt_held(tx: Tx, name: str, vm_id: str, strategy: str) -> VMRow:
     """Make a VM that a host holds the ledger's, on that host; once more changes nothing."""
     known = tx.find(vms, id=vm_id)
     if known is not None and known["host"] == locked_host(tx, name).number:
         return VMRow(**known)
     host, held = _held(tx, name, vm_id)
+    if known is not None:
+        raise Conflict(f"VM {vm_id!r} is in the ledger, on another host or none", vm=vm_id)
     _require_answers(tx, vm_id)
     if tx.find(tombstones, vm=vm_id, host=host.number) is not None:
         raise Conflict(f"VM {vm_id!r} is being destroyed on host {name!r}", vm=vm_id)
@@ -142,7 +177,7 @@ def adopt_held(tx: Tx, name: str, vm_id: str, strategy: str) -> VMRow:
 
 
 def _held(tx: Tx, name: str, vm_id: str) -> tuple[HostRow, StoredHeld]:
-    """Return a host and a VM that it holds and the ledger does not know."""
+    """Return a host and a VM that it holds beside its list, of which nothing is in doubt."""
     host = locked_host(tx, name)
     held = next((each for each in read_held(host) if each.id == vm_id), None)
     if held is None:
@@ -153,10 +188,6 @@ def _held(tx: Tx, name: str, vm_id: str) -> tuple[HostRow, StoredHeld]:
         )
     if tx.find(doubts, vm=vm_id) is not None:
         raise Conflict(f"it is not known yet where VM {vm_id!r} should be", vm=vm_id)
-    if tx.find(vms, id=vm_id) is not None:
-        raise Conflict(
-            f"VM {vm_id!r} is in the ledger", vm=vm_id, hint=f"Maybe roost vm delete {vm_id}."
-        )
     return host, held
 
 

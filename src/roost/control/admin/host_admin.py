@@ -20,6 +20,7 @@ from roost.control.survive.fencing import fence
 from roost.control.vms.views import vm_body
 from roost.ledger.capacity import CLEANUP, ELSEWHERE, RUN, release
 from roost.ledger.examination import Examination
+from roost.ledger.holding import changed_holds, drop_holds, holds_on
 from roost.ledger.rows import ClaimRow, HostRow, VMRow
 from roost.ledger.store import Store
 from roost.ledger.tables import (
@@ -297,6 +298,10 @@ def _remove(tx: Tx, name: str) -> None:
         )
     for claim in held:
         release(tx, ClaimRow(**claim))
+    # What it kept for reservations is looked for elsewhere by whoever keeps those.
+    kept = holds_on(tx, host.number)
+    drop_holds(tx, kept)
+    tx.held.pop(host.number, None)
     tx.connection.execute(delete(tombstones).where(tombstones.c.host == host.number))
     for table, column in (
         (hosts, hosts.c.number),
@@ -315,6 +320,7 @@ def _remove(tx: Tx, name: str) -> None:
             "hosts": {str(host.number): None},
             "host_amounts": {str(host.number): None},
             "claims": {claim["id"]: None for claim in held},
+            "holds": changed_holds(dropped=kept),
             "tombstones": {f"{grave['vm']}|{host.number}": None for grave in graves},
             "tokens": {row["id"]: None for row in known},
         },

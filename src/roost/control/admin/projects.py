@@ -122,7 +122,7 @@ class Projects(Part):
             row = tx.update(projects, projects.c.name == name, **limits)
             if row is None:
                 raise _unknown(name)
-            changed = {"name": name, **limits}
+            changed = {"name": name, **limits, "policy": row["policy"]}
             tx.event(
                 "project.quota", f"project/{name}", {"projects": {name: changed}}, project=name
             )
@@ -178,7 +178,7 @@ def project_body(row: dict[str, Any]) -> ProjectBody:
     limits = {
         limit: LimitBody(used=row[f"{limit}_used"], quota=row[f"{limit}_quota"]) for limit in LIMITS
     }
-    return ProjectBody(name=row["name"], **limits)
+    return ProjectBody(name=row["name"], **limits, policy=row.get("policy"))
 
 
 def _unknown(name: str) -> NotFound:

@@ -8,7 +8,10 @@ placed; `committing` decides with the ledger what becomes of it.
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
+
+from msgspec import structs
 
 from roost.base.clock import Clock
 from roost.base.errors import (
@@ -17,34 +20,45 @@ from roost.base.errors import (
     InvalidRequest,
     NotFound,
     RoostError,
+    Unavailable,
 )
 from roost.base.ids import IdSource
 from roost.control.create.charging import FleetCharges
 from roost.control.create.committing import Committer
+from roost.control.create.drawing import find_living, know_reservation, life_of
 from roost.control.create.grouping import Grouping
+from roost.control.create.making_room import MakesRoom
 from roost.control.create.pending import (
     PendingCreate,
     all_replayed,
     error_json,
 )
 from roost.control.create.routes import create_routes
+from roost.control.create.searches import Searches
+from roost.control.create.underlying import spread_of, under
+from roost.control.memory.displacing import may_displace
 from roost.control.memory.follower import Follower
+from roost.control.memory.holdings import ORDINARY
 from roost.control.memory.roster import Roster
 from roost.control.memory.telemetry import Telemetry
 from roost.control.vms.lookup import find_vm
 from roost.control.vms.views import decided_placement, vm_body
 from roost.ledger.capacity import RUN, claim_id
 from roost.ledger.retention import DAY_S, Kept, Newest
+from roost.ledger.rows import VMRow
 from roost.ledger.store import Store
 from roost.ledger.tables import decisions
-from roost.model.flow import PlaceRequest
+from roost.model.flow import Placement, PlaceRequest, Rejection
+from roost.model.rules import NO_CHOICE, Choice
 from roost.parts.access import Principal
+from roost.parts.idempotency import find_keys
 from roost.parts.part import Part
 from roost.parts.routes import Route
 from roost.parts.sealing import Seal
 from roost.placement.strategies import strategy_named
+from roost.wire.answers import no_fit, together_body
 from roost.wire.bodies import BatchBody, BatchItem, CreateVM, CreateVMs, VMBody
-from roost.wire.specs import spec_of
+from roost.wire.specs import NO_POLICY, Under, spec_of
 
 
 class Created(NamedTuple):
@@ -79,12 +93,17 @@ class Admit(Part):
         ids: IdSource,
         telemetry: Telemetry,
         seal: Seal,
+        searches: Searches,
+        makes_room: MakesRoom | None = None,
+        *,
+        members_priority: int = 0,
     ) -> None:
         self._store, self._roster, self._follower = store, roster, follower
         self._grouping, self._clock, self._ids, self._telemetry = grouping, clock, ids, telemetry
-        self._seal = seal
+        self._seal, self.makes_room = seal, makes_room
+        self._members_priority = members_priority
         charges = FleetCharges(roster, grouping)
-        self._committer = Committer(store, roster, follower, charges, clock, telemetry)
+        self._committer = Committer(store, roster, follower, charges, clock, telemetry, searches)
 
     def routes(self) -> Sequence[Route]:
         """Return the HTTP routes of this part."""
@@ -97,6 +116,8 @@ class Admit(Part):
     ) -> Created:
         """Create one VM."""
         ask = await self._prepare(body, who, self._scoped(who, key, digest), self._ids.new("vm"))
+        if ask.body.on_no_fit == "preempt":
+            await self._refuse_if_nobody_leaves(ask, who)
         ask.done = asyncio.get_running_loop().create_future()
         self._committer.enqueue(ask)
         await ask.done
@@ -106,7 +127,36 @@ class Admit(Part):
         if ask.error is not None:
             raise ask.error
         assert ask.row is not None
+        if ask.row.pending is not None and ask.body.on_no_fit == "preempt":
+            await self._make_room(ask.row)
         return Created(vm_body(ask.row, ask.spec.spec, self._roster, ask.shown), replayed=False)
+
+    async def _refuse_if_nobody_leaves(self, ask: PendingCreate, who: Principal) -> None:
+        """Refuse a create that fits nowhere, and for which nobody can make room."""
+        if self.makes_room is None:
+            return
+        engine = self._roster.engine
+        life = life_of(self._roster, ask.spec.spec, ask.body.project)
+        answer: Placement | Rejection | None
+        if life is ORDINARY:
+            answer = engine.find(ask.request)
+        else:  # it may see room that others do not
+            answer = find_living(self._roster, ask.request, life).answer
+        if isinstance(answer, Placement):
+            return
+        if ask.key is not None and await find_keys(self._store, [ask.key[:2]]):
+            return  # it was answered before
+        # For VMs that end, or that draw on a reservation, nobody makes room.
+        if life is not ORDINARY or await self.makes_room.planned(ask.request, who) is None:
+            self._telemetry.placed(ask.strategy, "refused")
+            raise no_fit(answer or engine.reject(ask.request))
+
+    async def _make_room(self, row: VMRow) -> None:
+        """Let others make room for a VM that was just queued; if that fails, it waits its turn."""
+        if self.makes_room is not None:
+            await self._follower.catch_up()
+            with suppress(Conflict, Unavailable):
+                await self.makes_room.begin_for(row)
 
     async def create_many(
         self, body: CreateVMs, who: Principal, key: str | None, digest: bytes
@@ -129,11 +179,15 @@ class Admit(Part):
                 continue
             items.append(ask)
             asks.append(ask)
+        together = None
         if body.atomic:
-            await self._committer.commit_atomic(asks)
+            found = await self._committer.commit_atomic(asks)
+            together = together_body(found) if found is not None else None
         else:
             await self._committer.commit_pieces(asks)
-        return CreatedMany(await self._batch_body(body, items), all_replayed(asks))
+        answer = await self._batch_body(body, items)
+        answer.together = together
+        return CreatedMany(answer, all_replayed(asks))
 
     def _scoped(
         self, who: Principal, key: str | None, digest: bytes
@@ -148,17 +202,34 @@ class Admit(Part):
             raise NotFound(f"no project {body.project!r}", project=body.project)
         if who.role == "viewer":
             raise Forbidden("a viewer cannot create VMs")
-        strategy = strategy_named(body.strategy or self._roster.engine.default_strategy)
+        body = await self._with_class(body)
+        if who.role == "member":
+            self._refuse_above_members(body)
+        if body.reservation:
+            if body.reservation not in self._roster.holdings.reservations:
+                await self._follower.catch_up()  # another process may have just made it
+            know_reservation(self._roster, body.reservation, body.project, who.name)
+        policy, choice = await self._policy(body)
+        if body.on_no_fit == "preempt" and not may_displace(
+            self._roster, body.priority_class or "", policy.policy
+        ):
+            raise _displaces_nobody(body, self._roster.rulebook.preemption_of(policy.policy))
+        strategy = strategy_named(
+            body.strategy or choice.strategy or self._roster.engine.default_strategy
+        )
         # First, so that a body with a mistake in it defines no groups.
-        new = spec_of(body)
+        new = spec_of(body, policy, who.name)
+        if new.spec.until_ms is not None and new.spec.until_ms <= self._clock.wall_ms():
+            raise InvalidRequest(f"until {body.until!r} is in the past", vm=body.name)
         if new.user_data:
             new = new._replace(user_data=self._seal.close(vm_id, new.user_data))
         if new.spec.demand.extended or new.spec.demand.devices is not None:
             self._roster.fleet.hosts.admit_demand(new.spec.demand)
         groups: tuple[str, ...] = ()
         groups_seen = self._roster.group_changes
-        if body.groups or body.affinity or body.labels:
-            groups = await self._grouping.groups_for(body, who.name)
+        spread = spread_of(self._roster, policy.policy) if policy.policy else None
+        if body.groups or body.affinity or body.labels or spread is not None:
+            groups = await self._grouping.groups_for(body, who.name, policy.policy, spread)
         return PendingCreate(
             body,
             new,
@@ -174,7 +245,8 @@ class Admit(Part):
                 body.project,
                 claim_id(vm_id, RUN),
                 tuple(sorted(body.labels.items())),
-                body.restart,
+                body.restart or policy.restart,
+                policy=policy.policy,
             ),
             vm_id,
             groups,
@@ -184,6 +256,41 @@ class Admit(Part):
             self._clock.monotonic(),
             groups_seen,
         )
+
+    async def _policy(self, body: CreateVM) -> tuple[Under, Choice]:
+        """Return the policy that a VM is created under; another process may have just made it."""
+        book = self._roster.rulebook
+        if body.policy is None and body.project not in book.defaults:
+            return NO_POLICY, NO_CHOICE
+        if body.policy is not None and body.policy not in book.policies:
+            await self._follower.catch_up()
+        return under(self._roster, body)
+
+    async def _with_class(self, body: CreateVM) -> CreateVM:
+        """Return a body with the priority that its class gives it, or the default class."""
+        classes = self._roster.classes
+        if body.priority_class is None and classes.default is None:
+            return body
+        if body.priority_class is not None and body.priority_class not in classes.rows:
+            await self._follower.catch_up()  # another process may have just made it
+        priority, name = classes.given(body.priority_class, body.priority)
+        return structs.replace(body, priority=priority, priority_class=name or None)
+
+    def _refuse_above_members(self, body: CreateVM) -> None:
+        """Refuse a member a priority above that of members: it would displace others' VMs.
+
+        The default class is everybody's, whatever its value.
+        """
+        most, default = self._members_priority, self._roster.classes.default
+        if default is not None:
+            most = max(most, default.value)
+        if body.priority > most:
+            raise Forbidden(
+                f"a member may give a VM a priority of {most} at most, and {body.name!r} would "
+                f"have {body.priority}",
+                hint="Maybe ask an operator to create it.",
+                vm=body.name,
+            )
 
     # Answers
 
@@ -223,3 +330,18 @@ class Admit(Part):
                 queued += 1
         failed = len(results) - created - queued
         return BatchBody(results=results, created=created, queued=queued, failed=failed)
+
+
+def _displaces_nobody(body: CreateVM, said: str | None) -> InvalidRequest:
+    """Say what keeps a VM from displacing others: what its policy said, or its class."""
+    if said == "never":
+        return InvalidRequest(
+            f"VM {body.name!r} is to displace others, but its policy lets it displace nobody",
+            hint="Maybe let it wait instead.",
+            vm=body.name,
+        )
+    return InvalidRequest(
+        f"VM {body.name!r} is to displace others, but has no priority class that does",
+        hint="Maybe name a priority class that preempts lower ones.",
+        vm=body.name,
+    )

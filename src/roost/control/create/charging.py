@@ -8,11 +8,16 @@ takes the charge back from whoever loses.
 import logging
 from dataclasses import replace
 
-from roost.base.errors import Conflict
+from roost.base.errors import Conflict, PlacementContended
+from roost.control.create.drawing import find_living, life_of
 from roost.control.create.grouping import Grouping
 from roost.control.create.pending import PendingCreate
 from roost.control.create.telling import selected_line
+from roost.control.create.underlying import spread_of
+from roost.control.groups.defining import of_policy
+from roost.control.memory.holdings import ORDINARY, Life
 from roost.control.memory.roster import Roster
+from roost.ledger.holdsums import FOREVER, Living
 from roost.model.flow import Placement, PlaceRequest, Rejection
 
 log = logging.getLogger("roost.admit")
@@ -27,9 +32,16 @@ class FleetCharges:
         self._refusals_version = -1
 
     def with_groups(self, asks: list[PendingCreate]) -> list[PendingCreate]:
-        """Return those whose groups are still what they asked for; the others have an error."""
-        changes = self._roster.group_changes
+        """Return those whose policy and groups are still there; the others have an error."""
+        changes, book = self._roster.group_changes, self._roster.rulebook
         for ask in asks:
+            if ask.request.policy and ask.request.policy not in book.policies:
+                wrong = Conflict(
+                    f"the policy {ask.request.policy!r} was deleted meanwhile",
+                    policy=ask.request.policy,
+                )
+                ask.error, ask.placement, ask.rejection = wrong, None, None
+                continue
             if not ask.groups or ask.groups_seen == changes:
                 continue
             try:
@@ -44,11 +56,20 @@ class FleetCharges:
     def place_one(self, ask: PendingCreate) -> None:
         """Place one create, with runners-up and the line that tells of it."""
         roster = self._roster
-        ask.rejection = None
-        placement = roster.engine.find(ask.request, runners_up=2)
-        if placement is None:
-            ask.placement, ask.rejection = None, self._reject(ask.request)
-            return
+        ask.rejection, ask.draws_on = None, None
+        ask.life = self._life(ask)
+        if ask.life is ORDINARY:
+            placement = roster.engine.find(ask.request, runners_up=2)
+            if placement is None:
+                self._refused(ask, self._reject(ask.request))
+                return
+        else:
+            found, draws_on = find_living(roster, ask.request, ask.life)
+            if not isinstance(found, Placement):
+                assert found is not None
+                self._refused(ask, found)
+                return
+            placement, ask.draws_on = found, draws_on
         self.take(ask, placement)
         if log.isEnabledFor(logging.INFO):
             row, host = placement.host_row, placement.host
@@ -56,13 +77,25 @@ class FleetCharges:
 
     def place_all(self, asks: list[PendingCreate]) -> None:
         """Place many creates at once, each on the fleet as the ones before it have left it."""
+        if any(self._life(ask) is not ORDINARY for ask in asks):
+            for ask in asks:
+                self.place_one(ask)
+            return
         answers = self._roster.engine.place_batch([ask.request for ask in asks], self._reject)
         for ask, answer in zip(asks, answers, strict=True):
             if isinstance(answer, Rejection):
-                ask.placement, ask.rejection = None, answer
+                self._refused(ask, answer)
             else:
                 ask.rejection = None
                 self._charged(ask, answer)
+
+    def _refused(self, ask: PendingCreate, rejection: Rejection) -> None:
+        """Note a refusal, and the constraints and policies that it rests on."""
+        ask.placement, ask.rejection = None, rejection
+        ask.constraints = self._roster.rulebook.generation
+
+    def _life(self, ask: PendingCreate) -> Life:
+        return life_of(self._roster, ask.spec.spec, ask.body.project)
 
     def take(self, ask: PendingCreate, placement: Placement) -> None:
         """Charge the fleet with a placement."""
@@ -73,6 +106,13 @@ class FleetCharges:
         """Note a placement that the fleet is charged with, and what it rests on."""
         ask.placement, ask.charged = placement, True
         self._note_generations(ask)
+        until, draws_on = ask.spec.spec.until_ms, ask.draws_on
+        if until is not None or draws_on is not None:
+            assert ask.entry is not None
+            demand = ask.request.demand
+            limits = (demand.cpu_milli, demand.memory_bytes, demand.disk_bytes, 1)
+            living = Living(limits, FOREVER if until is None else until, draws_on)
+            self._roster.charge_living(ask.request.key, ask.entry.number, living)
 
     def _note_generations(self, ask: PendingCreate) -> None:
         """Note what a placement rests on at once: an event that comes next may change it."""
@@ -93,7 +133,19 @@ class FleetCharges:
             ask.charged = False
 
     def refresh(self, ask: PendingCreate) -> None:
-        """Take over label rules that came meanwhile: the VM is in their groups as well."""
+        """Take over label rules that came meanwhile: the VM is in their groups as well.
+
+        A policy that spreads its VMs in another way by now is asked for again, by another create.
+        """
+        if ask.request.policy:
+            spread = spread_of(self._roster, ask.request.policy)
+            if spread is not None:
+                group = of_policy(ask.body.project, ask.request.policy, spread).id
+                if group not in ask.groups:
+                    ask.error = PlacementContended(
+                        f"the policy {ask.request.policy!r} was changed meanwhile",
+                        policy=ask.request.policy,
+                    )
         if ask.body.labels:
             ask.rules = self._roster.rules
             matching = self._roster.matching_groups(ask.body.project, ask.body.labels)

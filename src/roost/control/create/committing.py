@@ -11,7 +11,9 @@ groups depend on where the others are, so they wait until nothing is under way.
 import asyncio
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
 
 from roost.base.clock import Clock
 from roost.base.errors import PlacementContended, RoostError
@@ -23,6 +25,7 @@ from roost.control.create.pending import (
     error_of,
 )
 from roost.control.create.proposing import propose
+from roost.control.create.searches import Searches
 from roost.control.create.telling import tell_kept
 from roost.control.memory.follower import Follower
 from roost.control.memory.roster import Roster
@@ -30,9 +33,13 @@ from roost.control.memory.telemetry import Telemetry
 from roost.control.vms.ruling import reads_amounts
 from roost.ledger.claims import KEPT, Outcome, Proposal, Verdict
 from roost.ledger.store import Store
+from roost.model.flow import PlaceRequest
 from roost.parts.idempotency import find_keys
-from roost.placement.group import place_group
-from roost.wire.answers import no_fit
+from roost.placement.greedy import place_in_turn
+from roost.placement.group import GREEDY, GroupAnswer, place_exactly
+from roost.placement.solver.checking import order_that_fits
+from roost.placement.whatif import WhatIf
+from roost.wire.answers import no_fit, no_fit_together
 
 log = logging.getLogger("roost.admit")
 
@@ -40,10 +47,8 @@ log = logging.getLogger("roost.admit")
 MOST_TOGETHER = 512
 #: Commits of single creates under way: the next one is ready when the writer is.
 MOST_UNDER_WAY = 2
-#: VMs of an all-or-none batch that the exact search may take on, and how long (CP-SAT's seconds):
-#: nothing else is served meanwhile, no lease is renewed.
-MOST_EXACT = 64
-EXACT_LIMIT = 1.0
+#: Exact searches for one all-or-none batch: the fleet may have moved on while each was under way.
+MOST_SEARCHES = 4
 
 
 class Committer:
@@ -57,7 +62,9 @@ class Committer:
         charges: FleetCharges,
         clock: Clock,
         telemetry: Telemetry,
+        searches: Searches,
     ) -> None:
+        self._searches = searches
         self._store, self._roster, self._follower = store, roster, follower
         self._charges, self._clock, self._telemetry = charges, clock, telemetry
         self._waiting: list[PendingCreate] = []
@@ -120,48 +127,97 @@ class Committer:
                 if not ask.kept:
                     ask.error = ask.error or error
 
-    async def commit_atomic(self, asks: list[PendingCreate]) -> None:
-        """Place all or none, with the exact search where greedy placing fails."""
-        async with self._placing:
-            await self._idle.wait()
-            for _ in range(MOST_TRIES):
+    async def commit_atomic(self, asks: list[PendingCreate]) -> GroupAnswer | None:
+        """Place all or none; return how they were placed, None if an earlier request did it.
+
+        Where greedy placing fails the exact search runs on a copy of the fleet, in a thread, and
+        others create meanwhile. What it finds is held against the fleet as it is by then.
+        """
+        async with AsyncExitStack() as turn:
+            return await self._commit_atomic(asks, turn)
+
+    async def _commit_atomic(
+        self, asks: list[PendingCreate], turn: AsyncExitStack
+    ) -> GroupAnswer | None:
+        searches, may_search = 0, False
+        answer: GroupAnswer | None = None
+        for _ in range(MOST_TRIES + MOST_SEARCHES + 1):
+            async with self._placing:
+                await self._idle.wait()
                 self._charges.with_groups(asks)
                 if (wrong := next((ask.error for ask in asks if ask.error), None)) is not None:
                     raise wrong
-                answer = place_group(
-                    self._roster.engine,
-                    [ask.request for ask in asks],
-                    most_exact=MOST_EXACT,
-                    limit=EXACT_LIMIT,
-                )
-                if answer.rejection is not None:
-                    await self._find_keys(asks)
-                    if all_replayed(asks):
-                        return
-                    raise no_fit(answer.rejection)
-                with self._released_on_failure(asks):
-                    for ask, placement in zip(asks, answer.placements, strict=True):
-                        self._charges.take(ask, placement)
-                    proposals = [self._propose(ask) for ask in asks]
-                self._begin()
-                outcomes = await self._claim(asks, proposals, atomic=True)
-                if all(outcome is KEPT for outcome in outcomes):
-                    self._settle(asks, outcomes)
-                    return
-                for ask in asks:
-                    self._charges.release(ask)
-                for ask, outcome in zip(asks, outcomes, strict=True):
-                    if outcome is not KEPT and outcome.verdict is not Verdict.STALE:
-                        if outcome.verdict is Verdict.REPLAYED:
-                            ask.replay = outcome.detail
-                            continue
-                        raise error_of(ask, outcome)
+                requests = [ask.request for ask in asks]
+                found = self._still_fits(requests, answer)
+                if found is None:
+                    begun, rejection = place_in_turn(self._roster.engine, requests)
+                    if rejection is None:
+                        order = tuple(range(len(asks)))
+                        found = GroupAnswer(tuple(begun), GREEDY, order=order)
+                if found is not None:
+                    done = await self._claim_all(asks, found)
+                    if done:
+                        return None if all_replayed(asks) else found
+                    answer = None
+                    continue
+                world = WhatIf.like(self._roster.engine) if may_search else None
+            if world is None:  # there may be room when it is this batch's turn
+                await turn.enter_async_context(self._searches.turn)
+                may_search = True
+                continue
+            assert rejection is not None
+            if searches == MOST_SEARCHES:
+                break
+            searches += 1
+            answer = await self._searches.run(partial(place_exactly, world, requests, rejection))
+            if not answer.fits:
+                await self._find_keys(asks)
                 if all_replayed(asks):
-                    return
-                await self._follower.catch_up()
-                for ask in asks:
-                    self._charges.refresh(ask)
-            raise PlacementContended("other writers took the room each time")
+                    return None
+                raise no_fit_together(answer)
+        raise PlacementContended("other writers took the room each time")
+
+    def _still_fits(
+        self, requests: Sequence[PlaceRequest], answer: GroupAnswer | None
+    ) -> GroupAnswer | None:
+        """Return what was found on a copy if every filter lets it be on the fleet as it is now."""
+        if answer is None:
+            return None
+        hosts = self._roster.fleet.hosts.names
+        placements = answer.placements
+        if any(hosts[each.host_row] != each.host for each in placements):
+            return None  # a row has changed hands
+        asked = [requests[at] for at in answer.order]
+        order = order_that_fits(self._roster.engine, asked, [placements[at] for at in answer.order])
+        if order is None:
+            return None
+        return replace(answer, order=tuple(answer.order[at] for at in order))
+
+    async def _claim_all(self, asks: list[PendingCreate], found: GroupAnswer) -> bool:
+        """Charge and claim all of a batch; say whether that is the end of it."""
+        with self._released_on_failure(asks):
+            for at in found.order:
+                self._charges.take(asks[at], found.placements[at])
+            proposals = [self._propose(ask) for ask in asks]
+        self._begin()
+        outcomes = await self._claim(asks, proposals, atomic=True)
+        if all(outcome is KEPT for outcome in outcomes):
+            self._settle(asks, outcomes)
+            return True
+        for ask in asks:
+            self._charges.release(ask)
+        for ask, outcome in zip(asks, outcomes, strict=True):
+            if outcome is not KEPT and outcome.verdict is not Verdict.STALE:
+                if outcome.verdict is Verdict.REPLAYED:
+                    ask.replay = outcome.detail
+                    continue
+                raise error_of(ask, outcome)
+        if all_replayed(asks):
+            return True
+        await self._follower.catch_up()
+        for ask in asks:
+            self._charges.refresh(ask)
+        return False
 
     async def _commit(self, batch: list[PendingCreate], *, one_by_one: bool) -> None:
         """Place and claim creates until each has its answer."""

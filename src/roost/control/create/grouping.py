@@ -1,12 +1,14 @@
 """The groups of a VM that is created: those it names, those it defines, those its labels say."""
 
 from roost.base.errors import Conflict, NotFound
-from roost.control.groups.defining import define, explicit, implicit
+from roost.control.groups.defining import define, explicit, implicit, of_policy
 from roost.control.memory.follower import Follower
 from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import Roster
+from roost.control.policies.writing import members_of
 from roost.ledger.rows import GroupRow
 from roost.ledger.store import Store
+from roost.model.policies import PolicySpread
 from roost.wire.bodies import CreateVM, GroupBody
 
 
@@ -17,9 +19,20 @@ class Grouping:
         self._store, self._roster, self._follower = store, roster, follower
         self._lineage = lineage
 
-    async def groups_for(self, body: CreateVM, actor: str) -> tuple[str, ...]:
+    async def groups_for(
+        self, body: CreateVM, actor: str, policy: str = "", spread: PolicySpread | None = None
+    ) -> tuple[str, ...]:
         """Return the ids of all groups that a VM belongs to, made where it defines them."""
         found = set()
+        if spread is not None:
+            row = of_policy(body.project, policy, spread)
+            if row.id not in self._roster.groups:
+                await self._store.write(
+                    lambda tx: define(tx, row, lambda tx: members_of(tx, policy, body.project)),
+                    actor,
+                )
+                await self._follower.catch_up()
+            found.add(row.id)
         for group in body.groups:
             if isinstance(group, str):
                 found.add(await self._named(body.project, group))
@@ -33,9 +46,12 @@ class Grouping:
             self._lineage.require_settled()
         return tuple(sorted(found))
 
-    def groups_if_known(self, body: CreateVM) -> tuple[list[GroupRow], tuple[str, ...]]:
+    def groups_if_known(
+        self, body: CreateVM, policy: str = "", spread: PolicySpread | None = None
+    ) -> tuple[list[GroupRow], tuple[str, ...]]:
         """Return what `groups_for` would, without making any: new groups, and all ids."""
-        wanted = [explicit(body.project, g) for g in body.groups if isinstance(g, GroupBody)]
+        wanted = [of_policy(body.project, policy, spread)] if spread is not None else []
+        wanted += [explicit(body.project, g) for g in body.groups if isinstance(g, GroupBody)]
         wanted += [implicit(body.project, rule) for rule in body.affinity]
         found = {row.id for row in wanted}
         for group in body.groups:

@@ -4,23 +4,26 @@ Same path as a create, one VM at a time: decide on the roster, claim in a transa
 again, and on a loss catch up and decide anew.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import msgspec
 
 from roost.base.errors import LedgerUnsettled, PlacementContended
+from roost.control.create.drawing import Found, find_living, life_of
 from roost.control.create.proposing import counters_of
 from roost.control.memory.follower import Follower
+from roost.control.memory.holdings import ORDINARY, Life
 from roost.control.memory.restore_detect import member_is_doubted
 from roost.control.memory.roster import Roster
 from roost.control.vms.requests import request_of
 from roost.control.vms.ruling import reads_amounts
 from roost.control.vms.views import placement_text
 from roost.fleet.assign import mask_of
+from roost.fleet.fleet import NOTHING_KEPT
 from roost.ledger.capacity import MIGRATE_IN, RUN, Promised, charge, claim_id, promised_on
 from roost.ledger.membership import advance_groups, group_checks_hold
-from roost.ledger.rows import Changes, ClaimRow, VMRow
+from roost.ledger.rows import Changes, ClaimRow, HoldRow, VMRow
 from roost.ledger.store import Store
 from roost.ledger.tables import decisions, tombstones
 from roost.ledger.transaction import ConstraintsMoved, Tx
@@ -49,8 +52,28 @@ def find_host(
     never: tuple[str, ...] = (),
     explain: bool = True,
     spec: VMSpec | None = None,
+    held: HoldRow | None = None,
 ) -> Placement | Rejection | None:
     """Place an existing VM on the fleet as if it had no host; nothing changes."""
+    return look_for_host(
+        roster, vm, only=only, never=never, explain=explain, spec=spec, held=held
+    ).answer
+
+
+def look_for_host(
+    roster: Roster,
+    vm: VMRow,
+    *,
+    only: str | None = None,
+    never: tuple[str, ...] = (),
+    explain: bool = True,
+    spec: VMSpec | None = None,
+    held: HoldRow | None = None,
+) -> Found:
+    """Do the same, and say which reservation the VM would draw on.
+
+    `held` is what a host keeps free for this VM.
+    """
     request = request_of(vm, roster, spec)
     if only is not None or never:
         constraints = request.constraints
@@ -61,31 +84,49 @@ def find_host(
         constraints = replace(constraints, excluded=(*constraints.excluded, *never))
         request = replace(request, constraints=constraints)
     fleet = roster.fleet
-    own = [fleet.vms.numbers.get(claim_id(vm.id, kind)) for kind in (RUN, MIGRATE_IN)]
-    if own == [None, None]:
-        return _decide(roster, request, explain=explain)
+    life = life_of(roster, spec or roster.specs.of(vm), vm.project)
+    ids = [claim_id(vm.id, kind) for kind in (RUN, MIGRATE_IN)]
+    own = [fleet.vms.numbers.get(each) for each in ids]
+    if own == [None, None] and held is None:
+        return _decide(roster, request, life, explain=explain)
     # Its own claims must not stand in its way: neither their amounts nor its place in its groups.
     mark, version = fleet.mark(), fleet.version
     for number in own:
         if number is not None:
             fleet.remove(number)
+    if held is not None:
+        _give_back(roster, held)
     try:
-        return _decide(roster, request, explain=explain)
+        return _decide(roster, request, life, ids, explain=explain)
     finally:
         fleet.undo(mark)
         fleet.version = version
 
 
+def _give_back(roster: Roster, held: HoldRow) -> None:
+    """Let a host have free what it keeps for one VM, as far as this process has heard of it."""
+    entry = roster.hosts.get(held.host)
+    if entry is not None:
+        kept = roster.fleet.kept.get(entry.fleet_row, NOTHING_KEPT)
+        left = (max(0, k - h) for k, h in zip(kept, held.limits, strict=True))
+        cpu, memory, disk, places = left
+        roster.fleet.keep_free(entry.fleet_row, (cpu, memory, disk, places))
+
+
 def _decide(
-    roster: Roster, request: PlaceRequest, *, explain: bool
-) -> Placement | Rejection | None:
+    roster: Roster, request: PlaceRequest, life: Life, own: Sequence[str] = (), *, explain: bool
+) -> Found:
+    if life is not ORDINARY:
+        return find_living(roster, request, life, without=own, explain=explain)
     found = roster.engine.find(request, runners_up=2)
     if found is not None or not explain:
-        return found
-    return roster.engine.reject(request)
+        return Found(found)
+    return Found(roster.engine.reject(request))
 
 
-def claim_row(vm: VMRow, roster: Roster, placement: Placement, kind: ClaimKind) -> ClaimRow:
+def claim_row(
+    vm: VMRow, roster: Roster, placement: Placement, kind: ClaimKind, draws_on: str | None = None
+) -> ClaimRow:
     """Return the claim that makes a placement durable."""
     demand = request_of(vm, roster).demand
     counters = counters_of(demand, placement)
@@ -98,7 +139,9 @@ def claim_row(vm: VMRow, roster: Roster, placement: Placement, kind: ClaimKind) 
         devices=mask_of(placement.devices),
         cells=mask_of(placement.cells),
     )
-    return ClaimRow.of(claim)
+    row = ClaimRow.of(claim)
+    row.until_ms, row.draws_on = roster.specs.of(vm).until_ms, draws_on
+    return row
 
 
 def take(tx: Tx, vm: VMRow, claim: ClaimRow, seen: "Basis", cause: str, changes: Changes) -> None:
@@ -159,6 +202,7 @@ class Placing:
         only: str | None = None,
         never: tuple[str, ...] = (),
         explain: bool = True,
+        held: HoldRow | None = None,
     ) -> VMRow | Rejection | None:
         """Place a VM and let `commit` write the claim; place it anew when that raises `Stale`."""
         if vm.id not in self._roster.specs:
@@ -167,14 +211,17 @@ class Placing:
             # Others may have made room: why there is none is told once that was looked at.
             stale = tried == 0 and self._store.shared
             why = explain and not stale
-            found = find_host(self._roster, vm, only=only, never=never, explain=why)
+            looked = look_for_host(self._roster, vm, only=only, never=never, explain=why, held=held)
+            found = looked.answer
             if not isinstance(found, Placement):
                 if stale:
                     await self._follower.catch_up()
                     continue
                 return found
+            if vm.host is None and (relaxed := self._roster.rulebook.relaxed_for(vm.id)):
+                found = found._replace(relaxed=relaxed)
             seen = self._seen(vm, found)
-            claim = claim_row(vm, self._roster, found, kind)
+            claim = claim_row(vm, self._roster, found, kind, looked.draws_on)
             try:
                 row = await self._store.write(
                     lambda tx: commit(tx, seen, claim),  # noqa: B023

@@ -31,7 +31,7 @@ def propose(ask: PendingCreate, groups: GroupGenerations, created_ms: int) -> Pr
         strategy=ask.strategy,
         priority=body.priority,
         on_no_fit=body.on_no_fit,
-        restart=body.restart,
+        restart=request.restart or "here",
         desired="running" if body.start else "stopped",
         generation=1,
         created_ms=created_ms,
@@ -39,7 +39,11 @@ def propose(ask: PendingCreate, groups: GroupGenerations, created_ms: int) -> Pr
     if ask.placement is None:
         assert ask.rejection is not None
         ask.row.pending = row_json(rejection_json(ask.rejection))
-        return Proposal(ask.row, ask.spec, groups=groups, rules=ask.rules, key=ask.key)
+        # A policy that is deleted meanwhile must not have a VM, one that waits included.
+        under = ask.constraints if request.policy else None
+        return Proposal(
+            ask.row, ask.spec, groups=groups, rules=ask.rules, constraints=under, key=ask.key
+        )
     entry = ask.entry
     assert entry is not None
     ask.row.host = entry.number
@@ -56,6 +60,8 @@ def propose(ask: PendingCreate, groups: GroupGenerations, created_ms: int) -> Pr
         counters=row_json(dict(counters)) if counters else "",
         devices=mask_of(ask.placement.devices),
         cells=mask_of(ask.placement.cells),
+        until_ms=ask.spec.spec.until_ms,
+        draws_on=ask.draws_on,
     )
     return Proposal(
         ask.row,

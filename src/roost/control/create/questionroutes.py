@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from roost.parts.roles import MEMBER, VIEWER
 from roost.parts.routes import Route
 from roost.wire import bodies as b
+from roost.wire import recommendations as r
 
 if TYPE_CHECKING:
     from roost.control.create.questions import Questions
@@ -29,6 +30,10 @@ def question_routes(questions: "Questions") -> tuple[Route, ...]:
               call=lambda call: questions.capacity(call.body, call.who), roles=VIEWER | MEMBER,
               summary="Ask how many more copies of a VM fit", body=b.CapacityQuestion,
               reply=b.CapacityBody, errors=_ERRORS),
+        Route(method="POST", path="/api/v1/recommendations", noun="questions", verb="recommend",
+              call=lambda call: questions.recommend(call.body, call.who), roles=VIEWER | MEMBER,
+              summary="Rank the hosts for a VM that exists or not", body=r.AskRecommendations,
+              reply=r.RecommendationsBody, errors=_ERRORS),
         Route(method="GET", path="/api/v1/strategies", noun="questions", verb="strategies",
               call=lambda call: questions.strategies(), roles=VIEWER | MEMBER,
               summary="List the strategies", reply=b.StrategiesBody),

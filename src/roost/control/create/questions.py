@@ -1,26 +1,44 @@
-"""What would happen: dry runs and capacity, on a copy of the fleet. Nothing is kept."""
+"""What would happen: dry runs, capacity, recommendations, on a copy of the fleet.
+
+Nothing is kept.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
-from roost.base.errors import NotFound
+from sqlalchemy import Connection
+
+from roost.base.errors import InvalidRequest, NotFound
+from roost.control.create.drawing import find_living, know_reservation, life_of
 from roost.control.create.grouping import Grouping
+from roost.control.create.making_room import MakesRoom
 from roost.control.create.questionroutes import question_routes
+from roost.control.create.recommending import recommend_existing, recommend_new
+from roost.control.create.searches import Searches
+from roost.control.create.underlying import spread_of, under
+from roost.control.memory.displacing import may_displace
+from roost.control.memory.holdings import ORDINARY
 from roost.control.memory.roster import Roster
 from roost.control.rules.judging import requests_of_placed
+from roost.control.vms.lookup import vm_row
+from roost.control.vms.requests import request_of
 from roost.control.vms.views import answer_body
-from roost.ledger.rows import GroupRow
+from roost.ledger.rows import GroupRow, VMRow
 from roost.ledger.store import Store
 from roost.model.flow import PlaceRequest
+from roost.model.vm import VMSpec
 from roost.parts.access import Principal
 from roost.parts.part import Part
 from roost.parts.routes import Route
 from roost.placement.capacity import capacity
+from roost.placement.effort import Effort
+from roost.placement.group import place_group
 from roost.placement.strategies import STRATEGIES, strategy_named
 from roost.placement.whatif import WhatIf
-from roost.wire.answers import capacity_body
+from roost.wire.answers import capacity_body, together_body
 from roost.wire.bodies import (
     AnswersBody,
     CapacityBody,
@@ -32,17 +50,29 @@ from roost.wire.bodies import (
     RejectionBody,
     StrategiesBody,
     StrategyBody,
+    TogetherBody,
 )
+from roost.wire.recommendations import AskRecommendations, RecommendationsBody
+from roost.wire.specs import spec_of
 from roost.wire.translate import constraints_of, demand_of, group_spec, scope_named
 
 T = TypeVar("T")
 
 
 class Questions(Part):
-    """Answers dry runs and capacity questions on a copy of the fleet."""
+    """Answers dry runs, capacity questions and recommendations on a copy of the fleet."""
 
-    def __init__(self, store: Store, roster: Roster, grouping: Grouping) -> None:
+    def __init__(
+        self,
+        store: Store,
+        roster: Roster,
+        grouping: Grouping,
+        searches: Searches,
+        makes_room: MakesRoom | None = None,
+    ) -> None:
+        self._searches = searches
         self._store, self._roster, self._grouping = store, roster, grouping
+        self.makes_room = makes_room
         self._long = asyncio.Lock()  # one long question at a time: each copies the whole fleet
 
     def routes(self) -> Sequence[Route]:
@@ -53,9 +83,16 @@ class Questions(Part):
         """Say where a VM would go now, or why nowhere."""
         request, new = self._request(body, who)
         if not new:
-            engine = self._roster.engine
-            answer = engine.place(request, runners_up=body.runners_up)
-            return answer_body(answer, self._roster.by_fleet_row)
+            spec = spec_of(body, by=who.name).spec
+            life = life_of(self._roster, spec, body.project)
+            found = None
+            if life is not ORDINARY:
+                found = find_living(self._roster, request, life, runners_up=body.runners_up).answer
+            answer = found or self._roster.engine.place(request, runners_up=body.runners_up)
+            shown = answer_body(answer, self._roster.by_fleet_row)
+            if isinstance(shown, RejectionBody) and self._may_displace(body, request.policy):
+                shown.preemption = await self.makes_room.planned(request, who)  # type: ignore[union-attr]
+            return shown
         by_row = dict(self._roster.by_fleet_row)  # of the copy: rows may change hands meanwhile
 
         def ask(world: WhatIf) -> PlacementBody | RejectionBody:
@@ -63,8 +100,15 @@ class Questions(Part):
 
         return await self._on_copy(new, ask)
 
+    def _may_displace(self, body: CreateVM, policy: str) -> bool:
+        """Say whether a VM might displace others: its policy or its class says so."""
+        if self.makes_room is None or body.on_no_fit == "fail":
+            return False
+        _, name = self._roster.classes.given(body.priority_class, body.priority)
+        return may_displace(self._roster, name, policy)
+
     async def dry_run_many(self, body: DryRunBatch, who: Principal) -> AnswersBody:
-        """Say where VMs would go one after the other."""
+        """Say where VMs would go one after the other, or all together."""
         requests = []
         new: dict[str, GroupRow] = {}
         for index, vm in enumerate(body.vms):
@@ -73,13 +117,26 @@ class Questions(Part):
             new.update({row.id: row for row in groups})
         by_row = dict(self._roster.by_fleet_row)
 
-        def ask(world: WhatIf) -> AnswersBody:
-            answers = [answer_body(answer, by_row) for answer in world.place_batch(requests)]
+        def ask(world: WhatIf, effort: Effort | None = None) -> AnswersBody:
+            together = None
+            if body.atomic:
+                found = place_group(world, requests, effort=effort)
+                together = together_body(found)
+                _without_numbers(together)
+                answers = [answer_body(each, by_row) for each in found.placements]
+                if found.rejection is not None:
+                    answers = [answer_body(found.rejection, by_row)]
+            else:
+                answers = [answer_body(answer, by_row) for answer in world.place_batch(requests)]
             for answer in answers:
                 answer.vm = answer.vm.partition(" ")[2]
-            return AnswersBody(answers=answers)
+            return AnswersBody(answers=answers, together=together)
 
-        return await self._on_copy(list(new.values()), ask)
+        groups = list(new.values())
+        if not body.atomic:
+            return await self._on_copy(groups, ask)
+        async with self._searches.turn:
+            return await self._searches.run(partial(ask, self._copy(groups)))
 
     async def capacity(self, body: CapacityQuestion, who: Principal) -> CapacityBody:
         """Say how many more copies of a VM fit."""
@@ -96,6 +153,28 @@ class Questions(Part):
 
         return await self._on_copy(new, ask)
 
+    async def recommend(self, body: AskRecommendations, who: Principal) -> RecommendationsBody:
+        """Rank the hosts for a VM that exists, or for one that does not."""
+        if (body.vm is None) == (body.new is None):
+            raise InvalidRequest(
+                "recommendations are for `vm`, which exists, or for `new`, which does not"
+            )
+        if body.new is not None:
+            request, new = self._request(body.new, who)
+            return await self._on_copy(new, lambda world: recommend_new(world, request, body.most))
+        assert body.vm is not None
+        ref, project = body.vm, body.project
+
+        def question(connection: Connection) -> tuple[VMRow, VMSpec | None]:
+            vm = vm_row(connection, ref, project, who)
+            return vm, self._roster.specs.read(connection, [vm]).get(vm.id)
+
+        vm, spec = await self._store.read(question)
+        request = request_of(vm, self._roster, spec)
+        return await self._on_copy(
+            [], lambda world: recommend_existing(world, vm, request, body.most)
+        )
+
     async def strategies(self) -> StrategiesBody:
         """Name all strategies."""
         return StrategiesBody(
@@ -109,8 +188,15 @@ class Questions(Part):
         """Return the place request of a body, and the groups that it would define."""
         if who.project is not None and body.project != who.project:
             raise NotFound(f"no project {body.project!r}", project=body.project)
-        strategy = strategy_named(body.strategy or self._roster.engine.default_strategy)
-        new, groups = self._grouping.groups_if_known(body)
+        if body.reservation:
+            know_reservation(self._roster, body.reservation, body.project, who.name)
+        policy, choice = under(self._roster, body)
+        default = choice.strategy or self._roster.engine.default_strategy
+        strategy = strategy_named(body.strategy or default)
+        new, groups = self._grouping.groups_if_known(
+            body, policy.policy, spread_of(self._roster, policy.policy)
+        )
+        priority, _ = self._roster.classes.given(body.priority_class, body.priority)
         request = PlaceRequest(
             body.name,
             demand_of(body.demand),
@@ -118,26 +204,38 @@ class Questions(Part):
             groups,
             strategy.name,
             None,
-            body.priority,
+            priority,
             body.project,
             labels=tuple(sorted(body.labels.items())),
-            restart=body.restart,
+            restart=body.restart or policy.restart,
+            policy=policy.policy,
         )
         return request, new
 
     async def _on_copy(self, new: list[GroupRow], ask: Callable[[WhatIf], T]) -> T:
         """Run a question on a copy of the fleet, in a thread: kernels release the GIL."""
         async with self._long:
-            world = WhatIf.like(self._roster.engine)
-            for row in new:
-                world.fleet.add_group(
-                    group_spec(
-                        row.id,
-                        row.rule,
-                        row.scope,
-                        hard=row.hard,
-                        max_skew=row.max_skew,
-                        weight=row.weight,
-                    )
+            return await asyncio.to_thread(ask, self._copy(new))
+
+    def _copy(self, new: list[GroupRow]) -> WhatIf:
+        """Return a copy of the fleet that also knows some new groups."""
+        world = WhatIf.like(self._roster.engine)
+        for row in new:
+            world.fleet.add_group(
+                group_spec(
+                    row.id,
+                    row.rule,
+                    row.scope,
+                    hard=row.hard,
+                    max_skew=row.max_skew,
+                    weight=row.weight,
                 )
-            return await asyncio.to_thread(ask, world)
+            )
+        return world
+
+
+def _without_numbers(together: TogetherBody) -> None:
+    """Call the VMs of a batch by their names: they were numbered to tell equal names apart."""
+    if together.conflict is not None:
+        for each in together.conflict.restrictions:
+            each.vms = [name.partition(" ")[2] for name in each.vms]

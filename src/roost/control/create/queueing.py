@@ -3,24 +3,34 @@
 Urgency is priority plus one for every minute of waiting, so nobody waits for ever behind a stream
 of more important VMs; and once the first in line has waited for `patience_s`, nobody behind it is
 placed before it: room that appears is left to add up for it, unless it is too large for any host.
+Then room is also held for it on the host that lacks the least, so that no create takes what became
+free there; for a limited time, after which it is let go and held again only as much later.
 """
 
 import logging
+from dataclasses import replace
 
 from sqlalchemy import bindparam, update
 
 from roost.base.clock import Clock
 from roost.base.errors import Conflict, NotFound, Unavailable
+from roost.control.create import relaxing
+from roost.control.create.drawing import life_of
 from roost.control.create.placing import Basis, Placing, take
+from roost.control.memory.holdings import ORDINARY
 from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import Roster
 from roost.control.vms.lookup import relock
 from roost.control.vms.refusing import refused_by
+from roost.ledger.amounts import AMOUNTS
 from roost.ledger.capacity import CLEANUP, RUN, claims_of
-from roost.ledger.rows import Changes, ClaimRow, VMRow
-from roost.ledger.statements import Plus
+from roost.ledger.holding import lock_hosts
+from roost.ledger.makingroom import QUEUE, begin_hold, drop_hold, hold_id
+from roost.ledger.older import release_before_may_be_here
+from roost.ledger.rows import Changes, ClaimRow, HoldRow, VMRow
+from roost.ledger.statements import Plus, find_row, find_rows
 from roost.ledger.store import Store
-from roost.ledger.tables import vms
+from roost.ledger.tables import holds, preemptions, vms
 from roost.ledger.transaction import Tx, row_json
 from roost.model.flow import Rejection, RejectionCode
 from roost.parts.part import Part
@@ -33,6 +43,8 @@ log = logging.getLogger("roost.queue")
 _MOST_REASONS = 20
 #: How long a host that refused a VM is not asked for it again: a refusal is how things were.
 _ASK_AGAIN_S = 60.0
+#: How long room is held for the first in line, in times of its patience.
+_HOLD_TURNS = 6
 
 _SAY_WHY = update(vms).where(vms.c.id == bindparam("waits"), vms.c.pending.is_not(None))
 _SAY_WHY = _SAY_WHY.values(pending=bindparam("why")).returning(*vms.c)
@@ -57,7 +69,11 @@ class Queue(Part):
         self._store, self._roster, self._placing = store, roster, placing
         self._clock, self._lineage, self._patience_s = clock, lineage, patience_s
         self.singleton = singleton
+        self._relaxing = relaxing.Planning(roster)
         self._room = -1
+        self._looked_ms = 0
+        self._holding: dict[str, float] | None = None  # VMs that room is held for, and since when
+        self._held_before: dict[str, float] = {}  # VMs that had their turn, and until when
         #: Since when a VM of a generation is known to be refused; None: it may be asked again.
         self._refused: dict[tuple[str, int], float | None] = {}
 
@@ -67,11 +83,18 @@ class Queue(Part):
 
     async def look(self) -> None:
         """Try all queued VMs, if room may have appeared since the last look."""
+        await self._relax()
         forgiven = self._forgive()
-        if not self._roster.waiting or (self._room == self._roster.room and not forgiven):
+        await self._let_go()
+        before, now = self._looked_ms, self._clock.wall_ms()
+        self._looked_ms = now
+        if not self._roster.waiting:
+            return
+        # No row changes when a reservation begins, though its owner's VMs have room then.
+        begun = self._roster.holdings.has_begun(before, now)
+        if self._room == self._roster.room and not forgiven and not begun:
             return
         self._room = self._roster.room
-        now = self._clock.wall_ms()
         reasons = 0
         for vm in sorted(self._roster.waiting.values(), key=lambda vm: self._urgency(vm, now)):
             if vm.id not in self._roster.waiting:
@@ -85,9 +108,24 @@ class Queue(Part):
             if rejection is None:
                 continue
             reasons += 1
-            waited_s = (now - vm.created_ms) / 1000
+            waited_s = (now - self._since_ms(vm)) / 1000
             if waited_s >= self._patience_s and _room_can_add_up(rejection):
+                await self._hold_back(vm, rejection)
                 break
+
+    async def _relax(self) -> None:
+        """Note who waits under a rule that relaxes, and relax it for those who waited so long."""
+        now = self._clock.wall_ms()
+        made = self._relaxing.plan(now)
+        if not made:
+            return
+
+        def write(tx: Tx) -> None:
+            self.singleton.check(tx)
+            if not release_before_may_be_here(tx.connection):  # it would not follow
+                relaxing.carry_out(tx, made, now)
+
+        await self._store.write(write)
 
     def _forgive(self) -> bool:
         """Expire refusals: hosts that refused a VM a while ago may be tried again."""
@@ -100,8 +138,13 @@ class Queue(Part):
 
     def _urgency(self, vm: VMRow, now_ms: int) -> tuple[float, int, str]:
         """Return a queued VM's sort key: the most urgent first."""
-        minutes = max(0, now_ms - vm.created_ms) / 60_000
+        minutes = max(0, now_ms - self._since_ms(vm)) / 60_000
         return -(vm.priority + minutes), vm.created_ms, vm.id
+
+    def _since_ms(self, vm: VMRow) -> int:
+        """Return since when a VM waits: one that was displaced, since then."""
+        displaced = self._roster.displaced.get(vm.id)
+        return vm.created_ms if displaced is None else displaced.at_ms
 
     async def _try(self, vm: VMRow, *, explain: bool) -> Rejection | None:
         """Place a queued VM, or return its rejection if one was asked for."""
@@ -114,7 +157,10 @@ class Queue(Part):
             if CLEANUP in claims_of(tx, vm.id):
                 # Until that host says that it has nothing of it, it might still start it.
                 raise Conflict(f"an earlier host of VM {vm.name!r} has yet to answer", vm=vm.id)
-            changes: Changes = {}
+            kept = tx.find(holds, id=hold_id(vm.id, QUEUE))
+            if kept is not None:
+                lock_hosts(tx, (kept["host"], claim.host))
+            changes: Changes = {"holds": drop_hold(tx, vm.id, QUEUE)}
             take(tx, vm, claim, seen, "retry", changes)
             row = tx.change(
                 vms,
@@ -125,21 +171,106 @@ class Queue(Part):
             )
             assert row is not None
             changes["vms"] = {vm.id: row}
+            relaxing.forget(tx, vm.id, changes)
             note = f"on {seen.placement.host}"
+            if seen.placement.relaxed:
+                note = f"{note}, with {', '.join(seen.placement.relaxed)} relaxed"
             tx.event("vm.placed", f"vm/{vm.id}", changes, project=vm.project, note=note)
             return VMRow(**row)
 
         may_ask_all = self._refused.get((vm.id, vm.generation), 0.0) is None
         never = () if may_ask_all else refused_by(vm)
-        found = await self._placing.place(vm, commit, RUN, "roost", never=never, explain=explain)
+        held = await self._held_for(vm)
+        found = await self._placing.place(
+            vm, commit, RUN, "roost", never=never, explain=explain, held=held
+        )
         if isinstance(found, VMRow):
             log.info("VM '%s' waits no more", vm.name)
             return None
         if found is not None:
+            found = relaxing.with_relaxed(self._roster, vm, found)
+            if held is not None:
+                host = self._roster.host_name(held.host)
+                said = f"{found.message}; what becomes free on {host} is kept for it"
+                found = replace(found, message=said)
             text = row_json(rejection_json(found))
             if text != vm.pending:
                 await self._store.write(lambda tx: self._say_why(tx, vm, text))
         return found
+
+    # Room that is held for the first in line
+
+    async def _held_for(self, vm: VMRow) -> HoldRow | None:
+        if not self._holding or vm.id not in self._holding:
+            return None
+        row = await self._store.read(lambda c: find_row(c, holds, {"id": hold_id(vm.id, QUEUE)}))
+        return None if row is None else HoldRow(**row)
+
+    async def _let_go(self) -> None:
+        """Give back what is held for VMs that wait no more or had their turn, or is of no use."""
+        now = self._clock.monotonic()
+        if self._holding is None:  # another process may have held some
+            rows = await self._store.read(lambda c: find_rows(c, holds, {"kind": QUEUE}))
+            self._holding = {row["owner"].partition(":")[2]: now for row in rows}
+        limit_s = _HOLD_TURNS * self._patience_s
+        self._held_before = {vm: end for vm, end in self._held_before.items() if end > now}
+        for vm, since in list(self._holding.items()):
+            late = now - since > limit_s
+            if late:
+                self._held_before[vm] = now + limit_s
+            if late or vm not in self._roster.waiting or not self._is_of_use(vm):
+                await self._store.write(lambda tx: self._drop(tx, vm))  # noqa: B023
+                del self._holding[vm]
+
+    def _is_of_use(self, vm: str) -> bool:
+        """Say whether what is held for a VM is on a host that takes VMs."""
+        hold = self._roster.holdings.rows.get(hold_id(vm, QUEUE))
+        entry = None if hold is None else self._roster.hosts.get(hold.host)
+        return entry is not None and bool(self._roster.fleet.hosts.arrays.takes[entry.fleet_row])
+
+    def _drop(self, tx: Tx, vm: str) -> None:
+        self.singleton.check(tx)
+        if dropped := drop_hold(tx, vm, QUEUE):
+            tx.event("vm.room_let_go", f"vm/{vm}", {"holds": dropped})
+
+    async def _hold_back(self, vm: VMRow, rejection: Rejection) -> None:
+        """Hold room for the first in line where it lacks the least; nobody else has any held."""
+        assert self._holding is not None
+        miss = rejection.nearest_miss
+        entry = self._roster.entry(miss.host) if miss is not None else None
+        if entry is None or vm.id in self._held_before or vm.id in self._holding:
+            return
+        if life_of(self._roster, self._roster.specs.of(vm), vm.project) is not ORDINARY:
+            return  # what it may have of a host is not told by what is free
+        capacity = self._roster.fleet.hosts.arrays.capacity[entry.fleet_row, : len(AMOUNTS)]
+        if any(need > most for need, most in zip(vm.amounts, capacity.tolist(), strict=True)):
+            return  # it would never add up there
+
+        def change(tx: Tx) -> bool:
+            self.singleton.check(tx)
+            now = relock(tx, vm.id)
+            made = tx.find(preemptions, vm=vm.id) is not None
+            if (
+                made
+                or release_before_may_be_here(tx.connection)
+                or now.host is not None
+                or now.pending is None
+            ):
+                return False
+            others = tx.find_all(holds, kind=QUEUE)
+            lock_hosts(tx, [entry.number, *(other["host"] for other in others)])
+            for other in others:
+                self._drop(tx, other["owner"].partition(":")[2])
+            begin_hold(tx, vm.id, entry.number, QUEUE)
+            return True
+
+        if await self._store.write(change):
+            self._holding = {vm.id: self._clock.monotonic()}
+            log.info("room on %s is kept for VM %s", entry.name, vm.name)
+
+    def gained(self) -> None:
+        """Look again at what is held: another process may have changed it."""
+        self._holding = None
 
     def _say_why(self, tx: Tx, vm: VMRow, text: str) -> None:
         self.singleton.check(tx)

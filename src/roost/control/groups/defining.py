@@ -7,6 +7,7 @@ that no VM with labels is created elsewhere at the same time without it.
 """
 
 import hashlib
+from collections.abc import Callable
 
 import msgspec
 from sqlalchemy import select, update
@@ -15,8 +16,11 @@ from roost.base.errors import NotFound
 from roost.ledger.rows import GroupRow
 from roost.ledger.tables import counters, groups, members, projects, vms
 from roost.ledger.transaction import Tx, row_json
+from roost.model.policies import PolicySpread
 from roost.wire.bodies import AffinityBody, GroupBody
 
+#: How the name of a policy's group begins.
+POLICY_GROUP = "~policy-"
 _HEAD = select(counters.c.value).where(counters.c.name == "events")
 _RULES = select(counters.c.value).where(counters.c.name == "rules").with_for_update()
 _ADVANCE_RULES = (
@@ -60,6 +64,25 @@ def implicit(project: str, body: AffinityBody) -> GroupRow:
     )
 
 
+def of_policy(project: str, policy: str, spread: PolicySpread) -> GroupRow:
+    """Return the row of the group in which a project's VMs of a policy are spread.
+
+    Another spread is another group, which those who are there join when it is defined.
+    """
+    text = f"{policy} {spread.scope} {spread.hard} {spread.max_skew} {spread.weight}"
+    digest = hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
+    return GroupRow(
+        id=f"{project}/{POLICY_GROUP}{digest}",
+        project=project,
+        name=f"~policy {policy}",
+        rule="spread",
+        scope=spread.scope,
+        hard=spread.hard,
+        max_skew=spread.max_skew,
+        weight=spread.weight,
+    )
+
+
 def lock_rules(tx: Tx) -> None:
     """Lock the label rules: no other transaction defines or deletes groups meanwhile."""
     tx.connection.execute(_RULES)
@@ -70,8 +93,11 @@ def advance_rules(tx: Tx) -> int:
     return int(tx.connection.execute(_ADVANCE_RULES).scalar_one())
 
 
-def define(tx: Tx, row: GroupRow) -> bool:
-    """Make a group unless there is one of this id; say whether it is new."""
+def define(tx: Tx, row: GroupRow, first: Callable[[Tx], list[str]] | None = None) -> bool:
+    """Make a group unless there is one of this id; say whether it is new.
+
+    `first` finds VMs that are members from the beginning.
+    """
     project = select(projects.c.name).where(projects.c.name == row.project)
     if tx.row(project.with_for_update(read=True)) is None:  # first, as claims lock their rows
         raise NotFound(f"no project {row.project!r}", project=row.project)
@@ -93,5 +119,10 @@ def define(tx: Tx, row: GroupRow) -> bool:
             tx.insert(members, {"group_id": row.id, "vm": vm})
         changes["members"] = {f"{row.id}|{vm}": {} for vm in enrolled}
         changes["rules"] = advance_rules(tx)
+    elif first is not None:
+        joined = first(tx)
+        for vm in joined:
+            tx.insert(members, {"group_id": row.id, "vm": vm})
+        changes["members"] = {f"{row.id}|{vm}": {} for vm in joined}
     tx.event("group.created", f"group/{row.id}", changes, project=row.project)  # type: ignore[arg-type]
     return True

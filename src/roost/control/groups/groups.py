@@ -12,13 +12,15 @@ changed by hand, and can be deleted once nobody is in it.
 
 from collections.abc import Sequence
 from hashlib import sha256
+from math import ceil
 from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, func, select
 from sqlalchemy.sql.elements import ColumnElement
 
-from roost.base.errors import Conflict, LedgerUnsettled, NotFound
+from roost.base.errors import Conflict, InvalidRequest, LedgerUnsettled, NotFound
+from roost.control.groups.budgets import WHOLE
 from roost.control.groups.checking import check_groups
 from roost.control.groups.defining import advance_rules, define, lock_rules
 from roost.control.groups.reading import MOST_TOLD, detail, group_row, read_places, summary
@@ -43,6 +45,7 @@ from roost.wire.groups import (
     GroupPage,
     GroupVMs,
     ListGroups,
+    SetBudget,
     SetGroupRule,
 )
 
@@ -165,6 +168,38 @@ class Groups(Part):
             tx.event(
                 "group.rule_set", f"group/{row.id}", {"groups": {row.id: now}}, project=row.project
             )
+            return detail(tx.connection, now)
+
+        return await self._store.write(change, who.name)
+
+    async def set_budget(
+        self, ref: str, project: str | None, body: SetBudget, who: Principal
+    ) -> GroupDetail:
+        """Set how many members may be away at once, or that there is no limit."""
+        if body.at_most is not None and body.share is not None:
+            raise InvalidRequest("a budget is a number of members or a share of them, not both")
+        share = None if body.share is None else ceil(body.share * WHOLE)
+        values = {"budget": body.at_most, "budget_share": share}
+
+        def change(tx: Tx) -> GroupDetail:
+            row = group_row(tx.connection, ref, project, who, lock=True)
+            _refuse_beside_older(tx)
+            count = len(tx.find_all(members, group_id=row.id))
+            if body.at_most is not None and 0 < count < body.at_most:
+                raise Conflict(
+                    f"the group {row.name!r} has {count} members: a budget of {body.at_most} "
+                    "limits nothing",
+                    hint="Maybe a share, which grows with the group.",
+                    group=row.name,
+                    members=count,
+                )
+            if all(getattr(row, name) == value for name, value in values.items()):
+                return detail(tx.connection, row)
+            now = _advance(tx, row, **values)
+            tx.event(
+                "group.budget_set", f"group/{row.id}", {"groups": {row.id: now}},
+                project=row.project,
+            )  # fmt: skip
             return detail(tx.connection, now)
 
         return await self._store.write(change, who.name)

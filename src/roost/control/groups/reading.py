@@ -8,6 +8,7 @@ import msgspec
 from sqlalchemy import Connection, bindparam, func, select
 
 from roost.base.errors import NotFound
+from roost.control.groups.budgets import WHOLE, spending
 from roost.control.groups.rules import Place, Rule, broken, uneven
 from roost.control.vms.states import vm_state
 from roost.ledger.fold import Pages
@@ -15,7 +16,7 @@ from roost.ledger.rows import GroupRow, VMRow
 from roost.ledger.statements import find_row
 from roost.ledger.tables import groups, hosts, members, vms
 from roost.parts.access import Principal
-from roost.wire.groups import GroupDetail, GroupSummary, MemberBody
+from roost.wire.groups import BudgetBody, GroupDetail, GroupSummary, MemberBody
 
 #: What an id of a rule about labels begins with, where paths name it.
 LABELS = "labels-"
@@ -112,8 +113,10 @@ def summary(row: GroupRow, count: int) -> GroupSummary:
 
 def _summary(row: GroupRow, count: int) -> dict[str, Any]:
     shown = row.id.partition("/")[2]
+    fields = msgspec.structs.asdict(row)
+    del fields["budget"], fields["budget_share"]
     return {
-        **msgspec.structs.asdict(row),
+        **fields,
         "id": LABELS + shown[1:] if row.selector else shown,
         "selector": msgspec.json.decode(row.selector) if row.selector else {},
         "members": count,
@@ -137,7 +140,16 @@ def detail(
         broken=wrong[:MOST_TOLD],
         vms=[_member(vm, known) for vm in shown],
         next=shown[-1].id if len(found) > most else None,
+        budget=_budget(connection, row),
     )
+
+
+def _budget(connection: Connection, row: GroupRow) -> BudgetBody | None:
+    stands = spending(connection, [row.id]).get(row.id)
+    if stands is None:
+        return None
+    share = None if row.budget_share is None else row.budget_share / WHOLE
+    return BudgetBody(at_most=row.budget, share=share, allowed=stands.allowed, away=stands.away)
 
 
 def _member(vm: VMRow, known: dict[int, Known]) -> MemberBody:

@@ -37,7 +37,7 @@ from roost.parts.access import Principal
 from roost.parts.part import Part
 from roost.parts.routes import Route
 from roost.wire.bodies import EventBody, EventPage
-from roost.wire.eventstream import event_frame
+from roost.wire.eventstream import event_frame, places_frame
 
 #: Newest events that are kept in memory for readers.
 MOST_RECENT = 1000
@@ -83,6 +83,10 @@ class _Page(NamedTuple):
     def cost(self) -> int:
         """Return how many bytes of memory it takes, about."""
         return len(self.frames) + ENTRY_BYTES
+
+
+#: How far before its first event a new reader's places are: a restored copy is seldom much older.
+_STEPS_BACK = (0, *(1 << power for power in range(20)))
 
 
 class EventLog(Part):
@@ -180,9 +184,26 @@ class EventLog(Part):
         if not await self._store.read(is_same):
             raise EventsRewritten(since)
 
+    async def _places(self, since: int) -> list[tuple[int, str]]:
+        """Return which transactions made the event a reader begins behind, and some before it.
+
+        A reader that has not been given any event can say with them where it was when an older
+        copy of the ledger is restored, and finds an event that both have.
+        """
+        back = [since - step for step in _STEPS_BACK if step < since]
+        query = select(events_table.c.seq, events_table.c.tx).where(events_table.c.seq.in_(back))
+
+        def ask(connection: Connection) -> list[tuple[int, str]]:
+            found = connection.execute(query.order_by(events_table.c.seq))
+            return [(seq, tx) for seq, tx in found if tx]
+
+        return await self._store.read(ask)
+
     async def stream(self, since: int, who: Principal, *, tx: str = "") -> AsyncIterator[bytes]:
         """Yield past events after `since` as frames, then new ones; never ends by itself."""
         await self._require_same(since, tx)
+        if since and not tx and (places := await self._places(since)):
+            yield places_frame(places)
         seen_by = _Audience(who.role == "admin", who.project if who.role == "member" else None)
         self._streams += 1
         try:

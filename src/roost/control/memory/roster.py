@@ -10,7 +10,7 @@ A host whose row cannot be loaded is set aside: it is there with its claims, tak
 
 import logging
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 
@@ -19,22 +19,33 @@ import numpy as np
 from sqlalchemy import Connection, select
 
 from roost.base.errors import InvalidRequest
+from roost.control.memory.classes import PriorityClasses
+from roost.control.memory.holdings import Holdings
 from roost.control.memory.rulebook import Rulebook
 from roost.control.memory.specs import Specs
-from roost.fleet.fleet import Fleet
+from roost.fleet.fleet import NOTHING_KEPT, Fleet
 from roost.fleet.layout import Int64Array
+from roost.fleet.vms import MOVES, STAYS, STOPS
 from roost.ledger.amounts import AMOUNTS
 from roost.ledger.capacity import CLEANUP, MIGRATE_IN, RUN, Promised
 from roost.ledger.changes import (
     CLAIMS,
     CONSTRAINTS,
     CONSTRAINTS_GENERATION,
+    DISPLACED,
     FENCES,
     GROUP_GENERATIONS,
     GROUPS,
+    HELD,
+    HOLDS,
     HOST_AMOUNTS,
     HOSTS,
     MEMBERS,
+    POLICIES,
+    PRIORITY_CLASSES,
+    PROJECTS,
+    RELAXATIONS,
+    RESERVATIONS,
     RULES,
     TOMBSTONES,
     VM_SPECS,
@@ -43,11 +54,14 @@ from roost.ledger.changes import (
     Changes,
 )
 from roost.ledger.examination import Examination
-from roost.ledger.rows import ClaimRow, Event, GroupRow, HostRow, VMRow
+from roost.ledger.holding import HELD as HELD_COLUMNS
+from roost.ledger.holdsums import NO_LIMITS, Limits, Living
+from roost.ledger.rows import ClaimRow, DisplacedRow, Event, GroupRow, HostRow, VMRow
 from roost.ledger.statements import find_rows
 from roost.ledger.tables import (
     claims,
     counters,
+    displaced,
     groups,
     host_amounts,
     host_liveness,
@@ -67,7 +81,9 @@ from roost.wire.translate import ADMINS, HEALTHS, group_spec, host_spec
 log = logging.getLogger("roost.roster")
 
 _COUNTERS = select(counters.c.name, counters.c.value)
-_GENERATIONS = select(host_amounts.c.host, host_amounts.c.generation)
+_GENERATIONS = select(
+    host_amounts.c.host, host_amounts.c.generation, *(host_amounts.c[name] for name in HELD_COLUMNS)
+)
 _EPOCHS = select(host_liveness.c.host, host_liveness.c.epoch)
 _MEMBERS = select(members.c.group_id, members.c.vm)
 _WAITING = select(vms).where(vms.c.pending.is_not(None))
@@ -137,16 +153,24 @@ class _HostFailed(Exception):
         self.number, self.why = number, why
 
 
+def how_leaves(phase: str, desired: str, restart: str) -> int:
+    """Return how a placed VM may make room for others."""
+    if phase or desired == "absent":
+        return STAYS
+    return STOPS if restart == "elsewhere" else MOVES
+
+
 class Roster(Part):
     """Hosts, groups and placed VMs, with the engine that decides on them."""
 
     follows = (
         VMS, VM_SPECS, CLAIMS, HOSTS, HOST_AMOUNTS, GROUPS, GROUP_GENERATIONS, MEMBERS,
-        TOMBSTONES, FENCES, RULES, CONSTRAINTS, CONSTRAINTS_GENERATION,
+        TOMBSTONES, FENCES, RULES, CONSTRAINTS, CONSTRAINTS_GENERATION, RELAXATIONS, HELD,
+        HOLDS, RESERVATIONS, POLICIES, PROJECTS, PRIORITY_CLASSES, DISPLACED,
     )  # fmt: skip
 
-    def __init__(self, default_strategy: str) -> None:
-        self._default_strategy = default_strategy
+    def __init__(self, default_strategy: str, wall_ms: Callable[[], int] = lambda: 0) -> None:
+        self._default_strategy, self.wall_ms = default_strategy, wall_ms
         self.rule_clock: dict[str, int] = {}  # hour, minute and weekday, as rules read them
         self._clear()
 
@@ -161,12 +185,18 @@ class Roster(Part):
         self.selectors: dict[str, list[Selector]] = defaultdict(list)  # by project
         self.rules = 0  # generation of the selectors
         self.rulebook = Rulebook()
+        self.classes = PriorityClasses()
         self.group_changes = 0  # grows when a known group has another rule, or is gone
         self.specs = Specs()
+        self.holdings = Holdings()
         self.waiting: dict[str, VMRow] = {}  # VMs without a host that want one
+        self.wait_changes = 0  # grows when one of them, or what a rule has relaxed, is another
+        self.displaced: dict[str, DisplacedRow] = {}  # stopped for others, and not run since
+        self.ranked = False  # whether the fleet knows how important its VMs are
         self.room = 0  # grows when capacity or a rule may have made room
         #: Device models and extended resources that each host has had in the life of this process.
         self._names: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
+        self._ledger_held: dict[int, Limits] = {}  # what hosts hold, as the ledger says
         self._aside_claims: dict[str, ClaimRow] = {}  # on hosts set aside since they were loaded
 
     # Loading
@@ -185,11 +215,18 @@ class Roster(Part):
         self._clear()
         values = {row.name: row.value for row in connection.execute(_COUNTERS)}
         self.rules = values["rules"]
-        generations = {row.host: row.generation for row in connection.execute(_GENERATIONS)}
+        generations = {}
+        held: dict[int, Limits] = {}
+        for number, generation, *limits in connection.execute(_GENERATIONS):
+            generations[number] = generation
+            held[number] = tuple(limits)
         for found in find_rows(connection, hosts, {}):
             row = HostRow(**found)
             self._load_host(row, generations.get(row.number, 0), aside.get(row.number, ""))
+            self._ledger_held[row.number] = held.get(row.number, NO_LIMITS)
+            self._hold(row.number, self._ledger_held[row.number])
         self.rulebook.load(connection)
+        self.classes.load(connection)
         self.bind_rules()
         for host, epoch in connection.execute(_EPOCHS):
             if (entry := self.hosts.get(host)) is not None:
@@ -201,7 +238,11 @@ class Roster(Part):
             of[member].append(group)
         self.groups_of = {vm: tuple(sorted(found)) for vm, found in of.items()}
         self.specs.load(connection)
+        self.holdings.load(connection)
         self._load_claims(connection)
+        self.displaced = {
+            row["vm"]: DisplacedRow(**row) for row in find_rows(connection, displaced, {})
+        }
         for waits in connection.execute(_WAITING).mappings():
             vm = VMRow(**waits)
             self.waiting[vm.id] = vm
@@ -211,7 +252,7 @@ class Roster(Part):
         found = connection.execute(_CLAIMS).all()
         if not found:
             return
-        ids, of, on, _, *amounts, counted, _, _ = zip(*found, strict=True)
+        ids, of, on, _, *amounts, counted, _, _, _, _ = zip(*found, strict=True)
         fleet_rows = {number: entry.fleet_row for number, entry in self.hosts.items()}
         rows = [fleet_rows.get(host, -1) for host in on]  # -1: a finding of the doctor's
         # What a deleted VM left to clean up has no spec, and is held without it.
@@ -259,14 +300,20 @@ class Roster(Part):
                 self.groups[group_id].generation = generation
         if (rules := changes.value(RULES)) is not None:
             self.rules = rules
+        if self.classes.follow(changes):
+            self.room += 1  # who waits may displace others now
         # A resource that a rule names may have come with a host.
         if self.rulebook.follow(changes) or (self.rulebook.unreadable and changes.of(HOSTS)):
             self.bind_rules()
+        self.wait_changes += bool(changes.of(RELAXATIONS))
+        if self.rulebook.follow_relaxations(changes):
+            self.room += 1
         if members := changes.of(MEMBERS):
             self._apply_members(members)
         for group_id in dropped:
             self._drop_group(group_id)
         self.specs.follow(event, changes)
+        self._hold_decided(self.holdings.follow(changes))
         for claim_id, claim in changes.of(CLAIMS).items():
             if event.rows is not None and claim_id in self.fleet.vms.numbers:
                 continue  # this process proposed it, and charged it then
@@ -274,14 +321,25 @@ class Roster(Part):
                 self.release(claim_id)
             else:
                 self._put_claim(claim)
+        for vm_id, row in changes.of(DISPLACED).items():
+            if row is None:
+                self.displaced.pop(vm_id, None)
+            else:
+                self.displaced[vm_id] = row
         for vm_id, vm in changes.of(VMS).items():
+            if vm is not None and self.ranked:
+                self.rank(vm)
             before = self.waiting.pop(vm_id, None)
             if vm is not None and vm.pending is not None:
                 self.waiting[vm_id] = vm
+            self.wait_changes += before is not None or vm_id in self.waiting
             if before is not None and (vm is None or vm.generation != before.generation):
                 self.room += 1  # it may fit now, or those whom it kept waiting do
             if vm is None:
                 self.groups_of.pop(vm_id, None)
+        for number, limits in changes.of(HELD).items():
+            self._ledger_held[int(number)] = limits
+            self._hold_decided([int(number)])
         if None in changes.of(TOMBSTONES).values():
             self.room += 1  # a host that has cleaned up may have the VM again
 
@@ -289,12 +347,16 @@ class Roster(Part):
         """Take over VMs without groups that this process has created, and charged already."""
         for vm_id, new in event.created.items():
             self.specs.put(vm_id, new.spec)
+        self._hold_decided(self.holdings.follow(changes))
         for claim_id, claim in changes.of(CLAIMS).items():
             if claim is not None and claim_id not in self.fleet.vms.numbers:
                 self._put_claim(claim)
         for vm_id, vm in changes.of(VMS).items():
+            if vm is not None and self.ranked:
+                self.rank(vm)
             if vm is not None and vm.pending is not None:
                 self.waiting[vm_id] = vm
+                self.wait_changes += 1
 
     def bind_rules(self) -> None:
         """Give the engine the rules that hold now; who was refused may fit."""
@@ -326,11 +388,12 @@ class Roster(Part):
             number = fleet.vms.numbers.get(f"{vm}:{kind}")
             if number is None or int(fleet.vms.group_set[number]) == group_set:
                 continue
-            columns = fleet.vms
+            columns, standing = fleet.vms, fleet.vms.standing(number)
             row, demand = int(columns.host[number]), columns.demand[number].copy()
             rest = [int(c[number]) for c in (columns.terms, columns.devices, columns.cells)]
             fleet.remove(number)
-            fleet.apply(f"{vm}:{kind}", row, demand, rest[0], group_set, rest[1], rest[2])
+            again = fleet.apply(f"{vm}:{kind}", row, demand, rest[0], group_set, rest[1], rest[2])
+            columns.set_standing(again, *standing)
 
     # Hosts
 
@@ -452,6 +515,7 @@ class Roster(Part):
             # What this process has just proposed there loses; the rest went in the same event.
             for number in self.fleet.vms.on_host(known.fleet_row).tolist():
                 self.fleet.remove(number)
+            self.fleet.keep_free(known.fleet_row, NOTHING_KEPT)
             self.fleet.remove_host(known.name)
             del self.numbers[known.name]
             del self.by_fleet_row[known.fleet_row]
@@ -485,6 +549,31 @@ class Roster(Part):
         if row.selector:
             kept = [each for each in self.selectors[row.project] if each.group != group_id]
             self.selectors[row.project] = kept
+
+    # What hosts hold
+
+    def held_on(self, number: int) -> Limits:
+        """Return what a host holds, as the ledger says."""
+        return self._ledger_held.get(number, NO_LIMITS)
+
+    def charge_living(self, key: str, number: int, living: Living) -> None:
+        """Count a claim that ends or draws, and hold with it what its host will have to."""
+        self.holdings.charge(key, number, living)
+        self._hold(number, self.holdings.held(number, self.wall_ms()))
+
+    def _hold_decided(self, numbers: Iterable[int]) -> None:
+        """Hold what the ledger says, on hosts where no claim of this process is on its way."""
+        for number in numbers:
+            if number not in self.holdings.pending.values():
+                self._hold(number, self.held_on(number))
+
+    def _hold(self, number: int, limits: Limits) -> None:
+        """Keep free on a host what the ledger says that it holds."""
+        entry = self.hosts.get(number)
+        if entry is not None and self.fleet.kept.get(entry.fleet_row, NOTHING_KEPT) != limits:
+            cpu, memory, disk, places = limits
+            self.fleet.keep_free(entry.fleet_row, (cpu, memory, disk, places))
+            self.room += 1
 
     # Claims
 
@@ -551,10 +640,43 @@ class Roster(Part):
     def release(self, claim_id: str) -> None:
         """Release a claim from the fleet in memory; an unknown one is ignored."""
         self._aside_claims.pop(claim_id, None)
+        if claim_id in self.holdings.pending:  # it was not kept: what is held is the ledger's again
+            host = self.holdings.release(claim_id)
+            if host is not None:
+                self._hold_decided([host])
         number = self.fleet.vms.numbers.get(claim_id)
         if number is not None:
             self.fleet.remove(number)
             self.room += 1
+
+    # Who may make room for whom
+
+    def rank(self, vm: VMRow) -> None:
+        """Note how important a placed VM is, and how it may make room for others."""
+        number = self.fleet.vms.numbers.get(f"{vm.id}:{RUN}")
+        if number is not None:
+            leaves = STAYS
+            # The room of one that ends or draws on a reservation would be the reservation's again.
+            special = self.holdings.is_special(f"{vm.id}:{RUN}")
+            if vm.host is not None and not special:
+                leaves = how_leaves(vm.phase, vm.desired, vm.restart)
+            self.fleet.vms.set_standing(number, leaves, vm.priority, vm.created_ms)
+
+    def rank_all(
+        self, vm_ids: Sequence[str], leaves: Int64Array, priority: Int64Array, since_ms: Int64Array
+    ) -> None:
+        """Note the same of many placed VMs at once."""
+        keys = [f"{vm_id}:{RUN}" for vm_id in vm_ids]
+        find, is_special = self.fleet.vms.numbers.get, self.holdings.is_special
+        numbers = np.array([find(key, -1) for key in keys], np.int64)
+        special = np.array([is_special(key) for key in keys], np.bool_)
+        known = numbers >= 0
+        self.fleet.vms.set_standing(
+            numbers[known],
+            np.where(special, STAYS, leaves)[known],
+            priority[known],
+            since_ms[known],
+        )
 
     # Reading
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from roost.base.errors import Conflict, InvalidRequest
 from roost.control.create.placing import Basis, Placing, take
+from roost.control.groups.budgets import keep_budgets
 from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import Roster
 from roost.control.moves.handover import carry_out
@@ -99,6 +100,8 @@ class Moving(Part):
                 )
             changes: Changes = {}
             take(tx, vm, claim, seen, "migrate", changes)
+            if body is None or not body.ignore_budget:
+                keep_budgets(tx, {vm.id: vm.name})
             generation = now.generation + 1
             found = tx.change(
                 vms,

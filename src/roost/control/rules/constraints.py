@@ -17,10 +17,13 @@ from roost.base.clock import Clock
 from roost.base.errors import Conflict
 from roost.control.memory.follower import Follower
 from roost.control.memory.roster import Roster
-from roost.control.rules import writing
+from roost.control.memory.rulebook import reads_measured
+from roost.control.rules import measuring, switching, writing
 from roost.control.rules.judging import Judge
+from roost.control.rules.measuring import MeasuredHosts
 from roost.control.rules.reading import constraint_row, detail, id_of, listed
 from roost.control.rules.routes import constraint_routes
+from roost.control.rules.timezones import time_in
 from roost.ledger.rows import ConstraintRow
 from roost.ledger.statements import find_row
 from roost.ledger.store import Store
@@ -42,11 +45,15 @@ from roost.wire.constraints import (
     CreateConstraint,
     DryRunConstraint,
     ListConstraints,
+    RuleFields,
     ViolationsBody,
 )
 
 #: How often this process looks whether it is another minute.
 _TICK_S = 5.0
+#: What a body says about when a rule holds, and what makes a changed rule begin anew.
+_TIMING = ("when", "until", "time_zone", "dwell_s")
+_SWITCHES = frozenset({"applies_when", "applies_until", "time_zone", "enabled"})
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -56,7 +63,8 @@ class Constraints(Part):
     def __init__(self, store: Store, roster: Roster, follower: Follower, clock: Clock) -> None:
         self._store, self._roster, self._follower = store, roster, follower
         self._clock = clock
-        self._judge = Judge(store, roster)
+        self.judge = Judge(store, roster)
+        self._measured = MeasuredHosts(store, roster, clock)
 
     def routes(self) -> Sequence[Route]:
         """Return the HTTP routes of this part."""
@@ -69,20 +77,15 @@ class Constraints(Part):
         self._set_clock()
 
     def loops(self) -> Sequence[Loop]:
-        """Return the loop that tells rules what time it is."""
-        return (Loop(self._tick, _TICK_S),)
+        """Return the loops that tell rules what time it is, and what hosts use."""
+        return (Loop(self._tick, _TICK_S), Loop(self._measured.look, measuring.LOOK_S))
 
     async def _tick(self) -> None:
         self._set_clock()
 
     def _set_clock(self) -> None:
         """Bind rules that read the time anew when it is another minute; it is UTC."""
-        minutes = self._clock.wall_ms() // 60_000
-        now = {
-            "hour": minutes // 60 % 24,
-            "minute": minutes % 60,
-            "weekday": (minutes // 1440 + 3) % 7 + 1,  # the first day was a Thursday
-        }
+        now = time_in(self._clock.wall_ms())
         if now != self._roster.rule_clock:
             self._roster.rule_clock = now
             if self._roster.rulebook.reads_time:
@@ -108,16 +111,20 @@ class Constraints(Part):
             project, _, name = asked.rule.rpartition("/")
             await self._store.read(lambda found: constraint_row(found, name, project or None, who))
         await self._follower.catch_up()
-        return await self._judge.check(asked, who)
+        return await self.judge.check(asked, who)
 
     async def dry_run(self, body: DryRunConstraint, who: Principal) -> ConstraintDryRunBody:
         """Say what a constraint would mean for the fleet as it is; nothing is written."""
         writing.require_may_try(who, body.project)
         text, _ = writing.read_expression(body.expression, self._fields())
         await self._follower.catch_up()
-        vm = await self._judge.vm_named(body.vm, body.project, who)
+        vm = await self.judge.vm_named(body.vm, body.project, who)
         rule = writing.rule_to_try(body, text, vm)
-        return await self._judge.dry_run(rule, body.project, who, hard=body.kind == "hard")
+        await self._measure_for(text)
+        timing = switching.timing(_timing_in(body), None, self._fields())
+        holds = switching.begins_active(timing, self._roster.fleet, self._clock.wall_ms())
+        tried = await self.judge.dry_run(rule, body.project, who, hard=body.kind == "hard")
+        return msgspec.structs.replace(tried, holds_now=holds)
 
     # Changing
 
@@ -134,13 +141,18 @@ class Constraints(Part):
             if used is not None and used.digest == digest:
                 return await self._store.read(lambda found: _made_before(found, used.answer))
         if body.enabled and body.kind == "hard" and not body.force:
-            vm = await self._judge.vm_named(body.vm, body.project, who)
+            vm = await self.judge.vm_named(body.vm, body.project, who)
             await self._refuse_lock_out(writing.rule_to_try(body, text, vm), body.project, who)
         made, now = id_of(body.name, body.project), self._clock.wall_ms()
+        timing = switching.timing(_timing_in(body), None, self._fields())
 
         def change(tx: Tx) -> ConstraintDetail:
             if use_key(tx, scope, key, digest, made) is None:
-                row = writing.new_row(tx, made, body.name, body.project, body, text, form, who, now)
+                row = writing.new_row(
+                    tx, made, body.name, body.project, body, text, form, who, now, timing
+                )
+                if row.applies_when is not None:
+                    row.active = switching.begins_active(timing, self._roster.fleet, now)
                 writing.insert(tx, row)
             return _made_before(tx.connection, made)
 
@@ -176,8 +188,15 @@ class Constraints(Part):
                     hint="Maybe say for how long it is to hold now, or that it does not expire.",
                     rule=row.id,
                 )
+            new |= switching.timing(_timing_in(body), row, self._fields())
+            writing.relax_after(new.get("kind", row.kind), new.get("relax_after_s"))
             if all(getattr(row, field) == value for field, value in new.items()):
                 return detail(tx.connection, row)
+            changed = msgspec.structs.asdict(row) | new
+            if changed["applies_when"] is not None and new.keys() & _SWITCHES:
+                # As when it is made: what it was switched to, another condition has said.
+                active = switching.begins_active(changed, self._roster.fleet, now)
+                new |= {"active": active, "switched_ms": None}
             return detail(tx.connection, writing.update(tx, row, **new))
 
         return await self._store.write(change, who.name)
@@ -202,10 +221,15 @@ class Constraints(Part):
             values["weight"] = writing.thousandths(body.weight)
         if not isinstance(body.selector, UnsetType):
             values["selector"] = writing.selector_text(body.selector)
-        for name in ("description", "kind", "priority", "enabled"):
+        for name in ("description", "kind", "priority", "enabled", "relax_after_s"):
             if not isinstance(given := getattr(body, name), UnsetType):
                 values[name] = given
         return values
+
+    async def _measure_for(self, text: str) -> None:
+        """Bring what was measured to the fleet for a rule that is about to read it."""
+        if reads_measured(text):
+            await self._measured.refresh()
 
     def _fields(self) -> Fields:
         """Return what rules can read on this fleet, its own resources included."""
@@ -215,7 +239,8 @@ class Constraints(Part):
     async def _refuse_lock_out(self, rule: Rule, project: str | None, who: Principal) -> None:
         """Refuse a hard rule that leaves some VMs without any host."""
         await self._follower.catch_up()
-        tried = await self._judge.dry_run(rule, project, who)
+        await self._measure_for(rule.expression)
+        tried = await self.judge.dry_run(rule, project, who)
         if tried.locks_out:
             raise Conflict(
                 tried.says[0],
@@ -223,6 +248,13 @@ class Constraints(Part):
                 rule=rule.name,
                 classes=[msgspec.to_builtins(each) for each in tried.classes if not each.hosts],
             )
+
+
+def _timing_in(body: RuleFields | ChangeConstraint) -> dict[str, Any]:
+    """Return what a body says about when a rule holds; of a new rule, what is not empty."""
+    given = {name: getattr(body, name) for name in _TIMING}
+    nothing = None if isinstance(body, RuleFields) else msgspec.UNSET
+    return {name: value for name, value in given.items() if value is not nothing}
 
 
 def _made_before(connection: Connection, key: str) -> ConstraintDetail:

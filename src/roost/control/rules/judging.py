@@ -14,14 +14,16 @@ from sqlalchemy import Connection
 from roost.base.timestamps import timestamp
 from roost.base.units import GIB
 from roost.control.memory.roster import Roster
+from roost.control.rules.repairing import MOST_REPAIRED, Repairs
 from roost.control.vms.lookup import vm_row
 from roost.control.vms.requests import request_of
 from roost.control.vms.ruling import wrong_part
 from roost.ledger.capacity import RUN, claim_id
 from roost.ledger.fold import Pages
-from roost.ledger.rows import VMRow
+from roost.ledger.rows import ViolationRow, VMRow
+from roost.ledger.statements import find_rows
 from roost.ledger.store import Store
-from roost.ledger.tables import vms
+from roost.ledger.tables import violations, vms
 from roost.model.constraints import BoundRule
 from roost.model.flow import PlaceRequest
 from roost.model.resources import Demand
@@ -40,6 +42,8 @@ from roost.wire.constraints import (
 )
 
 _PLACED = Pages(list(vms.c), [vms.c.id], vms.c.host.is_not(None), vms.c.desired != "absent")
+#: A VM and the rule that it breaks.
+Key = tuple[str, str]
 #: Classes of VMs that one answer tells.
 _MOST_CLASSES = 100
 #: What is left of a rule for VMs of which it asks nothing.
@@ -47,7 +51,7 @@ _ANYWHERE = "true"
 
 
 @dataclass(frozen=True, slots=True)
-class _Placed:
+class Placed:
     """A VM that has a host, as it asks for one now."""
 
     vm: VMRow
@@ -76,7 +80,23 @@ class Judge:
         async with self._long:
             requests = await requests_of_placed(self._store, self._roster, project)
             world = WhatIf.like(self._roster.engine)
-            return await asyncio.to_thread(_check, world, requests, asked.rule, since)
+            found = await asyncio.to_thread(
+                _check, world, requests, asked.rule, since, repairs=MOST_REPAIRED
+            )
+        kept = await self._store.read(kept_violations) if found.total else {}
+        for each in found.violations:
+            row, entry = kept.get((each.vm, each.rule)), self._roster.entry(each.host)
+            if row is not None and entry is not None and row.host == entry.number:
+                each.since = timestamp(row.since_ms)
+        return found
+
+    async def violations(self, most: int) -> list[ViolationBody]:
+        """Return the VMs of all projects that are in the wrong place, so many at most."""
+        async with self._long:
+            requests = await requests_of_placed(self._store, self._roster)
+            world = WhatIf.like(self._roster.engine)
+            found = await asyncio.to_thread(_check, world, requests, None, {}, most)
+        return found.violations
 
     async def dry_run(
         self, rule: Rule, project: str | None, who: Principal, *, hard: bool = True
@@ -87,6 +107,12 @@ class Judge:
             world = WhatIf.like(self._roster.engine)
             world.set_rules(RuleSet((rule,), world.rules.generation), world.clock)
             return await asyncio.to_thread(_dry_run, world, requests, rule, hard)
+
+
+def kept_violations(connection: Connection) -> dict[Key, ViolationRow]:
+    """Return the violations that are kept, by VM and rule."""
+    rows = [ViolationRow(**row) for row in find_rows(connection, violations, {})]
+    return {(row.vm, row.constraint_id): row for row in rows}
 
 
 async def requests_of_placed(
@@ -116,10 +142,13 @@ def _check(
     requests: Sequence[tuple[VMRow, PlaceRequest]],
     only: str | None,
     since: dict[str, int],
+    most: int = MOST_NAMED,
+    repairs: int = 0,
 ) -> ViolationsBody:
     found: list[ViolationBody] = []
     total = 0
-    for placed in _placed(world, requests):
+    repairer = Repairs(world, requests)
+    for placed in placed_in(world, requests):
         terms = world.terms_of(placed.request)
         for bound in terms.rules:
             if not bound.hard or only not in (None, bound.name):
@@ -128,9 +157,11 @@ def _check(
             if wrong is None:
                 continue
             total += 1
-            if len(found) < MOST_NAMED:
-                found.append(_violation(world, placed, bound.name, wrong, since))
-    return ViolationsBody(total=total, violations=found)
+            if len(found) < most:
+                found.append(violation(world, placed, bound.name, wrong, since))
+                if len(found) <= repairs:
+                    repairer.add_to(found[-1], (placed.vm, placed.request), bound)
+    return ViolationsBody(total=total, violations=found, repaired=min(len(found), repairs))
 
 
 def _dry_run(
@@ -139,7 +170,7 @@ def _dry_run(
     rows = world.fleet.present_rows()
     members: dict[str, list[str]] = defaultdict(list)
     passing: dict[str, int] = {}
-    violations: list[ViolationBody] = []
+    wrongly: list[ViolationBody] = []
     violated = count = 0
 
     def judge_class(request: PlaceRequest) -> tuple[str, BoundRule | None]:
@@ -153,7 +184,7 @@ def _dry_run(
             passing[asks] = int(whole)
         return asks, bound
 
-    for placed in _placed(world, requests):
+    for placed in placed_in(world, requests):
         if not covers(rule, placed.request):
             continue
         count += 1
@@ -162,8 +193,8 @@ def _dry_run(
         wrong = wrong_part(world, placed.request, bound) if bound is not None else None
         if wrong is not None:
             violated += 1
-            if len(violations) < MOST_NAMED:
-                violations.append(_violation(world, placed, rule.name, wrong, {}))
+            if len(wrongly) < MOST_NAMED:
+                wrongly.append(violation(world, placed, rule.name, wrong, {}))
     if not rule.scope.vm:
         judge_class(_new_vm(rule))
     classes = [
@@ -182,7 +213,7 @@ def _dry_run(
         vms=count,
         classes=classes[:_MOST_CLASSES],
         violated=violated,
-        violations=violations,
+        violations=wrongly,
         locks_out=hard and bool(shut_out),
         says=_sentences(len(rows), count, violated, shut_out, hard),
     )
@@ -212,21 +243,23 @@ def _new_vm(rule: Rule) -> PlaceRequest:
     """Return a VM that nobody has created yet, as plain as a rule's scope allows."""
     labels = tuple((term.key, term.values[0]) for term in rule.scope.selector)
     demand = Demand(1000, GIB, 0)
-    return PlaceRequest("new-vm", demand, project=rule.scope.project or "default", labels=labels)
+    project = rule.scope.project or "default"
+    return PlaceRequest("new-vm", demand, project=project, labels=labels, policy=rule.scope.policy)
 
 
-def _placed(world: WhatIf, requests: Iterable[tuple[VMRow, PlaceRequest]]) -> Iterable[_Placed]:
+def placed_in(world: WhatIf, requests: Iterable[tuple[VMRow, PlaceRequest]]) -> Iterable[Placed]:
     """Yield the VMs that have their place in this world, too."""
     columns = world.fleet.vms
     for vm, request in requests:
         number = columns.numbers.get(request.key)
         if number is not None:
-            yield _Placed(vm, request, int(columns.host[number]))
+            yield Placed(vm, request, int(columns.host[number]))
 
 
-def _violation(
-    world: WhatIf, placed: _Placed, rule: str, part: str, since: dict[str, int]
+def violation(
+    world: WhatIf, placed: Placed, rule: str, part: str, since: dict[str, int]
 ) -> ViolationBody:
+    """Return a VM in the wrong place as users see it."""
     vm = placed.vm
     return ViolationBody(
         vm=vm.id,

@@ -109,6 +109,9 @@ def _version(row: ConstraintRow) -> ConstraintVersion:
         enabled=row.enabled,
         changed_at=timestamp(row.changed_ms),
         changed_by=row.changed_by,
+        when=row.applies_when,
+        until=row.applies_until,
+        relax_after_s=row.relax_after_s,
     )
 
 
@@ -126,6 +129,7 @@ def _shown(row: ConstraintRow) -> dict[str, Any]:
         "priority": row.priority,
         "selector": selector_of(row),
         "vm": row.vm or None,
+        "policy": row.policy,
         "enabled": row.enabled,
         "expires_at": timestamp(row.expires_ms) if row.expires_ms is not None else None,
         "version": row.version,
@@ -133,6 +137,14 @@ def _shown(row: ConstraintRow) -> dict[str, Any]:
         "created_by": row.created_by,
         "changed_at": timestamp(row.changed_ms),
         "changed_by": row.changed_by,
+        "holds": row.holds,
+        "when": row.applies_when,
+        "until": row.applies_until,
+        "time_zone": row.time_zone,
+        "dwell_s": row.dwell_s,
+        "active": row.active is not False,
+        "switched_at": timestamp(row.switched_ms) if row.switched_ms is not None else None,
+        "relax_after_s": row.relax_after_s,
     }
 
 

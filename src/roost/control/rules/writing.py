@@ -16,7 +16,7 @@ from roost.control.vms.lookup import vm_row
 from roost.ledger.capacity import RUN, claim_id
 from roost.ledger.older import release_before_may_be_here
 from roost.ledger.rows import Changes, ConstraintRow
-from roost.ledger.tables import constraint_versions, constraints, projects
+from roost.ledger.tables import constraint_versions, constraints, policies, projects
 from roost.ledger.transaction import Tx, advance_constraints, row_json
 from roost.model.rules import WHOLE_WEIGHT, Rule, RuleScope
 from roost.parts.access import Principal
@@ -37,8 +37,8 @@ from roost.wire.constraints import (
 )
 
 TriedRule = CreateConstraint | DryRunConstraint
-#: Samples and the use of projects do not reach the fleet in memory.
-_NOT_KNOWN = (ChangesOf.MEASURED, ChangesOf.PROJECT)
+#: The use of projects does not reach the fleet in memory.
+_NOT_KNOWN = (ChangesOf.PROJECT,)
 #: What may make a rule hold back VMs that it did not before.
 _WHAT_BINDS = frozenset({"expression", "kind", "selector", "enabled"})
 _COUNT = select(func.count()).select_from(constraints)
@@ -83,7 +83,8 @@ def require_may_try(who: Principal, project: str | None) -> None:
 
 def rule_to_try(body: TriedRule, text: str, vm: str) -> Rule:
     """Return a rule that is asked for as the engine tries it: as if it were hard."""
-    return _hard_rule(id_of(body.name, body.project), text, body.project, body.selector, vm)
+    name = id_of(body.name, body.project)
+    return _hard_rule(name, text, body.project, body.selector, vm, body.policy)
 
 
 def changed_rule(now: ConstraintDetail, values: Mapping[str, Any]) -> Rule | None:
@@ -96,18 +97,24 @@ def changed_rule(now: ConstraintDetail, values: Mapping[str, Any]) -> Rule | Non
         selector = msgspec.json.decode(values["selector"] or "{}")
     text = values.get("expression", now.expression)
     vm = claim_id(now.vm, RUN) if now.vm else ""
-    return _hard_rule(now.id, text, now.project, selector, vm)
+    return _hard_rule(now.id, text, now.project, selector, vm, now.policy)
 
 
 def _hard_rule(
-    name: str, text: str, project: str | None, selector: Mapping[str, str], vm: str
+    name: str,
+    text: str,
+    project: str | None,
+    selector: Mapping[str, str],
+    vm: str,
+    policy: str | None,
 ) -> Rule:
-    return Rule(name, text, scope=RuleScope.with_labels(project or "", vm, selector))
+    scope = RuleScope.with_labels(project or "", vm, selector, policy or "")
+    return Rule(name, text, scope=scope)
 
 
 def new_row(
     tx: Tx, key: str, name: str, project: str | None, body: RuleFields, text: str, form: str,
-    who: Principal, now_ms: int,
+    who: Principal, now_ms: int, timing: Mapping[str, Any],
 ) -> ConstraintRow:  # fmt: skip
     """Return the row of a new constraint."""
     if project is not None:
@@ -126,12 +133,15 @@ def new_row(
         priority=body.priority,
         selector=selector_text(body.selector),
         vm=_vm(tx, body.vm, project, who),
+        policy=body.policy,
         enabled=body.enabled,
         expires_ms=expires_ms(now_ms, body.expires_in_s),
         created_ms=tx.at_ms,
         created_by=who.name,
         changed_ms=tx.at_ms,
         changed_by=who.name,
+        relax_after_s=relax_after(body.kind, body.relax_after_s),
+        **timing,
     )
 
 
@@ -160,6 +170,13 @@ def selector_text(selector: dict[str, str]) -> str:
     return row_json(dict(sorted(selector.items()))) if selector else ""
 
 
+def relax_after(kind: str, after_s: int | None) -> int | None:
+    """Return after how long a rule relaxes; refuses that of a rule that is soft anyway."""
+    if after_s is not None and kind != "hard":
+        raise InvalidRequest("only a hard rule relaxes; a soft one refuses nobody")
+    return after_s
+
+
 def expires_ms(now_ms: int, in_s: int | None) -> int | None:
     """Return when something expires that is to hold for so long."""
     return None if in_s is None else now_ms + 1000 * in_s
@@ -173,6 +190,8 @@ def insert(tx: Tx, row: ConstraintRow) -> None:
         raise Conflict(f"there is a rule {row.name!r} {whose} already", rule=row.id)
     # The generation's row is what all changes of constraints wait for: two never count the same.
     generation = advance_constraints(tx)
+    if row.policy is not None and tx.find(policies, name=row.policy) is None:
+        raise NotFound(f"there is no policy {row.policy!r}", policy=row.policy)
     _refuse_one_more(tx, row.project)
     tx.insert(constraints, msgspec.structs.asdict(row))
     changes = _version(tx, row)
@@ -196,7 +215,7 @@ def _refuse_one_more(tx: Tx, project: str) -> None:
 
 
 def update(
-    tx: Tx, row: ConstraintRow, kind: str = "constraint.changed", **values: Any
+    tx: Tx, row: ConstraintRow, event: str = "constraint.changed", /, **values: Any
 ) -> ConstraintRow:
     """Give a locked constraint other values, as a new version."""
     refuse_beside_older(tx)
@@ -209,8 +228,17 @@ def update(
     if tx.remove(constraint_versions, constraint_id=row.id, version=old):
         changes["constraint_versions"][f"{row.id}|{old}"] = None
     changes["constraints"] = {row.id: now}
-    _say(tx, kind, now, changes, advance_constraints(tx))
+    _say(tx, event, now, changes, advance_constraints(tx))
     return now
+
+
+def switch(tx: Tx, row: ConstraintRow, now_ms: int, *, active: bool) -> None:
+    """Let a locked constraint hold, or not, by its condition; it is no other version."""
+    found = tx.change(constraints, {"id": row.id}, active=active, switched_ms=now_ms)
+    assert found is not None
+    now = ConstraintRow(**found)
+    kind = "constraint.switched_on" if active else "constraint.switched_off"
+    _say(tx, kind, now, {"constraints": {row.id: now}}, advance_constraints(tx))
 
 
 def remove(tx: Tx, row: ConstraintRow) -> None:

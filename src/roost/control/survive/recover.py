@@ -149,9 +149,17 @@ class Recover(Part):
 
     async def _is_wanted_elsewhere(self, entry: HostEntry) -> bool:
         """Say whether fencing a host would help a VM: none is shot for nothing."""
-        where = vms.c.host == entry.number, vms.c.restart.in_(MOVABLE)
-        query = select(vms.c.id).where(*where).limit(1)
-        return await self._store.read(lambda c: c.execute(query).scalar()) is not None
+        here = select(vms.c.id).where(vms.c.host == entry.number, vms.c.restart.in_(MOVABLE))
+
+        def question(connection: Connection) -> bool:
+            if connection.execute(here.limit(1)).scalar() is not None:
+                return True
+            # One that waits for another host until this one has destroyed its copy.
+            left = [claim.vm for claim in cleanup_claims(connection, entry.number)]
+            waits = vms.c.id.in_(left), vms.c.host.is_(None), vms.c.restart.in_(MOVABLE)
+            return connection.execute(select(vms.c.id).where(*waits).limit(1)).scalar() is not None
+
+        return await self._store.read(question)
 
     async def _fence_by_command(
         self, entry: HostEntry, evidence: int, command: FenceCommand

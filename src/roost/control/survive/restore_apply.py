@@ -25,8 +25,10 @@ from roost.ledger.capacity import (
     charge,
     claims_of,
     fits,
+    give_back,
     release,
 )
+from roost.ledger.makingroom import hold_freed
 from roost.ledger.membership import advance_groups
 from roost.ledger.older import release_before_may_be_here
 from roost.ledger.rows import Changes, ClaimRow, VMRow
@@ -100,13 +102,16 @@ def bring_home(tx: Tx, vm: VMRow, finding: Finding, found: Sequence[Copy]) -> bo
         if incoming is None or not fits(tx, incoming, kept):
             return False
     for each in kept:
-        release(tx, each)
+        give_back(tx, each)
         changes["claims"][each.id] = None
     for new in (claim, incoming):
         if new is not None:
             if not charge(tx, new, None):
                 raise InvariantBroken(f"host {new.host} had room for {new.id} a moment ago")
             changes["claims"][new.id] = new
+    # Now that it has its own again: the rest is for those who wait for room there.
+    for host in sorted({each.host for each in kept}):
+        hold_freed(tx, host)
     _unbury(tx, vm, spared, changes)
     row = _settled_row(tx, vm, finding, found)
     for host in graves:
@@ -232,13 +237,16 @@ def _claim_at(
     tx: Tx, vm: VMRow, host: int, run: ClaimRow | None, kind: ClaimKind = RUN
 ) -> ClaimRow | None:
     """Return the claim of a VM on another host; None when nobody knows which devices it has."""
-    demand = stored_spec(tx.connection, vm).demand
+    spec = stored_spec(tx.connection, vm)
+    demand = spec.demand
     bound = demand.devices is not None or demand.numa is not NumaMode.ANY
     if bound or (run is not None and (run.devices or run.cells)):
         return None
     counters = tuple((f"x:{name}", amount) for name, amount in demand.extended if amount)
     claim = Claim(vm=vm.id, host=host, kind=kind, **vm.amounts._asdict(), counters=counters)
-    return ClaimRow.of(claim)
+    row = ClaimRow.of(claim)
+    row.until_ms = spec.until_ms  # it is found by its claim when its time is over
+    return row
 
 
 def _unbury(tx: Tx, vm: VMRow, spared: set[int | None], changes: Changes) -> None:

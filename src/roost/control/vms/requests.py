@@ -32,4 +32,6 @@ def request_of(vm: VMRow, roster: Roster, spec: VMSpec | None = None) -> PlaceRe
         claim_id(vm.id, RUN),
         tuple(sorted(labels_of(vm.labels).items())),
         asked_restart(vm),
+        policy=spec.policy,
+        relaxed=roster.rulebook.relaxed_for(vm.id) if vm.host is None else (),
     )

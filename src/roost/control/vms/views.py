@@ -137,6 +137,10 @@ def vm_body(
         constraints=constraints_json(spec),
         boot=boot_body(spec.boot),
         nics=[nic_body(nic) for nic in spec.nics],
+        policy=spec.policy or None,
+        until=None if spec.until_ms is None else timestamp(spec.until_ms),
+        reservation=spec.reservation or None,
+        priority_class=spec.priority_class,
     )
 
 

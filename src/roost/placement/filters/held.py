@@ -24,6 +24,6 @@ FILTER = Filter(
     Reason.HELD,
     "enough is left beside what reservations and moves hold",
     IndexForm.CAPACITY,
-    lambda question: bool(question.fleet.holds),
+    lambda question: bool(question.fleet.holds or question.fleet.kept),
     _column,
 )

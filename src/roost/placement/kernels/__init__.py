@@ -16,6 +16,7 @@ compiler off (NUMBA_DISABLE_JIT=1).
     fragments    what a host is worth to the requests that typically come
     least_loss   the host that loses least of that
     scan         any score of one host, and a draw from all that fit
+    victims      the VMs whose leaving makes room at the least harm
     charging     one VM added or taken away
     decide       K requests one after the other
     addresses    arrays handed over without the cost of handing them over

@@ -59,7 +59,7 @@ from roost.placement.kernels.fit import (
     row_penalty,
 )
 from roost.placement.kernels.fragments import MixArrays, thriftiest
-from roost.placement.kernels.keys import KEY_FREE, request_key
+from roost.placement.kernels.keys import KEY_FREE, KIND_MASK, request_key
 from roost.placement.kernels.least_loss import search_least_lost
 from roost.placement.kernels.ranking import M_FREE_BLOCKS, M_KIND, Ranking, refile
 from roost.placement.kernels.scan import (
@@ -279,7 +279,7 @@ def find(
         return search_bounded(hosts, marks, groups, ranking, ask, score)
     from_key, from_row, last_row = int64(-MOST), int64(NOWHERE), int64(MOST)
     kind = ranking.meta[M_KIND]
-    if kind == KEY_FREE:  # a host that takes the VM has at least its amounts free
+    if kind & KIND_MASK == KEY_FREE:  # a host that takes the VM has at least its amounts free
         from_key = request_key(kind, ask.demand[CPU], ask.demand[MEMORY], ask.demand[DISK])
     if way == BY_TURN:  # first the hosts after the cursor, then the others
         from_key, from_row = int64(0), cursor + 1

@@ -79,29 +79,29 @@ _CHANGED_LENGTH = ENTRY * _CHANGED + 1
 def decide_at(entries: Int64Array) -> int:
     """Build the bundles from a directory and decide; the order is that of the fields."""
     e = entries
-    ranking = Ranking(one(e, 20), two(e, 21), three(e, 22), two(e, 23), two(e, 24), three(e, 25))
-    tables = Tables(two(e, 26), one(e, 27), three(e, 28), one(e, 29))
-    batch = Batch(two(e, 30), short(e, 31), short(e, 32), one(e, 33), one(e, 34))
+    ranking = Ranking(one(e, 21), two(e, 22), three(e, 23), two(e, 24), two(e, 25), three(e, 26))
+    tables = Tables(two(e, 27), one(e, 28), three(e, 29), one(e, 30))
+    batch = Batch(two(e, 31), short(e, 32), short(e, 33), one(e, 34), one(e, 35))
     out = Decisions(
-        short(e, 35),
-        one(e, 36),
+        short(e, 36),
         one(e, 37),
         one(e, 38),
         one(e, 39),
         one(e, 40),
         one(e, 41),
+        one(e, 42),
     )
-    mix = MixArrays(two(e, 43), one(e, 44), one(e, 45))
-    scratch = Scratch(one(e, 46), one(e, 47), one(e, 48), one(e, 49), one(e, 50))
+    mix = MixArrays(two(e, 44), one(e, 45), one(e, 46))
+    scratch = Scratch(one(e, 47), one(e, 48), one(e, 49), one(e, 50), one(e, 51))
     return decide(
         hosts_at(e, 0),
-        two(e, 10),
-        groups_at(e, 11),
+        two(e, 11),
+        groups_at(e, 12),
         ranking,
         tables,
         batch,
         out,
-        one(e, 42),
+        one(e, 43),
         mix,
         scratch,
     )

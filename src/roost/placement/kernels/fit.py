@@ -36,7 +36,7 @@ from roost.placement.kernels.tally import WEIGHT_ONE, groups_allow, groups_penal
 ) = range(18)
 
 #: Where a term of an inequality reads its amount; the number of VMs has no column.
-L_FREE, L_COMMITTED, L_CAPACITY, L_VMS = range(4)
+L_FREE, L_COMMITTED, L_CAPACITY, L_VMS, L_TOTAL = range(5)
 
 #: Entries of `Ask.counts`.
 A_EXACT, A_ALL, A_RULES, A_CHARGED, A_RACKS, A_ZONES = range(6)
@@ -153,6 +153,8 @@ def lines_hold(hosts: HostArrays, ask: Ask, row: int) -> bool:
                 amount = hosts.committed[row, column]
             elif source == L_CAPACITY:
                 amount = hosts.capacity[row, column]
+            elif source == L_TOTAL:
+                amount = max(hosts.total[row, column], 0)  # unknown is nothing
             else:
                 amount = hosts.vm_count[row]
             total += ask.lists[entry + 2] * amount

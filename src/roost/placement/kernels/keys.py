@@ -22,26 +22,54 @@ REFERENCE_DISK = 4 * TIB
 KEY_POSITION, KEY_LOAD, KEY_FREE, KEY_FREE_DOWN, KEY_VMS, KEY_CELLS, KEY_PAIR_DOWN = range(7)
 KEY_KINDS = 7
 
+#: A kind with weights of its own has them above its number: cpu, memory and disk, a byte each.
+KIND_BITS = 8
+KIND_MASK = (1 << KIND_BITS) - 1
+WEIGHT_BITS = 8
+
 _PER_VM = SCORE_ONE // 100
 
 
+def weighted_kind(kind: int, cpu: int, memory: int, disk: int) -> int:
+    """Return a kind of key with other weights than 4, 4 and 2; each is 0 to 100, not all 0."""
+    weights = cpu | memory << WEIGHT_BITS | disk << 2 * WEIGHT_BITS
+    return kind | weights << KIND_BITS
+
+
 @inlined
-def load(hosts: HostArrays, row: int) -> int:
-    """Return 0.4 cpu + 0.4 memory + 0.2 disk of committed / capacity."""
+def share(kind: int, resource: int, part: int) -> int:
+    """Return what one resource's ratio adds to a key: 10 x weight x ratio over all weights.
+
+    Rounded down for each resource by itself, so that the addends of a score are exact. The ratio
+    is divided first, so that no product passes 2^63.
+    """
+    weights = kind >> KIND_BITS
+    if weights == 0:
+        return (2 if resource == DISK else 4) * part
+    mask = (1 << WEIGHT_BITS) - 1
+    whole = (weights & mask) + (weights >> WEIGHT_BITS & mask) + (weights >> 2 * WEIGHT_BITS & mask)
+    weight = 10 * (weights >> resource * WEIGHT_BITS & mask)
+    return weight * (part // whole) + weight * (part % whole) // whole
+
+
+@inlined
+def load(kind: int, hosts: HostArrays, row: int) -> int:
+    """Return committed / capacity of cpu, memory and disk, by their weights."""
+    committed, capacity = hosts.committed, hosts.capacity
     return (
-        4 * ratio(hosts.committed[row, CPU], hosts.capacity[row, CPU])
-        + 4 * ratio(hosts.committed[row, MEMORY], hosts.capacity[row, MEMORY])
-        + 2 * ratio(hosts.committed[row, DISK], hosts.capacity[row, DISK])
+        share(kind, CPU, ratio(committed[row, CPU], capacity[row, CPU]))
+        + share(kind, MEMORY, ratio(committed[row, MEMORY], capacity[row, MEMORY]))
+        + share(kind, DISK, ratio(committed[row, DISK], capacity[row, DISK]))
     )
 
 
 @inlined
-def against_reference(cpu: int, memory: int, disk: int) -> int:
-    """Return 0.4 cpu + 0.4 memory + 0.2 disk, each over the reference host."""
+def against_reference(kind: int, cpu: int, memory: int, disk: int) -> int:
+    """Return cpu, memory and disk, each over the reference host, by their weights."""
     return (
-        4 * ratio(cpu, REFERENCE_CPU)
-        + 4 * ratio(memory, REFERENCE_MEMORY)
-        + 2 * ratio(disk, REFERENCE_DISK)
+        share(kind, CPU, ratio(cpu, REFERENCE_CPU))
+        + share(kind, MEMORY, ratio(memory, REFERENCE_MEMORY))
+        + share(kind, DISK, ratio(disk, REFERENCE_DISK))
     )
 
 
@@ -64,13 +92,13 @@ def imbalance(hosts: HostArrays, row: int) -> int:
 @inlined
 def host_key(kind: int, hosts: HostArrays, row: int) -> int:
     """Return the key of one host for a ranking of this kind."""
-    if kind == KEY_LOAD:
-        return load(hosts, row)
-    if kind == KEY_FREE or kind == KEY_FREE_DOWN:
-        free = against_reference(
-            hosts.headroom[row, CPU], hosts.headroom[row, MEMORY], hosts.headroom[row, DISK]
-        )
-        return free if kind == KEY_FREE else -free
+    plain = kind & KIND_MASK
+    if plain == KEY_LOAD:
+        return load(kind, hosts, row)
+    if plain == KEY_FREE or plain == KEY_FREE_DOWN:
+        room = hosts.headroom
+        free = against_reference(kind, room[row, CPU], room[row, MEMORY], room[row, DISK])
+        return free if plain == KEY_FREE else -free
     if kind == KEY_VMS:
         return hosts.vm_count[row] * _PER_VM
     if kind == KEY_CELLS:
@@ -84,8 +112,9 @@ def host_key(kind: int, hosts: HostArrays, row: int) -> int:
 @kernel
 def request_key(kind: int, cpu: int, memory: int, disk: int) -> int:
     """Return what a request takes off the key of any host that takes it."""
-    if kind == KEY_FREE:
-        return against_reference(cpu, memory, disk)
-    if kind == KEY_FREE_DOWN:
-        return -against_reference(cpu, memory, disk)
+    plain = kind & KIND_MASK
+    if plain == KEY_FREE:
+        return against_reference(kind, cpu, memory, disk)
+    if plain == KEY_FREE_DOWN:
+        return -against_reference(kind, cpu, memory, disk)
     return 0

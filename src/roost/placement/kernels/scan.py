@@ -1,7 +1,7 @@
 """Any score of one host, and the host that `random` draws from all that could take the VM."""
 
 from roost.fleet.groups import GroupArrays
-from roost.fleet.layout import BASE, DISK, HostArrays, Int64Array
+from roost.fleet.layout import BASE, HostArrays, Int64Array
 from roost.placement.kernels.compiling import inlined, int64, kernel
 from roost.placement.kernels.fit import (
     A_CHARGED,
@@ -21,9 +21,11 @@ from roost.placement.kernels.keys import (
     KEY_FREE,
     KEY_FREE_DOWN,
     KEY_LOAD,
+    KIND_MASK,
     REFERENCE_CPU,
     REFERENCE_DISK,
     REFERENCE_MEMORY,
+    share,
 )
 from roost.placement.kernels.ranking import (
     ABSENT,
@@ -64,15 +66,15 @@ def score_parts(
     parts[:] = 0
     whole = (REFERENCE_CPU, REFERENCE_MEMORY, REFERENCE_DISK)
     for resource in range(BASE):
-        weight = 2 if resource == DISK else 4
-        if score == KEY_LOAD:
-            parts[resource] = weight * ratio(
-                hosts.committed[row, resource], hosts.capacity[row, resource]
-            )
-        elif score == KEY_FREE or score == KEY_FREE_DOWN:
-            left = ratio(hosts.headroom[row, resource], whole[resource])
-            left -= ratio(demand[resource], whole[resource])
-            parts[resource] = weight * (left if score == KEY_FREE else -left)
+        plain = score & KIND_MASK
+        if plain == KEY_LOAD:
+            used = ratio(hosts.committed[row, resource], hosts.capacity[row, resource])
+            parts[resource] = share(score, resource, used)
+        elif plain == KEY_FREE or plain == KEY_FREE_DOWN:
+            free = ratio(hosts.headroom[row, resource], whole[resource])
+            asked = ratio(demand[resource], whole[resource])
+            left = share(score, resource, free) - share(score, resource, asked)
+            parts[resource] = left if plain == KEY_FREE else -left
 
 
 @kernel

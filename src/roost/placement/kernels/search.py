@@ -23,7 +23,7 @@ from roost.placement.kernels.fit import (
     row_fits,
     row_penalty,
 )
-from roost.placement.kernels.keys import KEY_FREE
+from roost.placement.kernels.keys import KEY_FREE, KIND_MASK
 from roost.placement.kernels.ranking import (
     ABSENT,
     B_BOUNDS,
@@ -110,7 +110,7 @@ def search(
     best = int64(MOST)
     for turn in range(CLASSES):
         # Where the low keys are, so that the best is found early and the rest is passed over.
-        which = turn if ranking.meta[M_KIND] == KEY_FREE else CLASSES - 1 - turn
+        which = turn if ranking.meta[M_KIND] & KIND_MASK == KEY_FREE else CLASSES - 1 - turn
         length = ranking.meta[M_LENGTHS + which]
         if length == 0 or not run_covers(ranking, which, 0, ask, marks_at):
             continue

@@ -10,6 +10,7 @@ lines      comparisons of amounts that the index and the kernels understand
 parts      a bound rule taken apart by what its parts read
 columns    true, false or error for every host, kept by what is read
 scoring    what soft rules charge every host
+left       what is left of a condition once its VM is known, remembered
 binding    which rules bind a request
 refusing   which part of which rule refused a host, with the host's values
 """

@@ -7,13 +7,13 @@ Rules are parsed and checked when they are set, never at a decision.
 from collections.abc import Callable, Hashable, Mapping
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from roost.fleet.fleet import Fleet
 from roost.model.constraints import NO_TERMS, BoundRule, HostRequirements
 from roost.model.flow import PlaceRequest
 from roost.model.resources import BASE_RESOURCES
-from roost.model.rules import NO_RULES, Rule, RuleSet
+from roost.model.rules import NO_RULES, WHOLE_WEIGHT, Rule, RuleSet
 from roost.placement.rules.facts import (
     fleet_record,
     group_names,
@@ -21,8 +21,8 @@ from roost.placement.rules.facts import (
     project_record,
     vm_record,
 )
-from roost.placement.rules.folding import TRUE, fold, shown, with_fields
-from roost.placement.rules.parts import Parts, anew, parts_of
+from roost.placement.rules.left import VMFacts, left_of
+from roost.placement.rules.parts import anew
 from roost.placement.rules.paths import Path, reads
 from roost.rules.checking import Condition
 from roost.rules.checking import checked as check
@@ -73,8 +73,9 @@ def checked(text: str) -> Condition:
 
 
 @lru_cache(maxsize=16_384)
-def _parts(whole: Any, text: str, patterns: tuple[tuple[str, Any], ...]) -> Parts:
-    return parts_of(whole, dict(patterns))
+def read_besides_hosts(text: str) -> tuple[Path, ...]:
+    """Return what a condition reads that is no host's, in a fixed order."""
+    return tuple(sorted(path for path in reads(checked(text).expr) if path[0] != "host"))
 
 
 class Binder:
@@ -91,7 +92,13 @@ class Binder:
         self.clock = dict(clock or {})
         self._conditions = [(rule, checked(rule.expression)) for rule in rules.rules]
         self.binds = bool(rules.rules)
+        # What no VM changes is worked out here, and not at the first decision.
+        nobody = VMFacts({}, "", [], {})
+        for _, each in self._conditions:
+            if not read_besides_hosts(each.text):
+                left_of(each, (), nobody)
         self._classes: dict[str, Callable[[PlaceRequest], Hashable]] = {}  # by project
+        self._policies = frozenset(rule.scope.policy for rule in rules.rules if rule.scope.policy)
         self._named = frozenset(rule.scope.vm for rule in rules.rules if rule.scope.vm)
         self._plain: dict[Hashable, Bound] = {}  # VMs that ask for amounts alone
         self._others: dict[Hashable, Bound] = {}
@@ -109,7 +116,7 @@ class Binder:
         fields = set()
         for rule, each in self._conditions:
             if rule.scope.project in ("", project):
-                for path in reads(each.expr):
+                for path in read_besides_hosts(each.text):
                     if path[0] == "vm":
                         fields.add(path[1] if len(path) > 1 else "")
                     elif path[0] in ("project", "group"):
@@ -123,10 +130,13 @@ class Binder:
         """Return what a request asks of hosts together with the rules that bind it."""
         class_of = self._classes.get(request.project) or self._class_of(request.project)
         key: Hashable = (request.project, class_of(request))
+        if request.policy in self._policies:
+            key = (request.policy, key)
         known = self._plain
-        if self._named or request.lifted or request.terms is not NO_TERMS:
+        special = request.lifted or request.relaxed
+        if self._named or special or request.terms is not NO_TERMS:
             names = self._named & {request.key, request.name}
-            key = (key, request.terms, request.lifted, names)
+            key = (key, request.terms, request.lifted, request.relaxed, names)
             known = self._others
         found = known.get(key)
         if found is None:
@@ -139,31 +149,21 @@ class Binder:
 
     def _terms(self, request: PlaceRequest, strategy: str) -> HostRequirements:
         bound = []
+        vm, groups = vm_record(request, strategy), group_names(request)
+        facts = VMFacts(vm, request.project, groups, self.clock)
         for rule, each in self._conditions:
             if rule.name not in request.lifted and covers(rule, request):
-                left = self._left(each, request, strategy)
+                left = left_of(each, read_besides_hosts(each.text), facts)
                 if left is not None:
                     text, parts = left
-                    bound.append(BoundRule(rule.name, text, rule.weight, rule.priority, parts))
+                    weight = rule.weight
+                    if weight is None and rule.name in request.relaxed:
+                        weight = WHOLE_WEIGHT
+                    bound.append(BoundRule(rule.name, text, weight, rule.priority, parts))
         if not bound:
             return request.terms
         terms = request.terms
         return HostRequirements(terms.devices, terms.numa, terms.constraints, tuple(bound))
-
-    def _left(
-        self, each: Condition, request: PlaceRequest, strategy: str
-    ) -> tuple[str, Parts] | None:
-        """Return what is left of a condition for this VM, None if it holds on every host."""
-        fields: dict[Path, object] = {("fleet", name): value for name, value in self.clock.items()}
-        fields["project", "name"] = request.project
-        if names := group_names(request):
-            fields["group", "name"] = names[0]
-        known = {"vm": vm_record(request, strategy)}
-        whole = fold(with_fields(each.expr, fields), known)
-        if whole == TRUE:
-            return None
-        text = shown(whole)
-        return text, _parts(whole, text, tuple(each.patterns.items()))
 
     def known(self, request: PlaceRequest) -> dict[str, object]:
         """Return what a decision knows besides hosts and what was folded into the rules."""
@@ -180,6 +180,8 @@ def covers(rule: Rule, request: PlaceRequest) -> bool:
     """Say whether a rule is for the VM of a request."""
     scope = rule.scope
     if scope.project and scope.project != request.project:
+        return False
+    if scope.policy and scope.policy != request.policy:
         return False
     if scope.vm and scope.vm not in (request.key, request.name):
         return False

@@ -14,7 +14,7 @@ from roost.fleet.fleet import Fleet
 from roost.fleet.layout import Int64Array
 from roost.model.flow import PlaceRequest
 from roost.model.groups import GroupSpec
-from roost.model.hosts import Admin, Health, Scope
+from roost.model.hosts import PRESSURES, Admin, Health, Scope
 from roost.model.resources import BASE_RESOURCES
 from roost.placement.domains import members_by_domain
 from roost.placement.rules.paths import Path
@@ -72,6 +72,12 @@ def _amounts(fleet: Fleet, row: int, amounts: Int64Array) -> dict[str, int]:
     }
 
 
+def _totals(fleet: Fleet, row: int) -> dict[str, int]:
+    """Return what a host has by resource; nothing of what nobody could read."""
+    found = _amounts(fleet, row, fleet.hosts.total)
+    return {name: max(amount, 0) for name, amount in found.items()}
+
+
 def _measured(fleet: Fleet, row: int) -> dict[str, int]:
     used = fleet.hosts.used[row].tolist()
     return {
@@ -79,6 +85,11 @@ def _measured(fleet: Fleet, row: int) -> dict[str, int]:
         for name, amount in zip(fleet.hosts.resources.values, used, strict=False)
         if amount >= 0
     }
+
+
+def _pressure(fleet: Fleet, row: int) -> dict[str, float]:
+    found = zip(PRESSURES, fleet.hosts.pressure[row].tolist(), strict=True)
+    return {name: value for name, value in found if value == value}  # no number
 
 
 def _domain(fleet: Fleet, row: int, scope: Scope) -> str:
@@ -118,11 +129,12 @@ _HOST_FIELDS: Mapping[str, Callable[[Fleet, int], Any]] = {
     ],
     "driver": lambda fleet, row: fleet.hosts.drivers[int(fleet.hosts.driver[row])],
     "devices": _devices,
+    "total": _totals,
     "capacity": lambda fleet, row: _amounts(fleet, row, fleet.hosts.arrays.capacity),
     "committed": lambda fleet, row: _amounts(fleet, row, fleet.hosts.arrays.committed),
     "free": lambda fleet, row: _amounts(fleet, row, fleet.hosts.arrays.headroom),
     "used": _measured,
-    "pressure": lambda fleet, row: {},
+    "pressure": _pressure,
     "vms": lambda fleet, row: int(fleet.hosts.arrays.vm_count[row]),
 }
 
@@ -150,9 +162,11 @@ def host_codes(fleet: Fleet, path: Path, rows: Int64Array) -> Int64Array:
             codes = hosts.taint_set[rows].astype(np.int64)
         case ("capabilities", *_):
             codes = hosts.capability_set[rows].astype(np.int64)
+        case ("used", resource) if hosts.resources.find(resource) >= 0:
+            codes = hosts.used[rows, hosts.resources.find(resource)]
         case ("vms",):
             codes = hosts.arrays.vm_count[rows]
-        case ("capacity" | "committed" | "free" as source, resource):
+        case ("total" | "capacity" | "committed" | "free" as source, resource):
             if resource in BASE_RESOURCES:
                 codes = amounts_of(fleet, source, resource, rows)
             elif hosts.resources.find(resource) < 0:
@@ -168,6 +182,8 @@ def amounts_of(fleet: Fleet, source: str, resource: str, rows: Int64Array) -> In
     match source:
         case "free":
             found = arrays.headroom[rows, column]
+        case "total":
+            found = np.maximum(fleet.hosts.total[rows, column], 0)
         case "committed":
             found = arrays.committed[rows, column]
         case "capacity":

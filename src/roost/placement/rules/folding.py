@@ -41,6 +41,8 @@ def with_fields(node: Expr, fields: Mapping[Path, object]) -> Expr:
     path = path_of(node)
     if path is not None and path in fields:
         return constant(fields[path])
+    if names(node).isdisjoint(path[0] for path in fields):
+        return node  # most rules read hosts and the VM alone
 
     def put_in(part: Expr, hidden: str | None) -> Expr:
         if hidden is None:
@@ -54,6 +56,9 @@ def with_fields(node: Expr, fields: Mapping[Path, object]) -> Expr:
 def fold(node: Expr, known: Mapping[str, object]) -> Expr:
     """Return the expression with these variables put in."""
     if isinstance(node, Literal):
+        return node
+    path = path_of(node)
+    if path is not None and path[0] not in known:
         return node
     read = names(node)
     if read <= known.keys():
@@ -83,11 +88,14 @@ def _rebuilt(node: Expr, change: Callable[[Expr, str | None], Expr]) -> Expr:
         case Literal() | Ident():
             return node
         case Select(operand) | Has(operand) | Unary(_, operand):
-            return replace(node, operand=change(operand, None))
+            now = change(operand, None)
+            return node if now is operand else replace(node, operand=now)
         case Index(operand, index):
             return replace(node, operand=change(operand, None), index=change(index, None))
         case Binary(_, left, right):
-            return replace(node, left=change(left, None), right=change(right, None))
+            one, other = change(left, None), change(right, None)
+            same = one is left and other is right
+            return node if same else replace(node, left=one, right=other)
         case Call(_, target, arguments):
             return replace(
                 node,

@@ -14,7 +14,7 @@ from roost.rules.evaluating import evaluate
 from roost.rules.syntax import Binary, Expr, Literal, Unary
 
 #: Where an amount is read.
-FREE, COMMITTED, CAPACITY, VMS = "free", "committed", "capacity", "vms"
+FREE, COMMITTED, CAPACITY, VMS, TOTAL = "free", "committed", "capacity", "vms", "total"
 
 #: An amount of a host: where it is read, and the resource; VMs have none.
 Amount = tuple[str, str]
@@ -118,7 +118,7 @@ def sum_of(node: Expr) -> Sum | None:
 def amount_of(node: Expr) -> Amount | None:
     """Return the amount that a field reads, of those that every host has."""
     match path_of(node):
-        case ("host", ("free" | "committed" | "capacity") as source, resource):
+        case ("host", ("free" | "committed" | "capacity" | "total") as source, resource):
             return (source, resource) if resource in BASE_RESOURCES else None
         case ("host", "vms"):
             return (VMS, "")

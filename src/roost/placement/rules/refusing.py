@@ -1,17 +1,17 @@
-"""Which part of which rule refused a host, with the values that the host has there.
+"""Which part of which rule does not hold on a host, with the values that the host has there.
 
 Goes by the evaluator itself, one host at a time, so that an explanation says what the rule's author
 would find by hand.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from roost.fleet.fleet import Fleet
-from roost.model.constraints import HostRequirements
+from roost.model.constraints import BoundRule, HostRequirements
 from roost.placement.rules.facts import HostRecord
 from roost.placement.rules.folding import constant
-from roost.placement.rules.parts import hard_parts
+from roost.placement.rules.parts import Part, Parts, hard_parts
 from roost.placement.rules.paths import Path, reads
 from roost.rules.evaluating import evaluate
 from roost.rules.printing import write
@@ -34,8 +34,23 @@ def refusals(
 ) -> tuple[RuleRefusal, ...]:
     """Return every part of the hard rules that bind a VM which does not hold on a host."""
     bindings = {**known, "host": HostRecord(fleet, row)}
+    return _not_true(hard_parts(terms), bindings)
+
+
+def shortcomings(
+    fleet: Fleet, row: int, rule: BoundRule, known: Mapping[str, object]
+) -> tuple[RuleRefusal, ...]:
+    """Return every part of one rule, hard or soft, which does not hold on a host."""
+    parts: Parts = rule.parts
+    bindings = {**known, "host": HostRecord(fleet, row)}
+    return _not_true(((rule, part) for part in parts.conjuncts), bindings)
+
+
+def _not_true(
+    asked: Iterable[tuple[BoundRule, Part]], bindings: Mapping[str, object]
+) -> tuple[RuleRefusal, ...]:
     found = []
-    for rule, part in hard_parts(terms):
+    for rule, part in asked:
         value = evaluate(part.expr, bindings, part.patterns)
         if value is not True:
             error = value.message if isinstance(value, Trouble) else ""

@@ -1,0 +1,236 @@
+"""`roost reservation`: capacity kept for a project, a user or a purpose, and when."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from roost.base.errors import InvalidRequest
+from roost.cli.show.screen import Output, show, show_document
+from roost.cli.words.completing import complete_hosts, complete_projects, complete_reservations
+from roost.cli.words.loading import new_group
+from roost.cli.words.session import Session, asks_server
+
+if TYPE_CHECKING:
+    from roost.wire.reservations import ReservationBody, ReservationDetail
+
+#: How many reservations a command asks for at once.
+_PAGE = 1000
+
+NameArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="Name of the reservation.", autocompletion=complete_reservations
+    ),
+]
+EndOption = Annotated[
+    str | None,
+    typer.Option(
+        "--end", metavar="TIME", help="When it ends (default: never); as --start is written."
+    ),
+]
+HostOption = Annotated[
+    str | None,
+    typer.Option(metavar="HOST", help="Only on this host.", autocompletion=complete_hosts),
+]
+UnitsOption = Annotated[
+    int | None, typer.Option("--units", metavar="N", min=1, help="So many of it, each on a host.")
+]
+
+
+@asks_server
+def list_(
+    session: Session,
+    owner: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only of this project, user or purpose.")
+    ] = None,
+    host: HostOption = None,
+) -> None:
+    """List reservations."""
+    from roost.cli.show import reservations
+    from roost.wire.reservations import ReservationPage
+
+    found: list[ReservationBody] = []
+    after: str | None = None
+    while True:
+        page: ReservationPage = session.client.list_reservations(
+            owner=owner, host=host, limit=_PAGE, after=after
+        )
+        found += page.reservations
+        after = page.next
+        if after is None:
+            break
+    session.show(ReservationPage(reservations=found), reservations.listed(found))
+
+
+@asks_server
+def show_(session: Session, name: NameArgument) -> None:
+    """Show a reservation, the hosts of its units and the times in which it is live."""
+    _show(session, session.client.get_reservation(name))
+
+
+@asks_server
+def create(
+    session: Session,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new reservation.")],
+    cpu: Annotated[str, typer.Option("--cpu", metavar="CORES", help="Cores of one unit.")],
+    memory: Annotated[
+        str, typer.Option("--memory", metavar="SIZE", help="Memory of one unit, with its unit.")
+    ],
+    disk: Annotated[
+        str, typer.Option("--disk", metavar="SIZE", help="Disk of one unit, with its unit.")
+    ] = "0",
+    units: UnitsOption = None,
+    project: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="For the VMs of this project.",
+            autocompletion=complete_projects,
+        ),
+    ] = None,
+    user: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="For VMs that are created with a token of this name."),
+    ] = None,
+    purpose: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="For VMs that name it (roost vm create --reservation)."),
+    ] = None,
+    on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--on",
+            metavar="HOST",
+            help="Only on these hosts; repeatable.",
+            autocompletion=complete_hosts,
+        ),
+    ] = None,
+    zone: Annotated[
+        list[str] | None,
+        typer.Option("--zone", metavar="ZONE", help="Only in these zones; repeatable."),
+    ] = None,
+    rule: Annotated[
+        str | None,
+        typer.Option(metavar="EXPRESSION", help="Only on hosts for which this condition holds."),
+    ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--start",
+            metavar="TIME",
+            help="When it begins (default: now), such as 2026-11-20T08:00 by the clock of "
+            "--timezone, or with an offset.",
+        ),
+    ] = None,
+    end: EndOption = None,
+    recurrence: Annotated[
+        str | None,
+        typer.Option(
+            "--every", metavar="RRULE", help="It recurs, as in FREQ=WEEKLY;BYDAY=MO (RFC 5545)."
+        ),
+    ] = None,
+    lasts: Annotated[
+        str | None,
+        typer.Option("--lasts", metavar="LENGTH", help="How long each occurrence lasts (8h)."),
+    ] = None,
+    timezone: Annotated[
+        str, typer.Option(metavar="ZONE", help="Time zone whose clock counts (Europe/Berlin).")
+    ] = "UTC",
+    description: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What it is there for.")
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="Idempotency key: the same key creates only once."),
+    ] = None,
+) -> None:
+    """Reserve capacity; refused with where or when it could be, if it cannot be kept."""
+    from roost.cli.tokens import read_duration
+    from roost.wire.bodies import DemandBody
+    from roost.wire.reservations import CreateReservation
+
+    given: dict[str, Any] = {
+        "project": project, "user": user, "purpose": purpose, "description": description,
+        "units": units, "hosts": on, "zones": zone, "rule": rule, "start": start, "end": end,
+        "recurrence": recurrence,
+        "lasts_s": None if lasts is None else read_duration(lasts),
+    }  # fmt: skip
+    body = CreateReservation(
+        name=name,
+        demand=DemandBody(cpu=cpu, memory=memory, disk=disk),
+        timezone=timezone,
+        **{word: value for word, value in given.items() if value is not None},
+    )
+    _show(session, session.client.create_reservation(body, key=key))
+
+
+@asks_server
+def change(
+    session: Session,
+    name: NameArgument,
+    units: UnitsOption = None,
+    end: EndOption = None,
+    no_end: Annotated[bool, typer.Option("--no-end", help="It has no end.")] = False,
+    description: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What it is there for.")
+    ] = None,
+) -> None:
+    """Change a reservation; what is not named stays."""
+    from roost.wire.reservations import ChangeReservation
+
+    if no_end and end is not None:
+        raise InvalidRequest("a reservation has an end or none, not both")
+    fields: dict[str, Any] = {"units": units, "end": end, "description": description}
+    fields = {word: value for word, value in fields.items() if value is not None}
+    if no_end:
+        fields["end"] = None
+    _show(session, session.client.change_reservation(name, ChangeReservation(**fields)))
+
+
+@asks_server
+def delete(session: Session, name: NameArgument) -> None:
+    """Delete a reservation; VMs that draw on it run on."""
+    session.client.delete_reservation(name)
+    if session.form is Output.TABLE:
+        show(Text(f"{name} is deleted"))
+    else:
+        show_document({"deleted": name}, session.form)
+
+
+@asks_server
+def calendar(
+    session: Session,
+    start: Annotated[
+        str | None, typer.Option("--start", metavar="TIME", help="From then on (default: now).")
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--end", metavar="TIME", help="What begins before then.")
+    ] = None,
+    host: HostOption = None,
+) -> None:
+    """List when which reservation is live, in the order of time; times are UTC."""
+    from roost.cli.show import reservations
+
+    found = session.client.reservation_calendar(start=start, end=end, host=host)
+    session.show(found, reservations.calendar(found))
+
+
+def _show(session: Session, found: "ReservationDetail") -> None:
+    from roost.cli.show import reservations
+
+    session.show(found, reservations.detail(found))
+
+
+reservation = new_group(
+    "reservation",
+    "Capacity kept for a project, a user or a purpose.",
+    {
+        "list": list_,
+        "show": show_,
+        "create": create,
+        "change": change,
+        "delete": delete,
+        "calendar": calendar,
+    },
+)

@@ -1,0 +1,36 @@
+"""The policy under which a VM is created: the one it names, or its project's default."""
+
+from contextlib import suppress
+
+import msgspec
+
+from roost.control.memory.roster import Roster
+from roost.model.policies import PolicySpread
+from roost.model.rules import NO_CHOICE, Choice
+from roost.model.states import Restart
+from roost.wire.bodies import CreateVM
+from roost.wire.bundles import read_bundle
+from roost.wire.specs import NO_POLICY, Under
+
+
+def spread_of(roster: Roster, policy: str) -> PolicySpread | None:
+    """Return how the VMs of a policy are spread; None if they are not."""
+    row = roster.rulebook.policies.get(policy)
+    if row is None:
+        return None
+    with suppress(msgspec.MsgspecError):
+        return read_bundle(row.bundle).spread
+    return None
+
+
+def under(roster: Roster, body: CreateVM) -> tuple[Under, Choice]:
+    """Return the policy of a new VM, and how that chooses a host; NotFound for an unknown one."""
+    row = roster.rulebook.policy_of(body.policy, body.project)
+    if row is None:
+        return NO_POLICY, NO_CHOICE
+    restart: Restart = "here"
+    # For one that cannot be read a rule stands that no host passes: the VM may only wait.
+    with suppress(msgspec.MsgspecError):
+        restart = read_bundle(row.bundle).restart or restart
+    choice = roster.engine.rules.choices.get(row.name, NO_CHOICE)
+    return Under(row.name, row.version, restart), choice

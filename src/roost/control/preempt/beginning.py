@@ -1,0 +1,124 @@
+"""Begin and end preemptions: the row that outlives any process, and the room that is held with it.
+
+Victims and the VM for which they leave are locked in one order and looked at again; what was
+decided on a fleet that has moved on is a `Conflict`, and is decided anew. From the begin on,
+whatever of the host's room is free, and all that becomes free there, is held for the VM.
+"""
+
+from typing import Any
+
+import msgspec
+
+from roost.base.errors import Conflict
+from roost.control.groups.budgets import keep_budgets
+from roost.control.preempt.choosing import Plan
+from roost.control.preempt.record import MOVING, STOPPING, VictimRecord, victims_of, victims_text
+from roost.control.vms.lookup import relock
+from roost.control.vms.refusing import refused_by
+from roost.ledger.capacity import CLEANUP, RUN, claims_of
+from roost.ledger.holding import lock_hosts
+from roost.ledger.makingroom import QUEUE, begin_hold, drop_hold, hold_id
+from roost.ledger.rows import Changes, PreemptionRow, VMRow
+from roost.ledger.tables import displaced, holds, host_amounts, preemptions, vms
+from roost.ledger.transaction import Tx, row_json
+from roost.model.flow import RejectionCode
+from roost.wire.bodies import RejectionBody
+
+
+def begin(tx: Tx, vm: VMRow, plan: Plan) -> PreemptionRow:
+    """Write down that VMs make room for another one; hold what is free on the host already."""
+    locked = {each: relock(tx, each) for each in sorted({vm.id, *_ids(plan)})}
+    now = locked[vm.id]
+    if now.host is not None or now.pending is None or now.generation != vm.generation:
+        raise Conflict(f"VM {vm.name!r} waits no more as it did", vm=vm.id)
+    if refused_by(now) or CLEANUP in claims_of(tx, vm.id):
+        # By the books there was room: what others give up would not help it either.
+        raise Conflict(f"VM {vm.name!r} was refused by a host and has not run since", vm=vm.id)
+    if tx.find(displaced, vm=vm.id) is not None:
+        raise Conflict(f"VM {vm.name!r} was displaced itself and has not run since", vm=vm.id)
+    taken = {each.vm for row in tx.find_all(preemptions) for each in _victims(row)}
+    if tx.find(preemptions, vm=vm.id) is not None:
+        raise Conflict(f"room is being made for VM {vm.name!r} already", vm=vm.id)
+    for each in plan.leaving:
+        _check(locked[each.vm.id], each.vm, now, taken)
+        if claims_of(tx, each.vm.id)[RUN].is_special:
+            raise Conflict(
+                f"the room of VM {each.vm.name!r} would go back to a reservation", vm=each.vm.id
+            )
+    elsewhere = tx.find(holds, id=hold_id(vm.id, QUEUE))
+    lock_hosts(tx, {plan.entry.number, *([elsewhere["host"]] if elsewhere else [])})
+    amounts = tx.find(host_amounts, host=plan.entry.number)
+    if amounts is None or amounts["generation"] != plan.generation:
+        raise Conflict(f"host {plan.entry.name!r} was changed meanwhile", host=plan.entry.name)
+    keep_budgets(tx, {each.vm.id: each.vm.name for each in plan.leaving})
+    moves = any(each.how == "move" for each in plan.leaving)
+    row = PreemptionRow(
+        vm=vm.id,
+        project=vm.project,
+        host=plan.entry.number,
+        victims=victims_text(plan.records()),
+        phase=MOVING if moves else STOPPING,
+        begun_ms=tx.at_ms,
+        priority=now.priority,
+    )
+    tx.insert(preemptions, msgspec.structs.asdict(row))
+    waits = _say_why(tx, now, plan)
+    changes: Changes = {"preemptions": {vm.id: row}, "vms": {vm.id: waits}}
+    changes["holds"] = drop_hold(tx, vm.id, QUEUE)  # it waits for room elsewhere no more
+    note = f"on {plan.entry.name}: {len(plan.leaving)} VMs make room"
+    tx.event("vm.preempting", f"vm/{vm.id}", changes, project=vm.project, note=note)
+    begin_hold(tx, vm.id, plan.entry.number)
+    return row
+
+
+def end(tx: Tx, row: PreemptionRow, why: str) -> None:
+    """End a preemption: what was held is free again, and victims that are still there stay."""
+    if not tx.remove(preemptions, vm=row.vm):
+        return
+    changes: Changes = {"preemptions": {row.vm: None}, "holds": drop_hold(tx, row.vm)}
+    tx.event("vm.preemption_ended", f"vm/{row.vm}", changes, project=row.project, note=why)
+
+
+def update(tx: Tx, row: PreemptionRow, **values: str) -> PreemptionRow | None:
+    """Change a preemption's row; None when it has ended meanwhile."""
+    found = tx.change(preemptions, {"vm": row.vm}, **values)
+    if found is None:
+        return None
+    now = PreemptionRow(**found)
+    tx.event("vm.preempting", f"vm/{row.vm}", {"preemptions": {row.vm: now}}, project=row.project)
+    return now
+
+
+def _ids(plan: Plan) -> list[str]:
+    return [each.vm.id for each in plan.leaving]
+
+
+def _victims(row: dict[str, Any]) -> list[VictimRecord]:
+    return victims_of(PreemptionRow(**row))
+
+
+def _check(now: VMRow, seen: VMRow, waits: VMRow, taken: set[str]) -> None:
+    """Refuse a victim that is not what it was when it was chosen."""
+    if now.id in taken:
+        raise Conflict(f"VM {now.name!r} makes room for another one already", vm=now.id)
+    if now.generation != seen.generation or now.host != seen.host or now.phase:
+        raise Conflict(f"VM {now.name!r} was changed meanwhile", vm=now.id)
+    if now.priority >= waits.priority:
+        raise Conflict(f"VM {now.name!r} is as important as {waits.name!r}", vm=now.id)
+
+
+def _say_why(tx: Tx, vm: VMRow, plan: Plan) -> VMRow:
+    """Let a VM that waits say that room is being made for it, by whom and where."""
+    named = ", ".join(f"{each.vm.name} ({each.how})" for each in plan.leaving[:5])
+    more = len(plan.leaving) - 5
+    who = f"{named} and {more} more" if more > 0 else named
+    body = RejectionBody(
+        vm=vm.name,
+        code=RejectionCode.INSUFFICIENT_RESOURCES,
+        message=f"room is being made for {vm.name!r} on {plan.entry.name}: {who}",
+        strategy=vm.strategy,
+        hosts=1,
+    )
+    row = tx.change(vms, {"id": vm.id}, pending=row_json(body))
+    assert row is not None
+    return VMRow(**row)

@@ -1,0 +1,1 @@
+"""Reservations: made, placed, moved, ended; VMs whose time is over are deleted."""

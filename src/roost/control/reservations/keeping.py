@@ -1,0 +1,244 @@
+"""Keep reservations: one process ends them, expands them, and finds their units other hosts.
+
+A unit whose host is gone, silent, closed or too small by now is moved to one that has room for it;
+while there is none the reservation says that it is not honoured, in an event and to the doctor, and
+it is tried again when room appears, and every minute. What hosts hold for windows that have passed
+is let go.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from roost.base.clock import Clock
+from roost.base.steady import SteadyWall
+from roost.control.memory.follower import Follower
+from roost.control.memory.roster import Roster
+from roost.control.reservations import writing
+from roost.control.reservations.calendar import (
+    DAY_MS,
+    LEAST_AHEAD_MS,
+    Times,
+    expand,
+    reaches_further,
+)
+from roost.control.reservations.reading import state_of
+from roost.control.reservations.seeking import Board, find_units
+from roost.control.reservations.wishing import copied, recurrence_of, wish_of, with_times
+from roost.fleet.layout import BASE
+from roost.ledger.holding import holds_of, settle
+from roost.ledger.older import release_before_may_be_here
+from roost.ledger.rows import HoldRow, ReservationRow
+from roost.ledger.store import Store
+from roost.ledger.tables import reservations
+from roost.ledger.transaction import Tx
+from roost.parts.part import Part
+from roost.parts.singleton import Singleton
+
+log = logging.getLogger("roost.reservations")
+
+_LOOK_S = 5.0
+#: Reservations and hosts that one look changes.
+_PIECE = 50
+#: How long a reservation that has ended is still shown.
+_SHOWN_MS = 7 * DAY_MS
+#: How long hosts are not looked for again for a reservation that had none, unless room appears.
+_AGAIN_S = 60.0
+
+
+class KeptReservations(Part):
+    """Ends, expands and moves reservations, under one lease."""
+
+    singleton: Singleton
+    look_s = _LOOK_S
+
+    def __init__(
+        self,
+        store: Store,
+        roster: Roster,
+        follower: Follower,
+        clock: Clock,
+        steady: SteadyWall,
+        singleton: Singleton,
+    ) -> None:
+        self._store, self._roster, self._follower = store, roster, follower
+        self._clock, self._steady, self.singleton = clock, steady, singleton
+        #: Reservations that no host was found for: how much room had changed by then, and when.
+        self._in_vain: dict[str, tuple[int, float]] = {}
+
+    async def may_look(self) -> bool:
+        """Allow looking only while the wall clock can be believed: what has ended is given away."""
+        return self._steady.is_steady()
+
+    async def look(self) -> None:
+        """See to the reservations that time or hosts have changed, some of them at once."""
+        now = self._clock.wall_ms()
+        if not self._roster.holdings.reservations:
+            return
+        await self._follower.catch_up()
+        seen_to = 0
+        rows = self._roster.holdings.reservations
+        self._in_vain = {key: tried for key, tried in self._in_vain.items() if key in rows}
+        for row in sorted(rows.values(), key=lambda row: row.id):
+            if seen_to < _PIECE and await self._see_to(copied(row), now):
+                seen_to += 1
+        await self._let_go(now)
+
+    async def _see_to(self, row: ReservationRow, now: int) -> bool:
+        """Do what one reservation needs; say whether that was something."""
+        if state_of(row, now) == "ended":
+            return await self._end(row, now)
+        if row.expanded_ms is not None and row.expanded_ms - now < LEAST_AHEAD_MS:
+            times = await asyncio.to_thread(expand, recurrence_of(row), now)
+            if reaches_further(times, row.expanded_ms, now):
+                await self._write(row, lambda tx, found: self._expand(tx, found, times))
+                return True
+        units = self._roster.holdings.of_owner(row.holder)
+        lost = [unit for unit in units if not self._can_keep(unit)]
+        missing = row.units - len(units)
+        if lost or missing > 0:
+            return await self._move(row, units, lost, missing)
+        if row.unhonoured:
+            await self._write(row, lambda tx, found: self._say(tx, found, "", ""))
+            return True
+        return False
+
+    # Time
+
+    async def _end(self, row: ReservationRow, now: int) -> bool:
+        # No window is left of a recurrence that ended while nobody looked.
+        windows = msgspec.json.decode(row.windows)
+        last = max((end or now for _, end in windows), default=row.changed_ms)
+        if self._roster.holdings.of_owner(row.holder):
+            await self._write(row, self._drop)
+            return True
+        if now - last >= _SHOWN_MS:
+            await self._write(row, writing.remove)
+            return True
+        return False
+
+    @staticmethod
+    def _drop(tx: Tx, row: ReservationRow) -> None:
+        row.unhonoured = ""
+        units = holds_of(tx, row.holder)
+        note = "its last window is over; VMs that draw on it run on"
+        writing.change(tx, row, (), units, "reservation.ended", note)
+
+    @staticmethod
+    def _expand(tx: Tx, row: ReservationRow, times: Times) -> None:
+        with_times(row, times)
+        units = holds_of(tx, row.holder)
+        put = [msgspec.structs.replace(unit, windows=row.windows) for unit in units]
+        writing.change(tx, row, put, units, "reservation.expanded")
+
+    async def _let_go(self, now: int) -> None:
+        """Let hosts hold no more than they must from now on."""
+        holdings = self._roster.holdings
+        stale = []
+        for number in holdings.held_hosts():
+            kept = self._roster.held_on(number)
+            needed = holdings.held(number, now)
+            if needed != kept and all(a <= b for a, b in zip(needed, kept, strict=True)):
+                stale.append(number)
+
+        def change(tx: Tx) -> None:
+            self.singleton.check(tx)
+            for number in sorted(stale[:_PIECE]):
+                settle(tx, number)
+
+        if stale:
+            await self._store.write(change)
+
+    # Hosts
+
+    def _can_keep(self, unit: HoldRow) -> bool:
+        """Say whether a unit's host can still give its room to the owner."""
+        entry = self._roster.hosts.get(unit.host)
+        if entry is None:
+            return False
+        row, fleet = entry.fleet_row, self._roster.fleet
+        if not fleet.hosts.arrays.takes[row]:
+            return False
+        now = self._clock.wall_ms()
+        leaving = any(
+            each.until_ms <= now
+            for each in self._roster.holdings.living.get(unit.host, {}).values()
+        )
+        # What a VM leaves that is over is free in a moment.
+        return leaving or bool((fleet.hosts.arrays.headroom[row, :BASE] >= 0).all())
+
+    async def _move(
+        self, row: ReservationRow, units: Sequence[HoldRow], lost: list[HoldRow], missing: int
+    ) -> bool:
+        """Find other hosts for units that have none, or none that keeps them."""
+        never = sorted(
+            {e.name for unit in lost if (e := self._roster.hosts.get(unit.host)) is not None}
+        )
+        wanted = len(lost) + missing
+        now_s, tried = self._clock.monotonic(), self._in_vain.get(row.id)
+        if tried and tried[0] == self._roster.room and now_s - tried[1] < _AGAIN_S:
+            return False
+        board = Board.of(self._roster)
+        hosts = await asyncio.to_thread(
+            lambda: find_units(board, wish_of(row, board, wanted, never))
+        )
+        if hosts:
+            self._in_vain.pop(row.id, None)
+        else:
+            self._in_vain[row.id] = (self._roster.room, now_s)
+        if not hosts:
+            why = f"{wanted} of {row.units} units have no host that can keep them"
+            if row.unhonoured == why:
+                return False
+            log.error("reservation %s is not honoured: %s", row.id, why)
+            await self._write(
+                row, lambda tx, found: self._say(tx, found, why, why, "reservation.unhonoured")
+            )
+            return True
+        gone = lost[: len(hosts)]
+
+        def change(tx: Tx, found: ReservationRow) -> None:
+            there = {unit.id: unit for unit in holds_of(tx, found.holder)}
+            dropped = [there[unit.id] for unit in gone if unit.id in there]
+            left = [unit for key, unit in there.items() if key not in {u.id for u in dropped}]
+            most = max(0, found.units - len(left))
+            put: list[HoldRow] = []
+            numbers = writing.free_numbers(left, len(hosts))
+            for number, host in list(zip(numbers, hosts, strict=True))[:most]:
+                put += writing.units_on(found, [host], number)
+            still = wanted - len(hosts)
+            found.unhonoured = (
+                f"{still} of {found.units} units have no host that can keep them" if still else ""
+            )
+            note = f"{len(put)} units have another host"
+            writing.change(tx, found, put, dropped, "reservation.moved", note)
+
+        await self._write(row, change)
+        return True
+
+    @staticmethod
+    def _say(
+        tx: Tx, row: ReservationRow, why: str, note: str, event: str = "reservation.honoured"
+    ) -> None:
+        row.unhonoured = why
+        writing.change(tx, row, (), (), event, note)
+
+    async def _write(
+        self, row: ReservationRow, change: Callable[[Tx, ReservationRow], None]
+    ) -> None:
+        """Change one reservation that is still as it was seen; else it is looked at again."""
+
+        def locked(tx: Tx) -> None:
+            self.singleton.check(tx)
+            if release_before_may_be_here(tx.connection):
+                return
+            found = tx.find(reservations, lock=True, id=row.id)
+            if found is not None and found["version"] == row.version:
+                change(tx, ReservationRow(**found))
+
+        try:
+            await self._store.write(locked)
+        except writing.Overtaken:
+            log.info("reservation %s is looked at again: others took the room", row.id)

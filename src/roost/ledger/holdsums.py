@@ -1,0 +1,219 @@
+"""Arithmetic of holds: how much a host must keep free, of its holds and the claims that matter.
+
+    load(t) = claims that live at t + what is left at t of each owner's holds
+    held    = the greatest load from now on - claims that live now
+
+A VM that lives for ever fits where committed + held + demand <= capacity, so the claim path has one
+sum more to compare and knows no time. A VM that ends, or that draws on a hold, sees more: `held` of
+its life, without its owner's. Claims that neither end nor draw are the same at all times and are
+left out on both sides.
+
+A claim whose end has passed is still there and counts as one that never ends: what must be held
+grows then, and is written when its host is settled next. But for such claims time only takes away:
+what was `held` a while ago is at least what is `owed` now.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from roost.ledger.amounts import LIMITS
+from roost.ledger.rows import ClaimRow, HoldRow
+
+Limits = tuple[int, ...]
+
+NO_LIMITS: Limits = (0,) * len(LIMITS)
+
+#: The end of a window, or of a life, that has none.
+FOREVER = 2**62
+
+Window = tuple[int, int | None]
+
+_windows: msgspec.json.Decoder[tuple[Window, ...]] = msgspec.json.Decoder(tuple[Window, ...])
+
+
+class Held(NamedTuple):
+    """A hold as numbers: whose it is, how much, and when (an end may be `FOREVER`)."""
+
+    owner: str
+    limits: Limits
+    windows: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, row: HoldRow) -> "Held":
+        """Return the numbers of a row."""
+        return cls(row.owner, row.limits, ends_filled(windows_of(row.windows)))
+
+
+class Living(NamedTuple):
+    """A claim that ends, or draws on its owner's holds, as numbers."""
+
+    limits: Limits
+    until_ms: int
+    draws_on: str | None
+
+    @classmethod
+    def of(cls, claim: ClaimRow) -> "Living":
+        """Return the numbers of a claim."""
+        until = FOREVER if claim.until_ms is None else claim.until_ms
+        return cls((*claim.amounts, 1), until, claim.draws_on)
+
+
+def windows_of(text: str) -> tuple[Window, ...]:
+    """Read the windows of a hold."""
+    return _windows.decode(text)
+
+
+def ends_filled(windows: Iterable[Window]) -> tuple[tuple[int, int], ...]:
+    """Return windows whose ends are all numbers."""
+    return tuple((start, FOREVER if end is None else end) for start, end in windows)
+
+
+def held_on(
+    holds: Sequence[Held],
+    claims: Sequence[Living],
+    now_ms: int,
+    until_ms: int | None = None,
+    but: str | None = None,
+) -> Limits:
+    """Return what a host must keep free from now on.
+
+    With an end it is what must be kept free of a VM that lives until then; `but` is the owner whose
+    holds are free to it.
+    """
+    if not holds:
+        return NO_LIMITS
+    end = FOREVER if until_ms is None else until_ms
+    if not claims and all(
+        start >= end or stop <= now_ms for hold in holds for start, stop in hold.windows
+    ):
+        return NO_LIMITS  # nothing of it is in this life
+    steps: dict[int, list[tuple[str | None, Limits, Limits]]] = defaultdict(list)
+    for hold in holds:
+        back = _negative(hold.limits)
+        for start, stop in hold.windows:
+            if stop <= now_ms or start >= end:
+                continue
+            steps[max(start, now_ms)].append((hold.owner, hold.limits, NO_LIMITS))
+            steps[stop].append((hold.owner, back, NO_LIMITS))
+    for claim in claims:
+        stop = claim.until_ms if claim.until_ms > now_ms else FOREVER
+        steps[now_ms].append((claim.draws_on, NO_LIMITS, claim.limits))
+        if stop < end:
+            steps[stop].append((claim.draws_on, NO_LIMITS, _negative(claim.limits)))
+    return _greatest(steps, now_ms, end, but)
+
+
+def owed(holds: Sequence[Held], claims: Sequence[Living], now_ms: int) -> Limits:
+    """Return what a host must hold at the least, whenever it was settled with these rows.
+
+    A claim whose end has passed was to be gone by now: its room is promised to what comes.
+    """
+    over = [claim for claim in claims if claim.until_ms <= now_ms]
+    least = held_on(holds, [claim for claim in claims if claim.until_ms > now_ms], now_ms)
+    for claim in over:
+        least = _left(least, claim.limits)
+    return least
+
+
+def held_during(
+    holds: Sequence[Held],
+    claims: Sequence[Living],
+    now_ms: int,
+    windows: Sequence[tuple[int, int]],
+) -> Limits:
+    """Return the greatest load in some windows, less that of the claims of now.
+
+    It is below 0 where claims end before: so much more could be kept there then.
+    """
+    now = NO_LIMITS
+    steps: dict[int, list[tuple[str | None, Limits, Limits]]] = defaultdict(list)
+    for claim in claims:
+        now = _plus(now, claim.limits)
+        steps[now_ms].append((claim.draws_on, NO_LIMITS, claim.limits))
+        if now_ms < claim.until_ms < FOREVER:
+            steps[claim.until_ms].append((claim.draws_on, NO_LIMITS, _negative(claim.limits)))
+    for hold in holds:
+        back = _negative(hold.limits)
+        for start, stop in hold.windows:
+            if stop > now_ms:
+                steps[max(start, now_ms)].append((hold.owner, hold.limits, NO_LIMITS))
+                steps[stop].append((hold.owner, back, NO_LIMITS))
+    # What is loaded changes at steps alone: it is greatest at one of them, or when a window begins.
+    asked = sorted((max(start, now_ms), stop) for start, stop in windows if stop > now_ms)
+    for start, _ in asked:
+        steps[start] += ()
+    greatest: Limits | None = None
+    window = 0
+    for at, load in _loads(steps):
+        while window < len(asked) and asked[window][1] <= at:
+            window += 1
+        if window < len(asked) and asked[window][0] <= at:
+            greatest = load if greatest is None else tuple(map(max, greatest, load))
+    if greatest is None:
+        return NO_LIMITS
+    return tuple(most - here for most, here in zip(greatest, now, strict=True))
+
+
+def _loads(
+    steps: dict[int, list[tuple[str | None, Limits, Limits]]],
+) -> Iterator[tuple[int, Limits]]:
+    """Yield the load from each step on: claims, and what is left of each owner's holds."""
+    kept: dict[str, Limits] = {}
+    drawn: dict[str, Limits] = {}
+    left = alive = NO_LIMITS
+    for at in sorted(steps):
+        for owner, more, claimed in steps[at]:
+            alive = _plus(alive, claimed)
+            if owner is None:
+                continue
+            before = _left(kept.get(owner, NO_LIMITS), drawn.get(owner, NO_LIMITS))
+            kept[owner] = _plus(kept.get(owner, NO_LIMITS), more)
+            drawn[owner] = _plus(drawn.get(owner, NO_LIMITS), claimed)
+            after = _left(kept[owner], drawn[owner])
+            left = tuple(s + b - a for s, b, a in zip(left, after, before, strict=True))
+        yield at, _plus(left, alive)
+
+
+def _greatest(
+    steps: dict[int, list[tuple[str | None, Limits, Limits]]],
+    now_ms: int,
+    end: int,
+    but: str | None,
+) -> Limits:
+    """Go through the steps in time; return the greatest load less that of the claims of now."""
+    kept: dict[str | None, Limits] = {}
+    drawn: dict[str | None, Limits] = {}
+    left = alive = now = greatest = NO_LIMITS
+    for at in sorted(steps):
+        if at >= end:
+            break
+        for owner, more, claimed in steps[at]:
+            alive = _plus(alive, claimed)
+            if owner is None or owner == but:
+                continue
+            before = _left(kept.get(owner, NO_LIMITS), drawn.get(owner, NO_LIMITS))
+            kept[owner] = _plus(kept.get(owner, NO_LIMITS), more)
+            drawn[owner] = _plus(drawn.get(owner, NO_LIMITS), claimed)
+            after = _left(kept[owner], drawn[owner])
+            left = tuple(s + b - a for s, b, a in zip(left, after, before, strict=True))
+        load = _plus(left, alive)
+        if at <= now_ms:
+            now, greatest = alive, load
+        else:
+            greatest = tuple(map(max, greatest, load))
+    return tuple(max(0, most - here) for most, here in zip(greatest, now, strict=True))
+
+
+def _left(kept: Limits, drawn: Limits) -> Limits:
+    return tuple(max(0, k - d) for k, d in zip(kept, drawn, strict=True))
+
+
+def _plus(one: Limits, other: Limits) -> Limits:
+    return tuple(a + b for a, b in zip(one, other, strict=True))
+
+
+def _negative(limits: Limits) -> Limits:
+    return tuple(-amount for amount in limits)

@@ -1,0 +1,119 @@
+"""The law of reservations, by arithmetic of its own: no moment is promised more than a host has.
+
+At every moment from now on, the claims that live then and what is left then of each reservation are
+within the host's capacity; and a hold goes only with its reservation, or with its host. A claim
+whose end has passed is left out: its VM is being destroyed, and its room is promised to nobody.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec import Struct
+
+#: Later than any moment.
+_NEVER = 2**62
+
+
+class Hold(Struct, gc=False):
+    """What the law needs of a hold's row."""
+
+    host: int
+    kind: str
+    owner: str
+    windows: str
+    cpu_milli: int
+    memory_bytes: int
+    disk_bytes: int
+    vms: int
+
+
+class Promise(Struct, gc=False):
+    """A claim, or a hold, as numbers: how much, when, and whose."""
+
+    host: int
+    amounts: tuple[int, ...]
+    times: tuple[tuple[int, int], ...]
+    owner: str | None
+    reserved: bool = False
+
+
+_windows = msgspec.json.Decoder(list[tuple[int, int | None]]).decode
+
+
+class ReservedRoom:
+    """Holds and claims by host, and the greatest load of each host so far."""
+
+    def __init__(self) -> None:
+        self._holds: dict[str, Promise] = {}
+        self._claims: dict[str, Promise] = {}
+        self._grown: dict[int, None] = {}
+
+    def put_hold(self, kind: str, key: str, hold: Hold | None) -> str:
+        """Take over a hold's row; return what is wrong with its going, or nothing."""
+        before = self._holds.pop(key, None)
+        if hold is None:
+            of_reservation = before is not None and before.reserved
+            may_go = kind.startswith(("reservation.", "host.removed"))
+            return "" if may_go or not of_reservation else f"the hold {key} is gone by {kind}"
+        amounts = (hold.cpu_milli, hold.memory_bytes, hold.disk_bytes, hold.vms)
+        times = tuple((a, _NEVER if b is None else b) for a, b in _windows(hold.windows))
+        self._holds[key] = Promise(
+            hold.host, amounts, times, hold.owner, hold.kind == "reservation"
+        )
+        self._grown[hold.host] = None
+        return ""
+
+    def put_claim(
+        self,
+        key: str,
+        host: int | None,
+        amounts: tuple[int, ...] = (),
+        until_ms: int | None = None,
+        draws_on: str | None = None,
+    ) -> None:
+        """Take over a claim's row; without a host it is gone."""
+        before = self._claims.pop(key, None)
+        if host is None:
+            return
+        times = ((0, _NEVER if until_ms is None else until_ms),)
+        self._claims[key] = Promise(host, amounts, times, draws_on)
+        if before is None or before.host != host or before.amounts != amounts:
+            self._grown[host] = None
+
+    def broken(self, now_ms: int, capacities: Mapping[int, Sequence[int]]) -> str:
+        """Return which host has promised more than it has at some moment; empty when none has.
+
+        Only hosts that took on something, and that hold something, are looked at.
+        """
+        grown, self._grown = self._grown, {}
+        holding = {hold.host for hold in self._holds.values()}
+        for host in grown:
+            capacity = capacities.get(host)
+            if host not in holding or capacity is None:
+                continue
+            holds = [each for each in self._holds.values() if each.host == host]
+            claims = [each for each in self._claims.values() if each.host == host]
+            moments = {now_ms, *(start for each in holds for start, _ in each.times)}
+            for at in sorted(moment for moment in moments if moment >= now_ms):
+                load = _load(holds, claims, at)
+                for axis, most in enumerate(capacity):
+                    held = sum(each.amounts[axis] for each in holds)
+                    if held and load[axis] > most:
+                        return f"host {host} promises {load[axis]} of {most} at {at - now_ms} ms"
+        return ""
+
+
+def _load(holds: Sequence[Promise], claims: Sequence[Promise], at: int) -> list[int]:
+    """Return what is promised at a moment."""
+    alive = [each for each in claims if at < each.times[0][1]]
+    load = [sum(each.amounts[axis] for each in alive) for axis in range(4)]
+    kept: dict[str | None, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    for hold in holds:
+        if any(start <= at < stop for start, stop in hold.times):
+            kept[hold.owner] = [a + b for a, b in zip(kept[hold.owner], hold.amounts, strict=True)]
+    for owner, amounts in kept.items():
+        for axis, amount in enumerate(amounts):
+            drawn = sum(each.amounts[axis] for each in alive if each.owner == owner)
+            load[axis] += max(0, amount - drawn)
+    return load

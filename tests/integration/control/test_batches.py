@@ -1,0 +1,187 @@
+"""All-or-none batches on a real plane: found, refused with their conflict, nobody waits."""
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from roost.base.errors import FleetUnavailable, NoFit, PlacementContended
+from roost.control.create import committing
+from roost.parts.access import Principal
+from roost.placement.effort import Effort
+from roost.placement.group import GroupAnswer, place_exactly
+from roost.wire.bodies import BatchBody, CreateVM, CreateVMs, DryRunBatch
+from roost.wire.constraints import CreateConstraint
+from tests.integration.control.rig import ADMIN, OPERATOR, Rig, body_of, digest_of, run, run_two
+
+VIEWER = Principal("vera", "viewer")
+#: Placed in turn the small one takes the only host of the large one.
+STUCK = [body_of("small", cpu=3), body_of("large", cpu=4)]
+
+
+async def two_hosts(rig: Rig) -> None:
+    await rig.host("a", cpu=4, memory=64, labels={"disk": "hdd"})
+    await rig.host("b", cpu=3, memory=64, labels={"disk": "ssd"})
+
+
+async def create(rig: Rig, vms: list[CreateVM]) -> BatchBody:
+    body = CreateVMs(vms=vms, atomic=True)
+    return (await rig.plane.admit.create_many(body, OPERATOR, None, digest_of(body))).batch
+
+
+async def dry_run(rig: Rig, vms: list[CreateVM]) -> Any:
+    return await rig.plane.questions.dry_run_many(DryRunBatch(vms=vms, atomic=True), VIEWER)
+
+
+class Meanwhile:
+    """Holds the exact search up until the test lets it go on, as a long search would."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        self.searches = 0
+        self.efforts: list[Effort] = []
+
+        def held(*asked: Any, **how: Any) -> GroupAnswer:
+            self.searches += 1
+            self.efforts.append(asked[-1])
+            self.begun.set()
+            assert self.go_on.wait(60)
+            return place_exactly(*asked, **how)
+
+        monkeypatch.setattr(committing, "place_exactly", held)
+
+    async def until_begun(self) -> None:
+        await asyncio.to_thread(self.begun.wait, 60)
+
+
+def test_what_placing_in_turn_misses_is_found_and_told(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        would = await dry_run(rig, STUCK)
+        assert [each.host for each in would.answers] == ["b", "a"]
+        made = await create(rig, STUCK)
+        assert [each.host for each in made.results] == ["b", "a"]
+        assert made.together is not None
+        assert made.together == would.together
+        assert made.together.how == "exact search"
+        await rig.settle()
+
+    run(database_url, test)
+
+
+def test_a_refusal_names_the_rule_that_is_in_the_way_and_creates_nothing(
+    database_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        rule = CreateConstraint(name="ssd", expression='host.labels["disk"] == "ssd"')
+        await rig.plane.constraints.create(rule, ADMIN)
+        vms = [body_of("x", cpu=2), body_of("y", cpu=2)]
+        with pytest.raises(NoFit) as caught:
+            await create(rig, vms)
+        together = caught.value.details["together"]
+        assert together["proven"]
+        [found] = together["conflict"]["restrictions"]
+        assert (found["kind"], found["name"], found["count"]) == ("rule", "ssd", 2)
+        assert together["conflict"]["checked"]
+        assert "all would fit without rule 'ssd'" in caught.value.message
+        would = await dry_run(rig, vms)
+        assert would.together.conflict.restrictions[0].vms == ["x", "y"]
+        assert await rig.claims() == {}
+
+    run(database_url, test)
+
+
+def test_others_create_while_a_search_is_under_way(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        await rig.host("c", cpu=1, memory=64)
+        held = Meanwhile(monkeypatch)
+        batch = asyncio.create_task(create(rig, STUCK))
+        await held.until_begun()
+        other = await asyncio.wait_for(rig.create("other", constraints={"hosts": ["c"]}), 30)
+        assert other.host == "c"
+        assert not batch.done()
+        held.go_on.set()
+        assert [each.host for each in (await batch).results] == ["b", "a"]
+        assert held.searches == 1
+        await rig.settle()
+
+    run(database_url, test)
+
+
+def test_what_does_not_fit_any_more_is_searched_for_again(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        held = Meanwhile(monkeypatch)
+        batch = asyncio.create_task(create(rig, STUCK))
+        await held.until_begun()
+        await rig.create("thief", constraints={"hosts": ["b"]})
+        held.go_on.set()
+        with pytest.raises(NoFit):
+            await batch
+        assert held.searches == 2
+        assert len(await rig.claims()) == 1
+
+    run(database_url, test)
+
+
+def test_a_search_ends_when_its_asker_is_gone_and_the_next_has_its_turn(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        held = Meanwhile(monkeypatch)
+        gone = asyncio.create_task(create(rig, STUCK))
+        await held.until_begun()
+        last = asyncio.create_task(create(rig, STUCK))
+        await asyncio.sleep(0.1)
+        assert held.searches == 1
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+        assert held.efforts[0].stopped
+        held.go_on.set()
+        assert [each.host for each in (await last).results] == ["b", "a"]
+
+    run(database_url, test)
+
+
+def test_a_search_ends_when_the_plane_stops(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        held = Meanwhile(monkeypatch)
+        batch = asyncio.create_task(create(rig, STUCK))
+        await held.until_begun()
+        await rig.plane.stop()
+        assert held.efforts[0].stopped
+        held.go_on.set()
+        with pytest.raises(FleetUnavailable):
+            await batch
+        assert await rig.claims() == {}
+
+    run(database_url, test)
+
+
+def test_a_plane_that_lags_is_told_by_the_ledger(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(first: Rig, second: Rig) -> None:
+        await two_hosts(first)
+        await second.plane.follower.catch_up()
+        held = Meanwhile(monkeypatch)
+        batch = asyncio.create_task(create(first, STUCK))
+        await held.until_begun()
+        await second.create("thief", constraints={"hosts": ["b"]})
+        held.go_on.set()
+        with pytest.raises((NoFit, PlacementContended)):
+            await batch
+        assert len(await first.claims()) == 1
+
+    run_two(postgres_url, test)

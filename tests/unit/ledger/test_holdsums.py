@@ -1,0 +1,174 @@
+"""What a host must hold, against a plain twin that looks at every moment."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from roost.ledger import holdsums
+from roost.ledger.holdsums import (
+    FOREVER,
+    NO_LIMITS,
+    Held,
+    Limits,
+    Living,
+    held_during,
+    held_on,
+    owed,
+)
+
+NOW, LAST = 10, 30
+
+_amount = st.integers(0, 5)
+_limits = st.tuples(_amount, _amount, _amount, _amount)
+_owner = st.sampled_from(("red", "blue"))
+
+
+@st.composite
+def _windows(draw: st.DrawFn) -> tuple[tuple[int, int], ...]:
+    times = sorted(draw(st.sets(st.integers(0, LAST), min_size=2, max_size=6)))
+    found = list(zip(times[::2], times[1::2], strict=False))
+    if draw(st.booleans()):
+        found[-1] = (found[-1][0], FOREVER)
+    return tuple(found)
+
+
+_holds = st.lists(st.builds(Held, _owner, _limits, _windows()), max_size=4)
+_claims = st.lists(
+    st.builds(
+        Living, _limits, st.one_of(st.integers(0, LAST), st.just(FOREVER)), st.none() | _owner
+    ),
+    max_size=4,
+)
+
+
+def load(
+    holds: Sequence[Held], claims: Sequence[Living], at: int, but: str | None
+) -> tuple[int, ...]:
+    """Return what is promised or held at one moment; a claim whose end has passed is there."""
+    found = list(NO_LIMITS)
+    alive = [claim for claim in claims if at < claim.until_ms or claim.until_ms <= NOW]
+    for axis in range(len(found)):
+        found[axis] = sum(claim.limits[axis] for claim in alive)
+        for owner in ("red", "blue"):
+            if owner == but:
+                continue
+            kept = sum(
+                hold.limits[axis]
+                for hold in holds
+                if hold.owner == owner and any(a <= at < b for a, b in hold.windows)
+            )
+            drawn = sum(claim.limits[axis] for claim in alive if claim.draws_on == owner)
+            found[axis] += max(0, kept - drawn)
+    return tuple(found)
+
+
+def plainly(
+    holds: Sequence[Held], claims: Sequence[Living], until: int | None, but: str | None
+) -> Limits:
+    moments = [at for at in range(NOW, LAST + 2) if until is None or at < until]
+    loads = [load(holds, claims, at, but) for at in moments]
+    now = [sum(claim.limits[axis] for claim in claims) for axis in range(len(NO_LIMITS))]
+    return tuple(
+        max(0, max(each) - here) for each, here in zip(zip(*loads, strict=True), now, strict=True)
+    )
+
+
+@given(_holds, _claims, st.none() | st.integers(NOW + 1, LAST), st.none() | _owner)
+def test_a_host_holds_the_greatest_load_of_any_moment(
+    holds: list[Held], claims: list[Living], until: int | None, but: str | None
+) -> None:
+    assert held_on(holds, claims, NOW, until, but) == plainly(holds, claims, until, but)
+
+
+@given(_holds, _claims, _limits, st.none() | st.integers(NOW + 1, LAST), st.none() | _owner)
+def test_what_fits_beside_the_held_of_its_life_breaks_no_moment(
+    holds: list[Held], claims: list[Living], more: Limits, until: int | None, but: str | None
+) -> None:
+    """A claim that just fits never makes any moment's load greater than the capacity."""
+    committed = [sum(claim.limits[axis] for claim in claims) for axis in range(4)]
+    always = held_on(holds, claims, NOW)
+    life = held_on(holds, claims, NOW, until, but)
+    capacity = [
+        max(have + kept, have + seen + asked)
+        for have, kept, seen, asked in zip(committed, always, life, more, strict=True)
+    ]
+    new = Living(more, FOREVER if until is None else until, but)
+    after = held_on(holds, [*claims, new], NOW)
+    for have, asked, kept, most in zip(committed, more, after, capacity, strict=True):
+        assert have + asked + kept <= most
+
+
+@given(_holds, _claims, st.integers(NOW, LAST))
+def test_time_only_takes_away(holds: list[Held], claims: list[Living], later: int) -> None:
+    """What was held a while ago is what is owed now, while claims that are over are still there."""
+    before, after = held_on(holds, claims, NOW), owed(holds, claims, later)
+    assert all(a <= b for a, b in zip(after, before, strict=True))
+
+
+@given(_holds, _claims)
+def test_what_is_held_is_owed_while_no_claim_is_over(
+    holds: list[Held], claims: list[Living]
+) -> None:
+    living = [claim for claim in claims if claim.until_ms > NOW]
+    assert owed(holds, living, NOW) == held_on(holds, living, NOW)
+
+
+def test_more_must_be_held_once_a_claim_is_over_and_still_there() -> None:
+    holds = [Held("red", (4, 0, 0, 0), ((NOW + 10, NOW + 20),))]
+    late = [Living((4, 0, 0, 1), NOW + 5, None)]
+    assert held_on(holds, late, NOW) == NO_LIMITS
+    assert held_on(holds, late, NOW + 6) == (4, 0, 0, 0)
+    assert owed(holds, late, NOW + 6) == NO_LIMITS
+
+
+def test_the_room_before_a_reservation_is_free_to_a_short_vm() -> None:
+    holds = [Held("red", (8, 8, 0, 0), ((NOW + 10, NOW + 20),))]
+    assert held_on(holds, [], NOW) == (8, 8, 0, 0)
+    assert held_on(holds, [], NOW, NOW + 10) == NO_LIMITS
+    assert held_on(holds, [], NOW, NOW + 11) == (8, 8, 0, 0)
+    assert held_on(holds, [], NOW, None, "red") == NO_LIMITS
+
+
+def test_what_is_drawn_is_held_no_more() -> None:
+    holds = [Held("red", (8, 8, 0, 2), ((0, FOREVER),))]
+    drawn = [Living((3, 2, 1, 1), FOREVER, "red")]
+    assert held_on(holds, drawn, NOW) == (5, 6, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "broken"),
+    [
+        ("_left", lambda kept, drawn: kept),
+        ("_left", lambda kept, drawn: tuple(k - d for k, d in zip(kept, drawn, strict=True))),
+        ("_negative", lambda limits: limits),
+    ],
+)
+def test_broken_sums_are_caught(
+    monkeypatch: pytest.MonkeyPatch, name: str, broken: Callable[..., Limits]
+) -> None:
+    monkeypatch.setattr(holdsums, name, broken)
+
+    @settings(phases=[Phase.generate], database=None)
+    @given(_holds, _claims)
+    def law(holds: list[Held], claims: list[Living]) -> None:
+        assert held_on(holds, claims, NOW) == plainly(holds, claims, None, None)
+
+    with pytest.raises(AssertionError):
+        law()
+
+
+@given(_holds, _claims, _windows())
+def test_what_is_held_in_some_windows_is_the_most_at_any_of_their_moments(
+    holds: list[Held], claims: list[Living], windows: tuple[tuple[int, int], ...]
+) -> None:
+    now = [sum(axis) for axis in zip(*(c.limits for c in claims), strict=True)] or NO_LIMITS
+    loads = [
+        load(holds, claims, at, None)
+        for at in range(NOW, LAST + 2)
+        if any(start <= at < stop for start, stop in windows)
+    ]
+    most = [max(axis) for axis in zip(*loads, strict=True)]
+    wanted = tuple(m - n for m, n in zip(most, now, strict=True)) if loads else NO_LIMITS
+    assert held_during(holds, claims, NOW, windows) == wanted
