@@ -13,14 +13,16 @@ from roost.ledger.rows import HostRow
 from roost.ledger.tables import vms
 from roost.ledger.transaction import Tx
 from roost.sim.draws import draw_rogue_history
+from roost.sim.history import Action, History
 from roost.sim.world import run_history
 from roost.wire.agentlink import Hello, SeenVM
 
 Patch = pytest.MonkeyPatch
 #: Worlds that are tried before a mistake counts as missed.
-MOST_WORLDS = 12
+MOST_WORLDS = 40
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_other_hosts_and_their_vms_are_not_harmed(seed: int) -> None:
     verdict = run_history(draw_rogue_history(seed))
@@ -86,22 +88,30 @@ def not_tried(patch: Patch) -> None:
     patch.setattr(Roster, "_put_host", put_host)
 
 
-#: A mistake, and a seed that finds it.
+def busy_with_moves(seed: int) -> History:
+    """Six VMs that move one after the other: a world without rest for those who know of arrivals."""
+    vms = [Action(0.0, "create", f"vm{number}", {"cpu": 1}) for number in range(6)]
+    moves = [Action(5.0 + at, "migrate", f"vm{at % 6}") for at in range(60)]
+    return History(seed, hosts=4, planes=1, calm_s=120.0, rogue=True, actions=[*vms, *moves])
+
+
+#: A mistake, the worlds that find it, and the first seed that does.
 FOUND_AT = {
-    anybody_lands: 50,
-    any_generation: 14,
-    anybody_reports: 0,
-    any_hello: 0,
-    not_tried: 0,
+    anybody_lands: (busy_with_moves, 0),
+    any_generation: (draw_rogue_history, 9),
+    anybody_reports: (draw_rogue_history, 0),
+    any_hello: (draw_rogue_history, 0),
+    not_tried: (draw_rogue_history, 0),
 }
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("mistake", FOUND_AT, ids=lambda mistake: mistake.__name__)
 def test_a_planted_mistake_is_found(mistake, monkeypatch: Patch) -> None:
     mistake(monkeypatch)
-    first = FOUND_AT[mistake]
+    world, first = FOUND_AT[mistake]
     for seed in range(first, first + MOST_WORLDS):
-        if broken := run_history(draw_rogue_history(seed)).broken:
+        if broken := run_history(world(seed)).broken:
             print(f"{mistake.__name__}: found at seed {seed}: {broken}")
             return
     raise AssertionError(f"found in none of {MOST_WORLDS} worlds")

@@ -1,17 +1,18 @@
 """A rogue agent: it has the credential of one host, `rogue`, and says whatever comes to its mind.
 
-It speaks of other hosts' VMs with any state and generation, invents points of the ledger, answers
-roll calls with lies, says hello for other hosts, registers with nonsense and sends no messages at
-all. It is cordoned before it begins, so that no VM is its own. In the end it turns honest, for a
-host that never answers is for an operator to declare dead. It answers roll calls for VMs alone that
-execute somewhere: of one that executes nowhere any host's word counts (docs/limits.md).
+It speaks of other hosts' VMs with any state and generation (half of the time the true one, as a spy
+would know it), invents points of the ledger, answers roll calls with lies, says hello for other
+hosts, registers with nonsense and sends no messages at all. It is cordoned before it begins, so
+that no VM is its own. In the end it turns honest, for a host that never answers is for an operator
+to declare dead. It answers roll calls for VMs alone that execute somewhere: of one that executes
+nowhere any host's word counts (docs/limits.md).
 
 Nothing else goes wrong in its world, so no other host may lose its lease or its health, and no VM
 may go anywhere unasked (`check_unharmed`); all other laws hold too.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, get_args
 
@@ -58,7 +59,7 @@ class Rogue:
         random: Random,
         servers: tuple[str, ...],
         hosts: Sequence[str],
-        vms: Callable[[], Sequence[str]],
+        vms: Callable[[], Mapping[str, int]],
         executes: Callable[[str], bool],
     ) -> None:
         self._network, self._random = network, random
@@ -159,21 +160,25 @@ class Rogue:
             )
         )
 
-    def _some_vms(self) -> list[str]:
-        known = [*self._vms(), "vm-invented"]
+    def _some_vms(self) -> list[tuple[str, int]]:
+        known = [*sorted(self._vms().items()), ("vm-invented", 1)]
         return self._random.sample(known, self._random.randrange(len(known) + 1))
+
+    def _generation(self, true: int) -> int:
+        random = self._random
+        return true if random.random() < 0.5 else random.choice(_GENERATIONS)
 
     def _seen(self) -> list[dict[str, Any]]:
         random = self._random
         return [
-            {"id": vm, "generation": random.choice(_GENERATIONS), "seen": random.choice(_SEEN),
+            {"id": vm, "generation": self._generation(true), "seen": random.choice(_SEEN),
              "progress": {"downtime_ms": 5}}
-            for vm in self._some_vms()
+            for vm, true in self._some_vms()
         ]  # fmt: skip
 
     def _held(self) -> list[dict[str, Any]]:
         return [
-            {"id": vm, "generation": self._random.choice(_GENERATIONS)} for vm in self._some_vms()
+            {"id": vm, "generation": self._generation(true)} for vm, true in self._some_vms()
         ]
 
     def _copies(self) -> list[dict[str, Any]]:
@@ -181,7 +186,7 @@ class Rogue:
         generations = _GENERATIONS[:7] if random.random() < 0.7 else _GENERATIONS
         return [
             {"id": vm, "generation": random.choice(generations), "is": random.choice(_COPIES)}
-            for vm in self._some_vms()
+            for vm, _ in self._some_vms()
             if self._executes(vm)
         ]
 

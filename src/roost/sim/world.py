@@ -122,7 +122,8 @@ class World:
         if history.rogue:
             self.rogue = Rogue(
                 self.network, Random(f"rogue {history.seed}"), names, sorted(self.hosts),
-                lambda: sorted(self.laws.books.vms), lambda vm: bool(self.laws.executing(vm)),
+                lambda: {name: vm.generation for name, vm in self.laws.books.vms.items()},
+                lambda vm: bool(self.laws.executing(vm)),
             )  # fmt: skip
 
     def _host(self, number: int, servers: tuple[str, ...], random: Random) -> SimHost:
