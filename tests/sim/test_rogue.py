@@ -89,7 +89,7 @@ def not_tried(patch: Patch) -> None:
 
 
 def busy_with_moves(seed: int) -> History:
-    """Six VMs that move one after the other: a world without rest for those who know of arrivals."""
+    """Return a world in which six VMs move, one after the other, without rest."""
     vms = [Action(0.0, "create", f"vm{number}", {"cpu": 1}) for number in range(6)]
     moves = [Action(5.0 + at, "migrate", f"vm{at % 6}") for at in range(60)]
     return History(seed, hosts=4, planes=1, calm_s=120.0, rogue=True, actions=[*vms, *moves])
