@@ -150,7 +150,7 @@ bench-hardening: $(STAMP) ## what bad clients cost good ones (SHORT=1: quick row
 
 .PHONY: bench-sim
 bench-sim: $(STAMP) ## simulated worlds: a campaign, a quiet week, planted mistakes (SHORT=1: quick rows)
-	$(BIN)/python -m benchmarks.sim $(if $(SHORT),--short)
+	TURN=$(if $(SHORT),$(TURN)) $(BIN)/python -m benchmarks.sim $(if $(SHORT),--short)
 
 .PHONY: bench-kube
 bench-kube: $(STAMP) ## the same requests through kube-scheduler and through roost (SHORT=1: quick rows; after make kube-tools)
