@@ -15,6 +15,7 @@ from roost.control.preempt.choosing import Plan
 from roost.control.preempt.record import MOVING, STOPPING, VictimRecord, victims_of, victims_text
 from roost.control.vms.lookup import relock
 from roost.control.vms.refusing import refused_by
+from roost.ledger.amounts import LIMITS
 from roost.ledger.capacity import CLEANUP, RUN, claims_of
 from roost.ledger.holding import lock_hosts
 from roost.ledger.makingroom import QUEUE, begin_hold, drop_hold, hold_id
@@ -51,6 +52,8 @@ def begin(tx: Tx, vm: VMRow, plan: Plan) -> PreemptionRow:
     if amounts is None or amounts["generation"] != plan.generation:
         raise Conflict(f"host {plan.entry.name!r} was changed meanwhile", host=plan.entry.name)
     keep_budgets(tx, {each.vm.id: each.vm.name for each in plan.leaving})
+    queued = drop_hold(tx, vm.id, QUEUE)  # it waits for room elsewhere no more
+    _require_enough(tx, now, plan)
     moves = any(each.how == "move" for each in plan.leaving)
     row = PreemptionRow(
         vm=vm.id,
@@ -64,7 +67,7 @@ def begin(tx: Tx, vm: VMRow, plan: Plan) -> PreemptionRow:
     tx.insert(preemptions, msgspec.structs.asdict(row))
     waits = _say_why(tx, now, plan)
     changes: Changes = {"preemptions": {vm.id: row}, "vms": {vm.id: waits}}
-    changes["holds"] = drop_hold(tx, vm.id, QUEUE)  # it waits for room elsewhere no more
+    changes["holds"] = queued
     note = f"on {plan.entry.name}: {len(plan.leaving)} VMs make room"
     tx.event("vm.preempting", f"vm/{vm.id}", changes, project=vm.project, note=note)
     begin_hold(tx, vm.id, plan.entry.number)
@@ -105,6 +108,28 @@ def _check(now: VMRow, seen: VMRow, waits: VMRow, taken: set[str]) -> None:
         raise Conflict(f"VM {now.name!r} was changed meanwhile", vm=now.id)
     if now.priority >= waits.priority:
         raise Conflict(f"VM {now.name!r} is as important as {waits.name!r}", vm=now.id)
+
+
+def _require_enough(tx: Tx, vm: VMRow, plan: Plan) -> None:
+    """Refuse a plan whose victims would leave in vain: others took the room it counted on.
+
+    The host's amounts are locked. Who makes room for somebody else there gives back to them.
+    """
+    amounts = tx.find(host_amounts, host=plan.entry.number)
+    assert amounts is not None
+    wanted = (*vm.amounts, 1)
+    back = zip(
+        *((*claims_of(tx, each.vm.id)[RUN].amounts, 1) for each in plan.leaving), strict=True
+    )
+    for name, want, given in zip(LIMITS, wanted, map(sum, back), strict=True):
+        promised = amounts[f"{name}_committed"] + amounts[f"{name}_held"]
+        if want and want > amounts[f"{name}_capacity"] - promised + given:
+            raise Conflict(
+                f"the room on {plan.entry.name!r} that VM {vm.name!r} was to have is not there "
+                "any more",
+                vm=vm.id,
+                host=plan.entry.name,
+            )
 
 
 def _say_why(tx: Tx, vm: VMRow, plan: Plan) -> VMRow:
