@@ -21,7 +21,6 @@ The work has a bound, whatever budgets and rules there are: who passes it is tol
 found. It may still take a second on a large fleet, so planes ask on a copy, in a thread.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -59,10 +58,8 @@ MOST_TRIED = 64
 _MOST_FITTING = 4
 #: VMs of a set that it is asked of whether they could stay.
 _MOST_LEFT_OUT = 64
-#: Times that the kernel is asked because a filter or another budget did not accept its choice.
+#: Times that the kernel is asked because a filter did not accept its choice.
 _MOST_TURNS = 64
-#: Times that a host loses a single VM so; then it is left out.
-_MOST_OF_HOST = 4
 #: VMs that are looked at in all these turns, beside those of the first.
 _MOST_SEEN = 1 << 20
 #: Kinds of VMs of which it is asked whether another host would take them; the rest stay or stop.
@@ -262,9 +259,8 @@ def _by_kernel(
 ) -> MadeRoom | None:
     """Choose by amounts; what the filters do not accept in the end is looked for elsewhere."""
     fleet = engine.fleet
-    turns: Counter[int] = Counter()  # of each host
-    most = min(_MOST_TURNS, 1 + _MOST_SEEN // len(numbers))
-    while len(numbers) and turns.total() < most:
+    turns, most = 0, min(_MOST_TURNS, 1 + _MOST_SEEN // len(numbers))
+    while len(numbers) and turns < most:
         crowd, order = _crowd(engine, request, numbers, stops, limits)
         choice = _choice(crowd.lacks.shape[1])
         least_victims(crowd, choice)
@@ -274,14 +270,12 @@ def _by_kernel(
         chosen = order[choice.chosen[: int(choice.harm[H_COUNT])]]
         victims = [Victim(int(numbers[at]), bool(stops[at])) for at in chosen.tolist()]
         leaving = [victim.number for victim in victims]
-        over = _over_budget(fleet, leaving, limits)
-        if not over and without(fleet, leaving, lambda: fits_on(engine, request, row)):  # noqa: B023
+        if without(fleet, leaving, lambda: fits_on(engine, request, row)):  # noqa: B023
             return MadeRoom(row, tuple(victims))
-        # In two budgets at once, or a filter that amounts do not tell all of: not like this.
-        turns[row] += 1
-        again = over and turns[row] < _MOST_OF_HOST
-        gone = np.isin(numbers, over[-1:]) if again else fleet.vms.host[numbers] == row
-        numbers, stops = numbers[~gone], stops[~gone]
+        # A filter that amounts do not tell all of: not on this host.
+        stays = fleet.vms.host[numbers] != row
+        numbers, stops = numbers[stays], stops[stays]
+        turns += 1
     return None
 
 
@@ -307,33 +301,42 @@ def _crowd(
     facts[:, F_STOPS] = stops[order]
     facts[:, F_COST] = demand[:, MEMORY] + demand[:, DISK]
     facts[:, F_SINCE] = vms.since_ms[ordered]
-    facts[:, F_BUDGET] = _budget_of(fleet, ordered, limits)
+    facts[:, F_BUDGET], budgets = _budgets_of(fleet, ordered, limits)
     allowed = np.array([*limits.left.values(), 0], np.int64)
-    return Crowd(start, np.ascontiguousarray(lacks), relief, facts, allowed), order
+    return Crowd(start, np.ascontiguousarray(lacks), relief, facts, budgets, allowed), order
 
 
-def _budget_of(fleet: Fleet, numbers: Int64Array, limits: Limits) -> Int64Array:
-    """Return the tightest budget of each VM, as its place in `limits.left`; -1 is none."""
+def _budgets_of(fleet: Fleet, numbers: Int64Array, limits: Limits) -> tuple[Int64Array, Int64Array]:
+    """Return of each VM its row in a table of budgets, or -1; and that table.
+
+    Budgets are named by their place in `limits.left`. A budget that no set can break, as no more
+    VMs are in it than may leave, is left out: most budgets of a large fleet cost nothing then.
+    """
     if not limits.left:
-        return np.full(len(numbers), -1, np.int64)
+        return np.full(len(numbers), -1, np.int64), np.full((1, 1), -1, np.int64)
     places = {group: place for place, group in enumerate(limits.left)}
-    sets, at = np.unique(fleet.vms.group_set[numbers], return_inverse=True)
-    tightest = []
-    for group_set in sets.tolist():
-        of = [group for group in fleet.groups.set_members(group_set) if group in places]
-        tightest.append(places[min(of, key=limits.left.__getitem__)] if of else -1)
-    return np.array(tightest, np.int64)[at.reshape(-1)]
-
-
-def _over_budget(fleet: Fleet, numbers: Sequence[int], limits: Limits) -> list[int]:
-    """Return the VMs of the first budget that a set breaks; none if it keeps all."""
-    by_group: dict[int, list[int]] = {}
-    for number in numbers:
-        for group in fleet.groups.set_members(int(fleet.vms.group_set[number])):
-            if group in limits.left:
-                by_group.setdefault(group, []).append(number)
-    broken = (found for group, found in by_group.items() if len(found) > limits.left[group])
-    return next(broken, [])
+    sets, at, count = np.unique(
+        fleet.vms.group_set[numbers], return_inverse=True, return_counts=True
+    )
+    members: dict[int, int] = {}
+    of_sets = [
+        [group for group in fleet.groups.set_members(each) if group in places]
+        for each in sets.tolist()
+    ]
+    for groups, of in zip(of_sets, count.tolist(), strict=True):
+        for group in groups:
+            members[group] = members.get(group, 0) + of
+    rows: list[list[int]] = []
+    row_of: list[int] = []
+    for groups in of_sets:
+        binding = [places[group] for group in groups if members[group] > limits.left[group]]
+        row_of.append(len(rows) if binding else -1)
+        if binding:
+            rows.append(binding)
+    table = np.full((max(1, len(rows)), max(1, *map(len, rows), 1)), -1, np.int64)
+    for row, binding in enumerate(rows):
+        table[row, : len(binding)] = binding
+    return np.array(row_of, np.int64)[at.reshape(-1)], table
 
 
 def _choice(columns: int) -> Choice:

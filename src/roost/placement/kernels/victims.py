@@ -38,7 +38,8 @@ class Crowd(NamedTuple):
     | start | [hosts + 1] | where the VMs of each host begin |
     | lacks | [hosts, columns] | how much of each is missing for the request; 0 or less: nothing |
     | relief | [vms, columns] | how much of each a VM gives back |
-    | facts | [vms, FACTS] | priority; 1 if stopped; cost; since when it is there; budget or -1 |
+    | facts | [vms, FACTS] | priority; 1 if stopped; cost; since when; row of `budgets` or -1 |
+    | budgets | [kinds, most] | disruption budgets that VMs of a kind are in, -1 behind the last |
     | allowed | [budgets] | how many VMs of each disruption budget may leave at once |
     """
 
@@ -46,6 +47,7 @@ class Crowd(NamedTuple):
     lacks: Int64Array
     relief: Int64Array
     facts: Int64Array
+    budgets: Int64Array
     allowed: Int64Array
 
 
@@ -93,16 +95,32 @@ def keep(crowd: Crowd, choice: Choice, host: int, level: int, count: int) -> Non
 
 
 @inlined
+def has_budget(crowd: Crowd, kind: int, budget: int) -> bool:
+    """Say whether VMs of a kind count against a disruption budget."""
+    if kind >= 0:
+        for at in range(crowd.budgets.shape[1]):
+            if crowd.budgets[kind, at] == budget:
+                return True
+    return False
+
+
+@inlined
 def is_within(crowd: Crowd, choice: Choice, vm: int, count: int) -> bool:
-    """Say whether one more VM is within its disruption budget beside those picked before it."""
-    budget = crowd.facts[vm, F_BUDGET]
-    if budget < 0:
+    """Say whether one more VM is within all its disruption budgets beside those picked before."""
+    kind = crowd.facts[vm, F_BUDGET]
+    if kind < 0:
         return True
-    taken = 1
-    for at in range(count):
-        if crowd.facts[choice.picked[at], F_BUDGET] == budget:
-            taken += 1
-    return taken <= crowd.allowed[budget]
+    for place in range(crowd.budgets.shape[1]):
+        budget = crowd.budgets[kind, place]
+        if budget < 0:
+            return True
+        taken = 1
+        for at in range(count):
+            if has_budget(crowd, crowd.facts[choice.picked[at], F_BUDGET], budget):
+                taken += 1
+        if taken > crowd.allowed[budget]:
+            return False
+    return True
 
 
 @kernel
