@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
+from roost.base.errors import InvalidRequest
 from roost.cli.place import refuse_file_options
+from roost.cli.words.lifeoptions import ForOption, ReservationOption, UntilOption, end_of
 from roost.cli.words.opening import fleet_file, open_engine
 from roost.cli.words.options import FleetOption, RequestWords, VMsOption, takes_request
 from roost.cli.words.session import Session, asks_server
@@ -36,12 +38,18 @@ def capacity(
             min=1, max=16, help="Losses at the same time; at most 64 combinations are tried."
         ),
     ] = 1,
+    until: UntilOption = None,
+    lives: ForOption = None,
+    reservation: ReservationOption = None,
 ) -> None:
     """Count how many more such VMs the fleet takes."""
     lost = None if survive is None else survive.value
     path = fleet_file(fleet)
+    given = {"--until": until, "--for": lives, "--reservation": reservation}
     if path is not None:
         from roost.cli.words import onfile
+
+        refuse_server_options(given)
 
         onfile.capacity(open_engine(path, vms), words.request(), lost, losses, session.form)
         return
@@ -52,5 +60,16 @@ def capacity(
 
     request = words.request()
     fields = vm_fields(request) | {"survive": lost, "losses": losses}
+    fields |= {"until": end_of(until, lives), "reservation": reservation}
     found = session.client.capacity(CapacityQuestion(**fields))
     session.show(found, tables.capacity(found, request))
+
+
+def refuse_server_options(given: dict[str, str | None]) -> None:
+    """Refuse options that a fleet file knows nothing of."""
+    for option, value in given.items():
+        if value is not None:
+            raise InvalidRequest(
+                f"{option} is for a server, and a fleet file is asked",
+                hint="Maybe leave --fleet out.",
+            )

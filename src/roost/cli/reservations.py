@@ -146,7 +146,7 @@ def create(
     ] = None,
 ) -> None:
     """Reserve capacity; refused with where or when it could be, if it cannot be kept."""
-    from roost.cli.tokens import read_duration
+    from roost.cli.words.durations import read_duration
     from roost.wire.bodies import DemandBody
     from roost.wire.reservations import CreateReservation
 

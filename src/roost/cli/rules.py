@@ -305,7 +305,7 @@ def _fields(
     expires: str | None,
 ) -> dict[str, Any]:
     """Return the fields of a body that were given."""
-    from roost.cli.tokens import read_duration
+    from roost.cli.words.durations import read_duration
 
     found: dict[str, Any] = {"vm": vm, "priority": priority, "description": description}
     if expression is not None:
@@ -327,7 +327,7 @@ def _timing(
     relax_after: str | None,
 ) -> dict[str, Any]:
     """Return the fields of a body that say when a rule holds, and when it relaxes."""
-    from roost.cli.tokens import read_duration
+    from roost.cli.words.durations import read_duration
 
     found: dict[str, Any] = {"when": when, "until": until, "time_zone": time_zone}
     if dwell is not None:

@@ -1,6 +1,5 @@
 """`roost token`: tokens of people and programs, and one-time tokens with which agents join."""
 
-import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,13 +9,12 @@ from rich.text import Text
 from roost.base.errors import InvalidRequest
 from roost.cli.show.screen import Output, note, show, show_document, show_text
 from roost.cli.words.completing import complete_projects
+from roost.cli.words.durations import read_duration
 from roost.cli.words.loading import new_group
 from roost.cli.words.session import Session, asks_server
 
 if TYPE_CHECKING:
     from roost.wire.bodies import TokenBody
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class Role(StrEnum):
@@ -101,14 +99,6 @@ def delete(
         show(Text(f"{id_} is worthless now"))
     else:
         show_document({"deleted": id_}, session.form)
-
-
-def read_duration(text: str) -> int:
-    """Return the seconds that a text such as "90d" or "12h" means."""
-    match = re.fullmatch(r"\s*([0-9]{1,9})\s*([smhd])\s*", text)
-    if match is None:
-        raise InvalidRequest(f"{text!r} is no length of time", hint="Maybe 30m, 12h or 90d?")
-    return int(match[1]) * _UNITS[match[2]]
 
 
 token = new_group(

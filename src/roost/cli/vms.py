@@ -20,7 +20,13 @@ from roost.cli.words.completing import (
     OnlyProject,
     complete_hosts,
     complete_policies,
-    complete_reservations,
+)
+from roost.cli.words.lifeoptions import (
+    LIFE,
+    ForOption,
+    ReservationOption,
+    UntilOption,
+    end_of,
 )
 from roost.cli.words.loading import new_group
 from roost.cli.words.nouns import ProjectOption, TimeoutOption, VMArgument, VMsArgument, WatchOption
@@ -39,7 +45,7 @@ class Restart(StrEnum):
     ELSEWHERE = "elsewhere"
 
 
-_BOOT, _LIFE = "What it boots", "Its life"
+_BOOT = "What it boots"
 WaitOption = Annotated[bool, typer.Option("--wait", help="Stay until each is as asked.")]
 
 
@@ -112,12 +118,12 @@ def create(
     ] = None,
     queue: Annotated[
         bool,
-        typer.Option("--queue", help="Wait in line when no host fits yet.", rich_help_panel=_LIFE),
+        typer.Option("--queue", help="Wait in line when no host fits yet.", rich_help_panel=LIFE),
     ] = False,
     priority_class: Annotated[
         str | None,
         typer.Option(
-            metavar="CLASS", help="Priority class that gives its priority.", rich_help_panel=_LIFE
+            metavar="CLASS", help="Priority class that gives its priority.", rich_help_panel=LIFE
         ),
     ] = None,
     by_preempting: Annotated[
@@ -126,7 +132,7 @@ def create(
             "--preempt",
             help="Let VMs of lower priority make room for it when no host fits, as its priority "
             "class allows; it fails when they cannot.",
-            rich_help_panel=_LIFE,
+            rich_help_panel=LIFE,
         ),
     ] = False,
     dry_run: Annotated[
@@ -134,14 +140,14 @@ def create(
         typer.Option(
             "--dry-run",
             help="Create nothing: say where it would go, or who would make room for it.",
-            rich_help_panel=_LIFE,
+            rich_help_panel=LIFE,
         ),
     ] = False,
     restart: Annotated[
         Restart | None,
         typer.Option(
             help="Where it starts again when its host dies (default: as its policy says, or here).",
-            rich_help_panel=_LIFE,
+            rich_help_panel=LIFE,
         ),
     ] = None,
     policy: Annotated[
@@ -156,39 +162,14 @@ def create(
     stopped: Annotated[
         bool,
         typer.Option(
-            "--stopped", help="Give it a place, but do not start it.", rich_help_panel=_LIFE
+            "--stopped", help="Give it a place, but do not start it.", rich_help_panel=LIFE
         ),
     ] = False,
-    until: Annotated[
-        str | None,
-        typer.Option(
-            "--until",
-            metavar="TIME",
-            help="It is deleted then (2026-11-20T08:00:00Z); it may use room that is reserved "
-            "from then on.",
-            rich_help_panel=_LIFE,
-        ),
-    ] = None,
-    lives: Annotated[
-        str | None,
-        typer.Option(
-            "--for",
-            metavar="LENGTH",
-            help="It is deleted after 30m, 2h, 7d.",
-            rich_help_panel=_LIFE,
-        ),
-    ] = None,
-    reservation: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Reservation that it is to draw on (default: one of its project's, if any).",
-            autocompletion=complete_reservations,
-            rich_help_panel=_LIFE,
-        ),
-    ] = None,
+    until: UntilOption = None,
+    lives: ForOption = None,
+    reservation: ReservationOption = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Stay until it runs.", rich_help_panel=_LIFE)
+        bool, typer.Option("--wait", help="Stay until it runs.", rich_help_panel=LIFE)
     ] = False,
     timeout: TimeoutOption = 120.0,
     key: Annotated[
@@ -218,7 +199,7 @@ def create(
         start=not stopped,
         nics=read_nics(nic or [], forward or []),
         boot=read_boot(image, kernel, initrd, cmdline, user_data),
-        until=_end(until, lives),
+        until=end_of(until, lives),
         reservation=reservation,
     )
     if dry_run:
@@ -237,20 +218,6 @@ def create(
     goal = "stopped" if stopped else "running"
     last = wait_for_vm(session, made, goal, timeout)
     session.show(last, Text(f"{last.name} is {last.state} on {last.host}", style="green"))
-
-
-def _end(until: str | None, lives: str | None) -> str | None:
-    """Return when a VM is deleted: at a moment, or after a length of time from now."""
-    import time
-
-    from roost.base.timestamps import timestamp
-    from roost.cli.tokens import read_duration
-
-    if until is not None and lives is not None:
-        raise InvalidRequest("a VM lives until a moment or for a length of time, not both")
-    if lives is None:
-        return until
-    return timestamp(round(1000 * (time.time() + read_duration(lives))))
 
 
 @asks_server

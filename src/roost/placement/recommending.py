@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from roost.fleet.layout import Int64Array
 from roost.model.constraints import Constraints, Toleration
 from roost.model.flow import PlaceRequest, ReasonCount, Rejection, ScoreTerm, Shortage
 from roost.model.reasons import Reason
@@ -65,19 +66,44 @@ class Ranking:
     reasons: tuple[ReasonCount, ...]
 
 
-def recommend(world: WhatIf, request: PlaceRequest, most: int, here: str | None = None) -> Ranking:
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What a ranking begins with: hosts that come before all others, whatever these score.
+
+    `tiers` says of each row how soon it comes; within a tier it is the score that counts.
+    """
+
+    rows: tuple[int, ...]
+    tiers: Int64Array
+
+
+NOTHING_AHEAD = Ahead((), np.zeros(0, np.int64))
+
+
+def anywhere_but(request: PlaceRequest, here: str | None) -> PlaceRequest:
+    """Return a request as a move asks: anywhere but where the VM is."""
+    if here is None:
+        return request
+    excluded = (*request.constraints.excluded, here)
+    return replace(request, constraints=replace(request.constraints, excluded=excluded))
+
+
+def recommend(
+    world: WhatIf,
+    request: PlaceRequest,
+    most: int,
+    here: str | None = None,
+    ahead: Ahead = NOTHING_AHEAD,
+) -> Ranking:
     """Rank the best `most` hosts for a VM that is in no place of this world; `here` it was."""
-    asked = request
-    if here is not None:  # as a move asks: anywhere but where it is
-        excluded = (*request.constraints.excluded, here)
-        asked = replace(request, constraints=replace(request.constraints, excluded=excluded))
+    asked = anywhere_but(request, here)
     most = min(most, MOST_RANKED)
     found = world.find(asked, runners_up=most)
     judge = _Judge(world, asked)
     rows: list[int] = []
     if found is not None:
         others = [world.fleet.row(each.host) for each in found.runners_up]
-        rows = [found.host_row, *others][:most]
+        rows = list(dict.fromkeys((*ahead.rows, found.host_row, *others)))[:most]
     own = None
     if here is not None:
         own = _Judge(world, request).host(world.fleet.row(here), None)
@@ -85,7 +111,7 @@ def recommend(world: WhatIf, request: PlaceRequest, most: int, here: str | None 
     before = 0
     if own is not None and own.score is not None:
         fitting += 1
-        before = _before(judge, own, rows)
+        before = _before(judge, own, rows, ahead.tiers)
         own = replace(own, rank=before + 1)
     for place, row in enumerate(rows):
         behind = own is not None and own.score is not None and place >= before
@@ -101,11 +127,14 @@ def recommend(world: WhatIf, request: PlaceRequest, most: int, here: str | None 
     )
 
 
-def _before(judge: "_Judge", own: RankedHost, rows: list[int]) -> int:
+def _before(judge: "_Judge", own: RankedHost, rows: list[int], tiers: Int64Array) -> int:
     """Return how many hosts are better than the one that the VM has; ties go to lower numbers."""
     scores = judge.scores
     assert own.score is not None
     better = (scores < own.score) | ((scores == own.score) & (np.arange(len(scores)) < own.row))
+    if len(tiers):
+        sooner = (tiers < tiers[own.row]) & (scores != NO_FIT)
+        better = sooner | ((tiers == tiers[own.row]) & better)
     if judge.by_score:
         return int(np.count_nonzero(better))
     # Turns and draws do not go by the score alone: what costs less comes first, then it itself.

@@ -11,13 +11,13 @@ from dataclasses import replace
 from roost.base.errors import Conflict, PlacementContended
 from roost.control.create.drawing import find_living, life_of
 from roost.control.create.grouping import Grouping
+from roost.control.create.living import living_of
 from roost.control.create.pending import PendingCreate
 from roost.control.create.telling import selected_line
 from roost.control.create.underlying import spread_of
 from roost.control.groups.defining import of_policy
 from roost.control.memory.holdings import ORDINARY, Life
 from roost.control.memory.roster import Roster
-from roost.ledger.holdsums import FOREVER, Living
 from roost.model.flow import Placement, PlaceRequest, Rejection
 
 log = logging.getLogger("roost.admit")
@@ -56,28 +56,28 @@ class FleetCharges:
     def place_one(self, ask: PendingCreate) -> None:
         """Place one create, with runners-up and the line that tells of it."""
         roster = self._roster
-        ask.rejection, ask.draws_on = None, None
-        ask.life = self._life(ask)
-        if ask.life is ORDINARY:
+        ask.rejection, draws_on = None, None
+        life = self.life(ask)
+        if life is ORDINARY:
             placement = roster.engine.find(ask.request, runners_up=2)
             if placement is None:
                 self._refused(ask, self._reject(ask.request))
                 return
         else:
-            found, draws_on = find_living(roster, ask.request, ask.life)
+            found, draws_on = find_living(roster, ask.request, life)
             if not isinstance(found, Placement):
                 assert found is not None
                 self._refused(ask, found)
                 return
-            placement, ask.draws_on = found, draws_on
-        self.take(ask, placement)
+            placement = found
+        self.take(ask, placement, draws_on)
         if log.isEnabledFor(logging.INFO):
             row, host = placement.host_row, placement.host
             ask.line = selected_line(roster.fleet, row, host, ask.body.name)
 
     def place_all(self, asks: list[PendingCreate]) -> None:
         """Place many creates at once, each on the fleet as the ones before it have left it."""
-        if any(self._life(ask) is not ORDINARY for ask in asks):
+        if any(self.life(ask) is not ORDINARY for ask in asks):
             for ask in asks:
                 self.place_one(ask)
             return
@@ -86,7 +86,7 @@ class FleetCharges:
             if isinstance(answer, Rejection):
                 self._refused(ask, answer)
             else:
-                ask.rejection = None
+                ask.rejection, ask.draws_on = None, None
                 self._charged(ask, answer)
 
     def _refused(self, ask: PendingCreate, rejection: Rejection) -> None:
@@ -94,11 +94,13 @@ class FleetCharges:
         ask.placement, ask.rejection = None, rejection
         ask.constraints = self._roster.rulebook.generation
 
-    def _life(self, ask: PendingCreate) -> Life:
+    def life(self, ask: PendingCreate) -> Life:
+        """Return how long a create's VM lives, and what it may draw on now."""
         return life_of(self._roster, ask.spec.spec, ask.body.project)
 
-    def take(self, ask: PendingCreate, placement: Placement) -> None:
-        """Charge the fleet with a placement."""
+    def take(self, ask: PendingCreate, placement: Placement, draws_on: str | None = None) -> None:
+        """Charge the fleet with a placement, and with what it draws on."""
+        ask.draws_on = draws_on
         self._roster.engine.commit(ask.request, placement)
         self._charged(ask, placement)
 
@@ -109,9 +111,7 @@ class FleetCharges:
         until, draws_on = ask.spec.spec.until_ms, ask.draws_on
         if until is not None or draws_on is not None:
             assert ask.entry is not None
-            demand = ask.request.demand
-            limits = (demand.cpu_milli, demand.memory_bytes, demand.disk_bytes, 1)
-            living = Living(limits, FOREVER if until is None else until, draws_on)
+            living = living_of(ask.request.demand, Life(until), draws_on)
             self._roster.charge_living(ask.request.key, ask.entry.number, living)
 
     def _note_generations(self, ask: PendingCreate) -> None:

@@ -18,6 +18,7 @@ from functools import partial
 from roost.base.clock import Clock
 from roost.base.errors import PlacementContended, RoostError
 from roost.control.create.charging import FleetCharges
+from roost.control.create.living import NO_ROOM, Room, place_turns, room_of, seeing
 from roost.control.create.pending import (
     MOST_TRIES,
     PendingCreate,
@@ -28,12 +29,13 @@ from roost.control.create.proposing import propose
 from roost.control.create.searches import Searches
 from roost.control.create.telling import tell_kept
 from roost.control.memory.follower import Follower
+from roost.control.memory.holdings import ORDINARY, Life
 from roost.control.memory.roster import Roster
 from roost.control.memory.telemetry import Telemetry
 from roost.control.vms.ruling import reads_amounts
 from roost.ledger.claims import KEPT, Outcome, Proposal, Verdict
 from roost.ledger.store import Store
-from roost.model.flow import PlaceRequest
+from roost.model.flow import Placement, PlaceRequest, Rejection
 from roost.parts.idempotency import find_keys
 from roost.placement.greedy import place_in_turn
 from roost.placement.group import GREEDY, GroupAnswer, place_exactly
@@ -131,7 +133,9 @@ class Committer:
         """Place all or none; return how they were placed, None if an earlier request did it.
 
         Where greedy placing fails the exact search runs on a copy of the fleet, in a thread, and
-        others create meanwhile. What it finds is held against the fleet as it is by then.
+        others create meanwhile. What it finds is held against the fleet as it is by then. VMs that
+        end or may draw on a reservation see their own room; the exact search sees it where all of
+        a batch see the same, else that which is open to all.
         """
         async with AsyncExitStack() as turn:
             return await self._commit_atomic(asks, turn)
@@ -148,19 +152,22 @@ class Committer:
                 if (wrong := next((ask.error for ask in asks if ask.error), None)) is not None:
                     raise wrong
                 requests = [ask.request for ask in asks]
-                found = self._still_fits(requests, answer)
+                lives = [self._charges.life(ask) for ask in asks]
+                room = self._same_room(requests, lives)
+                found = self._still_fits(requests, answer, room)
+                draws = [None] * len(asks) if found is None else _drawn(found, room)
                 if found is None:
-                    begun, rejection = place_in_turn(self._roster.engine, requests)
-                    if rejection is None:
-                        order = tuple(range(len(asks)))
-                        found = GroupAnswer(tuple(begun), GREEDY, order=order)
+                    found, draws, rejection = self._in_turn(requests, lives)
                 if found is not None:
-                    done = await self._claim_all(asks, found)
+                    done = await self._claim_all(asks, found, draws)
                     if done:
                         return None if all_replayed(asks) else found
                     answer = None
                     continue
-                world = WhatIf.like(self._roster.engine) if may_search else None
+                world = None
+                if may_search:
+                    world = WhatIf.like(self._roster.engine)
+                    world.fleet.keep_free_many(dict(room.kept))
             if world is None:  # there may be room when it is this batch's turn
                 await turn.enter_async_context(self._searches.turn)
                 may_search = True
@@ -177,8 +184,31 @@ class Committer:
                 raise no_fit_together(answer)
         raise PlacementContended("other writers took the room each time")
 
+    def _in_turn(
+        self, requests: Sequence[PlaceRequest], lives: Sequence[Life]
+    ) -> tuple[GroupAnswer | None, list[str | None], Rejection | None]:
+        """Place a batch one VM after the other: where, what each draws on, or why one does not."""
+        order = tuple(range(len(requests)))
+        if all(life is ORDINARY for life in lives):
+            begun, rejection = place_in_turn(self._roster.engine, requests)
+            if rejection is not None:
+                return None, [], rejection
+            return GroupAnswer(tuple(begun), GREEDY, order=order), [None] * len(requests), None
+        turns = place_turns(self._roster, list(zip(requests, lives, strict=True)), whole=True)
+        if isinstance(last := turns[-1].answer, Rejection):
+            return None, [], last
+        placed = tuple(each.answer for each in turns if isinstance(each.answer, Placement))
+        draws = [each.draws_on for each in turns]
+        return GroupAnswer(placed, GREEDY, order=order), draws, None
+
+    def _same_room(self, requests: Sequence[PlaceRequest], lives: Sequence[Life]) -> Room:
+        """Return the room that all VMs of a batch see alike; that of everybody if they do not."""
+        if len(set(lives)) != 1 or lives[0] is ORDINARY:
+            return NO_ROOM
+        return room_of(self._roster, requests[0].demand, lives[0])
+
     def _still_fits(
-        self, requests: Sequence[PlaceRequest], answer: GroupAnswer | None
+        self, requests: Sequence[PlaceRequest], answer: GroupAnswer | None, room: Room
     ) -> GroupAnswer | None:
         """Return what was found on a copy if every filter lets it be on the fleet as it is now."""
         if answer is None:
@@ -188,16 +218,21 @@ class Committer:
         if any(hosts[each.host_row] != each.host for each in placements):
             return None  # a row has changed hands
         asked = [requests[at] for at in answer.order]
-        order = order_that_fits(self._roster.engine, asked, [placements[at] for at in answer.order])
+        with seeing(self._roster.engine, room.kept):
+            order = order_that_fits(
+                self._roster.engine, asked, [placements[at] for at in answer.order]
+            )
         if order is None:
             return None
         return replace(answer, order=tuple(answer.order[at] for at in order))
 
-    async def _claim_all(self, asks: list[PendingCreate], found: GroupAnswer) -> bool:
+    async def _claim_all(
+        self, asks: list[PendingCreate], found: GroupAnswer, draws: Sequence[str | None]
+    ) -> bool:
         """Charge and claim all of a batch; say whether that is the end of it."""
         with self._released_on_failure(asks):
             for at in found.order:
-                self._charges.take(asks[at], found.placements[at])
+                self._charges.take(asks[at], found.placements[at], draws[at])
             proposals = [self._propose(ask) for ask in asks]
         self._begin()
         outcomes = await self._claim(asks, proposals, atomic=True)
@@ -383,3 +418,8 @@ class Committer:
                 ask.replay = found.answer
             else:
                 ask.error = error_of(ask, Outcome(Verdict.KEY_REUSED))
+
+
+def _drawn(found: GroupAnswer, room: Room) -> list[str | None]:
+    """Return what the VMs of a batch draw on where they were placed."""
+    return [room.draws_on.get(each.host_row) for each in found.placements]

@@ -13,7 +13,6 @@ from roost.base.errors import (
     PlacementContended,
     RoostError,
 )
-from roost.control.memory.holdings import ORDINARY, Life
 from roost.control.memory.roster import HostEntry
 from roost.ledger.claims import Outcome, Verdict
 from roost.ledger.rows import VMRow
@@ -55,7 +54,6 @@ class PendingCreate:
     error: RoostError | None = None
     replay: str = ""  # the id of the VM that the key made before
     done: asyncio.Future[None] | None = None
-    life: Life = ORDINARY
     draws_on: str | None = None  # the reservation that its placement takes room from
     line: str = field(default="", repr=False)
 

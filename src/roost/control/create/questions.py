@@ -14,28 +14,30 @@ from sqlalchemy import Connection
 from roost.base.errors import InvalidRequest, NotFound
 from roost.control.create.drawing import find_living, know_reservation, life_of
 from roost.control.create.grouping import Grouping
+from roost.control.create.living import Room, place_seeing, place_turns, room_of
 from roost.control.create.making_room import MakesRoom
 from roost.control.create.questionroutes import question_routes
 from roost.control.create.recommending import recommend_existing, recommend_new
 from roost.control.create.searches import Searches
 from roost.control.create.underlying import spread_of, under
 from roost.control.memory.displacing import may_displace
-from roost.control.memory.holdings import ORDINARY
+from roost.control.memory.holdings import ORDINARY, Life
 from roost.control.memory.roster import Roster
 from roost.control.rules.judging import requests_of_placed
 from roost.control.vms.lookup import vm_row
 from roost.control.vms.requests import request_of
 from roost.control.vms.views import answer_body
+from roost.ledger.capacity import MIGRATE_IN, RUN, claim_id
 from roost.ledger.rows import GroupRow, VMRow
 from roost.ledger.store import Store
-from roost.model.flow import PlaceRequest
+from roost.model.flow import Placement, PlaceRequest, Rejection
 from roost.model.vm import VMSpec
 from roost.parts.access import Principal
 from roost.parts.part import Part
 from roost.parts.routes import Route
 from roost.placement.capacity import capacity
 from roost.placement.effort import Effort
-from roost.placement.group import place_group
+from roost.placement.group import GREEDY, GroupAnswer, place_group
 from roost.placement.strategies import STRATEGIES, strategy_named
 from roost.placement.whatif import WhatIf
 from roost.wire.answers import capacity_body, together_body
@@ -83,8 +85,7 @@ class Questions(Part):
         """Say where a VM would go now, or why nowhere."""
         request, new = self._request(body, who)
         if not new:
-            spec = spec_of(body, by=who.name).spec
-            life = life_of(self._roster, spec, body.project)
+            life = self._life(body, who)
             found = None
             if life is not ORDINARY:
                 found = find_living(self._roster, request, life, runners_up=body.runners_up).answer
@@ -95,10 +96,14 @@ class Questions(Part):
             return shown
         by_row = dict(self._roster.by_fleet_row)  # of the copy: rows may change hands meanwhile
 
-        def ask(world: WhatIf) -> PlacementBody | RejectionBody:
-            return answer_body(world.place(request, runners_up=body.runners_up), by_row)
+        def ask(world: WhatIf, room: Room) -> PlacementBody | RejectionBody:
+            return answer_body(place_seeing(world, request, room, body.runners_up), by_row)
 
-        return await self._on_copy(new, ask)
+        return await self._on_copy(new, ask, self._seen(request, self._life(body, who)))
+
+    def _life(self, body: CreateVM, who: Principal) -> Life:
+        """Return how long a VM would live, and what it might draw on."""
+        return life_of(self._roster, spec_of(body, by=who.name).spec, body.project)
 
     def _may_displace(self, body: CreateVM, policy: str) -> bool:
         """Say whether a VM might displace others: its policy or its class says so."""
@@ -116,27 +121,37 @@ class Questions(Part):
             requests.append(replace(request, name=f"{index} {request.name}"))
             new.update({row.id: row for row in groups})
         by_row = dict(self._roster.by_fleet_row)
+        lives = [self._life(vm, who) for vm in body.vms]
+        turns = None
+        if any(life is not ORDINARY for life in lives) and not new:
+            asked = list(zip(requests, lives, strict=True))
+            turns = [each.answer for each in place_turns(self._roster, asked, whole=body.atomic)]
+        seen = self._seen(requests[0], lives[0] if len(set(lives)) == 1 else ORDINARY)
 
-        def ask(world: WhatIf, effort: Effort | None = None) -> AnswersBody:
+        def ask(world: WhatIf, room: Room, effort: Effort | None = None) -> AnswersBody:
             together = None
             if body.atomic:
-                found = place_group(world, requests, effort=effort)
+                found = _in_turn(turns)
+                if found is None:
+                    world.fleet.keep_free_many(dict(room.kept))
+                    found = place_group(world, requests, effort=effort)
                 together = together_body(found)
                 _without_numbers(together)
                 answers = [answer_body(each, by_row) for each in found.placements]
                 if found.rejection is not None:
                     answers = [answer_body(found.rejection, by_row)]
             else:
-                answers = [answer_body(answer, by_row) for answer in world.place_batch(requests)]
+                told = world.place_batch(requests) if turns is None else turns
+                answers = [answer_body(answer, by_row) for answer in told if answer is not None]
             for answer in answers:
                 answer.vm = answer.vm.partition(" ")[2]
             return AnswersBody(answers=answers, together=together)
 
         groups = list(new.values())
         if not body.atomic:
-            return await self._on_copy(groups, ask)
+            return await self._on_copy(groups, ask, seen)
         async with self._searches.turn:
-            return await self._searches.run(partial(ask, self._copy(groups)))
+            return await self._searches.run(partial(ask, self._copy(groups), seen()))
 
     async def capacity(self, body: CapacityQuestion, who: Principal) -> CapacityBody:
         """Say how many more copies of a VM fit."""
@@ -147,11 +162,14 @@ class Questions(Part):
         if survive is not None and self._roster.engine.rules:
             found = await requests_of_placed(self._store, self._roster)
             placed = [asked for _, asked in found]
+        # What is lost is restarted in the room that is open to all.
+        life = self._life(body, who) if survive is None else ORDINARY
 
-        def ask(world: WhatIf) -> CapacityBody:
+        def ask(world: WhatIf, room: Room) -> CapacityBody:
+            world.fleet.keep_free_many(dict(room.kept))
             return capacity_body(capacity(world, request, survive, body.losses, placed))
 
-        return await self._on_copy(new, ask)
+        return await self._on_copy(new, ask, self._seen(request, life))
 
     async def recommend(self, body: AskRecommendations, who: Principal) -> RecommendationsBody:
         """Rank the hosts for a VM that exists, or for one that does not."""
@@ -161,7 +179,11 @@ class Questions(Part):
             )
         if body.new is not None:
             request, new = self._request(body.new, who)
-            return await self._on_copy(new, lambda world: recommend_new(world, request, body.most))
+            return await self._on_copy(
+                new,
+                lambda world, room: recommend_new(world, request, body.most, room),
+                self._seen(request, self._life(body.new, who)),
+            )
         assert body.vm is not None
         ref, project = body.vm, body.project
 
@@ -171,8 +193,12 @@ class Questions(Part):
 
         vm, spec = await self._store.read(question)
         request = request_of(vm, self._roster, spec)
+        life = life_of(self._roster, spec or self._roster.specs.of(vm), vm.project)
+        own = [claim_id(vm.id, kind) for kind in (RUN, MIGRATE_IN)]
         return await self._on_copy(
-            [], lambda world: recommend_existing(world, vm, request, body.most)
+            [],
+            lambda world, room: recommend_existing(world, vm, request, body.most, room),
+            self._seen(request, life, own),
         )
 
     async def strategies(self) -> StrategiesBody:
@@ -212,10 +238,18 @@ class Questions(Part):
         )
         return request, new
 
-    async def _on_copy(self, new: list[GroupRow], ask: Callable[[WhatIf], T]) -> T:
+    def _seen(
+        self, request: PlaceRequest, life: Life, without: Sequence[str] = ()
+    ) -> Callable[[], Room]:
+        """Return how to ask for the room that VMs of a life see: of the same moment as a copy."""
+        return lambda: room_of(self._roster, request.demand, life, without)
+
+    async def _on_copy(
+        self, new: list[GroupRow], ask: Callable[[WhatIf, Room], T], seen: Callable[[], Room]
+    ) -> T:
         """Run a question on a copy of the fleet, in a thread: kernels release the GIL."""
         async with self._long:
-            return await asyncio.to_thread(ask, self._copy(new))
+            return await asyncio.to_thread(ask, self._copy(new), seen())
 
     def _copy(self, new: list[GroupRow]) -> WhatIf:
         """Return a copy of the fleet that also knows some new groups."""
@@ -239,3 +273,11 @@ def _without_numbers(together: TogetherBody) -> None:
     if together.conflict is not None:
         for each in together.conflict.restrictions:
             each.vms = [name.partition(" ")[2] for name in each.vms]
+
+
+def _in_turn(turns: Sequence[Placement | Rejection | None] | None) -> GroupAnswer | None:
+    """Return a batch that was placed one VM after the other, if all of it was."""
+    if turns is None or not all(isinstance(each, Placement) for each in turns):
+        return None
+    placed = tuple(each for each in turns if isinstance(each, Placement))
+    return GroupAnswer(placed, GREEDY, order=tuple(range(len(placed))))

@@ -3,6 +3,7 @@
 Whoever may ask for a dry run may ask for this: it shows no more of other hosts than runners-up do.
 """
 
+from roost.control.create.living import NO_ROOM, Room, look_ahead
 from roost.ledger.capacity import MIGRATE_IN, RUN, claim_id
 from roost.ledger.rows import VMRow
 from roost.model.flow import PlaceRequest
@@ -13,13 +14,16 @@ from roost.wire.bodies import ScoreTermBody
 from roost.wire.recommendations import RecommendationBody, RecommendationsBody, RuleSaysBody
 
 
-def recommend_new(world: WhatIf, request: PlaceRequest, most: int) -> RecommendationsBody:
+def recommend_new(
+    world: WhatIf, request: PlaceRequest, most: int, room: Room = NO_ROOM
+) -> RecommendationsBody:
     """Rank hosts for a VM that does not exist."""
-    return _body(request.name, recommend(world, request, most), most)
+    ahead = look_ahead(world, request, room, most)
+    return _body(request.name, recommend(world, request, most, ahead=ahead), most)
 
 
 def recommend_existing(
-    world: WhatIf, vm: VMRow, request: PlaceRequest, most: int
+    world: WhatIf, vm: VMRow, request: PlaceRequest, most: int, room: Room = NO_ROOM
 ) -> RecommendationsBody:
     """Rank hosts for a VM as if it were nowhere, and the one that it has among them."""
     fleet, here = world.fleet, None
@@ -28,7 +32,8 @@ def recommend_existing(
         if number is not None:
             here = here or fleet.hosts.names[int(fleet.vms.host[number])]
             fleet.remove(number)  # the copy is thrown away
-    return _body(vm.name, recommend(world, request, most, here), most)
+    ahead = look_ahead(world, request, room, most, here)
+    return _body(vm.name, recommend(world, request, most, here, ahead), most)
 
 
 def _body(vm: str, found: Ranking, most: int) -> RecommendationsBody:
