@@ -568,3 +568,27 @@ def test_room_for_the_first_in_line_is_not_held_on_a_host_that_is_lost(database_
         assert {row["host"] for row in await rig.rows(select(holds))} <= {rig.number("h2")}
 
     run(database_url, test, patience_s=16.0)
+
+
+def test_who_is_refused_each_time_is_not_in_the_way_of_others(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = tending.begin
+
+    def refused(tx: Any, vm: Any, plan: Any) -> Any:
+        if vm.name == "first":
+            raise Conflict("an earlier host has yet to answer", vm=vm.id)
+        return begin(tx, vm, plan)
+
+    async def test(rig: Rig) -> None:
+        await classes(rig)
+        await rig.host("h1", cpu=1)
+        await rig.running("old", priority_class="low", restart="elsewhere")
+        for name in ("first", "second"):
+            await rig.create(name, priority_class="high", on_no_fit="queue")
+        await rig.pass_by(20)
+        assert await rig.state("second") == ("running", "h1")
+
+    monkeypatch.setattr(tending, "begin", refused)
+    monkeypatch.setattr(tending, "_MOST_ASKED", 1)
+    run(database_url, test)

@@ -13,6 +13,7 @@ another process goes on where this one stopped.
 
 import logging
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from sqlalchemy import Connection
 
@@ -57,12 +58,23 @@ _MOST_BEGUN = 10
 _MOST_ASKED = 20
 #: Moves of a victim that are begun before it is stopped, or left alone.
 _MOST_MOVES = 2
-#: How long VMs that did not leave are not asked again, and who found nobody does not ask again.
+#: How long VMs that did not leave are not asked again, and who found nobody asks no more at most.
 _REST_S = 300.0
+#: After this who found nobody asks again, then after twice as long: VMs that were on their way may
+#: be at rest by then, and members of groups back, without room that anybody would have noticed.
+_SOON_S = 10.0
 #: How many times the longest move a preemption may take.
 _MOVES_LONG = 3
 
 _TROUBLE = (Conflict, NotFound, Unavailable)
+
+
+class _Asked(NamedTuple):
+    """When a VM asked who could make room, at which generation and room, and when it may again."""
+
+    seen: tuple[int, int]
+    again_at: float
+    rest_s: float
 
 
 class Preempting(Part):
@@ -88,7 +100,7 @@ class Preempting(Part):
         self.singleton = singleton
         self._since: dict[str, float] = {}  # preemptions, when this process saw them first
         self._resting: dict[str, float] = {}  # VMs that are not asked, or do not ask, until then
-        self._asked: dict[str, tuple[int, int]] = {}  # generation and room that found nobody
+        self._asked: dict[str, _Asked] = {}  # those who found nobody
 
     async def may_look(self) -> bool:
         """Allow looking only once the ledger is known not to be a restored old copy."""
@@ -127,16 +139,20 @@ class Preempting(Part):
         for vm in sorted(waiting, key=lambda vm: (-vm.priority, vm.created_ms, vm.id)):
             if begun >= _MOST_BEGUN or asked >= _MOST_ASKED:
                 return
-            seen = (vm.generation, self._roster.room)
-            if self._asked.get(vm.id) == seen:
-                continue  # nothing has changed since nobody was found
+            seen, now = (vm.generation, self._roster.room), self._clock.monotonic()
+            last, rest_s = self._asked.get(vm.id), _SOON_S
+            if last is not None and last.seen == seen:
+                if now < last.again_at:
+                    continue  # nothing has changed since nobody was found
+                rest_s = min(2 * last.rest_s, _REST_S)
             asked += 1
+            # Noted whatever comes of it: who is refused each time must not be in others' way.
+            self._asked[vm.id] = _Asked(seen, now + rest_s, rest_s)
             try:
                 begun += await self.begin_for(vm, self.singleton.check)
-                self._asked[vm.id] = seen
             except _TROUBLE as error:
                 log.info("no room is made for VM %s yet: %s", vm.name, error.message)
-        self._asked = {vm: seen for vm, seen in self._asked.items() if vm in self._roster.waiting}
+        self._asked = {vm: last for vm, last in self._asked.items() if vm in self._roster.waiting}
 
     def _may_ask(self, vm: VMRow, served: set[str]) -> bool:
         spec = self._roster.specs.get(vm.id)
