@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from roost.base.errors import Conflict, InvalidRequest, NoFit, NotFound
@@ -354,3 +355,21 @@ def test_vms_of_a_lost_host_draw_on_the_units_that_moved(database_url: str) -> N
             await rig.create("open", cpu=2)
 
     run(database_url, test, dated=True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [({"gpu": 2}, "2 devices"), ({"numa": "one"}, "NUMA cells"),
+     ({"extended": {"licences": 3}}, "3 of 'licences'")],
+    ids=["gpu", "numa", "extended"],
+)  # fmt: skip
+def test_what_cannot_be_kept_is_refused_by_name(
+    sqlite_url: str, asked: dict[str, Any], named: str
+) -> None:
+    async def test(rig: Rig) -> None:
+        demand = msgspec.convert({"cpu": 1, "memory": "1GiB", **asked}, DemandBody)
+        body = CreateReservation(name="r", demand=demand, project="default")
+        with pytest.raises(InvalidRequest, match=named):
+            await rig.plane.reservations.create(body, ADMIN)
+
+    run(sqlite_url, test, dated=True)

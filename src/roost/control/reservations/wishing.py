@@ -21,7 +21,7 @@ from roost.ledger.rows import ReservationRow
 from roost.ledger.transaction import row_json
 from roost.model.constraints import Constraints
 from roost.model.flow import PlaceRequest
-from roost.model.resources import Demand
+from roost.model.resources import Demand, NumaMode
 from roost.model.rules import Rule, RuleSet
 from roost.placement.rules.columns import HOLDS
 from roost.wire.reservations import CreateReservation
@@ -35,10 +35,11 @@ def row_of(body: CreateReservation, who: str, now_ms: int) -> ReservationRow:
     """Return the row of a reservation that is asked for; refuses what is wrong with it."""
     kind, owner = _owner(body)
     demand = demand_of(body.demand)
-    if demand.extended or demand.devices is not None or body.demand.numa != "any":
+    if unkept := _not_kept(demand):
         raise InvalidRequest(
-            "a reservation keeps cpu, memory and disk; devices, NUMA cells and extended resources "
-            "cannot be reserved"
+            f"a reservation keeps cpu, memory and disk, and {body.name!r} asks for {unkept}: "
+            "devices, NUMA cells and extended resources cannot be reserved",
+            hint="Maybe reserve all cores of the hosts that have them: nobody else gets in then.",
         )
     zone_named(body.timezone)
     start = now_ms if body.start is None else read_moment(body.start, body.timezone, "start")
@@ -83,6 +84,16 @@ def row_of(body: CreateReservation, who: str, now_ms: int) -> ReservationRow:
     if not windows_of(row.windows):
         raise InvalidRequest(f"all occurrences of {body.recurrence!r} are in the past")
     return row
+
+
+def _not_kept(demand: Demand) -> str:
+    """Name what a demand asks for that a reservation cannot keep; empty if there is nothing."""
+    found = [f"{amount} of {name!r}" for name, amount in demand.extended]
+    if demand.devices is not None:
+        found.append(f"{demand.devices.count} devices")
+    if demand.numa is not NumaMode.ANY:
+        found.append("NUMA cells")
+    return ", ".join(found)
 
 
 def _owner(body: CreateReservation) -> tuple[str, str]:
