@@ -24,7 +24,7 @@ from roost.wire.bodies import (
     PlacementBody,
 )
 from roost.wire.recommendations import AskRecommendations
-from tests.integration.control.rig import ADMIN, Rig, body_of, digest_of, run
+from tests.integration.control.rig import ADMIN, Rig, body_of, digest_of, gib, run
 from tests.integration.control.test_reservations import at, reserve
 
 HOSTS = ("h1", "h2", "h3")
@@ -192,7 +192,7 @@ def test_an_owner_is_ranked_its_own_room_first(database_url: str) -> None:
         await reserve(rig, cores=2, hosts=["h2"])
         assert await ask_first(rig, asker(rig, "anybody", 1)) == "h1"
         assert await ask_first(rig, asker(rig, "an owner", 1)) == "h2"
-        await rig.running("own", project="shop", cpu=2)
+        await rig.running("own", project="shop", cpu=2, memory=gib(2))  # all of it
         body = AskRecommendations(vm="own", project="shop")
         found = (await rig.plane.questions.recommend(body, ADMIN)).recommendations
         assert [(each.host, each.here, each.rank) for each in found] == [

@@ -58,7 +58,7 @@ def room_of(roster: Roster, demand: Demand, life: Life, without: Collection[str]
         row = entry.fleet_row
         before = roster.fleet.kept.get(row, NOTHING_KEPT)
         best, most, owner = before, -1, None
-        for draws in (*_drawn_there(roster, number, life, now_ms), None):
+        for draws in (*_drawn_there(roster, number, life, now_ms, without), None):
             asked = life._replace(draws=() if draws is None else (draws,))
             held: Limits = before
             if holdings.may_hold_less(number, asked, without):
@@ -67,20 +67,22 @@ def room_of(roster: Roster, demand: Demand, life: Life, without: Collection[str]
             if copies > most:
                 cpu, memory, disk, places = held
                 best, most, owner = (cpu, memory, disk, places), copies, draws
-        if owner is not None and most > 0:
+        if owner is not None:
             draws_on[row] = owner
         if best != before:
             kept[row] = best
     return Room(kept, draws_on, life.draws)
 
 
-def _drawn_there(roster: Roster, host: int, life: Life, now_ms: int) -> Iterator[str]:
+def _drawn_there(
+    roster: Roster, host: int, life: Life, now_ms: int, without: Collection[str]
+) -> Iterator[str]:
     """Yield the reservations of which a host has something left for such VMs, or will have."""
     for owner in life.draws:
         if not any(hold.owner == owner for hold in roster.holdings.holds[host].values()):
             continue
         live = roster.holdings.is_live(owner, host, now_ms)
-        if not live or any(roster.holdings.left(owner, host, now_ms)[:BASE]):
+        if not live or any(roster.holdings.left(owner, host, now_ms, without)[:BASE]):
             yield owner
 
 

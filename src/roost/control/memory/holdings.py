@@ -204,14 +204,14 @@ class Holdings:
             hold.windows and hold.windows[-1][0] >= end for hold in self.holds[host].values()
         )
 
-    def left(self, owner: str, host: int, now_ms: int) -> Limits:
-        """Return what is left now of an owner's holds on a host."""
+    def left(self, owner: str, host: int, now_ms: int, without: Collection[str] = ()) -> Limits:
+        """Return what is left now of an owner's holds on a host; claims `without` are left out."""
         kept = [
             hold.limits
             for hold in self._kept(host)
             if hold.owner == owner and is_live(hold.windows, now_ms)
         ]
-        drawn = [each.limits for each in self._alive(host) if each.draws_on == owner]
+        drawn = [each.limits for each in self._alive(host, without) if each.draws_on == owner]
         sums = (sum(axis) for axis in zip(*kept, strict=True)) if kept else (0, 0, 0, 0)
         taken = [sum(axis) for axis in zip(*drawn, strict=True)] if drawn else [0, 0, 0, 0]
         return tuple(max(0, k - d) for k, d in zip(sums, taken, strict=True))
