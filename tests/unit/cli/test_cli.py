@@ -212,6 +212,14 @@ def test_capacity_that_survives_a_host_is_smaller(full: str) -> None:
     assert "while the loss of any host could be restarted elsewhere" in result.stdout
 
 
+@pytest.mark.parametrize("given", [("--for", "2h"), ("--reservation", "r")], ids=lambda g: g[0])
+def test_capacity_of_a_fleet_file_knows_no_reservations(full: str, given: tuple[str, str]) -> None:
+    size = ("--cpu", "1", "--memory", "2GiB")
+    error = answer("capacity", "--fleet", full, *size, *given, code=2)["error"]
+    assert given[0] in error["message"]
+    assert "fleet file" in error["message"]
+
+
 def test_info_prints_the_scheduling_block(fleet: str) -> None:
     result = roost("info", "a1", "--fleet", fleet)
     assert result.exit_code == 0, result.output
