@@ -42,6 +42,7 @@ STATUS: Mapping[str, int] = {
     "insufficient_resources": 503,
     "placement_contended": 503,
     "ledger_unsettled": 503,
+    "series_unavailable": 503,
     "agent_service_unavailable": 503,
     "unavailable": 503,
     "invariant_broken": 500,

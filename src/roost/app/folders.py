@@ -17,7 +17,16 @@ AGENT_KEPT = (
     "heard", "images", "lease", "records", "vms",
 )  # fmt: skip
 #: All that makes a folder roost's: a control plane and an agent may share one.
-_OURS = (*SERVER_KEPT, *AGENT_KEPT, "roost.db", "serve.log", "context.json", "demo", "hosts")
+_OURS = (
+    *SERVER_KEPT,
+    *AGENT_KEPT,
+    "roost.db",
+    "roost-series.db",
+    "serve.log",
+    "context.json",
+    "demo",
+    "hosts",
+)
 
 
 def close_to_others(folder: Path, names: Iterable[str], ours: Iterable[str] = ()) -> None:

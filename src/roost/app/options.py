@@ -49,6 +49,11 @@ class ServeOptions:
     failure_rate: float = 20.0
     keep_events_days: float = 90.0
     keep_events: int = 500_000
+    # For how many days series are kept: readings as they came, and rolled up.
+    keep_readings_days: int = 7
+    keep_5m_days: int = 60
+    keep_1h_days: int = 400
+    keep_1d_days: int = 3660
     search_limit_s: float = 5.0  # of the exact search for an all-or-none batch
     members_priority: int = 0  # the greatest that a member may give a VM
     database_wait_s: float = 300.0  # how long a start waits for a database that is away

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 import uvloop
 
+from roost.analysis.store import SeriesStore
 from roost.api.app import build_app
 from roost.api.limits import Limits
 from roost.api.server import BACKLOG, Server, bind, build_server
@@ -47,9 +48,11 @@ from roost.ledger.base import LEAST_EVENTS, EventsKept
 from roost.ledger.opening import open_store
 from roost.ledger.retention import DAY_S
 from roost.ledger.store import Store
+from roost.model.series import Kept
 from roost.parts.sealedrows import unlock
 from roost.parts.sealing import KeyFile
 from roost.placement.kernels.compiling import on_first_compile
+from roost.series.opening import open_series
 
 log = logging.getLogger("roost.serve")
 #: How long to wait before a database that is away is tried again.
@@ -66,6 +69,7 @@ class Running:
     plane: Plane
     server: Server
     store: Store
+    series: SeriesStore
     admin_token: str | None  # when this start made it
     _serving: asyncio.Task[None] = field(repr=False)
 
@@ -78,6 +82,7 @@ class Running:
         await self.plane.stop()
         self.server.should_exit = True
         await self._serving
+        await self.series.close()
         await self.store.close()
 
 
@@ -141,6 +146,9 @@ async def start(
     store = await open_patiently(
         lambda: open_store(database, clock, ids), clock, options.database_wait_s
     )
+    plan = settings or plane_settings(options)
+    # Opened when it is first used: a process starts, and places VMs, without it.
+    series = open_series(database, plan.series)
     try:
         key_file = KeyFile(options.key_file or options.data / KEY_NAME)
         seal = await unlock(store, key_file, clock.wall_ms())
@@ -148,9 +156,10 @@ async def start(
             store,
             clock,
             ids,
-            settings or plane_settings(options),
+            plan,
             _fence_command(options.fence_command),
             seal,
+            series,
         )
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         app = build_app(
@@ -168,6 +177,7 @@ async def start(
         )
         socket = bind(host, port)
     except BaseException:
+        await series.close()
         await store.close()
         raise
     serving = asyncio.create_task(server.serve(sockets=[socket]))
@@ -182,9 +192,10 @@ async def start(
         await plane.stop()
         server.should_exit = True
         await serving
+        await series.close()
         await store.close()
         raise
-    return Running(plane, server, store, token, serving)
+    return Running(plane, server, store, series, token, serving)
 
 
 async def open_patiently(
@@ -230,6 +241,12 @@ def plane_settings(options: ServeOptions) -> PlaneSettings:
         events=kept,
         search_limit_s=options.search_limit_s,
         members_priority=options.members_priority,
+        series=Kept(
+            options.keep_readings_days,
+            options.keep_5m_days,
+            options.keep_1h_days,
+            options.keep_1d_days,
+        ),
     )
 
 

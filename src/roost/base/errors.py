@@ -21,6 +21,7 @@
     |   +-- FleetUnavailable     the fleet is not loaded, or was lost
     |   +-- PlacementContended   others took the room each time; nothing was kept
     |   +-- LedgerUnsettled      an old database may have been restored; hosts are asked
+    |   +-- SeriesUnavailable    the store of series cannot be used; all else goes on
     +-- NoFit             no host fits; carries the Rejection's own code (exit 6, HTTP 409 or 503)
     +-- InvariantBroken   our bug: stop and report it              (exit 70, HTTP 500)
 
@@ -233,6 +234,12 @@ class LedgerUnsettled(Unavailable):
     """The ledger may be older than what hosts have done; they are being asked."""
 
     code = "ledger_unsettled"
+
+
+class SeriesUnavailable(Unavailable):
+    """The store of series cannot be used; nothing but series depends on it."""
+
+    code = "series_unavailable"
 
 
 class NoFit(RoostError):

@@ -16,6 +16,7 @@ from roost.cli.words.options import reports_errors
 DATA = Path.home() / ".local" / "share" / "roost"
 _TIMERS = "Timers, in seconds"
 _CLIENTS = "What one client may cost"
+_SERIES = "What VMs and hosts use over time"
 
 
 class LogFormat(StrEnum):
@@ -63,6 +64,12 @@ def _timer(about: str) -> Any:
 
 def _bound(about: str, least: float = 0, metavar: str = "N") -> Any:
     return typer.Option(min=least, metavar=metavar, help=about, rich_help_panel=_CLIENTS)
+
+
+def _days(what: str) -> Any:
+    return typer.Option(
+        min=1, max=36600, metavar="DAYS", help=f"How long {what} are kept.", rich_help_panel=_SERIES
+    )
 
 
 @reports_errors
@@ -155,6 +162,10 @@ def serve(
     keep_events: Annotated[
         int, typer.Option(min=1000, metavar="N", help="Events that are kept, however young.")
     ] = 500_000,
+    keep_readings_days: Annotated[int, _days("readings of VMs and hosts")] = 7,
+    keep_5m_days: Annotated[int, _days("readings rolled up by 5 minutes")] = 60,
+    keep_1h_days: Annotated[int, _days("readings rolled up by the hour")] = 400,
+    keep_1d_days: Annotated[int, _days("readings rolled up by the day")] = 3660,
     search_limit: Annotated[
         float,
         typer.Option(
@@ -244,6 +255,10 @@ def serve(
                 failure_rate=failure_rate,
                 keep_events_days=keep_events_days,
                 keep_events=keep_events,
+                keep_readings_days=keep_readings_days,
+                keep_5m_days=keep_5m_days,
+                keep_1h_days=keep_1h_days,
+                keep_1d_days=keep_1d_days,
                 search_limit_s=search_limit,
                 members_priority=members_priority,
                 database_wait_s=database_wait,

@@ -13,6 +13,7 @@ from roost.client.policies import PolicyMethods
 from roost.client.priorities import PriorityMethods
 from roost.client.recommendations import RecommendationMethods
 from roost.client.reservations import ReservationMethods
+from roost.client.series import SeriesMethods
 
 
 class Methods(
@@ -22,6 +23,7 @@ class Methods(
     PriorityMethods,
     RecommendationMethods,
     ReservationMethods,
+    SeriesMethods,
 ):
     """Every route as a method; a client adds how calls are sent."""
 

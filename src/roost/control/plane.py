@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
 
+from roost.analysis.store import SeriesStore
 from roost.base.clock import Clock
 from roost.base.errors import FleetUnavailable
 from roost.base.ids import IdSource
@@ -51,6 +52,9 @@ from roost.control.rules.constraints import Constraints
 from roost.control.rules.expiring import ExpiredRules
 from roost.control.rules.switching import SwitchedRules
 from roost.control.rules.watching import WatchedPlaces
+from roost.control.series.keeping import KeptSeries
+from roost.control.series.reading import Series
+from roost.control.series.recording import Readings
 from roost.control.survive.liveness import Evidence, Watcher
 from roost.control.survive.recover import FenceCommand, Recover, RecoverLimits
 from roost.control.survive.rehoming import Rehoming
@@ -62,6 +66,7 @@ from roost.control.vms.lifecycle import Lifecycle
 from roost.ledger.base import EventsKept
 from roost.ledger.retention import Kept
 from roost.ledger.store import Store
+from roost.model.series import Kept as SeriesKept
 from roost.parts.access import Access
 from roost.parts.idempotency import Keys
 from roost.parts.part import Part
@@ -71,6 +76,7 @@ from roost.parts.sealedrows import SealedRows
 from roost.parts.sealing import Seal
 from roost.parts.singleton import HOLDER, Leases
 from roost.parts.watched_store import WatchedStore
+from roost.series.opening import memory_series
 from roost.wire.bodies import DoctorBody, HealthBody
 
 
@@ -85,6 +91,7 @@ class PlaneSettings:
     events: EventsKept = field(default_factory=EventsKept)
     search_limit_s: float = 5.0  # of the exact search for an all-or-none batch
     members_priority: int = 0  # the greatest that a member may give a VM
+    series: SeriesKept = field(default_factory=SeriesKept)
 
 
 class Plane:
@@ -98,6 +105,7 @@ class Plane:
         settings: PlaneSettings,
         fence_command: FenceCommand | None = None,
         seal: Seal | None = None,
+        series: SeriesStore | None = None,
     ) -> None:
         store = self._store = WatchedStore(store, clock)
         self._clock, self._settings = clock, settings
@@ -121,20 +129,23 @@ class Plane:
         self.moves = Moving(store, self.roster, placing, self.lineage)
         self.dispatch = Dispatch(self.roster, self.lineage, seal)
         self.intake = Intake(store, clock)
+        series = series or memory_series(settings.series)
+        self.readings = Readings(series, self.roster, clock, self.telemetry)
         self.evidence = Evidence(store, timers)
         self.agents = Agents(
-            store, self.roster, self.follower, self.dispatch, self.intake, self.evidence,
-            self.lineage, clock, timers, self.telemetry,
+            store, self.roster, self.follower, self.dispatch, self.intake, self.readings,
+            self.evidence, self.lineage, clock, timers, self.telemetry,
         )  # fmt: skip
-        self.vms = Lifecycle(store, self.roster, self.follower, handover.delete)
+        self.vms = Lifecycle(store, self.roster, self.follower, handover.delete, series)
         self.consoles = Consoles(store, self.roster, self.agents)
         self.hosts = Hosts(store, self.roster, self.agents, self.lineage)
         self.questions = Questions(store, self.roster, grouping, self._searches)
         self.groups = Groups(store, self.lineage)
-        self.constraints = Constraints(store, self.roster, self.follower, clock)
+        self.constraints = Constraints(store, self.roster, self.follower, clock, series)
         self.policies = Policies(store, self.roster, self.follower, clock)
         self.reservations = Reservations(store, self.roster, self.follower, clock)
         self.priorities = Priorities(store, self.roster)
+        self.series = Series(series, store, self.roster, clock, settings.series)
         self.projects = Projects(store)
         self.events = EventLog(store)
         steady = SteadyWall(clock)
@@ -170,6 +181,8 @@ class Plane:
             self.access,
             self.events,  # readers are told last, when everybody else knows
             self.intake,
+            self.readings,
+            self.series,
             self.evidence,
             self.agents,
             watcher,
@@ -202,6 +215,7 @@ class Plane:
             ExpiredVMs(
                 store, self.roster, clock, steady, leases.singleton("lives"), handover.delete
             ),
+            KeptSeries(series, clock, leases.singleton("series"), settings.series),
             Purge(
                 store, clock, self._kept, leases.singleton("purge"), events=settings.events,
                 look_s=timers.purge_s,
@@ -261,6 +275,11 @@ class Plane:
             lambda: bool(self._store.trouble),
         )
         yield Gauge(
+            "roost_series_unusable",
+            "1 while the store of series does not take readings.",
+            lambda: bool(self.readings.trouble),
+        )
+        yield Gauge(
             "roost_fleet_wrong",
             "Hosts and groups whose sums in memory are not those of their VMs: a bug.",
             lambda: len(self.fleet_check.wrong),
@@ -298,6 +317,7 @@ class Plane:
 
     async def doctor(self) -> DoctorBody:
         """Check every invariant on the live database."""
+        await self.readings.see_store()
         return await doctor(self._store, self.parts)
 
     def readiness(self) -> HealthBody:
@@ -313,6 +333,8 @@ class Plane:
             said.append(f"an old database was restored: {self.lineage.doubted} VMs are in doubt")
         if aside := sorted(self.roster.set_aside()):
             said.append(f"{len(aside)} hosts are set aside: {', '.join(aside[:10])}")
+        if self.readings.trouble:
+            said.append(f"series are not kept: {self.readings.trouble}")
         return HealthBody(status="ready", detail="; ".join(said))
 
     def metrics_text(self) -> bytes:

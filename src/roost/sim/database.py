@@ -23,6 +23,7 @@ from roost.ledger.rows import Event
 from roost.ledger.sqlite import SqliteStore
 from roost.ledger.store import DatabaseUnavailable, InDoubt, Listener
 from roost.ledger.transaction import Tx
+from roost.series.opening import memory_series
 from roost.sim.clocks import Machine, NodeClock
 from roost.sim.faults import site_of
 from roost.sim.lives import Dead, Life
@@ -61,6 +62,7 @@ class Database:
         self.power_fails_at: int | None = None  # at so many commits from now
         self._clock = NodeClock(Machine(), Life("database"))
         self._ids = IdSource(self._clock.wall_ms, Random(random.getrandbits(64)))
+        self.series = memory_series()  # of the world, as the database is
         self.open()
 
     def open(self) -> None:

@@ -20,6 +20,7 @@ import msgspec
 from sqlalchemy import Connection, select
 
 from roost.base.clock import RealClock
+from roost.base.errors import SeriesUnavailable
 from roost.base.ids import IdSource
 from roost.base.units import GIB
 from roost.control.agents.connections import ConnectionOrder
@@ -36,6 +37,9 @@ from roost.ledger.store import Store
 from roost.ledger.tables import claims, counters, hosts, tombstones, vms
 from roost.parts.access import Principal
 from roost.parts.sealing import Seal
+from roost.series.embedded import EmbeddedSeries
+from roost.series.opening import open_series, series_path
+from roost.series.sqlite import SqliteShelf
 from roost.testing.agent import ModelAgent, inventory
 from roost.testing.clock import HandClock
 from roost.wire.agentlink import DesiredVM, SeenVM
@@ -63,8 +67,15 @@ MOST_ROUNDS = 60
 class Rig:
     """A plane with its agents; a second plane is another rig on the same database."""
 
-    def __init__(self, store: Store, clock: HandClock, name: str = "plane", **given: Any) -> None:
-        self.store, self.clock, self.name = store, clock, name
+    def __init__(
+        self,
+        store: Store,
+        series: EmbeddedSeries,
+        clock: HandClock,
+        name: str = "plane",
+        **given: Any,
+    ) -> None:
+        self.store, self.series, self.clock, self.name = store, series, clock, name
         self.given = given
         self.ids = IdSource(clock.wall_ms, Random(name))
         self.agents: dict[str, ModelAgent] = {}
@@ -82,7 +93,9 @@ class Rig:
         )
         command = self.given.get("fence_command")
         seal = self.given.get("seal")
-        self.plane = Plane(self.store, self.clock, self.ids, settings, command, seal=seal)
+        self.plane = Plane(
+            self.store, self.clock, self.ids, settings, command, seal=seal, series=self.series
+        )
         await self.plane.load()
 
     async def restart(self) -> None:
@@ -166,6 +179,8 @@ class Rig:
         await self.plane.agents.settle()
         await self.plane.evidence.flush()
         await self.plane.intake.flush()
+        with contextlib.suppress(SeriesUnavailable):
+            await self.plane.readings.flush()
         await self.plane.follower.catch_up()
 
     async def settle(
@@ -493,9 +508,11 @@ async def rig_on(
         path.write_bytes(_empty_database())
     if url.startswith("sqlite") and inline:
         store = SqliteStore(path, of_ledger, ids, inline=True, full=False)
+        series = EmbeddedSeries(SqliteShelf(series_path(path), inline=True))
     else:
         store = await open_store(url, of_ledger, ids)
-    rig = Rig(store, clock, given.pop("name", "plane"), **given)
+        series = open_series(url)
+    rig = Rig(store, series, clock, given.pop("name", "plane"), **given)
     try:
         await rig.load()
         yield rig
@@ -503,6 +520,7 @@ async def rig_on(
     finally:
         if rig.plane is not None:
             await rig.plane.stop()
+        await series.close()
         await store.close()
 
 

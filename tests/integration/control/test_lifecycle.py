@@ -52,7 +52,7 @@ def test_what_a_vm_uses_is_told_with_it(database_url: str) -> None:
         for at_ms, written in ((now_ms - 10_000, 0), (now_ms, 5000)):
             more = {"disk_write_bytes": float(written)}
             reading = SampleInfo(made.id, at_ms, 250, 1 << 28, 1 << 30, more)
-            rig.plane.agents.intake.sample(rig.number("h1"), [reading])
+            rig.plane.readings.take(rig.number("h1"), [reading])
         await rig.settle()
         used = (await rig.get("web")).used
         assert used is not None

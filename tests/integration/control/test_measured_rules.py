@@ -17,12 +17,12 @@ async def two_hosts(rig: Rig) -> None:
 
 
 async def measure(rig: Rig, host: str, cpu_milli: int, age_s: int = 0, **more: float) -> None:
-    """Let a host's agent send a reading, and wait until that is in the ledger."""
+    """Let a host's agent send a reading, and wait until that is in the store."""
     entry = rig.plane.roster.entry(host)
     assert entry is not None
     at_ms = rig.clock.wall_ms() - 1000 * age_s
-    rig.plane.intake.sample(entry.number, [SampleInfo("", at_ms, cpu_milli, 0, more=more)])
-    await rig.plane.intake.flush()
+    rig.plane.readings.take(entry.number, [SampleInfo("", at_ms, cpu_milli, 0, more=more)])
+    await rig.plane.readings.flush()
 
 
 async def rule(rig: Rig, expression: str, **more: Any) -> Any:

@@ -1,14 +1,6 @@
 """Hosts take turns with what they report: one that says much does not keep the others waiting."""
 
-import asyncio
-from typing import Any
-
-import pytest
-
-from roost.base.errors import Unavailable
-from roost.control.agents.intake import Intake, Turns
-from roost.testing.clock import HandClock
-from roost.wire.agentlink import SampleInfo
+from roost.control.memory.turns import Turns
 
 
 def test_one_host_that_says_much_does_not_keep_others_waiting() -> None:
@@ -56,25 +48,3 @@ def test_what_waits_of_all_hosts_is_bounded_and_who_has_said_most_loses_the_olde
         turns.put_back(host, [(host, 1)])
     assert len(turns.take(10_000)) <= 1000
     assert not turns
-
-
-class _Away:
-    """A store whose database is away."""
-
-    async def write(self, *_: Any) -> None:
-        raise Unavailable("the database is away")
-
-
-def test_samples_that_cannot_be_written_wait_in_their_order() -> None:
-    async def story() -> None:
-        intake = Intake(_Away(), HandClock())  # type: ignore[arg-type]
-        for host in (1, 2):
-            intake.sample(host, [SampleInfo(f"vm-{host}", at, 1, 1) for at in range(100)])
-        for _ in range(3):
-            with pytest.raises(Unavailable):
-                await intake.flush()
-        waiting = intake._samples.take(1000)  # what is in memory is not to be seen elsewhere
-        for host in (1, 2):
-            assert [r["at_ms"] for r in waiting if r["host"] == host] == list(range(100))
-
-    asyncio.run(story())

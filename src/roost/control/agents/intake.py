@@ -19,7 +19,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TypeVar
 
 from sqlalchemy import bindparam, select, update
 
@@ -27,6 +27,7 @@ from roost.base.clock import Clock
 from roost.base.errors import Unavailable
 from roost.control.agents.connections import ConnectionOrder, newest
 from roost.control.memory.restore_detect import doubt_all, doubted_among
+from roost.control.memory.turns import Turns
 from roost.control.moves.handover import note_downtime, take_report
 from roost.control.vms.deletion import (
     clear_tombstone,
@@ -46,17 +47,15 @@ from roost.ledger.tables import hosts, samples, tombstones, vms
 from roost.ledger.transaction import Tx, row_json
 from roost.model.states import Observed, Seen
 from roost.parts.part import Loop, Part
-from roost.wire.agentlimits import MOST_AHEAD, MOST_SAMPLES, MOST_VMS
-from roost.wire.agentlink import HeldVM, SampleInfo, SeenVM, within_bounds
+from roost.wire.agentlimits import MOST_AHEAD, MOST_VMS
+from roost.wire.agentlink import HeldVM, SeenVM, within_bounds
 
 log = logging.getLogger("roost.intake")
 
 _MOST_TOGETHER = 1000
 _RETRY_S = 1.0
-#: Samples that are written in one transaction, and how far ahead of this clock they may be.
-_MOST_READINGS, _MOST_FUTURE_MS = 5000, 3_600_000
-#: Reports and samples of all hosts that may wait for the database: some hundred megabytes.
-_MOST_SIGHTINGS, _MOST_SAMPLES = 500_000, 100_000
+#: Reports of all hosts that may wait for the database: some hundred megabytes.
+_MOST_SIGHTINGS = 500_000
 #: One host can put the ledger in doubt once in so many seconds.
 _DOUBT_S, _SAME_DOUBT_S = 600.0, 2.0
 #: Fewer reports than this are not worth a statement of their own.
@@ -77,73 +76,6 @@ class _Held:
 
 
 T = TypeVar("T")
-
-
-class Turns(Generic[T]):
-    """What hosts have said and is not written yet; they take turns, however much one has said.
-
-    Bounded by host and in all: while the database is away, memory does not grow with the number of
-    hosts either. The oldest of those who have said most go.
-    """
-
-    def __init__(self, most: int, most_in_all: int) -> None:
-        self._most, self._most_in_all = most, most_in_all
-        self._count = 0
-        self._waiting: dict[int, list[T]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
-
-    def put(self, host: int, said: list[T]) -> None:
-        """Add what a host has said."""
-        if said:
-            waiting = self._waiting.setdefault(host, [])
-            before = len(waiting)
-            waiting += said
-            del waiting[: -self._most]
-            self._bound(len(waiting) - before)
-
-    def put_back(
-        self, host: int, said: list[T], shorten: Callable[[list[T]], list[T]] | None = None
-    ) -> None:
-        """Put what could not be written before what the host has said since."""
-        since = self._waiting.get(host, [])
-        waiting = said + since
-        kept = self._waiting[host] = (shorten(waiting) if shorten else waiting)[-self._most :]
-        self._bound(len(kept) - len(since))
-
-    def take(self, most: int) -> list[T]:
-        """Take about so many, an equal share of every host's; who has more comes last next time."""
-        taken: list[T] = []
-        share = max(1, most // max(1, len(self._waiting)))
-        for host in list(self._waiting):
-            if len(taken) >= most:
-                break
-            waiting = self._waiting.pop(host)
-            taken += waiting[:share]
-            if len(waiting) > share:
-                self._waiting[host] = waiting[share:]
-        self._count -= len(taken)
-        return taken
-
-    def _bound(self, more: int) -> None:
-        """Count what came; of too much, drop the oldest of the longest queues, to one length."""
-        self._count += more
-        if self._count <= self._most_in_all:
-            return
-        # Some more than must go: to look at every host each time would cost more than it saves.
-        left, queues = self._most_in_all * 7 // 8, len(self._waiting)
-        most = 0
-        for waiting in sorted(self._waiting.values(), key=len):
-            most = left // queues
-            if len(waiting) > most:
-                break
-            left, queues = left - len(waiting), queues - 1
-        for host, waiting in list(self._waiting.items()):
-            del waiting[: max(0, len(waiting) - most)]
-            if not waiting:
-                del self._waiting[host]
-        self._count = sum(map(len, self._waiting.values()))
 
 
 class Doubting:
@@ -171,16 +103,15 @@ class Doubting:
 
 
 class Intake(Part):
-    """Writes agents' reports and samples to the ledger, in batches."""
+    """Writes agents' reports to the ledger, in batches."""
 
-    #: What hosts measured of their VMs.
+    #: What processes of the release before have measured; nothing is added.
     keeps = (Kept(samples, "at_ms", seconds=7 * DAY_S, most=5_000_000),)
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
         self._sightings: Turns[_Sighting] = Turns(MOST_VMS * 2, _MOST_SIGHTINGS)
         self._held: dict[int, _Held] = {}
-        self._samples: Turns[dict[str, Any]] = Turns(MOST_SAMPLES, _MOST_SAMPLES)
         self._arrived = asyncio.Event()
         self._doubting = Doubting(clock)
 
@@ -197,32 +128,12 @@ class Intake(Part):
             self._held[host] = _Held(row_json(within_bounds(held)), said_in)
         self._arrived.set()
 
-    def sample(self, host: int, readings: list[SampleInfo]) -> None:
-        """Queue an agent's samples for the next batch."""
-        latest_ms = self._clock.wall_ms() + _MOST_FUTURE_MS
-        rows: list[dict[str, Any]] = [
-            {
-                "host": host,
-                "vm": reading.vm,
-                "at_ms": reading.at_ms,
-                "cpu_milli": reading.cpu_milli,
-                "memory_bytes": reading.memory_bytes,
-                "disk_bytes": reading.disk_bytes,
-                "more": row_json(reading.more) if reading.more else None,
-            }
-            for reading in readings
-            # Old samples are deleted first: one from the future would outlive all others.
-            if reading.at_ms <= latest_ms
-        ]
-        self._samples.put(host, rows)
-        self._arrived.set()
-
     async def run(self) -> None:
-        """Write queued reports and samples until cancelled."""
+        """Write queued reports until cancelled."""
         while True:
             await self._arrived.wait()
             self._arrived.clear()
-            while self._sightings or self._held or self._samples:
+            while self._sightings or self._held:
                 try:
                     await self.flush()
                 except Unavailable as error:
@@ -232,24 +143,19 @@ class Intake(Part):
                     log.exception("reports were not written; agents repeat them in full")
 
     async def flush(self) -> None:
-        """Write one batch of queued reports and samples; what cannot be written waits."""
+        """Write one batch of queued reports; what cannot be written waits."""
         sightings = self._sightings.take(_MOST_TOGETHER)
         held, self._held = self._held, {}
-        readings = self._samples.take(_MOST_READINGS)
-        if not (sightings or held or readings):
+        if not (sightings or held):
             return
         try:
-            await self._store.write(
-                lambda tx: _write(tx, sightings, held, readings, self._doubting), "agent"
-            )
+            await self._store.write(lambda tx: _write(tx, sightings, held, self._doubting), "agent")
         except Unavailable:
             # Nothing is lost: it is written when the database is back. Of each VM the last word is
             # enough, so that what waits does not grow with the time that the database is away.
             for host, seen in _by_host(sightings, lambda each: each.host).items():
                 self._sightings.put_back(host, seen, _latest)
             self._held = {**held, **self._held}
-            for host, read in _by_host(readings, lambda each: int(each["host"])).items():
-                self._samples.put_back(host, read)
             raise
 
 
@@ -265,7 +171,6 @@ def _write(
     tx: Tx,
     sightings: list[_Sighting],
     held: dict[int, _Held],
-    readings: list[dict[str, Any]],
     doubting: Doubting,
 ) -> None:
     sightings, held = _without_old_news(tx, sightings, held)
@@ -285,15 +190,6 @@ def _write(
                 "host.held", f"host/{found['name']}", {"hosts": {str(number): row}},
                 note="VMs that are on no list",
             )  # fmt: skip
-    if readings:
-        unique = {(r["host"], r["vm"], r["at_ms"]): r for r in readings}
-        known = select(samples.c.host, samples.c.vm, samples.c.at_ms).where(
-            samples.c.at_ms.in_({r["at_ms"] for r in readings})
-        )
-        for taken in tx.connection.execute(known):
-            unique.pop((taken.host, taken.vm, taken.at_ms), None)
-        if unique:
-            tx.connection.execute(samples.insert(), list(unique.values()))
 
 
 def _without_old_news(

@@ -2,7 +2,7 @@
 
     hello      register what is new, welcome, and the whole list if its digest differs
     heartbeat  evidence; the lease is renewed once the evidence is in the ledger
-    report     to the intake; samples likewise
+    report     to the intake; samples to the readings
     told       the answer to a question that was asked through this process
     present    the answer to a roll call, after an old ledger was restored
 
@@ -29,6 +29,7 @@ from roost.control.memory.follower import Follower
 from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import Roster
 from roost.control.memory.telemetry import Telemetry
+from roost.control.series.recording import Readings
 from roost.control.survive.liveness import Evidence
 from roost.control.survive.restore_judge import hosts_to_ask, take_answer
 from roost.control.timers import Timers
@@ -99,6 +100,7 @@ class Agents(Part):
         follower: Follower,
         dispatch: Dispatch,
         intake: Intake,
+        readings: Readings,
         evidence: Evidence,
         lineage: Lineage,
         clock: Clock,
@@ -107,6 +109,7 @@ class Agents(Part):
     ) -> None:
         self.store, self.roster, self.follower = store, roster, follower
         self.dispatch, self.intake, self.lineage = dispatch, intake, lineage
+        self.readings = readings
         self.evidence, self.clock, self.timers = evidence, clock, timers
         self.ready = asyncio.Event()  # the fleet is loaded; until then agents wait
         self._sessions: dict[int, Session] = {}
@@ -517,7 +520,7 @@ class Session:
             self._listing = False
 
     def _samples(self, number: int, message: Samples) -> None:
-        self._agents.intake.sample(number, message.samples)
+        self._agents.readings.take(number, message.samples)
         entry = self._agents.roster.hosts.get(number)
         for sample in message.samples:
             if not sample.vm and entry is not None:

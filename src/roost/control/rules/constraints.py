@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UnsetType
 from sqlalchemy import Connection
 
+from roost.analysis.store import SeriesStore
 from roost.base.clock import Clock
 from roost.base.errors import Conflict
 from roost.control.memory.follower import Follower
@@ -60,11 +61,18 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 class Constraints(Part):
     """Constraints as objects: listed, created, changed, tried, checked, deleted."""
 
-    def __init__(self, store: Store, roster: Roster, follower: Follower, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: Store,
+        roster: Roster,
+        follower: Follower,
+        clock: Clock,
+        series: SeriesStore,
+    ) -> None:
         self._store, self._roster, self._follower = store, roster, follower
         self._clock = clock
         self.judge = Judge(store, roster)
-        self._measured = MeasuredHosts(store, roster, clock)
+        self._measured = MeasuredHosts(series, roster, clock)
 
     def routes(self) -> Sequence[Route]:
         """Return the HTTP routes of this part."""

@@ -1,45 +1,34 @@
 """What agents have measured on hosts, brought to the fleet that rules read: use and pressure.
 
-Samples reach the ledger from every process, so every process reads the newest of each host from
-there, and only while some rule asks. A reading that is older than five minutes by its host's clock
-is none: what is not known is missing, and a rule that reads it does not hold. It is judged at the
-decision; the commit compares nothing of it.
+Readings reach the store of series from every process, so every process reads the newest of each
+host from there, and only while some rule asks. A reading that is older than five minutes by its
+host's clock is none, and so is every one while the store cannot be used: what is not known is
+missing, and a rule that reads it does not hold. It is judged at the decision; the commit compares
+nothing of it.
 """
 
-from collections.abc import Mapping
-from typing import Any
+import logging
 
-import msgspec
-from sqlalchemy import Connection, func, select
-
+from roost.analysis.store import SeriesStore
 from roost.base.clock import Clock
+from roost.base.errors import SeriesUnavailable
 from roost.control.memory.roster import Roster
-from roost.ledger.store import Store
-from roost.ledger.tables import hosts, samples
 from roost.model.hosts import PRESSURES
+from roost.model.series import Reading
+
+log = logging.getLogger("roost.rules")
 
 #: How often this process reads what was measured, while a rule asks.
 LOOK_S = 10.0
 #: How old a reading may be.
 MOST_AGE_MS = 300_000
 
-_readings = msgspec.json.Decoder(dict[str, float])
-_others = samples.alias()
-_LAST = (
-    select(func.max(_others.c.at_ms))
-    .where(_others.c.host == hosts.c.number, _others.c.vm == "")
-    .scalar_subquery()
-)
-_NEWEST = select(samples).where(
-    samples.c.host == hosts.c.number, samples.c.vm == "", samples.c.at_ms == _LAST
-)
-
 
 class MeasuredHosts:
     """Keeps what hosts use, and their pressure, in the fleet as long as rules read it."""
 
-    def __init__(self, store: Store, roster: Roster, clock: Clock) -> None:
-        self._store, self._roster, self._clock = store, roster, clock
+    def __init__(self, series: SeriesStore, roster: Roster, clock: Clock) -> None:
+        self._series, self._roster, self._clock = series, roster, clock
 
     async def look(self) -> None:
         """Bring the newest readings to the fleet if some rule reads them."""
@@ -49,26 +38,25 @@ class MeasuredHosts:
 
     async def refresh(self) -> None:
         """Bring the newest readings to the fleet; of a host without one nothing is known."""
-        oldest = self._clock.wall_ms() - MOST_AGE_MS
-
-        def question(connection: Connection) -> dict[int, Mapping[str, Any]]:
-            rows = connection.execute(_NEWEST).mappings()
-            return {row["host"]: dict(row) for row in rows if row["at_ms"] >= oldest}
-
-        found = await self._store.read(question)
-        for number, entry in self._roster.hosts.items():
-            used, pressure = _measured(found.get(number))
+        now = self._clock.wall_ms()
+        try:
+            found = await self._series.newest_of("host", now - MOST_AGE_MS, now)
+        except SeriesUnavailable as error:
+            log.warning("what hosts use is not known to rules: %s", error.message)
+            found = {}
+        for entry in self._roster.hosts.values():
+            used, pressure = _measured(found.get(entry.name))
             self._roster.fleet.set_measured(entry.name, used, pressure)
 
 
-def _measured(row: Mapping[str, Any] | None) -> tuple[dict[str, int], dict[str, float]]:
+def _measured(reading: Reading | None) -> tuple[dict[str, int], dict[str, float]]:
     """Return use and pressure of one reading; what it lacks is left out."""
-    if row is None:
+    if reading is None:
         return {}, {}
-    used = {name: max(0, row[f"{name}_{unit}"]) for name, unit in _UNITS.items()}
-    more = _readings.decode(row["more"]) if row["more"] else {}
-    named = {name: more.get(f"psi_{name}_some_avg10") for name in PRESSURES}
+    figures = reading.figures
+    used = {name: round(figures[of]) for name, of in _AMOUNTS.items() if of in figures}
+    named = {name: figures.get(f"psi_{name}_some_avg10") for name in PRESSURES}
     return used, {name: value for name, value in named.items() if value is not None}
 
 
-_UNITS = {"cpu": "milli", "memory": "bytes", "disk": "bytes"}
+_AMOUNTS = {"cpu": "cpu_milli", "memory": "memory_bytes", "disk": "disk_bytes"}

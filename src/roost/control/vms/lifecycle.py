@@ -10,6 +10,7 @@ import msgspec
 from sqlalchemy import Connection, select
 from sqlalchemy.sql.elements import ColumnElement
 
+from roost.analysis.store import SeriesStore
 from roost.base.errors import Conflict, PlacementContended
 from roost.control.memory.follower import Follower
 from roost.control.memory.roster import Roster
@@ -43,7 +44,6 @@ from roost.wire.bodies import (
     RejectionBody,
     ResizeVM,
     SetVM,
-    UseBody,
     VMBody,
     VMPage,
 )
@@ -60,9 +60,16 @@ Destroy = Callable[[Tx, VMRow], VMRow]
 class Lifecycle(Part):
     """Reads, starts, stops, resizes and deletes VMs that exist."""
 
-    def __init__(self, store: Store, roster: Roster, follower: Follower, destroy: Destroy) -> None:
+    def __init__(
+        self,
+        store: Store,
+        roster: Roster,
+        follower: Follower,
+        destroy: Destroy,
+        series: SeriesStore,
+    ) -> None:
         self._store, self._roster, self._destroy = store, roster, destroy
-        self._follower = follower
+        self._follower, self._series = follower, series
 
     def routes(self) -> Sequence[Route]:
         """Return the HTTP routes of this part."""
@@ -79,12 +86,13 @@ class Lifecycle(Part):
 
         def question(
             connection: Connection,
-        ) -> tuple[VMRow, VMSpec | None, PlacementBody | None, UseBody | None]:
+        ) -> tuple[VMRow, VMSpec | None, PlacementBody | None]:
             vm = vm_row(connection, ref, project, who)
             spec = self._roster.specs.read(connection, [vm]).get(vm.id)
-            return vm, spec, decided_placement(connection, vm), read_use(connection, vm)
+            return vm, spec, decided_placement(connection, vm)
 
-        vm, spec, placement, used = await self._store.read(question)
+        vm, spec, placement = await self._store.read(question)
+        used = await read_use(self._series, vm)
         return msgspec.structs.replace(vm_body(vm, spec, self._roster, placement), used=used)
 
     async def list(self, query: VMQuery, who: Principal) -> VMPage:
