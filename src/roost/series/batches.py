@@ -1,12 +1,13 @@
 """Batches: readings of many subjects as they came, until they are filed into chunks.
 
 What agents sent within some seconds is written at once, as one row for each shard of the subjects,
-not for each reading. A batch is quick to make and needs not be small: it lives for half an hour.
+not for each reading. A batch is quick to make and needs not be small: it lives for an hour.
 """
 
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import msgspec
@@ -82,12 +83,21 @@ def _numbers(data: bytes, kind: type, columns: int, rows: int) -> NDArray[Any]:
     return np.ascontiguousarray(planes).view(kind).reshape(columns, rows)
 
 
-def unpack_batch(data: bytes, only: int | None = None) -> dict[int, list[Columns]]:
-    """Return the readings of a batch by subject, of all or of one."""
+class Table(NamedTuple):
+    """Readings of several subjects with the same figures, as they were put."""
+
+    names: tuple[str, ...]
+    numbers: NDArray[np.int64]  # of subjects, reading by reading
+    at_ms: NDArray[np.int64]
+    values: NDArray[np.float64]  # figure by reading
+
+
+def unpack_batch(data: bytes) -> list[Table]:
+    """Return the readings of a batch."""
     body = memoryview(data)[4:]
     if len(data) < 5 or zlib.crc32(body) != int.from_bytes(data[:4], "little"):
         raise Corrupt("the checksum of a batch is wrong")
-    found: dict[int, list[Columns]] = defaultdict(list)
+    found = []
     try:
         for names, rows, deflated in _unpacked.decode(body):
             inflate = zlib.decompressobj()
@@ -96,22 +106,45 @@ def unpack_batch(data: bytes, only: int | None = None) -> dict[int, list[Columns
             if len(plain) != size:
                 raise Corrupt("a batch has another length than it says")
             numbers, at_ms = _numbers(plain[: 16 * rows], np.int64, 2, rows)
-            if only is not None and not (numbers == only).any():
-                continue
-            table = _numbers(plain[16 * rows :], np.float64, len(names), rows)
-            for number in (only,) if only is not None else np.unique(numbers).tolist():
-                where = numbers == number
-                figures = {name: table[place][where] for place, name in enumerate(names)}
-                found[number].append(Columns(at_ms[where], figures))
+            values = _numbers(plain[16 * rows :], np.float64, len(names), rows)
+            found.append(Table(tuple(names), numbers, at_ms, values))
     except (msgspec.DecodeError, TypeError, ValueError, zlib.error) as error:
         raise Corrupt(str(error)) from error
     return found
 
 
-def unpack_all(batches: Iterable[bytes]) -> dict[int, list[Columns]]:
-    """Return the readings of several batches by subject, in the order in which they were put."""
-    found: dict[int, list[Columns]] = defaultdict(list)
-    for data in batches:
-        for number, columns in unpack_batch(data).items():
-            found[number] += columns
+def of_subject(tables: Iterable[Table], number: int) -> list[Columns]:
+    """Return the readings of one subject, in the order in which they were put."""
+    found = []
+    for table in tables:
+        where = np.flatnonzero(table.numbers == number)
+        if len(where):
+            figures = dict(zip(table.names, table.values[:, where], strict=True))
+            found.append(Columns(table.at_ms[where], figures))
+    return found
+
+
+def by_subject(tables: Sequence[Table]) -> dict[int, Columns]:
+    """Return the readings of each subject, in the order in which they were put."""
+    if not tables:
+        return {}
+    names = sorted({name for table in tables for name in table.names})
+    rows = {name: row for row, name in enumerate(names)}
+    numbers = np.concatenate([table.numbers for table in tables])
+    at_ms = np.concatenate([table.at_ms for table in tables])
+    values = np.full((len(names), len(numbers)), np.nan)
+    begin = 0
+    for table in tables:
+        end = begin + len(table.numbers)
+        values[[rows[name] for name in table.names], begin:end] = table.values
+        begin = end
+    order = np.argsort(numbers, kind="stable")
+    numbers, at_ms, values = numbers[order], at_ms[order], values[:, order]
+    edges = np.append(np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 1)), len(numbers))
+    found = {}
+    for begin, end in pairwise(edges.tolist()):
+        part = values[:, begin:end]
+        known = ~np.isnan(part).all(axis=1)
+        figures = {name: part[row] for row, name in enumerate(names) if known[row]}
+        found[int(numbers[begin])] = Columns(at_ms[begin:end], figures)
     return found

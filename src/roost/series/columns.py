@@ -136,18 +136,13 @@ def roll_up(columns: Columns, bucket_ms: int) -> Columns:
         with np.errstate(invalid="ignore"):
             means[row] = np.nansum(rows, axis=0) / np.where(known > 0, known, np.nan)
     figures: dict[str, Floats] = {}
-    whole = np.array([_is_whole(values[:, place]) for place in places])
+    whole = (np.isnan(values) | (values == np.rint(values))).all(axis=0)
     means = np.where(whole, np.rint(means), np.round(means, 4))
     for place, name in enumerate(names):
         figures[f"{name}.mean"] = means[:, place]
         figures[f"{name}.max"] = highest[:, place]
         figures[f"{name}.p95"] = high[:, place]
     return Columns(buckets[begins] * bucket_ms, figures)
-
-
-def _is_whole(values: Floats) -> bool:
-    known = values[~np.isnan(values)]
-    return bool((known == np.rint(known)).all())
 
 
 def thinned(columns: Columns, most: int) -> Columns:

@@ -1,7 +1,7 @@
 """The embedded store of series: batches as they come, filed into chunks and roll-ups later.
 
     put      readings -> batches, one row for each shard, in one transaction
-    tidy     batches half an hour old -> chunks of their subjects, in another, shard by shard
+    tidy     batches an hour old -> chunks of their subjects, in another, shard by shard
     read     chunks and what is still pending, from one view, merged
 
 So a reading is in the store from the moment `put` returns, filed or not, and is read the same.
@@ -32,10 +32,12 @@ from roost.model.series import (
     Subject,
 )
 from roost.series.batches import (
+    Table,
+    by_subject,
     host_shards,
+    of_subject,
     pack_batches,
     shard_of,
-    unpack_all,
     unpack_batch,
 )
 from roost.series.codec import Corrupt
@@ -61,7 +63,7 @@ from roost.series.shelf import Chunk, Shelf
 T = TypeVar("T")
 
 #: Batches are filed when they are so old; the newest ones stay, for who asks for newest readings.
-FILED_AFTER_MS, LEFT_MS = 30 * MINUTE_MS, 10 * MINUTE_MS
+FILED_AFTER_MS, LEFT_MS = 60 * MINUTE_MS, 10 * MINUTE_MS
 #: How far ahead of this clock a reading may be.
 MOST_AHEAD_MS = 60 * MINUTE_MS
 #: Batches of one shard that are filed at once, and chunks that are deleted at once.
@@ -80,6 +82,7 @@ class EmbeddedSeries:
     def __init__(self, shelf: Shelf, kept: Kept | None = None) -> None:
         self._shelf, self._kept = shelf, kept or Kept()
         self._numbers: dict[Subject, int] = {}
+        self._numbered_in = -1  # the opening of the shelf that they are of
         self._dropped_ms = 0  # when nothing was left to delete
         self._corrupt = 0  # chunks and batches met that could not be read
 
@@ -103,13 +106,24 @@ class EmbeddedSeries:
             if figures and oldest <= reading.at_ms <= latest:
                 kept.append(reading._replace(figures=figures))
         if kept:
-            unknown = {each.subject for each in kept} - self._numbers.keys()
-            if unknown:
-                self._numbers.update(await self._shelf.number(sorted(unknown)))
-            numbered = [(self._numbers[each.subject], each) for each in kept]
-            batches = await self._compute(lambda: pack_batches(numbered))
-            await self._shelf.append(batches, now_ms)
+            numbers, opened = await self._numbered({each.subject for each in kept})
+            batches = await self._compute(
+                lambda: pack_batches([(numbers[each.subject], each) for each in kept])
+            )
+            await self._shelf.append(batches, now_ms, opened)
         return Put(len(kept), len(readings) - len(kept))
+
+    async def _numbered(self, subjects: set[Subject]) -> tuple[Mapping[Subject, int], int]:
+        """Return the numbers of subjects, and the opening of the shelf that they are good for."""
+        if self._numbered_in != self._shelf.opened:
+            self._numbers, self._numbered_in = {}, -1
+        if unknown := subjects - self._numbers.keys():
+            found = await self._shelf.number(sorted(unknown))
+            if self._numbered_in not in (-1, self._shelf.opened):
+                raise SeriesUnavailable("the store of series was opened again")
+            self._numbers.update(found)
+            self._numbered_in = self._shelf.opened
+        return self._numbers, self._numbered_in
 
     # Reading
 
@@ -122,7 +136,7 @@ class EmbeddedSeries:
         figures: Sequence[str] | None = None,
     ) -> Columns:
         """Return a span of one subject's series; without names, every figure there is."""
-        number = await self._number(subject)
+        number = await self._shelf.find(subject)
         if number is None or until_ms <= first_ms:
             return NOTHING
         begins = periods(resolution, first_ms - MOST_GAP_MS, until_ms)
@@ -166,7 +180,7 @@ class EmbeddedSeries:
     ) -> Columns:
         parts = [self._unpack(data, wanted) for data in chunks]
         for data in pending:
-            found = self._unpack_batch(data, number).get(number, ())
+            found = of_subject(self._unpack_batch(data), number)
             parts += [_only(columns, wanted) for columns in found]
         return merge(parts)
 
@@ -177,16 +191,16 @@ class EmbeddedSeries:
             self._corrupt += 1
             return NOTHING
 
-    def _unpack_batch(self, data: bytes, only: int | None) -> Mapping[int, list[Columns]]:
+    def _unpack_batch(self, data: bytes) -> list[Table]:
         try:
-            return unpack_batch(data, only)
+            return unpack_batch(data)
         except Corrupt:
             self._corrupt += 1
-            return {}
+            return []
 
     async def newest(self, subject: Subject, count: int = 1) -> list[Reading]:
         """Return the newest readings of a subject, the newest first."""
-        number = await self._number(subject)
+        number = await self._shelf.find(subject)
         if number is None:
             return []
         shard = shard_of(subject.kind, number)
@@ -209,22 +223,14 @@ class EmbeddedSeries:
         batches = await self._shelf.recent(host_shards(), put_since)
         names = await self._shelf.names(kind) if batches else {}
         found: dict[str, Reading] = {}
-        for data in batches:
-            for number, parts in self._unpack_batch(data, None).items():
-                for columns in parts:
-                    row = int(np.argmax(columns.at_ms))
-                    subject = Subject(kind, names[number])
-                    reading = _reading(subject, columns, row)
-                    before = found.get(subject.name)
-                    if reading.at_ms >= since_ms and (
-                        before is None or reading.at_ms >= before.at_ms
-                    ):
-                        found[subject.name] = reading
+        for number, columns in by_subject(
+            [t for d in batches for t in self._unpack_batch(d)]
+        ).items():
+            newest = merge([columns])
+            if number in names and int(newest.at_ms[-1]) >= since_ms:
+                subject = Subject(kind, names[number])
+                found[subject.name] = _reading(subject, newest, -1)
         return found
-
-    async def _number(self, subject: Subject) -> int | None:
-        number = self._numbers.get(subject)
-        return number if number is not None else await self._shelf.find(subject)
 
     # Keeping
 
@@ -253,18 +259,14 @@ class EmbeddedSeries:
 
     async def _file(self, shard: int, put_before_ms: int) -> int:
         pending = await self._shelf.pending(shard, put_before_ms, _MOST_BATCHES)
-        readable = []
-        for data in pending.data:
-            try:
-                unpack_batch(data)
-            except Corrupt:
-                self._corrupt += 1
-            else:
-                readable.append(data)
-        found = await self._compute(lambda: unpack_all(readable))
+        found = await self._compute(
+            lambda: by_subject(
+                [table for data in pending.data for table in self._unpack_batch(data)]
+            )
+        )
         made: list[Chunk] = []
         for number in sorted(found):
-            new = merge(found[number])
+            new = merge([found[number]])
             there = await self._shelf.chunks(number, needed(new))
             made += await self._compute(
                 lambda number=number, new=new, there=there: file_readings(  # type: ignore[misc]

@@ -9,7 +9,7 @@ are gone already, only buckets that are missing are made.
 from collections.abc import Iterator, Mapping, Sequence
 
 from roost.model.series import DAY_MS, HOUR_MS, Columns, Resolution
-from roost.series.codec import Packed, pack
+from roost.series.codec import Packed, pack, pack_table
 from roost.series.columns import (
     MOST_GAP_MS,
     NOTHING,
@@ -44,16 +44,17 @@ def periods(resolution: Resolution, first_ms: int, until_ms: int) -> range:
     return range(floor(first_ms, length), max(until_ms, first_ms + 1), length)
 
 
-def pack_columns(columns: Columns) -> bytes:
+def pack_columns(columns: Columns, resolution: Resolution) -> bytes:
     """Return columns as the bytes of a chunk."""
-    return pack(dict(columns.figures), {"at_ms": columns.at_ms})
+    packing = pack if resolution is Resolution.RAW else pack_table
+    return packing(dict(columns.figures), {"at_ms": columns.at_ms})
 
 
 def unpack_columns(data: bytes, wanted: Sequence[str] | None = None) -> Columns:
     """Return the columns of a chunk, or some of them."""
     packed = Packed(data)
-    names = packed.names if wanted is None else [n for n in packed.names if n in wanted]
-    return Columns(packed.moments("at_ms"), {name: packed.column(name) for name in names})
+    figures = packed.columns(packed.names if wanted is None else wanted)
+    return Columns(packed.moments("at_ms"), figures)
 
 
 def needed(new: Columns) -> list[tuple[str, int, int]]:
@@ -71,7 +72,7 @@ def needed(new: Columns) -> list[tuple[str, int, int]]:
 def file_readings(subject: int, new: Columns, there: Sequence[Chunk]) -> list[Chunk]:
     """Return the chunks that take the place of those that are there, with new readings in them."""
     return [
-        Chunk(subject, resolution.value, begin, pack_columns(columns))
+        Chunk(subject, resolution.value, begin, pack_columns(columns, resolution))
         for (resolution, begin), columns in filed(new, there, tuple(Resolution)).items()
     ]
 

@@ -57,6 +57,7 @@ class PostgresShelf:
         self._pool: Any = None
         self._opening = asyncio.Lock()
         self._closed = False
+        self.opened = 0
 
     async def _do(self, work: Callable[[Any], Awaitable[T]], *, frozen: bool = False) -> T:
         try:
@@ -66,6 +67,8 @@ class PostgresShelf:
                 async with connection.transaction(isolation=level):
                     return await work(connection)
         except _FAILURES as error:
+            if isinstance(error, asyncpg.UndefinedTableError | asyncpg.InvalidSchemaNameError):
+                self._forget()  # the schema was dropped; it is made anew next time
             said = str(error).strip() or type(error).__name__
             raise SeriesUnavailable(f"schema {_SCHEMA} of the database: {said}") from error
 
@@ -83,8 +86,13 @@ class PostgresShelf:
                 except BaseException:
                     pool.terminate()
                     raise
-                self._pool = pool
+                self._pool, self.opened = pool, self.opened + 1
         return self._pool
+
+    def _forget(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.terminate()
 
     # Subjects
 
@@ -124,11 +132,17 @@ class PostgresShelf:
 
     # Batches
 
-    async def append(self, batches: Sequence[Batch], now_ms: int) -> None:
+    async def append(self, batches: Sequence[Batch], now_ms: int, opened: int) -> None:
         """Keep batches, all or none; they are durable when this returns."""
         rows = [(batch.shard, now_ms, batch.data) for batch in batches]
         insert = f"INSERT INTO {_SCHEMA}.batches (shard, put_ms, data) VALUES ($1, $2, $3)"
-        await self._do(lambda connection: connection.executemany(insert, rows))
+
+        async def work(connection: Any) -> None:
+            if opened != self.opened:
+                raise SeriesUnavailable(f"schema {_SCHEMA} was opened again")
+            await connection.executemany(insert, rows)
+
+        await self._do(work)
 
     async def view(
         self, subject: int, shard: int, resolution: str, first_ms: int, until_ms: int

@@ -37,6 +37,7 @@ class Shelf(Protocol):
     """Where batches and chunks are kept."""
 
     inline: bool  # everything is done in the caller's thread, for virtual time
+    opened: int  # how often it was opened: numbers of subjects are good until it is again
 
     async def number(self, subjects: Sequence[Subject]) -> dict[Subject, int]:
         """Return the numbers of subjects; those that are new get one."""
@@ -47,8 +48,12 @@ class Shelf(Protocol):
     async def names(self, kind: Kind) -> dict[int, str]:
         """Return the names of all subjects of a kind by their numbers."""
 
-    async def append(self, batches: Sequence[Batch], now_ms: int) -> None:
-        """Keep batches, all or none; they are durable when this returns."""
+    async def append(self, batches: Sequence[Batch], now_ms: int, opened: int) -> None:
+        """Keep batches, all or none; they are durable when this returns.
+
+        Refused when the shelf was opened again since their subjects got their numbers: it may be
+        another one now.
+        """
 
     async def view(
         self, subject: int, shard: int, resolution: str, first_ms: int, until_ms: int

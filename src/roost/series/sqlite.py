@@ -51,7 +51,8 @@ class SqliteShelf:
         self.inline = inline
         self._path = path  # None: in memory
         self._connection: sqlite3.Connection | None = None
-        self._opened: tuple[int, int] | None = None  # device and inode of the file
+        self.opened = 0
+        self._file: tuple[int, int] | None = None  # device and inode
         self._thread = None if inline else ThreadPoolExecutor(1, "roost-series")
 
     async def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -95,8 +96,8 @@ class SqliteShelf:
             raise
         if self._path is not None:
             found = self._path.stat()
-            self._opened = found.st_dev, found.st_ino
-        self._connection = connection
+            self._file = found.st_dev, found.st_ino
+        self._connection, self.opened = connection, self.opened + 1
         return connection
 
     def _is_same(self, path: Path) -> bool:
@@ -104,7 +105,7 @@ class SqliteShelf:
             found = path.stat()
         except OSError:
             return False
-        return (found.st_dev, found.st_ino) == self._opened
+        return (found.st_dev, found.st_ino) == self._file
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -127,7 +128,7 @@ class SqliteShelf:
     def _shut(self) -> None:
         if self._path is None and self._connection is not None:
             return  # what is in memory would be lost
-        connection, self._connection, self._opened = self._connection, None, None
+        connection, self._connection, self._file = self._connection, None, None
         if connection is not None:
             with suppress(sqlite3.Error):
                 connection.close()
@@ -163,11 +164,17 @@ class SqliteShelf:
 
     # Batches
 
-    async def append(self, batches: Sequence[Batch], now_ms: int) -> None:
+    async def append(self, batches: Sequence[Batch], now_ms: int, opened: int) -> None:
         """Keep batches, all or none; they are durable when this returns."""
         rows = [(batch.shard, now_ms, batch.data) for batch in batches]
         insert = "INSERT INTO batches (shard, put_ms, data) VALUES (?, ?, ?)"
-        await self._do(lambda connection: connection.executemany(insert, rows))
+
+        def work(connection: sqlite3.Connection) -> None:
+            if opened != self.opened:
+                raise SeriesUnavailable(f"{self._path} was opened again")
+            connection.executemany(insert, rows)
+
+        await self._do(work)
 
     async def view(
         self, subject: int, shard: int, resolution: str, first_ms: int, until_ms: int
