@@ -54,6 +54,8 @@ class ServeOptions:
     keep_5m_days: int = 60
     keep_1h_days: int = 400
     keep_1d_days: int = 3660
+    prometheus: str | None = None  # whose series are shown instead of those that are kept here
+    prometheus_queries: Path | None = None  # a TOML file: what to ask it for each figure
     search_limit_s: float = 5.0  # of the exact search for an all-or-none batch
     members_priority: int = 0  # the greatest that a member may give a VM
     database_wait_s: float = 300.0  # how long a start waits for a database that is away

@@ -29,6 +29,7 @@ from roost.api.server import BACKLOG, Server, bind, build_server
 from roost.app.folders import SERVER_KEPT, close_to_others
 from roost.app.logs import set_up_logs
 from roost.app.options import KEY_NAME, ServeOptions
+from roost.app.prometheus import prometheus_reader
 from roost.app.warming import warm_up
 from roost.base.backoff import BackOff
 from roost.base.clock import Clock, RealClock
@@ -149,6 +150,9 @@ async def start(
     plan = settings or plane_settings(options)
     # Opened when it is first used: a process starts, and places VMs, without it.
     series = open_series(database, plan.series)
+    reader = None
+    if options.prometheus is not None:
+        reader = prometheus_reader(options.prometheus, options.prometheus_queries)
     try:
         key_file = KeyFile(options.key_file or options.data / KEY_NAME)
         seal = await unlock(store, key_file, clock.wall_ms())
@@ -160,6 +164,7 @@ async def start(
             _fence_command(options.fence_command),
             seal,
             series,
+            reader,
         )
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         app = build_app(

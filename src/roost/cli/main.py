@@ -70,6 +70,12 @@ COMMANDS = (
         _QUESTIONS,
         "Take a recorded decision again and compare.",
     ),
+    Entry(
+        "analyze",
+        "roost.cli.analyze:analyze",
+        _QUESTIONS,
+        "What VMs and hosts use over time: bring it in, take it out.",
+    ),
     Entry("serve", "roost.cli.serve:serve", _RUNNING, "Run the control plane."),
     Entry("agent", "roost.cli.agent:agent", _RUNNING, "Run the agent of a host."),
     Entry(

@@ -166,6 +166,22 @@ def serve(
     keep_5m_days: Annotated[int, _days("readings rolled up by 5 minutes")] = 60,
     keep_1h_days: Annotated[int, _days("readings rolled up by the hour")] = 400,
     keep_1d_days: Annotated[int, _days("readings rolled up by the day")] = 3660,
+    prometheus: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="A Prometheus whose series are shown instead of those kept here.",
+            rich_help_panel=_SERIES,
+        ),
+    ] = None,
+    prometheus_queries: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="What to ask it for each figure: TOML, FIGURE = 'PROMQL'.",
+            rich_help_panel=_SERIES,
+        ),
+    ] = None,
     search_limit: Annotated[
         float,
         typer.Option(
@@ -259,6 +275,8 @@ def serve(
                 keep_5m_days=keep_5m_days,
                 keep_1h_days=keep_1h_days,
                 keep_1d_days=keep_1d_days,
+                prometheus=prometheus,
+                prometheus_queries=prometheus_queries,
                 search_limit_s=search_limit,
                 members_priority=members_priority,
                 database_wait_s=database_wait,

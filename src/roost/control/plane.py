@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
 
-from roost.analysis.store import SeriesStore
+from roost.analysis.store import SeriesReader, SeriesStore
 from roost.base.clock import Clock
 from roost.base.errors import FleetUnavailable
 from roost.base.ids import IdSource
@@ -106,6 +106,7 @@ class Plane:
         fence_command: FenceCommand | None = None,
         seal: Seal | None = None,
         series: SeriesStore | None = None,
+        series_reader: SeriesReader | None = None,
     ) -> None:
         store = self._store = WatchedStore(store, clock)
         self._clock, self._settings = clock, settings
@@ -145,7 +146,9 @@ class Plane:
         self.policies = Policies(store, self.roster, self.follower, clock)
         self.reservations = Reservations(store, self.roster, self.follower, clock)
         self.priorities = Priorities(store, self.roster)
-        self.series = Series(series, store, self.roster, clock, settings.series)
+        self.series = Series(
+            series, store, self.roster, clock, settings.series, series_reader or series
+        )
         self.projects = Projects(store)
         self.events = EventLog(store)
         steady = SteadyWall(clock)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from sqlalchemy import Connection
 
-from roost.analysis.store import SeriesStore
+from roost.analysis.store import SeriesReader, SeriesStore
 from roost.base.clock import Clock
 from roost.base.errors import InvalidRequest, NotFound
 from roost.control.memory.roster import Roster
@@ -38,10 +38,16 @@ class Series(Part):
     """Answers what VMs and hosts have used, and takes readings of elsewhere."""
 
     def __init__(
-        self, series: SeriesStore, store: Store, roster: Roster, clock: Clock, kept: Kept
+        self,
+        series: SeriesStore,
+        store: Store,
+        roster: Roster,
+        clock: Clock,
+        kept: Kept,
+        reader: SeriesReader,
     ) -> None:
         self._series, self._store, self._roster = series, store, roster
-        self._clock, self._kept = clock, kept
+        self._clock, self._kept, self._reader = clock, kept, reader
 
     def routes(self) -> Sequence[Route]:
         """Return the HTTP routes of this part."""
@@ -103,7 +109,7 @@ class Series(Part):
         if since > until:
             raise InvalidRequest(f"since_ms {since} is after until_ms {until}")
         end = min(until, since + _PIECE_MS) if resolution is Resolution.RAW else until
-        found = await self._series.read(subject, since, end, resolution, span.figure or None)
+        found = await self._reader.read(subject, since, end, resolution, span.figure or None)
         most = max(1, MOST_TOLD // max(1, len(found.figures)))
         further = int(found.at_ms[most]) if len(found) > most else end if end < until else None
         return SeriesBody(

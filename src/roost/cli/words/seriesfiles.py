@@ -1,0 +1,137 @@
+"""Series in files: CSV, and Parquet where pyarrow is installed.
+
+One row for each moment of a VM or host: `kind`, `name`, `at_ms`, then a column for each figure. An
+empty cell is unknown.
+"""
+
+import csv
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from roost.base.errors import InvalidRequest
+
+_KEYS = ("kind", "name", "at_ms")
+
+
+@dataclass(slots=True)
+class Part:
+    """Some readings of one VM or host, in columns."""
+
+    kind: Literal["vm", "host"]
+    name: str
+    at_ms: list[int] = field(default_factory=list)
+    figures: dict[str, list[float | None]] = field(default_factory=dict)
+
+
+def read_parts(path: Path, most: int) -> Iterator[Part]:
+    """Yield the readings of a file, so many moments of one VM or host at a time."""
+    rows = _parquet_rows(path) if path.suffix == ".parquet" else _csv_rows(path)
+    part: Part | None = None
+    for line, row in rows:
+        kind, name, at_ms = (row.pop(key, None) for key in _KEYS)
+        if kind not in ("vm", "host") or not name:
+            raise InvalidRequest(f"{path}: row {line} is of {kind!r} {name!r}, not of a vm or host")
+        if part is None or (part.kind, part.name) != (kind, name) or len(part.at_ms) >= most:
+            if part is not None:
+                yield part
+            part = Part(kind, str(name), [], {figure: [] for figure in row})
+        try:
+            part.at_ms.append(int(at_ms))
+            for figure, value in row.items():
+                part.figures[figure].append(None if value in (None, "") else float(value))
+        except (TypeError, ValueError, KeyError, OverflowError) as error:
+            raise InvalidRequest(f"{path}: row {line} cannot be read: {error}") from error
+    if part is not None:
+        yield part
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file, restkey="")
+            if missing := [key for key in _KEYS if key not in (reader.fieldnames or ())]:
+                raise InvalidRequest(
+                    f"{path} has no column {missing[0]!r}",
+                    hint=f"Maybe its first line should be {','.join(_KEYS)},cpu_milli,...",
+                )
+            for row in reader:
+                if "" in row:
+                    raise InvalidRequest(f"{path}: row {reader.line_num} has too many cells")
+                yield reader.line_num, row
+    except OSError as error:
+        raise InvalidRequest(f"cannot read {str(path)!r}: {error.strerror}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InvalidRequest(f"{path} is no CSV file: {error}") from error
+
+
+def _parquet_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    arrow, parquet = _parquet()
+    try:
+        with parquet.ParquetFile(path) as file:
+            if missing := [key for key in _KEYS if key not in file.schema_arrow.names]:
+                raise InvalidRequest(f"{path} has no column {missing[0]!r}")
+            line = 0
+            for batch in file.iter_batches(batch_size=10_000):
+                for row in batch.to_pylist():
+                    line += 1
+                    yield line, row
+    except (OSError, arrow.ArrowException) as error:
+        raise InvalidRequest(f"cannot read {str(path)!r}: {error}") from error
+
+
+def write_parts(path: Path, parts: Iterable[Part]) -> int:
+    """Write readings to a file, as its name ends; return how many moments there are."""
+    found = [part for part in parts if part.at_ms]
+    names = sorted({figure for part in found for figure in part.figures})
+    count = sum(len(part.at_ms) for part in found)
+    try:
+        if path.suffix == ".parquet":
+            _write_parquet(path, found, names)
+        else:
+            with path.open("w", newline="", encoding="utf-8") as file:
+                writer = csv.writer(file, lineterminator="\n")
+                writer.writerow((*_KEYS, *names))
+                for part in found:
+                    empty: list[float | None] = [None] * len(part.at_ms)
+                    columns = [part.figures.get(name, empty) for name in names]
+                    for place, at_ms in enumerate(part.at_ms):
+                        cells = (_cell(column[place]) for column in columns)
+                        writer.writerow((part.kind, part.name, at_ms, *cells))
+    except OSError as error:
+        raise InvalidRequest(f"cannot write {str(path)!r}: {error.strerror}") from error
+    return count
+
+
+def _cell(value: float | None) -> str:
+    if value is None:
+        return ""
+    return str(int(value)) if value == int(value) and abs(value) < 2**53 else repr(value)
+
+
+def _write_parquet(path: Path, parts: list[Part], names: list[str]) -> None:
+    arrow, parquet = _parquet()
+    columns: dict[str, Any] = {
+        "kind": [part.kind for part in parts for _ in part.at_ms],
+        "name": [part.name for part in parts for _ in part.at_ms],
+        "at_ms": [at for part in parts for at in part.at_ms],
+    }
+    for name in names:
+        columns[name] = arrow.array(
+            [v for part in parts for v in part.figures.get(name, [None] * len(part.at_ms))],
+            arrow.float64(),
+        )
+    parquet.write_table(arrow.table(columns), path, compression="zstd")
+
+
+def _parquet() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise InvalidRequest(
+            "Parquet files need pyarrow, which is not installed",
+            hint="Maybe pip install 'roost[tables]', or use a .csv file.",
+        ) from error
+    return pyarrow, pyarrow.parquet
