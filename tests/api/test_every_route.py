@@ -50,6 +50,7 @@ BODIES = {
         "project": "default",
     },
     "ChangeReservation": {"description": "for whom"},
+    "ImportSeries": {"kind": "host", "name": "h1", "at_ms": [1], "figures": {"cpu_milli": [1.0]}},
     "CreateProject": {"name": "new"},
     "SetQuota": {"quota": {"cpu": 4}},
     "CreateToken": {"name": "ci"},

@@ -29,7 +29,6 @@ from roost.api.server import BACKLOG, Server, bind, build_server
 from roost.app.folders import SERVER_KEPT, close_to_others
 from roost.app.logs import set_up_logs
 from roost.app.options import KEY_NAME, ServeOptions
-from roost.app.prometheus import prometheus_reader
 from roost.app.warming import warm_up
 from roost.base.backoff import BackOff
 from roost.base.clock import Clock, RealClock
@@ -152,6 +151,9 @@ async def start(
     series = open_series(database, plan.series)
     reader = None
     if options.prometheus is not None:
+        # Its HTTP client is seldom needed, and takes a tenth of a second to import.
+        from roost.app.prometheus import prometheus_reader
+
         reader = prometheus_reader(options.prometheus, options.prometheus_queries)
     try:
         key_file = KeyFile(options.key_file or options.data / KEY_NAME)

@@ -74,7 +74,7 @@ COMMANDS = (
         "analyze",
         "roost.cli.analyze:analyze",
         _QUESTIONS,
-        "What VMs and hosts use over time: bring it in, take it out.",
+        "What VMs and hosts use over time.",
     ),
     Entry("serve", "roost.cli.serve:serve", _RUNNING, "Run the control plane."),
     Entry("agent", "roost.cli.agent:agent", _RUNNING, "Run the agent of a host."),

@@ -6,6 +6,7 @@ agents     connections of agents, desired lists out, reports in
 survive    silence, fencing, recovery, a ledger that was restored from an old copy
 moves      a move begun, stepped to its end or taken back; drains
 create     new VMs and VMs that wait: ask the engine, propose a claim, commit it; dry runs
+series     what VMs and hosts used over time: readings in, filed by one process, series out
 vms        VMs that exist: look up, show, start, stop, resize, delete
 memory     what one process knows without asking: follower, roster, specs, events, counters
 hosts      hosts as rows: registration, and every later change

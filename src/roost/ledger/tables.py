@@ -17,7 +17,8 @@
 | host_amounts, host_counters | capacity, the sums of claims, and what holds keep | derived |
 | host_liveness | how often a host was heard of, and how often fenced | no |
 | conversations | which connection of a host's agent spoke last | no |
-| idempotency, decisions, samples | answers, reasons, readings; for a while | no |
+| idempotency, decisions | answers, reasons; for a while | no |
+| samples | readings that processes of the release before write; the next release drops it | no |
 | leases, counters, events | who may act alone; sequences; what happened | no |
 | folded_rows | the rows that events led to which are kept no longer (`base`) | no |
 | doubts, roll_call, copies | after an old copy was restored: what is not sure yet | no |
@@ -315,6 +316,7 @@ decisions = _table(
 )
 Index("decisions_age", decisions.c.at_ms)
 
+# Readings are in a store of their own (`roost.series`); this is only written by older processes.
 samples = _table(
     "samples",
     _number("host", key=True),

@@ -23,6 +23,7 @@ from roost.client import (
     policies,
     priorities,
     recommendations,
+    series,
     routes,
 )
 from roost.client.calls import Call
@@ -37,6 +38,7 @@ from roost.wire.policies import (
     DryRunPolicy,
     RollBackPolicy,
 )
+from roost.wire.series import ImportSeries
 from roost.wire.priorities import CreatePriorityClass
 from tests.unit.client.bodies import event, host, placement, rejection, vm
 from tests.unit.client.canned import CannedServer, Reply, Seen, error
@@ -358,7 +360,7 @@ def _routes() -> dict[str, Any]:
     """Return the functions that make calls, of every module that has some."""
     return {
         name: function
-        for module in (routes, constraints, groups, policies, priorities, recommendations)
+        for module in (routes, constraints, groups, policies, priorities, recommendations, series)
         for name, function in inspect.getmembers(module, inspect.isfunction)
         if function.__module__ == module.__name__ and not name.startswith("_")
     }
@@ -404,6 +406,7 @@ POST /api/v1/policies/x/rollback · POST /api/v1/policies:dry-run · PUT /api/v1
 POST /api/v1/groups/x/add · POST /api/v1/groups/x/remove · DELETE /api/v1/groups/x
 POST /api/v1/join-tokens · POST /api/v1/agents/join · GET /api/v1/events
 GET /api/v1/doctor · POST /api/v1/ledger:finish-upgrade
+GET /api/v1/vms/x/series · GET /api/v1/hosts/x/series · POST /api/v1/series:import
 GET /healthz · GET /readyz · GET /metrics · GET /api/v1/openapi.json
 """
 ARGUMENTS: dict[str, Any] = {
@@ -413,6 +416,7 @@ ARGUMENTS: dict[str, Any] = {
     "project": "x", "applied": ApplyPolicy(policy=None), "earlier": RollBackPolicy(version=1),
     "change": ChangeConstraint(priority=3), "members": ["x"], "rule": SetGroupRule(rule="spread"),
     "budget": SetBudget(at_most=1), "priority_class": CreatePriorityClass(name="x", value=1),
+    "series": ImportSeries(kind="vm", name="x", at_ms=[1], figures={"cpu_milli": [1.0]}),
     "question": b.CapacityQuestion(name="x", demand=WEB.demand),
 }  # fmt: skip
 
