@@ -12,7 +12,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.databases", "tests.turns"]
+pytest_plugins = ["tests.databases", "tests.prometheus", "tests.turns"]
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
 

@@ -1,102 +1,18 @@
 """A real Prometheus as a reader of series, and one that is broken."""
 
 import asyncio
-import os
-import shutil
-import signal
-import socket
-import subprocess
-from collections.abc import Iterator
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from threading import Event, Thread
 
 import pytest
 
-from roost.base.clock import RealClock
 from roost.base.errors import InvalidRequest, SeriesUnavailable
 from roost.model.series import HOUR_MS, MINUTE_MS, Resolution, Subject
 from roost.series import prometheus
 from roost.series.prometheus import PrometheusSeries
 from tests.conformance.series import points
+from tests.prometheus import BEGIN, END, MOMENTS, WEB, cpu
 
-WEB = Subject("vm", 'vm-"web"')
 QUERIES = {"cpu_milli": 'cpu{vm="$name"}', "disk_read_bytes_per_s": 'rate(read{vm="$name"}[1m])'}
-#: Readings that there are, one for each 15 s up to about now.
-COUNT = 120
-BEGIN = RealClock().wall_ms() // (5 * MINUTE_MS) * 5 * MINUTE_MS - 40 * MINUTE_MS
-MOMENTS = range(BEGIN, BEGIN + COUNT * 15_000, 15_000)
-END = MOMENTS.stop
-
-
-def cpu(at_ms: int) -> int:
-    return 1000 + at_ms // 15_000 % 40
-
-
-class Exporter(BaseHTTPRequestHandler):
-    """Tells the readings of the next moment each time that it is asked."""
-
-    moments = iter(MOMENTS)
-    done = Event()
-
-    def do_GET(self) -> None:
-        name = WEB.name.replace('"', '\\"')
-        lines = []
-        if (at := next(self.moments, None)) is None:
-            self.done.set()
-        else:
-            lines += [f'cpu{{vm="{name}"}} {cpu(at)} {at}', f'cpu{{vm="other"}} {2 * cpu(at)} {at}']
-            lines += [f'read{{vm="{name}"}} {(at - BEGIN) * 2} {at}']
-        self.send_response(200)
-        self.send_header("content-type", "text/plain; version=0.0.4")
-        self.end_headers()
-        self.wfile.write("\n".join([*lines, ""]).encode())
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Run a Prometheus on loopback that has these readings."""
-    program = find_prometheus()
-    folder = tmp_path_factory.mktemp("prometheus")
-    exporter = ThreadingHTTPServer(("127.0.0.1", 0), Exporter)
-    Thread(target=exporter.serve_forever, daemon=True).start()
-    target = f"127.0.0.1:{exporter.server_address[1]}"
-    (folder / "prometheus.yml").write_text(
-        "global: {scrape_interval: 50ms, scrape_timeout: 50ms}\n"
-        f"scrape_configs: [{{job_name: vms, static_configs: [{{targets: ['{target}']}}]}}]\n"
-    )
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    process = subprocess.Popen(
-        [
-            program, f"--config.file={folder / 'prometheus.yml'}",
-            f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address={address}",
-            "--log.level=error",
-        ]
-    )  # fmt: skip
-    try:
-        assert Exporter.done.wait(60), "Prometheus has not read everything after a minute"
-        yield f"http://{address}"
-    finally:
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        exporter.shutdown()
-        exporter.server_close()
-
-
-def find_prometheus() -> Path:
-    """Return the program: of the PATH, or as `make parts` has put it."""
-    cache = Path(os.environ.get("ROOST_CACHE") or Path.home() / ".cache" / "roost")
-    chosen = os.environ.get("ROOST_PROMETHEUS") or shutil.which("prometheus")
-    path = Path(chosen) if chosen else cache / "prometheus" / "usr" / "bin" / "prometheus"
-    if not os.access(path, os.X_OK):
-        pytest.skip("prometheus is not installed: make parts")
-    return path
 
 
 def read(url: str, **given: object) -> list[tuple[int, float]]:
@@ -106,23 +22,25 @@ def read(url: str, **given: object) -> list[tuple[int, float]]:
     return points(asyncio.run(asked), figure)
 
 
-def test_readings_are_those_of_the_one_that_was_asked_for(url: str) -> None:
-    assert read(url) == [(at, cpu(at)) for at in MOMENTS]
+def test_readings_are_those_of_the_one_that_was_asked_for(prometheus_url: str) -> None:
+    assert read(prometheus_url) == [(at, cpu(at)) for at in MOMENTS]
 
 
-def test_rates_are_asked_for_as_rates(url: str) -> None:
-    found = read(url, figure="disk_read_bytes_per_s")
+def test_rates_are_asked_for_as_rates(prometheus_url: str) -> None:
+    found = read(prometheus_url, figure="disk_read_bytes_per_s")
     assert {round(value) for _, value in found[8:]} == {2000}
 
 
-def test_a_long_span_takes_several_questions(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = read(url)
+def test_a_long_span_takes_several_questions(
+    prometheus_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = read(prometheus_url)
     monkeypatch.setattr(prometheus, "MOST_POINTS", 7)
-    assert read(url) == whole
+    assert read(prometheus_url) == whole
 
 
-def test_roll_ups_are_asked_for_as_such(url: str) -> None:
-    found = read(url, figure="cpu_milli.max", resolution=Resolution.FIVE_MINUTES)
+def test_roll_ups_are_asked_for_as_such(prometheus_url: str) -> None:
+    found = read(prometheus_url, figure="cpu_milli.max", resolution=Resolution.FIVE_MINUTES)
     assert found[1][0] == BEGIN + 5 * MINUTE_MS
     # Prometheus counts a bucket from behind: the reading at its end is in it.
     first = BEGIN + 5 * MINUTE_MS
@@ -131,20 +49,20 @@ def test_roll_ups_are_asked_for_as_such(url: str) -> None:
     assert [at for at, _ in found] == list(range(BEGIN, END, 5 * MINUTE_MS))
 
 
-def test_a_query_that_gives_several_series_is_said(url: str) -> None:
-    reader = PrometheusSeries(url, {"cpu_milli": "cpu"})
+def test_a_query_that_gives_several_series_is_said(prometheus_url: str) -> None:
+    reader = PrometheusSeries(prometheus_url, {"cpu_milli": "cpu"})
     with pytest.raises(SeriesUnavailable, match="2 series"):
         asyncio.run(reader.read(WEB, BEGIN, BEGIN + HOUR_MS))
 
 
-def test_a_query_that_is_refused_is_said(url: str) -> None:
-    reader = PrometheusSeries(url, {"cpu_milli": "cpu{"})
+def test_a_query_that_is_refused_is_said(prometheus_url: str) -> None:
+    reader = PrometheusSeries(prometheus_url, {"cpu_milli": "cpu{"})
     with pytest.raises(SeriesUnavailable, match=r"refuses 'cpu\{'"):
         asyncio.run(reader.read(WEB, BEGIN, BEGIN + HOUR_MS))
 
 
-def test_what_has_no_series_is_empty(url: str) -> None:
-    reader = PrometheusSeries(url, QUERIES)
+def test_what_has_no_series_is_empty(prometheus_url: str) -> None:
+    reader = PrometheusSeries(prometheus_url, QUERIES)
     assert len(asyncio.run(reader.read(Subject("vm", "x"), BEGIN, BEGIN + HOUR_MS))) == 0
 
 
