@@ -1,0 +1,1 @@
+"""What analysis costs: the store of series."""

@@ -13,11 +13,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from rich.console import Console
 
+from benchmarks.results import Result, at_most, table
 from roost.model.series import DAY_MS, HOUR_MS, MINUTE_MS, Reading, Resolution, Subject
 from roost.series.embedded import EmbeddedSeries
 from roost.series.sqlite import SqliteShelf
@@ -26,21 +27,6 @@ from roost.wire.agentlink import SampleInfo, Samples
 EVERY_MS = 15_000
 _BEGIN_MS = 1_793_923_200_000  # a midnight
 _GIB = 1 << 30
-
-
-class Row(NamedTuple):
-    """One line of the table."""
-
-    name: str
-    value: float
-    unit: str
-    goal: float
-    detail: str
-
-    @property
-    def met(self) -> bool:
-        """Say whether the value is within its goal."""
-        return self.value <= self.goal
 
 
 class Load:
@@ -120,7 +106,7 @@ def decoded(message: bytes) -> list[Reading]:
 _decode = msgspec.json.Decoder(Samples).decode
 
 
-async def ingest(folder: Path, vms: int, rounds: int) -> Row:
+async def ingest(folder: Path, vms: int, rounds: int) -> Result:
     """Measure the CPU time of readings from decoding to chunks, as a share of a core."""
     store = EmbeddedSeries(SqliteShelf(folder / "ingest.db", inline=True))
     load, spent = Load(vms, 1), 0.0
@@ -138,10 +124,10 @@ async def ingest(folder: Path, vms: int, rounds: int) -> Row:
     await store.close()
     share = 100 * (putting + filing)
     detail = f"{vms} VMs, {rounds} rounds: putting {100 * putting:.1f}%, filing {100 * filing:.1f}%"
-    return Row("ingest", share, "% of a core", 10.0, detail)
+    return at_most("ingest", share, "% of a core", 10.0, note=detail)
 
 
-async def fortnight(folder: Path, days: int) -> list[Row]:
+async def fortnight(folder: Path, days: int) -> list[Result]:
     """Measure the bytes of a point, and how long a fortnight of one VM takes to read."""
     path = folder / "fortnight.db"
     store = EmbeddedSeries(SqliteShelf(path, inline=True))
@@ -161,7 +147,7 @@ async def fortnight(folder: Path, days: int) -> list[Row]:
     await store.close()
     size = path.stat().st_size
     detail = f"{points} points with all roll-ups, whole file"
-    rows = [Row("store bytes per point", size / points, "bytes", 4.0, detail)]
+    rows = [at_most("store bytes per point", size / points, "bytes", 4.0, note=detail)]
     for resolution, figure in (
         (Resolution.FIVE_MINUTES, "cpu_milli"),
         (Resolution.RAW, "cpu_milli"),
@@ -170,7 +156,7 @@ async def fortnight(folder: Path, days: int) -> list[Row]:
     return rows
 
 
-async def _read(path: Path, resolution: Resolution, figure: str, end: int) -> Row:
+async def _read(path: Path, resolution: Resolution, figure: str, end: int) -> Result:
     spent, found = [], 0
     for vm in range(4):
         store = EmbeddedSeries(SqliteShelf(path, inline=True))
@@ -184,10 +170,10 @@ async def _read(path: Path, resolution: Resolution, figure: str, end: int) -> Ro
         await store.close()
     name = "read fortnight" if resolution is Resolution.FIVE_MINUTES else "read fortnight, raw"
     detail = f"{found} moments of {figure} at {resolution.value}"
-    return Row(name, sorted(spent)[len(spent) // 2], "ms", 20.0, detail)
+    return at_most(name, sorted(spent)[len(spent) // 2], "ms", 20.0, note=detail)
 
 
-def measure(*, short: bool = False) -> list[Row]:
+def measure(*, short: bool = False) -> list[Result]:
     """Return every row of the store."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
@@ -200,11 +186,7 @@ def measure(*, short: bool = False) -> list[Row]:
 
 def main() -> None:
     """Print the rows."""
-    for row in measure(short="--short" in sys.argv[1:]):
-        met = "met" if row.met else "NOT MET"
-        print(
-            f"{row.name:24} {row.value:8.2f} {row.unit:12} goal {row.goal:g} {met:8} {row.detail}"
-        )
+    Console(width=140).print(table("Store of series", measure(short="--short" in sys.argv[1:])))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from roost.model.series import (
     Subject,
 )
 from roost.series.embedded import EmbeddedSeries
+from roost.series.filing import PERIODS
 
 Law = Callable[[EmbeddedSeries], Awaitable[None]]
 
@@ -97,7 +98,7 @@ async def counters_are_rates_and_begin_anew(store: EmbeddedSeries) -> None:
 
 
 async def a_rate_reaches_over_the_edge_of_a_chunk(store: EmbeddedSeries) -> None:
-    edge = BEGIN + 2 * HOUR_MS
+    edge = BEGIN + PERIODS[Resolution.RAW]
     await store.put([reading(edge - 5_000, 1, disk_reads=10)], edge)
     await store.file_all(edge)
     await store.put([reading(edge + 5_000, 1, disk_reads=30)], edge)

@@ -46,9 +46,8 @@ def merge(parts: Sequence[Columns]) -> Columns:
     parts = [part for part in parts if len(part)]
     if len(parts) < 2:
         return parts[0] if parts and _ascends(parts[0].at_ms) else _sorted(parts)
-    if all(
-        before.at_ms[-1] < after.at_ms[0] and _ascends(after.at_ms) and _ascends(before.at_ms)
-        for before, after in pairwise(parts)
+    if all(before.at_ms[-1] < after.at_ms[0] for before, after in pairwise(parts)) and all(
+        _ascends(part.at_ms) for part in parts
     ):
         return _joined(parts)
     return _sorted(parts)

@@ -96,15 +96,7 @@ class EmbeddedSeries:
         """Keep readings; when it returns they are durable."""
         oldest = 0 if old else floor(now_ms - self._kept.raw_days * DAY_MS, DAY_MS)
         latest = now_ms + MOST_AHEAD_MS
-        kept = []
-        for reading in readings:
-            figures = {
-                name: value
-                for name, value in reading.figures.items()
-                if value >= 0 and name in FIGURES
-            }
-            if figures and oldest <= reading.at_ms <= latest:
-                kept.append(reading._replace(figures=figures))
+        kept = await self._compute(lambda: _sensible(readings, oldest, latest))
         if kept:
             numbers, opened = await self._numbered({each.subject for each in kept})
             batches = await self._compute(
@@ -301,6 +293,18 @@ class EmbeddedSeries:
     async def close(self) -> None:
         """Close what is open; nothing that was put is lost."""
         await self._shelf.close()
+
+
+def _sensible(readings: Sequence[Reading], oldest: int, latest: int) -> list[Reading]:
+    """Return what can be kept of readings: figures that are known and not negative, in time."""
+    kept = []
+    for reading in readings:
+        figures = {
+            name: value for name, value in reading.figures.items() if value >= 0 and name in FIGURES
+        }
+        if figures and oldest <= reading.at_ms <= latest:
+            kept.append(reading._replace(figures=figures))
+    return kept
 
 
 def _only(columns: Columns, wanted: Sequence[str] | None) -> Columns:

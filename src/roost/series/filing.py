@@ -24,13 +24,13 @@ from roost.series.shelf import Chunk
 
 #: What one chunk covers.
 PERIODS = {
-    Resolution.RAW: 2 * HOUR_MS,
+    Resolution.RAW: 4 * HOUR_MS,
     Resolution.FIVE_MINUTES: DAY_MS,
     Resolution.HOUR: 16 * DAY_MS,
     Resolution.DAY: 512 * DAY_MS,
 }
 #: Readings of one raw chunk: one each second. Of more, the last of each second stay.
-MOST_ROWS = 7200
+MOST_ROWS = 14_400
 
 
 def floor(at_ms: int, length_ms: int) -> int:

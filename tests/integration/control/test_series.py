@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.base.errors import InvalidRequest, NoFit, NotFound
+from roost.base.errors import InvalidRequest, NoFit, NotFound, SeriesUnavailable
 from roost.model.series import DAY_MS, FIGURES, HOUR_MS, MINUTE_MS
 from roost.parts.access import Principal
 from roost.wire.agentlink import SampleInfo
@@ -154,8 +154,16 @@ async def all_else_goes_on(rig: Rig, path: Path) -> None:
     await rig.plane.constraints.create(rule, ADMIN)
     with pytest.raises(NoFit):
         await rig.create("late")
+    now = rig.clock.wall_ms()
+    for step in (1, 2):
+        read = SampleInfo("", now + step, 10 * step, 1)
+        rig.plane.readings.take(rig.number("h1"), [read])
+        with pytest.raises(SeriesUnavailable):
+            await rig.plane.readings.flush()
     path.unlink()
     await rig.plane.readings.flush()  # what waited is written
+    span = Span(since_ms=now, figure=["cpu_milli"])
+    assert (await rig.plane.series.of_host("h1", span)).figures == {"cpu_milli": [1, 10, 20]}
     assert (await rig.plane.doctor()).troubles == []
     assert rig.plane.readiness().detail == ""
     await rig.plane.constraints._measured.look()

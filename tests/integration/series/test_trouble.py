@@ -126,8 +126,8 @@ def test_rotten_chunks_and_batches_are_left_out_and_said(tmp_path: Path) -> None
     async def story() -> None:
         url = f"sqlite:///{tmp_path / 'roost.db'}"
         store = open_series(url)
-        await store.put([reading(BEGIN, 1), reading(BEGIN + 3 * HOUR_MS, 2)], BEGIN + 3 * HOUR_MS)
-        await store.file_all(BEGIN + 3 * HOUR_MS)
+        await store.put([reading(BEGIN, 1), reading(BEGIN + 5 * HOUR_MS, 2)], BEGIN + 5 * HOUR_MS)
+        await store.file_all(BEGIN + 5 * HOUR_MS)
         await store.put([Reading(Subject("vm", "vm-x"), BEGIN, {"cpu_milli": 3.0})], BEGIN)
         await store.close()
         with sqlite3.connect(tmp_path / "roost-series.db") as connection:
@@ -138,12 +138,12 @@ def test_rotten_chunks_and_batches_are_left_out_and_said(tmp_path: Path) -> None
             connection.execute("UPDATE batches SET data = x'0102030405'")
         connection.close()
         store = open_series(url)
-        assert points(await whole(store)) == [(BEGIN + 3 * HOUR_MS, 2)]
+        assert points(await whole(store)) == [(BEGIN + 5 * HOUR_MS, 2)]
         assert await store.newest(Subject("vm", "vm-x")) == []
         assert "could not be read" in (await store.examine())[0]
         await store.put([reading(BEGIN + 5, 7)], BEGIN)
         await store.file_all(BEGIN)
-        assert points(await whole(store)) == [(BEGIN + 5, 7), (BEGIN + 3 * HOUR_MS, 2)]
+        assert points(await whole(store)) == [(BEGIN + 5, 7), (BEGIN + 5 * HOUR_MS, 2)]
         await store.close()
 
     asyncio.run(story())

@@ -4,11 +4,16 @@ Two that do it at once harm nobody: the store refuses what is made of batches th
 lease only keeps the work from being done twice.
 """
 
+import logging
+
 from roost.analysis.store import SeriesStore
 from roost.base.clock import Clock
+from roost.base.errors import SeriesUnavailable
 from roost.model.series import Kept
 from roost.parts.part import Part
 from roost.parts.singleton import Singleton
+
+log = logging.getLogger("roost.series")
 
 #: How often it is looked for work, and for how long it is done at one look: leases are renewed
 #: between two looks.
@@ -23,10 +28,18 @@ class KeptSeries(Part):
 
     def __init__(self, store: SeriesStore, clock: Clock, singleton: Singleton, kept: Kept) -> None:
         self._store, self._clock, self.singleton, self._kept = store, clock, singleton, kept
+        self._trouble = ""
 
     async def look(self) -> None:
         """Tidy the store until nothing is left to do, or enough for now."""
         until = self._clock.monotonic() + _MOST_S
-        while await self._store.tidy(self._clock.wall_ms(), self._kept):
-            if self._clock.monotonic() >= until:
-                break
+        try:
+            while await self._store.tidy(self._clock.wall_ms(), self._kept):
+                if self._clock.monotonic() >= until:
+                    break
+        except SeriesUnavailable as error:
+            if error.message != self._trouble:  # once, not at every look
+                log.warning("series are not filed: %s", error.message)
+            self._trouble = error.message
+        else:
+            self._trouble = ""
