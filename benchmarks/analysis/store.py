@@ -114,13 +114,16 @@ async def ingest(folder: Path, vms: int, rounds: int) -> Result:
         sent = list(messages(load.step(at_ms), at_ms, 20))
         began = time.process_time()
         readings = [reading for message in sent for reading in decoded(message)]
-        await store.put(readings, at_ms)
+        put = await store.put(readings, at_ms)
         spent += time.process_time() - began
+        assert put == (vms, 0), put
     putting = spent / (rounds * EVERY_MS / 1000)
     now = _BEGIN_MS + rounds * EVERY_MS
     began = time.process_time()
     await store.file_all(now)
     filing = (time.process_time() - began) / (rounds * EVERY_MS / 1000)
+    last = await store.read(Subject("vm", f"vm-{vms - 1:08d}"), _BEGIN_MS, now + EVERY_MS)
+    assert len(last) == rounds, len(last)
     await store.close()
     share = 100 * (putting + filing)
     detail = f"{vms} VMs, {rounds} rounds: putting {100 * putting:.1f}%, filing {100 * filing:.1f}%"
@@ -167,6 +170,8 @@ async def _read(path: Path, resolution: Resolution, figure: str, end: int) -> Re
         )
         spent.append(1000 * (time.process_time() - began))
         found = len(columns)
+        days = min(14, (end - _BEGIN_MS) // DAY_MS)
+        assert found == days * DAY_MS // (resolution.bucket_ms or EVERY_MS), found
         await store.close()
     name = "read fortnight" if resolution is Resolution.FIVE_MINUTES else "read fortnight, raw"
     detail = f"{found} moments of {figure} at {resolution.value}"
