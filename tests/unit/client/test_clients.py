@@ -23,8 +23,8 @@ from roost.client import (
     policies,
     priorities,
     recommendations,
-    series,
     routes,
+    series,
 )
 from roost.client.calls import Call
 from roost.wire import bodies as b
@@ -38,8 +38,8 @@ from roost.wire.policies import (
     DryRunPolicy,
     RollBackPolicy,
 )
-from roost.wire.series import ImportSeries
 from roost.wire.priorities import CreatePriorityClass
+from roost.wire.series import ImportSeries
 from tests.unit.client.bodies import event, host, placement, rejection, vm
 from tests.unit.client.canned import CannedServer, Reply, Seen, error
 
