@@ -180,8 +180,8 @@ chaos-real: $(STAMP) ## real processes killed, frozen and cut off on real databa
 	  --seconds $(or $(SECONDS),$(if $(MINUTES),$$(($(MINUTES) * 60))),120)
 
 .PHONY: fuzz
-fuzz: $(STAMP) ## messages of agents that may be anything, through decoders and whole connections (MESSAGES=1000000 SEED=1)
-	@$(BIN)/python -m tests.fuzz --messages $(or $(MESSAGES),1000000) --seed $(or $(SEED),1)
+fuzz: $(STAMP) ## what agents and clients may send, through decoders and whole connections (MESSAGES=1000000 ATTACKS=200 SEED=1)
+	@$(BIN)/python -m tests.fuzz --messages $(or $(MESSAGES),1000000) --attacks $(or $(ATTACKS),200) --seed $(or $(SEED),1)
 
 .PHONY: parts
 parts: ## install the Debian packages that tests and demos use, those that are missing (as root)
