@@ -11,7 +11,7 @@ from sqlalchemy import func, select
 from roost.control.survive.restore_apply import JUMP
 from roost.control.survive.restore_judge import Settling
 from roost.ledger.store import Store
-from roost.ledger.tables import copies, doubts, events
+from roost.ledger.tables import copies, doubts, events, tombstones
 from roost.ledger.transaction import Tx
 from roost.testing.agent import ModelAgent, inventory
 from roost.wire.agentlimits import MOST_AHEAD, MOST_GENERATION
@@ -138,6 +138,34 @@ def test_what_a_stranger_says_of_a_vm_that_lies_at_home_does_not_count(
         await rig.pass_by(20.0)
         assert await in_doubt(rig) == set()
         assert await rig.state("web") == ("stopped", "good")
+
+    run(database_url, test)
+
+
+@pytest.mark.parametrize("state", ["running", "stopped", "moved"])
+def test_a_strangers_word_destroys_nothing_that_home_has(database_url: str, state: str) -> None:
+    async def test(rig: Rig) -> None:
+        evil = await liar(rig)
+        own = await rig.running("own")
+        good = await rig.host("good")
+        web = await rig.running("web", constraints={"hosts": ["good"]}, restart="elsewhere")
+        await rig.plane.vms.stop("web", None, OPERATOR)
+        await rig.settle()
+        evil.lies = [
+            CopyInfo(own.id, 9, "running"),
+            CopyInfo(web.id, 9, state),  # type: ignore[arg-type]
+        ]
+        rig.excused.add((web.id, "good"))  # what is held has no claim
+        await rig.report("evil", SeenVM(own.id, 9, "running"))
+        await rig.pass_by(100.0)
+        assert await in_doubt(rig) == set()
+        assert good.copies[web.id].state == "stopped"
+        assert (
+            await rig.rows(select(tombstones).where(tombstones.c.host == rig.number("good"))) == []
+        )
+        host = (await rig.get("web")).host
+        held = [each.id for each in good.held()]
+        assert (host, held) in (("good", []), ("evil", [web.id]))
 
     run(database_url, test)
 

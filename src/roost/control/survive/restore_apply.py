@@ -64,20 +64,22 @@ class Finding:
     """Where a VM is. `boots`: what is there cannot go on. `gone`: nobody has it any more.
 
     `asks`: it was sent off, and this host still waits for it; it is asked to let go, unless it has
-    the VM by then (`moves/machine.py`).
+    the VM by then (`moves/machine.py`). `spares`: hosts whose copies are held, not destroyed.
     """
 
     host: int | None
     boots: bool = False
     gone: bool = False
     asks: int | None = None
+    spares: frozenset[int] = frozenset()
 
 
 def bring_home(tx: Tx, vm: VMRow, finding: Finding, found: Sequence[Copy]) -> bool:
     """Rewrite a VM's home in the ledger as found; False when the host has no room for the claim."""
     changes: Changes = {"claims": {}}
     home, known = finding.host, claims_of(tx, vm.id)
-    graves = [host for host in _elsewhere(tx, vm, home, found) if host != finding.asks]
+    left_alone = {finding.asks, *finding.spares}
+    graves = [host for host in _elsewhere(tx, vm, home, found) if host not in left_alone]
     if _may_still_leave(vm, finding, found):
         for effect in step(move_of(vm), Restored()):
             if isinstance(effect, AskBack):

@@ -19,10 +19,12 @@ at all. A generation that no honest host can have reached does not count. Of a V
 the ledger has it, or lies there and cannot have left, strangers' words do not count; a stranger is
 a host that the ledger does not know to have, or to have had, the VM. A stranger that says that it
 runs the VM is believed only after its home was heard and asked again, twice: a VM that is started
-or stopped at home is for a moment nowhere. If it runs at home, home has the last word.
+or stopped at home is for a moment nowhere. If it runs at home, home has the last word. What is
+destroyed is never destroyed for a stranger's word alone (`spared`).
 """
 
 from collections.abc import Container, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select
@@ -77,6 +79,23 @@ def _lies_at_home_for_good(vm: VMRow, found: Iterable[Copy]) -> bool:
         copy.host == vm.host and copy.state == "stopped" and copy.restart != "elsewhere"
         for copy in found
     )
+
+
+def spared(
+    vm: VMRow, finding: Finding, found: Sequence[Copy], had: Container[int]
+) -> frozenset[int]:
+    """Return the hosts whose copies of a VM must not be destroyed for a stranger's word alone.
+
+    If a stranger has the VM, a host that had it has seen it leave, or an order that the ledger does
+    not know; unless it was away at that time. So if none of those that had it says so, the stranger
+    may lie: it gets the VM, for it may run it, and what the others have is held.
+    """
+    if finding.host is None or finding.host in had:
+        return frozenset()
+    known = [copy for copy in found if copy.host in had]
+    if any(copy.state != "stopped" or copy.generation > vm.generation for copy in known):
+        return frozenset()
+    return frozenset(copy.host for copy in known)
 
 
 def _is_early(found: Sequence[Copy], had: set[int], silent: Container[int]) -> bool:
@@ -201,6 +220,8 @@ class Settling(Part):
                 if any(c.state == "running" and c.host not in strangers for c in known):
                     known = [copy for copy in known if copy.host not in strangers]
             finding = judge(vm, known, all_heard=proven)
+            if finding is not None:
+                finding = replace(finding, spares=spared(vm, finding, known, had[vm.id]))
             if finding is not None and bring_home(tx, vm, finding, known):
                 tx.delete(doubts, doubts.c.vm == vm.id)
                 tx.connection.execute(delete(copies).where(copies.c.vm == vm.id))
