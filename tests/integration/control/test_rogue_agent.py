@@ -166,6 +166,13 @@ def test_a_strangers_word_destroys_nothing_that_home_has(database_url: str, stat
         host = (await rig.get("web")).host
         held = [each.id for each in good.held()]
         assert (host, held) in (("good", []), ("evil", [web.id]))
+        if host == "evil":  # the way back: the ledger lets go of it, and good's copy is adopted
+            evil.lies = None
+            await rig.plane.vms.delete("web", None, OPERATOR)
+            await rig.settle()
+            await rig.plane.hosts.adopt_held("good", web.id, ADMIN)
+            await rig.settle()
+            assert await rig.state("web") == ("stopped", "good")
 
     run(database_url, test)
 
