@@ -37,6 +37,7 @@ class Facts:
     clock: dict[str, int] = field(default_factory=dict)
     fleet: dict[str, Any] = field(default_factory=dict)
     group: dict[str, Any] = field(default_factory=dict)
+    project: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -111,6 +112,8 @@ class World:
         self.shunned = False  # some host, ever, had a prefer-not taint
         self.rules: RuleSet = NO_RULES
         self.clock: dict[str, int] = {}
+        self.counted: dict[str, tuple[str, Demand]] = {}  # VMs of projects, by name
+        self.quotas: dict[str, dict[str, int]] = {}
         self._rows: dict[int, Row] = {}  # sums that are still right, by host
 
     def copy(self) -> "World":
@@ -126,6 +129,7 @@ class World:
         self.registered = max(self.registered, kept.registered)
         self.shunned |= kept.shunned
         self.rules, self.clock = kept.rules, kept.clock
+        self.counted, self.quotas = dict(kept.counted), dict(kept.quotas)
         self.used = {number: dict(amounts) for number, amounts in kept.used.items()}
         self._rows = {}
 
@@ -208,10 +212,20 @@ class World:
                     key = (group.name, rows[vm.host].domain(group.scope))
                     members[key] = members.get(key, 0) + 1
                     sizes[group.name] += 1
-        return Ask(request, groups, members, sizes, facts=facts_of(self, groups))
+        return Ask(request, groups, members, sizes, facts=facts_of(self, groups, request))
+
+    def used_by(self, project: str, without: str = "") -> dict[str, int]:
+        """Return what the VMs of a project ask for, but for one, and how many they are."""
+        asked = [
+            dict(demand.amounts())
+            for name, (of, demand) in self.counted.items()
+            if of == project and name != without
+        ]
+        sums = {r: sum(each.get(r, 0) for each in asked) for r in ("cpu", "memory", "disk")}
+        return {**sums, "vms": len(asked)}
 
 
-def facts_of(world: World, groups: tuple[GroupSpec, ...]) -> "Facts":
+def facts_of(world: World, groups: tuple[GroupSpec, ...], request: PlaceRequest) -> "Facts":
     """Return the rules and what they read of the fleet and the VM's first group."""
     if not world.rules:
         return Facts()
@@ -248,7 +262,12 @@ def facts_of(world: World, groups: tuple[GroupSpec, ...]) -> "Facts":
             "zones": sorted({row.spec.zone for row in homes if row.spec.zone}),
             "size": len(homes),
         }
-    return Facts(world.rules, world.clock, fleet, group)
+    used = world.used_by(request.project, request.key or request.name)
+    quota = dict(world.quotas.get(request.project, {}))
+    project: dict[str, Any] = {"name": request.project, "vms": used.pop("vms"), "committed": used}
+    if "vms" in quota:
+        project["most_vms"] = quota.pop("vms")
+    return Facts(world.rules, world.clock, fleet, group, {**project, "quota": quota})
 
 
 def _empty(number: int, spec: HostSpec) -> Row:

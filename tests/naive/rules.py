@@ -99,7 +99,7 @@ def bindings(row: Row, ask: Ask) -> dict[str, object]:
     return {
         "host": host_facts(row),
         "vm": vm_facts(ask.request),
-        "project": {"name": ask.request.project},
+        "project": ask.facts.project,
         "group": ask.facts.group,
         "fleet": ask.facts.fleet,
     }
@@ -170,7 +170,7 @@ def soft_penalties(rows: list[Row], ask: Ask) -> dict[int, int]:
             "host": host_facts(row),
             "group": ask.facts.group,
             "fleet": ask.facts.fleet,
-            "project": {"name": ask.request.project},
+            "project": ask.facts.project,
         }
         for rule, each, left in soft:
             short = shortfall(fold(left, {k: known[k] for k in known if k != "host"}), known, each)

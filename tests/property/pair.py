@@ -14,7 +14,7 @@ from roost.fleet.check import check
 from roost.fleet.fleet import Fleet
 from roost.model.flow import Answer, Placement, PlaceRequest, Rejection, RejectionCode
 from roost.model.hosts import Admin, Health, HostSpec
-from roost.model.resources import Demand, NumaMode
+from roost.model.resources import BASE_RESOURCES, Demand, NumaMode
 from roost.placement.batching import columns_of
 from roost.placement.engine import Engine, seed_of
 from roost.placement.rules.parts import How
@@ -29,6 +29,10 @@ from tests.property.generators import Climate
 
 #: Strategies that break ties, and pick devices and cells, by a rule without a twin.
 OWN_TIES = frozenset({"fragmentation"}) - SCORES.keys()
+
+
+#: What projects may have; of the other one nobody has said anything.
+QUOTAS = {"p1": {"cpu": 24_000, "vms": 9}}
 
 
 class QuietEngine(Engine):
@@ -50,6 +54,10 @@ class Pair:
         self.world = World()
         self.world.rules, self.world.clock = climate.rules, dict(climate.clock)
         self.engine.set_rules(climate.rules, dict(climate.clock))
+        for project, quota in QUOTAS.items():
+            self.world.quotas[project] = quota
+            limits = [quota.get(name) for name in (*BASE_RESOURCES, "vms")]
+            self.fleet.projects.set_quota(project, tuple(limits))
         self.cursor = -1
         self.marks: list[tuple[int, World]] = []
         for group in climate.groups:
@@ -105,11 +113,26 @@ class Pair:
             fleet.groups.set_number(request.groups),
         )
         self.world.put(vm, VM(request.name, number, request.demand, request.constraints, names))
+        self.count(request.name, request.project, request.demand)
+
+    def count(self, name: str, project: str, demand: Demand) -> None:
+        """Count a VM among those of its project, or count it with other amounts."""
+        self.fleet.count_vm(name, project, base_amounts(demand))
+        self.world.counted[name] = (project, demand)
+
+    def note_placed(self, request: PlaceRequest) -> None:
+        """Count a VM that the engine has placed, which counts them where a rule reads it."""
+        if self.engine.reads_projects:
+            self.world.counted[request.name] = (request.project, request.demand)
 
     def remove(self, vm: int) -> None:
-        """Take a VM off its host."""
+        """Take a VM off its host, for good."""
+        name = self.world.vms[vm].name
         self.fleet.remove(vm)
         self.world.remove(vm)
+        if name is not None:
+            self.fleet.discount_vm(name)
+            self.world.counted.pop(name, None)
 
     def resize(self, vm: int, demand: Demand) -> None:
         """Change a VM's amounts; devices and cells stay."""
@@ -117,6 +140,8 @@ class Pair:
         demand = replace(demand, devices=old.demand.devices, numa=old.demand.numa)
         self.fleet.resize(vm, self.fleet.vector(demand))
         self.world.put(vm, replace(old, demand=demand))
+        if old.name in self.world.counted:
+            self.count(old.name, self.world.counted[old.name][0], demand)
 
     def hold(self, name: str, number: int, demand: Demand) -> None:
         """Keep capacity free on a host."""
@@ -203,6 +228,7 @@ class Pair:
             vm = self.engine.commit(request, found)
             choice = naive.Choice(found.host_row, found.score, found.devices, found.cells)
             naive.commit(self.world, vm, request, choice)
+            self.note_placed(request)
             self.cursor = found.cursor
         assert self.engine.cursor == self.cursor
 
@@ -259,7 +285,10 @@ class Pair:
         assert single.host_row == choice.host, "batch and single disagree"
         rehearsal.commit(request, single)
         naive.commit(self.world, vm, request, choice)
-        if not named:
+        if named:
+            self.note_placed(request)
+        else:
+            rehearsal.fleet.discount_vm(request.name)
             self.world.put(vm, replace(self.world.vms[vm], name=None))
         self.cursor = single.cursor
 
@@ -312,6 +341,9 @@ class Pair:
         where = {vm: (int(fleet.vms.host[vm]), fleet.vms.names.get(vm)) for vm in alive}
         assert where == {n: (vm.host, vm.name) for n, vm in self.world.vms.items()}, "VMs"
         assert fleet.holds.keys() == self.world.holds.keys(), "holds"
+        for project in {project for project, _ in self.world.counted.values()} | QUOTAS.keys():
+            used = tuple(self.world.used_by(project).values())
+            assert fleet.projects.use(project) == used, project
         for row in self.world.rows():
             at, told = row.number, row.spec.name
             for column, name in enumerate(fleet.hosts.resources.values):
@@ -325,6 +357,11 @@ class Pair:
             assert cells == row.cell_free, told
             spec = fleet.hosts.spec(at)
             assert replace(spec, extended=tuple(sorted(spec.extended))) == row.spec, told
+
+
+def base_amounts(demand: Demand) -> tuple[int, int, int]:
+    """Return what a project is charged with for a VM."""
+    return demand.cpu_milli, demand.memory_bytes, demand.disk_bytes
 
 
 def judged(engine: Engine, request: PlaceRequest, world: World) -> naive.Scorer:

@@ -21,6 +21,7 @@ from roost.fleet.groups import Groups
 from roost.fleet.hosts import HostTable
 from roost.fleet.labels import Labels
 from roost.fleet.layout import CPU
+from roost.fleet.projects import ProjectAccounts
 from roost.fleet.vms import VMTable
 from roost.model.constraints import LabelOperator, LabelTerm, Toleration
 from roost.model.flow import PlaceRequest
@@ -655,6 +656,18 @@ def _(patch: Patch) -> None:
 
 @broken(ruled)
 def _(patch: Patch) -> None:
+    """VMs that are placed are not counted in their projects"""
+    patch.setattr(Engine, "count", nothing)
+
+
+@broken(ruled)
+def _(patch: Patch) -> None:
+    """a project without a quota has one that is never reached"""
+    patch.setattr(ProjectAccounts, "quota", lambda self, project: (2**40,) * 4)
+
+
+@broken(ruled)
+def _(patch: Patch) -> None:
     """VMs with other labels are of the same class"""
     real = Binder._told_apart
 
@@ -749,6 +762,25 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     """a snapshot shares the group counts"""
     patch.setattr(Groups, "copy", lambda self: self)
+
+
+@broken(undo)
+def _(patch: Patch) -> None:
+    """a VM that is taken back still counts in its project"""
+    real = Fleet.count_vm
+
+    def count_vm(self, key, project, amounts):
+        marks, self._marks = self._marks, 0
+        real(self, key, project, amounts)
+        self._marks = marks
+
+    patch.setattr(Fleet, "count_vm", count_vm)
+
+
+@broken(snapshots)
+def _(patch: Patch) -> None:
+    """a snapshot shares what projects have"""
+    patch.setattr(ProjectAccounts, "copy", lambda self: self)
 
 
 @broken(snapshots)

@@ -6,7 +6,7 @@ check.py restates what must hold). A change is noted in two logs: `changes` for 
 moved, `attribute_changes` for rows whose labels, state or shape did.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,6 +26,7 @@ from roost.fleet.layout import (
     refresh_extras,
     refresh_ratio_columns,
 )
+from roost.fleet.projects import ProjectAccounts
 from roost.fleet.vms import VMTable
 from roost.model.constraints import NO_TERMS, HostRequirements
 from roost.model.description import FleetDescription
@@ -68,6 +69,8 @@ class Fleet:
         self.holds: dict[str, Hold] = {}
         #: What the ledger's holds keep free, by host row: cpu, memory, disk, places for VMs.
         self.kept: dict[int, Kept] = {}
+        #: What the VMs of each project ask for together; rules read it.
+        self.projects = ProjectAccounts()
         self.changes = ChangeLog()
         self.attribute_changes = ChangeLog()
         self.version = 0  # grows with every change; a snapshot keeps the number it was taken at
@@ -470,6 +473,28 @@ class Fleet:
 
     # Undo and snapshot
 
+    # Projects
+
+    def count_vm(self, key: str, project: str, amounts: Sequence[int]) -> None:
+        """Count a VM, placed or not, among those of its project; as often as it is said."""
+        before = self.projects.put(key, project, amounts)
+        if before == (project, tuple(amounts)):
+            return
+        self.version += 1
+        if before is None:
+            self._on_undo(lambda: self.discount_vm(key))
+        else:
+            self._on_undo(lambda: self.count_vm(key, *before))
+
+    def discount_vm(self, key: str) -> None:
+        """Count a VM no longer among those of its project."""
+        before = self.projects.drop(key)
+        if before is not None:
+            self.version += 1
+            self._on_undo(lambda: self.count_vm(key, *before))
+
+    # Undoing
+
     def mark(self) -> int:
         """Begin to remember how to undo; return the mark to undo to."""
         self._marks += 1
@@ -509,6 +534,7 @@ class Fleet:
         other.terms = self.terms.copy()
         other.holds = dict(self.holds)
         other.kept = dict(self.kept)
+        other.projects = self.projects.copy()
         other.version = self.version
         return other
 

@@ -267,6 +267,38 @@ def promised_on(tx: Tx, host: int) -> Promised:
     return Promised.of_rows(limits, tx.connection.execute(_PROMISED_EXTENDED, of).all())
 
 
+class ProjectUse(NamedTuple):
+    """What a project's VMs ask for together and may ask for, both in the order of `LIMITS`."""
+
+    used: tuple[int, ...]
+    quota: tuple[int | None, ...]
+
+    def plus(self, amounts: Amounts, vms: int) -> "ProjectUse":
+        """Return the same once so much more is asked for."""
+        used = tuple(map(sum, zip(self.used, (*amounts, vms), strict=True)))
+        return ProjectUse(used, self.quota)
+
+    @staticmethod
+    def of_row(row: Sequence[int | None]) -> "ProjectUse":
+        """Return what a row of `PROJECT_USE` says."""
+        half = len(LIMITS)
+        return ProjectUse(tuple(n or 0 for n in row[:half]), tuple(row[half:]))
+
+
+#: What a project uses, and its quota.
+PROJECT_USE = ", ".join(f"{name}_{what}" for what in ("used", "quota") for name in LIMITS)
+_PROJECT_USE = select(
+    *(projects.c[f"{name}_{what}"] for what in ("used", "quota") for name in LIMITS)
+).where(projects.c.name == bindparam("of_project"))
+
+
+def project_use(tx: Tx, project: str) -> ProjectUse | None:
+    """Return what a project uses, and keep others from changing it until this commits."""
+    query = _PROJECT_USE.with_for_update(read=True)
+    found = tx.connection.execute(query, {"of_project": project}).one_or_none()
+    return None if found is None else ProjectUse.of_row(found)
+
+
 def generation_of(tx: Tx, host: int) -> int:
     """Return the generation of a host whose row this transaction has locked by charging it."""
     return int(tx.connection.execute(_GENERATION, {"of_host": host}).scalar_one())

@@ -21,7 +21,7 @@ from roost.ledger.rows import (
     PolicyRow,
     PreemptionRow,
     PriorityClassRow,
-    ProjectPolicy,
+    ProjectRow,
     RelaxationRow,
     ReservationRow,
     SpecRow,
@@ -107,9 +107,7 @@ DISPLACED: ChangedTable[DisplacedRow | None] = ChangedTable(
     "displaced", dict[str, DisplacedRow | None]
 )
 POLICIES: ChangedTable[PolicyRow | None] = ChangedTable("policies", dict[str, PolicyRow | None])
-PROJECTS: ChangedTable[ProjectPolicy | None] = ChangedTable(
-    "projects", dict[str, ProjectPolicy | None]
-)
+PROJECTS: ChangedTable[ProjectRow | None] = ChangedTable("projects", dict[str, ProjectRow | None])
 RELAXATIONS: ChangedTable[RelaxationRow | None] = ChangedTable(
     "relaxations", dict[str, RelaxationRow | None]
 )

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from roost.ledger.amounts import Amounts
-from roost.ledger.capacity import Promised
+from roost.ledger.capacity import ProjectUse, Promised
 from roost.ledger.rows import Changes, ClaimRow, Event, SpecRow, VMRow
 from roost.model.vm import NewSpec
 
@@ -55,6 +55,13 @@ class Proposal:
     key: tuple[str, str, str] | None = None  # idempotency scope, key, digest of the body
     #: What its host has promised once all of the batch is kept; None: no rule has read it.
     host_after: Promised | None = None
+    #: The same of its project.
+    project_after: ProjectUse | None = None
+
+    @property
+    def reads_amounts(self) -> bool:
+        """Say whether a rule has read what its host or its project has promised."""
+        return self.host_after is not None or self.project_after is not None
 
 
 @dataclass(slots=True)
@@ -89,7 +96,7 @@ def separable(proposals: Sequence[Proposal]) -> bool:
         not p.counters
         and not p.groups
         and p.rules is None
-        and p.host_after is None
+        and not p.reads_amounts
         and not is_special(p)
         for p in proposals
     )

@@ -452,7 +452,7 @@ class PostgresClaims:
                 if self.proposals[index].rules != current:
                     await self._moved_on(index, "label rules")
         asking, joined = group_charges(self.proposals), joined_groups(self.proposals)
-        if not joined and all(p.host_after is None for p in self.proposals):
+        if not joined and not any(p.reads_amounts for p in self.proposals):
             return
         found = await self.connection.fetch(
             "SELECT id, generation, hard AND rule = 'spread' AS spread FROM groups "
@@ -481,7 +481,10 @@ class PostgresClaims:
         )  # fmt: skip
 
     async def _misjudged(self) -> list[int]:
-        """Return those whose rules read of their host what it has not promised in the end."""
+        """Return those whose rules read what their host or project has not come to in the end.
+
+        Both rows are locked: they were charged before.
+        """
         found = []
         for index in self._alive():
             proposal = self.proposals[index]
@@ -494,6 +497,14 @@ class PostgresClaims:
                     capacity.PROMISED_EXTENDED.replace("@host", "$1"), proposal.claim.host
                 )
                 if capacity.Promised.of_rows(limits, counters) != proposal.host_after:
+                    found.append(index)
+                    continue
+            if proposal.project_after is not None:
+                used = await self.connection.fetchrow(
+                    f"SELECT {capacity.PROJECT_USE} FROM projects WHERE name = $1",
+                    proposal.vm.project,
+                )
+                if capacity.ProjectUse.of_row(tuple(used)) != proposal.project_after:
                     found.append(index)
         return found
 

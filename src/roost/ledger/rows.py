@@ -247,10 +247,20 @@ class PolicyRow(Struct, kw_only=True):
     changed_by: str
 
 
-class ProjectPolicy(Struct):
-    """What an event says of a project's default policy."""
+class ProjectRow(Struct):
+    """What an event says of a project: its default policy and its quota."""
 
     policy: str | None = None
+    cpu_milli_quota: int | None = None
+    memory_bytes_quota: int | None = None
+    disk_bytes_quota: int | None = None
+    vms_quota: int | None = None
+
+    @property
+    def quota(self) -> tuple[int | None, int | None, int | None, int | None]:
+        """Return how much its VMs may have together, in the order of `LIMITS`."""
+        amounts = (self.cpu_milli_quota, self.memory_bytes_quota, self.disk_bytes_quota)
+        return (*amounts, self.vms_quota)
 
 
 class ViolationRow(Struct, kw_only=True):

@@ -241,7 +241,7 @@ class SqliteClaims:
         )
 
     def _misjudged(self) -> list[int]:
-        """Return those whose rules read of their host what it has not promised in the end."""
+        """Return those whose rules read what their host or project has not come to in the end."""
         found = []
         for index in self._alive():
             proposal = self.proposals[index]
@@ -256,6 +256,14 @@ class SqliteClaims:
                 )
                 counters = self.cursor.fetchall()
                 if capacity.Promised.of_rows(limits, counters) != proposal.host_after:
+                    found.append(index)
+                    continue
+            if proposal.project_after is not None:
+                self.cursor.execute(
+                    f"SELECT {capacity.PROJECT_USE} FROM projects WHERE name = ?",
+                    (proposal.vm.project,),
+                )
+                if capacity.ProjectUse.of_row(self.cursor.fetchone()) != proposal.project_after:
                     found.append(index)
         return found
 

@@ -16,7 +16,7 @@ from roost.model.hosts import Scope
 from roost.placement.batching import RequestColumns
 from roost.placement.engine import Engine, seed_of
 from roost.placement.surviving import Rehearsal
-from roost.placement.whatif import WhatIf
+from roost.placement.whatif import WhatIf, copy_name
 
 #: Copies placed at once by the engine when groups make it count them one by one.
 _CHUNK = 4096
@@ -98,7 +98,8 @@ def place_copies(world: WhatIf, request: PlaceRequest, first: int, count: int) -
     if world.is_restless(request):
         placed = []
         for index in range(first, first + count):
-            row = world.place_copy(replace(request, name=f"{request.name}-{index}"))
+            name = copy_name(request, index)
+            row = world.place_copy(replace(request, name=name, key=name))
             if row < 0:
                 break
             placed.append(row)

@@ -311,7 +311,20 @@ class Engine:
         )
         if strategy_named(placement.strategy).turns:
             self.cursor = placement.cursor
+        self.count(request)
         return number
+
+    def count(self, request: PlaceRequest) -> None:
+        """Count a VM that was placed among those of its project, where a rule reads that."""
+        if self._binder.reads_projects:
+            demand = request.demand
+            amounts = (demand.cpu_milli, demand.memory_bytes, demand.disk_bytes)
+            self.fleet.count_vm(request.key or request.name, request.project, amounts)
+
+    @property
+    def reads_projects(self) -> bool:
+        """Say whether some rule reads what projects have."""
+        return self._binder.reads_projects
 
     def reject(self, request: PlaceRequest) -> Rejection:
         """Say why no host fits."""
@@ -431,6 +444,7 @@ class Engine:
                     cursor=cursor,
                 )
             )
+            self.count(request)
         return placements
 
     def place_columns(

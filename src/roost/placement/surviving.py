@@ -19,7 +19,7 @@ from roost.model.hosts import Health, Scope
 from roost.placement.kernels.keys import REFERENCE_CPU, REFERENCE_DISK, REFERENCE_MEMORY
 from roost.placement.kernels.losses import Losses
 from roost.placement.strategies import strategy_named
-from roost.placement.whatif import WhatIf
+from roost.placement.whatif import WhatIf, copy_name
 
 #: Losses of several domains at once are tried on so many samples.
 _SAMPLES = 64
@@ -78,6 +78,9 @@ class Rehearsal:
         world = self._world
         if count < self._present:
             world.withdraw_last(self._present - count, self._request)
+            if world.reads_projects:
+                for index in range(count, self._present):
+                    world.fleet.discount_vm(copy_name(self._request, index))
         world.cursor = int(self._placed[min(count, self._present) - 1]) if count else self._cursor
         if count > self._present:
             self._place_copies(self._present, count - self._present)

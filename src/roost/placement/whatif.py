@@ -166,6 +166,7 @@ class WhatIf(Engine):
                 self._out.devices.item(0),
                 self._out.cells.item(0),
             )
+            self.count(request)
             if strategy.turns:
                 self.cursor = row
         return row
@@ -214,6 +215,11 @@ class WhatIf(Engine):
         )
         if not filed:
             rebuild(ranking, arrays, marks)
+
+
+def copy_name(request: PlaceRequest, index: int) -> str:
+    """Return what the copy of a request is called that is placed as this one of many."""
+    return f"{request.name}-{index}"
 
 
 def _ratio(part: int, whole: int) -> int:

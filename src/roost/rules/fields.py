@@ -5,7 +5,7 @@ host's attributes is computed once and kept, what reads the VM is folded to a co
 computed for each decision. Extended resources are a fleet's own: `Fields.of` is told their names.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, lru_cache
@@ -22,7 +22,7 @@ class Changes(Enum):
     AMOUNTS = "amounts"  # a claim is made or ends on the host
     MEASURED = "measured"  # the host's agent reports
     VM = "vm"  # another VM is asked for
-    PROJECT = "project"  # a VM of the project comes or goes
+    PROJECT = "project"  # a VM of the project comes, goes or is resized, or its quota changes
     GROUP = "group"  # a member of the group comes or goes
     FLEET = "fleet"  # anything is claimed anywhere
     TIME = "time"  # the time that is passed in moves on
@@ -56,10 +56,15 @@ _AMOUNTS = (
     ("host.free", Changes.AMOUNTS, "what is left of {}: capacity less committed"),
     ("host.used", Changes.MEASURED, "what is in use of {}, as measured last"),
     ("vm.demand", Changes.VM, "what the VM asks for of {}"),
-    ("project.committed", Changes.PROJECT, "what the project's VMs are promised of {}"),
     ("fleet.capacity", Changes.FLEET, "what all hosts together may promise of {}"),
     ("fleet.committed", Changes.FLEET, "what is promised on all hosts together of {}"),
     ("fleet.free", Changes.FLEET, "what is left on all hosts together of {}"),
+)
+
+#: The same of resources that every host has; a project's other ones are not counted.
+_BASE_AMOUNTS = (
+    ("project.committed", Changes.PROJECT, "what the project's other VMs ask for of {}"),
+    ("project.quota", Changes.PROJECT, "what all its VMs may ask for of {}; missing: no limit"),
 )
 
 _PLAIN = (
@@ -89,7 +94,8 @@ _PLAIN = (
     Field("vm.restart", STRING, Changes.VM, "where it may be started again: here, elsewhere"),
     Field("vm.devices", INT, Changes.VM, "devices it asks for"),
     Field("project.name", STRING, Changes.VM, "the VM's project"),
-    Field("project.vms", INT, Changes.PROJECT, "VMs of the project that have a claim"),
+    Field("project.vms", INT, Changes.PROJECT, "the project's other VMs, waiting ones too"),
+    Field("project.most_vms", INT, Changes.PROJECT, "VMs it may have; missing: no limit"),
     Field("group.name", STRING, Changes.VM, "the VM's first group; missing without one"),
     Field("group.hosts", list_of(STRING), Changes.GROUP, "hosts that have a member"),
     Field("group.racks", list_of(STRING), Changes.GROUP, "racks that have a member"),
@@ -104,7 +110,9 @@ _PLAIN = (
 )
 
 
-def _amounts(resources: Iterable[str]) -> list[Field]:
+def _amounts(
+    records: Iterable[tuple[str, Changes, str]], resources: Collection[str]
+) -> list[Field]:
     return [
         Field(
             f"{path}.{resource}",
@@ -113,7 +121,7 @@ def _amounts(resources: Iterable[str]) -> list[Field]:
             means.format(resource),
             RESOURCE_UNITS.get(resource, ""),
         )
-        for path, changes, means in _AMOUNTS
+        for path, changes, means in records
         for resource in resources
     ]
 
@@ -141,7 +149,12 @@ class Fields:
     @lru_cache(maxsize=16)
     def of(extended: tuple[str, ...] = ()) -> "Fields":
         """Return the fields of a fleet whose hosts have these extended resources."""
-        fields = [*_PLAIN, *_amounts((*BASE_RESOURCES, *extended)), *_pressures()]
+        fields = [
+            *_PLAIN,
+            *_amounts(_AMOUNTS, (*BASE_RESOURCES, *extended)),
+            *_amounts(_BASE_AMOUNTS, BASE_RESOURCES),
+            *_pressures(),
+        ]
         return Fields({field.path: field for field in fields})
 
     @cached_property

@@ -9,6 +9,7 @@ and must find the law broken there.
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,7 +22,15 @@ from roost.control.rules.writing import switch
 from roost.control.vms import lifecycle
 from roost.ledger.tables import events, hosts
 from roost.wire.agentlink import AmountInfo
-from roost.wire.bodies import CreateVMs, MigrateVM, ResizeVM, SetLabels
+from roost.wire.bodies import (
+    CreateProject,
+    CreateVMs,
+    MigrateVM,
+    QuotaBody,
+    ResizeVM,
+    SetLabels,
+    SetQuota,
+)
 from roost.wire.constraints import ChangeConstraint, CreateConstraint
 from tests.integration.control.rig import (
     ADMIN,
@@ -382,6 +391,152 @@ def test_a_build_that_does_not_compare_it_is_found(
         monkeypatch.setattr(f"roost.control.{module}.reads_amounts", lambda *_: False)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         run_two(postgres_url, race)
+
+
+#: One VM of a project at most, and four cores for its VMs together.
+ONLY = CreateConstraint(name="only", expression="project.vms == 0", selector={"only": "yes"})
+FOUR = CreateConstraint(
+    name="four", expression='project.committed.cpu + vm.demand.cpu <= cores("4")'
+)
+ELSEWHERE = {"hosts": ["h2"]}
+
+
+def far_off(rig: Rig) -> Awaitable[object]:
+    return rig.create("other", constraints=ELSEWHERE)
+
+
+def quota(vms: int) -> SetQuota:
+    return SetQuota(quota=QuotaBody(vms=vms))
+
+
+async def another_of_its_project_is_created(one: Rig, two: Rig) -> None:
+    await three_hosts(one, two)
+    await one.plane.constraints.create(ONLY, ADMIN)
+    await two.plane.follower.catch_up()
+    asked = two.create("new", labels={"only": "yes"})
+    with pytest.raises(NoFit, match=r"project\.vms == 0"):
+        await meanwhile(two, "claim", far_off, one, asked)
+
+
+async def another_of_its_project_grows(one: Rig, two: Rig) -> None:
+    await three_hosts(one, two)
+    await one.running("other", cpu=1, constraints=ELSEWHERE)
+    await one.plane.constraints.create(FOUR, ADMIN)
+    await two.plane.follower.catch_up()
+
+    def grow(rig: Rig) -> Awaitable[object]:
+        return rig.plane.vms.resize("other", None, ResizeVM(cpu=3), OPERATOR)
+
+    with pytest.raises(NoFit, match="rule 'four'"):
+        await meanwhile(two, "claim", grow, one, two.create("new", cpu=2))
+
+
+async def another_of_its_project_is_created_while_one_moves(one: Rig, two: Rig) -> None:
+    await three_hosts(one, two)
+    await one.running("vm", labels={"only": "yes"})
+    await one.plane.constraints.create(ONLY, ADMIN)
+    await two.plane.follower.catch_up()
+    asked = two.plane.moves.migrate("vm", None, MigrateVM(), OPERATOR)
+    with pytest.raises(NoFit, match=r"project\.vms == 0"):
+        await meanwhile(two, PLACING, far_off, one, asked)
+
+
+async def another_of_its_project_is_created_while_one_grows(one: Rig, two: Rig) -> None:
+    await three_hosts(one, two)
+    await one.running("vm", cpu=1)
+    await one.plane.constraints.create(FOUR, ADMIN)
+    await two.plane.follower.catch_up()
+    asked = two.plane.vms.resize("vm", None, ResizeVM(cpu=3), OPERATOR)
+
+    def crowd(rig: Rig) -> Awaitable[object]:
+        return rig.create("other", cpu=2, constraints=ELSEWHERE)
+
+    with pytest.raises(NoFit, match="does not let 'vm' grow"):
+        await meanwhile(two, GROWING, crowd, one, asked)
+
+
+async def another_of_its_project_is_created_while_one_waits(one: Rig, two: Rig) -> None:
+    await three_hosts(one, two)
+    for n in range(3):
+        await one.create(f"full-{n}", cpu=8, project="full")
+    await one.plane.constraints.create(ONLY, ADMIN)
+    await one.create("waits", cpu=8, labels={"only": "yes"}, on_no_fit="queue")
+    await one.settle()
+    await one.pass_by(4)
+    await two.plane.follower.catch_up()
+    for n in (0, 2):
+        await one.plane.vms.delete(f"full-{n}", "full", ADMIN)
+    await one.settle()
+
+    await meanwhile(one, PLACING, far_off, two, one.pass_by(4))
+    assert (await one.get("waits")).host is None
+
+
+async def its_quota_changes(one: Rig, two: Rig) -> None:
+    await three_hosts(one, two)
+    await one.plane.projects.set_quota("default", quota(8), ADMIN)
+    await one.plane.follower.catch_up()
+    await one.plane.constraints.create(
+        CreateConstraint(name="half", expression="project.vms * 2 < project.most_vms"), ADMIN
+    )
+    await one.create("other")
+    await two.plane.follower.catch_up()
+
+    def less(rig: Rig) -> Awaitable[object]:
+        return rig.plane.projects.set_quota("default", quota(2), ADMIN)
+
+    with pytest.raises(NoFit, match=r"project\.most_vms"):
+        await meanwhile(two, "claim", less, one, two.create("new"))
+
+
+OF_PROJECTS: tuple[Race, ...] = (
+    another_of_its_project_is_created,
+    another_of_its_project_grows,
+    another_of_its_project_is_created_while_one_moves,
+    another_of_its_project_is_created_while_one_grows,
+    another_of_its_project_is_created_while_one_waits,
+    its_quota_changes,
+)
+
+
+async def with_projects(race: Race, one: Rig, two: Rig) -> None:
+    await one.plane.projects.create(CreateProject(name="full"), ADMIN)
+    await race(one, two)
+    for rig in (one, two):
+        await rig.plane.follower.catch_up()
+        assert (await rig.plane.doctor()).findings == []
+
+
+@pytest.mark.parametrize("race", OF_PROJECTS, ids=lambda race: race.__name__)
+def test_what_a_rule_read_of_a_project_is_so_at_the_commit(postgres_url: str, race: Race) -> None:
+    run_two(postgres_url, partial(with_projects, race))
+
+
+@pytest.mark.parametrize("race", OF_PROJECTS, ids=lambda race: race.__name__)
+def test_a_build_that_does_not_compare_projects_is_found(
+    postgres_url: str, race: Race, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("create.committing", "create.placing", "vms.ruling"):
+        monkeypatch.setattr(f"roost.control.{module}.reads_project", lambda *_: False)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        run_two(postgres_url, partial(with_projects, race))
+
+
+def test_creates_at_once_are_as_many_as_a_rule_lets_a_project_have(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await three_hosts(rig, rig)
+        three = CreateConstraint(name="three", expression="project.vms < 3")
+        await rig.plane.constraints.create(three, ADMIN)
+        body = CreateVMs(vms=[body_of(f"batch-{n}") for n in range(2)])
+        many = rig.plane.admit.create_many(body, OPERATOR, None, digest_of(body))
+        await asyncio.gather(many, *(rig.create(f"vm-{n}") for n in range(5)),
+                             return_exceptions=True)  # fmt: skip
+        assert len(await rig.claims()) == 3
+        whole = CreateVMs(vms=[body_of(f"more-{n}") for n in range(2)], atomic=True)
+        with pytest.raises(NoFit):
+            await rig.plane.admit.create_many(whole, OPERATOR, None, digest_of(whole))
+
+    run(database_url, test)
 
 
 SMALL_ON_H1 = 'vm.demand.cpu < cores("2") || host.name != "h1"'

@@ -24,8 +24,10 @@ from roost.wire.bodies import (
     CreateProject,
     GroupBody,
     MigrateVM,
+    QuotaBody,
     ResizeVM,
     SetLabels,
+    SetQuota,
 )
 from roost.wire.constraints import (
     ChangeConstraint,
@@ -70,6 +72,10 @@ def test_a_change_of_kind_is_kept_and_told_as_a_change(database_url: str) -> Non
     run(database_url, test)
 
 
+def quota(vms: int) -> SetQuota:
+    return SetQuota(quota=QuotaBody(vms=vms))
+
+
 async def violated(rig: Rig) -> list[tuple[str, str, str]]:
     found = await rig.plane.constraints.check(CheckConstraints(), ADMIN)
     assert found.total == len(found.violations)
@@ -94,6 +100,44 @@ def test_a_hard_rule_holds_from_its_making_to_its_end(database_url: str) -> None
         with pytest.raises(NotFound, match="no rule 'ssd' of the fleet"):
             await rig.plane.constraints.get("ssd", None, ADMIN)
         assert (await rig.plane.doctor()).findings == []
+
+    run(database_url, test)
+
+
+def test_a_rule_reads_what_a_project_has(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        await rig.plane.projects.create(CreateProject(name="shop", quota=QuotaBody(vms=3)), ADMIN)
+        await rig.create("far")
+        await rule(rig, "few", "project.vms + 1 < project.most_vms", project="shop")
+        await rule(rig, "small", 'project.committed.cpu + vm.demand.cpu <= cores("4")')
+        await rig.create("a", project="shop", cpu=2)
+        with pytest.raises(NoFit, match="rule 'small'"):
+            await rig.create("b", project="shop", cpu=3)
+        waits = await rig.create("b", project="shop", cpu=3, on_no_fit="queue")
+        assert waits.host is None
+        # Who waits counts as well, but not for itself.
+        with pytest.raises(NoFit, match=r"project\.vms"):
+            await rig.create("c", project="shop")
+        tried = DryRunConstraint(name="t", expression="project.vms == 0")
+        said = await rig.plane.constraints.dry_run(tried, ADMIN)
+        assert sorted(each.name for each in said.violations) == ["a"]
+        await rig.plane.vms.resize("b", "shop", ResizeVM(cpu=2), ADMIN)
+        await rig.pass_by(10)
+        assert (await rig.get("b", "shop")).host is not None
+        with pytest.raises(NoFit, match="does not let 'b' grow"):
+            await rig.plane.vms.resize("b", "shop", ResizeVM(cpu=3), ADMIN)
+        assert await violated(rig) == []
+        await rig.plane.projects.set_quota("shop", quota(4), ADMIN)
+        with pytest.raises(NoFit, match="rule 'small'"):
+            await rig.create("c", project="shop")
+        await rig.plane.vms.delete("a", "shop", ADMIN)
+        await rig.settle()
+        await rig.create("c", project="shop")
+        assert (await rig.plane.doctor()).findings == []
+        await rig.restart()
+        with pytest.raises(NoFit, match="rule 'small'"):
+            await rig.create("d", project="shop", cpu=2)
 
     run(database_url, test)
 
@@ -375,9 +419,9 @@ def test_a_rule_for_a_vm_goes_with_it(sqlite_url: str) -> None:
         "x" * 16_385,
         f'host.name.matches("{"a" * 100_000}")',
         "(" * 1000 + "true" + ")" * 1000,
-        "project.vms < 5",
+        'project.committed["vendor.example/card"] < 5',
     ],
-    ids=["long", "long pattern", "deep", "use of a project"],
+    ids=["long", "long pattern", "deep", "what projects do not count"],
 )
 def test_what_cannot_be_a_rule_is_refused(sqlite_url: str, expression: str) -> None:
     async def test(rig: Rig) -> None:

@@ -345,3 +345,52 @@ def test_a_rule_that_others_of_the_batch_make_true_holds_in_any_order() -> None:
     alone = place_group(engine, [late])
     assert not alone.fits
     assert alone.proven
+
+
+# Projects
+
+TWO = Rule("two", "project.vms < 2")
+CORES = Rule("cores", 'project.committed.cpu + vm.demand.cpu <= cores("3")')
+
+
+@pytest.mark.parametrize(("rule", "most"), [(TWO, 2), (CORES, 3)], ids=["vms", "amounts"])
+def test_a_project_has_no_more_than_a_rule_gives_it(rule: Rule, most: int) -> None:
+    engine = ruled(rule)
+    assert capacity(engine, asked(project="p")).count == most
+    batch = [asked(f"v{n}", project="p") for n in range(4)]
+    refused = place_group(engine, batch[: most + 1])
+    assert [each.name for each in refused.conflict.restrictions] == [rule.name]
+    assert place_group(engine, batch[:most]).rejection is None
+    answers = engine.place_batch(batch)
+    assert [isinstance(each, Placement) for each in answers] == [n < most for n in range(4)]
+    assert engine.find(asked("else", project="q")) is not None
+
+
+def test_a_vm_does_not_count_for_itself_and_counts_once_wherever_it_is() -> None:
+    engine = ruled(TWO)
+    for name in ("one", "two"):
+        engine.commit(asked(name, project="p"), engine.find(asked(name, project="p")))
+    engine.fleet.remove(engine.fleet.vm_number("one"))
+    assert engine.find(asked("one", project="p")) is not None
+    assert engine.find(asked("three", project="p")) is None
+    engine.fleet.discount_vm("one")
+    assert engine.find(asked("three", project="p")) is not None
+
+
+def test_an_explanation_shows_what_a_project_has() -> None:
+    engine = ruled(CORES)
+    engine.fleet.count_vm("waits", "p", (2500, 0, 0))
+    [refused] = explain(engine, asked(project="p")).verdict("a").rules
+    assert refused.part == 'project.committed.cpu + 1000 <= cores("3")'
+    assert refused.values == (("project.committed.cpu", "2500"),)
+
+
+def test_a_quota_that_is_not_there_is_missing() -> None:
+    half = Rule("half", "project.committed.cpu * 2 < project.quota.cpu")
+    engine = ruled(half)
+    assert engine.find(asked(project="p")) is None
+    assert "no 'cpu'" in explain(engine, asked(project="p")).verdict("a").rules[0].error
+    engine.fleet.projects.set_quota("p", (4000, None, None, None))
+    assert engine.find(asked(project="p")) is not None
+    lenient = ruled(Rule("or", f"!has(project.quota.cpu) || {half.expression}"))
+    assert lenient.find(asked(project="p")) is not None

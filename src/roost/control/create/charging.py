@@ -130,6 +130,7 @@ class FleetCharges:
         """Give back what a create was charged with, if it was."""
         if ask.charged:
             self._roster.release(ask.request.key)
+            self._roster.fleet.discount_vm(ask.request.key)
             ask.charged = False
 
     def refresh(self, ask: PendingCreate) -> None:

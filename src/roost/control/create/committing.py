@@ -32,7 +32,8 @@ from roost.control.memory.follower import Follower
 from roost.control.memory.holdings import ORDINARY, Life
 from roost.control.memory.roster import Roster
 from roost.control.memory.telemetry import Telemetry
-from roost.control.vms.ruling import reads_amounts
+from roost.control.vms.ruling import reads_amounts, reads_project
+from roost.ledger.amounts import Amounts
 from roost.ledger.claims import KEPT, Outcome, Proposal, Verdict
 from roost.ledger.store import Store
 from roost.model.flow import Placement, PlaceRequest, Rejection
@@ -233,7 +234,7 @@ class Committer:
         with self._released_on_failure(asks):
             for at in found.order:
                 self._charges.take(asks[at], found.placements[at], draws[at])
-            proposals = [self._propose(ask) for ask in asks]
+            proposals = self._propose_all(asks)
         self._begin()
         outcomes = await self._claim(asks, proposals, atomic=True)
         if all(outcome is KEPT for outcome in outcomes):
@@ -269,7 +270,7 @@ class Committer:
                     await self._place(rest, one_by_one=one_by_one)
                     asks = [ask for ask in rest if not ask.refused and ask.error is None]
                     refused, room = [ask for ask in rest if ask.refused], self._roster.room
-                    proposals = [self._propose(ask) for ask in asks]
+                    proposals = self._propose_all(asks)
                 outcomes: list[Outcome] = []
                 if asks:
                     self._begin()
@@ -284,6 +285,26 @@ class Committer:
                 await self._follower.catch_up()
                 for ask in rest:
                     self._charges.refresh(ask)
+
+    def _propose_all(self, asks: list[PendingCreate]) -> list[Proposal]:
+        """Return creates as the ledger takes them, with what their rules have read.
+
+        Who waits counts in a project as well, and was not charged to the fleet.
+        """
+        proposals = [self._propose(ask) for ask in asks]
+        engine = self._roster.engine
+        if not engine.reads_projects:
+            return proposals
+        waiting: dict[str, list[Amounts]] = {}
+        for proposal in proposals:
+            if proposal.claim is None:
+                waiting.setdefault(proposal.vm.project, []).append(proposal.vm.amounts)
+        for ask, proposal in zip(asks, proposals, strict=True):
+            if ask.placement is not None and reads_project(engine, ask.request):
+                more = waiting.get(proposal.vm.project, [])
+                use = self._roster.project_use(proposal.vm.project)
+                proposal.project_after = use.plus(Amounts.total(more), len(more))
+        return proposals
 
     def _propose(self, ask: PendingCreate) -> Proposal:
         groups = ask.group_generations

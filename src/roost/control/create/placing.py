@@ -17,11 +17,20 @@ from roost.control.memory.holdings import ORDINARY, Life
 from roost.control.memory.restore_detect import member_is_doubted
 from roost.control.memory.roster import Roster
 from roost.control.vms.requests import request_of
-from roost.control.vms.ruling import reads_amounts
+from roost.control.vms.ruling import reads_amounts, reads_project
 from roost.control.vms.views import placement_text
 from roost.fleet.assign import mask_of
 from roost.fleet.fleet import NOTHING_KEPT
-from roost.ledger.capacity import MIGRATE_IN, RUN, Promised, charge, claim_id, promised_on
+from roost.ledger.capacity import (
+    MIGRATE_IN,
+    RUN,
+    ProjectUse,
+    Promised,
+    charge,
+    claim_id,
+    project_use,
+    promised_on,
+)
 from roost.ledger.membership import advance_groups, group_checks_hold
 from roost.ledger.rows import Changes, ClaimRow, HoldRow, VMRow
 from roost.ledger.store import Store
@@ -153,6 +162,8 @@ def take(tx: Tx, vm: VMRow, claim: ClaimRow, seen: "Basis", cause: str, changes:
         raise Stale
     if seen.host_after not in (None, promised_on(tx, claim.host)):
         raise Stale  # a hard rule has read what the host promised
+    if seen.project is not None and seen.project != project_use(tx, vm.project):
+        raise Stale  # a hard rule has read what the project has
     if not group_checks_hold(tx, vm.id, seen.groups):
         raise Stale
     if seen.groups and member_is_doubted(tx, [group for group, _ in seen.groups]):
@@ -184,6 +195,7 @@ class Basis(msgspec.Struct):
     snapshot: int
     constraints: int  # the generation of those it was decided under
     host_after: Promised | None = None  # what the host has promised then, if a rule read it
+    project: ProjectUse | None = None  # what the VM's project has, if a rule read it
 
 
 class Placing:
@@ -255,4 +267,7 @@ class Placing:
             self._follower.applied,
             self._roster.rulebook.generation,
             after,
+            self._roster.project_use(vm.project)
+            if reads_project(self._roster.engine, request)
+            else None,
         )

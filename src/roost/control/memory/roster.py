@@ -25,9 +25,10 @@ from roost.control.memory.rulebook import Rulebook
 from roost.control.memory.specs import Specs
 from roost.fleet.fleet import NOTHING_KEPT, Fleet
 from roost.fleet.layout import Int64Array
+from roost.fleet.projects import NO_QUOTA
 from roost.fleet.vms import MOVES, STAYS, STOPS
-from roost.ledger.amounts import AMOUNTS
-from roost.ledger.capacity import CLEANUP, MIGRATE_IN, RUN, Promised
+from roost.ledger.amounts import AMOUNTS, LIMITS
+from roost.ledger.capacity import CLEANUP, MIGRATE_IN, RUN, ProjectUse, Promised
 from roost.ledger.changes import (
     CLAIMS,
     CONSTRAINTS,
@@ -67,6 +68,7 @@ from roost.ledger.tables import (
     host_liveness,
     hosts,
     members,
+    projects,
     vms,
 )
 from roost.model.constraints import HostRequirements
@@ -88,6 +90,8 @@ _EPOCHS = select(host_liveness.c.host, host_liveness.c.epoch)
 _MEMBERS = select(members.c.group_id, members.c.vm)
 _WAITING = select(vms).where(vms.c.pending.is_not(None))
 _CLAIMS = select(claims)
+_QUOTAS = select(projects.c.name, *(projects.c[f"{name}_quota"] for name in LIMITS))
+_ASKED = select(vms.c.id, vms.c.project, *(vms.c[name] for name in AMOUNTS))
 _inventory = msgspec.json.Decoder(Inventory)
 _labels = msgspec.json.Decoder(dict[str, str])
 
@@ -240,12 +244,21 @@ class Roster(Part):
         self.specs.load(connection)
         self.holdings.load(connection)
         self._load_claims(connection)
+        self._load_projects(connection)
         self.displaced = {
             row["vm"]: DisplacedRow(**row) for row in find_rows(connection, displaced, {})
         }
         for waits in connection.execute(_WAITING).mappings():
             vm = VMRow(**waits)
             self.waiting[vm.id] = vm
+
+    def _load_projects(self, connection: Connection) -> None:
+        """Count all VMs among those of their projects."""
+        accounts = self.fleet.projects
+        for name, *quota in connection.execute(_QUOTAS):
+            accounts.set_quota(name, (quota[0], quota[1], quota[2], quota[3]))
+        for vm, project, *amounts in connection.execute(_ASKED):
+            accounts.put(f"{vm}:{RUN}", project, amounts)
 
     def _load_claims(self, connection: Connection) -> None:
         """Charge every claim; those that ask for amounts alone all at once, column by column."""
@@ -326,6 +339,12 @@ class Roster(Part):
                 self.displaced.pop(vm_id, None)
             else:
                 self.displaced[vm_id] = row
+        for name, project in changes.of(PROJECTS).items():
+            quota = NO_QUOTA if project is None else project.quota
+            self.fleet.projects.set_quota(name, quota)
+            self.fleet.version += 1
+            self.room += 1
+        self._count(changes)
         for vm_id, vm in changes.of(VMS).items():
             if vm is not None and self.ranked:
                 self.rank(vm)
@@ -351,12 +370,24 @@ class Roster(Part):
         for claim_id, claim in changes.of(CLAIMS).items():
             if claim is not None and claim_id not in self.fleet.vms.numbers:
                 self._put_claim(claim)
+        self._count(changes)
         for vm_id, vm in changes.of(VMS).items():
             if vm is not None and self.ranked:
                 self.rank(vm)
             if vm is not None and vm.pending is not None:
                 self.waiting[vm_id] = vm
                 self.wait_changes += 1
+
+    def _count(self, changes: Changes) -> None:
+        """Count VMs among those of their projects as an event says; who waits may fit now."""
+        version = self.fleet.version
+        for vm_id, vm in changes.of(VMS).items():
+            if vm is None:
+                self.fleet.discount_vm(f"{vm_id}:{RUN}")
+            else:
+                self.fleet.count_vm(f"{vm_id}:{RUN}", vm.project, vm.amounts)
+        if self.engine.reads_projects and self.fleet.version != version:
+            self.room += 1
 
     def bind_rules(self) -> None:
         """Give the engine the rules that hold now; who was refused may fit."""
@@ -699,6 +730,11 @@ class Roster(Part):
         extended = zip(names, sums[base : base + len(names)], strict=True)
         limits = (*sums[:base], int(hosts.arrays.vm_count[fleet_row]))
         return Promised(limits, tuple(sorted((name, n) for name, n in extended if n)))
+
+    def project_use(self, project: str) -> ProjectUse:
+        """Return what a project's VMs ask for together, and its quota, as the ledger has them."""
+        accounts = self.fleet.projects
+        return ProjectUse(accounts.use(project), accounts.quota(project))
 
     def matching_groups(self, project: str, labels: dict[str, str]) -> list[str]:
         """Return the implicit groups that labels make a VM a member of."""

@@ -33,8 +33,10 @@ def take_out(world: WhatIf, record: Sequence[Recorded]) -> None:
     """Remove from a world the VMs that the record will bring again."""
     numbers, remove = world.fleet.vms.numbers, world.fleet.remove
     for each in record:
-        if each.request is not None and (number := numbers.get(each.request.key)) is not None:
-            remove(number)
+        if each.request is not None:
+            world.fleet.discount_vm(each.request.key)
+            if (number := numbers.get(each.request.key)) is not None:
+                remove(number)
 
 
 class _Replay:
@@ -84,6 +86,7 @@ class _Replay:
                 self._explain(at)
             else:
                 self._numbers[at] = number
+                self._world.count(self._requests[at])
                 number += 1
 
     def _explain(self, at: int) -> None:
@@ -94,6 +97,7 @@ class _Replay:
         """Take out again the VM of a request, if it has a host."""
         if self._numbers[at] >= 0:
             self._world.fleet.remove(self._numbers[at])
+        self._world.fleet.discount_vm(self._requests[at].key)
 
 
 def replay(

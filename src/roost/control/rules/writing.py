@@ -21,7 +21,6 @@ from roost.ledger.transaction import Tx, advance_constraints, row_json
 from roost.model.rules import WHOLE_WEIGHT, Rule, RuleScope
 from roost.parts.access import Principal
 from roost.rules.checking import condition
-from roost.rules.fields import Changes as ChangesOf
 from roost.rules.fields import Fields
 from roost.rules.tree import condition_of_tree
 from roost.wire.constraints import (
@@ -37,8 +36,6 @@ from roost.wire.constraints import (
 )
 
 TriedRule = CreateConstraint | DryRunConstraint
-#: The use of projects does not reach the fleet in memory.
-_NOT_KNOWN = (ChangesOf.PROJECT,)
 #: What may make a rule hold back VMs that it did not before.
 _WHAT_BINDS = frozenset({"expression", "kind", "selector", "enabled"})
 _COUNT = select(func.count()).select_from(constraints)
@@ -50,13 +47,6 @@ def read_expression(expression: Expression, fields: Fields) -> tuple[str, str]:
         found, form = condition(expression, fields), "cel"
     else:
         found, form = condition_of_tree(expression, fields), "tree"
-    for read in found.reads:
-        if read.field.changes in _NOT_KNOWN:
-            raise InvalidRequest(
-                f"{read.field.path} is not known when VMs are placed, so no rule can read it yet",
-                hint="Maybe host.free or host.committed, which count what is promised.",
-                field=read.field.path,
-            )
     return found.text, form
 
 

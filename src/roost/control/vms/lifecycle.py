@@ -21,7 +21,12 @@ from roost.control.vms.requests import request_of
 from roost.control.vms.resizing import ChangedSince, Judged, resize, wanted_amounts
 from roost.control.vms.restart_policy import set_vm
 from roost.control.vms.routes import vm_routes
-from roost.control.vms.ruling import host_of_claim, promised_when_grown, refused_where_it_is
+from roost.control.vms.ruling import (
+    host_of_claim,
+    promised_when_grown,
+    refused_where_it_is,
+    used_when_resized,
+)
 from roost.control.vms.states import in_state
 from roost.control.vms.use import read_use
 from roost.control.vms.views import decided_placement, explanation_body, vm_body
@@ -259,7 +264,13 @@ class Lifecycle(Part):
         refused = refused_where_it_is(self._roster, request, host)
         if refused is not None:
             raise no_fit(refused)
-        return Judged(vm, under, host.generation, promised_when_grown(self._roster, request, host))
+        return Judged(
+            vm,
+            under,
+            host.generation,
+            promised_when_grown(self._roster, request, host),
+            used_when_resized(self._roster, request, vm.amounts),
+        )
 
     async def set(self, ref: str, project: str | None, body: SetVM, who: Principal) -> VMBody:
         """Set where a VM may be started after the loss of its host."""

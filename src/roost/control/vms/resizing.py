@@ -14,10 +14,12 @@ from roost.control.vms.lookup import locked_vm
 from roost.ledger.amounts import Amounts
 from roost.ledger.capacity import (
     RUN,
+    ProjectUse,
     Promised,
     charge_project,
     claims_of,
     generation_of,
+    project_use,
     promised_on,
     resize_claim,
     room_of,
@@ -54,6 +56,7 @@ class Judged(NamedTuple):
     constraints: int | None = None  # their generation; None: it does not grow
     host_generation: int | None = None  # of the VM's host; None: no hard rule was asked about it
     host_after: Promised | None = None  # what the host has promised then, if a rule read it
+    project_after: ProjectUse | None = None  # the same of its project
 
 
 def wanted_amounts(vm: VMRow, body: ResizeVM) -> Amounts:
@@ -103,6 +106,8 @@ def resize(
             _compare_host(tx, run.host, judged)
         changes["claims"] = {run.id: row}
     _charge_project(tx, vm, new)
+    if judged is not None and judged.project_after not in (None, project_use(tx, vm.project)):
+        raise ChangedSince
     row = tx.update(vms, vms.c.id == vm.id, generation=vms.c.generation + 1, **new._asdict())
     changes["vms"] = {vm.id: row}
     tx.event("vm.resized", f"vm/{vm.id}", changes, project=vm.project)  # type: ignore[arg-type]

@@ -12,13 +12,14 @@ import numpy as np
 from roost.control.memory.roster import HostEntry, Roster
 from roost.fleet.fleet import Fleet
 from roost.ledger.amounts import AMOUNTS, Amounts
-from roost.ledger.capacity import Promised
+from roost.ledger.capacity import ProjectUse, Promised
 from roost.model.constraints import BoundRule
 from roost.model.flow import PlaceRequest, ReasonCount, Rejection, RejectionCode
 from roost.model.reasons import Reason
 from roost.placement.engine import Engine
 from roost.placement.rules.columns import ERROR, HOLDS
 from roost.placement.rules.parts import How, Parts, hard_parts
+from roost.placement.rules.paths import names
 
 
 def reads_amounts(engine: Engine, request: PlaceRequest) -> bool:
@@ -26,6 +27,13 @@ def reads_amounts(engine: Engine, request: PlaceRequest) -> bool:
     if not engine.rules:
         return False
     return any(part.how is not How.KEPT for _, part in hard_parts(engine.terms_of(request)))
+
+
+def reads_project(engine: Engine, request: PlaceRequest) -> bool:
+    """Say whether a hard rule reads, for this VM, what its project has or may have."""
+    if not engine.reads_projects:
+        return False
+    return any("project" in names(part.expr) for _, part in hard_parts(engine.terms_of(request)))
 
 
 def wrong_part(engine: Engine, request: PlaceRequest, bound: BoundRule) -> str | None:
@@ -100,3 +108,12 @@ def promised_when_grown(roster: Roster, request: PlaceRequest, host: HostEntry) 
     demand = request.demand
     wants = Amounts(demand.cpu_milli, demand.memory_bytes, demand.disk_bytes)
     return roster.promised_on(host.fleet_row).plus(wants.greatest(has).minus(has), 0, ())
+
+
+def used_when_resized(roster: Roster, request: PlaceRequest, before: Amounts) -> ProjectUse | None:
+    """Return what a VM's project uses once it is resized; None if no hard rule has read it."""
+    if not reads_project(roster.engine, request):
+        return None
+    demand = request.demand
+    wants = Amounts(demand.cpu_milli, demand.memory_bytes, demand.disk_bytes)
+    return roster.project_use(request.project).plus(wants.minus(before), 0)

@@ -92,6 +92,12 @@ class Binder:
         self.clock = dict(clock or {})
         self._conditions = [(rule, checked(rule.expression)) for rule in rules.rules]
         self.binds = bool(rules.rules)
+        #: Whether some rule reads what projects have: then VMs are counted as they are placed.
+        self.reads_projects = any(
+            path[0] == "project" and path != ("project", "name")
+            for _, each in self._conditions
+            for path in read_besides_hosts(each.text)
+        )
         # What no VM changes is worked out here, and not at the first decision.
         nobody = VMFacts({}, "", [], {})
         for _, each in self._conditions:
@@ -172,7 +178,7 @@ class Binder:
         return {
             "fleet": fleet_record(self._fleet, self.clock),
             "group": group_record(self._fleet, request),
-            "project": project_record(request),
+            "project": project_record(self._fleet, request),
         }
 
 

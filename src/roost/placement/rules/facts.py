@@ -229,9 +229,22 @@ def _named_groups(request: PlaceRequest) -> list[tuple[str, GroupSpec | str]]:
     return found
 
 
-def project_record(request: PlaceRequest) -> Record:
-    """Return the project of a request; what it uses is not known to the fleet."""
-    return {"name": request.project}
+def project_record(fleet: Fleet, request: PlaceRequest) -> Record:
+    """Return the project of a request: what its other VMs ask for, and its quota."""
+    accounts, key = fleet.projects, request.key or request.name
+    quota = accounts.quota(request.project)
+    limits = dict(zip(BASE_RESOURCES, quota, strict=False))
+    makers: dict[str, Callable[[], Any]] = {
+        "name": lambda: request.project,
+        "vms": lambda: accounts.use(request.project, key)[-1],
+        "committed": lambda: dict(
+            zip(BASE_RESOURCES, accounts.use(request.project, key), strict=False)
+        ),
+        "quota": lambda: {name: most for name, most in limits.items() if most is not None},
+    }
+    if quota[-1] is not None:
+        makers["most_vms"] = lambda: quota[-1]
+    return LazyRecord(makers)
 
 
 def group_record(fleet: Fleet, request: PlaceRequest) -> Record:
