@@ -41,6 +41,7 @@ STATUS: Mapping[str, int] = {
     "no_available_agents": 503,
     "insufficient_resources": 503,
     "placement_contended": 503,
+    "search_busy": 503,
     "ledger_unsettled": 503,
     "series_unavailable": 503,
     "agent_service_unavailable": 503,

@@ -22,6 +22,7 @@ NO_PLACE = (
     "insufficient_resources",
     "constraints_unsatisfied",
     "placement_contended",
+    "search_busy",
     "ledger_unsettled",
     "agent_service_unavailable",
 )

@@ -96,7 +96,8 @@ def checked(expr: Expr, text: str, fields: Fields = FIELDS) -> Condition:
     kind = checker.type_of(expr)
     if kind not in (BOOL, DYN):
         raise checker.mistake(expr.span, f"a rule is a condition; this is of type {kind}")
-    check_cost(expr, text)
+    if checker.macros:  # without one a rule costs as many steps as it has parts
+        check_cost(expr, text)
     return Condition(text, expr, frozenset(checker.reads), checker.patterns)
 
 
@@ -114,6 +115,7 @@ class _Checker:
         self.scope: dict[str, Type] = {}
         self.reads: list[Read] = []
         self.patterns: dict[str, Any] = {}
+        self.macros = False
 
     def mistake(self, span: Span, message: str, maybe: str | None = None) -> RuleError:
         """Build the error of a mistake at this place."""
@@ -429,6 +431,7 @@ class _Checker:
 
     def macro(self, node: Macro) -> Type:
         """Check a macro; its variable hides one of the same name."""
+        self.macros = True
         over = self.type_of(node.over)
         if over.name not in ("list", "map", "dyn"):
             raise self.mistake(

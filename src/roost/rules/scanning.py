@@ -6,10 +6,12 @@ and the parser says so when it gets there. Nothing here knows the grammar.
 
 import re
 
+#: A token, and the blanks and comments before it.
 _TOKEN = re.compile(
     r"""
-      (?P<space>  (?: [ \t\r\n\f] | //[^\n]* )+ )
-    | (?P<string> (?: [bB]?[rR] | [rR][bB] )
+    (?: [ \t\r\n\f]+ | //[^\n]* )*+
+    (?:
+      (?P<string> (?: [bB]?[rR] | [rR][bB] )
                   (?: \"\"\".*?\"\"\" | '''.*?''' | "[^"\r\n]*" | '[^'\r\n]*' )
                 | [bB]?
                   (?: \"\"\"(?:[^\\]|\\.)*?\"\"\" | '''(?:[^\\]|\\.)*?'''
@@ -18,9 +20,12 @@ _TOKEN = re.compile(
     | (?P<int>    0[xX][0-9a-fA-F]+[uU]? | [0-9]+[uU]? )
     | (?P<word>   [A-Za-z_][A-Za-z0-9_]* )
     | (?P<mark>   && | \|\| | == | != | <= | >= | [-+*/%<>!?:.,()\[\]{}] )
+    | (?P<end>    \Z )
+    )
     """,
     re.VERBOSE | re.DOTALL,
 )
+_BLANKS = re.compile(r"(?:[ \t\r\n\f]+|//[^\n]*)*+")
 _KEYWORDS = frozenset(("true", "false", "null", "in"))
 
 _ESCAPE = re.compile(
@@ -48,19 +53,21 @@ def scan(text: str) -> tuple[list[str], list[str], list[int]]:
     kinds: list[str] = []
     tokens: list[str] = []
     starts: list[int] = []
-    position = 0
+    position, last = 0, "unreadable"
     scanner = _TOKEN.scanner(text)  # type: ignore[attr-defined]
     while (match := scanner.match()) is not None:
-        kind, position = match.lastgroup, match.end()
-        if kind == "space":
-            continue
-        token = match[0]
+        kind = match.lastgroup
+        token, position = match[kind], match.end()
+        if kind == "end":
+            last = kind
+            break
         kinds.append(token if kind == "mark" or token in _KEYWORDS else kind)
         tokens.append(token)
-        starts.append(match.start())
-    kinds.append("end" if position == len(text) else "unreadable")
+        starts.append(position - len(token))
+    kinds.append(last)
     tokens.append("")
-    starts.append(position)
+    blanks = _BLANKS.match(text, position)
+    starts.append(position if blanks is None else blanks.end())
     return kinds, tokens, starts
 
 

@@ -5,8 +5,9 @@ parts of different rules can share what was computed for one of them. Chains of 
 one node with all their terms. Nothing here knows which fields exist or what they hold.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from roost.rules.positions import NOWHERE, Span
 from roost.rules.values import Duration
@@ -143,29 +144,38 @@ Expr = (
 )
 
 
+def _none(node: Any) -> tuple[Expr, ...]:
+    return ()
+
+
+def _operand(node: Any) -> tuple[Expr, ...]:
+    return (node.operand,)
+
+
+#: The expressions directly inside each kind of node: asked of every node of every rule, for which a
+#: match statement takes four times as long.
+_CHILDREN: Mapping[type, Callable[[Any], tuple[Expr, ...]]] = {
+    Literal: _none,
+    Ident: _none,
+    Select: _operand,
+    Has: _operand,
+    Unary: _operand,
+    Index: lambda node: (node.operand, node.index),
+    Call: lambda node: node.arguments if node.target is None else (node.target, *node.arguments),
+    Binary: lambda node: (node.left, node.right),
+    Logical: lambda node: node.terms,
+    Conditional: lambda node: (node.condition, node.then, node.otherwise),
+    ListOf: lambda node: node.items,
+    MapOf: lambda node: tuple(part for entry in node.entries for part in entry),
+    Macro: lambda node: tuple(
+        part for part in (node.over, node.predicate, node.result) if part is not None
+    ),
+}
+
+
 def children(node: Expr) -> tuple[Expr, ...]:
     """Return the expressions directly inside a node, in the order they are written."""
-    match node:
-        case Literal() | Ident():
-            return ()
-        case Select(operand) | Has(operand) | Unary(_, operand):
-            return (operand,)
-        case Index(operand, index):
-            return (operand, index)
-        case Call(_, target, arguments):
-            return arguments if target is None else (target, *arguments)
-        case Binary(_, left, right):
-            return (left, right)
-        case Logical(_, terms):
-            return terms
-        case Conditional(condition, then, otherwise):
-            return (condition, then, otherwise)
-        case ListOf(items):
-            return items
-        case MapOf(entries):
-            return tuple(part for entry in entries for part in entry)
-        case Macro(_, over, _, predicate, result):
-            return (over, *(part for part in (predicate, result) if part is not None))
+    return _CHILDREN[type(node)](node)
 
 
 def walk(node: Expr) -> Iterator[Expr]:

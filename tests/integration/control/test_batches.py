@@ -4,14 +4,22 @@ import asyncio
 import threading
 from typing import Any
 
+import msgspec
 import pytest
 
-from roost.base.errors import FleetUnavailable, NoFit, PlacementContended
-from roost.control.create import committing
+from roost.base.errors import FleetUnavailable, NoFit, PlacementContended, SearchBusy
+from roost.control.create import committing, searches
 from roost.parts.access import Principal
 from roost.placement.effort import Effort
 from roost.placement.group import GroupAnswer, place_exactly
-from roost.wire.bodies import BatchBody, CreateVM, CreateVMs, DryRunBatch
+from roost.wire.bodies import (
+    BatchBody,
+    ConflictBody,
+    CreateProject,
+    CreateVM,
+    CreateVMs,
+    DryRunBatch,
+)
 from roost.wire.constraints import CreateConstraint
 from tests.integration.control.rig import ADMIN, OPERATOR, Rig, body_of, digest_of, run, run_two
 
@@ -91,6 +99,70 @@ def test_a_refusal_names_the_rule_that_is_in_the_way_and_creates_nothing(
         assert await rig.claims() == {}
 
     run(database_url, test)
+
+
+def test_vms_of_one_name_in_two_projects_are_told_apart_in_a_conflict(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        await rig.plane.projects.create(CreateProject(name="shop"), ADMIN)
+        # Each has a pin of its own in the way: to lift one of them is not enough.
+        vms = [
+            body_of("web", constraints={"hosts": ["none"]}),
+            body_of("web", project="shop", constraints={"hosts": ["gone"]}),
+        ]
+        for conflict in (await refused(rig, vms), (await dry_run(rig, vms)).together.conflict):
+            assert conflict.checked
+            found = {(each.name, *each.vms) for each in conflict.restrictions}
+            assert found == {("pinned to none", "default/web"), ("pinned to gone", "shop/web")}
+
+    run(database_url, test)
+
+
+async def refused(rig: Rig, vms: list[CreateVM]) -> ConflictBody:
+    with pytest.raises(NoFit) as caught:
+        await create(rig, vms)
+    return msgspec.convert(caught.value.details["together"]["conflict"], ConflictBody)
+
+
+def test_a_dry_run_of_a_batch_knows_vms_by_their_names(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        body = CreateConstraint(name="r", expression='vm.name != "web" || host.name == "b"')
+        await rig.plane.constraints.create(body, ADMIN)
+        for atomic in (True, False):
+            asked = DryRunBatch(vms=[body_of("web"), body_of("web")], atomic=atomic)
+            would = await rig.plane.questions.dry_run_many(asked, VIEWER)
+            found = [(each.vm, each.host) for each in would.answers]
+            assert found == [("web", "b"), ("web", "b")]
+
+    run(sqlite_url, test)
+
+
+def test_who_waits_too_long_for_a_search_is_told(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        held = Meanwhile(monkeypatch)
+        first = asyncio.create_task(create(rig, STUCK))
+        await held.until_begun()
+        assert rig.plane._searches.wait_s == 60
+        rig.plane._searches.wait_s = 2.0
+        waits = asyncio.create_task(create(rig, STUCK))
+        while not rig.plane._searches._waiting:
+            await asyncio.sleep(0)
+        monkeypatch.setattr(searches, "MOST_WAITING", 1)
+        with pytest.raises(SearchBusy, match="1 batches wait already"):
+            await create(rig, STUCK)
+        await rig.clock.settle()
+        rig.clock.move(3)
+        with pytest.raises(SearchBusy, match="have taken 2 s, and this one had no turn"):
+            await waits
+        held.go_on.set()
+        assert [each.host for each in (await first).results] == ["b", "a"]
+        assert not rig.plane._searches._waiting
+
+    run(sqlite_url, test)
 
 
 def test_others_create_while_a_search_is_under_way(

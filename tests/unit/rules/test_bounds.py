@@ -146,3 +146,13 @@ def test_bad_texts_are_refused_quickly() -> None:
         with pytest.raises(RuleError):
             parse(text)
     assert process_time() - begun < 1.0
+
+
+def test_what_stands_behind_a_comment_is_told_at_its_place() -> None:
+    with pytest.raises(RuleError) as caught:
+        parse("true // why\n  $")
+    assert (caught.value.line, caught.value.column) == (2, 3)
+    with pytest.raises(RuleError) as caught:
+        parse("true && // why")
+    assert (caught.value.line, caught.value.column) == (1, 15)
+    assert parse("true // a / b") == parse("// first\ntrue")

@@ -170,7 +170,7 @@ class Committer:
                     world = WhatIf.like(self._roster.engine)
                     world.fleet.keep_free_many(dict(room.kept))
             if world is None:  # there may be room when it is this batch's turn
-                await turn.enter_async_context(self._searches.turn)
+                await turn.enter_async_context(self._searches.turn())
                 may_search = True
                 continue
             assert rejection is not None

@@ -52,7 +52,6 @@ from roost.wire.bodies import (
     RejectionBody,
     StrategiesBody,
     StrategyBody,
-    TogetherBody,
 )
 from roost.wire.recommendations import AskRecommendations, RecommendationsBody
 from roost.wire.specs import spec_of
@@ -118,7 +117,7 @@ class Questions(Part):
         new: dict[str, GroupRow] = {}
         for index, vm in enumerate(body.vms):
             request, groups = self._request(vm, who)
-            requests.append(replace(request, name=f"{index} {request.name}"))
+            requests.append(replace(request, key=f"{index} {request.name}"))
             new.update({row.id: row for row in groups})
         by_row = dict(self._roster.by_fleet_row)
         lives = [self._life(vm, who) for vm in body.vms]
@@ -136,21 +135,18 @@ class Questions(Part):
                     world.fleet.keep_free_many(dict(room.kept))
                     found = place_group(world, requests, effort=effort)
                 together = together_body(found)
-                _without_numbers(together)
                 answers = [answer_body(each, by_row) for each in found.placements]
                 if found.rejection is not None:
                     answers = [answer_body(found.rejection, by_row)]
             else:
                 told = world.place_batch(requests) if turns is None else turns
                 answers = [answer_body(answer, by_row) for answer in told if answer is not None]
-            for answer in answers:
-                answer.vm = answer.vm.partition(" ")[2]
             return AnswersBody(answers=answers, together=together)
 
         groups = list(new.values())
         if not body.atomic:
             return await self._on_copy(groups, ask, seen)
-        async with self._searches.turn:
+        async with self._searches.turn():
             return await self._searches.run(partial(ask, self._copy(groups), seen()))
 
     async def capacity(self, body: CapacityQuestion, who: Principal) -> CapacityBody:
@@ -266,13 +262,6 @@ class Questions(Part):
                 )
             )
         return world
-
-
-def _without_numbers(together: TogetherBody) -> None:
-    """Call the VMs of a batch by their names: they were numbered to tell equal names apart."""
-    if together.conflict is not None:
-        for each in together.conflict.restrictions:
-            each.vms = [name.partition(" ")[2] for name in each.vms]
 
 
 def _in_turn(turns: Sequence[Placement | Rejection | None] | None) -> GroupAnswer | None:

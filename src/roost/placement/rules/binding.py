@@ -23,7 +23,7 @@ from roost.placement.rules.facts import (
 )
 from roost.placement.rules.left import VMFacts, left_of
 from roost.placement.rules.parts import anew
-from roost.placement.rules.paths import Path, reads
+from roost.placement.rules.paths import Path, reads_once
 from roost.rules.checking import Condition
 from roost.rules.checking import checked as check
 from roost.rules.fields import AMOUNT_RECORDS, Fields
@@ -63,19 +63,23 @@ class Bound(NamedTuple):
 
 
 @lru_cache(maxsize=16_384)
+def _known(text: str) -> tuple[Condition, tuple[Path, ...]]:
+    """Parse and check an expression, and return it with what it reads that is no host's."""
+    expr = parse(text)
+    read = reads_once(expr)
+    amounts = {path[2] for path in read if len(path) == 3 and ".".join(path[:2]) in AMOUNT_RECORDS}
+    found = check(expr, text, Fields.of(tuple(sorted(amounts - set(BASE_RESOURCES)))))
+    return found, tuple(sorted(path for path in read if path[0] != "host"))
+
+
 def checked(text: str) -> Condition:
     """Parse and check an expression; any resource may be one that some host has."""
-    expr = parse(text)
-    amounts = {
-        path[2] for path in reads(expr) if len(path) == 3 and ".".join(path[:2]) in AMOUNT_RECORDS
-    }
-    return check(expr, text, Fields.of(tuple(sorted(amounts - set(BASE_RESOURCES)))))
+    return _known(text)[0]
 
 
-@lru_cache(maxsize=16_384)
 def read_besides_hosts(text: str) -> tuple[Path, ...]:
     """Return what a condition reads that is no host's, in a fixed order."""
-    return tuple(sorted(path for path in reads(checked(text).expr) if path[0] != "host"))
+    return _known(text)[1]
 
 
 class Binder:

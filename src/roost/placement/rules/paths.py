@@ -28,6 +28,27 @@ def reads(node: Expr) -> frozenset[Path]:
     return _known(node)[1]
 
 
+def reads_once(node: Expr) -> frozenset[Path]:
+    """Return the same without remembering it of every part: for whole rules when they are set."""
+    found: set[Path] = set()
+    waiting: list[tuple[Expr, frozenset[str]]] = [(node, frozenset())]
+    while waiting:
+        node, bound = waiting.pop()
+        if isinstance(node, Has):
+            node = Select(node.operand, node.field)
+        if isinstance(node, Macro):
+            waiting.append((node.over, bound))
+            inner = bound | {node.variable}
+            inside = (node.predicate, node.result)
+            waiting.extend((part, inner) for part in inside if part is not None)
+        elif isinstance(node, Select | Ident | Index) and (path := path_of(node)) is not None:
+            if path[0] not in bound:
+                found.add(path)
+        elif not isinstance(node, Literal):
+            waiting.extend([(part, bound) for part in children(node)])
+    return frozenset(found)
+
+
 def names(node: Expr) -> frozenset[str]:
     """Return the variables that an expression reads."""
     return _known(node)[2]

@@ -4,6 +4,7 @@ Amounts, devices, NUMA cells and the state of hosts are not among them: no decis
 operator lifts those.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -55,11 +56,15 @@ _OWN: dict[
 
 @dataclass(frozen=True, slots=True)
 class Restriction:
-    """Something that could be lifted, by name, and which VMs of the batch it binds."""
+    """Something that could be lifted, by name, and which VMs of the batch it binds.
+
+    `vms` is what they are called, as `called` says; `keys` is what tells them apart.
+    """
 
     kind: str
     name: str
     vms: tuple[str, ...]
+    keys: frozenset[str]
     reason: Reason | None = None  # of a constraint
 
     def lifted_from(self, request: PlaceRequest) -> PlaceRequest:
@@ -69,11 +74,24 @@ class Restriction:
         if self.kind == GROUP:
             groups = tuple(each for each in request.groups if _name(each) != self.name)
             return replace(request, groups=groups)
-        if request.name not in self.vms:
+        if _key(request) not in self.keys:
             return request
         assert self.reason is not None
         without = _OWN[self.reason][1]
         return replace(request, constraints=without(request.constraints))
+
+
+def _key(request: PlaceRequest) -> str:
+    return request.key or request.name
+
+
+def called(requests: Sequence[PlaceRequest]) -> list[str]:
+    """Return what VMs of a batch are called: with their project where a name comes twice."""
+    names = Counter(request.name for request in requests)
+    return [
+        f"{each.project}/{each.name}" if names[each.name] > 1 and each.project else each.name
+        for each in requests
+    ]
 
 
 def _name(group: GroupSpec | str) -> str:
@@ -113,23 +131,27 @@ def liftable(
         at = found.setdefault(key, len(made))
         if at == len(made):
             made.append(restriction)
-        elif set(restriction.vms) - set(made[at].vms):
-            made[at] = replace(made[at], vms=(*made[at].vms, *restriction.vms))
+        elif restriction.keys - made[at].keys:
+            before = made[at]
+            vms, keys = (*before.vms, *restriction.vms), before.keys | restriction.keys
+            made[at] = replace(before, vms=vms, keys=keys)
         return at
 
     rules: dict[str, int] = {}
     groups: dict[int, int] = {}
+    told = called(requests)
     for number, vm in enumerate(classes):
-        names = tuple(requests[index].name for index in vm.members)
+        names = tuple(told[index] for index in vm.members)
+        keys = frozenset(_key(requests[index]) for index in vm.members)
         verdicts = judge_hosts(engine.question(replace(vm.request, groups=())))
         fits = np.ones(len(verdicts.rows), np.bool_)
         for each, failed in zip(verdicts.filters, verdicts.failed, strict=True):
             if each.rule:
-                at = number_of((RULE, each.rule), Restriction(RULE, each.rule, names))
+                at = number_of((RULE, each.rule), Restriction(RULE, each.rule, names, keys))
                 rules[each.rule] = at
             elif each.reason in _OWN:
                 name = _OWN[each.reason][0](vm.request.constraints)
-                made_of = Restriction(CONSTRAINT, name, names, each.reason)
+                made_of = Restriction(CONSTRAINT, name, names, keys, each.reason)
                 at = number_of((CONSTRAINT, number, each.reason), made_of)
             else:
                 fits &= ~failed
@@ -138,8 +160,8 @@ def liftable(
             away[verdicts.rows] |= failed
         possible[number, verdicts.rows] = fits
         for rule, _ in vm.lines:
-            rules[rule] = number_of((RULE, rule), Restriction(RULE, rule, names))
+            rules[rule] = number_of((RULE, rule), Restriction(RULE, rule, names, keys))
         for group in vm.groups:
             name = engine.fleet.groups.specs[group].name
-            groups[group] = number_of((GROUP, group), Restriction(GROUP, name, names))
+            groups[group] = number_of((GROUP, group), Restriction(GROUP, name, names, keys))
     return Liftable(tuple(made), Lifts(len(made), blocked, rules, groups), possible)
