@@ -399,18 +399,32 @@ def set_(
     session: Session,
     vm: VMsArgument,
     restart: Annotated[
-        Restart, typer.Option(help="Where it may start again after the loss of its host.")
-    ],
+        Restart | None, typer.Option(help="Where it may start again after the loss of its host.")
+    ] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="The policy it is to be under from now on.")
+    ] = None,
+    no_policy: Annotated[
+        bool, typer.Option("--no-policy", help="It is to be under no policy from now on.")
+    ] = False,
     project: ProjectOption = None,
 ) -> None:
-    """Set where VMs may be started again after the loss of their host.
+    """Set where VMs may be started again after the loss of their host, or their policy.
 
     `elsewhere` holds once a VM's host has said that it stops the VM when its lease ends; until then
     only a fence command that succeeded, or your word (`roost host confirm-dead`), brings it
     elsewhere. `here` holds at once.
+
+    Under another policy a VM stays where it is, with its strategy and its restart; hard rules that
+    its place breaks are told, and `roost rule check` lists them.
     """
     from roost.wire.bodies import SetVM
 
+    if policy is not None or no_policy:
+        _set_policy(session, vm, policy, no_policy, restart, project)
+        return
+    if restart is None:
+        raise InvalidRequest("nothing to set", hint="Maybe --restart, --policy or --no-policy.")
     changes = SetVM(restart="elsewhere" if restart is Restart.ELSEWHERE else "here")
     bodies = [session.client.set_vm(name, changes, project=project) for name in vm]
     if session.form is not Output.TABLE:
@@ -420,6 +434,32 @@ def set_(
     for body in bodies:
         waits = "" if body.restart_acknowledged else ", once its host has said that it stops it"
         show(Text(f"{body.name} restarts {body.restart}{waits}"))
+
+
+def _set_policy(
+    session: Session,
+    vm: list[str],
+    policy: str | None,
+    no_policy: bool,
+    restart: Restart | None,
+    project: str | None,
+) -> None:
+    """Put VMs under another policy, or none, and say what their places break."""
+    from roost.wire.policies import ApplyPolicy
+
+    if restart is not None or (policy is not None and no_policy):
+        raise InvalidRequest("--policy, --no-policy and --restart are set one at a time")
+    applied = ApplyPolicy(policy=policy)
+    bodies = [session.client.set_vm_policy(name, applied, project=project) for name in vm]
+    if session.form is not Output.TABLE:
+        listed = [document(body) for body in bodies]
+        show_document(listed[0] if len(listed) == 1 else {"vms": listed}, session.form)
+        return
+    for body in bodies:
+        under = f"policy {body.policy}" if body.policy is not None else "no policy"
+        show(Text(f"{body.name} is {'now' if body.changed else 'already'} under {under}"))
+        for each in body.violations:
+            show(Text(f"  on {body.host} it breaks {each.rule}: {each.part}; it stays there"))
 
 
 @asks_server

@@ -51,6 +51,14 @@ def apply_policy(project: str, applied: wire.ApplyPolicy) -> Call[None]:
     return Call("PUT", path("projects", project, "policy"), nothing, body=applied)
 
 
+def set_vm_policy(
+    vm: str, applied: wire.ApplyPolicy, *, project: str | None = None
+) -> Call[wire.VMPolicyBody]:
+    """Put a VM under another policy, or none."""
+    asked = query(project=project)
+    return Call("PUT", path("vms", vm, "policy"), reads(wire.VMPolicyBody), asked, applied)
+
+
 def delete_policy(name: str) -> Call[None]:
     """Delete a policy that nothing uses."""
     return Call("DELETE", path("policies", name), nothing)
@@ -67,4 +75,5 @@ class PolicyMethods:
     diff_policy = Method(diff_policy)
     dry_run_policy = Method(dry_run_policy)
     apply_policy = Method(apply_policy)
+    set_vm_policy = Method(set_vm_policy)
     delete_policy = Method(delete_policy)

@@ -143,6 +143,26 @@ class ApplyPolicy(Request):
     policy: Name | None
 
 
+class BrokenRule(Reply):
+    """A hard rule that does not hold where a VM is, and its part that does not."""
+
+    rule: str
+    part: str
+
+
+class VMPolicyBody(Reply):
+    """The policy that a VM is under, and which hard rules its place breaks now."""
+
+    vm: str
+    name: str
+    project: str
+    policy: str | None
+    version: int | None  # of the policy, when the VM was put under it
+    host: str | None
+    changed: bool  # whether it was under another one before
+    violations: list[BrokenRule]
+
+
 class PolicyFields(Reply):
     """What a policy says."""
 

@@ -1,11 +1,15 @@
 """Policies as objects, and that what they say binds the VMs that are created under them."""
 
 import pytest
+from sqlalchemy import delete, select, update
 
 from roost.base.errors import Conflict, InvalidRequest, NoFit, NotFound
 from roost.control.create.charging import FleetCharges
 from roost.control.create.pending import PendingCreate
-from roost.wire.bodies import AffinityBody
+from roost.control.policies import putting
+from roost.ledger.tables import events, policies, policy_versions, projects
+from roost.ledger.transaction import Tx, constraints_generation
+from roost.wire.bodies import AffinityBody, MigrateVM
 from roost.wire.policies import (
     ApplyPolicy,
     ChangePolicy,
@@ -18,9 +22,11 @@ from roost.wire.policies import (
     PolicyRuleBody,
     RollBackPolicy,
     SpreadBody,
+    VMPolicyBody,
     WeightsBody,
 )
 from tests.integration.control.rig import ADMIN, OPERATOR, Rig, run, run_two
+from tests.integration.control.test_constraint_races import PLACING, meanwhile
 
 SSD = 'host.labels["disk"] == "ssd"'
 
@@ -277,3 +283,120 @@ def test_a_policy_is_not_deleted_from_under_a_vm_that_is_created(postgres_url: s
                 await second.create("db", policy="databases", **more)
 
     run_two(postgres_url, test)
+
+
+async def put(rig: Rig, vm: str, name: str | None) -> VMPolicyBody:
+    return await rig.plane.policies.put_under(vm, None, ApplyPolicy(policy=name), OPERATOR)
+
+
+def test_a_vm_is_put_under_another_policy_and_told_what_it_breaks(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await fleet(rig)
+        await policy(rig)
+        await policy(rig, "spread", rules=[], spread=SpreadBody(scope="host"))
+        await rig.running("vm")
+        said = await put(rig, "vm", "databases")
+        assert (said.policy, said.version, said.host, said.changed) == ("databases", 1, "a", True)
+        [broken] = said.violations
+        assert broken.rule == "policy:databases/ssd"
+        assert not (await put(rig, "vm", "databases")).changed
+        kinds = select(events.c.kind, events.c.note).where(events.c.kind == "vm.policy_set")
+        [told] = await rig.rows(kinds)
+        assert told["note"] == "from no policy to databases"
+        assert (await rig.get("vm")).policy == "databases"
+        await rig.plane.moves.migrate("vm", None, MigrateVM(), OPERATOR)
+        await rig.settle()
+        assert (await rig.get("vm")).host == "c"
+        await rig.restart()
+        assert (await rig.get("vm")).policy == "databases"
+        with pytest.raises(Conflict, match="still that of VM"):
+            await rig.plane.policies.delete("databases", ADMIN)
+        assert (await put(rig, "vm", None)).violations == []
+        await rig.plane.policies.delete("databases", ADMIN)
+        with pytest.raises(InvalidRequest, match="no policy 'databases'"):
+            await put(rig, "vm", "databases")
+        assert (await rig.plane.doctor()).findings == []
+
+    run(database_url, test)
+
+
+def test_a_vm_joins_the_spread_of_the_policy_it_is_put_under(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await fleet(rig)
+        for name in ("one", "two"):
+            await policy(rig, name, rules=[], spread=SpreadBody(scope="host"))
+        await rig.create("vm")
+        await rig.create("other")
+        await rig.create("old", policy="two", constraints={"hosts": ["b"]})
+
+        async def groups(vm: str) -> list[str]:
+            row = await rig.row(vm)
+            assert row is not None
+            roster = rig.plane.roster
+            return [roster.groups[each].name for each in roster.groups_of.get(row.id, ())]
+
+        await put(rig, "vm", "one")
+        assert await groups("vm") == ["~policy one"]
+        await put(rig, "vm", "two")
+        await put(rig, "other", "two")
+        assert [await groups(vm) for vm in ("vm", "other", "old")] == [["~policy two"]] * 3
+        await put(rig, "vm", None)
+        assert await groups("vm") == []
+        assert (await rig.plane.doctor()).findings == []
+
+    run(database_url, test)
+
+
+async def a_vm_is_put_under_a_policy_while_it_moves_off(one: Rig, two: Rig) -> None:
+    await fleet(one)
+    await policy(one)
+    await one.running("vm")
+    await two.plane.follower.catch_up()
+    asked = two.plane.moves.migrate("vm", None, MigrateVM(), OPERATOR)
+    await meanwhile(two, PLACING, lambda rig: put(rig, "vm", "databases"), one, asked)
+    row = await one.row("vm")
+    assert row is not None
+    assert row.target == 3  # c, the first with an ssd
+
+
+def test_no_move_is_decided_under_the_policy_of_before(postgres_url: str) -> None:
+    run_two(postgres_url, a_vm_is_put_under_a_policy_while_it_moves_off)
+
+
+def test_a_build_that_does_not_move_the_generation_is_found(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stays = lambda tx: constraints_generation(tx.connection)  # noqa: E731
+    monkeypatch.setattr(putting, "advance_constraints", stays)
+    with pytest.raises(AssertionError):
+        run_two(postgres_url, a_vm_is_put_under_a_policy_while_it_moves_off)
+
+
+def test_the_doctor_finds_policies_that_are_not_whole(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await fleet(rig)
+        for name in ("gone", "cut", "other"):
+            await policy(rig, name)
+        vm = await rig.create("vm", policy="gone")
+
+        def spoil(tx: Tx) -> None:
+            tx.connection.execute(update(projects).values(policy="gone"))
+            tx.connection.execute(delete(policies).where(policies.c.name == "gone"))
+            tx.connection.execute(delete(policy_versions).where(policy_versions.c.policy == "cut"))
+            tx.connection.execute(
+                update(policies).where(policies.c.name == "other").values(description="else")
+            )
+
+        await rig.store.write(spoil)
+        found = {each.message for each in (await rig.plane.doctor()).findings
+                 if each.check == "policies"}  # fmt: skip
+        assert found == {
+            f"VM {vm.id!r} is under 'gone', which does not exist",
+            "project 'default' has 'gone', which does not exist",
+            "'cut' is at version 1, which is not kept",
+            "'other' is not what its version 1 says",
+            "version 1 is of 'gone', which does not exist",
+        }
+
+    with pytest.raises(AssertionError, match="gone"):  # the rig's own last look finds it, too
+        run(database_url, test)

@@ -19,10 +19,13 @@ from roost.control.memory.follower import Follower
 from roost.control.memory.roster import Roster
 from roost.control.policies import writing
 from roost.control.policies.bundling import bundle_of, changed_bundle
+from roost.control.policies.checking import check_policies
 from roost.control.policies.comparing import difference
+from roost.control.policies.putting import broken_by, put_under
 from roost.control.policies.reading import detail, listed, policy_row, version_row
 from roost.control.policies.routes import policy_routes
 from roost.control.policies.trying import Examined, Trial
+from roost.ledger.examination import Examination
 from roost.ledger.rows import PolicyRow
 from roost.ledger.statements import find_row
 from roost.ledger.store import Store
@@ -38,6 +41,7 @@ from roost.rules.fields import Fields
 from roost.wire.bundles import bundle_text, read_bundle
 from roost.wire.policies import (
     ApplyPolicy,
+    BrokenRule,
     ChangePolicy,
     ComparePolicy,
     CreatePolicy,
@@ -48,6 +52,7 @@ from roost.wire.policies import (
     PolicyDryRunBody,
     PolicyPage,
     RollBackPolicy,
+    VMPolicyBody,
 )
 
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -184,6 +189,31 @@ class Policies(Part):
     async def apply(self, project: str, body: ApplyPolicy, who: Principal) -> None:
         """Make a policy the default of a project's new VMs, or none."""
         await self._store.write(lambda tx: writing.set_default(tx, project, body.policy), who.name)
+
+    async def put_under(
+        self, ref: str, project: str | None, body: ApplyPolicy, who: Principal
+    ) -> VMPolicyBody:
+        """Put a VM that exists under another policy, or none; say what it breaks where it is."""
+        put = await self._store.write(
+            lambda tx: put_under(tx, ref, project, body.policy, who), who.name
+        )
+        await self._follower.catch_up()
+        broken = broken_by(self._roster, put)
+        host = self._roster.host_name(put.vm.host)
+        return VMPolicyBody(
+            vm=put.vm.id,
+            name=put.vm.name,
+            project=put.vm.project,
+            policy=put.spec.policy or None,
+            version=put.spec.policy_version or None,
+            host=host,
+            changed=put.changed,
+            violations=[BrokenRule(rule=rule, part=part) for rule, part in broken],
+        )
+
+    def examine(self, connection: Connection, found: Examination) -> None:
+        """See whether every policy that is named exists, and has its versions."""
+        check_policies(connection, found)
 
     async def _tried(self, name: str, bundle: Bundle, *, force: bool) -> Examined:
         """Look for conflicts of a policy; refuse it for them unless they are meant."""

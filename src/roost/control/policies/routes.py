@@ -2,9 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from roost.parts.roles import ADMIN, MEMBER, VIEWER
+from roost.parts.roles import ADMIN, MEMBER, OPERATOR, VIEWER
 from roost.parts.routes import CHANGING, Route
 from roost.wire import policies as w
+from roost.wire.queries import OneVM
 
 if TYPE_CHECKING:
     from roost.control.policies.policies import Policies
@@ -54,5 +55,11 @@ def policy_routes(policies: "Policies") -> tuple[Route, ...]:
               summary="Make a policy the default of a project's new VMs",
               call=lambda call: policies.apply(call.path["name"], call.body, call.who),
               body=w.ApplyPolicy),
+        Route(method="PUT", path="/api/v1/vms/{vm}/policy", noun="vms", verb="set_policy",
+              roles=OPERATOR | MEMBER, errors=(*CHANGING, "invalid_request"),
+              summary="Put a VM under another policy, or none",
+              call=lambda call: policies.put_under(
+                  call.path["vm"], call.query.project, call.body, call.who),
+              query=OneVM, body=w.ApplyPolicy, reply=w.VMPolicyBody),
     )
 # fmt: on
