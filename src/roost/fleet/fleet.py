@@ -66,6 +66,7 @@ class Fleet:
         self.groups = Groups()
         self.terms: Interned[HostRequirements] = Interned()
         self.terms.number(NO_TERMS)
+        self.terms_generation = 0  # grows when all terms get other numbers
         self.holds: dict[str, Hold] = {}
         #: What the ledger's holds keep free, by host row: cpu, memory, disk, places for VMs.
         self.kept: dict[int, Kept] = {}
@@ -472,6 +473,31 @@ class Fleet:
         self.version += 1
 
     # Undo and snapshot
+
+    # Terms
+
+    def renumber_terms(self) -> bool:
+        """Number anew the terms that placed VMs have, without rules; say whether that was done.
+
+        Every VM that a rule tells apart has terms of its own: the numbers of those who are gone, or
+        were refused, are in nobody's way then. What rules say of a placed VM is asked again
+        whenever it matters. Not while changes may be undone: those remember numbers.
+        """
+        if self._marks:
+            return False
+        old, count = self.terms, self.vms.count
+        new: Interned[HostRequirements] = Interned()
+        new.number(NO_TERMS)
+        numbers = np.zeros(len(old), np.int32)
+        for number in np.unique(self.vms.terms[:count]).tolist():
+            terms = old[number]
+            if terms.rules:
+                terms = HostRequirements(terms.devices, terms.numa, terms.constraints)
+            numbers[number] = new.number(terms)
+        self.vms.terms[:count] = numbers[self.vms.terms[:count]]
+        self.terms = new
+        self.terms_generation += 1
+        return True
 
     # Projects
 

@@ -73,6 +73,10 @@ MOST_RUNNERS = 16
 _NO_ROWS = np.zeros(0, np.int64)
 
 
+#: Terms beyond one for each placed VM; with more, all are numbered anew.
+MOST_TERMS = 8_192
+
+
 def seed_of(request: PlaceRequest) -> int:
     """Return the request's seed; one without takes it from its name."""
     if request.seed is not None:
@@ -105,6 +109,7 @@ class Engine:
         self._rule_columns = RuleColumns(fleet)
         self._binder = Binder(fleet, rules, clock)
         self._terms = TermsTables(fleet, self._selectors, self._rule_columns)
+        self._terms_of = fleet.terms_generation
         # One decision reuses these, because allocating them anew would cost more than deciding.
         self._out = new_answers(1)
         self._scratch: dict[int, Scratch] = {}
@@ -161,6 +166,17 @@ class Engine:
             self._rule_columns.known = self._binder.known(request)
         return bound
 
+    def _begin(self) -> None:
+        """Begin a decision: terms that are too many are numbered anew, before any is looked up."""
+        fleet = self.fleet
+        if len(fleet.terms) > MOST_TERMS + fleet.vms.alive:
+            fleet.renumber_terms()
+        if self._terms_of != fleet.terms_generation:
+            self._terms_of = fleet.terms_generation
+            self._terms = TermsTables(fleet, self._selectors, self._rule_columns)
+            self._binder.forget()
+            self._directories.clear()
+
     def is_restless(self, request: PlaceRequest) -> bool:
         """Say whether hosts must be judged anew for every decision of a request."""
         return self._terms.is_restless(self.terms_number(request))
@@ -188,6 +204,7 @@ class Engine:
         self, request: PlaceRequest, *, runners_up: int = 0, cursor: int | None = None
     ) -> Placement | None:
         """Return where the VM should go, or None; a refusal is not explained."""
+        self._begin()
         strategy = self.strategy_of(request)
         start = self.cursor if cursor is None else cursor
         runners_up = min(runners_up, MOST_RUNNERS)
@@ -384,6 +401,7 @@ class Engine:
         `reject` explains a refusal; who has explained the same before may answer from memory.
         """
         explain = reject or self.reject
+        self._begin()
         self._check_batch(requests)
         answers: list[Answer] = []
         for (strategy, _), run in groupby(requests, key=self._batch_key):

@@ -1,22 +1,26 @@
 """Rules in the engine: what binds whom, on every path, and what is said about it."""
 
+from dataclasses import replace
 from time import process_time
 
 import pytest
 
 from roost.base.errors import RoostError
 from roost.base.units import GIB
-from roost.model.constraints import LabelOperator, LabelTerm
+from roost.fleet.check import check
+from roost.model.constraints import NO_CONSTRAINTS, Constraints, LabelOperator, LabelTerm
 from roost.model.flow import FixKind, Placement, PlaceRequest, Rejection
 from roost.model.hosts import Scope
 from roost.model.reasons import Reason
 from roost.model.resources import Demand
 from roost.model.rules import Rule, RuleScope, RuleSet
+from roost.placement import engine as engine_module
 from roost.placement.capacity import capacity
 from roost.placement.engine import Engine
 from roost.placement.explain import explain
 from roost.placement.group import place_group
 from roost.placement.replay import record, replay
+from roost.placement.rules import binding, left
 from roost.placement.rules.columns import ERROR, FAILS, HOLDS
 from roost.placement.rules.folding import with_fields
 from roost.placement.strategies import SCORE_ONE, STRATEGIES
@@ -394,3 +398,42 @@ def test_a_quota_that_is_not_there_is_missing() -> None:
     assert engine.find(asked(project="p")) is not None
     lenient = ruled(Rule("or", f"!has(project.quota.cpu) || {half.expression}"))
     assert lenient.find(asked(project="p")) is not None
+
+
+# Many classes of VMs
+
+
+def test_terms_stay_bounded_under_a_rule_on_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "MOST_TERMS", 256)
+    monkeypatch.setattr(binding, "_MOST_CLASSES", 256)
+    monkeypatch.setattr(left, "_REMEMBERED", left.Remembered(256))
+    engine = ruled(Rule("own", 'host.labels.tier == "db" || vm.name != host.name + "-away"'))
+    pinned = Constraints(pinned=("c",))
+    stays = asked("stays", constraints=pinned)
+    engine.commit(stays, engine.find(stays))
+    most = 0
+    for n in range(3000):
+        constraints = pinned if n % 2 else NO_CONSTRAINTS
+        request = asked(f"vm-{n}" if n % 3 else "a-away", constraints=constraints)
+        found = engine.find(request)
+        assert found.host == ("c" if n % 2 else "b" if n % 3 == 0 else "a"), n
+        classes = len(engine._binder._plain) + len(engine._binder._others)
+        most = max(most, len(engine.fleet.terms), classes)
+        if n % 7 == 0:
+            number = engine.commit(replace(request, key=f"{n}"), found)
+            engine.fleet.remove(number)
+    assert most <= 2 * 256 + 2
+    assert len(engine._terms._compiled_at) <= 2 * 256
+    kept = engine.fleet.terms[int(engine.fleet.vms.terms[engine.fleet.vm_number("stays")])]
+    assert kept.constraints == pinned
+    check(engine.fleet)
+
+
+def test_terms_are_not_numbered_anew_while_they_may_be_undone() -> None:
+    engine = ruled(DATABASES)
+    mark = engine.fleet.mark()
+    engine.commit(asked(), engine.find(asked()))
+    assert not engine.fleet.renumber_terms()
+    engine.fleet.undo(mark)
+    assert engine.fleet.renumber_terms()
+    assert engine.find(asked()).host == "b"

@@ -30,7 +30,7 @@ from roost.rules.fields import AMOUNT_RECORDS, Fields
 from roost.rules.parsing import parse
 
 #: Classes of VMs that are remembered; more of them, and all are worked out again.
-_MOST_CLASSES = 65_536
+_MOST_CLASSES = 8_192
 
 #: What rules may read of a VM, and where a request has it.
 _READ: Mapping[str, tuple[str, ...]] = {
@@ -112,6 +112,11 @@ class Binder:
         self._named = frozenset(rule.scope.vm for rule in rules.rules if rule.scope.vm)
         self._plain: dict[Hashable, Bound] = {}  # VMs that ask for amounts alone
         self._others: dict[Hashable, Bound] = {}
+
+    def forget(self) -> None:
+        """Forget what classes of VMs ask for: their terms have other numbers now."""
+        self._plain.clear()
+        self._others.clear()
 
     def _class_of(self, project: str) -> Callable[[PlaceRequest], Hashable]:
         """Return, and remember, how the class of a project's VM is read from its request."""
