@@ -1,5 +1,6 @@
 """Constraints as objects: made, changed, tried, checked and deleted, and what they do to VMs."""
 
+from time import process_time
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from roost.base.errors import (
 from roost.control.rules import writing
 from roost.ledger.rows import ConstraintRow
 from roost.ledger.tables import constraints, events, hosts, vm_specs
-from roost.ledger.transaction import Tx
+from roost.ledger.transaction import Tx, advance_constraints
 from roost.parts.access import Principal
 from roost.wire.bodies import (
     AffinityBody,
@@ -373,6 +374,48 @@ def test_rules_are_bounded(database_url: str, monkeypatch: pytest.MonkeyPatch) -
         assert (await rig.plane.doctor()).findings == []
 
     run(database_url, test)
+
+
+def kilobyte(n: int) -> str:
+    """Return a rule of a kilobyte that no other rule is equal to, and that most VMs pass."""
+    terms = [f"has(vm.labels.the_key_{n}_of_number_{at})" for at in range(28)]
+    return f"!({' || '.join(terms)}) || {SSD}"
+
+
+def test_of_ten_thousand_rules_of_a_kilobyte_a_thousand_are_kept_and_the_rest_refused(
+    sqlite_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+
+        def fill(tx: Tx) -> None:
+            """Make all of them in one event: to follow a thousand takes a minute."""
+            changes: dict[str, Any] = {"constraints": {}, "constraint_versions": {}}
+            for n in range(1_000):
+                body = CreateConstraint(name=f"r{n}", expression=kilobyte(n))
+                row = writing.new_row(
+                    tx, body.name, body.name, None, body, kilobyte(n), "cel", ADMIN, 0, {}
+                )
+                tx.insert(constraints, msgspec.structs.asdict(row))
+                changes["constraints"][row.id] = row
+                changes["constraint_versions"] |= writing._version(tx, row)["constraint_versions"]
+            changes["constraints_generation"] = advance_constraints(tx)
+            tx.event("constraint.created", "constraint/r0", changes)
+
+        assert 1_000 <= len(kilobyte(0)) <= 1_400
+        await rig.store.write(fill)
+        for n in (1_000, 5_000, 9_999):
+            with pytest.raises(
+                Conflict, match="there are 1000 rules already, and no more are taken"
+            ):
+                await rule(rig, f"r{n}", kilobyte(n), force=True)
+        begun = process_time()
+        await rig.restart()  # reads and checks them all
+        assert (await rig.create("free", cpu=1)).host == "slow"
+        assert (await rig.create("bound", labels={"the_key_7_of_number_3": "yes"})).host == "fast"
+        assert process_time() - begun < 60
+
+    run(sqlite_url, test)
 
 
 def test_no_project_takes_the_places_of_others_rules(
