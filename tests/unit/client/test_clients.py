@@ -403,6 +403,7 @@ POST /api/v1/constraints:dry-run · GET /api/v1/constraints:check
 GET /api/v1/policies · POST /api/v1/policies · GET /api/v1/policies/x
 GET /api/v1/policies/x/diff · POST /api/v1/policies/x/change · DELETE /api/v1/policies/x
 POST /api/v1/policies/x/rollback · POST /api/v1/policies:dry-run · PUT /api/v1/projects/x/policy
+PUT /api/v1/vms/x/policy
 POST /api/v1/groups/x/add · POST /api/v1/groups/x/remove · DELETE /api/v1/groups/x
 POST /api/v1/join-tokens · POST /api/v1/agents/join · GET /api/v1/events
 GET /api/v1/doctor · POST /api/v1/ledger:finish-upgrade
