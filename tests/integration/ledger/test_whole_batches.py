@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, select
 
@@ -46,6 +46,11 @@ _VM = {"number": 1, "host": 1, "generation": 1, "key": "a", "answer": "{}",
        "user_data": "#cloud-config", "project": "default", "cpu_milli": 9000}  # fmt: skip
 #: Something of each kind, and a second VM for which its host has no room.
 _EVERYTHING = [[_VM], [{**_VM, "number": 2, "key": "b"}]]
+#: Two VMs that saw different generations of one host: charged together, one would be forgotten.
+_TWO_VIEWS = [
+    {**_VM, "number": number, "key": None, "cpu_milli": 1000, "generation": number}
+    for number in (1, 2)
+]
 
 
 def _proposals(batch: list[dict[str, Any]], turn: int) -> list[Proposal]:
@@ -130,6 +135,7 @@ def in_steps(batches: list[list[dict[str, Any]]]) -> tuple[Any, ...]:
 
 @settings(deadline=None, max_examples=50)
 @given(_BATCHES)
+@example([_TWO_VIEWS])
 def test_one_statement_is_worth_all_steps(batches: list[list[dict[str, Any]]]) -> None:
     assert outcome(batches) == in_steps(batches)
 
@@ -144,16 +150,17 @@ def test_one_statement_is_worth_all_steps(batches: list[list[dict[str, Any]]]) -
         ("INSERT INTO decisions", "SELECT 1"),
         ("INSERT INTO idempotency", "SELECT 1"),
         ("SELECT RAISE(ABORT, 'host')", "SELECT 1"),
+        ("UPDATE host_amounts", "SELECT 1"),
     ],
 )
 def test_a_trigger_that_leaves_something_out_is_found(
     monkeypatch: pytest.MonkeyPatch, step: str, instead: str
 ) -> None:
-    real = sqlitewhole._vm_steps
+    real = sqlitewhole._steps
     monkeypatch.setattr(
         sqlitewhole,
-        "_vm_steps",
-        lambda hosts: [instead if each.startswith(step) else each for each in real(hosts)],
+        "_steps",
+        lambda *charges: [instead if each.startswith(step) else each for each in real(*charges)],
     )
     assert outcome(_EVERYTHING) != in_steps(_EVERYTHING)
 
@@ -203,6 +210,25 @@ def test_a_commit_that_fails_after_it_was_made_is_known(
         monkeypatch.setattr(sqlitewhole.WholeBatch, "write", write)
         assert await store.claim([proposal("vm-2", 1)], ["test"], 0) == [KEPT]
         assert [event.seq for event in heard] == [5, 6]
+        await store.close()
+
+    asyncio.run(run())
+
+
+def test_a_batch_whose_sum_is_no_number_of_the_database_fails_alone(tmp_path: Path) -> None:
+    """Nobody can ask for so much; should they, the writer goes on for all others."""
+    path = tmp_path / "roost.db"
+    path.write_bytes(_hosts_and_projects())
+
+    async def run() -> None:
+        store = _store(path)
+        large = [proposal(f"vm-{n}", None, name=f"vm-{n}", cpu_milli=2**62) for n in (1, 2)]
+        assert await store.claim([proposal("vm-0", 1, name="vm-0")], ["test"], 0) == [KEPT]
+        connection = store._writer._open
+        with pytest.raises(OverflowError):
+            await store.claim(large, ["test", "test"], 0)
+        assert store._writer._open is connection
+        assert await store.claim([proposal("vm-3", 1)], ["test"], 0) == [KEPT]
         await store.close()
 
     asyncio.run(run())
