@@ -48,6 +48,11 @@ class Changes:
     def __init__(self, tables: Mapping[str, Any]) -> None:
         self._tables = tables
 
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Return the names of the tables that have changes."""
+        return tuple(self._tables)
+
     def of(self, table: ChangedTable[V]) -> Mapping[str, V]:
         """Return the changed rows of a table by key; mostly none."""
         found: Mapping[str, V] = self._tables.get(table.name, _NONE)

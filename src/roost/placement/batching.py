@@ -57,14 +57,19 @@ def columns_of(
     terms_number: Callable[[PlaceRequest], int] | None = None,
 ) -> RequestColumns:
     """Translate requests into the fleet's numbers; an engine knows the terms that rules bind."""
-    vectors: dict[int, Int64Array] = {}  # requests often share one demand
+    places: dict[int, int] = {}  # requests often share one demand
+    vectors: list[Int64Array] = []
+    chosen = []
     for request in requests:
-        if id(request.demand) not in vectors:
-            vectors[id(request.demand)] = fleet.vector(request.demand)
-    demand = np.zeros((len(requests), len(fleet.hosts.resources)), np.int64)
-    for index, request in enumerate(requests):
-        vector = vectors[id(request.demand)]
-        demand[index, : len(vector)] = vector
+        place = places.get(id(request.demand))
+        if place is None:
+            place = places[id(request.demand)] = len(vectors)
+            vectors.append(fleet.vector(request.demand))
+        chosen.append(place)
+    kinds = np.zeros((len(vectors), len(fleet.hosts.resources)), np.int64)
+    for place, vector in enumerate(vectors):  # one that was made before a resource came is shorter
+        kinds[place, : len(vector)] = vector
+    demand = kinds[np.array(chosen, np.int64)]
     terms, groups = fleet.terms, fleet.groups
     if terms_number is None:
         numbers = [0 if r.terms is NO_TERMS else terms.number(r.terms) for r in requests]

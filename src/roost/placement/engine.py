@@ -435,7 +435,8 @@ class Engine:
                 raise Conflict(f"VM {request.name!r} is already placed", vm=request.name)
             seen.add(key)
             self.strategy_of(request)
-            self.fleet.groups.set_number(request.groups)
+            if request.groups:
+                self.fleet.groups.set_number(request.groups)
 
     def _place_until_refusal(
         self, requests: list[PlaceRequest], strategy: Strategy
@@ -447,18 +448,19 @@ class Engine:
         done = int(np.count_nonzero(out.row >= 0))
         self._adopt(columns, out, strategy, [r.key or r.name for r in requests[:done]])
         placements = []
-        for index, request in enumerate(requests[:done]):
-            row = int(out.row[index])
+        names, called = self.fleet.hosts.names, strategy.name
+        decided = (each[:done].tolist() for each in (out.row, out.score, out.devices, out.cells))
+        for request, row, score, devices, cells in zip(requests[:done], *decided, strict=True):
             cursor = row if strategy.turns else cursor
             placements.append(
                 Placement(
-                    vm=request.name,
-                    host=self.fleet.hosts.names[row],
-                    host_row=row,
-                    strategy=strategy.name,
-                    score=int(out.score[index]),
-                    devices=positions(int(out.devices[index])),
-                    cells=positions(int(out.cells[index])),
+                    request.name,
+                    names[row],
+                    row,
+                    called,
+                    score,
+                    positions(devices) if devices else (),
+                    positions(cells) if cells else (),
                     cursor=cursor,
                 )
             )

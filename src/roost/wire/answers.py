@@ -11,7 +11,15 @@ from typing import Any
 import msgspec
 
 from roost.base.errors import NoFit
-from roost.model.flow import Answer, Placement, ReasonCount, Rejection, Shortage
+from roost.model.flow import (
+    Answer,
+    Placement,
+    ReasonCount,
+    Rejection,
+    RunnerUp,
+    ScoreTerm,
+    Shortage,
+)
 from roost.placement.capacity import CapacityAnswer
 from roost.placement.explain import Explanation, HostVerdict
 from roost.placement.group import GroupAnswer
@@ -55,12 +63,20 @@ def placement_body(placement: Placement, number: int) -> PlacementBody:
         score=placement.score,
         devices=list(placement.devices),
         cells=list(placement.cells),
-        breakdown=[ScoreTermBody(name=t.name, value=t.value) for t in placement.breakdown],
-        runners_up=[RunnerUpBody(host=r.host, score=r.score) for r in placement.runners_up],
+        breakdown=_terms(placement.breakdown) if placement.breakdown else [],
+        runners_up=_runners_up(placement.runners_up) if placement.runners_up else [],
         confidence=placement.confidence,
         cursor=placement.cursor,
         relaxed=list(placement.relaxed),
     )
+
+
+def _terms(breakdown: Iterable[ScoreTerm]) -> list[ScoreTermBody]:
+    return [ScoreTermBody(name=term.name, value=term.value) for term in breakdown]
+
+
+def _runners_up(found: Iterable[RunnerUp]) -> list[RunnerUpBody]:
+    return [RunnerUpBody(host=each.host, score=each.score) for each in found]
 
 
 def rejection_body(rejection: Rejection) -> RejectionBody:

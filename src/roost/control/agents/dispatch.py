@@ -166,7 +166,8 @@ class Dispatch(PlanePart):
         """Apply one event of the ledger to the desired lists."""
         for vm_id, vm in changes.of(VMS).items():
             new = event.created.get(vm_id)
-            self._put_vm(vm_id, vm, new.user_data if new is not None else None)
+            if new is None or vm is None or not self._put_created(vm):
+                self._put_vm(vm_id, vm, new.user_data if new is not None else None)
         if event.created:
             return  # a create changes nothing else that is listed
         for key, row in changes.of(TOMBSTONES).items():
@@ -200,6 +201,22 @@ class Dispatch(PlanePart):
                         point=self._lineage.point,
                     )
                 )
+
+    def _put_created(self, vm: VMRow) -> bool:
+        """List a VM that was never listed, on a host to which nothing is sent; say whether."""
+        vm_id, host = vm.id, vm.host
+        if (
+            host is None
+            or host in self._sends
+            or vm.phase
+            or vm.desired == "absent"
+            or vm_id in self._listed
+            or vm_id in self._left_out
+        ):
+            return False
+        self._listed[vm_id] = (host,)
+        self.list_of(host).put(vm_id, entry_hash(vm_id, vm.generation))
+        return True
 
     def _put_vm(self, vm_id: str, vm: VMRow | None, user_data: str | None) -> None:
         spec = self._roster.specs.get(vm_id)

@@ -202,14 +202,17 @@ class Admit(Part):
             raise NotFound(f"no project {body.project!r}", project=body.project)
         if who.role == "viewer":
             raise Forbidden("a viewer cannot create VMs")
-        body = await self._with_class(body)
+        if body.priority_class is not None or self._roster.classes.default is not None:
+            body = await self._with_class(body)
         if who.role == "member":
             self._refuse_above_members(body)
         if body.reservation:
             if body.reservation not in self._roster.holdings.reservations:
                 await self._follower.catch_up()  # another process may have just made it
             know_reservation(self._roster, body.reservation, body.project, who.name)
-        policy, choice = await self._policy(body)
+        policy, choice = NO_POLICY, NO_CHOICE
+        if body.policy is not None or body.project in self._roster.rulebook.defaults:
+            policy, choice = await self._policy(body)
         if body.on_no_fit == "preempt" and not may_displace(
             self._roster, body.priority_class or "", policy.policy
         ):
@@ -244,7 +247,7 @@ class Admit(Part):
                 body.priority,
                 body.project,
                 claim_id(vm_id, RUN),
-                tuple(sorted(body.labels.items())),
+                tuple(sorted(body.labels.items())) if body.labels else (),
                 body.restart or policy.restart,
                 policy=policy.policy,
             ),
@@ -259,18 +262,13 @@ class Admit(Part):
 
     async def _policy(self, body: CreateVM) -> tuple[Under, Choice]:
         """Return the policy that a VM is created under; another process may have just made it."""
-        book = self._roster.rulebook
-        if body.policy is None and body.project not in book.defaults:
-            return NO_POLICY, NO_CHOICE
-        if body.policy is not None and body.policy not in book.policies:
+        if body.policy is not None and body.policy not in self._roster.rulebook.policies:
             await self._follower.catch_up()
         return under(self._roster, body)
 
     async def _with_class(self, body: CreateVM) -> CreateVM:
         """Return a body with the priority that its class gives it, or the default class."""
         classes = self._roster.classes
-        if body.priority_class is None and classes.default is None:
-            return body
         if body.priority_class is not None and body.priority_class not in classes.rows:
             await self._follower.catch_up()  # another process may have just made it
         priority, name = classes.given(body.priority_class, body.priority)

@@ -124,6 +124,8 @@ class FleetCharges:
 
     def group_generations(self, ask: PendingCreate) -> tuple[tuple[str, int], ...]:
         """Return the generations that the groups of a create have now."""
+        if not ask.groups:
+            return ()
         return tuple((group, self._roster.groups[group].generation) for group in ask.groups)
 
     def release(self, ask: PendingCreate) -> None:

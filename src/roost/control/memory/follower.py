@@ -13,7 +13,7 @@ starts.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from sqlalchemy import Connection, bindparam, select
 
@@ -54,6 +54,7 @@ class Follower(Part):
         self.changed: Callable[[], None] = lambda: None  # called when it stops and when it goes on
         self._store, self._clock = store, clock
         self._parts: Sequence[Part] = ()
+        self._touched: dict[tuple[str, ...], tuple[Part, ...]] = {}  # by an event's tables
         self._decode = changes_decoder(())
         self._early: dict[int, Event] = {}
         self._taken = 0  # parts that have taken the next event already
@@ -70,6 +71,7 @@ class Follower(Part):
         """Hand events to these parts from now on, in this order."""
         self._decode = changes_decoder(table for part in parts for table in part.follows)
         self._parts = [part for part in parts if _follows(part)]
+        self._touched.clear()
         self._store.listener = self.receive
         self._store.doorbell = self._rung.set
 
@@ -105,13 +107,28 @@ class Follower(Part):
         return able
 
     def _apply(self, event: Event) -> None:
-        """Hand one event to every part; after a failure, only to those that have not taken it."""
+        """Hand one event to the parts that it concerns; after a failure, to those left.
+
+        A part that names tables is told of events that change one of them, any other of all.
+        """
         changes = Changes(event.rows) if event.rows else self._decode(event.changes)
-        while self._taken < len(self._parts):
-            self._parts[self._taken].follow(event, changes)
+        parts = self._touched.get(changes.tables)
+        if parts is None:
+            parts = self._touched[changes.tables] = self._concerned(changes.tables)
+        for part in parts[self._taken :] if self._taken else parts:
+            part.follow(event, changes)
             self._taken += 1
         self._taken = 0
         self.applied = event.seq
+
+    def _concerned(self, tables: Iterable[str]) -> tuple[Part, ...]:
+        """Return the parts that follow one of these tables, or whatever happens."""
+        changed = set(tables)
+        return tuple(
+            part
+            for part in self._parts
+            if not part.follows or not changed.isdisjoint(table.name for table in part.follows)
+        )
 
     def _stop(self, event: Event, error: Exception) -> None:
         self.trouble = f"event {event.seq} ({event.kind}) cannot be taken: {error!r}"
