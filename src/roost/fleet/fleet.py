@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from roost.base.errors import Conflict, InvalidRequest, NotFound
+from roost.base.errors import Conflict, InvalidRequest, InvariantBroken, NotFound
 from roost.fleet.changes import ChangeLog
 from roost.fleet.description import build, describe
 from roost.fleet.groups import SCOPES, Groups
@@ -137,6 +137,34 @@ class Fleet:
         self._attributes_changed(row)
         self._on_undo(lambda: self._forget(row))
         return row
+
+    def register_plain(self, specs: Sequence[HostSpec]) -> int:
+        """Add many hosts of base resources alone at once; return the first one's number."""
+        hosts = self.hosts
+        names = [spec.name for spec in specs]
+        if len(set(names)) < len(names) or not hosts.rows.keys().isdisjoint(names):
+            raise Conflict("of these hosts one is registered twice")
+        if not all(spec.is_plain for spec in specs):
+            raise InvariantBroken("a host with devices, cells or resources is registered alone")
+        first = hosts.count
+        self._ensure(first + len(specs), 0, 0, ())
+        hosts.count += len(specs)
+        hosts.names += names
+        hosts.label_sets += [()] * len(specs)
+        hosts.rows.update(zip(names, range(first, hosts.count), strict=True))
+        hosts.present[first : hosts.count] = True
+        hosts.write_plain(first, specs)
+        rows = np.arange(first, hosts.count)
+        self.attribute_changes.add_many(rows)
+        self.changes.add_many(rows)
+        self.version += 1
+
+        def take_back() -> None:
+            for row in reversed(rows.tolist()):
+                self._forget(row)
+
+        self._on_undo(take_back)
+        return first
 
     def _ensure(self, rows: int, devices: int, cells: int, resources: tuple[str, ...]) -> None:
         self.hosts.ensure(rows, devices, cells, resources)
@@ -285,8 +313,7 @@ class Fleet:
         """Register VMs whose amounts a kernel has already charged; return the first number."""
         first = self.vms.add_many(rows, demand, terms, group_set, devices, cells)
         if names is not None:
-            for offset, name in enumerate(names):
-                self.vms.name(first + offset, name)
+            self.vms.name_many(first, names)
         self.changes.add_many(rows.astype(np.int64))
         self.version += 1
         count = len(rows)

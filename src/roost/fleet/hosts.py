@@ -18,7 +18,7 @@
 The columns that decisions also change are in `HostArrays` (layout.py).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -242,6 +242,47 @@ class HostTable:
         self._write_cells(row, spec.cells)
         self.cell_count[row] = len(spec.cells)
         self.refresh(row)
+
+    def write_plain(self, first: int, specs: Sequence[HostSpec]) -> None:
+        """Write hosts of base resources alone into rows that no host ever had, column by column."""
+        end = first + len(specs)
+        arrays, rows = self.arrays, np.arange(first, end)
+        for row, spec in enumerate(specs, first):
+            if spec.labels:
+                self.labels.replace(row, (), spec.labels, self.row_capacity)
+            self.label_sets[row] = spec.labels
+        for column, name in enumerate(BASE_RESOURCES):
+            named: list[Resource] = [getattr(spec, name) for spec in specs]
+            self.total[first:end, column] = [-1 if r.total is None else r.total for r in named]
+            self.reserve[first:end, column] = [resource.reserve for resource in named]
+            self.ratio[first:end, column] = [resource.ratio_milli for resource in named]
+            arrays.capacity[first:end, column] = [resource.capacity for resource in named]
+        self.max_vms[first:end] = [-1 if s.max_vms is None else s.max_vms for s in specs]
+        self.health[first:end] = [spec.health for spec in specs]
+        self.admin[first:end] = [spec.admin for spec in specs]
+        self.known[first:end] = (self.total[first:end, : len(BASE_RESOURCES)] >= 0).all(axis=1)
+        self.site[first:end] = [self.sites.number(spec.site) for spec in specs]
+        self.architecture[first:end] = [self.architectures.number(s.architecture) for s in specs]
+        self.driver[first:end] = [self.drivers.number(spec.driver) for spec in specs]
+        self.taint_set[first:end] = [self.taint_sets.number(spec.taints) for spec in specs]
+        self.capability_set[first:end] = [
+            self.capability_sets.number(spec.capabilities) for spec in specs
+        ]
+        arrays.domain[first:end, Scope.HOST] = rows
+        for scope, words, named_by in (
+            (Scope.RACK, self.racks, [spec.rack for spec in specs]),
+            (Scope.ZONE, self.zones, [spec.zone for spec in specs]),
+        ):
+            arrays.domain[first:end, scope] = [
+                words.number(word) if word else -1 for word in named_by
+            ]
+        self.refresh_amounts(rows)
+        arrays.takes[first:end] = (
+            self.present[first:end]
+            & self.known[first:end]
+            & (self.health[first:end] == _ONLINE)
+            & (self.admin[first:end] == _OPEN)
+        )
 
     def _write_devices(self, row: int, devices: tuple[Device, ...]) -> None:
         free, info = self.arrays.device_free[row], self.arrays.device_info[row]

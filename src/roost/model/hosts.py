@@ -171,6 +171,11 @@ class HostSpec:
         return (("cpu", self.cpu), ("memory", self.memory), ("disk", self.disk), *self.extended)
 
     @property
+    def is_plain(self) -> bool:
+        """Say whether the host has base resources alone."""
+        return not (self.extended or self.devices or self.cells)
+
+    @property
     def known(self) -> bool:
         """Say whether every total could be read."""
         return all(resource.total is not None for _, resource in self.resources())

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from roost.base.errors import Conflict, InvalidRequest, InvariantBroken, NotFound
@@ -40,6 +41,54 @@ def test_hosts_are_numbered_in_the_order_of_registration() -> None:
 def test_a_description_numbers_hosts_in_the_order_of_their_names() -> None:
     fleet = Fleet.from_description(FleetDescription(hosts=(host("b"), host("a"))))
     assert (fleet.row("a"), fleet.row("b")) == (0, 1)
+
+
+def test_hosts_registered_at_once_are_as_those_registered_one_by_one() -> None:
+    specs = [
+        host("a", zone="z1", rack="r1", labels=(("tier", "gold"),)),
+        replace(host("b", zone="z2"), health=Health.OFFLINE, max_vms=7),
+        replace(host("c"), cpu=Resource(None), admin=Admin.CORDONED, site="s", driver="virtual"),
+        replace(host("d", labels=(("tier", "gold"), ("ssd", "yes"))), memory=Resource(9, 1, 1500)),
+    ]
+    large = host("x", extended=(("licences", Resource(3)),))
+    one_by_one, at_once = fleet_of(large, *specs), fleet_of(large)
+    assert at_once.register_plain(specs) == 1
+    assert _columns(at_once) == _columns(one_by_one)
+    assert at_once.to_description() == one_by_one.to_description()
+    check(at_once)
+
+
+def test_hosts_registered_at_once_can_be_taken_back() -> None:
+    fleet = fleet_of(host("a"))
+    before, mark = fleet.to_description(), fleet.mark()
+    fleet.register_plain([host("b"), host("c")])
+    fleet.undo(mark)
+    assert fleet.to_description() == before
+    assert fleet.register(host("b")) == 3  # a number is never used again
+
+
+@pytest.mark.parametrize("names", [("a", "c"), ("b", "b")])
+def test_hosts_of_one_name_are_not_registered_at_once(names: tuple[str, ...]) -> None:
+    fleet = fleet_of(host("a"))
+    before = fleet.to_description()
+    with pytest.raises(Conflict, match="twice"):
+        fleet.register_plain([host(name) for name in names])
+    assert fleet.to_description() == before
+
+
+def test_a_host_with_more_than_base_resources_is_registered_alone() -> None:
+    with pytest.raises(InvariantBroken, match="alone"):
+        Fleet().register_plain([host("a", extended=(("licences", Resource(3)),))])
+
+
+def _columns(fleet: Fleet) -> dict[str, object]:
+    """Return every column of the hosts as lists, not a number for what is none."""
+    table = {**vars(fleet.hosts), **fleet.hosts.arrays._asdict()}
+    return {
+        name: np.nan_to_num(column[: fleet.hosts.count], nan=-7).tolist()
+        for name, column in table.items()
+        if isinstance(column, np.ndarray)
+    }
 
 
 def test_a_number_is_never_used_again() -> None:

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -126,6 +127,16 @@ class Selector:
     labels: dict[str, str]
 
 
+class _ReadHost(NamedTuple):
+    """A row of the ledger, and what it says that a host is; or why it cannot be taken."""
+
+    row: HostRow
+    generation: int
+    inventory: Inventory
+    spec: HostSpec
+    aside: str
+
+
 #: What is known of a host whose row cannot be read: nothing, and unknown is full.
 _UNKNOWN = Inventory(AmountInfo(None), AmountInfo(None), AmountInfo(None))
 
@@ -147,6 +158,10 @@ def _devices_in(claim: ClaimRow) -> DeviceDemand:
     counted: dict[str, int] = msgspec.json.decode(claim.counters)
     milli = next(amount for name, amount in counted.items() if name.startswith("device:"))
     return DeviceDemand(claim.devices.bit_count(), milli)
+
+
+class _TogetherFailed(Exception):
+    """Hosts could not be loaded at once: load them one by one, to find which."""
 
 
 class _HostFailed(Exception):
@@ -208,14 +223,17 @@ class Roster(Part):
     def load(self, connection: Connection) -> None:
         """Fill an empty roster from one consistent view; hosts that cannot be are set aside."""
         aside: dict[int, str] = {}
+        together = True
         while True:
             try:
-                self._load(connection, aside)
+                self._load(connection, aside, together=together)
                 return
+            except _TogetherFailed:
+                together = False
             except _HostFailed as failed:
                 aside[failed.number] = failed.why
 
-    def _load(self, connection: Connection, aside: Mapping[int, str]) -> None:
+    def _load(self, connection: Connection, aside: Mapping[int, str], *, together: bool) -> None:
         self._clear()
         values = {row.name: row.value for row in connection.execute(_COUNTERS)}
         self.rules = values["rules"]
@@ -224,11 +242,20 @@ class Roster(Part):
         for number, generation, *limits in connection.execute(_GENERATIONS):
             generations[number] = generation
             held[number] = tuple(limits)
+        plain: list[_ReadHost] = []
         for found in find_rows(connection, hosts, {}):
             row = HostRow(**found)
-            self._load_host(row, generations.get(row.number, 0), aside.get(row.number, ""))
-            self._ledger_held[row.number] = held.get(row.number, NO_LIMITS)
-            self._hold(row.number, self._ledger_held[row.number])
+            read = self._read(row, generations.get(row.number, 0), aside.get(row.number, ""))
+            if together and read.spec.is_plain:
+                plain.append(read)
+                continue
+            self._register_plain(plain)  # hosts stand in the fleet in the order of their numbers
+            plain = []
+            self._register(read)
+        self._register_plain(plain)
+        for number in self.hosts:
+            self._ledger_held[number] = held.get(number, NO_LIMITS)
+            self._hold(number, self._ledger_held[number])
         self.rulebook.load(connection)
         self.classes.load(connection)
         self.bind_rules()
@@ -366,9 +393,13 @@ class Roster(Part):
         """Take over VMs without groups that this process has created, and charged already."""
         for vm_id, new in event.created.items():
             self.specs.put(vm_id, new.spec)
-        self._hold_decided(self.holdings.follow(changes))
+        charged, holdings = self.fleet.vms.numbers, self.holdings
         for claim_id, claim in changes.of(CLAIMS).items():
-            if claim is not None and claim_id not in self.fleet.vms.numbers:
+            if claim is None:
+                continue
+            if claim.is_special or holdings.is_special(claim_id):
+                self._hold_decided(holdings.follow(changes))
+            if claim_id not in charged:
                 self._put_claim(claim)
         self._count(changes)
         for vm_id, vm in changes.of(VMS).items():
@@ -470,8 +501,8 @@ class Roster(Part):
         for rule, why in sorted(self.rulebook.unreadable.items()):
             found.find("constraints", f"rule {rule!r} cannot be read, so {why}")
 
-    def _load_host(self, row: HostRow, generation: int, aside: str) -> None:
-        """Put a host into the empty fleet; one that cannot be, or is known not to, as set aside."""
+    def _read(self, row: HostRow, generation: int, aside: str) -> _ReadHost:
+        """Read a host's row; one that cannot be taken, or is known not to, is set aside."""
         if not aside:
             try:
                 inventory, spec = _read_host(row)
@@ -480,14 +511,33 @@ class Roster(Part):
                 aside = str(error)
         if aside:
             inventory, spec = _UNKNOWN, _unknown(row.name)
+        return _ReadHost(row, generation, inventory, spec, aside)
+
+    def _register(self, read: _ReadHost) -> None:
+        """Put a host into the fleet."""
         try:
-            fleet_row = self.fleet.register(spec)
+            fleet_row = self.fleet.register(read.spec)
         except Exception as error:
-            raise _HostFailed(row.number, str(error)) from error
-        if aside:
-            log.error("host %s is set aside: %s", row.name, aside)
-        self._note_names(spec)
-        entry = HostEntry(row, inventory, fleet_row, generation, aside=aside)
+            raise _HostFailed(read.row.number, str(error)) from error
+        self._enter(read, fleet_row)
+
+    def _register_plain(self, found: Sequence[_ReadHost]) -> None:
+        """Put hosts of base resources alone into the fleet, all at once."""
+        if not found:
+            return
+        try:
+            first = self.fleet.register_plain([read.spec for read in found])
+        except Exception as error:
+            raise _TogetherFailed from error
+        for fleet_row, read in enumerate(found, first):
+            self._enter(read, fleet_row)
+
+    def _enter(self, read: _ReadHost, fleet_row: int) -> None:
+        row = read.row
+        if read.aside:
+            log.error("host %s is set aside: %s", row.name, read.aside)
+        self._note_names(read.spec)
+        entry = HostEntry(row, read.inventory, fleet_row, read.generation, aside=read.aside)
         self.room += 1
         self.hosts[row.number] = entry
         self.numbers[row.name] = row.number
@@ -501,7 +551,7 @@ class Roster(Part):
                 self._try(_read_host(row)[1])
             except Exception as error:  # noqa: BLE001 - the event's other rows must be taken
                 why = str(error)
-            self._load_host(row, generation, why)
+            self._register(self._read(row, generation, why))
             return
         self.room += 1
         before, known.row = known.row, row

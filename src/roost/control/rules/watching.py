@@ -79,7 +79,9 @@ class WatchedPlaces(Part):
             return
         if not self._any_kept and not self._roster.rulebook.has_hard:
             return
-        wrong = await self._judge.violations(MOST_KEPT)
+        # Without a hard rule nothing is wrong; what another process has kept ends.
+        has_hard = self._roster.rulebook.has_hard
+        wrong = await self._judge.violations(MOST_KEPT) if has_hard else []
         kept = await self._store.read(kept_violations)
         found = self._rows(wrong, self._clock.wall_ms())
         different = compare(found, kept)
