@@ -109,7 +109,14 @@ class PlainScan:
 
     def _batch(self, columns: RequestColumns) -> Batch:
         nothing = np.zeros(0, np.int64)
-        return Batch(columns.demand, columns.terms, columns.group_set, columns.seed, nothing)
+        return Batch(
+            columns.demand,
+            columns.terms,
+            columns.group_set,
+            columns.seed,
+            columns.expectations(),
+            nothing,
+        )
 
     def _scratch(self) -> Scratch:
         width = self.fleet.hosts.arrays.headroom.shape[1]

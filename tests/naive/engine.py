@@ -25,6 +25,8 @@ CELL_RULES = {
     "balance_fit": "emptiest",
     "dot_product": "tightest",
     "fragmentation": "tightest",
+    "metrics_based": "emptiest",
+    "lifetime_aware": "tightest",
 }
 
 #: Host numbers that `random` guesses before it gives every host a draw.
@@ -108,6 +110,7 @@ def commit(world: World, number: int, request: PlaceRequest, choice: Choice) -> 
             names,
             choice.devices,
             choice.cells,
+            request.expected,
         ),
     )
 

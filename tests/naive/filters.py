@@ -29,6 +29,11 @@ def known(row: Row, ask: Ask) -> bool:
     return all(resource.total is not None for _, resource in row.spec.resources())
 
 
+def unpressed(row: Row, ask: Ask) -> bool:
+    """No pressure is above its bound, and none that has a bound is unknown."""
+    return not row.pressed
+
+
 def pinned(row: Row, ask: Ask) -> bool:
     """A pinned VM goes to a named host."""
     names = ask.request.constraints.pinned
@@ -216,6 +221,7 @@ TWINS: dict[Reason, Callable[[Row, Ask], bool]] = {
     Reason.NOT_ONLINE: online,
     Reason.NOT_OPEN: is_open,
     Reason.INVENTORY_UNKNOWN: known,
+    Reason.PRESSURE: unpressed,
     Reason.NOT_PINNED: pinned,
     Reason.EXCLUDED: not_excluded,
     Reason.LABELS: labels,
@@ -248,6 +254,7 @@ ELIGIBLE = (
     online,
     is_open,
     known,
+    unpressed,
     pinned,
     not_excluded,
     labels,

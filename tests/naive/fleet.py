@@ -10,6 +10,7 @@ from roost.model.constraints import NO_CONSTRAINTS, Constraints
 from roost.model.flow import PlaceRequest
 from roost.model.groups import GroupSpec
 from roost.model.hosts import Admin, Health, HostSpec, Resource, Scope, TaintEffect
+from roost.model.outlook import NOTHING_EXPECTED, Expected
 from roost.model.resources import Demand, NumaMode
 from roost.model.rules import NO_RULES, RuleSet
 
@@ -27,6 +28,15 @@ class VM:
     groups: tuple[str, ...] = ()
     devices: tuple[int, ...] = ()
     cells: tuple[int, ...] = ()
+    expected: Expected = NOTHING_EXPECTED
+
+    def use(self) -> tuple[int, int]:
+        """Return the cpu and memory it is expected to use; unknown is all that it asked for."""
+        cpu, memory = self.expected.cpu_milli, self.expected.memory_bytes
+        return (
+            self.demand.cpu_milli if cpu is None else cpu,
+            self.demand.memory_bytes if memory is None else memory,
+        )
 
 
 @dataclass
@@ -50,6 +60,10 @@ class Row:
     committed: dict[str, int] = field(default_factory=dict)
     held: dict[str, int] = field(default_factory=dict)
     used: dict[str, int] = field(default_factory=dict)  # as measured
+    pressed: bool = False  # some pressure is above its bound, or unknown
+    use: list[int] = field(default_factory=lambda: [0, 0])  # expected of its VMs: cpu, memory
+    predicted: tuple[int, int] | None = None  # beside what is expected of its VMs
+    ends: list[int | None] = field(default_factory=list)  # of its VMs; None: unknown
     vms: int = 0
     device_free: list[int] = field(default_factory=list)
     cell_free: list[list[int]] = field(default_factory=list)
@@ -109,6 +123,9 @@ class World:
         self.holds: dict[str, tuple[int, Demand]] = {}
         self.groups: dict[str, GroupSpec] = {}
         self.used: dict[int, dict[str, int]] = {}  # what was measured, by host
+        self.pressure: dict[int, dict[str, float]] = {}  # measured as well
+        self.bounds: dict[str, float] = {}  # on pressure
+        self.predicted: dict[int, tuple[int, int]] = {}  # beside what is expected of VMs, by host
         self.shunned = False  # some host, ever, had a prefer-not taint
         self.rules: RuleSet = NO_RULES
         self.clock: dict[str, int] = {}
@@ -131,6 +148,8 @@ class World:
         self.rules, self.clock = kept.rules, kept.clock
         self.counted, self.quotas = dict(kept.counted), dict(kept.quotas)
         self.used = {number: dict(amounts) for number, amounts in kept.used.items()}
+        self.pressure, self.bounds = dict(kept.pressure), dict(kept.bounds)
+        self.predicted = dict(kept.predicted)
         self._rows = {}
 
     # Changes
@@ -139,6 +158,27 @@ class World:
         """Note what was measured on a host."""
         self.used.setdefault(number, {}).update(amounts)
         self._rows.pop(number, None)
+
+    def set_pressure(self, number: int, pressure: dict[str, float]) -> None:
+        """Note the pressure that was measured on a host, all of it."""
+        self.pressure[number] = pressure
+        self._rows.pop(number, None)
+
+    def set_bounds(self, bounds: dict[str, float]) -> None:
+        """Note the bounds on pressure."""
+        self.bounds = bounds
+        self._rows = {}
+
+    def predict(self, told: dict[int, tuple[tuple[int, int], set[int]]]) -> None:
+        """Note what hosts will use, and which VMs' use is in that; of all others nothing."""
+        self.predicted = {
+            number: (
+                cpu - sum(self.vms[vm].use()[0] for vm in counted),
+                memory - sum(self.vms[vm].use()[1] for vm in counted),
+            )
+            for number, ((cpu, memory), counted) in told.items()
+        }
+        self._rows = {}
 
     def set_host(self, number: int, spec: HostSpec) -> None:
         """Register a host or replace what it registered with."""
@@ -182,6 +222,12 @@ class World:
         for number in missing:
             self._rows[number] = _empty(number, self.hosts[number])
             self._rows[number].used = dict(self.used.get(number, {}))
+            self._rows[number].predicted = self.predicted.get(number)
+            measured = self.pressure.get(number, {})
+            self._rows[number].pressed = any(
+                name not in measured or measured[name] > bound
+                for name, bound in self.bounds.items()
+            )
         for vm in self.vms.values():
             if vm.host in missing:
                 _charge(self._rows[vm.host], vm)
@@ -282,6 +328,9 @@ def _empty(number: int, spec: HostSpec) -> Row:
 
 def _charge(row: Row, vm: VM) -> None:
     row.vms += 1
+    for at, amount in enumerate(vm.use()):
+        row.use[at] += amount
+    row.ends.append(vm.expected.ends_s)
     add(row.committed, vm.demand)
     for device in vm.devices:
         if device < len(row.device_free):

@@ -76,6 +76,33 @@ def balance_fit(row: Row, ask: Ask) -> int:
     return 10 * 2**30 - 10 * uneven
 
 
+def metrics_based(row: Row, ask: Ask) -> int:
+    """Half of the predicted shares of the machine's cpu and memory; unknown is ten scores more."""
+    if row.predicted is None:
+        return 10 * SCORE_ONE + least_loaded(row, ask)
+    totals = row.spec.cpu.total, row.spec.memory.total
+    shares = (ratio(row.predicted[at] + row.use[at], totals[at] or 0) for at in range(2))
+    return sum(5 * min(share, 9 * 2**30) for share in shares)
+
+
+#: Hours by which a VM may outlast all others on its host, tier by tier.
+TIER_HOURS = (0, 1, 4, 16, 64, 256)
+
+
+def lifetime_aware(row: Row, ask: Ask) -> int:
+    """Four scores for each tier of how long the VM outlasts the host's others, then best fit."""
+    end = ask.request.expected.ends_s
+    tier = len(TIER_HOURS)
+    if not row.ends:
+        tier += 1  # an empty host comes last
+    elif None in row.ends:  # it has one that may stay for ever
+        tier = 0
+    elif end is not None:
+        longer = end - max(row.ends)
+        tier = next((at for at, most in enumerate(TIER_HOURS) if longer <= 3600 * most), tier)
+    return 4 * tier * SCORE_ONE + best_fit(row, ask)
+
+
 SCORES: dict[str, Callable[[Row, Ask], int]] = {
     "least_loaded": least_loaded,
     "best_fit": best_fit,
@@ -86,6 +113,8 @@ SCORES: dict[str, Callable[[Row, Ask], int]] = {
     "worst_fit": worst_fit,
     "dot_product": dot_product,
     "balance_fit": balance_fit,
+    "metrics_based": metrics_based,
+    "lifetime_aware": lifetime_aware,
 }
 
 

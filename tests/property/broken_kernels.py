@@ -9,7 +9,6 @@ JSON per mutant: its name, and the seed that gave it away.
 
 import json
 import sys
-from collections.abc import Callable
 
 import pytest
 
@@ -23,6 +22,7 @@ from roost.placement.kernels import (
     keys,
     least_loss,
     ranking,
+    scores,
     search,
     tally,
 )
@@ -34,8 +34,8 @@ SEEDS = range(12)
 AS_IT_IS = "the kernels as they are"
 
 
-def change_everywhere(patch: pytest.MonkeyPatch, old: Callable, new: Callable) -> None:
-    """Replace a kernel in every module that has imported it."""
+def change_everywhere(patch: pytest.MonkeyPatch, old: object, new: object) -> None:
+    """Replace a kernel, or a constant, in every module that has imported it."""
     found = 0
     for name, module in list(sys.modules.items()):
         if name.startswith("roost."):
@@ -145,7 +145,21 @@ def even_cells(hosts, row):
     return 0
 
 
-MUTANTS: dict[str, tuple[Callable, Callable, str]] = {
+def as_if_idle(kind, hosts, row):
+    """Take a host of which nothing is predicted for one that has only its VMs' use."""
+    return keys.predicted_share(hosts, row, 0) + keys.predicted_share(hosts, row, 1)
+
+
+def ends_as_it_likes(last_end, vm_end):
+    """Put a host of any end into the first tier."""
+    return 0
+
+
+#: An hour more than all others on a host counts as nothing.
+AN_HOUR_FREE = (scores.TIER_SLACKS[1], *scores.TIER_SLACKS[1:])
+
+
+MUTANTS: dict[str, tuple[object, object, str]] = {
     "tightening forgets the last host of a block": (ranking.tighten_block, tighten_short, "none"),
     "seeking finds the next block": (ranking.seek, seek_behind, "none"),
     "an exact fit does not fit": (fit.has_room, room_to_spare, "none"),
@@ -161,6 +175,9 @@ MUTANTS: dict[str, tuple[Callable, Callable, str]] = {
     "a tie is lost to a lower number": (bounded.lowest_row, never_lower, "none"),
     "what a request takes is overstated": (least_loss.write_floors, floors_too_high, "none"),
     "cells are ranked as if they were even": (keys.imbalance, even_cells, "cells"),
+    "a host without prediction counts as idle": (keys.predicted_load, as_if_idle, "outlook"),
+    "an hour longer is not longer": (scores.TIER_SLACKS, AN_HOUR_FREE, "outlook"),
+    "a named host is of the first tier": (scores.tier_of, ends_as_it_likes, "outlook"),
     "affinity takes zones for racks": (domain_bits.domain_bit, bit_of_a_rack, "groups"),
 }
 

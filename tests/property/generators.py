@@ -20,6 +20,7 @@ from roost.model.constraints import (
 from roost.model.flow import PlaceRequest
 from roost.model.groups import GroupRule, GroupSpec
 from roost.model.hosts import (
+    PRESSURES,
     Admin,
     Cell,
     Device,
@@ -30,6 +31,7 @@ from roost.model.hosts import (
     Taint,
     TaintEffect,
 )
+from roost.model.outlook import Expected
 from roost.model.resources import Demand, DeviceDemand, NumaMode
 from roost.model.rules import NO_RULES, RuleSet
 from tests.naive.predicates import PREDICATES
@@ -63,6 +65,7 @@ FOCI: dict[str, frozenset[str] | None] = {
     "cells": frozenset({"cells", "limits"}),
     "predicates": frozenset({"predicates", "names", "places"}),
     "attributes": frozenset({"labels", "taints", "preferences", "hardware"}),
+    "outlook": frozenset({"outlook", "limits", "preferences", "labels", "names"}),
     "rules": frozenset({"rules", "labels", "places", "hardware", "states", "groups", "extended"}),
     "soft rules": frozenset({"rules", "soft", "labels", "places", "devices", "cells"}),
 }
@@ -233,7 +236,29 @@ def request(climate: Climate, number: object, name: str | None = None) -> PlaceR
         groups,
         seed=rng.choice((None, rng.getrandbits(64))),
     )
+    if "outlook" in climate.features:
+        asked = replace(asked, expected=expected(stream(climate.seed, "expected", number)))
     return expressions.subject(asked, rng) if climate.rules else asked
+
+
+def expected(rng: Random) -> Expected:
+    """Return what is expected of a VM; some of it, or all, may be unknown."""
+    cpu = rng.choice((None, 0, rng.randint(0, 6000)))
+    memory = rng.choice((None, 0, rng.randint(0, 9 * GIB)))
+    hours = rng.choice((0, rng.randint(0, 5), rng.randint(0, 80), rng.randint(0, 600)))
+    return Expected(cpu, memory, rng.choice((None, 3600 * hours, 3600 * hours, 3600 * hours + 1)))
+
+
+def predicted(rng: Random) -> tuple[int, int]:
+    """Return the cpu and memory a host will use; seldom more than it can."""
+    if rng.random() < 0.1:
+        return rng.randint(0, 10**7), rng.randint(0, 100 * TIB)
+    return rng.choice((0, rng.randint(0, 9000))), rng.randint(0, 64 * GIB)
+
+
+def pressure(rng: Random) -> dict[str, float]:
+    """Return what was measured of a host's pressure; what is missing is unknown."""
+    return {name: rng.choice((0.0, 20.0, 20.5, 99.0)) for name in PRESSURES if rng.random() < 0.9}
 
 
 def _again(climate: Climate, rng: Random, what: str) -> Random:

@@ -190,6 +190,7 @@ def _sorted(description: FleetDescription) -> FleetDescription:
 
 def all_columns(fleet: Fleet) -> dict[str, np.ndarray]:
     """Return a copy of every column of the hosts, the VMs and the groups."""
+    fleet.settle_ends()
     hosts, count = fleet.hosts, fleet.hosts.count
     width = len(hosts.resources)
     columns = {name: array[:count] for name, array in hosts.arrays._asdict().items()}
@@ -199,11 +200,13 @@ def all_columns(fleet: Fleet) -> dict[str, np.ndarray]:
         columns[name] = getattr(hosts, name)[:count]
     for name in ("known", "present", "site", "architecture", "driver"):
         columns[name] = getattr(hosts, name)[:count]
+    for name in ("predicted_base", "predicted_shown"):
+        columns[name] = getattr(hosts, name)[:count]
     for name in ("taint_set", "capability_set"):
         columns[name] = getattr(hosts, name)[:count]
     alive = np.flatnonzero(fleet.vms.host[: fleet.vms.count] >= 0)
     columns["vm"] = alive
-    for name in ("host", "demand", "terms", "group_set", "devices", "cells"):
+    for name in ("host", "demand", "terms", "group_set", "devices", "cells", "expected"):
         columns[f"vm {name}"] = getattr(fleet.vms, name)[alive]
     groups = fleet.groups.arrays
     columns["members"] = groups.members[: len(fleet.groups)]

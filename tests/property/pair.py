@@ -12,8 +12,11 @@ import numpy as np
 
 from roost.fleet.check import check
 from roost.fleet.fleet import Fleet
+from roost.fleet.layout import EMPTY_END, ENDS
+from roost.fleet.outlook import expected_vector
 from roost.model.flow import Answer, Placement, PlaceRequest, Rejection, RejectionCode
-from roost.model.hosts import Admin, Health, HostSpec
+from roost.model.hosts import PRESSURES, Admin, Health, HostSpec
+from roost.model.outlook import NEVER_S, Expected, Predicted, PredictionBasis
 from roost.model.resources import BASE_RESOURCES, Demand, NumaMode
 from roost.placement.batching import columns_of
 from roost.placement.engine import Engine, seed_of
@@ -111,8 +114,19 @@ class Pair:
             fleet.vector(request.demand),
             self.engine.terms_number(request),
             fleet.groups.set_number(request.groups),
+            expected=expected_vector(request.expected),
         )
-        self.world.put(vm, VM(request.name, number, request.demand, request.constraints, names))
+        self.world.put(
+            vm,
+            VM(
+                request.name,
+                number,
+                request.demand,
+                request.constraints,
+                names,
+                expected=request.expected,
+            ),
+        )
         self.count(request.name, request.project, request.demand)
 
     def count(self, name: str, project: str, demand: Demand) -> None:
@@ -142,6 +156,25 @@ class Pair:
         self.world.put(vm, replace(old, demand=demand))
         if old.name in self.world.counted:
             self.count(old.name, self.world.counted[old.name][0], demand)
+
+    def expect_of(self, vm: int, expected: Expected) -> None:
+        """Change what is expected of a VM that has a name."""
+        old = self.world.vms[vm]
+        self.fleet.set_expected(old.name, expected)
+        self.world.put(vm, replace(old, expected=expected))
+
+    def predict(self, amounts: dict[int, tuple[int, int]], rng: Random) -> None:
+        """Replace what is predicted of hosts, with all of their VMs counted or only some."""
+        told, twin = {}, {}
+        for number, (cpu, memory) in amounts.items():
+            here = [vm for vm, what in self.world.vms.items() if what.host == number]
+            named = [vm for vm in here if self.world.vms[vm].name is not None]
+            some = None if rng.random() < 0.5 else [vm for vm in named if rng.random() < 0.5]
+            names = None if some is None else (*(self.world.vms[vm].name for vm in some), "gone")
+            told[self.world.hosts[number].name] = Predicted(cpu, memory, names)
+            twin[number] = (cpu, memory), set(here if some is None else some)
+        self.fleet.set_predicted(told, PredictionBasis(f"made of {len(told)}"))
+        self.world.predict(twin)
 
     def hold(self, name: str, number: int, demand: Demand) -> None:
         """Keep capacity free on a host."""
@@ -335,6 +368,7 @@ class Pair:
 
     def compare_books(self) -> None:
         """Compare what both sides believe of every host, VM and hold."""
+        self.fleet.settle_ends()
         fleet, arrays = self.fleet, self.fleet.hosts.arrays
         assert fleet.present_rows().tolist() == sorted(self.world.hosts), "hosts"
         alive = np.flatnonzero(fleet.vms.host[: fleet.vms.count] >= 0).tolist()
@@ -351,6 +385,12 @@ class Pair:
                 assert arrays.committed[at, column] == row.committed.get(name, 0), (told, name)
                 assert arrays.headroom[at, column] == row.free(name), (told, name)
             assert arrays.vm_count[at] == row.vms, told
+            base = row.predicted or (0, 0)
+            predicted = [base[0] + row.use[0], base[1] + row.use[1], row.predicted is not None]
+            assert arrays.predicted[at].tolist() == predicted, told
+            ends = [NEVER_S if end is None else end for end in row.ends]
+            column = len(fleet.hosts.resources) + ENDS
+            assert arrays.headroom[at, column] == max(ends, default=EMPTY_END), told
             devices = [free for free in arrays.device_free[at].tolist() if free >= 0]
             assert devices == row.device_free, told
             cells = arrays.cell_free[at, : len(row.cell_free)].tolist()
@@ -387,6 +427,8 @@ def step(pair: Pair, number: object, without: frozenset[str] = frozenset()) -> N
     """Take one random step on both sides."""
     rng = generators.stream(pair.climate.seed, "step", number)
     names = [name for name in STEPS if name not in without]
+    if "outlook" not in pair.climate.features:
+        names = [name for name in names if name not in FORESEEING]
     name = rng.choices(names, [STEPS[name][0] for name in names])[0]
     STEPS[name][1](pair, number, rng)
 
@@ -481,6 +523,30 @@ def _measure(pair: Pair, number: object, rng: Random) -> None:
         pair.world.set_used(host, measured)
 
 
+def _predict(pair: Pair, number: object, rng: Random) -> None:
+    hosts = [host for host in pair.world.hosts if rng.random() < 0.7]
+    pair.predict({host: generators.predicted(rng) for host in hosts}, rng)
+
+
+def _expect(pair: Pair, number: object, rng: Random) -> None:
+    named = sorted(vm for vm, what in pair.world.vms.items() if what.name is not None)
+    for _ in range(3 if named else 0):
+        pair.expect_of(rng.choice(named), generators.expected(rng))
+
+
+def _press(pair: Pair, number: object, rng: Random) -> None:
+    """Measure pressure on a few hosts, and now and then set the bounds or lift them."""
+    for _ in range(rng.choice((1, 3, 20)) if pair.world.hosts else 0):
+        host, pressure = _host(pair, rng), generators.pressure(rng)
+        used = pair.world.used.get(host, {})
+        pair.fleet.set_measured(pair.world.hosts[host].name, used, pressure)
+        pair.world.set_pressure(host, pressure)
+    if rng.random() < 0.5:
+        bounds = {name: 20.0 for name in PRESSURES if rng.random() < 0.3}
+        pair.fleet.set_pressure_bounds(bounds)
+        pair.world.set_bounds(bounds)
+
+
 def _register(pair: Pair, number: object, rng: Random) -> None:
     taken = {spec.name for spec in pair.world.hosts.values()}
     spec = generators.host(pair.climate, rng.randint(0, pair.world.registered + 2), 1)
@@ -543,6 +609,9 @@ def _snapshot(pair: Pair, number: object, rng: Random) -> None:
 #: Steps that go back in time.
 TIMELY = frozenset({"mark", "undo", "keep"})
 
+#: Steps about what is foreseen or measured, for climates in which it is.
+FORESEEING = frozenset({"predict", "expect", "press"})
+
 STEPS = {
     "ask": (40, _ask),
     "place": (25, _place),
@@ -554,6 +623,9 @@ STEPS = {
     "hold": (2, _hold),
     "release": (1, _release),
     "measure": (1, _measure),
+    "predict": (4, _predict),
+    "expect": (4, _expect),
+    "press": (4, _press),
     "register": (3, _register),
     "remove_host": (1, _remove_host),
     "state": (4, _state),

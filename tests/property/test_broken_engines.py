@@ -14,6 +14,7 @@ import pytest
 from roost.base.errors import RoostError
 from roost.base.units import GIB
 from roost.fleet import fleet as fleet_module
+from roost.fleet import outlook
 from roost.fleet.assign import EMPTIEST
 from roost.fleet.changes import ChangeLog
 from roost.fleet.fleet import Fleet
@@ -28,8 +29,8 @@ from roost.model.flow import PlaceRequest
 from roost.model.reasons import Reason
 from roost.model.resources import Demand
 from roost.model.rules import Rule, RuleSet
+from roost.placement import batching, rankings, selectors, tables
 from roost.placement import engine as engine_module
-from roost.placement import rankings, selectors, tables
 from roost.placement.engine import Engine
 from roost.placement.filtering import Filter
 from roost.placement.filters import spread
@@ -122,6 +123,21 @@ def ruled(seed: int, focus: str = "rules") -> None:
     long_lived_engine_equals_twin(seed, 12, 40, focus, every=4)
 
 
+def foreseen(seed: int) -> None:
+    """Predictions, expectations and pressure that change between decisions."""
+    long_lived_engine_equals_twin(seed, 12, 40, "outlook", every=4)
+
+
+def foreseen_filters(seed: int) -> None:
+    """What pressure says of hosts, apart from where VMs go."""
+    filters_agree(seed, 10, 3, "outlook")
+
+
+def foreseen_undo(seed: int) -> None:
+    """What was foreseen before the mark is foreseen again."""
+    apply_then_undo_is_identity(seed, 8, 30, "outlook")
+
+
 def ruled_filters(seed: int) -> None:
     """What rules say of hosts, apart from where VMs go."""
     filters_agree(seed, 10, 3, "rules")
@@ -142,6 +158,9 @@ LAWS = (
     changes,
     ruled,
     ruled_filters,
+    foreseen,
+    foreseen_filters,
+    foreseen_undo,
     batches,
     crowded_batches,
     columns,
@@ -191,6 +210,74 @@ def use_filter(patch: Patch, reason: Reason, **changes: object) -> None:
 def the_filter(reason: Reason) -> Filter:
     """Return one filter."""
     return next(each for each in FILTERS if each.reason is reason)
+
+
+# What is foreseen
+
+
+@broken(foreseen)
+def _(patch: Patch) -> None:
+    """a host keeps the end of a VM that left"""
+    patch.setattr(fleet_module, "settle_ends", lambda fleet: fleet.loose_ends.clear())
+
+
+@broken(foreseen)
+def _(patch: Patch) -> None:
+    """a prediction is taken for one without the VMs that it counts"""
+    patch.setattr(outlook, "_use_of", lambda *_: np.zeros(2, np.int64))
+
+
+@broken(foreseen)
+def _(patch: Patch) -> None:
+    """rankings do not hear of predictions"""
+    real = outlook.write_predicted
+
+    def write_quietly(fleet, *told):
+        head = fleet.changes.head
+        real(fleet, *told)
+        fleet.changes.head = head
+
+    patch.setattr(fleet_module, "write_predicted", write_quietly)
+
+
+@broken(foreseen)
+def _(patch: Patch) -> None:
+    """a batch forgets what is expected of its VMs"""
+    patch.setattr(batching, "_expected_of", nothing)
+
+
+@broken(foreseen)
+def _(patch: Patch) -> None:
+    """a host that comes under pressure goes on taking VMs"""
+    patch.setattr(fleet_module, "refresh_pressed", nothing)
+
+
+@broken(foreseen_filters)
+def _(patch: Patch) -> None:
+    """a host without a reading is under no pressure"""
+
+    def column(question, rows):
+        hosts = question.fleet.hosts
+        return ~(hosts.pressure[rows] > hosts.pressure_bounds).any(axis=1)
+
+    use_filter(patch, Reason.PRESSURE, column=column)
+
+
+@broken(foreseen_undo)
+def _(patch: Patch) -> None:
+    """undo leaves the newer predictions"""
+    patch.setattr(outlook, "_take_back", nothing)
+
+
+@broken(foreseen_undo)
+def _(patch: Patch) -> None:
+    """a VM that undo puts back is expected nothing of"""
+    real = VMTable.add
+
+    def add(self, *what):
+        return real(self, *what[:6], None if self._free else what[6])
+
+    patch.setattr(VMTable, "add", add)
 
 
 # Filters

@@ -27,7 +27,7 @@ HERE = Path(__file__).parent
 SCENARIOS = sorted([*HERE.rglob("*.fleet"), *HERE.rglob("*.data")])
 COMMAND, BY_HAND = "#$ roost ", "#= "
 #: No text says a compiled constraint: only a program hands one over. Rules are a server's.
-UNSAYABLE = {Reason.PREDICATE, Reason.RULE, Reason.RULE_ERROR}
+UNSAYABLE = {Reason.PRESSURE, Reason.PREDICATE, Reason.RULE, Reason.RULE_ERROR}
 
 
 @dataclass(frozen=True, slots=True)

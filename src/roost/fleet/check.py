@@ -20,7 +20,11 @@ from roost.fleet.layout import (
     CPU,
     DEVICE_BEST,
     DEVICE_TOTAL,
+    E_ENDS,
+    EMPTY_END,
+    ENDS,
     EXTRA_COLUMNS,
+    KNOWN,
     MEMORY,
     MOST_RATIO_CPU,
     RATIO_BYTES,
@@ -31,6 +35,7 @@ from roost.fleet.layout import (
     Int64Array,
     charge,
 )
+from roost.fleet.outlook import expected_use
 from roost.model.hosts import Admin, Health, Scope
 from roost.model.resources import WHOLE_DEVICE
 
@@ -130,6 +135,7 @@ def wrong_hosts(fleet: Fleet, rows: Int64Array) -> dict[int, str]:
     hosts = fleet.hosts
     if not len(rows):
         return {}
+    fleet.settle_ends()
     width = len(hosts.resources)
     fresh, at = _without_vms(fleet, rows), np.full(hosts.count, -1)
     at[rows] = np.arange(len(rows))
@@ -139,13 +145,18 @@ def wrong_hosts(fleet: Fleet, rows: Int64Array) -> dict[int, str]:
     plain = here[~special]
     np.add.at(fresh.committed, at[placed[plain]], fleet.vms.demand[plain])
     np.add.at(fresh.vm_count, at[placed[plain]], 1)
+    use = expected_use(fleet.vms.demand[plain], fleet.vms.expected[plain])
+    np.add.at(fresh.predicted[:, :KNOWN], at[placed[plain]], use)
+    ends = fresh.headroom[:, width + ENDS]
+    np.maximum.at(ends, at[placed[plain]], fleet.vms.expected[plain, E_ENDS])
     fresh.headroom[:, width + SLOTS] -= fresh.vm_count
     for number in here[special].tolist():
         terms = fleet.terms[int(fleet.vms.terms[number])]
         milli = terms.devices.milli if terms.devices else 0
         devices, cells = int(fleet.vms.devices[number]), int(fleet.vms.cells[number])
         row = int(at[placed[number]])
-        charge(fresh, row, fleet.vms.demand[number], milli, devices, cells, 1)
+        demand, expected = fleet.vms.demand[number], fleet.vms.expected[number]
+        charge(fresh, row, demand, expected, milli, devices, cells, 1)
     held = np.zeros((len(rows), width), np.int64)
     for hold in fleet.holds.values():
         if at[hold.row] >= 0:
@@ -157,7 +168,7 @@ def wrong_hosts(fleet: Fleet, rows: Int64Array) -> dict[int, str]:
     fresh.headroom[:, :width] = fresh.capacity - fresh.committed - held
     _derive_headroom(fresh, width)
     takes = hosts.present[rows] & hosts.known[rows] & (hosts.health[rows] == Health.ONLINE)
-    takes &= hosts.admin[rows] == Admin.OPEN
+    takes &= (hosts.admin[rows] == Admin.OPEN) & ~hosts.is_pressed(rows)
     # Causes before what follows from them: of each host the first that differs is said.
     columns: list[tuple[str, Any, Any]] = [("held", held, hosts.held)]
     columns += zip(HostArrays._fields, fresh._replace(takes=takes), hosts.arrays, strict=True)
@@ -182,11 +193,15 @@ def _without_vms(fleet: Fleet, rows: Int64Array) -> HostArrays:
     width = len(hosts.resources)
     headroom = np.zeros_like(old.headroom)
     headroom[:, width + SLOTS] = np.where(hosts.max_vms[rows] < 0, UNLIMITED, hosts.max_vms[rows])
+    headroom[:, width + ENDS] = EMPTY_END
     _expect(headroom.shape[1] == width + EXTRA_COLUMNS, "headroom has a wrong width")
     positions = np.arange(old.cell_capacity.shape[1])
     is_cell = positions[np.newaxis, :] < hosts.cell_count[rows][:, np.newaxis]
+    predicted = old.predicted.copy()
+    predicted[:, :KNOWN] = hosts.predicted_base[rows]
     return old._replace(
         headroom=headroom,
+        predicted=predicted,
         committed=np.zeros_like(old.committed),
         vm_count=np.zeros_like(old.vm_count),
         device_free=np.where(old.device_free >= 0, WHOLE_DEVICE, -1).astype(np.int64),

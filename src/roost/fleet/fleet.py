@@ -20,11 +20,22 @@ from roost.fleet.hosts import HostTable
 from roost.fleet.interning import Interned
 from roost.fleet.layout import (
     BASE,
+    E_ENDS,
+    ENDS,
+    KNOWN,
     Int32Array,
     Int64Array,
     charge,
     refresh_extras,
     refresh_ratio_columns,
+)
+from roost.fleet.outlook import (
+    expected_use,
+    expected_vector,
+    refresh_pressed,
+    settle_ends,
+    write_predicted,
+    write_pressure_bounds,
 )
 from roost.fleet.projects import ProjectAccounts
 from roost.fleet.vms import VMTable
@@ -32,6 +43,7 @@ from roost.model.constraints import NO_TERMS, HostRequirements
 from roost.model.description import FleetDescription
 from roost.model.groups import GroupSpec
 from roost.model.hosts import PRESSURES, Admin, Health, HostSpec
+from roost.model.outlook import NEVER_S, NO_BASIS, Expected, Predicted, PredictionBasis
 from roost.model.resources import Demand, NumaMode
 
 
@@ -72,6 +84,10 @@ class Fleet:
         self.kept: dict[int, Kept] = {}
         #: What the VMs of each project ask for together; rules read it.
         self.projects = ProjectAccounts()
+        #: What the hosts' predictions were made from.
+        self.basis: PredictionBasis = NO_BASIS
+        #: Hosts whose last VM to end may have left: see `settle_ends`.
+        self.loose_ends: set[int] = set()
         self.changes = ChangeLog()
         self.attribute_changes = ChangeLog()
         self.version = 0  # grows with every change; a snapshot keeps the number it was taken at
@@ -134,8 +150,8 @@ class Fleet:
         hosts.rows[spec.name] = row
         hosts.present[row] = True
         hosts.write_spec(row, spec)
-        self._attributes_changed(row)
-        self._on_undo(lambda: self._forget(row))
+        self.attributes_changed(row)
+        self.on_undo(lambda: self._forget(row))
         return row
 
     def register_plain(self, specs: Sequence[HostSpec]) -> int:
@@ -163,7 +179,7 @@ class Fleet:
             for row in reversed(rows.tolist()):
                 self._forget(row)
 
-        self._on_undo(take_back)
+        self.on_undo(take_back)
         return first
 
     def _ensure(self, rows: int, devices: int, cells: int, resources: tuple[str, ...]) -> None:
@@ -175,7 +191,7 @@ class Fleet:
         del self.hosts.rows[name]
         self.hosts.present[row] = False
         self.hosts.refresh_takes(row)
-        self._attributes_changed(row)
+        self.attributes_changed(row)
 
     def update_host(self, spec: HostSpec) -> None:
         """Replace what a host registered with; its VMs stay, even if they no longer fit."""
@@ -191,8 +207,8 @@ class Fleet:
         self.hosts.write_spec(row, spec)
         for number in numbers:
             self._recharge(number, 1)
-        self._attributes_changed(row)
-        self._on_undo(lambda: self.update_host(before))
+        self.attributes_changed(row)
+        self.on_undo(lambda: self.update_host(before))
 
     def remove_host(self, name: str) -> None:
         """Take an empty host out of the fleet."""
@@ -205,13 +221,13 @@ class Fleet:
         if held:
             raise Conflict(f"host {name!r} still has holds {', '.join(held)}", host=name)
         self._forget(row)
-        self._on_undo(lambda: self._remember(row, name))
+        self.on_undo(lambda: self._remember(row, name))
 
     def _remember(self, row: int, name: str) -> None:
         self.hosts.rows[name] = row
         self.hosts.present[row] = True
         self.hosts.refresh_takes(row)
-        self._attributes_changed(row)
+        self.attributes_changed(row)
 
     def set_health(self, name: str, health: Health) -> None:
         """Record what is observed of a host's agent."""
@@ -219,8 +235,8 @@ class Fleet:
         before = Health(self.hosts.health[row])
         self.hosts.health[row] = health
         self.hosts.refresh_takes(row)
-        self._attributes_changed(row)
-        self._on_undo(lambda: self.set_health(name, before))
+        self.attributes_changed(row)
+        self.on_undo(lambda: self.set_health(name, before))
 
     def set_admin(self, name: str, admin: Admin) -> None:
         """Record what an operator decided about a host."""
@@ -228,8 +244,8 @@ class Fleet:
         before = Admin(self.hosts.admin[row])
         self.hosts.admin[row] = admin
         self.hosts.refresh_takes(row)
-        self._attributes_changed(row)
-        self._on_undo(lambda: self.set_admin(name, before))
+        self.attributes_changed(row)
+        self.on_undo(lambda: self.set_admin(name, before))
 
     def set_labels(self, name: str, labels: tuple[tuple[str, str], ...]) -> None:
         """Replace a host's labels."""
@@ -237,8 +253,8 @@ class Fleet:
         before = self.hosts.label_sets[row]
         self.hosts.labels.replace(row, before, labels, self.hosts.row_capacity)
         self.hosts.label_sets[row] = labels
-        self._attributes_changed(row)
-        self._on_undo(lambda: self.set_labels(name, before))
+        self.attributes_changed(row)
+        self.on_undo(lambda: self.set_labels(name, before))
 
     def set_used(self, name: str, amounts: Iterable[tuple[str, int]]) -> None:
         """Record what was measured on a host; it informs, and never makes room."""
@@ -256,7 +272,7 @@ class Fleet:
             self.hosts.used[row, : len(before)] = before
             self.version += 1
 
-        self._on_undo(take_back)
+        self.on_undo(take_back)
 
     def set_measured(
         self, name: str, used: Mapping[str, int], pressure: Mapping[str, float]
@@ -269,13 +285,44 @@ class Fleet:
             hosts.used[row, hosts.resources.find(resource)] = amount
         for at, each in enumerate(PRESSURES):
             hosts.pressure[row, at] = pressure.get(each, np.nan)
+        if hosts.bounds_pressure:
+            refresh_pressed(self, row)
         self.version += 1
 
         def take_back() -> None:
             hosts.used[row, : len(before[0])], hosts.pressure[row] = before
+            refresh_pressed(self, row)
             self.version += 1
 
-        self._on_undo(take_back)
+        self.on_undo(take_back)
+
+    def set_pressure_bounds(self, bounds: Mapping[str, float]) -> None:
+        """Let hosts whose measured pressure is above a bound, in percent, take no new VM.
+
+        What is left out of cpu, memory and io has no bound. A host without a reading is above it.
+        """
+        write_pressure_bounds(self, bounds)
+
+    def set_predicted(
+        self, predicted: Mapping[str, Predicted], basis: PredictionBasis = NO_BASIS
+    ) -> None:
+        """Replace all that is predicted of hosts; of those that are left out nothing is known."""
+        write_predicted(self, predicted, basis)
+
+    def set_expected(self, name: str, expected: Expected) -> None:
+        """Replace what is expected of a VM, and with it its part of the host's predicted load."""
+        self._set_expected(self.vm_number(name), expected_vector(expected))
+
+    def _set_expected(self, number: int, expected: Int64Array) -> None:
+        before = self.vms.expected[number].copy()
+        self._recharge(number, -1)
+        self.vms.expected[number] = expected
+        self._recharge(number, 1)
+        self.on_undo(lambda: self._set_expected(number, before))
+
+    def settle_ends(self) -> None:
+        """Make the column of when hosts' last VMs will be gone exact; removing VMs loosens it."""
+        settle_ends(self)
 
     # VMs
 
@@ -288,16 +335,17 @@ class Fleet:
         group_set: int = 0,
         devices: int = 0,
         cells: int = 0,
+        expected: Int64Array | None = None,
     ) -> int:
         """Put a VM on a host and return the VM's number."""
         vms = self.vms
         if name is not None and name in vms.numbers:
             raise Conflict(f"VM {name!r} is already placed", vm=name)
-        number = vms.add(row, demand, terms, group_set, devices, cells)
+        number = vms.add(row, demand, terms, group_set, devices, cells, expected)
         if name is not None:
             vms.name(number, name)
         self._charge(number, row, terms, group_set, 1)
-        self._on_undo(lambda: self.remove(number))
+        self.on_undo(lambda: self.remove(number))
         return number
 
     def adopt(
@@ -309,9 +357,10 @@ class Fleet:
         group_set: Int32Array,
         devices: Int64Array,
         cells: Int64Array,
+        expected: Int64Array | None = None,
     ) -> int:
         """Register VMs whose amounts a kernel has already charged; return the first number."""
-        first = self.vms.add_many(rows, demand, terms, group_set, devices, cells)
+        first = self.vms.add_many(rows, demand, terms, group_set, devices, cells, expected)
         if names is not None:
             self.vms.name_many(first, names)
         self.changes.add_many(rows.astype(np.int64))
@@ -323,7 +372,7 @@ class Fleet:
                 self.remove(number)
             self.vms.forget_from(first)
 
-        self._on_undo(take_back)
+        self.on_undo(take_back)
         return first
 
     def charge_many(self, names: list[str], rows: Int32Array, demand: Int64Array) -> None:
@@ -336,7 +385,9 @@ class Fleet:
         arrays = self.hosts.arrays
         np.add.at(arrays.committed, rows, demand)
         np.add.at(arrays.vm_count, rows, 1)
+        np.add.at(arrays.predicted[:, :KNOWN], rows, demand[:, :KNOWN])
         touched = np.unique(rows).astype(np.int64)
+        arrays.headroom[touched, len(self.hosts.resources) + ENDS] = NEVER_S
         self.hosts.refresh_amounts(touched)
         self.changes.add_many(touched)
         self.version += 1
@@ -346,7 +397,7 @@ class Fleet:
                 self.remove(number)
             self.vms.forget_from(first)
 
-        self._on_undo(take_back)
+        self.on_undo(take_back)
 
     def remove(self, number: int) -> None:
         """Take a VM off its host."""
@@ -355,17 +406,19 @@ class Fleet:
             raise NotFound(f"no VM number {number}", vm=number)
         self._recharge(number, -1)
         if self._marks:
-            self._on_undo(self._putting_back(number))
+            self.on_undo(self._putting_back(number))
         vms.remove(number)
 
     def _putting_back(self, number: int) -> Callable[[], None]:
         vms = self.vms
         name, row, demand = vms.names.get(number), int(vms.host[number]), vms.demand[number].copy()
-        rest = [int(c[number]) for c in (vms.terms, vms.group_set, vms.devices, vms.cells)]
-        standing = vms.standing(number)
+        terms, group_set = int(vms.terms[number]), int(vms.group_set[number])
+        devices, cells = int(vms.devices[number]), int(vms.cells[number])
+        standing, expected = vms.standing(number), vms.expected[number].copy()
 
         def put_back() -> None:
-            vms.set_standing(self.apply(name, row, demand, *rest), *standing)
+            again = self.apply(name, row, demand, terms, group_set, devices, cells, expected)
+            vms.set_standing(again, *standing)
 
         return put_back
 
@@ -377,7 +430,7 @@ class Fleet:
         self._recharge(number, -1)
         self.vms.demand[number] = self.vms.widened(demand)
         self._recharge(number, 1)
-        self._on_undo(lambda: self.resize(number, before))
+        self.on_undo(lambda: self.resize(number, before))
 
     def _recharge(self, number: int, sign: int) -> None:
         """Add or take away a VM that is in the columns."""
@@ -394,6 +447,10 @@ class Fleet:
             self.charger(number, milli, sign)
         else:
             self._charge_plainly(number, row, milli, sign)
+        if sign < 0:
+            ends = self.hosts.arrays.headroom.item(row, len(self.hosts.resources) + ENDS)
+            if self.vms.expected.item(number, E_ENDS) >= ends:
+                self.loose_ends.add(row)
         self.changes.add(row)
         self.version += 1
 
@@ -401,7 +458,8 @@ class Fleet:
         vms, arrays = self.vms, self.hosts.arrays
         devices, cells = int(vms.devices[number]), int(vms.cells[number])
         if devices or cells:
-            charge(arrays, row, vms.demand[number], milli, devices, cells, sign)
+            expected = vms.expected[number]
+            charge(arrays, row, vms.demand[number], expected, milli, devices, cells, sign)
             refresh_extras(arrays, row, arrays.committed.shape[1])
         else:  # the same in a few array operations
             amount = vms.demand[number] if sign > 0 else -vms.demand[number]
@@ -410,6 +468,12 @@ class Fleet:
             arrays.headroom[row, :width] -= amount
             arrays.headroom[row, width] -= sign
             arrays.vm_count[row] += sign
+            own = slice(number, number + 1)
+            use = expected_use(vms.demand[own], vms.expected[own])[0]
+            arrays.predicted[row, : len(use)] += sign * use
+            if sign > 0:
+                last = arrays.headroom[row, width + ENDS]
+                arrays.headroom[row, width + ENDS] = max(last, vms.expected[number, E_ENDS])
         refresh_ratio_columns(arrays.headroom[row], arrays.committed.shape[1])
         self.count_groups(int(vms.group_set[number]), row, sign)
 
@@ -429,7 +493,7 @@ class Fleet:
         row = self.row(host)
         self.holds[name] = Hold(row, demand)
         self._held(row, self.vector(demand))
-        self._on_undo(lambda: self.release(name))
+        self.on_undo(lambda: self.release(name))
 
     def release(self, name: str) -> None:
         """Release held capacity by its name."""
@@ -438,7 +502,7 @@ class Fleet:
             raise NotFound(f"no hold {name!r}", hold=name)
         self._held(hold.row, -self.vector(hold.demand))
         host = self.hosts.names[hold.row]
-        self._on_undo(lambda: self.hold(name, host, hold.demand))
+        self.on_undo(lambda: self.hold(name, host, hold.demand))
 
     def pretend_free(self, row: int, amounts: dict[str, int]) -> None:
         """Add headroom that is not there, to try what freeing it would do; undo it afterwards."""
@@ -456,7 +520,7 @@ class Fleet:
             self.hosts.max_vms[row] = limit
             self._held(row, vector)
 
-        self._on_undo(take_back)
+        self.on_undo(take_back)
 
     def keep_free(self, row: int, kept: Kept) -> None:
         """Keep so much cpu, memory, disk and so many places for VMs free on a host.
@@ -471,7 +535,7 @@ class Fleet:
         vector = np.zeros(len(self.hosts.resources), np.int64)
         vector[:BASE] = np.subtract(kept[:BASE], before[:BASE])
         self._held(row, vector, kept[BASE] - before[BASE])
-        self._on_undo(lambda: self.keep_free(row, before))
+        self.on_undo(lambda: self.keep_free(row, before))
 
     def keep_free_many(self, kept: dict[int, Kept]) -> None:
         """Do the same on many hosts at once, by row."""
@@ -490,7 +554,7 @@ class Fleet:
         self.hosts.refresh_amounts(rows)
         self.changes.add_many(rows)
         self.version += 1
-        self._on_undo(lambda: self.keep_free_many(before))
+        self.on_undo(lambda: self.keep_free_many(before))
 
     def _held(self, row: int, amount: Int64Array, vms: int = 0) -> None:
         self.hosts.held[row] += amount
@@ -535,16 +599,16 @@ class Fleet:
             return
         self.version += 1
         if before is None:
-            self._on_undo(lambda: self.discount_vm(key))
+            self.on_undo(lambda: self.discount_vm(key))
         else:
-            self._on_undo(lambda: self.count_vm(key, *before))
+            self.on_undo(lambda: self.count_vm(key, *before))
 
     def discount_vm(self, key: str) -> None:
         """Count a VM no longer among those of its project."""
         before = self.projects.drop(key)
         if before is not None:
             self.version += 1
-            self._on_undo(lambda: self.count_vm(key, *before))
+            self.on_undo(lambda: self.count_vm(key, *before))
 
     # Undoing
 
@@ -569,11 +633,13 @@ class Fleet:
         if not self._marks:
             del self._undo[mark:]
 
-    def _on_undo(self, take_back: Callable[[], None]) -> None:
+    def on_undo(self, take_back: Callable[[], None]) -> None:
+        """Remember how to take a change back, if there is a mark to go back to."""
         if self._marks:
             self._undo.append(take_back)
 
-    def _attributes_changed(self, row: int) -> None:
+    def attributes_changed(self, row: int) -> None:
+        """Log a host whose labels, state or shape changed."""
         self.attribute_changes.add(row)
         self.changes.add(row)
         self.version += 1
@@ -588,6 +654,7 @@ class Fleet:
         other.holds = dict(self.holds)
         other.kept = dict(self.kept)
         other.projects = self.projects.copy()
+        other.basis, other.loose_ends = self.basis, set(self.loose_ends)
         other.version = self.version
         return other
 

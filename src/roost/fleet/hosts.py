@@ -7,6 +7,8 @@
 | held_vms | int64 [hosts] | places kept for VMs of reservations |
 | used | int64 [hosts, resources] | measured; -1 unknown |
 | pressure | float64 [hosts, 3] | measured: cpu, memory, io, in percent; not a number: unknown |
+| predicted_base | int64 [hosts, 2] | predicted cpu and memory less what is expected of the VMs |
+| predicted_shown | int64 [hosts, 5] | ranges and age of a prediction, for people; -1 unknown |
 | max_vms | int64 [hosts] | most VMs, -1 no limit |
 | health, admin | int8 [hosts] | `Health`, `Admin` |
 | known | bool [hosts] | every total could be read |
@@ -29,13 +31,17 @@ from roost.fleet.interning import Interned
 from roost.fleet.labels import Labels
 from roost.fleet.layout import (
     CPU,
+    EMPTY_END,
+    ENDS,
     EXTRA_COLUMNS,
+    KNOWN,
     MEMORY,
     MOST_RATIO_CPU,
     RATIO_BYTES,
     RATIOS,
     SLOTS,
     UNLIMITED,
+    BoolArray,
     HostArrays,
     Int64Array,
     copied,
@@ -61,6 +67,10 @@ MOST_MODELS = 62
 MOST_RESOURCES = 160
 #: What requests may name that no host has, until there are so many in all: the rest is for hosts.
 MOST_ASKED_MODELS, MOST_ASKED_RESOURCES = 48, 96
+
+#: Columns of `predicted_shown`, -1 unknown: the ends of the range of cpu and of memory, and the
+#: time of the newest sample.
+S_CPU, S_MEMORY, S_AS_OF, SHOWN = 0, 2, 4, 5
 
 _MATRICES = ("reserve", "ratio", "held", "used")
 _WORDS = ("site", "architecture", "driver", "taint_set", "capability_set")
@@ -92,6 +102,9 @@ class HostTable:
         self.taint_sets.number(())  # a second set therefore means that some host has taints
         self.capability_sets: Interned[tuple[str, ...]] = Interned()
         self.device_models: Interned[str] = Interned()
+        #: Pressure above which a host takes no VM, in the order of PRESSURES; nan: no bound.
+        self.pressure_bounds = np.full(len(PRESSURES), np.nan, np.float64)
+        self.bounds_pressure = False
         self._allocate(capacity, len(self.resources), 0, 0)
 
     def _allocate(self, capacity: int, resources: int, devices: int, cells: int) -> None:
@@ -100,6 +113,8 @@ class HostTable:
         self.held = np.zeros((capacity, resources), np.int64)
         self.used = np.full((capacity, resources), -1, np.int64)
         self.pressure = np.full((capacity, len(PRESSURES)), np.nan, np.float64)
+        self.predicted_base = np.zeros((capacity, 2), np.int64)
+        self.predicted_shown = np.full((capacity, SHOWN), -1, np.int64)
         self.held_vms = np.zeros(capacity, np.int64)
         self.max_vms = np.full(capacity, -1, np.int64)
         self.health = np.zeros(capacity, np.int8)
@@ -124,7 +139,9 @@ class HostTable:
             cell_capacity=np.zeros((capacity, cells, 2), np.int64),
             takes=np.zeros(capacity, np.bool_),
             total=np.zeros((capacity, resources), np.int64),
+            predicted=np.zeros((capacity, KNOWN + 1), np.int64),
         )
+        self.arrays.headroom[:, resources + ENDS] = EMPTY_END
 
     @property
     def total(self) -> Int64Array:
@@ -155,6 +172,8 @@ class HostTable:
             *_WORDS,
             *(
                 "pressure",
+                "predicted_base",
+                "predicted_shown",
                 "held_vms",
                 "max_vms",
                 "health",
@@ -283,6 +302,8 @@ class HostTable:
             & (self.health[first:end] == _ONLINE)
             & (self.admin[first:end] == _OPEN)
         )
+        if self.bounds_pressure:
+            arrays.takes[first:end] &= ~self.is_pressed(rows)
 
     def _write_devices(self, row: int, devices: tuple[Device, ...]) -> None:
         free, info = self.arrays.device_free[row], self.arrays.device_info[row]
@@ -344,7 +365,14 @@ class HostTable:
             and self.known[row]
             and self.health[row] == _ONLINE
             and self.admin[row] == _OPEN
+            and not (self.bounds_pressure and self.is_pressed(row))
         )
+
+    def is_pressed(self, rows: int | Int64Array) -> BoolArray:
+        """Say of one host, or of many, whether some pressure is above its bound or unknown."""
+        bounded = ~np.isnan(self.pressure_bounds)
+        held = self.pressure[rows] <= self.pressure_bounds  # nan is not
+        return np.asarray((bounded & ~held).any(axis=-1), np.bool_)
 
     def spec(self, row: int) -> HostSpec:
         """Return what the host registered with, read back from the columns."""

@@ -4,7 +4,7 @@
 
 | field | dtype, shape | unit and meaning |
 |---|---|---|
-| headroom | int64 [hosts, resources + 18] | what is left; the index prunes on it, see below |
+| headroom | int64 [hosts, resources + 19] | what is left; the index prunes on it, see below |
 | committed | int64 [hosts, resources] | promised to VMs |
 | capacity | int64 [hosts, resources] | (total - reserve) x overcommit |
 | vm_count | int64 [hosts] | VMs on the host |
@@ -13,9 +13,12 @@
 | device_info | int64 [hosts, devices, 3] | model number, memory bytes, 1 if shareable |
 | cell_free | int64 [hosts, cells, 2] | free cpu and memory of each NUMA cell; -1 where none |
 | cell_capacity | int64 [hosts, cells, 2] | cpu and memory of each NUMA cell; 0 where none |
-| takes | bool [hosts] | present, known, online and open: takes new VMs |
+| takes | bool [hosts] | present, known, online, open and not under pressure: takes new VMs |
+| total | int64 [hosts, resources] | what the host has; -1 where nobody could read it |
+| predicted | int64 [hosts, 3] | predicted use of cpu (millicores) and memory (bytes); 1 if known |
 
-After the resources, headroom has columns for VM slots, devices and NUMA cells, and then one for
+After the resources, headroom has columns for VM slots, devices and NUMA cells, one for the time
+(seconds since the epoch) at which the last VM is expected to be gone, and then one for
 each of 13 steady ratios of memory to cpu: min(cpu x ratio, memory). A host that can take some cpu
 and some memory *together* shows it in the column of that ratio, while the largest free cpu and the
 largest free memory of a block of hosts may belong to two different hosts.
@@ -25,6 +28,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from roost.model.outlook import NEVER_S
 
 Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
@@ -37,7 +42,8 @@ DEVICE_BEST = 1  # most free thousandths on one device
 DEVICE_TOTAL = 2  # free thousandths over all devices
 CELL_CPU = 3  # most free cpu in one NUMA cell
 CELL_MEMORY = 4  # most free memory in one NUMA cell
-RATIOS = 5  # first of the columns min(cpu x ratio, memory)
+ENDS = 5  # when the last VM is expected to be gone; EMPTY_END of a host without any
+RATIOS = 6  # first of the columns min(cpu x ratio, memory)
 
 #: Bytes of memory per millicore: from 0.5 to 32 GiB per core, each 1.41 times the one before.
 #: Python integers, because compiled code takes a tuple of them as constants.
@@ -50,6 +56,16 @@ MOST_RATIO_CPU = 2**37
 
 #: Headroom of a host that does not limit its number of VMs.
 UNLIMITED = 2**40
+
+#: When the last VM of an empty host is gone: before every other.
+EMPTY_END = -(2**60)
+
+#: Columns of `HostArrays.predicted` after cpu and memory.
+KNOWN = 2
+
+#: Columns of what is expected of a VM: cpu and memory, -1 unknown, and its end, `NEVER_S` unknown.
+E_CPU, E_MEMORY, E_ENDS = range(3)
+UNKNOWN = (-1, -1, NEVER_S)
 
 #: Number of resources every host has: cpu, memory, disk.
 BASE = 3
@@ -70,6 +86,7 @@ class HostArrays(NamedTuple):
     cell_capacity: Int64Array
     takes: BoolArray
     total: Int64Array
+    predicted: Int64Array
 
 
 def copied(hosts: HostArrays) -> HostArrays:
@@ -118,12 +135,15 @@ def charge(
     hosts: HostArrays,
     row: int,
     demand: Int64Array,
+    expected: Int64Array,
     milli: int,
     devices: int,
     cells: int,
     sign: int,
 ) -> None:
     """Add (sign 1) or take away (sign -1) one VM's demand on one host.
+
+    A VM that leaves may have been the last to end: the column of that is lowered by the caller.
 
     `devices` and `cells` are bit masks of positions. Two cells share cpu and memory: the lower one
     takes the larger half when the amount is odd. Compiled by the kernels as it stands, so it uses
@@ -136,6 +156,12 @@ def charge(
         hosts.headroom[row, resource] -= amount
     hosts.vm_count[row] += sign
     hosts.headroom[row, resources + SLOTS] -= sign
+    for part in range(2):  # cpu and memory; of a VM whose use is unknown, all that it asked for
+        use = expected[part] if expected[part] >= 0 else demand[part]
+        hosts.predicted[row, part] += sign * use
+    if sign > 0:
+        last = hosts.headroom[row, resources + ENDS]
+        hosts.headroom[row, resources + ENDS] = max(last, expected[E_ENDS])
     if devices:
         for device in range(hosts.device_free.shape[1]):
             if devices >> device & 1:

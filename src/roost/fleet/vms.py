@@ -7,6 +7,7 @@
 | terms | int32 [vms] | number of its interned `HostRequirements` |
 | group_set | int32 [vms] | number of its interned set of groups |
 | devices, cells | int64 [vms] | bit masks of positions on the host |
+| expected | int64 [vms, 3] | cpu and memory it will use, -1 unknown; its end, `NEVER_S` unknown |
 | leaves | int8 [vms] | how it may make room: `STAYS`, `MOVES` or `STOPS`; unknown is `STAYS` |
 | priority, since_ms | int64 [vms] | of one that may: its priority, and since when there is it |
 
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from roost.fleet.layout import Int32Array, Int64Array
+from roost.fleet.layout import UNKNOWN, Int32Array, Int64Array
 
 #: How a VM may make room for a more important one: never, by a move, or also by being stopped.
 STAYS, MOVES, STOPS = range(3)
@@ -42,6 +43,7 @@ class VMTable:
         self.group_set = np.zeros(capacity, np.int32)
         self.devices = np.zeros(capacity, np.int64)
         self.cells = np.zeros(capacity, np.int64)
+        self.expected = np.full((capacity, len(UNKNOWN)), UNKNOWN, np.int64)
         self.leaves = np.zeros(capacity, np.int8)
         self.priority = np.zeros(capacity, np.int64)
         self.since_ms = np.zeros(capacity, np.int64)
@@ -55,7 +57,7 @@ class VMTable:
             capacity += max(16, capacity // 2)
         names = (
             *("host", "demand", "terms", "group_set", "devices", "cells"),
-            *("leaves", "priority", "since_ms"),
+            *("expected", "leaves", "priority", "since_ms"),
         )
         before: list[npt.NDArray[Any]] = [getattr(self, name) for name in names]
         self._allocate(capacity, resources)
@@ -70,6 +72,7 @@ class VMTable:
         group_set: int,
         devices: int,
         cells: int,
+        expected: Int64Array | None = None,
     ) -> int:
         """Fill a free row with a VM and return its number."""
         if self._free:
@@ -85,6 +88,7 @@ class VMTable:
         self.group_set[number] = group_set
         self.devices[number] = devices
         self.cells[number] = cells
+        self.expected[number] = UNKNOWN if expected is None else expected
         self.leaves[number] = STAYS
         self.alive += 1
         return number
@@ -106,6 +110,7 @@ class VMTable:
         group_set: Int32Array,
         devices: Int64Array,
         cells: Int64Array,
+        expected: Int64Array | None = None,
     ) -> int:
         """Append many rows and return the number of the first."""
         first = self.count
@@ -117,6 +122,7 @@ class VMTable:
         self.group_set[first:end] = group_set
         self.devices[first:end] = devices
         self.cells[first:end] = cells
+        self.expected[first:end] = UNKNOWN if expected is None else expected
         self.leaves[first:end] = STAYS
         self.count = end
         self.alive += len(host)

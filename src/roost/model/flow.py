@@ -21,6 +21,7 @@ from typing import Literal, NamedTuple
 from roost.base.errors import InvalidRequest
 from roost.model.constraints import NO_CONSTRAINTS, NO_TERMS, Constraints, HostRequirements
 from roost.model.groups import GroupSpec
+from roost.model.outlook import NOTHING_EXPECTED, Expected
 from roost.model.reasons import Reason
 from roost.model.resources import Demand, NumaMode
 from roost.model.states import (
@@ -45,7 +46,8 @@ class PlaceRequest:
     strategy; None derives it from the name, so that a replay draws the same host. `key` is what the
     fleet calls the VM once it is charged, where its name alone is not unique; empty: its name.
     `labels` and `restart` are there for rules to read; rules whose names are `lifted` do not bind
-    it, those of `policy` do, and hard ones whose names are `relaxed` are soft for it.
+    it, those of `policy` do, and hard ones whose names are `relaxed` are soft for it. `expected` is
+    what analysis expects of it.
     """
 
     name: str
@@ -62,6 +64,7 @@ class PlaceRequest:
     lifted: tuple[str, ...] = ()
     policy: str = ""
     relaxed: tuple[str, ...] = ()
+    expected: Expected = NOTHING_EXPECTED
     terms: HostRequirements = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:

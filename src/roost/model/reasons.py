@@ -14,6 +14,7 @@ class Reason(StrEnum):
     NOT_ONLINE = "not_online"
     NOT_OPEN = "not_open"
     INVENTORY_UNKNOWN = "inventory_unknown"
+    PRESSURE = "pressure"
     NOT_PINNED = "not_pinned"
     EXCLUDED = "excluded"
     LABELS = "labels"
@@ -55,4 +56,6 @@ RESOURCE_REASONS = frozenset(
 )
 
 #: Reasons that speak of the host's state rather than of the request.
-STATE_REASONS = frozenset({Reason.NOT_ONLINE, Reason.NOT_OPEN, Reason.INVENTORY_UNKNOWN})
+STATE_REASONS = frozenset(
+    {Reason.NOT_ONLINE, Reason.NOT_OPEN, Reason.INVENTORY_UNKNOWN, Reason.PRESSURE}
+)

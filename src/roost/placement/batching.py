@@ -7,9 +7,11 @@ import numpy as np
 
 from roost.base.errors import InvalidRequest
 from roost.fleet.fleet import Fleet
-from roost.fleet.layout import Int32Array, Int64Array
+from roost.fleet.layout import UNKNOWN, Int32Array, Int64Array
+from roost.fleet.outlook import expected_vector
 from roost.model.constraints import NO_TERMS
 from roost.model.flow import PlaceRequest
+from roost.model.outlook import NOTHING_EXPECTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,22 +22,32 @@ class RequestColumns:
     terms: Int32Array
     group_set: Int32Array
     seed: Int64Array  # [K], or empty when no strategy draws
+    expected: Int64Array | None = None  # [K, 3] as in the VM columns; None: nothing is known
 
     def __post_init__(self) -> None:
         lengths = {len(self.demand), len(self.terms), len(self.group_set)}
         if len(lengths) != 1 or len(self.seed) not in (0, len(self.terms)):
             raise InvalidRequest(f"request columns have different lengths: {sorted(lengths)}")
+        if self.expected is not None and self.expected.shape != (len(self.terms), len(UNKNOWN)):
+            raise InvalidRequest(f"expectations have the wrong shape {self.expected.shape}")
         if (self.demand < 0).any():
             raise InvalidRequest("a demand in the batch is negative")
 
     def __len__(self) -> int:
         return len(self.terms)
 
+    def expectations(self) -> Int64Array:
+        """Return what is expected of each VM; unknown where nothing was said."""
+        if self.expected is not None:
+            return self.expected
+        return np.full((len(self), len(UNKNOWN)), UNKNOWN, np.int64)
+
     def part(self, start: int, end: int) -> "RequestColumns":
         """Return the requests from start to end."""
         seed = self.seed[start:end] if len(self.seed) else self.seed
+        expected = None if self.expected is None else self.expected[start:end]
         return RequestColumns(
-            self.demand[start:end], self.terms[start:end], self.group_set[start:end], seed
+            self.demand[start:end], self.terms[start:end], self.group_set[start:end], seed, expected
         )
 
 
@@ -80,4 +92,11 @@ def columns_of(
         np.array(numbers, np.int32),
         np.array([groups.set_number(r.groups) if r.groups else 0 for r in requests], np.int32),
         np.array(seeds, np.int64),
+        _expected_of(requests),
     )
+
+
+def _expected_of(requests: Sequence[PlaceRequest]) -> Int64Array | None:
+    if all(request.expected is NOTHING_EXPECTED for request in requests):
+        return None
+    return np.array([expected_vector(request.expected) for request in requests], np.int64)

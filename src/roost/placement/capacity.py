@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from roost.fleet.layout import Int64Array
+from roost.fleet.outlook import expected_vector
 from roost.model.flow import PlaceRequest, Rejection
 from roost.model.hosts import Scope
 from roost.placement.batching import RequestColumns
@@ -124,4 +125,5 @@ def copies_of(world: WhatIf, request: PlaceRequest, first: int, count: int) -> R
         np.full(count, terms, np.int32),
         np.full(count, group_set, np.int32),
         seeds,
+        np.tile(expected_vector(request.expected), (count, 1)),
     )

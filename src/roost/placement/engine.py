@@ -21,9 +21,11 @@ import numpy as np
 from roost.base.errors import Conflict, FleetUnavailable, InvalidRequest
 from roost.fleet.assign import mask_of, positions
 from roost.fleet.fleet import Fleet
-from roost.fleet.layout import BASE, CPU, DISK, MEMORY, Int32Array, Int64Array
+from roost.fleet.layout import BASE, CPU, DISK, MEMORY, UNKNOWN, Int32Array, Int64Array
+from roost.fleet.outlook import expected_vector
 from roost.model.constraints import NO_TERMS, HostRequirements
 from roost.model.flow import Answer, Placement, PlaceRequest, Rejection, RunnerUp, ScoreTerm
+from roost.model.outlook import NOTHING_EXPECTED
 from roost.model.rules import NO_CHOICE, NO_RULES, RuleSet
 from roost.placement.attributes import question as ask
 from roost.placement.batching import DecisionColumns, RequestColumns, columns_of
@@ -116,6 +118,7 @@ class Engine:
         self._terms_number = np.zeros(1, np.int32)
         self._set_number = np.zeros(1, np.int32)
         self._seed = np.zeros(1, np.int64)
+        self._expected = np.array([UNKNOWN], np.int64)
         self._demand = np.zeros((1, len(fleet.hosts.resources)), np.int64)
         self._changed = np.zeros(64, np.int64)
         self._directories: dict[tuple[str, int, int], Directory] = {}
@@ -259,11 +262,15 @@ class Engine:
         self._terms.ready(terms, group_set)
         self._terms_number[0] = terms
         self._set_number[0] = group_set
+        expected = request.expected
+        self._expected[0] = UNKNOWN if expected is NOTHING_EXPECTED else expected_vector(expected)
         if strategy.draws:
             self._seed[0] = seed_of(request)
 
     def _decide_one(self, strategy: Strategy, cursor: int, runners_up: int) -> int:
         """Decide the request in the arrays; return its row, the rest is in the answer arrays."""
+        if strategy.reads_ends:
+            self.fleet.settle_ends()
         self._selectors.ensure_rows()
         marks, hosts = self._selectors.marks, self.fleet.hosts.arrays
         ranking, changed = self._rankings.current(strategy.key, marks)
@@ -296,7 +303,7 @@ class Engine:
             and at.batch.changed is self._changed
         ):
             return known
-        batch = Batch(self._demand, self._terms_number, self._set_number, self._seed, self._changed)
+        batch = self._one(self._changed)
         options = self._options_for(strategy, NOWHERE, runners_up, DRY)
         scratch = self._scratch_for(runners_up)
         directory = self._directories[key] = Directory(
@@ -304,15 +311,37 @@ class Engine:
         )
         return directory
 
+    def _one(self, changed: Int64Array) -> Batch:
+        """Return the arrays of one request as a batch."""
+        return Batch(
+            self._demand,
+            self._terms_number,
+            self._set_number,
+            self._seed,
+            self._expected,
+            changed,
+        )
+
     def find_again(self, demand: Int64Array, terms: int, group_set: int) -> int:
         """Return where one more VM like one of the fleet's would go by default; -1 is nowhere."""
-        strategy = strategy_named(self.default_strategy)
+        self._ready_again(demand, terms, group_set, 0, None)
+        return self._decide_one(strategy_named(self.default_strategy), self.cursor, 0)
+
+    def _ready_again(
+        self,
+        demand: Int64Array,
+        terms: int,
+        group_set: int,
+        seed: int,
+        expected: Int64Array | None,
+    ) -> None:
+        """Put a VM that is in the fleet's numbers into the arrays of one decision."""
         self._terms.ready(terms, group_set)
         if self._demand.shape[1] != len(demand):
             self._demand = np.zeros((1, len(demand)), np.int64)
         self._demand[0] = demand
-        self._terms_number[0], self._set_number[0], self._seed[0] = terms, group_set, 0
-        return self._decide_one(strategy, self.cursor, 0)
+        self._terms_number[0], self._set_number[0], self._seed[0] = terms, group_set, seed
+        self._expected[0] = UNKNOWN if expected is None else expected
 
     def commit(self, request: PlaceRequest, placement: Placement) -> int:
         """Make a placement real and return the VM's number."""
@@ -325,6 +354,7 @@ class Engine:
             fleet.groups.set_number(request.groups) if request.groups else 0,
             mask_of(placement.devices),
             mask_of(placement.cells),
+            expected_vector(request.expected),
         )
         if strategy_named(placement.strategy).turns:
             self.cursor = placement.cursor
@@ -351,15 +381,16 @@ class Engine:
         """Return every host's score for a request, by row; NO_FIT where it does not fit."""
         strategy = self.strategy_of(request)
         self._ready(request, strategy)
+        if strategy.reads_ends:
+            self.fleet.settle_ends()
         self._selectors.ensure_rows()
         scores = np.zeros(self.fleet.hosts.count, np.int64)
-        batch = Batch(self._demand, self._terms_number, self._set_number, self._seed, _NO_ROWS)
         judge(
             self.fleet.hosts.arrays,
             self._selectors.marks,
             self.fleet.groups.arrays,
             self._terms.tables,
-            batch,
+            self._one(_NO_ROWS),
             strategy.score,
             self._mix_for(strategy),
             self._scratch_for(0),
@@ -379,7 +410,7 @@ class Engine:
             terms += [ScoreTerm("cpu", cpu), ScoreTerm("memory", memory), ScoreTerm("disk", disk)]
         rest = score - penalty - cpu - memory - disk
         if rest:
-            terms.append(ScoreTerm(strategy.name, rest))
+            terms.append(ScoreTerm(strategy.rest, rest))
         rules, ranked = self._terms.charges(self._terms_number.item(0), row)
         charged = [ScoreTerm(f"rule {name}", each * WEIGHT_ONE) for name, each in rules]
         if ranked:
@@ -491,6 +522,7 @@ class Engine:
             columns.terms,
             columns.group_set,
             columns.seed,
+            columns.expectations(),
             strategy,
             out,
             commit=commit,
@@ -522,6 +554,7 @@ class Engine:
             columns.group_set[pick],
             out.devices[pick],
             out.cells[pick],
+            columns.expectations()[pick],
         )
         self._rankings.is_current(strategy.key)
         return first
@@ -534,12 +567,15 @@ class Engine:
         terms: Int32Array,
         group_set: Int32Array,
         seed: Int64Array,
+        expected: Int64Array,
         strategy: Strategy,
         out: Decisions,
         *,
         commit: int,
         cursor: int,
     ) -> None:
+        if strategy.reads_ends:
+            self.fleet.settle_ends()
         self._selectors.ensure_rows()
         marks = self._selectors.marks
         if commit:
@@ -560,6 +596,7 @@ class Engine:
                     np.ascontiguousarray(terms, np.int32),
                     np.ascontiguousarray(group_set, np.int32),
                     np.ascontiguousarray(seed, np.int64),
+                    np.ascontiguousarray(expected, np.int64),
                     changed,
                 ),
                 out,
@@ -633,6 +670,7 @@ def new_answers(count: int, runners: int = MOST_RUNNERS) -> Decisions:
         runner_row=np.full(runners, -1, np.int64),
         runner_score=np.zeros(runners, np.int64),
         parts=np.zeros(PARTS, np.int64),
+        ends=np.zeros(count, np.int64),
     )
 
 

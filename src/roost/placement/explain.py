@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from roost.fleet.layout import Int64Array
+from roost.fleet.outlook import last_end, prediction
 from roost.model.flow import Answer, PlaceRequest, ReasonCount, Rejection, Shortage
+from roost.model.outlook import Predicted
 from roost.model.reasons import Reason
 from roost.placement.engine import NO_FIT, Engine
 from roost.placement.rules.refusing import RuleRefusal
@@ -25,6 +27,8 @@ class HostVerdict:
     score: int | None
     shortages: tuple[Shortage, ...]
     rules: tuple[RuleRefusal, ...] = ()  # which parts of rules refused it, with its values
+    predicted: Predicted | None = None  # with its ranges and age, as far as known
+    ends_s: int | None = None  # when its last VM is expected to be gone; None: none or unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,8 @@ class Explanation:
             score=None if score == NO_FIT else score,
             shortages=shortages(question, row) if reasons else (),
             rules=question.rules.refusals(question.terms, row) if reasons else (),
+            predicted=prediction(question.fleet, row),
+            ends_s=last_end(question.fleet, row),
         )
 
 

@@ -60,7 +60,7 @@ def _code(verdicts: Verdicts) -> RejectionCode:
     health = verdicts.question.fleet.hosts.health[verdicts.rows]
     if not (health == Health.ONLINE).any():
         return RejectionCode.NO_AVAILABLE_AGENTS
-    if verdicts.passing_all_but(RESOURCE_REASONS).any():
+    if verdicts.passing_all_but(RESOURCE_REASONS | {Reason.PRESSURE}).any():
         return RejectionCode.INSUFFICIENT_RESOURCES
     return RejectionCode.CONSTRAINTS_UNSATISFIED
 

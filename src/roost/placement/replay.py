@@ -1,8 +1,8 @@
 """Decision records: all that a decision depended on, from which the same decision comes again.
 
-A record names the snapshot of the fleet, not its content: who replays brings that snapshot. What
-else went in (request, strategy, cursor, seed, mix, rules) is in the record, and so is the answer,
-as the bytes that the replay must give again.
+A record names the snapshot of the fleet and the digest of what its predictions were made from, not
+their content: who replays brings that snapshot. What else went in (request, strategy, cursor, seed,
+mix, rules) is in the record, and so is the answer, as the bytes that the replay must give again.
 """
 
 from dataclasses import dataclass, replace
@@ -26,6 +26,7 @@ class DecisionRecord:
     answer: Answer
     rules: RuleSet = NO_RULES
     clock: tuple[tuple[str, int], ...] = ()
+    predicted: str = ""  # digest of what the predictions were made from; empty: nothing predicted
 
     def answer_bytes(self) -> bytes:
         """Return the answer in a form that is equal if and only if the answers are."""
@@ -40,7 +41,16 @@ def record(engine: Engine, request: PlaceRequest, *, runners_up: int = 2) -> Dec
     answer = engine.place(complete, runners_up=runners_up)
     mix = engine.mix if strategy.needs_mix else None
     clock = tuple(sorted(engine.clock.items()))
-    return DecisionRecord(engine.fleet.version, complete, cursor, mix, answer, engine.rules, clock)
+    return DecisionRecord(
+        engine.fleet.version,
+        complete,
+        cursor,
+        mix,
+        answer,
+        engine.rules,
+        clock,
+        engine.fleet.basis.digest,
+    )
 
 
 def replay(decision: DecisionRecord, fleet: Fleet, *, runners_up: int = 2) -> Answer:
@@ -50,6 +60,13 @@ def replay(decision: DecisionRecord, fleet: Fleet, *, runners_up: int = 2) -> An
             f"the record belongs to snapshot {decision.snapshot}, this fleet is {fleet.version}",
             snapshot=decision.snapshot,
             fleet=fleet.version,
+        )
+    if fleet.basis.digest != decision.predicted:
+        raise Conflict(
+            f"the record was decided by predictions {decision.predicted!r}, this fleet has "
+            f"{fleet.basis.digest!r}",
+            predicted=decision.predicted,
+            fleet=fleet.basis.digest,
         )
     engine = Engine(fleet, mix=decision.mix, rules=decision.rules, clock=dict(decision.clock))
     return engine.place(decision.request, runners_up=runners_up, cursor=decision.cursor)

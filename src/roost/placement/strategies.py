@@ -17,6 +17,7 @@ from roost.placement.kernels.decide import (
     BY_KEY,
     BY_LOSS,
     BY_NUMBER,
+    BY_TIER,
     BY_TURN,
 )
 from roost.placement.kernels.keys import (
@@ -26,12 +27,18 @@ from roost.placement.kernels.keys import (
     KEY_LOAD,
     KEY_PAIR_DOWN,
     KEY_POSITION,
+    KEY_PREDICTED,
     KEY_VMS,
     KIND_MASK,
     SCORE_ONE,
     weighted_kind,
 )
-from roost.placement.kernels.scores import SCORE_BALANCE, SCORE_DOT, SCORE_FRAGMENTS
+from roost.placement.kernels.scores import (
+    SCORE_BALANCE,
+    SCORE_DOT,
+    SCORE_FRAGMENTS,
+    SCORE_LIFETIME,
+)
 
 __all__ = [
     "DEFAULT_STRATEGY",
@@ -86,6 +93,16 @@ class Strategy:
     def needs_mix(self) -> bool:
         """Say whether the strategy looks at the mix of typical requests."""
         return self.score == SCORE_FRAGMENTS
+
+    @property
+    def reads_ends(self) -> bool:
+        """Say whether the strategy reads when hosts' last VMs will be gone."""
+        return self.score == SCORE_LIFETIME
+
+    @property
+    def rest(self) -> str:
+        """Return what the part of a score is called that no resource explains."""
+        return "not predicted" if self.score == KEY_PREDICTED else self.name
 
 
 STRATEGIES: dict[str, Strategy] = {
@@ -179,6 +196,24 @@ STRATEGIES: dict[str, Strategy] = {
             BY_LOSS,
             KEY_POSITION,
             SCORE_FRAGMENTS,
+            TIGHTEST,
+        ),
+        Strategy(
+            "metrics_based",
+            "spread the real load: the host of which the least use is predicted",
+            "min 0.5 p(cpu) + 0.5 p(memory), p = predicted / total; 10 + least_loaded if unknown",
+            BY_KEY,
+            KEY_PREDICTED,
+            KEY_PREDICTED,
+            EMPTIEST,
+        ),
+        Strategy(
+            "lifetime_aware",
+            "let hosts empty: VMs that end at about the same time go together, then best_fit",
+            "min 4 x tier of how long the VM outlasts the host's others + the score of best_fit",
+            BY_TIER,
+            KEY_FREE,
+            SCORE_LIFETIME,
             TIGHTEST,
         ),
     )

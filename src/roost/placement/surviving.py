@@ -156,7 +156,11 @@ class Rehearsal:
                 fleet.set_health(fleet.hosts.names[row], Health.OFFLINE)
             return all(
                 world.place_again(
-                    losses.demand[vm], int(losses.terms[vm]), int(losses.group_set[vm]), vm
+                    losses.demand[vm],
+                    int(losses.terms[vm]),
+                    int(losses.group_set[vm]),
+                    vm,
+                    losses.expected[vm],
                 )
                 for vm in range(*_span(losses.vm_start, loss).indices(len(losses.terms)))
             )
@@ -187,6 +191,7 @@ class Rehearsal:
             vms.group_set[picked],
             picked if draws else _NONE,
             vms.host[picked].astype(np.int64),
+            vms.expected[picked],
         )
 
     def _size_order(self) -> Int64Array:
@@ -253,6 +258,7 @@ def _part(losses: Losses, first: int, end: int) -> Losses:
         losses.group_set[vms],
         losses.seed[vms] if len(losses.seed) else losses.seed,
         losses.vm_host[vms],
+        losses.expected[vms],
     )
 
 

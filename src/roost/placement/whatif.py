@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from roost.fleet.layout import CPU, DISK, MEMORY, Int64Array
+from roost.fleet.layout import CPU, DISK, ENDS, KNOWN, MEMORY, Int64Array
 from roost.model.flow import PlaceRequest, ScoreTerm
 from roost.model.resources import BASE_RESOURCES
 from roost.placement.batching import RequestColumns
@@ -25,12 +25,15 @@ from roost.placement.kernels.keys import (
     KEY_FREE,
     KEY_FREE_DOWN,
     KEY_LOAD,
+    KEY_PREDICTED,
+    MOST_PREDICTED,
     REFERENCE_CPU,
     REFERENCE_DISK,
     REFERENCE_MEMORY,
 )
 from roost.placement.kernels.losses import Losses, first_not_survived
 from roost.placement.kernels.ranking import rebuild
+from roost.placement.kernels.scores import SCORE_LIFETIME
 from roost.placement.strategies import Strategy, strategy_named
 
 _NO_SEED = np.zeros(0, np.int64)
@@ -60,19 +63,24 @@ class WhatIf(Engine):
         for resource, whole in ((CPU, REFERENCE_CPU), (MEMORY, REFERENCE_MEMORY),
                                 (DISK, REFERENCE_DISK)):  # fmt: skip
             weight = 2 if resource == DISK else 4
-            if score == KEY_LOAD:
+            if score == KEY_PREDICTED and arrays.predicted[row, KNOWN]:
+                if resource == DISK:
+                    continue
+                part = _ratio(arrays.predicted[row, resource], arrays.total[row, resource])
+                part, weight = min(part, MOST_PREDICTED), 5
+            elif score in (KEY_LOAD, KEY_PREDICTED):
                 part = _ratio(arrays.committed[row, resource], arrays.capacity[row, resource])
-            elif score in (KEY_FREE, KEY_FREE_DOWN):
+            elif score in (KEY_FREE, KEY_FREE_DOWN, SCORE_LIFETIME):
                 part = _ratio(arrays.headroom[row, resource], whole)
                 part -= _ratio(demand[resource], whole)
-                part = part if score == KEY_FREE else -part
+                part = -part if score == KEY_FREE_DOWN else part
             else:
                 return ()
             values.append(weight * part)
         names = BASE_RESOURCES
         if not any(values):
             return ()
-        return tuple(ScoreTerm(*each) for each in zip(names, values, strict=True))
+        return tuple(ScoreTerm(*each) for each in zip(names, values, strict=False))
 
     def charges(self, request: PlaceRequest, row: int) -> tuple[dict[str, int], int]:
         """Return what each soft rule charges a host, and all of them by priority besides.
@@ -96,7 +104,7 @@ class WhatIf(Engine):
             self._selectors.marks,
             self.fleet.groups.arrays,
             self._terms.tables,
-            Batch(self._demand, self._terms_number, self._set_number, self._seed, _NO_ROWS),
+            self._one(_NO_ROWS),
             strategy.cell_rule,
             self._scratch_for(0),
             copies,
@@ -111,6 +119,8 @@ class WhatIf(Engine):
         """
         strategy = strategy_named(self.default_strategy)
         self._ready_terms(losses.terms, losses.group_set)
+        if strategy.reads_ends:
+            self.fleet.settle_ends()
         self._selectors.ensure_rows()
         marks, arrays = self._selectors.marks, self.fleet.hosts.arrays
         ranking, changed = self._rankings.current(strategy.key, marks)
@@ -165,25 +175,30 @@ class WhatIf(Engine):
                 self._set_number.item(0),
                 self._out.devices.item(0),
                 self._out.cells.item(0),
+                self._expected[0].copy(),
             )
             self.count(request)
             if strategy.turns:
                 self.cursor = row
         return row
 
-    def place_again(self, demand: Int64Array, terms: int, group_set: int, seed: int) -> bool:
+    def place_again(
+        self,
+        demand: Int64Array,
+        terms: int,
+        group_set: int,
+        seed: int,
+        expected: Int64Array,
+    ) -> bool:
         """Place and commit a VM that is already in the fleet's numbers, by the default strategy."""
         strategy = strategy_named(self.default_strategy)
-        self._terms.ready(terms, group_set)
-        if self._demand.shape[1] != len(demand):
-            self._demand = np.zeros((1, len(demand)), np.int64)
-        self._demand[0] = demand
-        self._terms_number[0], self._set_number[0], self._seed[0] = terms, group_set, seed
+        self._ready_again(demand, terms, group_set, seed, expected)
         row = self._decide_one(strategy, self.cursor, 0)
         if row < 0:
             return False
         devices, cells = int(self._out.devices[0]), int(self._out.cells[0])
-        self.fleet.apply(None, row, demand.copy(), terms, group_set, devices, cells)
+        own = demand.copy(), terms, group_set, devices, cells, expected.copy()
+        self.fleet.apply(None, row, *own)
         if strategy.turns:
             self.cursor = row
         return True
@@ -193,7 +208,11 @@ class WhatIf(Engine):
         vms = self.fleet.vms
         numbers = np.arange(vms.count - count, vms.count)
         columns = RequestColumns(
-            vms.demand[numbers], vms.terms[numbers], vms.group_set[numbers], _NO_SEED
+            vms.demand[numbers],
+            vms.terms[numbers],
+            vms.group_set[numbers],
+            _NO_SEED,
+            vms.expected[numbers],
         )
         out = new_answers(count)
         out.row[:] = vms.host[numbers]
@@ -201,7 +220,10 @@ class WhatIf(Engine):
         out.cells[:] = vms.cells[numbers]
         strategy = self.strategy_of(request)
         self._rankings.current(strategy.key, self._selectors.marks)
+        width = len(self.fleet.hosts.resources)
+        out.ends[:] = self.fleet.hosts.arrays.headroom[out.row, width + ENDS]
         self._take_back(columns, out, strategy)
+        self.fleet.loose_ends.update(out.row.tolist())
         self.fleet.changes.add_many(out.row.astype(np.int64))
         vms.drop_last(count)
 
@@ -209,7 +231,14 @@ class WhatIf(Engine):
         marks, arrays = self._selectors.marks, self.fleet.hosts.arrays
         ranking, changed = self._rankings.current(strategy.key, marks)
         self.fleet.changes.add_many(changed)  # still to be refiled
-        batch = Batch(columns.demand, columns.terms, columns.group_set, columns.seed, _NO_ROWS)
+        batch = Batch(
+            columns.demand,
+            columns.terms,
+            columns.group_set,
+            columns.seed,
+            columns.expectations(),
+            _NO_ROWS,
+        )
         filed = take_back(
             arrays, marks, self.fleet.groups.arrays, ranking, self._terms.tables, batch, out, 0
         )

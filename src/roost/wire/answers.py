@@ -20,6 +20,7 @@ from roost.model.flow import (
     ScoreTerm,
     Shortage,
 )
+from roost.model.outlook import Predicted
 from roost.placement.capacity import CapacityAnswer
 from roost.placement.explain import Explanation, HostVerdict
 from roost.placement.group import GroupAnswer
@@ -32,6 +33,7 @@ from roost.wire.bodies import (
     FixBody,
     NearestMissBody,
     PlacementBody,
+    PredictedBody,
     ReasonBody,
     RejectionBody,
     RestrictionBody,
@@ -188,6 +190,18 @@ def _verdict(verdict: HostVerdict) -> VerdictBody:
         reasons=[reason.value for reason in verdict.reasons],
         shortages=_shortages(verdict.shortages),
         rules=rule_refusals(verdict.rules),
+        predicted=_predicted(verdict.predicted) if verdict.predicted is not None else None,
+        ends_s=verdict.ends_s,
+    )
+
+
+def _predicted(predicted: Predicted) -> PredictedBody:
+    return PredictedBody(
+        cpu_milli=predicted.cpu_milli,
+        memory_bytes=predicted.memory_bytes,
+        cpu_milli_range=predicted.cpu_range,
+        memory_bytes_range=predicted.memory_range,
+        as_of_s=predicted.as_of_s,
     )
 
 

@@ -400,8 +400,22 @@ class RuleRefusalBody(Reply):
     error: str
 
 
+class PredictedBody(Reply, omit_defaults=True):
+    """What is predicted of a host with all of its VMs, its range, and the newest sample's time."""
+
+    cpu_milli: int
+    memory_bytes: int
+    cpu_milli_range: tuple[int, int] | None = None
+    memory_bytes_range: tuple[int, int] | None = None
+    as_of_s: int | None = None
+
+
 class VerdictBody(Reply, omit_defaults=True):
-    """What the filters say of one host; where rules refuse it, which parts of them."""
+    """What the filters say of one host; where rules refuse it, which parts of them.
+
+    Where something is predicted of the host, that; where all of its VMs' ends are expected, when
+    the last will be gone, in seconds since the epoch.
+    """
 
     host: str
     fits: bool
@@ -409,6 +423,8 @@ class VerdictBody(Reply, omit_defaults=True):
     reasons: list[str]
     shortages: list[ShortageBody]
     rules: list[RuleRefusalBody] = []
+    predicted: PredictedBody | None = None
+    ends_s: int | None = None
 
 
 AnswerBody: TypeAlias = PlacementBody | RejectionBody

@@ -249,6 +249,7 @@ def test_every_filter_has_a_twin() -> None:
 def test_every_filter_has_an_example_here() -> None:
     grouping = {Reason.AFFINITY, Reason.ANTI_AFFINITY, Reason.SPREAD}
     ruled = {Reason.RULE, Reason.RULE_ERROR}  # in test_rules.py
+    ruled |= {Reason.PRESSURE}  # in test_outlook.py
     assert set(CASES) | grouping | ruled | {Reason.HELD} == {each.reason for each in FILTERS}
 
 

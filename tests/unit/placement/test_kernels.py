@@ -18,7 +18,7 @@ from roost.fleet.assign import EMPTIEST, LOWEST, TIGHTEST
 from roost.fleet.check import check
 from roost.fleet.fleet import Fleet
 from roost.fleet.groups import EMPTY
-from roost.fleet.layout import charge, refresh_ratio_columns, refresh_ratios
+from roost.fleet.layout import ENDS, charge, refresh_ratio_columns, refresh_ratios
 from roost.model.groups import GroupRule, GroupSpec
 from roost.model.resources import Demand, NumaMode
 from roost.placement.kernels import (
@@ -246,13 +246,18 @@ def test_charge_takes_each_amount_once_and_gives_it_back(cells: tuple[int, ...])
     arrays, at = fleet.hosts.arrays, row.number
     before = [array.copy() for array in arrays]
     demand = np.arange(1, 1 + len(fleet.hosts.resources)) * 7
-    charge(arrays, at, demand, 250, 0b1, mask(cells), 1)
+    expected = np.array([3, -1, 500])
+    charge(arrays, at, demand, expected, 250, 0b1, mask(cells), 1)
     assert (arrays.committed[at] - before[1][at]).tolist() == demand.tolist()
     assert arrays.device_free[at, 0] == row.device_free[0] - 250
     taken = before[7][at] - arrays.cell_free[at]
     assert taken.sum(axis=0).tolist() == [7, 14]
     assert taken[cells[0]].tolist() == ([7, 14] if len(cells) == 1 else [4, 7])
-    charge(arrays, at, demand, 250, 0b1, mask(cells), -1)
+    assert (arrays.predicted[at] - before[11][at]).tolist() == [3, 14, 0]
+    ends = len(demand) + ENDS
+    assert arrays.headroom[at, ends] == 500
+    charge(arrays, at, demand, expected, 250, 0b1, mask(cells), -1)
+    arrays.headroom[at, ends] = before[0][at, ends]  # lowered by the caller
     assert all((array == old).all() for array, old in zip(arrays, before, strict=True))
 
 

@@ -24,6 +24,7 @@ REASONS: dict[str, str] = {
     Reason.NOT_ONLINE: "not online",
     Reason.NOT_OPEN: "cordoned, draining or in maintenance",
     Reason.INVENTORY_UNKNOWN: "inventory unknown, so taken for full",
+    Reason.PRESSURE: "under more pressure than its bound, or not measured",
     Reason.NOT_PINNED: "not one of the pinned hosts",
     Reason.EXCLUDED: "excluded by the request",
     Reason.LABELS: "labels do not match",

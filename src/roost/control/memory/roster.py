@@ -453,8 +453,9 @@ class Roster(Part):
             columns, standing = fleet.vms, fleet.vms.standing(number)
             row, demand = int(columns.host[number]), columns.demand[number].copy()
             rest = [int(c[number]) for c in (columns.terms, columns.devices, columns.cells)]
+            expected, own = columns.expected[number].copy(), f"{vm}:{kind}"
             fleet.remove(number)
-            again = fleet.apply(f"{vm}:{kind}", row, demand, rest[0], group_set, rest[1], rest[2])
+            again = fleet.apply(own, row, demand, rest[0], group_set, rest[1], rest[2], expected)
             columns.set_standing(again, *standing)
 
     # Hosts

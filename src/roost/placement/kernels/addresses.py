@@ -90,6 +90,7 @@ def hosts_at(e: Int64Array, at: int) -> HostArrays:
         three(e, at + 8),
         flags(e, at + 9),
         two(e, at + 10),
+        two(e, at + 11),
     )
 
 

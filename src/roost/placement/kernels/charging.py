@@ -36,6 +36,7 @@ class VMArrays(NamedTuple):
     group_set: Int32Array
     devices: Int64Array
     cells: Int64Array
+    expected: Int64Array
 
 
 @inlined
@@ -44,6 +45,7 @@ def charge_vm(
     groups: GroupArrays,
     row: int,
     demand: Int64Array,
+    expected: Int64Array,
     milli: int,
     devices: int,
     cells: int,
@@ -52,7 +54,7 @@ def charge_vm(
 ) -> None:
     """Add (sign 1) or take away (sign -1) one VM; the groups' table must have room."""
     resources = len(demand)
-    charge_host(hosts, row, demand, milli, devices, cells, sign)
+    charge_host(hosts, row, demand, expected, milli, devices, cells, sign)
     refresh_host_ratios(hosts.headroom, row, resources)
     if devices or cells:
         refresh_host_extras(hosts, row, resources)
@@ -70,6 +72,7 @@ def charge_number(
         groups,
         int64(vms.host[number]),
         vms.demand[number],
+        vms.expected[number],
         milli,
         vms.devices[number],
         vms.cells[number],
@@ -87,7 +90,12 @@ _VMS = _GROUPS + len(GroupArrays._fields)
 def charge_at(e: Int64Array, number: int, milli: int, sign: int) -> None:
     """Build the bundles from their addresses and charge the VM of this number."""
     vms = VMArrays(
-        short(e, _VMS), two(e, _VMS + 1), short(e, _VMS + 2), one(e, _VMS + 3), one(e, _VMS + 4)
+        short(e, _VMS),
+        two(e, _VMS + 1),
+        short(e, _VMS + 2),
+        one(e, _VMS + 3),
+        one(e, _VMS + 4),
+        two(e, _VMS + 5),
     )
     charge_number(hosts_at(e, 0), groups_at(e, _GROUPS), vms, number, milli, sign)
 
@@ -122,4 +130,6 @@ class Charger:
 
 
 def _columns(table: VMTable) -> VMArrays:
-    return VMArrays(table.host, table.demand, table.group_set, table.devices, table.cells)
+    return VMArrays(
+        table.host, table.demand, table.group_set, table.devices, table.cells, table.expected
+    )

@@ -14,6 +14,8 @@ from roost.fleet.layout import (
     DEVICE_BEST,
     DEVICE_TOTAL,
     DISK,
+    E_ENDS,
+    ENDS,
     MEMORY,
     MOST_RATIO_CPU,
     RATIO_BYTES,
@@ -37,6 +39,7 @@ from roost.placement.kernels.domain_bits import ANYWHERE, RACK_SCOPE, ZONE_SCOPE
 from roost.placement.kernels.fit import (
     A_ALL,
     A_CHARGED,
+    A_ENDS,
     A_EXACT,
     A_RACKS,
     A_RULES,
@@ -68,7 +71,14 @@ from roost.placement.kernels.scan import (
     score_parts,
     search_random,
 )
-from roost.placement.kernels.scores import SCORE_BALANCE, SCORE_FRAGMENTS
+from roost.placement.kernels.scores import (
+    SCORE_BALANCE,
+    SCORE_FRAGMENTS,
+    TIER_COST,
+    TIER_SLACKS,
+    TIERS,
+    own_key,
+)
 from roost.placement.kernels.search import (
     MOST,
     NOWHERE,
@@ -79,7 +89,7 @@ from roost.placement.kernels.search import (
 from roost.placement.kernels.tally import AFFINITY, HOST_SCOPE, SPREAD, fewest_members
 
 #: How a strategy looks for its host.
-BY_KEY, BY_NUMBER, BY_TURN, BY_DRAW, BY_BOUND, BY_LOSS = range(6)
+BY_KEY, BY_NUMBER, BY_TURN, BY_DRAW, BY_BOUND, BY_LOSS, BY_TIER = range(7)
 
 #: Columns of `options`.
 O_SEARCH, O_SCORE, O_CELL_RULE, O_COMMIT, O_CURSOR, O_RUNNERS, O_NEXT = range(7)
@@ -113,11 +123,15 @@ class Batch(NamedTuple):
     terms: Int32Array
     group_set: Int32Array
     seed: Int64Array
+    expected: Int64Array
     changed: Int64Array
 
 
 class Decisions(NamedTuple):
-    """K answers as columns; runners-up and parts of the score are those of the last request."""
+    """K answers as columns; runners-up and parts of the score are those of the last request.
+
+    `ends` is when the host's last VM was to be gone before the commit, for `take_back`.
+    """
 
     row: Int32Array
     score: Int64Array
@@ -126,6 +140,7 @@ class Decisions(NamedTuple):
     runner_row: Int64Array
     runner_score: Int64Array
     parts: Int64Array
+    ends: Int64Array
 
 
 class Scratch(NamedTuple):
@@ -219,6 +234,7 @@ def ready_ask(
     chosen = groups.set_groups[groups.set_start[group_set] : groups.set_start[group_set + 1]]
     ask_for_room(scratch, demand, terms, tables.lists)
     charged = terms[T_WISH_COUNT] > 0
+    scratch.counts[A_ENDS] = batch.expected[index, E_ENDS]
     scratch.counts[A_RACKS] = ANYWHERE
     scratch.counts[A_ZONES] = ANYWHERE
     if len(chosen) > 0:
@@ -284,14 +300,51 @@ def find(
     if way == BY_TURN:  # first the hosts after the cursor, then the others
         from_key, from_row = int64(0), cursor + 1
     best_row, best = int64(NOWHERE), int64(MOST)
-    for _ in range(2):
+    searches = TIERS if way == BY_TIER else 2 if way == BY_TURN else 1
+    end_at = insert_end(ask) if way == BY_TIER else 0
+    for turn in range(searches):
+        cost = int64(0)
+        if way == BY_TIER:  # a host of a lower tier costs no more here than it did there
+            cost += turn * TIER_COST
+            if best < cost + from_key:
+                break
+            ask.least[end_at] = ask.counts[A_ENDS] - TIER_SLACKS[turn]
         row, total = search(hosts, marks, groups, ranking, ask, from_key, from_row, last_row)
-        if row != NOWHERE and total < best:
+        total += cost
+        if row != NOWHERE and (
+            total < best or (way == BY_TIER and total == best and row < best_row)
+        ):
             best_row, best = row, total
-        if way != BY_TURN or best == 0:
-            break
-        from_row, last_row = int64(0), cursor
+        if way == BY_TURN:
+            if best == 0:
+                break
+            from_row, last_row = int64(0), cursor
+    if way == BY_TIER:
+        remove_end(ask)
     return best_row, best
+
+
+@inlined
+def insert_end(ask: Ask) -> int:
+    """Ask for the end of a host's last VM as well, and return where that is asked.
+
+    It is exact, so the first of the columns that only sharpen the bounds makes room for it.
+    """
+    at, last = ask.counts[A_EXACT], ask.counts[A_ALL]
+    ask.columns[last], ask.least[last] = ask.columns[at], ask.least[at]
+    ask.columns[at] = len(ask.demand) + ENDS
+    ask.counts[A_EXACT] = at + 1
+    ask.counts[A_ALL] = last + 1
+    return at
+
+
+@inlined
+def remove_end(ask: Ask) -> None:
+    """Ask no longer for the end of a host's last VM."""
+    at, last = ask.counts[A_EXACT] - 1, ask.counts[A_ALL] - 1
+    ask.columns[at], ask.least[at] = ask.columns[last], ask.least[last]
+    ask.counts[A_EXACT] = at
+    ask.counts[A_ALL] = last
 
 
 @kernel
@@ -338,7 +391,7 @@ def decide(
         demand = ask.demand
         seed = batch.seed[index] if len(batch.seed) > 0 else 0
         row = int64(NOWHERE)
-        own = request_key(options[O_SCORE], ask.demand[CPU], ask.demand[MEMORY], ask.demand[DISK])
+        own = own_key(options[O_SCORE], ask.demand)
         # First the winner, then whoever would have been next: the same search without those.
         skip[:] = NOWHERE
         for place in range(options[O_RUNNERS] + 1):
@@ -370,7 +423,19 @@ def decide(
             options[O_CURSOR] = row
         if options[O_COMMIT]:
             milli, group_set = ask.terms[T_MILLI], batch.group_set[index]
-            charge_vm(hosts, groups, row, demand, milli, devices, cells, group_set, int64(1))
+            out.ends[index] = hosts.headroom[row, len(demand) + ENDS]
+            charge_vm(
+                hosts,
+                groups,
+                row,
+                demand,
+                batch.expected[index],
+                milli,
+                devices,
+                cells,
+                group_set,
+                int64(1),
+            )
             refile(ranking, hosts, marks, row)
     return len(batch.terms)
 
@@ -389,8 +454,7 @@ def judge(
 ) -> None:
     """Score every host for the first request of a batch; MOST where it does not fit."""
     ask = ready_ask(groups, tables, batch, 0, scratch)
-    demand = batch.demand[0]
-    own = request_key(score, demand[CPU], demand[MEMORY], demand[DISK])
+    own = own_key(score, ask.demand)
     for row in range(len(scores)):
         scores[row] = MOST
         listed = ask.terms[T_CANDIDATE_COUNT]
@@ -421,7 +485,19 @@ def take_back(
         devices, cells = out.devices[index], out.cells[index]
         milli = tables.terms[batch.terms[index], T_MILLI]
         demand, group_set = batch.demand[index], batch.group_set[index]
-        charge_vm(hosts, groups, row, demand, milli, devices, cells, group_set, int64(-1))
+        charge_vm(
+            hosts,
+            groups,
+            row,
+            demand,
+            batch.expected[index],
+            milli,
+            devices,
+            cells,
+            group_set,
+            int64(-1),
+        )
+        hosts.headroom[row, len(demand) + ENDS] = out.ends[index]
         if not refile(ranking, hosts, marks, row):
             filed = False
     return filed
@@ -444,6 +520,7 @@ def copies_per_host(
     """
     ask = ready_ask(groups, tables, batch, 0, scratch)
     resources = batch.demand.shape[1]
+    expected = batch.expected[0]
     listed = ask.terms[T_CANDIDATE_COUNT]
     # A rule on amounts looks at a host again after every copy.
     ruled = ask.terms[T_FLOOR_COUNT] > 0 or ask.terms[T_LINE_COUNT] > 0
@@ -463,7 +540,8 @@ def copies_per_host(
                         count = min(count, room)
                 count = min(count, hosts.headroom[row, resources + SLOTS])
             for _ in range(count if devices or cells else 0):
-                charge_host(hosts, row, ask.demand, ask.terms[T_MILLI], devices, cells, int64(1))
+                milli = ask.terms[T_MILLI]
+                charge_host(hosts, row, ask.demand, expected, milli, devices, cells, int64(1))
             if not devices and not cells:
                 for resource in range(resources):
                     amount = count * ask.demand[resource]
@@ -471,6 +549,11 @@ def copies_per_host(
                     hosts.headroom[row, resource] -= amount
                 hosts.vm_count[row] += count
                 hosts.headroom[row, resources + SLOTS] -= count
+                for part in range(2):
+                    use = expected[part] if expected[part] >= 0 else ask.demand[part]
+                    hosts.predicted[row, part] += count * use
+                last = hosts.headroom[row, resources + ENDS]
+                hosts.headroom[row, resources + ENDS] = max(last, expected[E_ENDS])
             refresh_host_ratios(hosts.headroom, row, resources)
             refresh_host_extras(hosts, row, resources)
             copies[row] += count

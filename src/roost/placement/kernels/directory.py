@@ -79,29 +79,30 @@ _CHANGED_LENGTH = ENTRY * _CHANGED + 1
 def decide_at(entries: Int64Array) -> int:
     """Build the bundles from a directory and decide; the order is that of the fields."""
     e = entries
-    ranking = Ranking(one(e, 21), two(e, 22), three(e, 23), two(e, 24), two(e, 25), three(e, 26))
-    tables = Tables(two(e, 27), one(e, 28), three(e, 29), one(e, 30))
-    batch = Batch(two(e, 31), short(e, 32), short(e, 33), one(e, 34), one(e, 35))
+    ranking = Ranking(one(e, 22), two(e, 23), three(e, 24), two(e, 25), two(e, 26), three(e, 27))
+    tables = Tables(two(e, 28), one(e, 29), three(e, 30), one(e, 31))
+    batch = Batch(two(e, 32), short(e, 33), short(e, 34), one(e, 35), two(e, 36), one(e, 37))
     out = Decisions(
-        short(e, 36),
-        one(e, 37),
-        one(e, 38),
+        short(e, 38),
         one(e, 39),
         one(e, 40),
         one(e, 41),
         one(e, 42),
+        one(e, 43),
+        one(e, 44),
+        one(e, 45),
     )
-    mix = MixArrays(two(e, 44), one(e, 45), one(e, 46))
-    scratch = Scratch(one(e, 47), one(e, 48), one(e, 49), one(e, 50), one(e, 51))
+    mix = MixArrays(two(e, 47), one(e, 48), one(e, 49))
+    scratch = Scratch(one(e, 50), one(e, 51), one(e, 52), one(e, 53), one(e, 54))
     return decide(
         hosts_at(e, 0),
-        two(e, 11),
-        groups_at(e, 12),
+        two(e, 12),
+        groups_at(e, 13),
         ranking,
         tables,
         batch,
         out,
-        one(e, 43),
+        one(e, 46),
         mix,
         scratch,
     )

@@ -39,8 +39,8 @@ from roost.placement.kernels.tally import WEIGHT_ONE, groups_allow, groups_penal
 L_FREE, L_COMMITTED, L_CAPACITY, L_VMS, L_TOTAL = range(5)
 
 #: Entries of `Ask.counts`.
-A_EXACT, A_ALL, A_RULES, A_CHARGED, A_RACKS, A_ZONES = range(6)
-A_COUNTS = 6
+A_EXACT, A_ALL, A_RULES, A_CHARGED, A_RACKS, A_ZONES, A_ENDS = range(7)
+A_COUNTS = 7
 
 devices_for = kernel(pick_devices)
 cells_for = kernel(pick_cells)
@@ -55,8 +55,8 @@ class Ask(NamedTuple):
 
     columns: Int64Array
     least: Int64Array
-    # exact columns, all columns, has rules beside room and mark, has penalties, and the racks and
-    # zones that affinity leaves as bits of `domain_bits`
+    # exact columns, all columns, has rules beside room and mark, has penalties, the racks and
+    # zones that affinity leaves as bits of `domain_bits`, and when the VM is expected to be gone
     counts: Int64Array
     demand: Int64Array  # amounts, by resource
     terms: Int64Array  # compiled terms row

@@ -5,7 +5,7 @@ by key serves all requests. SCORE_ONE is one whole score; lower is better everyw
 """
 
 from roost.base.units import GIB, TIB
-from roost.fleet.layout import CPU, DISK, MEMORY, HostArrays
+from roost.fleet.layout import CPU, DISK, KNOWN, MEMORY, HostArrays
 from roost.placement.kernels.compiling import inlined, kernel
 from roost.placement.kernels.fixed_point import MOST_WHOLES, RATIO_BITS, RATIO_ONE, ratio
 
@@ -17,10 +17,11 @@ REFERENCE_CPU = 64_000
 REFERENCE_MEMORY = 256 * GIB
 REFERENCE_DISK = 4 * TIB
 
-#: Which key a ranking is ordered by; the last two are how unevenly a host's NUMA cells are free,
-#: and its free cpu and memory taken together, the most first.
+#: Which key a ranking is ordered by; the last three are how unevenly a host's NUMA cells are free,
+#: its free cpu and memory taken together, the most first, and the load that is predicted of it.
 KEY_POSITION, KEY_LOAD, KEY_FREE, KEY_FREE_DOWN, KEY_VMS, KEY_CELLS, KEY_PAIR_DOWN = range(7)
-KEY_KINDS = 7
+KEY_PREDICTED = 7
+KEY_KINDS = 8
 
 #: A kind with weights of its own has them above its number: cpu, memory and disk, a byte each.
 KIND_BITS = 8
@@ -28,6 +29,10 @@ KIND_MASK = (1 << KIND_BITS) - 1
 WEIGHT_BITS = 8
 
 _PER_VM = SCORE_ONE // 100
+
+#: A predicted load of nine times what the host has counts as nine; no prediction is more than that.
+MOST_PREDICTED = 9 * RATIO_ONE
+NOT_PREDICTED = 10 * SCORE_ONE
 
 
 def weighted_kind(kind: int, cpu: int, memory: int, disk: int) -> int:
@@ -90,6 +95,24 @@ def imbalance(hosts: HostArrays, row: int) -> int:
 
 
 @inlined
+def predicted_share(hosts: HostArrays, row: int, resource: int) -> int:
+    """Return what the predicted use of cpu or memory adds to a key: half of its share."""
+    used = ratio(hosts.predicted[row, resource], hosts.total[row, resource])
+    return 5 * min(used, MOST_PREDICTED)
+
+
+@inlined
+def predicted_load(kind: int, hosts: HostArrays, row: int) -> int:
+    """Return the predicted use over what the host has; unknown is more, then by what is promised.
+
+    Use is of the machine itself, so the share is of its total, not of the overcommitted capacity.
+    """
+    if hosts.predicted[row, KNOWN] == 0:
+        return NOT_PREDICTED + load(kind, hosts, row)
+    return predicted_share(hosts, row, CPU) + predicted_share(hosts, row, MEMORY)
+
+
+@inlined
 def host_key(kind: int, hosts: HostArrays, row: int) -> int:
     """Return the key of one host for a ranking of this kind."""
     plain = kind & KIND_MASK
@@ -103,6 +126,8 @@ def host_key(kind: int, hosts: HostArrays, row: int) -> int:
         return hosts.vm_count[row] * _PER_VM
     if kind == KEY_CELLS:
         return SCORE_ONE - imbalance(hosts, row)
+    if kind == KEY_PREDICTED:
+        return predicted_load(kind, hosts, row)
     if kind == KEY_PAIR_DOWN:
         cpu, memory = hosts.headroom[row, CPU], hosts.headroom[row, MEMORY]
         return -ratio(cpu, REFERENCE_CPU) - ratio(memory, REFERENCE_MEMORY)

@@ -34,6 +34,7 @@ class Losses(NamedTuple):
     | vm_start | int64 [losses + 1] | where each loss's VMs begin |
     | demand, terms, group_set, seed | as in `Batch` | the VMs, the largest of a loss first |
     | vm_host | int64 [vms] | where each VM is now |
+    | expected | as in `Batch` | what is expected of each VM |
     """
 
     host_start: Int64Array
@@ -44,6 +45,7 @@ class Losses(NamedTuple):
     group_set: Int32Array
     seed: Int64Array
     vm_host: Int64Array
+    expected: Int64Array
 
 
 @kernel
@@ -97,6 +99,7 @@ def first_not_survived(
             losses.terms[start:end],
             losses.group_set[start:end],
             losses.seed[start:end] if len(losses.seed) > 0 else losses.seed,
+            losses.expected[start:end],
             losses.hosts[:0],
         )
         answers = Decisions(
@@ -107,6 +110,7 @@ def first_not_survived(
             out.runner_row,
             out.runner_score,
             out.parts,
+            out.ends[start:end],
         )
         answers.row[:] = NOWHERE
         answered = decide(

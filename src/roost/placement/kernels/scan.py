@@ -1,7 +1,7 @@
 """Any score of one host, and the host that `random` draws from all that could take the VM."""
 
 from roost.fleet.groups import GroupArrays
-from roost.fleet.layout import BASE, HostArrays, Int64Array
+from roost.fleet.layout import BASE, DISK, KNOWN, HostArrays, Int64Array
 from roost.placement.kernels.compiling import inlined, int64, kernel
 from roost.placement.kernels.fit import (
     A_CHARGED,
@@ -21,10 +21,12 @@ from roost.placement.kernels.keys import (
     KEY_FREE,
     KEY_FREE_DOWN,
     KEY_LOAD,
+    KEY_PREDICTED,
     KIND_MASK,
     REFERENCE_CPU,
     REFERENCE_DISK,
     REFERENCE_MEMORY,
+    predicted_share,
     share,
 )
 from roost.placement.kernels.ranking import (
@@ -35,7 +37,12 @@ from roost.placement.kernels.ranking import (
     P_CLASS,
     Ranking,
 )
-from roost.placement.kernels.scores import SCORE_DRAW, SCORE_FRAGMENTS, amount_score
+from roost.placement.kernels.scores import (
+    SCORE_DRAW,
+    SCORE_FRAGMENTS,
+    SCORE_LIFETIME,
+    amount_score,
+)
 from roost.placement.kernels.search import MOST, NOWHERE, draw, run_covers
 from roost.placement.kernels.tally import WEIGHT_ONE
 
@@ -67,14 +74,17 @@ def score_parts(
     whole = (REFERENCE_CPU, REFERENCE_MEMORY, REFERENCE_DISK)
     for resource in range(BASE):
         plain = score & KIND_MASK
-        if plain == KEY_LOAD:
+        if plain == KEY_PREDICTED and hosts.predicted[row, KNOWN] != 0:
+            if resource != DISK:
+                parts[resource] = predicted_share(hosts, row, resource)
+        elif plain == KEY_LOAD or plain == KEY_PREDICTED:
             used = ratio(hosts.committed[row, resource], hosts.capacity[row, resource])
             parts[resource] = share(score, resource, used)
-        elif plain == KEY_FREE or plain == KEY_FREE_DOWN:
+        elif plain == KEY_FREE or plain == KEY_FREE_DOWN or plain == SCORE_LIFETIME:
             free = ratio(hosts.headroom[row, resource], whole[resource])
             asked = ratio(demand[resource], whole[resource])
             left = share(score, resource, free) - share(score, resource, asked)
-            parts[resource] = left if plain == KEY_FREE else -left
+            parts[resource] = -left if plain == KEY_FREE_DOWN else left
 
 
 @kernel

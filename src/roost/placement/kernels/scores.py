@@ -5,11 +5,12 @@ alone decide them. What the mix of typical requests says is in `fragments`.
 """
 
 from roost.fleet.assign import ONE_CELL
-from roost.fleet.layout import CPU, DISK, MEMORY, HostArrays, Int64Array
-from roost.placement.kernels.compiling import inlined
-from roost.placement.kernels.fit import T_NUMA, Ask
+from roost.fleet.layout import CPU, DISK, ENDS, MEMORY, HostArrays, Int64Array
+from roost.placement.kernels.compiling import inlined, int64
+from roost.placement.kernels.fit import A_ENDS, T_NUMA, Ask
 from roost.placement.kernels.fixed_point import RATIO_BITS, RATIO_ONE, ratio
 from roost.placement.kernels.keys import (
+    KEY_FREE,
     KEY_KINDS,
     REFERENCE_CPU,
     REFERENCE_DISK,
@@ -17,11 +18,22 @@ from roost.placement.kernels.keys import (
     SCORE_ONE,
     host_key,
     imbalance,
+    request_key,
 )
 
 #: Scores that need the request. Numbers below are the keys themselves: a scan by key is the
 #: plain baseline that searches are measured against.
-SCORE_BALANCE, SCORE_DOT, SCORE_FRAGMENTS, SCORE_DRAW = range(KEY_KINDS, KEY_KINDS + 4)
+SCORE_BALANCE, SCORE_DOT, SCORE_FRAGMENTS, SCORE_DRAW, SCORE_LIFETIME = range(
+    KEY_KINDS, KEY_KINDS + 5
+)
+
+#: By how many seconds a VM may outlast all others on its host in each tier of `lifetime_aware`:
+#: coarse, and four times as much each, because ends are guesses and long lives are guessed worst.
+#: In the last but one any host that has a VM, in the last every host.
+TIER_SLACKS = (0, 3_600, 14_400, 57_600, 230_400, 921_600, 2**59, 2**61)
+TIERS = len(TIER_SLACKS)
+#: What each tier costs: more than the free amounts of a host as large as four reference hosts.
+TIER_COST = 4 * SCORE_ONE
 
 
 #: Fraction bits of a factor of a product, and the largest factor: products stay within 63 bits.
@@ -45,6 +57,22 @@ def alignment(free: Int64Array, demand: Int64Array) -> int:
 
 
 @inlined
+def tier_of(last_end: int, vm_end: int) -> int:
+    """Return the tier of a host whose last VM ends then, for a VM that ends at another time."""
+    tier = 0
+    while tier < TIERS - 1 and last_end < vm_end - TIER_SLACKS[tier]:
+        tier += 1
+    return tier
+
+
+@inlined
+def own_key(score: int, demand: Int64Array) -> int:
+    """Return what a request takes off the score of any host that takes it."""
+    kind = int64(KEY_FREE) if score == SCORE_LIFETIME else score
+    return request_key(kind, demand[CPU], demand[MEMORY], demand[DISK])
+
+
+@inlined
 def amount_score(score: int, hosts: HostArrays, ask: Ask, row: int) -> int:
     """Return one host's score for one request, by a key or by what amounts say."""
     if score == SCORE_BALANCE:
@@ -52,4 +80,8 @@ def amount_score(score: int, hosts: HostArrays, ask: Ask, row: int) -> int:
         return SCORE_ONE - uneven
     if score == SCORE_DOT:
         return -alignment(hosts.headroom[row], ask.demand)
+    if score == SCORE_LIFETIME:
+        last_end = hosts.headroom[row, len(ask.demand) + ENDS]
+        tier = tier_of(last_end, ask.counts[A_ENDS])
+        return tier * TIER_COST + host_key(int64(KEY_FREE), hosts, row)
     return host_key(score, hosts, row)
