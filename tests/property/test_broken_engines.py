@@ -217,6 +217,13 @@ def the_filter(reason: Reason) -> Filter:
 
 @broken(foreseen)
 def _(patch: Patch) -> None:
+    """a VM just placed does not count in the predicted load"""
+    plainly(patch)
+    patch.setattr(fleet_module, "expected_use", lambda demand, _: 0 * demand[:, :2])
+
+
+@broken(foreseen)
+def _(patch: Patch) -> None:
     """a host keeps the end of a VM that left"""
     patch.setattr(fleet_module, "settle_ends", lambda fleet: fleet.loose_ends.clear())
 
@@ -513,8 +520,8 @@ def _(patch: Patch) -> None:
     patch.setattr(
         fleet_module,
         "charge",
-        lambda arrays, row, demand, milli, _, cells, sign: real(
-            arrays, row, demand, milli, 0, cells, sign
+        lambda arrays, row, demand, expected, milli, _, cells, sign: real(
+            arrays, row, demand, expected, milli, 0, cells, sign
         ),
     )
 
@@ -527,8 +534,8 @@ def _(patch: Patch) -> None:
     patch.setattr(
         fleet_module,
         "charge",
-        lambda arrays, row, demand, milli, devices, _, sign: real(
-            arrays, row, demand, milli, devices, 0, sign
+        lambda arrays, row, demand, expected, milli, devices, _, sign: real(
+            arrays, row, demand, expected, milli, devices, 0, sign
         ),
     )
 
