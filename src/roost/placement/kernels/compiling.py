@@ -9,7 +9,7 @@ slow and nothing worse.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar, cast
@@ -32,9 +32,7 @@ _HERE = Path(__file__).resolve().parent
 _PACKAGE = _HERE.parents[1]
 
 
-def _digest() -> str:
-    sources = sorted(_HERE.glob("*.py"))
-    sources += [Path(module.__file__ or "") for module in (assign, groups, layout)]
+def _digest(sources: Iterable[Path]) -> str:
     # A kernel with bounds checks is another one, though its source is the same.
     digest = hashlib.sha256(f"{numba.__version__} {numba.config.BOUNDSCHECK}".encode())
     for source in sources:
@@ -50,12 +48,15 @@ def _candidates() -> Iterator[Path]:
     yield _HERE / "__pycache__"
 
 
-def _cache_folder() -> Path | None:
-    name = f"kernels-{_digest()}"
+def cache_folder(sources: Iterable[Path]) -> Path | None:
+    """Return the folder for compiled code that these sources make, or None where none is ours."""
+    name = f"kernels-{_digest(sources)}"
     return next((f / name for f in _candidates() if is_ours(f / name)), None)
 
 
-CACHE_FOLDER = _cache_folder()
+CACHE_FOLDER = cache_folder(
+    [*sorted(_HERE.glob("*.py")), *(Path(m.__file__ or "") for m in (assign, groups, layout))]
+)
 
 
 class ByPackage(UserProvidedCacheLocator):  # type: ignore[misc]
@@ -114,12 +115,17 @@ def view_maker(function: F) -> F:
 
 
 def _compile(function: F, **options: bool | str) -> F:
+    return compiled(function, CACHE_FOLDER, **options)
+
+
+def compiled(function: F, folder: Path | None, **options: bool | str) -> F:
+    """Compile a function with the flags of all kernels, and keep the code in a folder."""
     # Counting references to the arrays of a bundle at every call costs more than the kernels'
     # own work (measured: three quarters of a decision), so kernels may not allocate.
     flags = {"nogil": True, "error_model": "numpy", "_nrt": False, **options}
-    if CACHE_FOLDER is not None:
+    if folder is not None:
         try:
-            with _caching_in(CACHE_FOLDER):
+            with _caching_in(folder):
                 return cast(F, njit(cache=True, **flags)(function))
         except RuntimeError:  # the folder went away since it was tried
             pass
