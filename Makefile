@@ -136,6 +136,10 @@ bench-engine: $(STAMP) ## speed and memory of the engine beside the plain compil
 bench-rules: $(STAMP) ## decisions under rules beside those without, answers held to the interpreter (SHORT=1: quick rows)
 	$(BIN)/python -m benchmarks.rules $(if $(SHORT),--short)
 
+.PHONY: bench-analysis
+bench-analysis: $(STAMP) ## periods, confidence, forecasts and classes judged on unseen series (DATA=folder, SHORT=1: quick rows)
+	$(BIN)/python -m benchmarks.analysis --data $(DATA) $(if $(SHORT),--short)
+
 .PHONY: bench-api
 bench-api: $(STAMP) ## durable creates, agents and starts of a real server (SHORT=1: quick rows, PG=1: PostgreSQL too)
 	$(BIN)/python -m benchmarks.api $(if $(SHORT),--short) $(if $(PG),--postgres yes)

@@ -1,1 +1,1 @@
-"""What analysis costs: the store of series."""
+"""Benchmark of the analysis: quality on unseen series, empty hosts by lifetimes, cost of the store."""

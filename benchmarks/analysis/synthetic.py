@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-#: Seeds for choosing constants by hand, for the calibration table, for training classes, for judging.
+#: Seeds for constants chosen by hand, for the calibration table, for classes, and for judging.
 TUNING, CALIBRATING, TRAINING, JUDGING = 1_000, 2_000, 3_000, 9_000
 
 POINTS = 2_016
@@ -91,3 +91,37 @@ def periodic(rng: np.random.Generator, *, points: int = POINTS, ahead: int = POI
     known = values[:points].copy()
     known[rng.random(points) < 0.1] = np.nan
     return Drawn(known, tuple(sorted(periods)), values[points:])
+
+
+def changing(rng: np.random.Generator) -> Drawn:
+    """Draw a series that may be anything, and may stop being it: for confidence.
+
+    Half are those of the period rows; others walk at random, grow, burst, stand still or shift. A
+    quarter change their work somewhere in the last third of what is known or after it.
+    """
+    ahead = POINTS // 3
+    total = POINTS + ahead
+    kind = rng.random()
+    if kind < 0.5:
+        drawn = periodic(rng)
+        values = np.concatenate([drawn.values, drawn.ahead])
+        periods = drawn.periods
+    else:
+        periods = ()
+        noise = rng.standard_normal(total)
+        if kind < 0.6:
+            values = 50 + np.cumsum(noise) * rng.uniform(0.05, 0.5)
+        elif kind < 0.7:
+            values = 20 + np.linspace(0, rng.uniform(2, 40), total) + noise * rng.uniform(0.2, 6)
+        elif kind < 0.8:
+            bursts = rng.random(total) < rng.uniform(0.005, 0.05)
+            values = 5 + 0.5 * np.abs(noise) + bursts * rng.uniform(10, 60)
+        elif kind < 0.9:
+            values = 30 + noise * rng.uniform(0.01, 3)
+        else:
+            values = 20 + noise * rng.uniform(0.2, 2)
+            values[int(rng.uniform(0.2, 0.8) * POINTS) :] += rng.uniform(-15, 15)
+    if rng.random() < 0.25:
+        at = int(rng.uniform(0.66, 1.1) * POINTS)
+        values[at:] = np.nanmean(values[:at]) + rng.standard_normal(total - at) * np.nanstd(values)
+    return Drawn(values[:POINTS], periods, values[POINTS:])

@@ -1,0 +1,7 @@
+"""Let `python -m benchmarks.analysis` run the benchmark."""
+
+import sys
+
+from benchmarks.analysis.main import main
+
+sys.exit(main())
