@@ -2,8 +2,8 @@
 
 Days 1 to 11 are known, origins every 6 hours on days 12 to 14, horizons of 1 and 24 hours, season
 288. MASE is the mean absolute error over that of the seasonal naive model within days 1 to 11.
-The oracles take seconds for each series and origin, so a part of the series is forecast by them, the
-same part that roost is compared on, and what they said is kept in build/bench.
+The oracles take seconds for each series and origin, so a part of the series is forecast by them,
+the same part that roost is compared on, and what they said is kept in build/bench.
 """
 
 import csv

@@ -49,5 +49,5 @@ def speed(sizes: Sizes) -> Iterator[Result]:
 
 
 def jobs(sizes: Sizes) -> list[Job]:
-    """Return the jobs of this topic; their rows have several names, so each is a job's beginning."""
+    """Return the one job of this topic."""
     return [Job("detect and forecast 10k", lambda: speed(sizes))]

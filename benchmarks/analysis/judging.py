@@ -1,6 +1,7 @@
 """Rows on made series: periods, the reliability of confidence, classes."""
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -46,7 +47,7 @@ def reliability(sizes: Sizes) -> Iterator[Result]:
     seen = [e for entries in outcomes(JUDGING, sizes.changing).values() for e in entries]
     edges = np.array([0.0, 0.5, 0.7, 0.8, 0.9, 1.01])
     off = []
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in pairwise(edges.tolist()):
         some = [(sure, held) for _, sure, held in seen if low <= sure < high]
         if some:
             said = float(np.mean([sure for sure, _ in some]))

@@ -38,7 +38,8 @@ def main() -> None:
     model = MLPClassifier((12,), activation="tanh", alpha=1.0, max_iter=800, random_state=7)
     model.fit(np.clip((told - mean) / scale, -8, 8), kinds)
     parts = {
-        "MEAN": mean, "SCALE": scale, "HIDDEN": model.coefs_[0], "HIDDEN_BIAS": model.intercepts_[0],
+        "MEAN": mean, "SCALE": scale,
+        "HIDDEN": model.coefs_[0], "HIDDEN_BIAS": model.intercepts_[0],
         "OUT": model.coefs_[1], "OUT_BIAS": model.intercepts_[1],
     }  # fmt: skip
     text = "\n".join(f"{name} = {literal(array)}" for name, array in parts.items())

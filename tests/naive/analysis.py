@@ -121,3 +121,127 @@ def fundamentals(
         if not overtone and len(kept) < most:
             kept.append(number)
     return kept
+
+
+def fold(
+    values: Sequence[float], period: float, upto: int, phases: int
+) -> tuple[list[float], float]:
+    """Return the profile of a cycle, and its skill for the last one learnt without that."""
+
+    def phase(at: int) -> int:
+        turn = at / period
+        return min(phases - 1, int((turn - math.floor(turn)) * phases))
+
+    def learn(until: int) -> list[float]:
+        known = [at for at in range(until) if math.isfinite(values[at])]
+        mean = sum(values[at] for at in known) / max(len(known), 1)
+        sums, counts = [0.0] * phases, [0] * phases
+        for at in known:
+            sums[phase(at)] += values[at] - mean
+            counts[phase(at)] += 1
+        return [s / c if c else 0.0 for s, c in zip(sums, counts, strict=True)]
+
+    cut = max(0, upto - int(period + 0.5))
+    before = learn(cut)
+    last = [at for at in range(cut, upto) if math.isfinite(values[at])]
+    level = sum(values[at] for at in last) / max(len(last), 1)
+    without = sum((values[at] - level) ** 2 for at in last)
+    left = sum((values[at] - level - before[phase(at)]) ** 2 for at in last)
+    return learn(upto), 1 - left / without if without > 0 else math.nan
+
+
+class Told:
+    """What every model says after the values before an origin, told one by one.
+
+    `learnt` is how many of them the profiles may see: fewer in a back-test.
+    """
+
+    def __init__(self, past: Sequence[float], periods: Sequence[float], learnt: int) -> None:
+        self.past, self.periods = list(past), list(periods)
+        self.profiles: list[list[float]] = []
+        mean = sum(past[:learnt]) / max(learnt, 1)
+        for number, period in enumerate(periods):
+            sums, counts = [0.0] * 144, [0] * 144
+            if period >= 2:
+                for at in range(learnt):
+                    rest = past[at] - mean
+                    if number == 1 and periods[0] >= 2:
+                        rest -= self.profiles[0][self.bin(at, periods[0])]
+                    sums[self.bin(at, period)] += rest
+                    counts[self.bin(at, period)] += 1
+            self.profiles.append([s / (c + 1) for s, c in zip(sums, counts, strict=True)])
+
+    @staticmethod
+    def bin(at: int, period: float) -> int:
+        """Return the bin of a step in the profile of a period."""
+        bins = min(144, max(1, int(period)))
+        turn = at / period
+        return min(bins - 1, int((turn - math.floor(turn)) * bins))
+
+    def cycle(self, at: int) -> float:
+        """Return the sum of both profiles at a step."""
+        return sum(
+            profile[self.bin(at, period)]
+            for profile, period in zip(self.profiles, self.periods, strict=True)
+            if period >= 2
+        )
+
+    def median(self, window: int, stride: int) -> float:
+        """Return the lower median of every so-many-th of the last values."""
+        some = sorted(self.past[::-1][:window][::stride])
+        return some[(len(some) - 1) // 2]
+
+    def smoothed(self, alpha: float) -> float:
+        """Return the exponentially smoothed value."""
+        level = self.past[0]
+        for value in self.past:
+            level += alpha * (value - level)
+        return level
+
+    def damped(self, ahead: int) -> float:
+        """Return level and damped trend so many steps ahead."""
+        level, trend = self.past[0], 0.0
+        for value in self.past:
+            expected = level + 0.98 * trend
+            level = expected + 0.1 * (value - expected)
+            trend = 0.98 * trend + 0.005 * (value - expected)
+        return level + trend * sum(0.98**step for step in range(1, ahead + 1))
+
+    def cycles(self, ahead: int, most: int) -> float:
+        """Return the median of the same phase of earlier cycles, or NaN."""
+        found: list[float] = []
+        number = 1
+        while len(found) < most:
+            at = len(self.past) + ahead - 1 - int(number * self.periods[0] + 0.5)
+            number += 1
+            if at < 0:
+                break
+            if at < len(self.past):
+                found.append(self.past[at])
+        found.sort()
+        if not found:
+            return math.nan
+        return (found[(len(found) - 1) // 2] + found[len(found) // 2]) / 2
+
+    def seasonal(self, ahead: int) -> float:
+        """Return profiles and the level of the last values over them."""
+        rests = [self.past[at] - self.cycle(at) for at in range(len(self.past))]
+        short, long = rests[-12:], rests[-144:]
+        fade = math.exp(-ahead / 36)
+        level = fade * sum(short) / len(short) + (1 - fade) * sum(long) / len(long)
+        return level + self.cycle(len(self.past) + ahead - 1)
+
+    def say(self, model: int, ahead: int) -> float:
+        """Return what a model says so many steps ahead."""
+        windows = ((1, 1), (6, 1), (24, 1), (144, 2), (864, 8))
+        if model < 5:
+            return self.median(*windows[model])
+        if model in (5, 6):
+            return self.smoothed((0.05, 0.3)[model - 5])
+        if model == 7:
+            return self.damped(ahead)
+        if model in (8, 9):
+            return self.cycles(ahead, 1 if model == 8 else 7)
+        if model == 10:
+            return self.seasonal(ahead)
+        return (self.cycles(ahead, 7) + self.median(*windows[model - 9])) / 2

@@ -6,8 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from roost.analysis.kernels import backtest
 from roost.analysis.kernels.cycles import fundamentals
 from roost.analysis.kernels.flattening import flatten
+from roost.analysis.kernels.folding import PHASES, fold
 from roost.analysis.kernels.lines import find_lines
 from roost.analysis.kernels.refining import MOST_FITTED, UNKNOWNS, refine
 from tests.naive import analysis as naive
@@ -80,3 +82,83 @@ def test_refine_finds_the_frequency_that_least_squares_does(
     right = np.zeros(UNKNOWNS + 2 * MOST_FITTED)
     refine(coarse, np.ones((1, 256)), lines, 40.0, 6, basis, matrix, right)
     assert lines[0, 0, 0] == pytest.approx(cycles, abs=0.01)
+
+
+@settings(deadline=None, max_examples=50)
+@given(arrays(np.float64, (1, 90), elements=_amounts), st.floats(2.0, 40.0), st.integers(41, 90))
+def test_fold_equals_its_twin(values: np.ndarray, period: float, upto: int) -> None:
+    profile, skill = np.zeros((1, PHASES)), np.zeros(1)
+    rows, periods, ends = np.zeros(1, np.int64), np.array([period]), np.array([upto])
+    fold(values, rows, periods, ends, profile, np.zeros(PHASES), skill)
+    wanted, wanted_skill = naive.fold(values[0].tolist(), period, upto, PHASES)
+    np.testing.assert_allclose(profile[0], wanted, atol=1e-6)
+    np.testing.assert_allclose(skill[0], wanted_skill, rtol=1e-6, atol=1e-6)
+
+
+def work_for(origins: int, steps: int) -> backtest.Work:
+    return backtest.Work(
+        np.zeros(1024), np.zeros(11), np.zeros((2, 144)), np.zeros(144),
+        np.zeros((backtest.MODELS, origins, steps)), np.zeros(4),
+    )  # fmt: skip
+
+
+_past = arrays(np.float64, (1, 60), elements=st.floats(0, 1e4) | st.integers(0, 3).map(float))
+_two = st.tuples(st.floats(2.0, 30.0) | st.just(0.0), st.floats(2.0, 30.0) | st.just(0.0))
+
+
+@settings(deadline=None, max_examples=60)
+@given(_past, _two)
+def test_the_back_test_chooses_as_its_twin(values: np.ndarray, two: tuple[float, float]) -> None:
+    periods = np.array([two])
+    origins, steps = np.array([30, 41, 52]), np.array([1, 3, 12])
+    plan = backtest.Plan(origins, steps, np.array([0, 0, 1]))
+    fitted = backtest.Fitted(np.zeros((1, 2), np.int64), *(np.zeros((1, 2)) for _ in range(3)))
+    known = values >= 1.0
+    backtest.backtest(values, known, periods, plan, np.full(2, 0.8), work_for(3, 3), fitted)
+    for bucket, some in enumerate(([1, 3], [12])):
+        errors: dict[int, list[float]] = {}
+        for origin in origins.tolist():
+            told = naive.Told(values[0, :origin].tolist(), two, 30)
+            for ahead in some:
+                at = origin + ahead - 1
+                for model in range(backtest.MODELS if two[0] >= 2 else 8):
+                    if at < 60 and known[0, at]:
+                        error = values[0, at] - told.say(model, ahead)
+                        errors.setdefault(model, []).extend([error] if np.isfinite(error) else [])
+        means = {m: float(np.mean(np.abs(e))) for m, e in errors.items() if e}
+        if not means:
+            assert np.isnan(fitted.error[0, bucket])
+            continue
+        assert fitted.error[0, bucket] == pytest.approx(min(means.values()), rel=1e-6, abs=1e-6)
+        chosen = sorted(errors[int(fitted.model[0, bucket])])
+        low, high = int(np.floor((len(chosen) + 1) * 0.1)), int(np.ceil((len(chosen) + 1) * 0.9))
+        quantiles = chosen[max(low - 1, 0)], chosen[min(high - 1, len(chosen) - 1)]
+        got = fitted.low[0, bucket], fitted.high[0, bucket]
+        assert got == pytest.approx(quantiles, rel=1e-6, abs=1e-6)
+
+
+@settings(deadline=None, max_examples=60)
+@given(_past, _two, st.integers(0, backtest.MODELS - 1))
+def test_forecast_and_advance_say_what_the_model_says(
+    values: np.ndarray, two: tuple[float, float], model: int
+) -> None:
+    periods = np.array([two])
+    model = model if two[0] >= 2 else model % 8
+    fitted = backtest.Fitted(np.full((1, 1), model), *(np.ones((1, 1)) for _ in range(3)))
+    kept = np.zeros((1, 2, 144)), np.zeros((1, 4))
+    work, told = work_for(1, 1), np.zeros((3, 1, 20))
+    backtest.settle(values, 50, periods, work, *kept)
+    backtest.forecast(values, 50, periods, np.zeros(20, np.int64), fitted, work, kept, told)
+    twin = naive.Told(values[0, :50].tolist(), two, 50)
+    spare = twin.median(24, 1)
+    wanted = [twin.say(model, ahead) for ahead in range(1, 21)]
+    wanted = [one if np.isfinite(one) else spare for one in wanted]
+    np.testing.assert_allclose(told[0, 0], wanted, rtol=1e-6, atol=1e-6)
+    following = np.array([[np.nan, np.nan, np.nan, 1.0]])
+    sample = values[:, 50].copy()
+    backtest.advance(values, 50, sample, periods, fitted, work, kept, following)
+    later = naive.Told(values[0, :51].tolist(), two, 51)
+    later.profiles = twin.profiles
+    said = later.say(model, 1)
+    said = said if np.isfinite(said) else later.median(24, 1)
+    assert following[0, 0] == pytest.approx(said, rel=1e-6, abs=1e-6)

@@ -4,7 +4,15 @@ Pure: no clock, no I/O, no randomness of its own; times are integers (seconds), 
 batches are float64 [series, step] with NaN for gaps. The heads of the modules are the parts in
 the order in which a series goes through them:
 
-    grid      samples to a regular grid, with counts of what was wrong
-    periods   cycles of many series at once
-    kernels   the compiled loops, the only place of Numba here
+    grid           samples to a regular grid, with counts of what was wrong
+    periods        cycles of many series at once
+    profiles       patterns with confidence, numbers and stability of a series
+    calibration    the table that confidences are read from
+    forecasting    values ahead with intervals, by batch and sample by sample
+    features       the few numbers from which a class is told
+    classes        classes of workloads, advice on sizes, VMs that nobody needs
+    class_weights  the numbers of the classes' network
+    lifetime       what is left of a VM's life, from counts
+    correlation    resources with a lag, VMs that peak together
+    kernels        the compiled loops, the only place of Numba here
 """

@@ -23,7 +23,7 @@ def features(values: Floats, capacity: Floats, day_steps: int) -> Floats:
         return out
     part = filled(values) / np.maximum(capacity, 1e-12)[:, None]
     mean, deviation = part.mean(axis=1), part.std(axis=1)
-    low, middle, high, peak = np.quantile(part, (0.05, 0.5, 0.95, 0.995), axis=1)
+    low, middle, peak = np.quantile(part, (0.05, 0.5, 0.995), axis=1)
     reach = np.maximum(peak - low, 1e-6)
     found = find_periods(values)
     blocks = part[:, points % 12 :].reshape(series, 12, -1).mean(axis=2)

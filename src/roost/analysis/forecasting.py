@@ -61,7 +61,7 @@ MODELS = (
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Values ahead of a batch, [series, ahead]: float64, the first is the step after the last known.
+    """Values ahead of a batch, float64 [series, ahead]; the first is of the step after the last.
 
     `model` and `error` are [series, range]: the number of the model in `MODELS`, and its mean
     absolute error in the past (NaN where it could not be tried). `periods` is what seasonal models
@@ -223,7 +223,7 @@ class LiveForecasts:
         following = self._following[:, :3].copy()
         following[:, 1][np.isnan(following[:, 1])] = -np.inf
         following[:, 2][np.isnan(following[:, 2])] = np.inf
-        return np.maximum(following, self._least)
+        return np.asarray(np.maximum(following, self._least))
 
 
 def cold_start(
@@ -231,9 +231,9 @@ def cold_start(
 ) -> Floats:
     """Forecast a VM that is new from VMs like it: [3, ahead] point, low and high.
 
-    `peers` are series of VMs of the same class, image, project or flavor that end now; `own` is what
-    the VM has sent so far. Values of peers at the same phase of the cycle are scaled to the VM's own
-    level, the more the longer that is known (two hours of 5 minutes: by half).
+    `peers` are series of VMs of the same class, image, project or flavor that end now; `own` is
+    what the VM has sent so far. Values of peers at the same phase of the cycle are scaled to the
+    VM's own level, the more the longer that is known (two hours of 5 minutes: by half).
     """
     if ahead < 1 or cycle_steps < 1:
         raise InvalidRequest(f"ahead {ahead} and cycle_steps {cycle_steps} must be at least 1")

@@ -87,16 +87,16 @@ class LifetimeCounts:
         inside = (
             (ends[first] - age_s) / (ends[first] - AGES_S[first]) if age_s < ends[first] else 0.0
         )
-        stays = np.clip(1.0 - hazard[first:], 1e-12, 1.0)
+        stays: Floats = np.clip(1.0 - hazard[first:], 1e-12, 1.0).astype(np.float64)
         stays[0] = stays[0] ** max(inside, 0.0)
         left = np.maximum(ends[first:] - age_s, 0.0)
         seen = self.reached.get(kind, np.zeros(len(AGES_S)))
-        return Remaining(left, np.cumprod(stays), float(seen[first]))
+        return Remaining(left, np.cumprod(stays).astype(np.float64), float(seen[first]))
 
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """Chances that more than `left_s` seconds are left; `seen` VMs of the class came to that age."""
+    """Chances that more than `left_s` seconds are left; `seen` VMs of the class got that old."""
 
     left_s: Floats
     survival: Floats
@@ -126,7 +126,8 @@ class Remaining:
 
 def _carried(ended: Floats, reached: Floats) -> Floats:
     """Return the hazard of each bin; beyond what was seen that of the last bin that was."""
-    hazard = np.divide(ended, reached, out=np.full(len(ended), np.nan), where=reached > 0)
+    hazard: Floats = np.full(len(ended), np.nan)
+    np.divide(ended, reached, out=hazard, where=reached > 0)
     last = 0.0
     for at in range(len(hazard)):
         last = hazard[at] if np.isfinite(hazard[at]) else last

@@ -23,7 +23,7 @@ _STANDS_OUT, _LINE, _PERIOD = 16.0, 20.0, 42.0
 #: Power of a period over that of the strongest line: a fifth of its amplitude.
 _LEAST_SHARE = 0.04
 #: What is asked beyond that of few cycles, in cycles: a walk at random has slow waves too.
-_FEW_CYCLES = 6.0
+_FEW_CYCLES = 3.0
 _QUANTILE = 0.3
 _SLOW_CYCLES = 40.0
 _BLOCKS = 256

@@ -35,7 +35,7 @@ class PatternKind(StrEnum):
 class WorkloadPattern:
     """One pattern: its kind, the length of its cycle (0: none), and when it was high and low.
 
-    For a level shift or change point `peaks_s` has the moment of the change, and `troughs_s` nothing.
+    Of a level shift or change point `peaks_s` has the moment, and `troughs_s` nothing.
     """
 
     kind: PatternKind
@@ -102,7 +102,7 @@ def describe(values: Floats) -> dict[str, Floats]:
     """Return numbers of every series by name, [series] each; 0 where nothing is known."""
     known = np.isfinite(values)
     points = known.sum(axis=1).astype(np.float64)
-    safe = np.where(known.any(axis=1)[:, None], values, 0.0)
+    safe = np.where(known.any(axis=1, keepdims=True), values, 0.0)
     quantiles = np.nanquantile(safe, (0.05, 0.5, 0.95, 0.99), axis=1) if safe.size else None
     if quantiles is None:
         quantiles = np.zeros((4, len(values)))
@@ -134,8 +134,9 @@ def _blocks(values: Floats) -> Floats:
     if not cut.size:
         return np.full((len(values), 1), np.nan)
     shaped = cut.reshape(len(values), -1, size)
-    empty = ~np.isfinite(shaped).any(axis=2)
-    return np.where(empty, np.nan, np.nanmedian(np.where(empty[:, :, None], 0.0, shaped), axis=2))
+    empty = ~np.isfinite(shaped).any(axis=2, keepdims=True)
+    middle = np.nanmedian(np.where(empty, 0.0, shaped), axis=2, keepdims=True)
+    return np.where(empty, np.nan, middle)[:, :, 0]
 
 
 def _trend(blocks: Floats) -> tuple[Floats, Floats]:
@@ -162,10 +163,8 @@ def _stability(values: Floats, spread: Floats) -> Floats:
         return np.zeros(len(values))
     parts = []
     for part in (values[:, :half], values[:, half:]):
-        dark = ~np.isfinite(part).any(axis=1)
-        parts.append(
-            np.nanquantile(np.where(dark[:, None], 0.0, part), np.arange(1, 10) / 10, axis=1)
-        )
+        dark = ~np.isfinite(part).any(axis=1, keepdims=True)
+        parts.append(np.nanquantile(np.where(dark, 0.0, part), np.arange(1, 10) / 10, axis=1))
     apart = np.abs(parts[0] - parts[1]).mean(axis=0) / spread
     return np.asarray(np.clip(1.0 - apart, 0.0, 1.0))
 
@@ -226,11 +225,12 @@ def _others(told: Mapping[str, float], cyclic: list[WorkloadPattern]) -> list[Wo
 def _shifts(values: Floats) -> tuple[Ints, Floats, Ints]:
     """Return kind (0 none, 1 level, 2 spread), size and step of the largest change, [series, 1].
 
-    A level shift has medians of blocks on both sides that hardly overlap, and stays; the size is the
-    distance over what the blocks vary by on each side. A change point changes the variation alone.
+    A level shift has medians of blocks on both sides that hardly overlap, and stays; the size is
+    the distance over what the blocks vary by on each side. A change point changes the variation
+    alone.
     """
     series, points = values.shape
-    blocks = _blocks(np.where(np.isfinite(values).any(axis=1)[:, None], values, 0.0))
+    blocks = _blocks(np.where(np.isfinite(values).any(axis=1, keepdims=True), values, 0.0))
     count = blocks.shape[1]
     kind, size = np.zeros((series, 1), np.int64), np.zeros((series, 1))
     at = np.zeros((series, 1), np.int64)

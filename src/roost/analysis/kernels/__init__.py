@@ -8,5 +8,6 @@ the compiler off (NUMBA_DISABLE_JIT=1). Batches are [series, step].
     lines       peaks of a spectrum over their background
     refining    slow lines fitted together with level and trend
     cycles      which lines are periods of their own
-    backtest    every model tried on the past of a series
+    folding     the profile of a cycle, and whether the last one followed it
+    backtest    every model tried on the past of a series, forecasts, one more sample
 """

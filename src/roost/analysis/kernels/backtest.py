@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from roost.analysis.grid import Floats, Ints
 from roost.analysis.kernels.compiling import entry_point, kernel
 from roost.analysis.kernels.lines import smallest
 
@@ -28,9 +29,6 @@ CYCLES_BACK = 7
 BINS = 144
 PHI = 0.98
 _SLOW, _FAST = 0.05, 0.3
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 class Plan(NamedTuple):
@@ -62,7 +60,9 @@ class Fitted(NamedTuple):
 
 
 @kernel
-def median_of_last(values, row, origin, window, stride, sorting):  # type: ignore[no-untyped-def]
+def median_of_last(
+    values: Floats, row: int, origin: int, window: int, stride: int, sorting: Floats
+) -> float:
     """Return the median of every `stride`-th of the last `window` values before the origin."""
     count = 0
     at = origin - 1
@@ -74,7 +74,9 @@ def median_of_last(values, row, origin, window, stride, sorting):  # type: ignor
 
 
 @kernel
-def set_levels(values, row, origin, states, sorting, levels):  # type: ignore[no-untyped-def]
+def set_levels(
+    values: Floats, row: int, origin: int, states: Floats, sorting: Floats, levels: Floats
+) -> int:
     """Fill `levels` at an origin; `states` are the smoothed values there."""
     levels[0] = values[row, origin - 1]
     levels[1] = median_of_last(values, row, origin, 6, 1, sorting)
@@ -87,7 +89,7 @@ def set_levels(values, row, origin, states, sorting, levels):  # type: ignore[no
 
 
 @kernel
-def smooth(value, states):  # type: ignore[no-untyped-def]
+def smooth(value: float, states: Floats) -> int:
     """Move the smoothed values on by one: slow, fast, level and trend."""
     states[0] += _SLOW * (value - states[0])
     states[1] += _FAST * (value - states[1])
@@ -99,7 +101,7 @@ def smooth(value, states):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def bin_of(at, period):  # type: ignore[no-untyped-def]
+def bin_of(at: int, period: float) -> int:
     """Return the bin of a step in the profile of a period."""
     bins = min(BINS, max(1, int(period)))
     turn = at / period
@@ -107,7 +109,9 @@ def bin_of(at, period):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def set_profiles(values, row, known, periods, profile, counts):  # type: ignore[no-untyped-def]
+def set_profiles(
+    values: Floats, row: int, known: int, periods: Floats, profile: Floats, counts: Floats
+) -> int:
     """Fill `profile` [2, BINS] with means by phase, those of the second of what is left."""
     mean = 0.0
     for at in range(known):
@@ -134,7 +138,7 @@ def set_profiles(values, row, known, periods, profile, counts):  # type: ignore[
 
 
 @kernel
-def cycle(at, row, periods, profile):  # type: ignore[no-untyped-def]
+def cycle(at: int, row: int, periods: Floats, profile: Floats) -> float:
     """Return the sum of both profiles at a step."""
     total = 0.0
     for number in range(2):
@@ -144,7 +148,9 @@ def cycle(at, row, periods, profile):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def rest_of_last(values, row, origin, periods, profile):  # type: ignore[no-untyped-def]
+def rest_of_last(
+    values: Floats, row: int, origin: int, periods: Floats, profile: Floats
+) -> tuple[float, float]:
     """Return the mean of the last 12 values and of the last 144 over the profiles."""
     short, long = 0.0, 0.0
     for back in range(1, min(144, origin) + 1):
@@ -156,7 +162,9 @@ def rest_of_last(values, row, origin, periods, profile):  # type: ignore[no-unty
 
 
 @kernel
-def cycles_back(values, row, origin, ahead, period, most, sorting):  # type: ignore[no-untyped-def]
+def cycles_back(
+    values: Floats, row: int, origin: int, ahead: int, period: float, most: int, sorting: Floats
+) -> float:
     """Return the median over up to `most` cycles before, or NaN when none was seen."""
     count, number = 0, 1
     target = origin + ahead - 1
@@ -175,13 +183,15 @@ def cycles_back(values, row, origin, ahead, period, most, sorting):  # type: ign
 
 
 @kernel
-def damped(ahead):  # type: ignore[no-untyped-def]
+def damped(ahead: int) -> float:
     """Return how many steps of a damped trend lie in so many steps."""
     return PHI * (1.0 - PHI**ahead) / (1.0 - PHI)
 
 
 @kernel
-def tell(model, values, row, origin, ahead, periods, work):  # type: ignore[no-untyped-def]
+def tell(
+    model: int, values: Floats, row: int, origin: int, ahead: int, periods: Floats, work: Work
+) -> float:
     """Return what a model says, from levels and profiles that are set for the origin."""
     levels = work.levels
     if model < 7:
@@ -202,7 +212,9 @@ def tell(model, values, row, origin, ahead, periods, work):  # type: ignore[no-u
 
 
 @kernel
-def at_origin(values, row, origin, periods, states, work):  # type: ignore[no-untyped-def]
+def at_origin(
+    values: Floats, row: int, origin: int, periods: Floats, states: Floats, work: Work
+) -> int:
     """Set levels for an origin; profiles are those of the caller."""
     set_levels(values, row, origin, states, work.sorting, work.levels)
     short, long = rest_of_last(values, row, origin, periods, work.profile)
@@ -212,7 +224,15 @@ def at_origin(values, row, origin, periods, states, work):  # type: ignore[no-un
 
 
 @kernel
-def choose(plan, errors, tried, coverage, sorting, row, fitted):  # type: ignore[no-untyped-def]
+def choose(
+    plan: Plan,
+    errors: Floats,
+    tried: int,
+    coverage: Floats,
+    sorting: Floats,
+    row: int,
+    fitted: Fitted,
+) -> int:
     """Choose the model of each bucket by its mean absolute error, and its signed quantiles."""
     for bucket in range(fitted.model.shape[1]):
         best, least = 0, np.inf
@@ -246,11 +266,20 @@ def choose(plan, errors, tried, coverage, sorting, row, fitted):  # type: ignore
 
 
 @entry_point
-def backtest(values, known, periods, plan, coverage, work, fitted):  # type: ignore[no-untyped-def]
+def backtest(
+    values: Floats,
+    known: npt.NDArray[np.bool_],
+    periods: Floats,
+    plan: Plan,
+    coverage: Floats,
+    work: Work,
+    fitted: Fitted,
+) -> int:
     """Try every model at every origin of the plan, and fill `fitted` for each series.
 
     `values` has no gaps; errors are taken where `known` is true. `periods` [series, 2] in steps,
-    0 for none; `coverage` is that of the quantiles, by bucket. Profiles are learnt before the first origin, so that no model sees what it tells.
+    0 for none; `coverage` is that of the quantiles, by bucket. Profiles are learnt before the first
+    origin, so that no model sees what it tells.
     """
     points = values.shape[1]
     for row in range(values.shape[0]):
@@ -286,7 +315,9 @@ def backtest(values, known, periods, plan, coverage, work, fitted):  # type: ign
 
 
 @entry_point
-def settle(values, points, periods, work, profiles, states):  # type: ignore[no-untyped-def]
+def settle(
+    values: Floats, points: int, periods: Floats, work: Work, profiles: Floats, states: Floats
+) -> int:
     """Fill profiles [series, 2, BINS] and smoothed states [series, 4] after so many points."""
     for row in range(values.shape[0]):
         set_profiles(values, row, points, periods, work.profile, work.counts)
@@ -301,7 +332,15 @@ def settle(values, points, periods, work, profiles, states):  # type: ignore[no-
 
 
 @kernel
-def recall(values, row, points, periods, work, profiles, states):  # type: ignore[no-untyped-def]
+def recall(
+    values: Floats,
+    row: int,
+    points: int,
+    periods: Floats,
+    work: Work,
+    profiles: Floats,
+    states: Floats,
+) -> int:
     """Set the work for a series as it is after so many points."""
     for number in range(2):
         for place in range(BINS):
@@ -310,7 +349,16 @@ def recall(values, row, points, periods, work, profiles, states):  # type: ignor
 
 
 @entry_point
-def forecast(values, points, periods, bucket, fitted, work, kept, told):  # type: ignore[no-untyped-def]
+def forecast(
+    values: Floats,
+    points: int,
+    periods: Floats,
+    bucket: Ints,
+    fitted: Fitted,
+    work: Work,
+    kept: tuple[Floats, Floats],
+    told: Floats,
+) -> int:
     """Fill `told` [3, series, ahead] with point, low and high of each step, by its bucket's model.
 
     `kept` is the pair of profiles and states that `settle` has filled.
@@ -329,7 +377,16 @@ def forecast(values, points, periods, bucket, fitted, work, kept, told):  # type
 
 
 @entry_point
-def advance(values, points, sample, periods, fitted, work, kept, following):  # type: ignore[no-untyped-def]
+def advance(
+    values: Floats,
+    points: int,
+    sample: Floats,
+    periods: Floats,
+    fitted: Fitted,
+    work: Work,
+    kept: tuple[Floats, Floats],
+    following: Floats,
+) -> int:
     """Append one sample to every series, and say the next one.
 
     `following` [series, 4] has point, low, high of the next sample, and the factor by which its

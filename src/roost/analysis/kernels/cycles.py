@@ -2,11 +2,12 @@
 
 import numpy as np
 
+from roost.analysis.grid import Floats, Ints
 from roost.analysis.kernels.compiling import entry_point, kernel
 
 
 @kernel
-def is_overtone(line, base, lines, row, points):  # type: ignore[no-untyped-def]
+def is_overtone(line: int, base: int, lines: Floats, row: int, points: int) -> bool:
     """Tell whether a line belongs to a cycle that is not a sine.
 
     `lines` holds cycles in the window and power. A line at a multiple is an overtone unless it
@@ -41,7 +42,9 @@ def is_overtone(line, base, lines, row, points):  # type: ignore[no-untyped-def]
 
 
 @entry_point
-def fundamentals(lines, points, least_ratio, least_share, kept, order):  # type: ignore[no-untyped-def]
+def fundamentals(
+    lines: Floats, points: int, least_ratio: float, least_share: float, kept: Ints, order: Ints
+) -> int:
     """Fill `kept` [series, cycle] with the numbers of lines that are periods, or -1.
 
     `lines` [series, line, 3] has cycles in the window, power and ratio, the strongest line first.

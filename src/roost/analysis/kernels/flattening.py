@@ -2,11 +2,14 @@
 
 import numpy as np
 
+from roost.analysis.grid import Floats
 from roost.analysis.kernels.compiling import entry_point
 
 
 @entry_point
-def flatten(values, window, flat, coarse, held, size):  # type: ignore[no-untyped-def]
+def flatten(
+    values: Floats, window: Floats, flat: Floats, coarse: Floats, held: Floats, size: int
+) -> int:
     """Fill `flat` with windowed residuals, and `coarse` and `held` with means of blocks of `size`.
 
     Gaps (NaN) are zero in `flat` and not counted in `held`. A series of which the trend leaves

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from roost.analysis.grid import Floats, Ints
 from roost.analysis.kernels.compiling import entry_point
 
 #: Phases that a cycle is divided into.
@@ -9,7 +10,15 @@ PHASES = 48
 
 
 @entry_point
-def fold(values, rows, periods, upto, profile, counts, skill):  # type: ignore[no-untyped-def]
+def fold(
+    values: Floats,
+    rows: Ints,
+    periods: Floats,
+    upto: Ints,
+    profile: Floats,
+    counts: Floats,
+    skill: Floats,
+) -> int:
     """Fill `profile` [pattern, PHASES] with means by phase, and `skill` [pattern].
 
     A pattern is a row of `values` and a period. The skill is that of a profile that was learnt

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from roost.analysis.grid import Floats, Ints
 from roost.analysis.kernels.compiling import entry_point, kernel
 
 #: Peaks that one series may have.
@@ -9,7 +10,7 @@ MOST_LINES = 24
 
 
 @kernel
-def smallest(values, count, rank):  # type: ignore[no-untyped-def]
+def smallest(values: Floats, count: int, rank: int) -> float:
     """Return the value of a rank (0 is the least) and leave the values partly ordered."""
     low, high = 0, count - 1
     while low < high:
@@ -36,7 +37,16 @@ def smallest(values, count, rank):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def level_under(power, row, edges, share, lines, reach, scratch, background):  # type: ignore[no-untyped-def]
+def level_under(
+    power: Floats,
+    row: int,
+    edges: Ints,
+    share: float,
+    lines: Floats,
+    reach: float,
+    scratch: Floats,
+    background: Floats,
+) -> int:
     """Fill `background` with the quantile of each band's powers, without those near known lines.
 
     A band that lines cover nearly whole takes the level of the next one. Of a wide band a sample
@@ -70,7 +80,7 @@ def level_under(power, row, edges, share, lines, reach, scratch, background):  #
 
 
 @kernel
-def floor_at(at, edges, background):  # type: ignore[no-untyped-def]
+def floor_at(at: int, edges: Ints, background: Floats) -> float:
     """Return the background at a bin, interpolated between the middles of bands."""
     bands = len(edges) - 1
     band = 0
@@ -86,7 +96,16 @@ def floor_at(at, edges, background):  # type: ignore[no-untyped-def]
 
 
 @entry_point
-def find_lines(power, edges, share, ratios, reach, scratch, background, found):  # type: ignore[no-untyped-def]
+def find_lines(
+    power: Floats,
+    edges: Ints,
+    share: float,
+    ratios: Floats,
+    reach: float,
+    scratch: Floats,
+    background: Floats,
+    found: Floats,
+) -> int:
     """Fill `found` [series, line, 3] with position, power and ratio of each peak, strongest first.
 
     The background is the quantile `share` of the powers of a band between two `edges`. A peak is a

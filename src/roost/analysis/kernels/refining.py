@@ -6,6 +6,7 @@ the trend pull at one another. Least squares over coarse points (means of blocks
 
 import numpy as np
 
+from roost.analysis.grid import Floats
 from roost.analysis.kernels.compiling import entry_point, kernel
 
 #: Lines that are fitted together, and the numbers that are solved for: three of each, and two.
@@ -14,7 +15,7 @@ UNKNOWNS = 3 * MOST_FITTED + 2
 
 
 @kernel
-def solve(matrix, right, size):  # type: ignore[no-untyped-def]
+def solve(matrix: Floats, right: Floats, size: int) -> int:
     """Solve a symmetric positive system in place by Cholesky; 1 where it cannot be, else 0."""
     for column in range(size):
         diagonal = matrix[column, column]
@@ -44,7 +45,16 @@ def solve(matrix, right, size):  # type: ignore[no-untyped-def]
 
 
 @entry_point
-def refine(coarse, weight, lines, slow, rounds, basis, matrix, right):  # type: ignore[no-untyped-def]
+def refine(
+    coarse: Floats,
+    weight: Floats,
+    lines: Floats,
+    slow: float,
+    rounds: int,
+    basis: Floats,
+    matrix: Floats,
+    right: Floats,
+) -> int:
     """Sharpen the cycles of lines slower than `slow` in place, by `rounds` of Gauss-Newton.
 
     `coarse` and `weight` [series, block] are means of blocks and their numbers of known points.
