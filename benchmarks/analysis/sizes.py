@@ -20,5 +20,5 @@ class Sizes:
         return value if self.full else None
 
 
-FULL = Sizes(1_000, 1_500, 10_000, 200, 8, 1, full=True)
+FULL = Sizes(1_000, 1_500, 10_000, 200, 6, 1, full=True)
 SHORT = Sizes(200, 200, 1_000, 40, 48, 4, full=False)

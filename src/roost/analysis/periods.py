@@ -6,7 +6,7 @@ a Hann window, a Fourier transform of twice the length, peaks far above the back
 lines are cycles of their own. ADR-0034 says why, `make bench-analysis` how often that is right.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -62,7 +62,8 @@ class _Finder:
     def __init__(self, points: int) -> None:
         self._points = points
         self._length = 1 << int(np.ceil(np.log2(2 * points)))
-        self._window = np.hanning(points).astype(np.float32)
+        # The spectrum is of single precision: half the time, and far finer than any line.
+        self._window: npt.NDArray[Any] = np.hanning(points).astype(np.float32)
         self._edges = _bands(self._length, points)
         self._size = -(-points // _BLOCKS)
         self._blocks = -(-points // self._size)
@@ -74,14 +75,15 @@ class _Finder:
         from roost.analysis.kernels.flattening import flatten
         from roost.analysis.kernels.lines import MOST_LINES, find_lines
 
-        flat = np.zeros((len(values), self._length), np.float32)
+        flat: npt.NDArray[Any] = np.zeros((len(values), self._length), np.float32)
         coarse, held = np.zeros((2, len(values), self._blocks))
         flatten(values, self._window, flat, coarse, held, self._size)
         bins = np.fft.rfft(flat, axis=1)
         power = bins.real**2 + bins.imag**2
         width = power.shape[1]
         lines = np.zeros((len(values), MOST_LINES, 3))
-        scratch, level = np.zeros(width, np.float32), np.zeros(len(self._edges), np.float32)
+        scratch: npt.NDArray[Any] = np.zeros(width, np.float32)
+        level: npt.NDArray[Any] = np.zeros(len(self._edges), np.float32)
         ratios = np.array([_STANDS_OUT, _LINE])
         per_cycle = self._length / self._points
         find_lines(power, self._edges, _QUANTILE, ratios, 2.2 * per_cycle, scratch, level, lines)
