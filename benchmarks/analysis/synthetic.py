@@ -12,7 +12,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 #: Seeds for constants chosen by hand, for the calibration table, for classes, and for judging.
-TUNING, CALIBRATING, TRAINING, JUDGING = 1_000, 20_000, 30_000, 50_000
+TUNING, CALIBRATING, TRAINING, JUDGING = 1_000, 2_000, 3_000, 50_000
 
 POINTS = 2_016
 STEP_S = 300

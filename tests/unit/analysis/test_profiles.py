@@ -21,7 +21,7 @@ def profile_of(values: np.ndarray) -> WorkloadProfile:
         (20 + 0.02 * _TIME + _NOISE, PatternKind.GROWING),
         (2 + np.abs(_NOISE) * 0.1 + 80 * (np.abs(_NOISE) > 2.3), PatternKind.BURSTY),
         (20 + _NOISE + 15 * (_TIME > 1200), PatternKind.LEVEL_SHIFT),
-        (40 + _NOISE * np.where(_TIME > 1008, 12, 0.5), PatternKind.CHANGE_POINT),
+        (40 + _NOISE * np.where(_TIME > 1008, 25, 0.5), PatternKind.CHANGE_POINT),
     ],
     ids=lambda value: value.value if isinstance(value, PatternKind) else "",
 )
