@@ -1,1 +1,1 @@
-"""Benchmark of the analysis: quality on unseen series, empty hosts by lifetimes, cost of the store."""
+"""Benchmark of the analysis: quality on unseen series, empty hosts by lifetimes, the store."""

@@ -4,6 +4,7 @@ Pure: no clock, no I/O, no randomness of its own; times are integers (seconds), 
 batches are float64 [series, step] with NaN for gaps. The heads of the modules are the parts in
 the order in which a series goes through them:
 
+    store          the port to where series are kept; `roost.series` and a Prometheus implement it
     grid           samples to a regular grid, with counts of what was wrong
     periods        cycles of many series at once
     profiles       patterns with confidence, numbers and stability of a series

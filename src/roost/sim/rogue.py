@@ -177,9 +177,7 @@ class Rogue:
         ]  # fmt: skip
 
     def _held(self) -> list[dict[str, Any]]:
-        return [
-            {"id": vm, "generation": self._generation(true)} for vm, true in self._some_vms()
-        ]
+        return [{"id": vm, "generation": self._generation(true)} for vm, true in self._some_vms()]
 
     def _copies(self) -> list[dict[str, Any]]:
         random = self._random
