@@ -127,7 +127,7 @@ class LiveForecasts:
         least: float = 0.0,
         room: int = 288,
     ) -> None:
-        """Learn from a batch; for each `room` samples the buffer grows, so learn anew now and then."""
+        """Learn from a batch; the buffer grows by `room` samples, until a batch is learnt anew."""
         from roost.analysis.kernels import backtest as kernels
 
         self._coverage, self._least, self._room = coverage, least, room
