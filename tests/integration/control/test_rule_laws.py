@@ -42,8 +42,8 @@ plans = st.lists(
     st.tuples(
         st.integers(0, 1),
         st.sampled_from(
-            ["create", "pinned", "batch", "atomic", "delete", "resize", "migrate", "migrate",
-             "forbid", "allow", "cordon", "uncordon", "follow", "round", "keep"]
+            ["create", "queue", "pinned", "batch", "atomic", "delete", "resize", "migrate", "to",
+             "drain", "forbid", "allow", "cordon", "uncordon", "follow", "round", "keep"]
         ),
         st.integers(0, 7),
     ),
@@ -58,6 +58,8 @@ async def act(rig: Rig, what: str, number: int, at: int) -> None:
     match what:
         case "create":
             await rig.create(vm)
+        case "queue":
+            await rig.create(vm, on_no_fit="queue")
         case "pinned":
             await rig.create(vm, constraints={"hosts": [host]})
         case "batch" | "atomic":
@@ -69,6 +71,10 @@ async def act(rig: Rig, what: str, number: int, at: int) -> None:
             await plane.vms.resize(vm, None, ResizeVM(cpu=1 + number % 3), OPERATOR)
         case "migrate":
             await rig.migrate(vm)
+        case "to":
+            await rig.migrate(vm, host)
+        case "drain":
+            await plane.hosts.drain(host, OPERATOR)
         case "forbid" | "allow":
             change = ChangeConstraint(enabled=what == "forbid", force=True)
             await plane.constraints.change(f"not-{host}", None, change, ADMIN)
