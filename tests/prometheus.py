@@ -6,10 +6,11 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http import HTTPStatus
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 
+import httpx
 import pytest
 
 from roost.base.clock import RealClock
@@ -27,27 +28,26 @@ def cpu(at_ms: int) -> int:
     return 1000 + at_ms // 15_000 % 40
 
 
-class Exporter(BaseHTTPRequestHandler):
-    """Tells the readings of the next moment each time that it is asked."""
-
-    moments = iter(MOMENTS)
-    done = Event()
-
-    def do_GET(self) -> None:
-        name = WEB.name.replace('"', '\\"')
-        lines = []
-        if (at := next(self.moments, None)) is None:
-            self.done.set()
-        else:
-            lines += [f'cpu{{vm="{name}"}} {cpu(at)} {at}', f'cpu{{vm="other"}} {2 * cpu(at)} {at}']
-            lines += [f'read{{vm="{name}"}} {(at - BEGIN) * 2} {at}']
-        self.send_response(200)
-        self.send_header("content-type", "text/plain; version=0.0.4")
-        self.end_headers()
-        self.wfile.write("\n".join([*lines, ""]).encode())
-
-    def log_message(self, *_: object) -> None:
-        pass
+def write_blocks(folder: Path, program: Path) -> None:
+    """Write the readings as Prometheus keeps them: a scrape that came late would lose some."""
+    name = WEB.name.replace('"', '\\"')
+    told = {
+        f'cpu{{vm="{name}"}}': cpu,
+        'cpu{vm="other"}': lambda at: 2 * cpu(at),
+        f'read{{vm="{name}"}}': lambda at: (at - BEGIN) * 2,
+    }
+    lines = []
+    for family in ("cpu", "read"):
+        lines.append(f"# TYPE {family} unknown")
+        for series, value in told.items():
+            if series.startswith(family):
+                lines += [f"{series} {value(at)} {at / 1000}" for at in MOMENTS]
+    (folder / "readings.txt").write_text("\n".join([*lines, "# EOF", ""]))
+    subprocess.run(
+        [program.with_name("promtool"), "tsdb", "create-blocks-from", "openmetrics",
+         folder / "readings.txt", folder / "data"],
+        check=True, capture_output=True,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -55,13 +55,8 @@ def prometheus_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Run a Prometheus on loopback that has these readings."""
     program = find_prometheus()
     folder = tmp_path_factory.mktemp("prometheus")
-    exporter = ThreadingHTTPServer(("127.0.0.1", 0), Exporter)
-    Thread(target=exporter.serve_forever, daemon=True).start()
-    target = f"127.0.0.1:{exporter.server_address[1]}"
-    (folder / "prometheus.yml").write_text(
-        "global: {scrape_interval: 50ms, scrape_timeout: 50ms}\n"
-        f"scrape_configs: [{{job_name: vms, static_configs: [{{targets: ['{target}']}}]}}]\n"
-    )
+    (folder / "prometheus.yml").write_text("global: {}\n")
+    write_blocks(folder, program)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -69,17 +64,28 @@ def prometheus_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         [
             program, f"--config.file={folder / 'prometheus.yml'}",
             f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address={address}",
-            "--log.level=error",
+            "--storage.tsdb.retention.time=1d", "--log.level=error",
         ]
     )  # fmt: skip
     try:
-        assert Exporter.done.wait(60), "Prometheus has not read everything after a minute"
+        wait_until_ready(f"http://{address}/-/ready")
         yield f"http://{address}"
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-        exporter.shutdown()
-        exporter.server_close()
+
+
+def wait_until_ready(url: str) -> None:
+    """Ask until the server says that it is ready, for a minute at most."""
+    wait = Event()
+    for _ in range(600):
+        try:
+            if httpx.get(url, timeout=5.0).status_code == HTTPStatus.OK:
+                return
+        except httpx.TransportError:
+            pass
+        wait.wait(0.1)
+    raise AssertionError("Prometheus is not ready after a minute")
 
 
 def find_prometheus() -> Path:
@@ -87,6 +93,6 @@ def find_prometheus() -> Path:
     cache = Path(os.environ.get("ROOST_CACHE") or Path.home() / ".cache" / "roost")
     chosen = os.environ.get("ROOST_PROMETHEUS") or shutil.which("prometheus")
     path = Path(chosen) if chosen else cache / "prometheus" / "usr" / "bin" / "prometheus"
-    if not os.access(path, os.X_OK):
-        pytest.skip("prometheus is not installed: make parts")
+    if not all(os.access(each, os.X_OK) for each in (path, path.with_name("promtool"))):
+        pytest.skip("prometheus or promtool is not installed: make parts")
     return path
