@@ -10,6 +10,7 @@ from roost.base.ids import IdSource
 from roost.ledger.claims import Outcome, Proposal
 from roost.ledger.sqlite import SqliteStore
 from roost.ledger.store import DatabaseUnavailable
+from roost.series.opening import memory_series
 from roost.testing.clock import HandClock
 from tests.faulty_store import FaultyStore
 from tests.integration.control.rig import Rig, _empty_database
@@ -87,7 +88,7 @@ def play(tmp_path: Path, test: Callable[[Underway], Awaitable[None]]) -> None:
         ids = IdSource(clock.wall_ms)
         store = ClaimsByWord(SqliteStore(path, clock, ids, inline=True, full=False))
         store.waiting = []
-        rig = Rig(store, clock, "plane")
+        rig = Rig(store, memory_series(), clock, "plane")
         await rig.load()
         await rig.host("h1", cpu=CORES)
         await test(Underway(rig, store))

@@ -265,7 +265,7 @@ def test_a_process_that_has_not_heard_of_a_fence_does_not_lift_it(postgres_url: 
         lost.disconnect()
         await rig.pass_by(TIMERS.offline_s + 6)
         await rig.host("h2")
-        behind = Rig(rig.store, rig.clock, "behind")
+        behind = Rig(rig.store, rig.series, rig.clock, "behind")
         listener = rig.store.listener
         await behind.load()
         rig.store.listener = listener

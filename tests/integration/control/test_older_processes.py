@@ -19,6 +19,7 @@ from roost.ledger.migrate import configuration
 from roost.ledger.older import release_before_may_be_here
 from roost.ledger.tables import events, vms
 from roost.parts.sealing import KeyFile, Seal, new_key
+from roost.series.opening import memory_series
 from roost.testing.clock import HandClock
 from roost.wire.bodies import BootBody, CreateVM, UpgradeBody
 from roost.wire.groups import CreateGroup, SetGroupRule
@@ -81,7 +82,7 @@ def test_an_upgrade_that_was_finished_before_is_to_be_finished_again(
     async def test() -> None:
         clock = HandClock()
         async with opened(url, clock) as store:
-            rig = Rig(store, clock)
+            rig = Rig(store, memory_series(), clock)
             await rig.load()
             agent = await rig.host("h1")
             made = await rig.running("web")
@@ -113,7 +114,7 @@ def test_a_restored_vm_stays_with_its_host_while_older_processes_may_be_there(
     async def test() -> None:
         clock = HandClock()
         async with opened(url, clock) as store:
-            rig = Rig(store, clock)
+            rig = Rig(store, memory_series(), clock)
             await rig.load()
             await rig.host("a", guard=5.0)
             await rig.host("b", guard=5.0)
@@ -165,7 +166,7 @@ def test_groups_change_only_once_no_older_process_can_be_there(
     async def test() -> None:
         clock = HandClock()
         async with opened(used_url, clock) as store:
-            rig = Rig(store, clock)
+            rig = Rig(store, memory_series(), clock)
             await rig.load()
             groups = rig.plane.groups
             await groups.create(CreateGroup(name="g", rule="spread"), OPERATOR)
@@ -192,7 +193,7 @@ def test_a_create_writes_the_body_until_the_upgrade_is_finished(used_url: str) -
     async def test() -> None:
         clock = HandClock()
         async with opened(used_url, clock) as store:
-            rig = Rig(store, clock)
+            rig = Rig(store, memory_series(), clock)
             await rig.load()
             await rig.host("one", cpu=16)
             for body in BODIES:
