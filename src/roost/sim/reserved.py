@@ -47,21 +47,26 @@ class ReservedRoom:
     def __init__(self) -> None:
         self._holds: dict[str, Promise] = {}
         self._claims: dict[str, Promise] = {}
-        self._grown: dict[int, None] = {}
+        #: What hosts that changed in this commit had promised before it, and who took on something.
+        self._before: dict[int, list[int]] = {}
+        self._grown: dict[int, list[int]] = {}
 
     def put_hold(self, kind: str, key: str, hold: Hold | None) -> str:
         """Take over a hold's row; return what is wrong with its going, or nothing."""
-        before = self._holds.pop(key, None)
+        before = self._holds.get(key)
+        if before is not None:
+            self._note(before.host, touched=False)
         if hold is None:
+            self._holds.pop(key, None)
             of_reservation = before is not None and before.reserved
             may_go = kind.startswith(("reservation.", "host.removed"))
             return "" if may_go or not of_reservation else f"the hold {key} is gone by {kind}"
+        self._note(hold.host)
         amounts = (hold.cpu_milli, hold.memory_bytes, hold.disk_bytes, hold.vms)
         times = tuple((a, _NEVER if b is None else b) for a, b in _windows(hold.windows))
         self._holds[key] = Promise(
             hold.host, amounts, times, hold.owner, hold.kind == "reservation"
         )
-        self._grown[hold.host] = None
         return ""
 
     def put_claim(
@@ -73,24 +78,43 @@ class ReservedRoom:
         draws_on: str | None = None,
     ) -> None:
         """Take over a claim's row; without a host it is gone."""
-        before = self._claims.pop(key, None)
+        before = self._claims.get(key)
+        if before is not None:
+            self._note(before.host, touched=False)
         if host is None:
+            self._claims.pop(key, None)
             return
+        if before is None or before.host != host or before.amounts != amounts:
+            self._note(host)
         times = ((0, _NEVER if until_ms is None else until_ms),)
         self._claims[key] = Promise(host, amounts, times, draws_on)
-        if before is None or before.host != host or before.amounts != amounts:
-            self._grown[host] = None
+
+    def _note(self, host: int, *, touched: bool = True) -> None:
+        """Keep what a host had promised before the first change of this commit."""
+        if host not in self._before:
+            self._before[host] = self._promised(host)
+        if touched:
+            self._grown[host] = self._before[host]
+
+    def _promised(self, host: int) -> list[int]:
+        here = [e for e in (*self._claims.values(), *self._holds.values()) if e.host == host]
+        return [sum(each.amounts[axis] for each in here) for axis in range(4)]
 
     def broken(self, now_ms: int, capacities: Mapping[int, Sequence[int]]) -> str:
         """Return which host has promised more than it has at some moment; empty when none has.
 
-        Only hosts that took on something, and that hold something, are looked at.
+        Only hosts that took on something, and that hold something, are looked at. A host that was
+        made smaller than its promises may exchange one for another, and take on nothing more.
         """
-        grown, self._grown = self._grown, {}
+        grown, self._grown, self._before = self._grown, {}, {}
         holding = {hold.host for hold in self._holds.values()}
-        for host in grown:
+        for host, before in grown.items():
             capacity = capacities.get(host)
             if host not in holding or capacity is None:
+                continue
+            after = self._promised(host)
+            was_over = any(had > most for had, most in zip(before, capacity, strict=False))
+            if was_over and all(a <= b for a, b in zip(after, before, strict=True)):
                 continue
             holds = [each for each in self._holds.values() if each.host == host]
             claims = [each for each in self._claims.values() if each.host == host]

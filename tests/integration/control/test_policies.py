@@ -392,7 +392,7 @@ def test_the_doctor_finds_policies_that_are_not_whole(database_url: str) -> None
                  if each.check == "policies"}  # fmt: skip
         assert found == {
             f"VM {vm.id!r} is under 'gone', which does not exist",
-            "project 'default' has 'gone', which does not exist",
+            "project 'default' is under 'gone', which does not exist",
             "'cut' is at version 1, which is not kept",
             "'other' is not what its version 1 says",
             "version 1 is of 'gone', which does not exist",

@@ -132,6 +132,17 @@ def _require_enough(tx: Tx, vm: VMRow, plan: Plan) -> None:
             )
 
 
+def require_size(tx: Tx, vm: VMRow, host: int) -> None:
+    """Refuse to go on on a host that was made too small, or whose amounts are not known any more.
+
+    Victims would be stopped in vain.
+    """
+    amounts = tx.find(host_amounts, host=host)
+    wanted = dict(zip(LIMITS, (*vm.amounts, 1), strict=True))
+    if amounts is None or any(want > amounts[f"{n}_capacity"] for n, want in wanted.items()):
+        raise Conflict(f"the host has become too small for VM {vm.name!r}", vm=vm.id)
+
+
 def _say_why(tx: Tx, vm: VMRow, plan: Plan) -> VMRow:
     """Let a VM that waits say that room is being made for it, by whom and where."""
     named = ", ".join(f"{each.vm.name} ({each.how})" for each in plan.leaving[:5])

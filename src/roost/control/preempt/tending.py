@@ -28,7 +28,7 @@ from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import HostEntry, Roster
 from roost.control.moves.moving import Moving
 from roost.control.preempt.arriving import arrive
-from roost.control.preempt.beginning import begin, end, update
+from roost.control.preempt.beginning import begin, end, require_size, update
 from roost.control.preempt.choosing import Choosing
 from roost.control.preempt.displacing import displace, forget_displaced, has_run
 from roost.control.preempt.record import (
@@ -272,6 +272,7 @@ class Preempting(Part):
             if now is None or now["host"] is not None or now["desired"] == "absent":
                 return
             if tx.find(preemptions, vm=row.vm) is not None:
+                require_size(tx, VMRow(**now), row.host)
                 displace(tx, vm, row.host, waits)
 
         for each in here:
