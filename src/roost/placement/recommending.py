@@ -189,7 +189,7 @@ class _Judge:
         terms = self._world.amounts_in_score(self._request, row)
         yield from terms
         if rest := base - sum(each.value for each in terms):
-            yield ScoreTerm(self._world.strategy_of(self._request).name, rest)
+            yield ScoreTerm(self._world.strategy_of(self._request).rest, rest)
         charges, ranked = self._world.charges(self._request, row)
         charged = [ScoreTerm(f"rule {name}", each * WEIGHT_ONE) for name, each in charges.items()]
         if ranked:
