@@ -317,7 +317,9 @@ def plain_batch(
         else:
             devices = row_devices(hosts, ask, row)
             cells = row_cells(hosts, ask, row, options[S_CELL_RULE])
-        charge_host(hosts, row, demand, ask.terms[T_MILLI], devices, cells, int64(1))
+        charge_host(
+            hosts, row, demand, batch.expected[index], ask.terms[T_MILLI], devices, cells, int64(1)
+        )
         if devices or cells:
             refresh_host_extras(hosts, row, resources)
         for position in range(len(ask.groups)):
