@@ -160,6 +160,7 @@ class Siege:
             await self._turns()
             await self.plane.evidence.flush()
             await self.plane.intake.flush()
+            await self.plane.readings.flush()
             await self.plane.follower.catch_up()
             if not said and not any(agent.inbox for agent in self.agents.values()):
                 return
@@ -274,6 +275,9 @@ class Siege:
         found: Counter[str] = Counter()
         for each in gc.get_objects():
             kind = type(each)
+            # The loop drops cancelled timers when they are due, or when most of its timers are.
+            if isinstance(each, asyncio.TimerHandle) and each.cancelled():
+                continue
             if str(kind.__module__).partition(".")[0] in (
                 "roost",
                 "asyncio",

@@ -76,6 +76,7 @@ class AgentSocket(asyncio.Protocol):
         "_fragments",
         "_needed",
         "_part",
+        "_resting",
         "_session",
         "_timer",
         "_wire",
@@ -95,6 +96,7 @@ class AgentSocket(asyncio.Protocol):
         self._session: Session | None = None
         self._checking: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._resting: asyncio.TimerHandle | None = None
 
     @property
     def checking(self) -> asyncio.Task[None] | None:
@@ -148,6 +150,8 @@ class AgentSocket(asyncio.Protocol):
         """Tell the session that the connection is lost."""
         self._connections.discard(self)
         self._stop_timer()
+        if self._resting is not None:
+            self._resting.cancel()
         if self._checking is not None:
             self._checking.cancel()
         session, self._session = self._session, None
@@ -244,7 +248,7 @@ class AgentSocket(asyncio.Protocol):
     def _rest(self, seconds: float) -> None:
         """Read nothing for a while: this agent's messages take more than their share of time."""
         self.transport.pause_reading()
-        asyncio.get_running_loop().call_later(seconds, self._read_on)
+        self._resting = asyncio.get_running_loop().call_later(seconds, self._read_on)
 
     def _read_on(self) -> None:
         if not self.transport.is_closing():

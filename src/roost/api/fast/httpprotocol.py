@@ -116,6 +116,7 @@ class LeanHttp(HttpToolsProtocol):
         self.refusal: RoostError | None = None
         self._known = False
         self._closing = False  # what still comes is thrown away
+        self._lingering: asyncio.TimerHandle | None = None  # cuts a connection that was refused
         self._receiving = _NOTHING
         self._requests = 0
         self._begun_bytes = 0  # of the chunk in which the head begins, others' among them
@@ -144,6 +145,8 @@ class LeanHttp(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell whoever streams to it that the connection is lost."""
         super().connection_lost(exc)
+        if self._lingering is not None:
+            self._lingering.cancel()
         self.watch.lost(self)
         self._room.set()
         if self.on_lost is not None:
@@ -253,7 +256,7 @@ class LeanHttp(HttpToolsProtocol):
         # Closed at once, with data on the way that nobody reads, the client might never see it.
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        self.loop.call_later(_LINGER_S, self.transport.abort)
+        self._lingering = self.loop.call_later(_LINGER_S, self.transport.abort)
 
     def _head_too_large(self) -> RoostError:
         most = self.limits.head_bytes
