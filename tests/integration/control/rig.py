@@ -328,7 +328,9 @@ class Rig:
         told = [f for f in found.findings if not (self.shrunk and f.check == "over_capacity")]
         assert told == [], told
         await self.plane.follower.catch_up()
-        check_fleet(self.plane.roster.fleet, over_capacity=self.shrunk)
+        # What a host holds takes room that may have been promised before.
+        holds = any(entry.row.held not in ("", "[]") for entry in self.plane.roster.hosts.values())
+        check_fleet(self.plane.roster.fleet, over_capacity=self.shrunk or holds)
         fresh, lists = (
             Roster("first_fit"),
             Dispatch(Roster("first_fit"), self.plane.lineage, Seal()),

@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import Connection, delete, insert, select
 
-from roost.base.errors import LedgerUnsettled
+from roost.base.errors import LedgerUnsettled, NoFit
 from roost.base.timestamps import timestamp
 from roost.control.survive.restore_apply import JUMP
 from roost.ledger.makingroom import QUEUE, begin_hold
@@ -224,6 +224,33 @@ def test_the_old_home_of_a_recovered_vm_does_not_start_it_when_it_is_back_first(
         # It was away, so it cannot say that the VM has left: b's word alone destroys nothing.
         assert not a.copies[made.id].runs
         assert [each.id for each in a.held()] == [made.id]
+
+    run(database_url, test)
+
+
+def test_what_a_host_holds_takes_its_room_until_it_is_destroyed(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        a = await rig.host("a", guard=GUARD_STOP_S, cpu=2)
+        await rig.host("b", guard=GUARD_STOP_S, cpu=1)
+        made = await rig.running("web", restart="elsewhere")
+        old = await copy(rig)
+        a.disconnect()
+        await rig.pass_by(2 * LONG_S, silent=("a",))
+        await put_back(rig, old)
+        await come_back(rig, "a", "b")
+        await rig.pass_by(LONG_S)
+        assert [each.id for each in a.held()] == [made.id]
+        # One of its two cores is taken by what it holds: who needs both is not sent there.
+        with pytest.raises(NoFit):
+            await rig.create("big", cpu=2)
+        waits = await rig.create("big", cpu=2, on_no_fit="queue")
+        await rig.running("small", cpu=1)
+        await rig.plane.vms.delete("small", None, OPERATOR)
+        await rig.plane.hosts.destroy_held("a", made.id, ADMIN)
+        await rig.pass_by(LONG_S)
+        assert a.held() == []
+        assert await rig.state("big") == ("running", "a")
+        assert a.copies[waits.id].runs
 
     run(database_url, test)
 

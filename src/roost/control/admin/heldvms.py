@@ -19,8 +19,8 @@ from sqlalchemy import select
 
 from roost.base.errors import Conflict, LedgerUnsettled, NotFound
 from roost.control.groups.defining import lock_rules
-from roost.control.hosts.held_list import StoredHeld, read_held
 from roost.control.hosts.registering import locked_host
+from roost.control.memory.held_copies import StoredHeld, read_held
 from roost.control.vms.deletion import order_destruction
 from roost.control.vms.restart_policy import ASKED
 from roost.ledger.capacity import RUN, charge, charge_project, counters_in, room_of

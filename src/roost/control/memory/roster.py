@@ -21,6 +21,7 @@ from sqlalchemy import Connection, select
 
 from roost.base.errors import InvalidRequest
 from roost.control.memory.classes import PriorityClasses
+from roost.control.memory.held_copies import without_held
 from roost.control.memory.holdings import Holdings
 from roost.control.memory.rulebook import Rulebook
 from roost.control.memory.specs import Specs
@@ -150,7 +151,7 @@ def _read_host(row: HostRow) -> tuple[Inventory, HostSpec]:
     inventory = _inventory.decode(row.inventory)
     labels = None if row.labels is None else _labels.decode(row.labels)
     spec = host_spec(row.name, inventory, labels=labels, health=row.health, admin=row.admin)
-    return inventory, spec
+    return inventory, without_held(spec, row)
 
 
 def _devices_in(claim: ClaimRow) -> DeviceDemand:
@@ -557,7 +558,7 @@ class Roster(Part):
         self.room += 1
         before, known.row = known.row, row
         known.generation = max(known.generation, generation)
-        if (before.inventory, before.labels) == (row.inventory, row.labels):
+        if (before.inventory, before.labels, before.held) == (row.inventory, row.labels, row.held):
             if before.health != row.health:
                 self.fleet.set_health(row.name, HEALTHS[row.health])
             if before.admin != row.admin:
