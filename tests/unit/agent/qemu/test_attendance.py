@@ -55,10 +55,31 @@ def test_a_copy_becomes_what_its_source_says_or_it_is_told_why_not(tmp_path: Pat
         address = Address(path=str(tmp_path / "line"))
         target = Attendance(WORD, asyncio.Event(), agree, keep)
         asking = Asking(line_of(WORD, address.uri), RealClock())
-        assert "does not answer" in await asking.tell_shape(Shape(2, 4, 1), 5.0)
+        assert "does not answer" in await asking.tell_shape(Shape(2, 4, 1), 0.3)
         await target.listen(address)
         assert await asking.tell_shape(Shape(2, 4, 1, "pc-i440fx-7.2", 1), 5.0) == ""
         assert await asking.tell_shape(Shape(1, 4, 1), 5.0) == "no: two only"
+        target.close()
+
+    asyncio.run(story())
+
+
+def test_a_target_whose_agent_starts_again_is_told_once_it_answers(tmp_path: Path) -> None:
+    async def story() -> None:
+        async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.close()
+
+        address = Address(path=str(tmp_path / "line"))
+        dying = await asyncio.start_unix_server(hang_up, address.path)
+        asking = Asking(line_of(WORD, address.uri), RealClock())
+        telling = asyncio.ensure_future(asking.tell_shape(Shape(2, 4, 1), 20.0))
+        await asyncio.sleep(0.2)
+        assert not telling.done()
+        dying.close()
+        Path(address.path).unlink(missing_ok=True)
+        target = Attendance(WORD, asyncio.Event(), agree, keep)
+        await target.listen(address)
+        assert await telling == ""
         target.close()
 
     asyncio.run(story())
@@ -200,7 +221,7 @@ def test_a_target_that_answers_without_end_is_taken_for_silent(tmp_path: Path) -
         server = await asyncio.start_unix_server(babble, address.path)
         asking = Asking(line_of(WORD, address.uri), RealClock())
         assert not await asking.hand_console(0, b"", 0.2)
-        assert "does not answer" in await asking.tell_shape(Shape(2, 4, 1), 5.0)
+        assert "does not answer" in await asking.tell_shape(Shape(2, 4, 1), 0.3)
         server.close()
 
     asyncio.run(story())

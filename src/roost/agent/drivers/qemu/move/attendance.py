@@ -164,14 +164,19 @@ class Asking:
 
     async def tell_shape(self, shape: Shape, within_s: float) -> str:
         """Let the copy be a machine of this shape; return why it cannot be, or nothing."""
-        try:
+        answer, line = b"", _AS + msgspec.json.encode(shape) + b"\n"
+        with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                answer = await self._say(_AS + msgspec.json.encode(shape) + b"\n")
-        except (OSError, ValueError):  # silence, or a line without an end
-            return "its target's agent does not answer"
-        finally:
-            self.close()
-        return "" if answer == _HERE else answer.decode(errors="replace") or "the line was closed"
+                while not answer:
+                    with suppress(OSError, ValueError):  # or a line without an end
+                        answer = await self._say(line)
+                    self.close()
+                    if not answer:
+                        await self._clock.sleep(_AGAIN_S)  # it may be starting again
+        self.close()
+        if answer == _HERE:
+            return ""
+        return answer.decode(errors="replace") or "its target's agent does not answer"
 
     async def runs(self, within_s: float) -> bool:
         """Wait until the guest executes at the target; False when that is not known in time."""
