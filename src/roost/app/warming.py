@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import numpy as np
+
 from roost.base.units import GIB
 from roost.fleet.fleet import Fleet
 from roost.model.constraints import Constraints
@@ -35,3 +37,15 @@ def warm_up() -> None:
     explain(engine, request)
     capacity(engine, request)
     capacity(engine, request, Scope.HOST)
+    _warm_analysis()
+
+
+def _warm_analysis() -> None:
+    """Forecast and describe two days of two series: compiling holds Python's lock for seconds."""
+    from roost.analysis.forecasting import forecast_batch
+    from roost.analysis.profiles import profile_batch
+
+    steps = np.arange(576)
+    series = np.stack([np.sin(steps / 45.0) + 2.0, np.ones(len(steps))])
+    forecast_batch(series, 48)
+    profile_batch(series, 0, 300)

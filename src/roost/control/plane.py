@@ -31,6 +31,7 @@ from roost.control.create.queueing import Queue
 from roost.control.create.searches import Searches
 from roost.control.groups.ending import EmptyRules
 from roost.control.groups.groups import Groups
+from roost.control.learning.learning import Learning
 from roost.control.memory.eventlog import EventLog
 from roost.control.memory.fleet_check import FleetCheck
 from roost.control.memory.follower import Follower
@@ -92,6 +93,7 @@ class PlaneSettings:
     search_limit_s: float = 5.0  # of the exact search for an all-or-none batch
     members_priority: int = 0  # the greatest that a member may give a VM
     series: SeriesKept = field(default_factory=SeriesKept)
+    threads: bool = True  # long work leaves the event loop; not where time is simulated
 
 
 class Plane:
@@ -149,6 +151,9 @@ class Plane:
         self.series = Series(
             series, store, self.roster, clock, settings.series, series_reader or series
         )
+        self.learning = Learning(
+            series_reader or series, store, self.roster, clock, threads=settings.threads
+        )
         self.projects = Projects(store)
         self.events = EventLog(store)
         steady = SteadyWall(clock)
@@ -186,6 +191,7 @@ class Plane:
             self.intake,
             self.readings,
             self.series,
+            self.learning,
             self.evidence,
             self.agents,
             watcher,

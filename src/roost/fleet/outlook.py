@@ -29,18 +29,41 @@ if TYPE_CHECKING:
 MOST_PRESSURE = 100.0
 
 
-def expected_vector(expected: Expected) -> Int64Array:
+def columns_of(expected: Expected) -> tuple[int, int, int]:
     """Return what is expected of a VM in column order."""
-    known = (expected.cpu_milli, expected.memory_bytes, expected.ends_s)
-    filled = (
-        default if each is None else each for each, default in zip(known, UNKNOWN, strict=True)
+    cpu, memory, ends = expected.cpu_milli, expected.memory_bytes, expected.ends_s
+    return (
+        UNKNOWN[0] if cpu is None else cpu,
+        UNKNOWN[1] if memory is None else memory,
+        UNKNOWN[2] if ends is None else ends,
     )
-    return np.array(tuple(filled), np.int64)
+
+
+def expected_vector(expected: Expected) -> Int64Array:
+    """Return the same as an array."""
+    return np.array(columns_of(expected), np.int64)
 
 
 def expected_use(demand: Int64Array, expected: Int64Array) -> Int64Array:
     """Return the cpu and memory that each of some VMs counts; unknown is all that it asked for."""
     return np.where(expected[:, :2] < 0, demand[:, :2], expected[:, :2])
+
+
+def write_expected(fleet: "Fleet", numbers: Int64Array, expected: Int64Array) -> None:
+    """Replace what is expected of many placed VMs, [vms, 3] in column order, at once."""
+    vms, hosts = fleet.vms, fleet.hosts
+    before = vms.expected[numbers]
+    rows, demand = vms.host[numbers], vms.demand[numbers]
+    change = expected_use(demand, expected) - expected_use(demand, before)
+    np.add.at(hosts.arrays.predicted[:, :KNOWN], rows, change)
+    vms.expected[numbers] = expected
+    ends = hosts.arrays.headroom[:, len(hosts.resources) + ENDS]
+    loose = (before[:, E_ENDS] >= ends[rows]) & (expected[:, E_ENDS] < before[:, E_ENDS])
+    fleet.loose_ends.update(rows[loose].tolist())
+    np.maximum.at(ends, rows, expected[:, E_ENDS])
+    fleet.changes.add_many(np.unique(rows))
+    fleet.version += 1
+    fleet.on_undo(lambda: write_expected(fleet, numbers, before))
 
 
 # Predictions

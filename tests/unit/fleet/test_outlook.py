@@ -1,7 +1,11 @@
 """What is foreseen counts at once, leaves with the VM, and comes back by undo."""
 
+from typing import Any
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from roost.base.errors import InvalidRequest, NotFound
 from roost.base.units import GIB
@@ -182,3 +186,32 @@ def test_a_prediction_of_an_unknown_host_changes_nothing() -> None:
     with pytest.raises(NotFound):
         fleet.set_predicted({"a": Predicted(1, 1), "gone": Predicted(1, 1)})
     assert predicted_cpu(fleet, "a") == 500
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ab"), *(st.none() | st.integers(0, 9) for _ in range(6))),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_expectations_of_many_are_those_of_each(vms: list[Any]) -> None:
+    one, many = (fleet_of(host("a"), host("b")) for _ in range(2))
+    for fleet in (one, many):
+        fleet.set_predicted({"a": Predicted(500, GIB)}, BASIS)
+        for number, (where, *told) in enumerate(vms):
+            put_expected(fleet, where, f"vm{number}", Expected(*told[:3]))
+    for number, (_, *told) in enumerate(vms):
+        one.set_expected(f"vm{number}", Expected(*told[3:]))
+    numbers = np.array([many.vm_number(f"vm{at}") for at in range(len(vms))], np.int64)
+    columns = np.array([expected_vector(Expected(*told[3:])) for _, *told in vms], np.int64)
+    mark, before = many.mark(), many.hosts.arrays.predicted.copy()
+    many.set_expected_many(numbers, columns)
+    for name in "ab":
+        row = one.row(name)
+        assert prediction(many, row) == prediction(one, row)
+        assert last_end(many, row) == last_end(one, row)
+    check(many)
+    many.undo(mark)
+    assert (many.hosts.arrays.predicted == before).all()
+    check(many)

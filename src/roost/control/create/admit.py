@@ -49,7 +49,9 @@ from roost.ledger.rows import VMRow
 from roost.ledger.store import Store
 from roost.ledger.tables import decisions
 from roost.model.flow import Placement, PlaceRequest, Rejection
+from roost.model.outlook import Expected
 from roost.model.rules import NO_CHOICE, Choice
+from roost.model.vm import VMSpec
 from roost.parts.access import Principal
 from roost.parts.idempotency import find_keys
 from roost.parts.part import Part
@@ -250,6 +252,7 @@ class Admit(Part):
                 tuple(sorted(body.labels.items())) if body.labels else (),
                 body.restart or policy.restart,
                 policy=policy.policy,
+                expected=self._expected(vm_id, new.spec),
             ),
             vm_id,
             groups,
@@ -258,6 +261,12 @@ class Admit(Part):
             strategy.name,
             self._clock.monotonic(),
             groups_seen,
+        )
+
+    def _expected(self, vm_id: str, spec: VMSpec) -> Expected:
+        demand = spec.demand
+        return self._roster.expectations.of(
+            vm_id, demand.cpu_milli, demand.memory_bytes, spec.until_ms
         )
 
     async def _policy(self, body: CreateVM) -> tuple[Under, Choice]:

@@ -12,6 +12,7 @@ from typing import TypeVar
 from sqlalchemy import Connection
 
 from roost.base.errors import InvalidRequest, NotFound
+from roost.base.timestamps import read_timestamp
 from roost.control.create.drawing import find_living, know_reservation, life_of
 from roost.control.create.grouping import Grouping
 from roost.control.create.living import Room, place_seeing, place_turns, room_of
@@ -219,9 +220,10 @@ class Questions(Part):
             body, policy.policy, spread_of(self._roster, policy.policy)
         )
         priority, _ = self._roster.classes.given(body.priority_class, body.priority)
+        demand = demand_of(body.demand)
         request = PlaceRequest(
             body.name,
-            demand_of(body.demand),
+            demand,
             constraints_of(body.constraints),
             groups,
             strategy.name,
@@ -231,6 +233,12 @@ class Questions(Part):
             labels=tuple(sorted(body.labels.items())),
             restart=body.restart or policy.restart,
             policy=policy.policy,
+            expected=self._roster.expectations.of(
+                "",
+                demand.cpu_milli,
+                demand.memory_bytes,
+                None if body.until is None else read_timestamp(body.until, "until"),
+            ),
         )
         return request, new
 

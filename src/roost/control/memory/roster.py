@@ -21,6 +21,7 @@ from sqlalchemy import Connection, select
 
 from roost.base.errors import InvalidRequest
 from roost.control.memory.classes import PriorityClasses
+from roost.control.memory.expecting import Expectations
 from roost.control.memory.held_copies import without_held
 from roost.control.memory.holdings import Holdings
 from roost.control.memory.rulebook import Rulebook
@@ -208,6 +209,7 @@ class Roster(Part):
         self.classes = PriorityClasses()
         self.group_changes = 0  # grows when a known group has another rule, or is gone
         self.specs = Specs()
+        self.expectations = Expectations()
         self.holdings = Holdings()
         self.waiting: dict[str, VMRow] = {}  # VMs without a host that want one
         self.wait_changes = 0  # grows when one of them, or what a rule has relaxed, is another
@@ -713,6 +715,7 @@ class Roster(Part):
             self.fleet.groups.set_number(groups_of),
             devices,
             cells,
+            self.expectations.vector(claim.vm, claim.cpu_milli, claim.memory_bytes, claim.until_ms),
         )
 
     def _lacks_places(self, claim: ClaimRow) -> bool:

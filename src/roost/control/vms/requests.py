@@ -34,4 +34,5 @@ def request_of(vm: VMRow, roster: Roster, spec: VMSpec | None = None) -> PlaceRe
         asked_restart(vm),
         policy=spec.policy,
         relaxed=roster.rulebook.relaxed_for(vm.id) if vm.host is None else (),
+        expected=roster.expectations.of(vm.id, vm.cpu_milli, vm.memory_bytes, spec.until_ms),
     )

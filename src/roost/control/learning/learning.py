@@ -1,0 +1,235 @@
+"""Learn what VMs and hosts will use, and tell the fleet: the arrow from reports to profiles.
+
+Every process learns for itself, from the store that all share (ADR-0036):
+
+    every ten minutes: series of each host and its VMs -> outlook (in a thread) -> columns
+
+Nobody waits for it. A pass goes host by host, reads and reckons in small pieces, and rests three
+times as long as it worked. What it found counts for an hour after the newest step that it knew;
+when the store cannot be used meanwhile it is forgotten, and hosts are what they were without it:
+not predicted. The doctor is told.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from sqlalchemy import Connection
+
+from roost.analysis.outlook import (
+    Ahead,
+    HostSeries,
+    Outlook,
+    VMSeries,
+    foresee,
+    outlook_of,
+)
+from roost.analysis.store import SeriesReader
+from roost.base.clock import Clock
+from roost.base.errors import SeriesUnavailable
+from roost.control.learning.gathering import gather, origin_of
+from roost.control.memory.roster import Roster
+from roost.fleet.outlook import columns_of
+from roost.ledger.capacity import CLEANUP, RUN
+from roost.ledger.examination import Examination
+from roost.ledger.store import Store
+from roost.model.outlook import NO_BASIS, Expected, Predicted
+from roost.model.series import Subject
+from roost.parts.part import Loop, Part
+
+log = logging.getLogger("roost.learning")
+
+T = TypeVar("T")
+
+#: How often it is looked whether something is too old, and how often all is learnt anew.
+LOOK_S, EVERY_S = 30.0, 600.0
+#: For how long after its last step an outlook counts.
+LASTS_S = 3600
+#: Series that are reckoned at once: about 0.15 s of a processor.
+_MOST_SERIES = 256
+#: The rest after a piece of work, in terms of what it took, and at least.
+_REST, _LEAST_REST_S = 3.0, 0.01
+
+NOTHING = Outlook({}, {}, {}, NO_BASIS)
+
+
+class _Home(NamedTuple):
+    """A host, and the claims of the VMs on it."""
+
+    host: str
+    claims: tuple[str, ...]
+
+
+class Learning(Part):
+    """Keeps what is predicted of hosts and expected of VMs in the fleet of one process."""
+
+    def __init__(
+        self,
+        reader: SeriesReader,
+        store: Store,
+        roster: Roster,
+        clock: Clock,
+        *,
+        threads: bool = True,
+    ) -> None:
+        self._reader, self._store, self._roster, self._clock = reader, store, roster, clock
+        self._threads = threads
+        self.outlook = NOTHING
+        self.trouble = ""  # why nothing can be learnt, in words
+        self._origin_ms = 0  # of the outlook
+        self._next = clock.monotonic() + LOOK_S
+
+    # When
+
+    def load(self, connection: Connection) -> None:
+        """Let VMs whose owners said when they end be known to end then."""
+        self._tell(NOTHING)
+
+    def loops(self) -> Sequence[Loop]:
+        """Return the background loops of this part."""
+        return (Loop(self.look, LOOK_S),)
+
+    async def look(self) -> None:
+        """Forget what is too old, and learn anew when it is time."""
+        self.forget_old()
+        if self._clock.monotonic() >= self._next:
+            self._next = self._clock.monotonic() + EVERY_S
+            await self.learn(paced=True)
+
+    def forget_old(self) -> None:
+        """Let an outlook count no longer that rests on what is too old."""
+        if self.outlook is NOTHING:
+            return
+        age_ms = self._clock.wall_ms() - self._origin_ms
+        if not 0 <= age_ms <= 1000 * LASTS_S:
+            log.warning("what was learnt is %d s old: nothing is predicted", age_ms // 1000)
+            self._tell(NOTHING)
+
+    # What
+
+    async def learn(self, *, paced: bool = False) -> None:
+        """Read the series of all hosts and VMs, and tell the fleet what they will use."""
+        origin_ms = origin_of(self._clock.wall_ms())
+        ahead = Ahead(origin_ms // 1000)
+        hosts: dict[str, Predicted] = {}
+        vms: dict[str, Expected] = {}
+        try:
+            for piece in _pieces(self._homes()):
+                begun = self._clock.monotonic()
+                series = [await self._series_of(home, origin_ms) for home in piece]
+                predicted, expected = await self._away(lambda s=series: foresee(s, ahead))  # type: ignore[misc]
+                hosts.update(predicted)
+                vms.update((name.rpartition(":")[0], told) for name, told in expected.items())
+                if paced:
+                    took = self._clock.monotonic() - begun
+                    await self._clock.sleep(max(_LEAST_REST_S, _REST * took))
+        except SeriesUnavailable as error:
+            self._note(error.message)
+            return
+        self._note("")
+        sizes = self._sizes(vms)
+        outlook = await self._away(lambda: outlook_of(hosts, vms, sizes, ahead))
+        self._origin_ms = origin_ms
+        there = {name: told for name, told in outlook.hosts.items() if self._roster.entry(name)}
+        self._tell(Outlook(there, outlook.vms, outlook.alike, outlook.basis))
+        self.forget_old()  # a pass may take long
+
+    def _homes(self) -> list[_Home]:
+        """Return every host with what is on it; a cleanup claim has nothing that runs."""
+        fleet = self._roster.fleet
+        return [
+            _Home(
+                entry.name,
+                tuple(
+                    name
+                    for number in fleet.vms.on_host(entry.fleet_row).tolist()
+                    if not (name := fleet.vms.names[number]).endswith(f":{CLEANUP}")
+                ),
+            )
+            for entry in sorted(self._roster.hosts.values(), key=lambda each: each.name)
+        ]
+
+    async def _series_of(self, home: _Home, origin_ms: int) -> HostSeries:
+        use = await gather(self._reader, Subject("host", home.host), origin_ms)
+        vms = []
+        for claim in home.claims:
+            vm, _, kind = claim.rpartition(":")
+            if kind == RUN:  # what is on its way here is expected, and not yet in any sum
+                vms.append(
+                    VMSeries(claim, await gather(self._reader, Subject("vm", vm), origin_ms))
+                )
+        return HostSeries(home.host, use, tuple(vms))
+
+    def _sizes(self, vms: dict[str, Expected]) -> dict[str, tuple[int, int]]:
+        """Return the cpu and memory that VMs asked for."""
+        fleet = self._roster.fleet
+        found = {}
+        for vm in vms:
+            number = fleet.vms.numbers.get(f"{vm}:{RUN}")
+            if number is not None:
+                cpu, memory = fleet.vms.demand[number, :2].tolist()
+                found[vm] = (cpu, memory)
+        return found
+
+    async def _away(self, work: Callable[[], T]) -> T:
+        """Run what takes a processor for long, where nobody waits for it."""
+        return await asyncio.to_thread(work) if self._threads else work()
+
+    def _note(self, trouble: str) -> None:
+        if trouble and trouble != self.trouble:
+            log.warning("nothing is learnt: %s; everything else goes on", trouble)
+        self.trouble = trouble
+
+    # Telling the fleet
+
+    def _tell(self, outlook: Outlook) -> None:
+        """Bring an outlook to the fleet's columns, all at once: no decision sees a part of it."""
+        self.outlook = outlook
+        expectations, fleet = self._roster.expectations, self._roster.fleet
+        expectations.replace(outlook.vms, outlook.alike)
+        demand, now = fleet.vms.demand[:, :2].tolist(), fleet.vms.expected.tolist()
+        numbers, told = [], []
+        for claim, number in fleet.vms.numbers.items():
+            vm, _, kind = claim.rpartition(":")
+            if kind == CLEANUP:
+                continue
+            spec = self._roster.specs.get(vm)
+            until_ms = None if spec is None else spec.until_ms
+            cpu, memory = demand[number]
+            expected = columns_of(expectations.of(vm, cpu, memory, until_ms))
+            if now[number] != [*expected]:
+                numbers.append(number)
+                told.append(expected)
+        if numbers:
+            fleet.set_expected_many(np.array(numbers, np.int64), np.array(told, np.int64))
+        fleet.set_predicted(outlook.hosts, outlook.basis)
+
+    # Asked by a doctor
+
+    def examine(self, connection: Connection, found: Examination) -> None:
+        """Say whether anything is learnt, and of how many hosts."""
+        found.count("predictions", len(self.outlook.hosts))
+        if self.trouble:
+            still = (
+                "what was learnt before counts for an hour"
+                if self.outlook.hosts
+                else ("no host is predicted")
+            )
+            found.trouble("predictions", f"nothing is learnt, and {still}: {self.trouble}")
+
+
+def _pieces(homes: Sequence[_Home]) -> Iterator[list[_Home]]:
+    """Yield hosts in pieces of a bounded number of series; a large host is a piece by itself."""
+    piece: list[_Home] = []
+    series = 0
+    for home in homes:
+        own = 2 * (len(home.claims) + 1)
+        if piece and series + own > _MOST_SERIES:
+            yield piece
+            piece, series = [], 0
+        piece.append(home)
+        series += own
+    if piece:
+        yield piece

@@ -1,0 +1,223 @@
+"""What a plane learns from the store of series, and what it decides by it."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from roost.analysis.outlook import STEP_S, Use
+from roost.analysis.store import SeriesReader
+from roost.base.units import GIB
+from roost.control.learning.gathering import gather
+from roost.control.learning.learning import EVERY_S, LASTS_S
+from roost.model.series import DAY_MS, Reading, Subject
+from tests.integration.control.rig import ADMIN, Rig, run, run_two
+
+STEP_MS = 1000 * STEP_S
+
+
+async def used(rig: Rig, subject: Subject, *cpu_milli: float, days: float = 2) -> None:
+    """Let a VM or host have used this much cpu, by the hour of the day, and 256 MiB."""
+    now = rig.clock.wall_ms()
+    first = now - int(days * DAY_MS)
+    readings = [
+        Reading(subject, at, {"cpu_milli": _at(at, cpu_milli), "memory_bytes": GIB / 4})
+        for at in range(first - first % STEP_MS, now, STEP_MS)
+    ]
+    put = await rig.series.put(readings, now, old=True)
+    assert put.left_out == 0
+
+
+def _at(at_ms: int, by_hour: tuple[float, ...]) -> float:
+    hour = at_ms % DAY_MS * len(by_hour) // DAY_MS
+    wave = 1 + 0.02 * math.sin(at_ms / 1e6)  # so that nothing is quite constant
+    return round(by_hour[hour] * wave, 2)
+
+
+async def cool_but_promised(rig: Rig) -> None:
+    """Two hosts: of `cool` more is promised, on `hot` more is used."""
+    await rig.host("cool", cpu=8, memory=32)
+    await rig.host("hot", cpu=8, memory=32)
+    for host, vms, cpu in (("cool", 3, 50.0), ("hot", 1, 950.0)):
+        for number in range(vms):
+            made = await rig.running(f"{host}-{number}", constraints={"hosts": [host]})
+            await used(rig, Subject("vm", made.id), cpu)
+        await used(rig, Subject("host", host), vms * cpu)
+
+
+def predicted(rig: Rig, host: str) -> tuple[int, int] | None:
+    """Return the cpu and memory that a host's columns have as predicted."""
+    fleet = rig.plane.roster.fleet
+    cpu, memory, known = fleet.hosts.arrays.predicted[fleet.row(host)].tolist()
+    return (cpu, memory) if known else None
+
+
+def test_metrics_based_chooses_the_host_that_is_predicted_cool(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await cool_but_promised(rig)
+        assert predicted(rig, "cool") is None
+        assert (await rig.create("by-promises", strategy="metrics_based")).host == "hot"
+        await rig.plane.vms.delete("by-promises", None, ADMIN)
+        await rig.settle()
+        await rig.plane.learning.learn()
+        cool, hot = predicted(rig, "cool"), predicted(rig, "hot")
+        assert cool is not None
+        assert hot is not None
+        assert 150 <= cool[0] < 200 < 950 <= hot[0] < 1100
+        made = await rig.create("by-load", strategy="metrics_based")
+        assert made.host == "cool"
+
+    run(database_url, test, dated=True)
+
+
+def test_what_was_just_placed_counts_at_once(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await cool_but_promised(rig)
+        await rig.plane.learning.learn()
+        before = predicted(rig, "cool")
+        assert before is not None
+        hosts = [
+            (await rig.create(f"n{at}", cpu=0.8, strategy="metrics_based")).host for at in range(3)
+        ]
+        # Nothing is known of VMs of this size: each counts as all that it asked for.
+        assert hosts == ["cool", "hot", "cool"]
+        after = predicted(rig, "cool")
+        assert after is not None
+        assert after[0] == before[0] + 2 * 800
+
+    run(sqlite_url, test, dated=True)
+
+
+def test_a_new_vm_is_expected_to_use_what_those_of_its_size_do(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h1", cpu=8, memory=32)
+        await used(rig, Subject("host", "h1"), 500.0)
+        for number in range(5):
+            made = await rig.running(f"web-{number}")
+            await used(rig, Subject("vm", made.id), 100.0)
+        await rig.plane.learning.learn()
+        before = predicted(rig, "h1")
+        await rig.create("web-5")
+        after = predicted(rig, "h1")
+        assert before is not None
+        assert after is not None
+        assert 100 <= after[0] - before[0] < 110  # it asked for 1000
+
+    run(sqlite_url, test, dated=True)
+
+
+def test_predictions_end_when_nothing_new_is_learnt(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await cool_but_promised(rig)
+        await rig.plane.learning.learn()
+        rig.clock.move(LASTS_S - STEP_S)
+        rig.plane.learning.forget_old()
+        assert predicted(rig, "cool") is not None
+        rig.clock.move(2 * STEP_S)
+        rig.plane.learning.forget_old()
+        assert predicted(rig, "cool") is None
+        assert rig.plane.roster.fleet.basis.digest == ""
+        assert (rig.plane.roster.fleet.vms.expected[:4, 0] == -1).all()
+
+    run(sqlite_url, test, dated=True)
+
+
+def test_a_host_whose_readings_stopped_is_not_predicted(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await cool_but_promised(rig)
+        rig.clock.move(1800 + STEP_S)
+        await used(rig, Subject("host", "hot"), 950.0, days=0.1)
+        await rig.plane.learning.learn()
+        assert predicted(rig, "cool") is None
+        # Its VM is not heard of any more, so it counts as all that it asked for.
+        hot = predicted(rig, "hot")
+        assert hot is not None
+        assert hot[0] >= 1000
+
+    run(sqlite_url, test, dated=True)
+
+
+async def nothing_is_learnt_from_the_future(rig: Rig) -> None:
+    await cool_but_promised(rig)
+    await rig.plane.learning.learn()
+    before = rig.plane.learning.outlook
+    now = rig.clock.wall_ms()
+    ahead = [
+        Reading(Subject("host", "cool"), at, {"cpu_milli": 9000.0, "memory_bytes": 1.0})
+        for at in range(now, now + 50 * 60_000, 60_000)  # a host's clock that is ahead
+    ]
+    await rig.series.put(ahead, now)
+    await rig.plane.learning.learn()
+    assert rig.plane.learning.outlook == before
+
+
+def test_no_reading_of_the_future_is_used(database_url: str) -> None:
+    run(database_url, nothing_is_learnt_from_the_future, dated=True)
+
+
+def test_a_build_that_reads_the_future_is_found(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from roost.control.learning import learning
+
+    async def later(reader: SeriesReader, subject: Subject, origin_ms: int) -> Use:
+        return await gather(reader, subject, origin_ms + 9 * STEP_MS)
+
+    monkeypatch.setattr(learning, "gather", later)
+    with pytest.raises(AssertionError):
+        run(sqlite_url, nothing_is_learnt_from_the_future, dated=True)
+
+
+def test_processes_that_share_a_store_learn_the_same(postgres_url: str) -> None:
+    async def test(first: Rig, second: Rig) -> None:
+        await cool_but_promised(first)
+        await second.plane.follower.catch_up()
+        await first.plane.learning.learn()
+        await second.plane.learning.learn()
+        assert first.plane.learning.outlook == second.plane.learning.outlook
+        assert first.plane.roster.fleet.basis.digest.startswith("sha256:")
+        assert predicted(first, "hot") == predicted(second, "hot")
+        made = await first.create("by-load", strategy="metrics_based")
+        await second.plane.follower.catch_up()
+        assert made.host == "cool"
+        assert predicted(first, "cool") == predicted(second, "cool")
+
+    run_two(postgres_url, test, dated=True)
+
+
+def test_a_store_that_breaks_is_said_and_nothing_stalls(sqlite_url: str) -> None:
+    path = Path(sqlite_url.removeprefix("sqlite:///"))
+    store = path.with_name(f"{path.stem}-series.db")
+
+    async def test(rig: Rig) -> None:
+        await cool_but_promised(rig)
+        await rig.plane.learning.learn()
+        for side in store.parent.glob(f"{store.name}*"):
+            side.unlink()
+        store.write_bytes(b"this is no database" * 500)
+        rig.clock.move(EVERY_S + 60)
+        await rig.plane.learning.look()
+        told = [each.message for each in (await rig.plane.doctor()).troubles]
+        assert [each for each in told if "nothing is learnt" in each and "for an hour" in each]
+        assert (await rig.create("meanwhile", strategy="metrics_based")).host == "cool"
+        rig.clock.move(LASTS_S)
+        await rig.plane.learning.look()
+        told = [each.message for each in (await rig.plane.doctor()).troubles]
+        assert [each for each in told if "no host is predicted" in each]
+        assert (await rig.create("later", strategy="metrics_based")).host == "hot"
+
+    run(sqlite_url, test, dated=True)
+
+
+def test_what_its_owner_said_of_a_vm_s_end_is_expected(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h1", cpu=8)
+        await rig.create("short", until="2026-11-18T12:00:00Z")
+        fleet = rig.plane.roster.fleet
+        ends_s = 1_795_003_200
+        assert fleet.vms.expected[:1, 2].tolist() == [ends_s]
+        await rig.settle()
+        await rig.restart()
+        assert rig.plane.roster.fleet.vms.expected[:1, 2].tolist() == [ends_s]
+
+    run(sqlite_url, test, dated=True)
