@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 from roost.base.errors import InvalidRequest
 from roost.model.constraints import NO_CONSTRAINTS, NO_TERMS, Constraints, HostRequirements
 from roost.model.groups import GroupSpec
-from roost.model.outlook import NOTHING_EXPECTED, Expected
+from roost.model.outlook import NOTHING_EXPECTED, Expected, Foreseen
 from roost.model.reasons import Reason
 from roost.model.resources import Demand, NumaMode
 from roost.model.states import (
@@ -112,6 +112,7 @@ class Placement(NamedTuple):
     confidence: float | None = None  # None: runners-up were not asked for
     cursor: int = -1  # where round_robin goes on; the cursor that was passed in otherwise
     relaxed: tuple[str, ...] = ()  # hard rules that were soft for this VM
+    foreseen: Foreseen | None = None  # None: it was not decided by predictions
 
 
 class RejectionCode(StrEnum):

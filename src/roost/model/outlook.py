@@ -88,3 +88,15 @@ class PredictionBasis:
 
 #: That of a fleet for which nothing is predicted.
 NO_BASIS = PredictionBasis("")
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What a decision by predictions went by: their basis, and what they said of the chosen host.
+
+    `host` is without the VM that was placed; of VMs that were placed together it is with all of
+    them. None: nothing was predicted of it.
+    """
+
+    basis: PredictionBasis
+    host: Predicted | None

@@ -22,10 +22,10 @@ from roost.base.errors import Conflict, FleetUnavailable, InvalidRequest
 from roost.fleet.assign import mask_of, positions
 from roost.fleet.fleet import Fleet
 from roost.fleet.layout import BASE, CPU, DISK, MEMORY, UNKNOWN, Int32Array, Int64Array
-from roost.fleet.outlook import expected_vector
+from roost.fleet.outlook import expected_vector, prediction
 from roost.model.constraints import NO_TERMS, HostRequirements
 from roost.model.flow import Answer, Placement, PlaceRequest, Rejection, RunnerUp, ScoreTerm
-from roost.model.outlook import NOTHING_EXPECTED
+from roost.model.outlook import NOTHING_EXPECTED, Foreseen
 from roost.model.rules import NO_CHOICE, NO_RULES, RuleSet
 from roost.placement.attributes import question as ask
 from roost.placement.batching import DecisionColumns, RequestColumns, columns_of
@@ -238,7 +238,15 @@ class Engine:
             runners,
             _confidence(score, runners) if runners_up else None,
             row if strategy.turns else start,
+            foreseen=self._foreseen(strategy, row),
         )
+
+    def _foreseen(self, strategy: Strategy, row: int) -> Foreseen | None:
+        """Return what was foreseen of a host, if the strategy goes by it and there is anything."""
+        basis = self.fleet.basis
+        if not (strategy.foresees and basis.digest):
+            return None
+        return Foreseen(basis, prediction(self.fleet, row))
 
     def _ready(self, request: PlaceRequest, strategy: Strategy) -> None:
         """Put a request into the arrays of one decision."""
@@ -493,6 +501,7 @@ class Engine:
                     positions(devices) if devices else (),
                     positions(cells) if cells else (),
                     cursor=cursor,
+                    foreseen=self._foreseen(strategy, row),
                 )
             )
             self.count(request)

@@ -100,9 +100,14 @@ class Strategy:
         return self.score == SCORE_LIFETIME
 
     @property
+    def foresees(self) -> bool:
+        """Say whether the strategy reads what is predicted of hosts."""
+        return self.score == KEY_PREDICTED
+
+    @property
     def rest(self) -> str:
         """Return what the part of a score is called that no resource explains."""
-        return "not predicted" if self.score == KEY_PREDICTED else self.name
+        return "not predicted" if self.foresees else self.name
 
 
 STRATEGIES: dict[str, Strategy] = {

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from roost.base.errors import NoFit
 from roost.model.flow import (
@@ -20,7 +21,7 @@ from roost.model.flow import (
     ScoreTerm,
     Shortage,
 )
-from roost.model.outlook import Predicted
+from roost.model.outlook import Foreseen, Predicted
 from roost.placement.capacity import CapacityAnswer
 from roost.placement.explain import Explanation, HostVerdict
 from roost.placement.group import GroupAnswer
@@ -31,6 +32,7 @@ from roost.wire.bodies import (
     ConflictBody,
     ExplanationBody,
     FixBody,
+    ForeseenBody,
     NearestMissBody,
     PlacementBody,
     PredictedBody,
@@ -70,6 +72,17 @@ def placement_body(placement: Placement, number: int) -> PlacementBody:
         confidence=placement.confidence,
         cursor=placement.cursor,
         relaxed=list(placement.relaxed),
+        foreseen=_foreseen(placement.foreseen) if placement.foreseen is not None else UNSET,
+    )
+
+
+def _foreseen(foreseen: Foreseen) -> ForeseenBody:
+    basis, host = foreseen.basis, foreseen.host
+    return ForeseenBody(
+        digest=basis.digest,
+        quantile_milli=basis.quantile_milli,
+        until_s=basis.until_s,
+        host=_predicted(host) if host is not None else None,
     )
 
 

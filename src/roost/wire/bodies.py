@@ -233,8 +233,34 @@ class RunnerUpBody(Reply):
     score: int
 
 
+class PredictedBody(Reply, omit_defaults=True):
+    """What is predicted of a host with all of its VMs, its range, and the newest sample's time."""
+
+    cpu_milli: int
+    memory_bytes: int
+    cpu_milli_range: tuple[int, int] | None = None
+    memory_bytes_range: tuple[int, int] | None = None
+    as_of_s: int | None = None
+
+
+class ForeseenBody(Reply, omit_defaults=True):
+    """The predictions that a placement went by: their digest, what they mean, and what they said.
+
+    `quantile_milli`: 900 is the load that is passed one time in ten, until `until_s`. `host` is the
+    chosen host without this VM, or with all VMs that were placed together.
+    """
+
+    digest: str
+    quantile_milli: int | None = None
+    until_s: int | None = None
+    host: PredictedBody | None = None
+
+
 class PlacementBody(Reply, tag="placement", tag_field="answer"):
-    """Where a VM goes, and why; hard rules in `relaxed` were soft for it, after it had waited."""
+    """Where a VM goes, and why; hard rules in `relaxed` were soft for it, after it had waited.
+
+    `foreseen` is there where predictions were used.
+    """
 
     vm: str
     host: str
@@ -248,6 +274,7 @@ class PlacementBody(Reply, tag="placement", tag_field="answer"):
     confidence: float | None = None
     cursor: int = -1
     relaxed: list[str] = []
+    foreseen: ForeseenBody | UnsetType = UNSET
 
 
 class ReasonBody(Reply, omit_defaults=True):
@@ -398,16 +425,6 @@ class RuleRefusalBody(Reply):
     part: str
     values: dict[str, str]
     error: str
-
-
-class PredictedBody(Reply, omit_defaults=True):
-    """What is predicted of a host with all of its VMs, its range, and the newest sample's time."""
-
-    cpu_milli: int
-    memory_bytes: int
-    cpu_milli_range: tuple[int, int] | None = None
-    memory_bytes_range: tuple[int, int] | None = None
-    as_of_s: int | None = None
 
 
 class VerdictBody(Reply, omit_defaults=True):

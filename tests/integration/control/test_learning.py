@@ -1,16 +1,24 @@
 """What a plane learns from the store of series, and what it decides by it."""
 
 import math
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from msgspec import UNSET
+from rich.console import Console
 
 from roost.analysis.outlook import STEP_S, Use
 from roost.analysis.store import SeriesReader
+from roost.base.errors import Conflict
 from roost.base.units import GIB
+from roost.cli.show.tables import explanation
 from roost.control.learning.gathering import gather
 from roost.control.learning.learning import EVERY_S, LASTS_S
 from roost.model.series import DAY_MS, Reading, Subject
+from roost.placement.replay import record, replay
+from roost.wire.bodies import PlacementBody
+from tests.builders import request as asked
 from tests.integration.control.rig import ADMIN, Rig, run, run_two
 
 STEP_MS = 1000 * STEP_S
@@ -68,6 +76,56 @@ def test_metrics_based_chooses_the_host_that_is_predicted_cool(database_url: str
         assert made.host == "cool"
 
     run(database_url, test, dated=True)
+
+
+def test_a_decision_names_the_predictions_that_it_went_by(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await cool_but_promised(rig)
+        await rig.plane.learning.learn()
+        basis = rig.plane.learning.outlook.basis
+        decided = record(rig.plane.roster.engine, asked("by-load", strategy="metrics_based"))
+        fleet = rig.plane.roster.fleet.snapshot()
+        await rig.create("by-load", strategy="metrics_based")
+        assert (await rig.create("otherwise")).placement.foreseen is UNSET  # type: ignore[union-attr]
+        placement = (await rig.get("by-load")).placement
+        assert placement is not None
+        assert placement.foreseen
+        assert placement.foreseen.digest == basis.digest == decided.predicted
+        assert placement.foreseen.until_s == basis.until_s
+        assert placement.foreseen.host is not None
+        assert placement.foreseen.host.cpu_milli_range is not None
+        low, high = placement.foreseen.host.cpu_milli_range
+        assert 100 < low <= high == placement.foreseen.host.cpu_milli < 200
+        # Later predictions are others; the record's are those that it was decided by.
+        rig.clock.move(EVERY_S)
+        await rig.plane.learning.learn()
+        assert rig.plane.roster.fleet.basis.digest != decided.predicted
+        assert repr(replay(decided, fleet)).encode() == decided.answer_bytes()
+        with pytest.raises(Conflict):
+            replay(decided, rig.plane.roster.fleet)
+
+    run(database_url, test, dated=True)
+
+
+def test_explain_shows_what_is_predicted_of_each_host(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await cool_but_promised(rig)
+        await rig.plane.learning.learn()
+        await rig.running("by-load", strategy="metrics_based")
+        found = await rig.plane.vms.explain("by-load", None, [], ADMIN)
+        shown = {verdict.host: verdict.predicted for verdict in found.verdicts}
+        assert shown["hot"] is not None
+        assert shown["hot"].cpu_milli_range is not None
+        assert shown["hot"].cpu_milli_range[1] == shown["hot"].cpu_milli
+        assert isinstance(found.answer, PlacementBody)
+        assert found.answer.foreseen
+        console = Console(width=200, file=StringIO())
+        console.print(explanation(found, asked("by-load"), None))
+        text = console.file.getvalue()  # type: ignore[attr-defined]
+        assert "predicted of it:" in text
+        assert "one time in 10" in text
+
+    run(sqlite_url, test, dated=True)
 
 
 def test_what_was_just_placed_counts_at_once(sqlite_url: str) -> None:

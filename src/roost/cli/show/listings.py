@@ -252,8 +252,10 @@ def created(body: bodies.VMBody) -> RenderableType:
     if body.placement is None:
         return head
     found = body.placement
-    why = Text(f"why {found.host}: {sentences.why(found)}")
-    return Group(head, why, Text("scores: lower is better", style="dim"))
+    why = [Text(f"why {found.host}: {sentences.why(found)}")]
+    if found.foreseen:
+        why.append(Text(f"predicted of it then: {sentences.foreseen(found.foreseen)}"))
+    return Group(head, *why, Text("scores: lower is better", style="dim"))
 
 
 def batch(body: bodies.BatchBody) -> RenderableType:

@@ -2,14 +2,17 @@
 
 from collections.abc import Sequence
 
-from roost.base.units import format_bytes, format_cpu
+from roost.base.timestamps import timestamp
+from roost.base.units import MIB, format_bytes, format_cpu
 from roost.model.flow import FixKind
 from roost.model.reasons import Reason
 from roost.model.resources import BASE_RESOURCES, WHOLE_DEVICE, Demand, NumaMode
 from roost.wire.bodies import (
     FixBody,
+    ForeseenBody,
     NearestMissBody,
     PlacementBody,
+    PredictedBody,
     ReasonBody,
     RuleRefusalBody,
     ShortageBody,
@@ -97,6 +100,42 @@ def why(found: PlacementBody) -> str:
     if equal:
         said += f", as {equal} would have, and ties go to the lower host number"
     return f"{said}; next came {behind}" if behind else said
+
+
+def predicted(found: PredictedBody) -> str:
+    """Return what is predicted of a host, with its intervals as far as known."""
+    return ", ".join(
+        f"{_about(resource, most)}{_interval(resource, interval)}"
+        for resource, most, interval in (
+            ("cpu", found.cpu_milli, found.cpu_milli_range),
+            ("memory", found.memory_bytes, found.memory_bytes_range),
+        )
+    )
+
+
+def _about(resource: str, number: int) -> str:
+    """Return an amount in words; of memory no more than whole MiB, for it is foreseen."""
+    return amount(resource, -(-number // MIB) * MIB if resource == "memory" else number)
+
+
+def _interval(resource: str, interval: tuple[int, int] | None) -> str:
+    if interval is None:
+        return ""
+    low, high = (_about(resource, each) for each in interval)
+    return f" ({low} to {high})"
+
+
+def foreseen(found: ForeseenBody) -> str:
+    """Return what a placement by predictions went by."""
+    said = "nothing" if found.host is None else predicted(found.host)
+    share = "" if found.quantile_milli is None else f", passed {_one_in(found.quantile_milli)}"
+    until = "" if found.until_s is None else f" until {timestamp(1000 * found.until_s)}"
+    return f"{said}{until}{share}; basis {found.digest[:19]}"
+
+
+def _one_in(quantile_milli: int) -> str:
+    times = round(1000 / max(1, 1000 - quantile_milli))
+    return f"one time in {times}"
 
 
 def demand(asked: Demand) -> str:

@@ -62,6 +62,8 @@ def placement(found: PlacementBody) -> RenderableType:
     if found.breakdown:
         terms = " + ".join(f"{sentences.score(t.value)} {t.name}" for t in found.breakdown)
         parts.append(Text(f"score = {terms}", style="dim"))
+    if found.foreseen:
+        parts.append(labelled("predicted of it", sentences.foreseen(found.foreseen)))
     if found.relaxed:
         parts.append(Text(f"relaxed, after it had waited: {', '.join(found.relaxed)}"))
     if found.runners_up:
@@ -182,12 +184,18 @@ def many(
 
 def verdicts(found: Sequence[VerdictBody]) -> Table:
     """Return what some hosts say, one a line."""
-    listed = table("host", "verdict", "score", "reasons", "has of needed", right=("score",))
+    foresees = any(verdict.predicted is not None for verdict in found)
+    listed = table(
+        "host", "verdict", "score", *(["predicted"] if foresees else []), "reasons",
+        "has of needed", right=("score",),
+    )  # fmt: skip
     for verdict in found:
+        told = sentences.predicted(verdict.predicted) if verdict.predicted is not None else ""
         listed.add_row(
             Text(verdict.host),
             Text("fits", style="green") if verdict.fits else Text("no", style="red"),
             sentences.score(verdict.score) if verdict.fits and verdict.score is not None else "",
+            *([told] if foresees else []),
             ", ".join(verdict.reasons),
             Text(
                 "; ".join(
