@@ -1,4 +1,4 @@
-"""`roost analyze`: what VMs and hosts use over time: brought in and taken out."""
+"""`roost analyze`: what VMs and hosts use over time: understood, brought in and taken out."""
 
 from collections.abc import Iterator
 from enum import StrEnum
@@ -9,7 +9,8 @@ import typer
 from rich.text import Text
 
 from roost.base.errors import InvalidRequest
-from roost.cli.show.screen import Output, show, show_document
+from roost.cli.show.screen import Output, console, show, show_document
+from roost.cli.words.completing import complete_vms
 from roost.cli.words.loading import new_group
 from roost.cli.words.session import Session, asks_server
 
@@ -27,6 +28,13 @@ class Fineness(StrEnum):
     FIVE_MINUTES = "5m"
     HOUR = "1h"
     DAY = "1d"
+
+
+class Resource(StrEnum):
+    """What a picture shows."""
+
+    CPU = "cpu"
+    MEMORY = "memory"
 
 
 VMOption = Annotated[
@@ -124,6 +132,26 @@ def import_(
     )
 
 
+@asks_server
+def vm(
+    session: Session,
+    name: Annotated[
+        str,
+        typer.Argument(metavar="VM", help="By name or id.", autocompletion=complete_vms),
+    ],
+    project: ProjectOption = None,
+    hours: Annotated[
+        int, typer.Option(metavar="H", min=1, max=168, help="How far ahead to look.")
+    ] = 24,
+    resource: Annotated[Resource, typer.Option(help="What the picture shows.")] = Resource.CPU,
+) -> None:
+    """Show what a VM does over time, what it will do, and what size would do."""
+    from roost.cli.show.profiles import profile
+
+    found = session.client.vm_profile(name, project=project, hours=hours)
+    session.show(found, profile(found, resource.value, console().width))
+
+
 def _whom(vm: str | None, host: str | None) -> tuple[Literal["vm", "host"], str]:
     if vm is not None and host is None:
         return "vm", vm
@@ -212,5 +240,5 @@ def _told(session: Session, document: dict[str, object], text: str) -> None:
 analyze = new_group(
     "analyze",
     "What VMs and hosts use over time.",
-    {"export": export, "import": import_},
+    {"vm": vm, "export": export, "import": import_},
 )

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from roost.client.binding import Method
 from roost.client.calls import API, Call, path, query, reads
 from roost.wire import series as wire
+from roost.wire.profiles import ProfileBody
 
 _read = reads(wire.SeriesBody)
 
@@ -44,9 +45,18 @@ def import_series(series: wire.ImportSeries) -> Call[wire.ImportedBody]:
     return Call("POST", f"{API}/series:import", reads(wire.ImportedBody), body=series)
 
 
+def vm_profile(
+    vm: str, *, project: str | None = None, hours: int | None = None
+) -> Call[ProfileBody]:
+    """Return what a VM does over time, and what it will do in the coming hours."""
+    asked = query(project=project, hours=hours)
+    return Call("GET", path("vms", vm, "profile"), reads(ProfileBody), asked)
+
+
 class SeriesMethods:
-    """What clients do with series."""
+    """What clients do with series, and with what is learnt of them."""
 
     vm_series = Method(vm_series)
     host_series = Method(host_series)
     import_series = Method(import_series)
+    vm_profile = Method(vm_profile)

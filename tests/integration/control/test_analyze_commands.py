@@ -11,12 +11,13 @@ from typer.testing import CliRunner
 
 from roost.base.timestamps import timestamp
 from roost.cli.main import app
-from roost.model.series import MINUTE_MS
+from roost.model.series import MINUTE_MS, Subject
 from roost.wire.agentlink import SampleInfo
 from roost.wire.bodies import CreateToken
 from roost.wire.series import Span
 from tests.integration.control.rig import ADMIN, Rig, run
 from tests.integration.control.test_group_api import served
+from tests.integration.control.test_learning import DAILY, used
 from tests.prometheus import BEGIN, END, WEB, cpu
 
 
@@ -134,5 +135,25 @@ def test_a_prometheus_that_is_away_is_said(
         )  # fmt: skip
         assert "does not answer" in said
         assert "either a file or" in await says("import", code=2)
+
+    typed(sqlite_url, monkeypatch, test)
+
+
+def test_a_vm_is_shown_in_words_and_a_picture(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(rig: Rig) -> None:
+        web = await rig.running("web")
+        await used(rig, Subject("vm", web.id), *DAILY, days=7)
+        told = await says("vm", "web", "--hours", "12")
+        assert "class: a service that follows the day" in told
+        assert "cyclic every 24.0 h" in told
+        assert "cpu: the last 48 h, and 12 h ahead from 2026-11-17T12:00Z" in told
+        for sign in "█●░":
+            assert told.count(sign) > 10
+        document = json.loads(await says("vm", web.id, "--resource", "memory", "-o", "json"))
+        assert document["resources"]["memory"]["points"] == 2016
+        assert "nothing was read" in await says("vm", (await rig.running("new")).name)
+        assert "no VM 'gone'" in await says("vm", "gone", code=3)
 
     typed(sqlite_url, monkeypatch, test)

@@ -10,14 +10,16 @@ from rich.console import Console
 
 from roost.analysis.outlook import STEP_S, Use
 from roost.analysis.store import SeriesReader
-from roost.base.errors import Conflict
+from roost.base.errors import Conflict, NotFound
 from roost.base.units import GIB
 from roost.cli.show.tables import explanation
 from roost.control.learning.gathering import gather
 from roost.control.learning.learning import EVERY_S, LASTS_S
 from roost.model.series import DAY_MS, Reading, Subject
+from roost.parts.access import Principal
 from roost.placement.replay import record, replay
 from roost.wire.bodies import PlacementBody
+from roost.wire.profiles import ProfileQuery
 from tests.builders import request as asked
 from tests.integration.control.rig import ADMIN, Rig, run, run_two
 
@@ -277,5 +279,72 @@ def test_what_its_owner_said_of_a_vm_s_end_is_expected(sqlite_url: str) -> None:
         await rig.settle()
         await rig.restart()
         assert rig.plane.roster.fleet.vms.expected[:1, 2].tolist() == [ends_s]
+
+    run(sqlite_url, test, dated=True)
+
+
+DAILY = (100.0,) * 8 + (800.0,) * 10 + (100.0,) * 6
+
+
+def test_a_vm_s_profile_tells_its_rhythm_and_the_next_day(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h1")
+        web = await rig.running("web", memory=2 * GIB)
+        await used(rig, Subject("vm", web.id), *DAILY, days=7)
+        found = await rig.plane.learning.profile("web", ProfileQuery(hours=24), ADMIN)
+        assert (found.vm, found.name, found.step_s) == (web.id, "web", STEP_S)
+        cpu, memory = found.resources["cpu"], found.resources["memory"]
+        day = [each for each in cpu.patterns if each.kind == "cyclic"]
+        assert [round(each.cycle_s / 3600) for each in day] == [24]
+        assert day[0].confidence > 0.7
+        # It is noon: the VM works until six, and again from eight in the morning.
+        point, low, high = cpu.forecast.point, cpu.forecast.low, cpu.forecast.high
+        assert len(point) == len(low) == len(high) == 288
+        assert point[12] == pytest.approx(800, rel=0.1)
+        assert point[120] == pytest.approx(100, rel=0.2)
+        assert all(
+            a <= b for a, b in zip(low, high, strict=True) if a is not None and b is not None
+        )
+        assert None not in high
+        assert cpu.sizing.asked == 1000
+        assert cpu.sizing.advised == pytest.approx(1.2 * 800, rel=0.1)
+        assert memory.sizing.saving == pytest.approx(1.7 * GIB, rel=0.02)
+        assert found.workload_class == "diurnal_service"
+        assert not found.zombie.zombie
+
+    run(database_url, test, dated=True)
+
+
+def test_little_known_is_little_said(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h1")
+        new = await rig.running("new")
+        query = ProfileQuery(hours=2)
+        found = await rig.plane.learning.profile("new", query, ADMIN)
+        for each in found.resources.values():
+            assert (each.points, each.patterns, each.stability) == (0, [], 0.0)
+            assert set(each.forecast.point) == {None}
+            assert each.sizing.advised is None
+        assert found.workload_class is None
+        await used(rig, Subject("vm", new.id), 300.0, days=3 / 24)
+        found = await rig.plane.learning.profile("new", query, ADMIN)
+        cpu = found.resources["cpu"]
+        assert cpu.forecast.point[0] == pytest.approx(300, rel=0.1)
+        assert cpu.forecast.high[-1] is None  # three hours say nothing sure of the next two
+        assert cpu.forecast.low[-1] is None
+        assert cpu.sizing.advised is None
+
+    run(sqlite_url, test, dated=True)
+
+
+def test_a_member_sees_profiles_of_its_project_alone(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h1")
+        await rig.running("web")
+        elsewhere = Principal("m", "member", project="elsewhere")
+        with pytest.raises(NotFound):
+            await rig.plane.learning.profile("web", ProfileQuery(), elsewhere)
+        mine = Principal("m", "member", project="default")
+        assert (await rig.plane.learning.profile("web", ProfileQuery(), mine)).name == "web"
 
     run(sqlite_url, test, dated=True)

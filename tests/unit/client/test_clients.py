@@ -407,7 +407,8 @@ PUT /api/v1/vms/x/policy
 POST /api/v1/groups/x/add · POST /api/v1/groups/x/remove · DELETE /api/v1/groups/x
 POST /api/v1/join-tokens · POST /api/v1/agents/join · GET /api/v1/events
 GET /api/v1/doctor · POST /api/v1/ledger:finish-upgrade
-GET /api/v1/vms/x/series · GET /api/v1/hosts/x/series · POST /api/v1/series:import
+GET /api/v1/vms/x/series · GET /api/v1/vms/x/profile · GET /api/v1/hosts/x/series
+POST /api/v1/series:import
 GET /healthz · GET /readyz · GET /metrics · GET /api/v1/openapi.json
 """
 ARGUMENTS: dict[str, Any] = {

@@ -1,5 +1,7 @@
 """What VMs and hosts will use, learnt from their series and brought to the fleet that decides.
 
 gathering   series of the store on the grid of the analysis
+profiling   one VM's, for who asks
+routes      over HTTP
 learning    now and then all of them: what is foreseen, in the fleet's columns until it is too old
 """

@@ -30,14 +30,21 @@ from roost.analysis.store import SeriesReader
 from roost.base.clock import Clock
 from roost.base.errors import SeriesUnavailable
 from roost.control.learning.gathering import gather, origin_of
+from roost.control.learning.profiling import profile_of, read_week
+from roost.control.learning.routes import learning_routes
 from roost.control.memory.roster import Roster
+from roost.control.vms.lookup import vm_row
 from roost.fleet.outlook import columns_of
 from roost.ledger.capacity import CLEANUP, RUN
 from roost.ledger.examination import Examination
+from roost.ledger.rows import VMRow
 from roost.ledger.store import Store
 from roost.model.outlook import NO_BASIS, Expected, Predicted
 from roost.model.series import Subject
+from roost.parts.access import Principal
 from roost.parts.part import Loop, Part
+from roost.parts.routes import Route
+from roost.wire.profiles import ProfileBody, ProfileQuery
 
 log = logging.getLogger("roost.learning")
 
@@ -76,6 +83,7 @@ class Learning(Part):
     ) -> None:
         self._reader, self._store, self._roster, self._clock = reader, store, roster, clock
         self._threads = threads
+        self._profiling = asyncio.Lock()
         self.outlook = NOTHING
         self.trouble = ""  # why nothing can be learnt, in words
         self._origin_ms = 0  # of the outlook
@@ -206,7 +214,22 @@ class Learning(Part):
             fleet.set_expected_many(np.array(numbers, np.int64), np.array(told, np.int64))
         fleet.set_predicted(outlook.hosts, outlook.basis)
 
-    # Asked by a doctor
+    # Asked by users and doctors
+
+    def routes(self) -> Sequence[Route]:
+        """Return the HTTP routes of this part."""
+        return learning_routes(self)
+
+    async def profile(self, ref: str, query: ProfileQuery, who: Principal) -> ProfileBody:
+        """Return what is learnt of one VM, from the store as it is now."""
+
+        def question(connection: Connection) -> VMRow:
+            return vm_row(connection, ref, query.project, who)
+
+        vm = await self._store.read(question)
+        week = await read_week(self._reader, vm.id, origin_of(self._clock.wall_ms()))
+        async with self._profiling:  # one at a time takes a processor
+            return await self._away(lambda: profile_of(vm, week, query.hours))
 
     def examine(self, connection: Connection, found: Examination) -> None:
         """Say whether anything is learnt, and of how many hosts."""

@@ -1,0 +1,113 @@
+"""What was learnt of a VM, as a person reads it: words first, then the picture."""
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from roost.base.timestamps import timestamp
+from roost.base.units import MIB
+from roost.cli.show import pictures, sentences
+from roost.cli.show.tables import labelled, table
+from roost.wire.profiles import PatternBody, ProfileBody, ResourceProfileBody, SizingBody
+
+_CLASSES = {
+    "diurnal_service": "a service that follows the day",
+    "batch": "batch work",
+    "idle": "idle",
+    "steady_database": "steady, as a database is",
+    "growing": "growing",
+    "spiky": "spiky",
+}
+_STEPS_A_DAY = 288
+
+
+def profile(body: ProfileBody, resource: str, width: int) -> RenderableType:
+    """Return a VM's profile; the picture is of one resource."""
+    parts: list[RenderableType] = [
+        Text.assemble((body.name, "bold"), f"  ({body.project}; {body.vm})"),
+        labelled("class", _class(body)),
+    ]
+    listed = table("", "read", "patterns", "stability", "asked", "advice")
+    for name, found in body.resources.items():
+        listed.add_row(
+            Text(name, style="bold"),
+            f"{found.points / _STEPS_A_DAY:.1f} days",
+            "\n".join(map(_pattern, found.patterns)) or "none found",
+            f"{found.stability:.2f}",
+            sentences.amount(name, found.sizing.asked),
+            _advice(name, found.sizing),
+        )
+    parts += [Text(""), listed]
+    if body.zombie.zombie:
+        days = f"{body.zombie.days_seen:.0f} days"
+        parts.append(labelled("zombie", f"{days} without work, traffic or rhythm: is it needed?"))
+    parts += [Text(""), *_picture(body, resource, body.resources[resource], width)]
+    return Group(*parts)
+
+
+def _class(body: ProfileBody) -> str:
+    if body.workload_class is None:
+        return "not known: less than a day was read"
+    words = _CLASSES.get(body.workload_class, body.workload_class)
+    return f"{words} (probability {body.class_probability:.2f})"
+
+
+def _pattern(pattern: PatternBody) -> str:
+    words = pattern.kind.replace("_", " ")
+    if pattern.cycle_s:
+        words += f" every {_length(pattern.cycle_s)}"
+    elif pattern.peaks_s:
+        words += f" at {timestamp(1000 * pattern.peaks_s[0])}"
+    if pattern.cycle_s and pattern.peaks_s:
+        words += f", high at {timestamp(1000 * pattern.peaks_s[0])[11:16]}"
+    return f"{words} ({pattern.confidence:.2f})"
+
+
+def _length(seconds: float) -> str:
+    if seconds < 2 * 3600:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 2 * 86_400 else f"{seconds / 86_400:.1f} days"
+
+
+def _advice(resource: str, sizing: SizingBody) -> str:
+    if sizing.advised is None or sizing.saving is None:
+        return "none yet: less than a day was read"
+    saving = abs(sizing.saving)
+    if sizing.asked == 0 or saving < 0.1 * sizing.asked:
+        return "as it is"
+    words = f"{_amount(resource, sizing.advised)}, {_amount(resource, saving)} "
+    risk = 0.0 if sizing.risk is None else sizing.risk
+    return f"{words}{'less' if sizing.saving > 0 else 'more'}; short {100 * risk:.1f}% of the time"
+
+
+def _amount(resource: str, number: float) -> str:
+    """Return an amount that nobody knows to the byte."""
+    unit = MIB if resource == "memory" else 1
+    return sentences.amount(resource, -(-int(number) // unit) * unit)
+
+
+def _picture(
+    body: ProfileBody, resource: str, found: ResourceProfileBody, width: int
+) -> list[Text]:
+    ahead = found.forecast
+    if not found.points:
+        return [Text("nothing was read of it in the last week", style="yellow")]
+    lines = pictures.draw(
+        found.past,
+        ahead.point,
+        ahead.low,
+        ahead.high,
+        width=max(40, width - 16),
+        label=lambda value: _amount(resource, value),
+    )
+    past_h, ahead_h = (len(each) * body.step_s / 3600 for each in (found.past, ahead.point))
+    head = (
+        f"{resource}: the last {past_h:.0f} h, and {ahead_h:.0f} h ahead"
+        f" from {timestamp(body.origin_ms)[:16]}Z by {ahead.model}"
+    )
+    legend = Text.assemble(
+        ("█", "cyan"), " used   ", ("●", "yellow"), " most likely   ", ("░", "magenta"),
+        f" where {body.coverage:.0%} will lie",
+    )  # fmt: skip
+    if None in ahead.high:
+        legend.append("; without a band too little is known to tell one", style="dim")
+    return [Text(head, style="bold"), *lines, legend]

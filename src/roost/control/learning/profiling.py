@@ -1,0 +1,148 @@
+"""The profile of one VM for who asks: read, reckoned and put into the words of the API.
+
+Every question is answered from the store as it is now: nothing is kept, and nothing waits for the
+next pass over all VMs.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from roost.analysis import classes
+from roost.analysis.classes import Sizing
+from roost.analysis.forecasting import Forecast, forecast_batch
+from roost.analysis.grid import Floats
+from roost.analysis.outlook import DAY_STEPS, POINTS, STEP_S
+from roost.analysis.profiles import WorkloadPattern, WorkloadProfile, profile_batch
+from roost.analysis.store import SeriesReader
+from roost.control.learning.gathering import STEP_MS, on_grid
+from roost.ledger.rows import VMRow
+from roost.model.series import Resolution, Subject
+from roost.wire.profiles import (
+    PAST_HOURS,
+    ForecastBody,
+    PatternBody,
+    ProfileBody,
+    ResourceProfileBody,
+    SizingBody,
+    ZombieBody,
+)
+
+#: The share of values that intervals are to hold.
+COVERAGE = 0.9
+_HOUR_STEPS = 3600 // STEP_S
+#: What is read: use as its mean; for sizes the parts of a step in which much was used.
+_MEANS = ("cpu_milli.mean", "memory_bytes.mean")
+_HIGHS = ("cpu_milli.p95", "memory_bytes.max")
+_NETWORK = ("net_received_bytes_per_s.mean", "net_sent_bytes_per_s.mean")
+
+
+class WeekOfVM(NamedTuple):
+    """What was read of one VM in the week before a moment, by figure, each [points]."""
+
+    origin_ms: int
+    figures: dict[str, Floats]
+
+
+async def read_week(reader: SeriesReader, vm: str, origin_ms: int) -> WeekOfVM:
+    """Read a VM's series of the week before a moment."""
+    first_ms = origin_ms - POINTS * STEP_MS
+    asked = (*_MEANS, *_HIGHS, *_NETWORK)
+    found = await reader.read(
+        Subject("vm", vm), first_ms, origin_ms, Resolution.FIVE_MINUTES, asked
+    )
+    return WeekOfVM(origin_ms, {name: on_grid(found, name, first_ms) for name in asked})
+
+
+def profile_of(vm: VMRow, week: WeekOfVM, hours: int) -> ProfileBody:
+    """Return what a week's series say of a VM, and of the hours after it."""
+    start_s = week.origin_ms // 1000 - POINTS * STEP_S
+    use = np.stack([week.figures[name] for name in _MEANS])
+    known = np.isfinite(use)
+    # Steps before the VM was first read would be gaps: nothing is learnt from them.
+    begin = int(known.any(axis=0).argmax()) if known.any() else POINTS - 1
+    series = use[:, begin:]
+    profiles = profile_batch(series, start_s + begin * STEP_S, STEP_S)
+    ahead = forecast_batch(series, hours * _HOUR_STEPS, day_steps=DAY_STEPS, coverage=COVERAGE)
+    asked = (vm.cpu_milli, vm.memory_bytes)
+    found = classes.classify(series[:1], np.array([float(max(1, asked[0]))]), DAY_STEPS)[0]
+    network = week.figures[_NETWORK[0]] + week.figures[_NETWORK[1]]
+    evidence = classes.zombie(use[0], network, float(max(1, asked[0])), STEP_S)
+    return ProfileBody(
+        vm=vm.id,
+        name=vm.name,
+        project=vm.project,
+        origin_ms=week.origin_ms,
+        step_s=STEP_S,
+        coverage=COVERAGE,
+        workload_class=None if found.kind is None else found.kind.value,
+        class_probability=found.probability,
+        resources={
+            name: ResourceProfileBody(
+                points=int(known[row].sum()),
+                patterns=[_pattern(each) for each in profiles[row].patterns],
+                parameters=_parameters(profiles[row]),
+                stability=profiles[row].stability,
+                past=_told(use[row, -PAST_HOURS * _HOUR_STEPS :]),
+                forecast=_forecast(ahead, row, empty=not known[row].any()),
+                sizing=_sizing(
+                    asked[row], classes.sizing(week.figures[_HIGHS[row]], float(asked[row]))
+                ),
+            )
+            for row, name in enumerate(("cpu", "memory"))
+        },
+        zombie=ZombieBody(
+            zombie=evidence.zombie,
+            days_seen=evidence.days_seen,
+            cpu_p99_share=evidence.cpu_p99_share,
+            network_p99_bytes=_number(evidence.network_p99_bytes),
+            cycle_found=evidence.cycle_found,
+        ),
+    )
+
+
+def _pattern(pattern: WorkloadPattern) -> PatternBody:
+    return PatternBody(
+        kind=pattern.kind.value,
+        confidence=pattern.confidence,
+        cycle_s=pattern.cycle_s,
+        peaks_s=list(pattern.peaks_s),
+        troughs_s=list(pattern.troughs_s),
+    )
+
+
+def _parameters(profile: WorkloadProfile) -> dict[str, float]:
+    return {name: value for name, value in profile.parameters.items() if np.isfinite(value)}
+
+
+def _forecast(ahead: Forecast, row: int, *, empty: bool) -> ForecastBody:
+    if empty:
+        nothing: list[float | None] = [None] * ahead.point.shape[1]
+        return ForecastBody(point=nothing, low=nothing, high=nothing, model="none")
+    model = ahead.model_of(row, _HOUR_STEPS)
+    words = "".join(f" {name}={value:g}" for name, value in model.parameters)
+    # Without an upper bound there is none below either: 0 would be one.
+    low = np.where(np.isfinite(ahead.high[row]), ahead.low[row], np.nan)
+    return ForecastBody(
+        point=_told(ahead.point[row]),
+        low=_told(low),
+        high=_told(ahead.high[row]),
+        model=f"{model.family}{words}",
+    )
+
+
+def _sizing(asked: int, advice: Sizing) -> SizingBody:
+    if not advice.enough:
+        return SizingBody(asked=asked, advised=None, saving=None, risk=None)
+    advised = int(np.ceil(advice.advised))
+    return SizingBody(
+        asked=asked, advised=advised, saving=asked - advised, risk=_number(advice.risk)
+    )
+
+
+def _told(values: Floats) -> list[float | None]:
+    return [_number(value) for value in values.tolist()]
+
+
+def _number(value: float) -> float | None:
+    return round(value, 2) if np.isfinite(value) else None

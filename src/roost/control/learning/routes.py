@@ -1,0 +1,33 @@
+"""Profiles of VMs, over HTTP."""
+
+from typing import TYPE_CHECKING
+
+from roost.parts.roles import MEMBER, VIEWER
+from roost.parts.routes import Call, Route
+from roost.wire.profiles import ProfileBody, ProfileQuery
+
+if TYPE_CHECKING:
+    from roost.control.learning.learning import Learning
+
+
+def learning_routes(learning: "Learning") -> tuple[Route, ...]:
+    """Return the routes of what is learnt."""
+
+    async def profile(call: Call) -> ProfileBody:
+        query: ProfileQuery = call.query
+        return await learning.profile(call.path["vm"], query, call.who)
+
+    return (
+        Route(
+            method="GET",
+            path="/api/v1/vms/{vm}/profile",
+            noun="profile",
+            verb="vm_profile",
+            call=profile,
+            roles=VIEWER | MEMBER,
+            summary="Show what a VM does over time, what it will do, and what size would do",
+            query=ProfileQuery,
+            reply=ProfileBody,
+            errors=("series_unavailable",),
+        ),
+    )

@@ -1,0 +1,106 @@
+"""Profiles in the HTTP API: what a VM does, what it will do, what size would do, with intervals.
+
+Series are columns of five-minute steps; what is not known is null, never 0.
+"""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from roost.wire.bodies import Reply
+from roost.wire.queries import OneVM
+
+#: Hours that may be foreseen, and those of the past that are told.
+MOST_HOURS, PAST_HOURS = 168, 48
+
+
+class ProfileQuery(OneVM):
+    """How far ahead, and which project a VM's name belongs to."""
+
+    hours: Annotated[int, Meta(ge=1, le=MOST_HOURS, description="How many hours are foreseen.")] = (
+        24
+    )
+
+
+class PatternBody(Reply):
+    """A pattern of a VM's use, and how often patterns of such evidence held on, from 0 to 1.
+
+    `cycle_s` is the length of a cycle, 0 for other patterns; `peaks_s` and `troughs_s` are when it
+    was high and low in the last cycle, or when a level shifted, in seconds since the epoch.
+    """
+
+    kind: str
+    confidence: float
+    cycle_s: float
+    peaks_s: list[int]
+    troughs_s: list[int]
+
+
+class ForecastBody(Reply):
+    """Values ahead: of each step the most likely one, and where `coverage` of all will lie.
+
+    A bound is null where the past is too short to tell one; `model` says a value one hour ahead.
+    """
+
+    point: list[float | None]
+    low: list[float | None]
+    high: list[float | None]
+    model: str
+
+
+class SizingBody(Reply):
+    """Advice on the size of one resource; null while less than a day was read.
+
+    `saving` is what would be given back, below 0 what is missing; `risk` is the share of time in
+    which the past would have exceeded the advised size.
+    """
+
+    asked: int
+    advised: int | None
+    saving: int | None
+    risk: float | None
+
+
+class ResourceProfileBody(Reply):
+    """What is known of a VM's use of one resource.
+
+    `points` of the past week's steps were read. `parameters` are its numbers by name, `stability`
+    says how alike the halves of the week are. `past` ends where `forecast` begins.
+    """
+
+    points: int
+    patterns: list[PatternBody]
+    parameters: dict[str, float]
+    stability: float
+    past: list[float | None]
+    forecast: ForecastBody
+    sizing: SizingBody
+
+
+class ZombieBody(Reply):
+    """Whether nobody seems to need a VM, with the evidence."""
+
+    zombie: bool
+    days_seen: float
+    cpu_p99_share: float
+    network_p99_bytes: float | None
+    cycle_found: bool
+
+
+class ProfileBody(Reply):
+    """What was learnt of a VM from the readings of the last week, up to `origin_ms`.
+
+    `resources` has `cpu` (millicores) and `memory` (bytes). `workload_class` is null while less
+    than a day was read.
+    """
+
+    vm: str
+    name: str
+    project: str
+    origin_ms: int
+    step_s: int
+    coverage: float
+    workload_class: str | None
+    class_probability: float
+    resources: dict[str, ResourceProfileBody]
+    zombie: ZombieBody
