@@ -93,7 +93,6 @@ class PlaneSettings:
     search_limit_s: float = 5.0  # of the exact search for an all-or-none batch
     members_priority: int = 0  # the greatest that a member may give a VM
     series: SeriesKept = field(default_factory=SeriesKept)
-    threads: bool = True  # long work leaves the event loop; not where time is simulated
 
 
 class Plane:
@@ -151,9 +150,7 @@ class Plane:
         self.series = Series(
             series, store, self.roster, clock, settings.series, series_reader or series
         )
-        self.learning = Learning(
-            series_reader or series, store, self.roster, clock, threads=settings.threads
-        )
+        self.learning = Learning(series_reader or series, store, self.roster, clock)
         self.projects = Projects(store)
         self.events = EventLog(store)
         steady = SteadyWall(clock)

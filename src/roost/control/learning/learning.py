@@ -12,8 +12,8 @@ not predicted. The doctor is told.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from sqlalchemy import Connection
@@ -48,8 +48,6 @@ from roost.wire.profiles import ProfileBody, ProfileQuery
 
 log = logging.getLogger("roost.learning")
 
-T = TypeVar("T")
-
 #: How often it is looked whether something is too old, and how often all is learnt anew.
 LOOK_S, EVERY_S = 30.0, 600.0
 #: For how long after its last step an outlook counts.
@@ -72,17 +70,8 @@ class _Home(NamedTuple):
 class Learning(Part):
     """Keeps what is predicted of hosts and expected of VMs in the fleet of one process."""
 
-    def __init__(
-        self,
-        reader: SeriesReader,
-        store: Store,
-        roster: Roster,
-        clock: Clock,
-        *,
-        threads: bool = True,
-    ) -> None:
+    def __init__(self, reader: SeriesReader, store: Store, roster: Roster, clock: Clock) -> None:
         self._reader, self._store, self._roster, self._clock = reader, store, roster, clock
-        self._threads = threads
         self._profiling = asyncio.Lock()
         self.outlook = NOTHING
         self.trouble = ""  # why nothing can be learnt, in words
@@ -127,7 +116,7 @@ class Learning(Part):
             for piece in _pieces(self._homes()):
                 begun = self._clock.monotonic()
                 series = [await self._series_of(home, origin_ms) for home in piece]
-                predicted, expected = await self._away(lambda s=series: foresee(s, ahead))  # type: ignore[misc]
+                predicted, expected = await asyncio.to_thread(foresee, series, ahead)
                 hosts.update(predicted)
                 vms.update((name.rpartition(":")[0], told) for name, told in expected.items())
                 if paced:
@@ -138,7 +127,7 @@ class Learning(Part):
             return
         self._note("")
         sizes = self._sizes(vms)
-        outlook = await self._away(lambda: outlook_of(hosts, vms, sizes, ahead))
+        outlook = await asyncio.to_thread(outlook_of, hosts, vms, sizes, ahead)
         self._origin_ms = origin_ms
         there = {name: told for name, told in outlook.hosts.items() if self._roster.entry(name)}
         self._tell(Outlook(there, outlook.vms, outlook.alike, outlook.basis))
@@ -180,10 +169,6 @@ class Learning(Part):
                 cpu, memory = fleet.vms.demand[number, :2].tolist()
                 found[vm] = (cpu, memory)
         return found
-
-    async def _away(self, work: Callable[[], T]) -> T:
-        """Run what takes a processor for long, where nobody waits for it."""
-        return await asyncio.to_thread(work) if self._threads else work()
 
     def _note(self, trouble: str) -> None:
         if trouble and trouble != self.trouble:
@@ -229,7 +214,7 @@ class Learning(Part):
         vm = await self._store.read(question)
         week = await read_week(self._reader, vm.id, origin_of(self._clock.wall_ms()))
         async with self._profiling:  # one at a time takes a processor
-            return await self._away(lambda: profile_of(vm, week, query.hours))
+            return await asyncio.to_thread(profile_of, vm, week, query.hours)
 
     def examine(self, connection: Connection, found: Examination) -> None:
         """Say whether anything is learnt, and of how many hosts."""
