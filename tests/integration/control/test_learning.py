@@ -1,5 +1,6 @@
 """What a plane learns from the store of series, and what it decides by it."""
 
+import asyncio
 import math
 from io import StringIO
 from pathlib import Path
@@ -15,7 +16,7 @@ from roost.base.units import GIB
 from roost.cli.show.tables import explanation
 from roost.control.learning.gathering import gather
 from roost.control.learning.learning import EVERY_S, LASTS_S
-from roost.model.series import DAY_MS, Reading, Subject
+from roost.model.series import DAY_MS, Columns, Reading, Subject
 from roost.parts.access import Principal
 from roost.placement.replay import record, replay
 from roost.wire.bodies import PlacementBody
@@ -261,10 +262,37 @@ def test_a_store_that_breaks_is_said_and_nothing_stalls(sqlite_url: str) -> None
         assert [each for each in told if "nothing is learnt" in each and "for an hour" in each]
         assert (await rig.create("meanwhile", strategy="metrics_based")).host == "cool"
         rig.clock.move(LASTS_S)
+        await rig.plane.learning.expire()
         await rig.plane.learning.look()
         told = [each.message for each in (await rig.plane.doctor()).troubles]
         assert [each for each in told if "no host is predicted" in each]
         assert (await rig.create("later", strategy="metrics_based")).host == "hot"
+
+    run(sqlite_url, test, dated=True)
+
+
+def test_a_store_that_hangs_keeps_nobody_waiting(sqlite_url: str) -> None:
+    class Hanging:
+        async def read(self, *asked: object, **more: object) -> Columns:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    async def test(rig: Rig) -> None:
+        await cool_but_promised(rig)
+        learning = rig.plane.learning
+        await learning.learn()
+        learning._reader = Hanging()
+        rig.clock.move(EVERY_S)
+        looking = asyncio.create_task(learning.look())
+        await asyncio.sleep(0)
+        assert (await rig.create("meanwhile", strategy="metrics_based")).host == "cool"
+        rig.clock.move(LASTS_S + 1)
+        await learning.expire()
+        assert predicted(rig, "cool") is None
+        told = [each.message for each in (await rig.plane.doctor()).troubles]
+        assert [each for each in told if "too slow or hangs" in each]
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
 
     run(sqlite_url, test, dated=True)
 

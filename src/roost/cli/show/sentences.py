@@ -122,7 +122,7 @@ def _interval(resource: str, interval: tuple[int, int] | None) -> str:
     if interval is None:
         return ""
     low, high = (_about(resource, each) for each in interval)
-    return f" ({low} to {high})"
+    return "" if low == high else f" ({low} to {high})"
 
 
 def foreseen(found: ForeseenBody) -> str:

@@ -77,6 +77,7 @@ class Learning(Part):
         self.trouble = ""  # why nothing can be learnt, in words
         self._origin_ms = 0  # of the outlook
         self._next = clock.monotonic() + LOOK_S
+        self._under_way: float | None = None  # since when a pass is
 
     # When
 
@@ -85,15 +86,22 @@ class Learning(Part):
         self._tell(NOTHING)
 
     def loops(self) -> Sequence[Loop]:
-        """Return the background loops of this part."""
-        return (Loop(self.look, LOOK_S),)
+        """Return the background loops of this part: what is too old ends, whatever a pass does."""
+        return (Loop(self.expire, LOOK_S), Loop(self.look, LOOK_S))
+
+    async def expire(self) -> None:
+        """Forget what is too old."""
+        self.forget_old()
 
     async def look(self) -> None:
-        """Forget what is too old, and learn anew when it is time."""
-        self.forget_old()
+        """Learn anew when it is time."""
         if self._clock.monotonic() >= self._next:
             self._next = self._clock.monotonic() + EVERY_S
-            await self.learn(paced=True)
+            self._under_way = self._clock.monotonic()
+            try:
+                await self.learn(paced=True)
+            finally:
+                self._under_way = None
 
     def forget_old(self) -> None:
         """Let an outlook count no longer that rests on what is too old."""
@@ -219,12 +227,15 @@ class Learning(Part):
     def examine(self, connection: Connection, found: Examination) -> None:
         """Say whether anything is learnt, and of how many hosts."""
         found.count("predictions", len(self.outlook.hosts))
-        if self.trouble:
-            still = (
-                "what was learnt before counts for an hour"
-                if self.outlook.hosts
-                else ("no host is predicted")
+        if self._under_way is not None and self._clock.monotonic() - self._under_way > LASTS_S:
+            took = round(self._clock.monotonic() - self._under_way)
+            found.trouble(
+                "predictions",
+                f"nothing was learnt for {took} s: the store of series is too slow or hangs",
             )
+        if self.trouble:
+            before = "what was learnt before counts for an hour"
+            still = before if self.outlook.hosts else "no host is predicted"
             found.trouble("predictions", f"nothing is learnt, and {still}: {self.trouble}")
 
 
