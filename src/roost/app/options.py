@@ -4,6 +4,7 @@ The command line fills these in and hands them to `app.serve` and `app.agents`; 
 from the environment here.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -57,6 +58,7 @@ class ServeOptions:
     prometheus: str | None = None  # whose series are shown instead of those that are kept here
     prometheus_queries: Path | None = None  # a TOML file: what to ask it for each figure
     search_limit_s: float = 5.0  # of the exact search for an all-or-none batch
+    pressure_bounds: Mapping[str, float] = field(default_factory=dict)  # percent, by resource
     members_priority: int = 0  # the greatest that a member may give a VM
     database_wait_s: float = 300.0  # how long a start waits for a database that is away
 

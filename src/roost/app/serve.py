@@ -248,6 +248,7 @@ def plane_settings(options: ServeOptions) -> PlaneSettings:
         events=kept,
         search_limit_s=options.search_limit_s,
         members_priority=options.members_priority,
+        pressure_bounds=options.pressure_bounds,
         series=Kept(
             options.keep_readings_days,
             options.keep_5m_days,

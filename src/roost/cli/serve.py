@@ -12,6 +12,7 @@ from roost.app.options import ServeOptions
 from roost.base.errors import InvalidRequest
 from roost.cli.words.opening import settings
 from roost.cli.words.options import reports_errors
+from roost.model.hosts import PRESSURES
 
 DATA = Path.home() / ".local" / "share" / "roost"
 _TIMERS = "Timers, in seconds"
@@ -191,6 +192,14 @@ def serve(
             help="How long the exact search for an all-or-none batch takes at most, about.",
         ),
     ] = 5.0,
+    pressure_bound: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RESOURCE=PERCENT",
+            help="Hosts whose cpu, memory or io pressure (some, 10 s) is higher, or not known, "
+            "take no VMs. Repeatable.",
+        ),
+    ] = None,
     members_priority: Annotated[
         int,
         typer.Option(
@@ -278,9 +287,28 @@ def serve(
                 prometheus=prometheus,
                 prometheus_queries=prometheus_queries,
                 search_limit_s=search_limit,
+                pressure_bounds=_pressure_bounds(pressure_bound or []),
                 members_priority=members_priority,
                 database_wait_s=database_wait,
             )
         )
     finally:
         gc.enable()
+
+
+def _pressure_bounds(words: list[str]) -> dict[str, float]:
+    """Return the bounds on pressure, by resource, in percent."""
+    bounds = {}
+    for word in words:
+        resource, _, percent = word.partition("=")
+        try:
+            bound = float(percent)
+        except ValueError:
+            bound = -1.0
+        if resource not in PRESSURES or not 0.0 <= bound <= 100.0:
+            raise InvalidRequest(
+                f"--pressure-bound {word!r} is not {', '.join(PRESSURES)} = 0 to 100",
+                hint="Maybe --pressure-bound cpu=40.",
+            )
+        bounds[resource] = bound
+    return bounds

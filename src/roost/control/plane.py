@@ -4,7 +4,7 @@ Nothing here or below reads a clock, opens a socket or draws a number by itself:
 and fence command are handed in by whoever composes the process.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
@@ -93,6 +93,7 @@ class PlaneSettings:
     search_limit_s: float = 5.0  # of the exact search for an all-or-none batch
     members_priority: int = 0  # the greatest that a member may give a VM
     series: SeriesKept = field(default_factory=SeriesKept)
+    pressure_bounds: Mapping[str, float] = field(default_factory=dict)  # percent, by resource
 
 
 class Plane:
@@ -143,7 +144,9 @@ class Plane:
         self.hosts = Hosts(store, self.roster, self.agents, self.lineage)
         self.questions = Questions(store, self.roster, grouping, self._searches)
         self.groups = Groups(store, self.lineage)
-        self.constraints = Constraints(store, self.roster, self.follower, clock, series)
+        self.constraints = Constraints(
+            store, self.roster, self.follower, clock, series, settings.pressure_bounds
+        )
         self.policies = Policies(store, self.roster, self.follower, clock)
         self.reservations = Reservations(store, self.roster, self.follower, clock)
         self.priorities = Priorities(store, self.roster)

@@ -90,6 +90,7 @@ class Rig:
             timers=self.given.get("timers", TIMERS),
             patience_s=self.given.get("patience_s", 600.0),
             recover=self.given.get("recover", RecoverLimits()),
+            pressure_bounds=self.given.get("pressure_bounds", {}),
         )
         command = self.given.get("fence_command")
         seal = self.given.get("seal")

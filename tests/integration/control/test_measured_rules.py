@@ -103,3 +103,28 @@ def test_another_process_knows_it_too(postgres_url: str) -> None:
         assert (await two.create("a")).host == "h1"
 
     run_two(postgres_url, test)
+
+
+def test_hosts_above_a_bound_on_pressure_take_nothing(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        await measure(rig, "h0", 100, psi_io_some_avg10=60.0)
+        await measure(rig, "h1", 7000, psi_io_some_avg10=10.0)
+        assert (await rig.create("at-first")).host == "h0"  # nothing was read yet
+        await look(rig)
+        assert (await rig.create("b")).host == "h1"
+        rig.clock.move(60)
+        await measure(rig, "h0", 100, psi_io_some_avg10=50.0)
+        await measure(rig, "h1", 100, psi_io_some_avg10=51.0)
+        await look(rig)
+        assert (await rig.create("c")).host == "h0"
+        # What is not known is above every bound.
+        rig.clock.move(measuring.MOST_AGE_MS / 1000 + 1)
+        await look(rig)
+        with pytest.raises(NoFit) as refused:
+            await rig.create("d")
+        reasons = refused.value.details["rejection"]["reasons"]
+        assert [(each["reason"], each["total"]) for each in reasons] == [("pressure", 2)]
+        rig.plane.roster.fleet.set_pressure_bounds({})
+
+    run(database_url, test, pressure_bounds={"io": 50.0})

@@ -5,7 +5,7 @@ VM that it finds in the wrong place stays where it is: `check` lists it. A hard 
 some VMs without any host is refused unless somebody says that this is meant (`force`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -68,11 +68,12 @@ class Constraints(Part):
         follower: Follower,
         clock: Clock,
         series: SeriesStore,
+        pressure_bounds: Mapping[str, float] | None = None,
     ) -> None:
         self._store, self._roster, self._follower = store, roster, follower
         self._clock = clock
         self.judge = Judge(store, roster)
-        self._measured = MeasuredHosts(series, roster, clock)
+        self._measured = MeasuredHosts(series, roster, clock, pressure_bounds)
 
     def routes(self) -> Sequence[Route]:
         """Return the HTTP routes of this part."""

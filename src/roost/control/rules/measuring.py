@@ -1,13 +1,14 @@
 """What agents have measured on hosts, brought to the fleet that rules read: use and pressure.
 
 Readings reach the store of series from every process, so every process reads the newest of each
-host from there, and only while some rule asks. A reading that is older than five minutes by its
-host's clock is none, and so is every one while the store cannot be used: what is not known is
-missing, and a rule that reads it does not hold. It is judged at the decision; the commit compares
-nothing of it.
+host from there, and only while some rule asks or pressure is bounded. A reading that is older than
+five minutes by its host's clock is none, and so is every one while the store cannot be used: what
+is not known is missing, and a rule that reads it does not hold. It is judged at the decision; the
+commit compares nothing of it.
 """
 
 import logging
+from collections.abc import Mapping
 
 from roost.analysis.store import SeriesStore
 from roost.base.clock import Clock
@@ -25,15 +26,25 @@ MOST_AGE_MS = 300_000
 
 
 class MeasuredHosts:
-    """Keeps what hosts use, and their pressure, in the fleet as long as rules read it."""
+    """Keeps what hosts use, and their pressure, in the fleet as long as somebody reads it."""
 
-    def __init__(self, series: SeriesStore, roster: Roster, clock: Clock) -> None:
+    def __init__(
+        self,
+        series: SeriesStore,
+        roster: Roster,
+        clock: Clock,
+        bounds: Mapping[str, float] | None = None,
+    ) -> None:
         self._series, self._roster, self._clock = series, roster, clock
+        self._bounds = bounds or {}  # on pressure, in percent
 
     async def look(self) -> None:
-        """Bring the newest readings to the fleet if some rule reads them."""
-        if self._roster.rulebook.reads_measured:
+        """Bring the newest readings to the fleet if some rule or bound reads them."""
+        if self._bounds or self._roster.rulebook.reads_measured:
             await self.refresh()
+            if self._bounds and not self._roster.fleet.hosts.bounds_pressure:
+                # Not before: until it was read, every host would be above its bound.
+                self._roster.fleet.set_pressure_bounds(self._bounds)
             self._roster.room += 1  # a host may be less busy than it was
 
     async def refresh(self) -> None:
