@@ -64,6 +64,11 @@ def any_generation(patch: Patch) -> None:
     patch.setattr(restore_apply, "MOST_GENERATION", 2**80)
 
 
+def anybody_has_what_rests(patch: Patch) -> None:
+    """Believe a stranger that has no room for a VM, though nobody has seen the VM leave home."""
+    patch.setattr(restore_judge, "seen_to_leave", lambda vm, found, had: True)
+
+
 def any_hello(patch: Patch) -> None:
     """Believe a hello about which host it is from, whatever the credential says."""
     real = Session._register
@@ -95,10 +100,35 @@ def busy_with_moves(seed: int) -> History:
     return History(seed, hosts=4, planes=1, calm_s=120.0, rogue=True, actions=[*vms, *moves])
 
 
+def busy_with_rest(seed: int) -> History:
+    """Return a world of VMs that execute nowhere: stopped, started again, waiting, deleted."""
+    resting = {"cpu": 1, "restart": "elsewhere"}
+    actions = [Action(0.0, "create", f"vm{n}", resting) for n in range(6)]
+    actions += [Action(0.0, "create", f"waits{n}", {"cpu": 60, "queue": True}) for n in range(2)]
+    actions += [Action(0.0, "create", f"ends{n}", {"cpu": 1}) for n in range(2)]
+    actions += [Action(3.0, "stop", f"vm{n}") for n in range(6)]
+    actions += [Action(4.0, "delete", f"ends{n}") for n in range(2)]
+    for at in range(40):
+        actions.append(Action(8.0 + at, ("start", "stop")[at // 6 % 2], f"vm{at % 6}"))
+        actions.append(Action(8.5 + at, "create", f"new{at}", {"cpu": 1}))
+    return History(seed, hosts=4, planes=1, calm_s=120.0, rogue=True, actions=actions)
+
+
+@pytest.mark.turns(2)
+def test_what_executes_nowhere_keeps_its_host_and_its_turn() -> None:
+    claimed = 0
+    for seed in range(3, 6):
+        verdict = run_history(busy_with_rest(seed))
+        assert verdict.broken == ""
+        claimed += verdict.coverage.get("commit.vm.not_adopted", 0)
+    assert claimed > 0  # it was in doubt whether the rogue has some of them
+
+
 #: A mistake, the worlds that find it, and the first seed that does.
 FOUND_AT = {
     anybody_lands: (busy_with_moves, 0),
-    any_generation: (draw_rogue_history, 9),
+    anybody_has_what_rests: (busy_with_rest, 4),
+    any_generation: (draw_rogue_history, 16),
     anybody_reports: (draw_rogue_history, 0),
     any_hello: (draw_rogue_history, 0),
     not_tried: (draw_rogue_history, 0),

@@ -1,14 +1,16 @@
 """A rogue agent: it has the credential of one host, `rogue`, and says whatever comes to its mind.
 
 It speaks of other hosts' VMs with any state and generation (half of the time the true one, as a spy
-would know it), invents points of the ledger, answers roll calls with lies, says hello for other
-hosts, registers with nonsense and sends no messages at all. It is cordoned before it begins, so
-that no VM is its own. In the end it turns honest, for a host that never answers is for an operator
-to declare dead. It answers roll calls for VMs alone that execute somewhere: of one that executes
-nowhere any host's word counts (docs/limits.md).
+would know it), and of VMs that execute nowhere: that are stopped, wait for a host, or are deleted.
+It invents points of the ledger, answers roll calls with lies, says hello for other hosts, registers
+with nonsense and sends no messages at all. It is cordoned before it begins, and has no room, so
+that no VM is its own: what executes nowhere can be claimed by any host that has room for it
+(docs/limits.md). In the end it is started anew as an honest one, for a host that never answers is
+for an operator to declare dead.
 
 Nothing else goes wrong in its world, so no other host may lose its lease or its health, and no VM
-may go anywhere unasked (`check_unharmed`); all other laws hold too.
+may go anywhere unasked, nor lose its host (`check_unharmed`); all other
+laws hold too.
 """
 
 import asyncio
@@ -39,13 +41,21 @@ _AMOUNTS = ("cpu_milli", "memory_bytes", "disk_bytes")
 _GENERATIONS = (0, 1, 2, 3, 5, 9, 2**20, 2**26, 2**40, 2**62, 2**62 + 1, 2**70, -1)
 
 
-def check_unharmed(events: Sequence[Event], home_of: Callable[[str], str]) -> None:
-    """Raise Broken when a commit does to another host or a VM what nobody asked for."""
+def check_unharmed(
+    events: Sequence[Event], home_of: Callable[[str], str], before: Mapping[str, str]
+) -> None:
+    """Raise Broken when a commit does to another host or a VM what nobody asked for.
+
+    `before`: where the VMs of these events had their homes. Of a VM that had none anybody may say
+    that it is gone: it may have been placed since a copy of the ledger.
+    """
     for event in events:
         kind, _, name = event.subject.partition("/")
         harmed = event.kind in HARMS and name != NAME
         if event.kind == "host.registered" and name != NAME:
             harmed = _NOTHING in event.changes  # only the rogue says that a host has nothing
+        if event.kind in ("vm.not_adopted", "vm.vanished"):
+            harmed = home_of(name) != before[name]
         if harmed or (kind == "vm" and home_of(name) == NAME):
             raise Broken(f"{event.subject} is harmed by a rogue agent: {event.kind} {event.note}")
 
@@ -60,11 +70,10 @@ class Rogue:
         servers: tuple[str, ...],
         hosts: Sequence[str],
         vms: Callable[[], Mapping[str, int]],
-        executes: Callable[[str], bool],
     ) -> None:
         self._network, self._random = network, random
         self._servers, self._hosts, self._vms = servers, hosts, vms
-        self._executes = executes
+        self._known: dict[str, int] = {}  # every VM that there ever was, as it was last
         self._digest = ""
         self._graves: dict[str, dict[str, Any]] = {}  # what it is told to destroy
         self.wild = False
@@ -92,9 +101,9 @@ class Rogue:
     async def _speak(self, link: Connection, turn: int) -> None:
         await link.send(msgspec.json.encode(self._hello(turn)))
         hearing = self._life.spawn(self._hear(link))
-        number = 0
+        number, wild = 0, self.wild
         try:
-            while not hearing.done():
+            while not hearing.done() and wild == self.wild:
                 number += 1
                 beat = {"type": "heartbeat", "number": number, "digest": self._digest}
                 if self.wild:
@@ -125,8 +134,8 @@ class Rogue:
 
     def _hello(self, turn: int) -> dict[str, Any]:
         plain: dict[str, Any] = {
-            "type": "hello", "protocol": PROTOCOL, "host": NAME, "instance": "i", "version": "0",
-            "digest": self._digest, "conversation": turn,
+            "type": "hello", "protocol": PROTOCOL, "host": NAME, "instance": f"life{turn}",
+            "version": "0", "digest": self._digest, "conversation": turn,
             "inventory": {name: {"total": 0} for name in _AMOUNTS},
         }  # fmt: skip
         if not self.wild:
@@ -161,7 +170,8 @@ class Rogue:
         )
 
     def _some_vms(self) -> list[tuple[str, int]]:
-        known = [*sorted(self._vms().items()), ("vm-invented", 1)]
+        self._known |= self._vms()
+        known = [*sorted(self._known.items()), ("vm-invented", 1)]
         return self._random.sample(known, self._random.randrange(len(known) + 1))
 
     def _generation(self, true: int) -> int:
@@ -185,7 +195,6 @@ class Rogue:
         return [
             {"id": vm, "generation": random.choice(generations), "is": random.choice(_COPIES)}
             for vm, _ in self._some_vms()
-            if self._executes(vm)
         ]
 
     def _anything(self, number: int) -> bytes:

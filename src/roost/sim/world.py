@@ -123,7 +123,6 @@ class World:
             self.rogue = Rogue(
                 self.network, Random(f"rogue {history.seed}"), names, sorted(self.hosts),
                 lambda: {name: vm.generation for name, vm in self.laws.books.vms.items()},
-                lambda vm: bool(self.laws.executing(vm)),
             )  # fmt: skip
 
     def _host(self, number: int, servers: tuple[str, ...], random: Random) -> SimHost:
@@ -210,9 +209,11 @@ class World:
             self.note("commit", event.kind, f"{event.subject} {event.note}")
         if self.stillness is not None:
             self.stillness.committed(events)
+        names = (event.subject.partition("/")[2] for event in events)
+        homes = {name: self.laws.books.home_of(name) for name in names}
         self.check(lambda: self.laws.committed(events))
         if self.history.rogue:
-            self.check(lambda: check_unharmed(events, self.laws.books.home_of))
+            self.check(lambda: check_unharmed(events, self.laws.books.home_of, homes))
         if self.laws.books.has_sums_to_compare:
             self.check(lambda: self.ask(self.laws.books.compare_sums))
         self._commits += 1
@@ -353,6 +354,8 @@ class World:
                 return f"{vm.name} is {vm.desired} in the ledger and executes on {where}"
         # One that is where the books have no room for it stays in doubt, and says so.
         without_room = [vm.id for vm in rows if vm.problem and "not_adopted" in vm.problem]
+        if self.rogue is not None:
+            without_room = []  # it has taken back what it said
         if (doubted := self.ask(what_is_open)[0]) > len(without_room):
             return f"{doubted} VMs are still in doubt"
         left = [each for each in self.ask(_left_over) if not any(vm in each for vm in without_room)]

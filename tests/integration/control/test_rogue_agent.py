@@ -177,6 +177,32 @@ def test_a_strangers_word_destroys_nothing_that_home_has(database_url: str, stat
     run(database_url, test)
 
 
+@pytest.mark.parametrize("state", ["running", "stopped", "gone"])
+def test_a_stranger_without_room_takes_no_room_from_a_vm_at_rest(
+    database_url: str, state: str
+) -> None:
+    async def test(rig: Rig) -> None:
+        evil = await liar(rig)
+        own = await rig.running("own")
+        good = await rig.host("good", cpu=64)
+        web = await rig.running("web", cpu=32, constraints={"hosts": ["good"]}, restart="elsewhere")
+        await rig.plane.vms.stop("web", None, OPERATOR)
+        await rig.settle()
+        copy = CopyInfo(web.id, 9, state)  # type: ignore[arg-type]
+        evil.lies = [CopyInfo(own.id, 9, "running"), copy]
+        await rig.report("evil", SeenVM(own.id, 9, "running"))
+        await rig.pass_by(100.0)
+        assert (await rig.get("web")).host == "good"
+        assert await in_doubt(rig) == (set() if state == "gone" else {web.id})
+        evil.lies = [CopyInfo(own.id, 9, "running")]  # it takes back what it said, and is heard
+        await rig.pass_by(100.0)
+        assert await in_doubt(rig) == set()
+        assert await rig.state("web") == ("stopped", "good")
+        assert good.copies[web.id].state == "stopped"
+
+    run(database_url, test)
+
+
 def test_reports_of_other_hosts_vms_have_no_effect(database_url: str) -> None:
     async def test(rig: Rig) -> None:
         _, _, web = await two_hosts(rig)

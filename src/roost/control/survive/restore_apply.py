@@ -1,7 +1,8 @@
 """Where a VM was found becomes its home in the ledger: claim, row and tombstones in one event.
 
 What is found may not have room by the books, because others were promised it since the copy: then
-the VM stays in doubt. A host that has an older copy, or the remains of a move, destroys it.
+the VM stays in doubt, and keeps its room elsewhere if nobody has seen it leave. A host that has an
+older copy, or the remains of a move, destroys it.
 """
 
 from collections.abc import Sequence
@@ -65,6 +66,7 @@ class Finding:
 
     `asks`: it was sent off, and this host still waits for it; it is asked to let go, unless it has
     the VM by then (`moves/machine.py`). `spares`: hosts whose copies are held, not destroyed.
+    `unconfirmed`: hosts that had it were heard, and none of them has seen it leave.
     """
 
     host: int | None
@@ -72,6 +74,7 @@ class Finding:
     gone: bool = False
     asks: int | None = None
     spares: frozenset[int] = frozenset()
+    unconfirmed: bool = False
 
 
 def bring_home(tx: Tx, vm: VMRow, finding: Finding, found: Sequence[Copy]) -> bool:
@@ -97,7 +100,10 @@ def bring_home(tx: Tx, vm: VMRow, finding: Finding, found: Sequence[Copy]) -> bo
         kept += [known[RUN]] if RUN in known else []
         claim = None if home is None else _claim_at(tx, vm, home, known.get(RUN))
         if home is not None and (claim is None or not fits(tx, claim, kept)):
-            return _let_go(tx, vm, home, graves, kept)
+            said = _no_room(tx, home)
+            if finding.unconfirmed:
+                return _stay_in_doubt(tx, vm, said)
+            return _let_go(tx, vm, said, graves, kept)
     incoming = None
     if finding.asks is not None:
         incoming = _claim_at(tx, vm, finding.asks, known.get(RUN), MIGRATE_IN)
@@ -259,13 +265,27 @@ def _unbury(tx: Tx, vm: VMRow, spared: set[int | None], changes: Changes) -> Non
             changes.setdefault("tombstones", {})[f"{vm.id}|{row['host']}"] = None
 
 
-def _let_go(tx: Tx, vm: VMRow, home: int, graves: Sequence[int], kept: Sequence[ClaimRow]) -> bool:
+def _no_room(tx: Tx, home: int) -> str:
+    name = tx.connection.execute(select(hosts.c.name).where(hosts.c.number == home)).scalar()
+    return f"host {name} has it, and no room for it by the books"
+
+
+def _stay_in_doubt(tx: Tx, vm: VMRow, said: str) -> bool:
+    """Keep a VM in doubt with all its room: a stranger says to have it, and has none for it."""
+    if vm.problem is None or read_problem(vm.problem).message != said:
+        problem = problem_text("not_adopted", said, vm.generation)
+        row = tx.change(vms, {"id": vm.id}, problem=problem)
+        assert row is not None
+        changes: Changes = {"vms": {vm.id: VMRow(**row)}}
+        tx.event("vm.not_adopted", f"vm/{vm.id}", changes, project=vm.project, note=said)
+    return False
+
+
+def _let_go(tx: Tx, vm: VMRow, said: str, graves: Sequence[int], kept: Sequence[ClaimRow]) -> bool:
     """Keep a VM in doubt whose host has no room by the ledger; its claims elsewhere go.
 
     So two VMs that have changed places do not wait for each other.
     """
-    name = tx.connection.execute(select(hosts.c.name).where(hosts.c.number == home)).scalar()
-    said = f"host {name} has it, and no room for it by the books"
     if vm.host is None and vm.problem is not None and read_problem(vm.problem).message == said:
         return False
     problem = problem_text("not_adopted", said, vm.generation + 1)
@@ -289,6 +309,5 @@ def _let_go(tx: Tx, vm: VMRow, home: int, graves: Sequence[int], kept: Sequence[
         order_destruction(tx, row, host, changes)
     advance_groups(tx, vm.id, changes)
     changes["vms"] = {vm.id: row}
-    note = f"host {name} has it, and no room for it"
-    tx.event("vm.not_adopted", f"vm/{vm.id}", changes, project=vm.project, note=note)
+    tx.event("vm.not_adopted", f"vm/{vm.id}", changes, project=vm.project, note=said)
     return False

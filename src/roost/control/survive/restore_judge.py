@@ -20,7 +20,7 @@ the ledger has it, or lies there and cannot have left, strangers' words do not c
 a host that the ledger does not know to have, or to have had, the VM. A stranger that says that it
 runs the VM is believed only after its home was heard and asked again, twice: a VM that is started
 or stopped at home is for a moment nowhere. If it runs at home, home has the last word. What is
-destroyed is never destroyed for a stranger's word alone (`spared`).
+destroyed is never destroyed for a stranger's word alone (`seen_to_leave`).
 """
 
 from collections.abc import Container, Iterable, Sequence
@@ -81,21 +81,15 @@ def _lies_at_home_for_good(vm: VMRow, found: Iterable[Copy]) -> bool:
     )
 
 
-def spared(
-    vm: VMRow, finding: Finding, found: Sequence[Copy], had: Container[int]
-) -> frozenset[int]:
-    """Return the hosts whose copies of a VM must not be destroyed for a stranger's word alone.
+def seen_to_leave(vm: VMRow, found: Sequence[Copy], had: Container[int]) -> bool:
+    """Say whether a host that had a VM has seen it leave, or an order that the ledger lacks.
 
-    If a stranger has the VM, a host that had it has seen it leave, or an order that the ledger does
-    not know; unless it was away at that time. So if none of those that had it says so, the stranger
-    may lie: it gets the VM, for it may run it, and what the others have is held.
+    If a stranger has the VM, or had it, one of them has; unless it was away at that time. So if
+    none has, the stranger may lie: it gets the VM, for it may run it, if it has room for it. What
+    the others have of it is held, and that it is gone is not believed.
     """
-    if finding.host is None or finding.host in had:
-        return frozenset()
     known = [copy for copy in found if copy.host in had]
-    if any(copy.state != "stopped" or copy.generation > vm.generation for copy in known):
-        return frozenset()
-    return frozenset(copy.host for copy in known)
+    return any(copy.state != "stopped" or copy.generation > vm.generation for copy in known)
 
 
 def _is_early(found: Sequence[Copy], had: set[int], silent: Container[int]) -> bool:
@@ -219,9 +213,14 @@ class Settling(Part):
                     continue
                 if any(c.state == "running" and c.host not in strangers for c in known):
                     known = [copy for copy in known if copy.host not in strangers]
+            left = seen_to_leave(vm, known, had[vm.id])
+            unconfirmed = not left and any(host not in silent for host in had[vm.id])
+            if unconfirmed:
+                known = [copy for copy in known if copy.host in had[vm.id] or copy.state != "gone"]
             finding = judge(vm, known, all_heard=proven)
-            if finding is not None:
-                finding = replace(finding, spares=spared(vm, finding, known, had[vm.id]))
+            if finding is not None and finding.host not in {None, *had[vm.id]}:
+                spares = frozenset() if left else had[vm.id] & {copy.host for copy in known}
+                finding = replace(finding, spares=frozenset(spares), unconfirmed=unconfirmed)
             if finding is not None and bring_home(tx, vm, finding, known):
                 tx.delete(doubts, doubts.c.vm == vm.id)
                 tx.connection.execute(delete(copies).where(copies.c.vm == vm.id))
@@ -288,7 +287,10 @@ def take_answer(tx: Tx, host: int, said: list[CopyInfo]) -> None:
 
 
 def hosts_to_ask(connection: Connection) -> set[int]:
-    """Return the hosts that have not answered, or whose answer does not hold for long."""
+    """Return the hosts that have not answered, or whose answer may not hold for long.
+
+    A stranger is asked for as long as its word keeps a VM in doubt: it may take it back.
+    """
     unheard = select(roll_call.c.host).where(~roll_call.c.answered)
     twice = (
         select(copies.c.vm)
@@ -298,7 +300,12 @@ def hosts_to_ask(connection: Connection) -> set[int]:
     )
     passing = select(copies.c.vm).where(copies.c.state.in_(_PASSING))
     again = select(copies.c.host).where(copies.c.vm.in_(passing.union(twice)))
-    return set(connection.execute(unheard.union(again)).scalars())
+    strangers = (
+        select(copies.c.host)
+        .join(vms, vms.c.id == copies.c.vm)
+        .where(vms.c.host.is_distinct_from(copies.c.host))
+    )
+    return set(connection.execute(unheard.union(again, strangers)).scalars())
 
 
 _IN_DOUBT = (
