@@ -367,6 +367,23 @@ class PreemptionBody(Reply):
     begun_at: str = ""
 
 
+class IdleBody(Reply):
+    """A VM that keeps room on a host and does not run there, with the command that frees it.
+
+    Without a name: so many VMs together, which the asker may not see or which are too many to name.
+    """
+
+    host: str
+    count: int
+    cpu_milli: int
+    memory_bytes: int
+    disk_bytes: int
+    vm: str = ""
+    project: str = ""
+    state: str = ""
+    remedy: str = ""
+
+
 class RejectionBody(Reply, tag="rejection", tag_field="answer"):
     """Why a VM fits nowhere: counts, nearest miss and fixes, the smallest first."""
 
@@ -380,6 +397,7 @@ class RejectionBody(Reply, tag="rejection", tag_field="answer"):
     fixes: list[FixBody] = []
     larger_than_any_host: list[ShortageBody] = []
     preemption: PreemptionBody | None = None  # of a dry run: who would make room
+    idle: list[IdleBody] = []  # who keeps room on the hosts that are named, and does not run
 
 
 class RestrictionBody(Reply):

@@ -10,6 +10,7 @@ from roost.model.resources import BASE_RESOURCES, WHOLE_DEVICE, Demand, NumaMode
 from roost.wire.bodies import (
     FixBody,
     ForeseenBody,
+    IdleBody,
     NearestMissBody,
     PlacementBody,
     PredictedBody,
@@ -183,6 +184,20 @@ def nearest_miss(miss: NearestMissBody) -> str:
     """Return the nearest miss as a sentence."""
     others = f" (the same on {hosts(miss.hosts)})" if miss.hosts > 1 else ""
     return f"short by {shortages(miss.shortages)} on {miss.host}{others}"
+
+
+def idle(kept: IdleBody) -> str:
+    """Return who keeps room without running, how much, and how it is freed."""
+    given = (("cpu", kept.cpu_milli), ("memory", kept.memory_bytes), ("disk", kept.disk_bytes))
+    room = " and ".join(
+        amount(name, number) + ("" if name == "cpu" else f" of {name}")
+        for name, number in given
+        if number
+    )
+    if not kept.vm:
+        which = "1 other VM" if kept.count == 1 else f"{kept.count} other VMs"
+        return f"{which} on {kept.host}, not running: {room}"
+    return f"{kept.vm} on {kept.host} is {kept.state}: {room}; free it with `{kept.remedy}`"
 
 
 def fix(change: FixBody) -> str:

@@ -134,6 +134,7 @@ def misses_and_fixes(found: RejectionBody) -> list[RenderableType]:
     for number, change in enumerate(found.fixes):
         label = "smallest fix" if number == 0 else "or"
         parts.append(labelled(label, sentences.fix(change)))
+    parts += [labelled("keeps room", sentences.idle(each)) for each in found.idle]
     if found.preemption is not None:
         parts += [Text(""), *preemption(found.preemption)]
     return [Text(""), *parts] if parts else []

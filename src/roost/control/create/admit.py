@@ -18,6 +18,7 @@ from roost.base.errors import (
     Conflict,
     Forbidden,
     InvalidRequest,
+    NoFit,
     NotFound,
     RoostError,
     Unavailable,
@@ -41,6 +42,7 @@ from roost.control.memory.follower import Follower
 from roost.control.memory.holdings import ORDINARY
 from roost.control.memory.roster import Roster
 from roost.control.memory.telemetry import Telemetry
+from roost.control.vms.idle import with_idle
 from roost.control.vms.lookup import find_vm
 from roost.control.vms.views import decided_placement, vm_body
 from roost.ledger.capacity import RUN, claim_id
@@ -126,6 +128,8 @@ class Admit(Part):
         self._telemetry.latency.observe(self._clock.monotonic() - ask.begun)
         if ask.replay:
             return Created(await self._replayed(ask), replayed=True)
+        if isinstance(ask.error, NoFit):
+            raise await with_idle(ask.error, self._store, who)
         if ask.error is not None:
             raise ask.error
         assert ask.row is not None
@@ -151,7 +155,8 @@ class Admit(Part):
         # For VMs that end, or that draw on a reservation, nobody makes room.
         if life is not ORDINARY or await self.makes_room.planned(ask.request, who) is None:
             self._telemetry.placed(ask.strategy, "refused")
-            raise no_fit(answer or engine.reject(ask.request))
+            refused = no_fit(answer or engine.reject(ask.request))
+            raise await with_idle(refused, self._store, who)
 
     async def _make_room(self, row: VMRow) -> None:
         """Let others make room for a VM that was just queued; if that fails, it waits its turn."""

@@ -25,6 +25,7 @@ from roost.control.memory.displacing import may_displace
 from roost.control.memory.holdings import ORDINARY, Life
 from roost.control.memory.roster import Roster
 from roost.control.rules.judging import requests_of_placed
+from roost.control.vms.idle import tell_idle
 from roost.control.vms.lookup import vm_row
 from roost.control.vms.requests import request_of
 from roost.control.vms.views import answer_body
@@ -91,15 +92,20 @@ class Questions(Part):
                 found = find_living(self._roster, request, life, runners_up=body.runners_up).answer
             answer = found or self._roster.engine.place(request, runners_up=body.runners_up)
             shown = answer_body(answer, self._roster.by_fleet_row)
-            if isinstance(shown, RejectionBody) and self._may_displace(body, request.policy):
-                shown.preemption = await self.makes_room.planned(request, who)  # type: ignore[union-attr]
+            if isinstance(shown, RejectionBody):
+                if self._may_displace(body, request.policy):
+                    shown.preemption = await self.makes_room.planned(request, who)  # type: ignore[union-attr]
+                await tell_idle(shown, self._store, who)
             return shown
         by_row = dict(self._roster.by_fleet_row)  # of the copy: rows may change hands meanwhile
 
         def ask(world: WhatIf, room: Room) -> PlacementBody | RejectionBody:
             return answer_body(place_seeing(world, request, room, body.runners_up), by_row)
 
-        return await self._on_copy(new, ask, self._seen(request, self._life(body, who)))
+        told = await self._on_copy(new, ask, self._seen(request, self._life(body, who)))
+        if isinstance(told, RejectionBody):
+            await tell_idle(told, self._store, who)
+        return told
 
     def _life(self, body: CreateVM, who: Principal) -> Life:
         """Return how long a VM would live, and what it might draw on."""

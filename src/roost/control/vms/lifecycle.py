@@ -16,6 +16,7 @@ from roost.control.memory.follower import Follower
 from roost.control.memory.roster import Roster
 from roost.control.vms.checking import check_vms
 from roost.control.vms.deletion import remove_deleted
+from roost.control.vms.idle import tell_idle
 from roost.control.vms.lookup import locked_vm, vm_row
 from roost.control.vms.requests import request_of
 from roost.control.vms.resizing import ChangedSince, Judged, resize, wanted_amounts
@@ -152,10 +153,13 @@ class Lifecycle(Part):
             fleet.remove(number)
         try:
             found = explain_request(self._roster.engine, request_of(vm, self._roster, spec))
-            return explanation_body(found, hosts, self._roster.by_fleet_row)
+            told = explanation_body(found, hosts, self._roster.by_fleet_row)
         finally:
             fleet.undo(mark)
             fleet.version = version
+        if isinstance(told.answer, RejectionBody):
+            await tell_idle(told.answer, self._store, who, asks_for=vm.id)
+        return told
 
     # Changing
 
