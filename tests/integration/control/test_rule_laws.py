@@ -1,8 +1,9 @@
 """Whatever two processes do at once on PostgreSQL, no claim is taken against a hard rule.
 
 The laws are read from the events in their order, by counting: a host that a rule forbids takes
-nothing, no host has more VMs and no project has more VMs than rules let them have. Plans are drawn;
-those that are known to break builds which do not compare what rules have read are run on such
+nothing, no host has more VMs and no project has more VMs than rules let them have. Plans are drawn
+over every path by which a VM gets a host; one host is lost before a plan that recovers its VMs.
+Plans that are known to break builds which do not compare what rules have read are run on such
 builds, and must find them.
 """
 
@@ -17,13 +18,17 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 
 from roost.base.errors import RoostError
-from roost.control.create import committing
+from roost.control.create import committing, placing
+from roost.control.preempt import arriving
+from roost.control.survive import rehoming
 from roost.ledger.tables import events, hosts
 from roost.testing.clock import HandClock
 from roost.wire.bodies import CreateVMs, ResizeVM
 from roost.wire.constraints import ChangeConstraint, CreateConstraint
 from tests.databases import PostgresServer
 from tests.integration.control.rig import ADMIN, OPERATOR, Rig, body_of, digest_of, rig_on
+from tests.integration.control.test_dead_hosts import LONG_S, WORD, recovery, switch_off
+from tests.integration.control.test_preemption import classes
 
 #: These races are between processes: they do not take turns.
 pytestmark = pytest.mark.turns(1)
@@ -43,7 +48,8 @@ plans = st.lists(
         st.integers(0, 1),
         st.sampled_from(
             ["create", "queue", "pinned", "batch", "atomic", "delete", "resize", "migrate", "to",
-             "drain", "forbid", "allow", "cordon", "uncordon", "follow", "round", "keep"]
+             "drain", "forbid", "allow", "cordon", "uncordon", "follow", "round", "keep",
+             "recover", "urgent", "tend"]
         ),
         st.integers(0, 7),
     ),
@@ -61,10 +67,17 @@ async def act(rig: Rig, what: str, number: int, at: int) -> None:
         case "queue":
             await rig.create(vm, on_no_fit="queue")
         case "pinned":
-            await rig.create(vm, constraints={"hosts": [host]})
+            await rig.create(vm, constraints={"hosts": [host]}, restart="elsewhere")
         case "batch" | "atomic":
             body = CreateVMs(vms=[body_of(f"b{at}-{n}") for n in range(2)], atomic=what == "atomic")
             await plane.admit.create_many(body, OPERATOR, None, digest_of(body))
+        case "urgent":  # beside another VM there is no room for it
+            await rig.create(
+                f"u{at}", cpu=8, priority_class="high", on_no_fit="preempt",
+                constraints={"hosts": [host]},
+            )  # fmt: skip
+        case "recover":
+            await recovery(rig).vm(f"lost{number % 2}", None, OPERATOR)
         case "delete":
             await plane.vms.delete(vm, None, OPERATOR)
         case "resize":
@@ -84,6 +97,8 @@ async def act(rig: Rig, what: str, number: int, at: int) -> None:
             await plane.hosts.uncordon(host, OPERATOR)
         case "follow":
             await plane.follower.catch_up()
+        case "tend":
+            await plane.preempting.look()
         case "keep":
             await plane.run_singletons()
 
@@ -105,7 +120,9 @@ async def broken_laws(rig: Rig) -> list[str]:
             if row is None:
                 continue
             claims[claim] = row
-            if row["kind"] != "hold" and (before is None or row["cpu_milli"] > before["cpu_milli"]):
+            # A VM that is recovered has the same claim on another host.
+            here = before is not None and before["host"] == row["host"]
+            if row["kind"] != "hold" and not (here and row["cpu_milli"] <= before["cpu_milli"]):
                 taken.append(row["host"])
         for host in taken:
             on_it = sum(row["host"] == host for row in claims.values())
@@ -123,6 +140,21 @@ async def broken_laws(rig: Rig) -> list[str]:
     return found
 
 
+async def lose_host(rig: Rig) -> None:
+    """Lose a host for good, with two VMs that stay on it until somebody asks for them."""
+    for n in range(4):
+        await rig.plane.hosts.cordon(f"h{n}", OPERATOR)
+    await rig.host("gone", cpu=8)
+    for n in range(2):
+        await rig.running(f"lost{n}")
+    switch_off(rig, "gone")
+    await rig.pass_by(LONG_S)
+    await rig.plane.hosts.confirm_dead("gone", WORD, ADMIN)
+    for n in range(4):
+        await rig.plane.hosts.uncordon(f"h{n}", OPERATOR)
+    await rig.plane.follower.catch_up()
+
+
 async def interleave(url: str, plan: Plan) -> None:
     clock = HandClock()
     async with (
@@ -132,6 +164,9 @@ async def interleave(url: str, plan: Plan) -> None:
         two.agents = one.agents
         for n in range(4):
             await one.host(f"h{n}", cpu=8)
+        await classes(one)
+        if any(what == "recover" for _, what, _ in plan):
+            await lose_host(one)
         for rule in RULES:
             await one.plane.constraints.create(rule, ADMIN)
         await two.plane.follower.catch_up()
@@ -171,6 +206,29 @@ SPLIT: Plan = [(n % 2, "pinned", n) for n in range(8)]
 #: One side forbids a host, the other does not hear of it and creates there.
 UNHEARD: Plan = [(0, "forbid", n) for n in range(3)] + [(1, "create", n) for n in range(3)]
 
+#: One place is left, and both sides recover a VM of the lost host to it.
+LAST_PLACE: Plan = [
+    *[(0, "cordon", n) for n in (1, 2, 3)],
+    *[(0, "pinned", 4), (0, "follow", 0), (1, "follow", 0)],
+    *[(0, "recover", 0), (1, "recover", 1)],
+]
+#: One side forbids a host, the other does not hear of it and recovers a VM to it.
+UNHEARD_LOSS: Plan = [*[(0, "cordon", n) for n in (1, 2, 3)], (1, "follow", 0), (1, "follow", 0),
+                      (1, "follow", 0), (0, "forbid", 0), (0, "follow", 0), (0, "follow", 0),
+                      (1, "recover", 0)]  # fmt: skip
+#: Room is made on a host; before the VM arrives one side forbids it, the other does not hear of it.
+UNHEARD_ROOM: Plan = [
+    *[(1, "keep", 0), (1, "pinned", 0), (1, "follow", 4)],
+    *[(1, "follow", 0), (1, "round", 0), (1, "follow", 0)],
+    *[(1, "follow", 0), (1, "round", 0), (1, "follow", 0)],
+    *[(1, "urgent", 0), (0, "follow", 0), (0, "follow", 0)],
+    *[(1, "keep", 0), (0, "round", 0), (0, "follow", 0)],
+    *[(1, "follow", 0), (0, "round", 0), (0, "follow", 0)],
+    *[(1, "follow", 0), (0, "round", 0), (0, "follow", 0)],
+    *[(0, "forbid", 0), (0, "follow", 0), (0, "follow", 0)],
+    (1, "tend", 0),
+]
+
 
 def compares_no_hosts(patch: pytest.MonkeyPatch) -> None:
     for module in ("create.committing", "create.placing", "vms.ruling"):
@@ -195,14 +253,29 @@ def compares_no_generation(patch: pytest.MonkeyPatch) -> None:
     compares_no_hosts(patch)
 
 
+def takes_without_generation(patch: pytest.MonkeyPatch) -> None:
+    """Take claims of VMs that exist by whichever rules the process happens to know."""
+    take = placing.take
+
+    def broken(tx: Any, *given: Any) -> None:
+        take(tx, *given)
+        tx.constraints = None
+
+    for module in (rehoming, arriving):
+        patch.setattr(module, "take", broken)
+
+
 @pytest.mark.parametrize(
     ("plan", "mistake", "said"),
     [
         (CROWD, compares_no_hosts, "VMs on h0"),
         (SPLIT, compares_no_projects, "VMs of the project"),
         (UNHEARD, compares_no_generation, "is forbidden"),
+        (LAST_PLACE, compares_no_hosts, "VMs on h0"),
+        (UNHEARD_LOSS, takes_without_generation, "is forbidden"),
+        (UNHEARD_ROOM, takes_without_generation, "is forbidden"),
     ],
-    ids=["hosts", "projects", "generation"],
+    ids=["hosts", "projects", "generation", "recover", "recover-generation", "preempt"],
 )
 def test_a_build_that_does_not_compare_what_rules_read_is_found(
     postgres: PostgresServer,
@@ -216,7 +289,11 @@ def test_a_build_that_does_not_compare_what_rules_read_is_found(
         run_plan(postgres, plan)
 
 
-@pytest.mark.parametrize("plan", [CROWD, SPLIT, UNHEARD], ids=["crowd", "split", "unheard"])
+@pytest.mark.parametrize(
+    "plan",
+    [CROWD, SPLIT, UNHEARD, LAST_PLACE, UNHEARD_LOSS, UNHEARD_ROOM],
+    ids=["crowd", "split", "unheard", "last-place", "unheard-loss", "unheard-room"],
+)
 def test_the_build_as_it_is_keeps_the_laws_in_those_plans(
     postgres: PostgresServer, plan: Plan
 ) -> None:
