@@ -14,7 +14,8 @@ import pytest
 
 from roost.base.errors import RoostError
 from roost.client import Client
-from roost.wire.bodies import BootBody, GroupBody, VMBody
+from roost.wire.bodies import BootBody, DemandBody, GroupBody, VMBody
+from roost.wire.reservations import CreateReservation
 from tests.databases import PostgresServer
 from tests.system.history import older_site
 from tests.system.processes import Hosts, Site, assert_healthy, eventually, small
@@ -40,13 +41,17 @@ RELEASES = (
     Release("7ea2681", "0004"),
     Release("21249f4", "0005"),
     Release("f084d91", "0006"),
+    Release("fd89eba", "0007"),
+    Release("5c77b25", "0008"),
+    Release("5f253f6", "0009"),
+    Release("6bfc924", "0010"),
 )
 GROUP = GroupBody(name="g", rule="anti-affinity")
 SECRET = "what the first VM was given"
 
 
-#: The first schema each time, for it has the most to change; the others take turns.
-TRIED = (RELEASES[0], *in_turn(RELEASES[1:], 2))
+#: Each time the first schema, for it has the most to change, and the last; the others take turns.
+TRIED = (RELEASES[0], *in_turn(RELEASES[1:-1], 2), RELEASES[-1])
 
 
 @pytest.fixture(params=TRIED, ids=lambda release: release.schema.replace(" ", "-"))
@@ -131,12 +136,18 @@ def test_an_upgrade_keeps_everything_and_what_was_under_way_ends(
         come_to_rest(client, made)
         if not release.first:
             told_again(client, agents, made["runs"])
+        asked = CreateReservation(
+            name="later", project="default", demand=DemandBody(cpu=1, memory="1GiB")
+        )
+        if database:
+            with pytest.raises(RoostError, match="older processes may run beside"):
+                client.create_reservation(asked)  # an older process would give its room away
         finished = client.finish_upgrade()
         assert_healthy(client.doctor())
         assert client.doctor().notes == []
         assert client.finish_upgrade() == type(finished)()
     assert server.stop() == 0
-    if release.schema == "0006":
+    if release.schema >= "0006":
         refused = older.serve_again(before, ready=False)
         assert refused.wait() != 0
         assert "a later release has migrated it" in refused.log()

@@ -12,8 +12,9 @@ and `finish` ends it, piece by piece: the missing specs are stored, the counter 
 emptied, and events lose the user data. All of that is here and in no other module; this one goes
 with the column, one release later.
 
-The counter `release_before` is set by the migration of such a ledger to schema 0009, also where the
-first one is gone: until `finish` nothing is written that a process of schema 0008 does not follow.
+The counter `release_before` is set by the migrations of such a ledger to schemas 0009 and 0018,
+also where the first one is gone: until `finish` nothing is written that processes of schemas 0008
+and 0010 do not follow.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,7 +44,7 @@ from roost.ledger.transaction import Tx, row_json
 COUNTER = "older_processes"
 #: Set by the migration of a ledger that was in use to schema 0007; `finish-upgrade` removes it.
 CLEAR = "clear_user_data"
-#: Set by the migration of a ledger that was in use to schema 0009; `finish-upgrade` removes it.
+#: Set by the migrations of a ledger that was in use to 0009 and 0018; `finish-upgrade` removes it.
 BEFORE = "release_before"
 #: VMs or events that one step of `finish` changes.
 PIECE = 500

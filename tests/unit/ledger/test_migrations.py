@@ -31,6 +31,7 @@ FROZEN = {
     "0015_reservations.py": "9b2ff472efe09eb9",
     "0016_preemption.py": "94fce5614af053e2",
     "0017_owners_of_holds.py": "ff6896cc3e3d509c",
+    "0018_release_before.py": "67ffa2d9d80a0029",
     "asked_bodies.py": "931e0832c5e6be3d",
 }
 
