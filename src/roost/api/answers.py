@@ -1,9 +1,11 @@
 """One finished HTTP response: a status, bytes and headers. It is its own ASGI application."""
 
 from collections.abc import Mapping, MutableMapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import msgspec
+
+from roost.parts.asker import Asker
 
 Header = tuple[bytes, bytes]
 Scope = MutableMapping[str, Any]
@@ -71,6 +73,12 @@ def authenticated(scope: Scope) -> None:
     connection = scope.get("extensions", {}).get(CONNECTION)
     if connection is not None:
         connection.authenticated()
+
+
+def asker_of(scope: Scope) -> Asker:
+    """Return who waits for the answer to a request: one that stays, if no connection says."""
+    connection = scope.get("extensions", {}).get(CONNECTION)
+    return Asker() if connection is None else cast(Asker, connection.asker)
 
 
 def address_of(scope: Scope) -> str:

@@ -18,6 +18,7 @@ from roost.api.answers import (
     Reply,
     Scope,
     address_of,
+    asker_of,
     authenticated,
     body,
     empty,
@@ -88,7 +89,8 @@ class Endpoint:
             decoded = self._decoder.decode(raw)
             if key is not None:
                 digest = blake2b(raw, digest_size=16).digest()
-        call = Call(who, path, query, decoded, token, key, digest, headers)
+        asker = asker_of(scope)
+        call = Call(who, path, query, decoded, token, key, digest, headers, asker)
         if route.stream is not None and b"text/event-stream" in headers.get(b"accept", b""):
             return event_stream(route.stream, call, plane.access, self._site.streams)
         return answer_of(route, await route.call(call))

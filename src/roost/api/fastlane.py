@@ -10,11 +10,21 @@ from hashlib import blake2b
 from typing import Protocol
 
 from roost.api import authorize
-from roost.api.answers import Answer, Header, Receive, Scope, Send, address_of, authenticated
+from roost.api.answers import (
+    Answer,
+    Header,
+    Receive,
+    Scope,
+    Send,
+    address_of,
+    asker_of,
+    authenticated,
+)
 from roost.api.calls import Site, answer_of
 from roost.api.errors import Failures
 from roost.api.reading import RequestDecoder, idempotency_key, read_body
 from roost.parts.access import Principal
+from roost.parts.asker import Asker
 from roost.parts.routes import Call, Route
 
 #: All of a body, or what reads it, given the length that was announced.
@@ -80,14 +90,16 @@ class FastLane:
         *,
         known: Known | None = None,
         scope: Scope | None = None,
+        asker: Asker | None = None,
     ) -> Answer:
         """Return the answer to one request, whose body is here or is read when it is wanted.
 
         Who asks is known by now, or is found out by the scope's gate.
         """
-        began = self._monotonic()
+        began, scope = self._monotonic(), scope or {}
         try:
-            answer = await self._run(path, headers, body, known, scope or {}, began)
+            waits = asker or asker_of(scope)
+            answer = await self._run(path, headers, body, known, scope, waits, began)
         except Exception as error:  # noqa: BLE001 - a bug in one request must not end the others
             answer = self._failures.answer(error)
         self._meter.request("POST", path, answer.status, self._monotonic() - began)
@@ -100,6 +112,7 @@ class FastLane:
         body: Body,
         known: Known | None,
         scope: Scope,
+        asker: Asker,
         now: float,
     ) -> Answer:
         route, decoder = self._lanes[path]
@@ -127,5 +140,5 @@ class FastLane:
         raw = body if isinstance(body, bytes) else await body(length)
         asked = decoder.decode(raw)
         digest = b"" if key is None else blake2b(raw, digest_size=16).digest()
-        call = Call(who, {}, None, asked, token, key, digest, {})
+        call = Call(who, {}, None, asked, token, key, digest, {}, asker)
         return answer_of(route, await route.call(call))

@@ -6,11 +6,12 @@ the answer; whatever it raises is an error of roost.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from roost.parts.asker import Asker
 from roost.parts.roles import Roles
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Call:
     key: str | None
     digest: bytes  # of the raw body, where there is a key
     headers: Mapping[bytes, bytes]
+    asker: Asker = field(default_factory=Asker)  # one that stays, where no connection says
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from roost.base.errors import (
     TooManyRequests,
     TooSlow,
 )
+from roost.parts.asker import Asker
 
 logger = logging.getLogger("roost.api")
 
@@ -112,6 +113,7 @@ class LeanHttp(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **words: Any) -> None:
         super().__init__(*arguments, **words)
         self.address = ""
+        self.asker = Asker()
         self.on_lost: Callable[[], None] | None = None
         self.refusal: RoostError | None = None
         self._known = False
@@ -143,8 +145,9 @@ class LeanHttp(HttpToolsProtocol):
             self.transport.close()  # at once: there may be no room for it
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell whoever streams to it that the connection is lost."""
+        """Tell whoever streams to it, or works for it, that the connection is lost."""
         super().connection_lost(exc)
+        self.asker.leave()
         if self._lingering is not None:
             self._lingering.cancel()
         self.watch.lost(self)
@@ -389,7 +392,7 @@ class LeanHttp(HttpToolsProtocol):
     async def _serve(self, cycle: LeanCycle) -> None:
         assert self.lane is not None
         reply = await self.lane.answer(
-            cycle.path, cycle.headers, bytes(cycle.body), known=cycle.known
+            cycle.path, cycle.headers, bytes(cycle.body), known=cycle.known, asker=self.asker
         )
         cycle.response_complete = True
         if cycle.disconnected or self.transport.is_closing():

@@ -55,6 +55,7 @@ from roost.model.outlook import Expected
 from roost.model.rules import NO_CHOICE, Choice
 from roost.model.vm import VMSpec
 from roost.parts.access import Principal
+from roost.parts.asker import Asker
 from roost.parts.idempotency import find_keys
 from roost.parts.part import Part
 from roost.parts.routes import Route
@@ -166,7 +167,12 @@ class Admit(Part):
                 await self.makes_room.begin_for(row)
 
     async def create_many(
-        self, body: CreateVMs, who: Principal, key: str | None, digest: bytes
+        self,
+        body: CreateVMs,
+        who: Principal,
+        key: str | None,
+        digest: bytes,
+        asker: Asker | None = None,
     ) -> CreatedMany:
         """Create many VMs, each by itself or all or none of them."""
         names = {(vm.project, vm.name) for vm in body.vms}
@@ -188,7 +194,7 @@ class Admit(Part):
             asks.append(ask)
         together = None
         if body.atomic:
-            found = await self._committer.commit_atomic(asks)
+            found = await self._committer.commit_atomic(asks, asker or Asker())
             together = together_body(found) if found is not None else None
         else:
             await self._committer.commit_pieces(asks)

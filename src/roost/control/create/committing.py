@@ -37,6 +37,7 @@ from roost.ledger.amounts import Amounts
 from roost.ledger.claims import KEPT, Outcome, Proposal, Verdict
 from roost.ledger.store import Store
 from roost.model.flow import Placement, PlaceRequest, Rejection
+from roost.parts.asker import Asker
 from roost.parts.idempotency import find_keys
 from roost.placement.greedy import place_in_turn
 from roost.placement.group import GREEDY, GroupAnswer, place_exactly
@@ -130,7 +131,7 @@ class Committer:
                 if not ask.kept:
                     ask.error = ask.error or error
 
-    async def commit_atomic(self, asks: list[PendingCreate]) -> GroupAnswer | None:
+    async def commit_atomic(self, asks: list[PendingCreate], asker: Asker) -> GroupAnswer | None:
         """Place all or none; return how they were placed, None if an earlier request did it.
 
         Where greedy placing fails the exact search runs on a copy of the fleet, in a thread, and
@@ -139,10 +140,10 @@ class Committer:
         a batch see the same, else that which is open to all.
         """
         async with AsyncExitStack() as turn:
-            return await self._commit_atomic(asks, turn)
+            return await self._commit_atomic(asks, asker, turn)
 
     async def _commit_atomic(
-        self, asks: list[PendingCreate], turn: AsyncExitStack
+        self, asks: list[PendingCreate], asker: Asker, turn: AsyncExitStack
     ) -> GroupAnswer | None:
         searches, may_search = 0, False
         answer: GroupAnswer | None = None
@@ -170,14 +171,15 @@ class Committer:
                     world = WhatIf.like(self._roster.engine)
                     world.fleet.keep_free_many(dict(room.kept))
             if world is None:  # there may be room when it is this batch's turn
-                await turn.enter_async_context(self._searches.turn())
+                await turn.enter_async_context(self._searches.turn(asker))
                 may_search = True
                 continue
             assert rejection is not None
             if searches == MOST_SEARCHES:
                 break
             searches += 1
-            answer = await self._searches.run(partial(place_exactly, world, requests, rejection))
+            ask_exactly = partial(place_exactly, world, requests, rejection)
+            answer = await self._searches.run(ask_exactly, asker)
             if not answer.fits:
                 await self._find_keys(asks)
                 if all_replayed(asks):

@@ -35,6 +35,7 @@ from roost.ledger.store import Store
 from roost.model.flow import Placement, PlaceRequest, Rejection
 from roost.model.vm import VMSpec
 from roost.parts.access import Principal
+from roost.parts.asker import Asker
 from roost.parts.part import Part
 from roost.parts.routes import Route
 from roost.placement.capacity import capacity
@@ -118,7 +119,9 @@ class Questions(Part):
         _, name = self._roster.classes.given(body.priority_class, body.priority)
         return may_displace(self._roster, name, policy)
 
-    async def dry_run_many(self, body: DryRunBatch, who: Principal) -> AnswersBody:
+    async def dry_run_many(
+        self, body: DryRunBatch, who: Principal, asker: Asker | None = None
+    ) -> AnswersBody:
         """Say where VMs would go one after the other, or all together."""
         requests = []
         new: dict[str, GroupRow] = {}
@@ -153,8 +156,9 @@ class Questions(Part):
         groups = list(new.values())
         if not body.atomic:
             return await self._on_copy(groups, ask, seen)
-        async with self._searches.turn():
-            return await self._searches.run(partial(ask, self._copy(groups), seen()))
+        asker = asker or Asker()
+        async with self._searches.turn(asker):
+            return await self._searches.run(partial(ask, self._copy(groups), seen()), asker)
 
     async def capacity(self, body: CapacityQuestion, who: Principal) -> CapacityBody:
         """Say how many more copies of a VM fit."""

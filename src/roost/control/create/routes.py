@@ -22,7 +22,7 @@ async def _create(admit: "Admit", call: Call) -> Answered:
 
 async def _create_many(admit: "Admit", call: Call) -> Answered:
     """Create a batch of VMs; answer 200 with the outcome of each."""
-    found = await admit.create_many(call.body, call.who, call.key, call.digest)
+    found = await admit.create_many(call.body, call.who, call.key, call.digest, call.asker)
     return Answered(200, found.batch, found.replayed)
 
 

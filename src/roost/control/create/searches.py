@@ -2,7 +2,8 @@
 
 They keep a processor busy for seconds. In the threads that all other questions share a few of them
 would keep those waiting, and the process from stopping. Whoever waits for a turn does so for a
-bounded time, behind a bounded number of others, and is told when that is over.
+bounded time, behind a bounded number of others, and is told when that is over. For a client that
+has hung up nobody searches, and nobody waits.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from typing import TypeVar
 
 from roost.base.clock import Clock, first_of
 from roost.base.errors import FleetUnavailable, SearchBusy
+from roost.parts.asker import Asker
 from roost.placement.effort import LIMIT, MOST_WALL, Effort
 
 T = TypeVar("T")
@@ -36,13 +38,13 @@ class Searches:
         self._stopped = False
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
+    async def turn(self, asker: Asker) -> AsyncIterator[None]:
         """Wait until nobody else searches; raises SearchBusy when that takes too long.
 
         A fleet is copied in one's turn, not while others have theirs.
         """
         if self._searching:
-            await self._wait()
+            await self._wait(asker)
         self._searching = True
         try:
             yield
@@ -52,7 +54,7 @@ class Searches:
             else:
                 self._searching = False
 
-    async def _wait(self) -> None:
+    async def _wait(self, asker: Asker) -> None:
         before = len(self._waiting)
         if before >= MOST_WAITING:
             raise SearchBusy(
@@ -63,7 +65,9 @@ class Searches:
         mine = asyncio.Event()
         self._waiting.append(mine)
         try:
-            came = await first_of(self._clock, self.wait_s, mine)
+            with asker.ends(mine.set):
+                came = await first_of(self._clock, self.wait_s, mine)
+            _refuse_if_left(asker)
         except BaseException:
             self._give_up(mine)
             raise
@@ -85,15 +89,18 @@ class Searches:
         else:
             self._searching = False
 
-    async def run(self, ask: Callable[[Effort], T]) -> T:
-        """Run a search in whoever's turn it is; end it if its asker is cancelled."""
+    async def run(self, ask: Callable[[Effort], T], asker: Asker) -> T:
+        """Run a search in whoever's turn it is; end it if its asker leaves or is cancelled."""
         self._refuse_if_stopped()
+        _refuse_if_left(asker)
         self._under_way = effort = Effort(self._limit_s, self._clock.monotonic)
         try:
-            found = await asyncio.get_running_loop().run_in_executor(self._thread, ask, effort)
+            with asker.ends(effort.stop):
+                found = await asyncio.get_running_loop().run_in_executor(self._thread, ask, effort)
         finally:
             effort.stop()
         self._refuse_if_stopped()
+        _refuse_if_left(asker)
         return found
 
     def stop(self) -> None:
@@ -106,3 +113,9 @@ class Searches:
     def _refuse_if_stopped(self) -> None:
         if self._stopped:
             raise FleetUnavailable("the control plane is stopping; nothing was kept")
+
+
+def _refuse_if_left(asker: Asker) -> None:
+    """End the request of a client that has hung up; the log and the meters alone hear of it."""
+    if asker.has_left:
+        raise FleetUnavailable("the client has hung up; nothing was kept")
