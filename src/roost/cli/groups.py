@@ -3,12 +3,11 @@
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.text import Text
 
 from roost.base.errors import InvalidRequest
-from roost.cli.show.screen import Output, show, show_document
 from roost.cli.words.completing import OnlyProject, complete_groups, complete_projects
 from roost.cli.words.loading import new_group
+from roost.cli.words.making import KeyOption
 from roost.cli.words.nouns import VMsArgument, WatchOption
 from roost.cli.words.session import Session, asks_server
 
@@ -103,10 +102,7 @@ def create(
     group: Annotated[str, typer.Argument(metavar="GROUP", help="Name of the new group.")],
     rule: RuleArgument,
     project: OwnerOption = None,
-    key: Annotated[
-        str | None,
-        typer.Option(metavar="KEY", help="Idempotency key: the same key creates only once."),
-    ] = None,
+    key: KeyOption = None,
 ) -> None:
     """Create a group without members; VMs join it by name when they are created, or by add."""
     from roost.wire.groups import CreateGroup
@@ -190,10 +186,7 @@ def delete(
 ) -> None:
     """Delete a group; its VMs stay."""
     session.client.delete_group(group, project=project, force=force)
-    if session.form is Output.TABLE:
-        show(Text(f"{group} is deleted"))
-    else:
-        show_document({"deleted": group}, session.form)
+    session.show_deleted(group)
 
 
 def _rule(group: str, words: list[str]) -> dict[str, Any]:

@@ -202,10 +202,7 @@ def destroy_held(
 def delete(session: Session, host: HostArgument) -> None:
     """Forget a host that has no VMs."""
     session.client.delete_host(host)
-    if session.form is Output.TABLE:
-        show(Text(f"{host} is forgotten"))
-    else:
-        show_document({"deleted": host}, session.form)
+    session.show_deleted(host, "is forgotten")
 
 
 host = new_group(

@@ -10,10 +10,11 @@ from roost.base.errors import InvalidRequest
 from roost.cli.show.screen import Output, show, show_document
 from roost.cli.words.completing import complete_policies, complete_projects, complete_strategies
 from roost.cli.words.loading import new_group
+from roost.cli.words.making import DescriptionOption, KeyOption, every_page
 from roost.cli.words.session import Session, asks_server
 
 if TYPE_CHECKING:
-    from roost.wire.policies import PolicyBody, PolicyDetail
+    from roost.wire.policies import PolicyDetail
 
 #: How many policies a command asks for at once.
 _PAGE = 100
@@ -85,9 +86,6 @@ RestartOption = Annotated[
         metavar="here|elsewhere", help="Where its VMs start again when a host dies; or none."
     ),
 ]
-DescriptionOption = Annotated[
-    str | None, typer.Option(metavar="TEXT", help="What it is there for.")
-]
 ForceOption = Annotated[
     bool, typer.Option("--force", help="Also if rules contradict each other or no host passes.")
 ]
@@ -99,14 +97,10 @@ def list_(session: Session) -> None:
     from roost.cli.show import policies
     from roost.wire.policies import PolicyPage
 
-    found: list[PolicyBody] = []
-    after: str | None = None
-    while True:
-        page: PolicyPage = session.client.list_policies(limit=_PAGE, after=after)
-        found += page.policies
-        after = page.next
-        if after is None:
-            break
+    found = every_page(
+        lambda after: session.client.list_policies(limit=_PAGE, after=after),
+        lambda page: page.policies,
+    )
     session.show(PolicyPage(policies=found), policies.listed(found))
 
 
@@ -131,10 +125,7 @@ def create(
     restart: RestartOption = None,
     description: DescriptionOption = None,
     force: ForceOption = False,
-    key: Annotated[
-        str | None,
-        typer.Option(metavar="KEY", help="Idempotency key: the same key creates only once."),
-    ] = None,
+    key: KeyOption = None,
 ) -> None:
     """Create a policy; VMs are under it that name it, or whose project has it as its default."""
     from roost.wire.policies import CreatePolicy
@@ -178,10 +169,7 @@ def change(
 def delete(session: Session, policy: NameArgument) -> None:
     """Delete a policy that no project, rule or VM uses."""
     session.client.delete_policy(policy)
-    if session.form is Output.TABLE:
-        show(Text(f"{policy} is deleted"))
-    else:
-        show_document({"deleted": policy}, session.form)
+    session.show_deleted(policy)
 
 
 @asks_server

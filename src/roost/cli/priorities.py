@@ -3,11 +3,10 @@
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.text import Text
 
 from roost.cli.preempting import list_preemptions
-from roost.cli.show.screen import Output, show, show_document
 from roost.cli.words.loading import new_group
+from roost.cli.words.making import DescriptionOption, KeyOption
 from roost.cli.words.session import Session, asks_server
 
 if TYPE_CHECKING:
@@ -24,9 +23,6 @@ PreemptsOption = Annotated[
 DefaultOption = Annotated[
     bool | None,
     typer.Option("--default/--not-default", help="Whether VMs that name no class have it."),
-]
-DescriptionOption = Annotated[
-    str | None, typer.Option(metavar="TEXT", help="What it is there for.")
 ]
 
 
@@ -57,10 +53,7 @@ def create(
     preempts: PreemptsOption = None,
     default: DefaultOption = None,
     description: DescriptionOption = None,
-    key: Annotated[
-        str | None,
-        typer.Option(metavar="KEY", help="Idempotency key: the same key creates only once."),
-    ] = None,
+    key: KeyOption = None,
 ) -> None:
     """Create a priority class; its value never changes."""
     from roost.wire.priorities import CreatePriorityClass
@@ -98,10 +91,7 @@ def delete(
 ) -> None:
     """Delete a priority class."""
     session.client.delete_priority_class(priority_class, force=force)
-    if session.form is Output.TABLE:
-        show(Text(f"{priority_class} is deleted"))
-    else:
-        show_document({"deleted": priority_class}, session.form)
+    session.show_deleted(priority_class)
 
 
 def _given(preempts: bool | None, default: bool | None, description: str | None) -> dict[str, Any]:

@@ -4,9 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
-from rich.text import Text
 
-from roost.cli.show.screen import Output, show, show_document
 from roost.cli.words.loading import new_group
 from roost.cli.words.nouns import ProjectArgument, WatchOption
 from roost.cli.words.session import Session, asks_server
@@ -126,10 +124,7 @@ def _changed(
 def delete(session: Session, project: ProjectArgument) -> None:
     """Delete a project that has no VMs."""
     session.client.delete_project(project)
-    if session.form is Output.TABLE:
-        show(Text(f"{project} is deleted"))
-    else:
-        show_document({"deleted": project}, session.form)
+    session.show_deleted(project)
 
 
 project = new_group(

@@ -1,18 +1,18 @@
 """`roost reservation`: capacity kept for a project, a user or a purpose, and when."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.text import Text
 
 from roost.base.errors import InvalidRequest
-from roost.cli.show.screen import Output, show, show_document
 from roost.cli.words.completing import complete_hosts, complete_projects, complete_reservations
 from roost.cli.words.loading import new_group
+from roost.cli.words.making import KeyOption, every_page
 from roost.cli.words.session import Session, asks_server
 
 if TYPE_CHECKING:
-    from roost.wire.reservations import ReservationBody, ReservationDetail
+    from roost.wire.reservations import ReservationDetail
 
 #: How many reservations a command asks for at once.
 _PAGE = 1000
@@ -50,16 +50,8 @@ def list_(
     from roost.cli.show import reservations
     from roost.wire.reservations import ReservationPage
 
-    found: list[ReservationBody] = []
-    after: str | None = None
-    while True:
-        page: ReservationPage = session.client.list_reservations(
-            owner=owner, host=host, limit=_PAGE, after=after
-        )
-        found += page.reservations
-        after = page.next
-        if after is None:
-            break
+    ask = partial(session.client.list_reservations, owner=owner, host=host, limit=_PAGE)
+    found = every_page(lambda after: ask(after=after), lambda page: page.reservations)
     session.show(ReservationPage(reservations=found), reservations.listed(found))
 
 
@@ -140,10 +132,7 @@ def create(
     description: Annotated[
         str | None, typer.Option(metavar="TEXT", help="What it is there for.")
     ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option(metavar="KEY", help="Idempotency key: the same key creates only once."),
-    ] = None,
+    key: KeyOption = None,
 ) -> None:
     """Reserve capacity; refused with where or when it could be, if it cannot be kept."""
     from roost.cli.words.durations import read_duration
@@ -192,10 +181,7 @@ def change(
 def delete(session: Session, name: NameArgument) -> None:
     """Delete a reservation; VMs that draw on it run on."""
     session.client.delete_reservation(name)
-    if session.form is Output.TABLE:
-        show(Text(f"{name} is deleted"))
-    else:
-        show_document({"deleted": name}, session.form)
+    session.show_deleted(name)
 
 
 @asks_server

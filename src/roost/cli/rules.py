@@ -1,13 +1,12 @@
 """`roost rule`: rules about where VMs may be (constraints): made, tried, checked."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.text import Text
 
 from roost.base.errors import InvalidRequest
-from roost.cli.show.screen import Output, show, show_document
 from roost.cli.words.asking import read_labels
 from roost.cli.words.completing import (
     OnlyProject,
@@ -17,10 +16,11 @@ from roost.cli.words.completing import (
     complete_vms,
 )
 from roost.cli.words.loading import new_group
+from roost.cli.words.making import DescriptionOption, KeyOption, every_page
 from roost.cli.words.session import Session, asks_server
 
 if TYPE_CHECKING:
-    from roost.wire.constraints import ConstraintBody, ConstraintDetail
+    from roost.wire.constraints import ConstraintDetail
 
 #: How many rules a command asks for at once.
 _PAGE = 1000
@@ -82,9 +82,6 @@ PriorityOption = Annotated[
         metavar="N", min=0, help="Of a soft rule: no sum of rules with a lower one outbids it."
     ),
 ]
-DescriptionOption = Annotated[
-    str | None, typer.Option(metavar="TEXT", help="What it is there for.")
-]
 ExpiresOption = Annotated[
     str | None, typer.Option(metavar="TIME", help="It stops to hold after 30m, 2h, 7d ...")
 ]
@@ -137,16 +134,8 @@ def list_(
     from roost.cli.show import rules
     from roost.wire.constraints import ConstraintPage
 
-    found: list[ConstraintBody] = []
-    after: str | None = None
-    while True:
-        page: ConstraintPage = session.client.list_constraints(
-            project=project, kind=kind, limit=_PAGE, after=after
-        )
-        found += page.constraints
-        after = page.next
-        if after is None:
-            break
+    ask = partial(session.client.list_constraints, project=project, kind=kind, limit=_PAGE)
+    found = every_page(lambda after: ask(after=after), lambda page: page.constraints)
     session.show(ConstraintPage(constraints=found), rules.listed(found))
 
 
@@ -176,10 +165,7 @@ def create(
     relax_after: RelaxOption = None,
     disabled: Annotated[bool, typer.Option("--disabled", help="It does not hold yet.")] = False,
     force: ForceOption = False,
-    key: Annotated[
-        str | None,
-        typer.Option(metavar="KEY", help="Idempotency key: the same key creates only once."),
-    ] = None,
+    key: KeyOption = None,
 ) -> None:
     """Create a rule; it holds for whatever is placed from then on, VMs stay where they are."""
     from roost.wire.constraints import CreateConstraint
@@ -247,10 +233,7 @@ def change(
 def delete(session: Session, rule: NameArgument, project: OwnerOption = None) -> None:
     """Delete a rule."""
     session.client.delete_constraint(rule, project=project)
-    if session.form is Output.TABLE:
-        show(Text(f"{rule} is deleted"))
-    else:
-        show_document({"deleted": rule}, session.form)
+    session.show_deleted(rule)
 
 
 @asks_server

@@ -4,10 +4,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
 from roost.base.errors import InvalidRequest
-from roost.cli.show.screen import Output, note, show, show_document, show_text
+from roost.cli.show.screen import Output, note, show_text
 from roost.cli.words.completing import complete_projects
 from roost.cli.words.durations import read_duration
 from roost.cli.words.loading import new_group
@@ -95,10 +94,7 @@ def delete(
 ) -> None:
     """Make a token worthless."""
     session.client.delete_token(id_)
-    if session.form is Output.TABLE:
-        show(Text(f"{id_} is worthless now"))
-    else:
-        show_document({"deleted": id_}, session.form)
+    session.show_deleted(id_, "is worthless now")
 
 
 token = new_group(

@@ -29,6 +29,7 @@ from roost.cli.words.lifeoptions import (
     end_of,
 )
 from roost.cli.words.loading import new_group
+from roost.cli.words.making import KeyOption
 from roost.cli.words.nouns import ProjectOption, TimeoutOption, VMArgument, VMsArgument, WatchOption
 from roost.cli.words.options import RequestWords, takes_request
 from roost.cli.words.session import Session, asks_server, document
@@ -172,10 +173,7 @@ def create(
         bool, typer.Option("--wait", help="Stay until it runs.", rich_help_panel=LIFE)
     ] = False,
     timeout: TimeoutOption = 120.0,
-    key: Annotated[
-        str | None,
-        typer.Option(metavar="KEY", help="Idempotency key: the same key creates only once."),
-    ] = None,
+    key: KeyOption = None,
 ) -> None:
     """Create a VM; says on which host it is, and why there."""
     from roost.cli.show import listings, tables
@@ -491,10 +489,7 @@ def batch(
         ),
     ],
     atomic: Annotated[bool, typer.Option("--atomic", help="Create all of them or none.")] = False,
-    key: Annotated[
-        str | None,
-        typer.Option(metavar="KEY", help="Idempotency key: the same key creates only once."),
-    ] = None,
+    key: KeyOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say where they would go, and create none.")
     ] = False,

@@ -366,7 +366,7 @@ def test_rules_are_bounded(database_url: str, monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(Conflict, match="there are 3 rules already"):
             await rule(rig, "r3")
         assert (await rig.plane.constraints.list(ListConstraints(), ADMIN)).next is None
-        monkeypatch.setattr(writing, "MOST_VERSIONS", 2)
+        monkeypatch.setattr(writing, "_VERSIONED", writing._VERSIONED._replace(most=2))
         for n in range(4):
             change = ChangeConstraint(priority=n + 1)
             found = await rig.plane.constraints.change("r0", None, change, ADMIN)
@@ -391,6 +391,7 @@ def test_of_ten_thousand_rules_of_a_kilobyte_a_thousand_are_kept_and_the_rest_re
         def fill(tx: Tx) -> None:
             """Make all of them in one event: to follow a thousand takes a minute."""
             changes: dict[str, Any] = {"constraints": {}, "constraint_versions": {}}
+            filed = writing._VERSIONED.file
             for n in range(1_000):
                 body = CreateConstraint(name=f"r{n}", expression=kilobyte(n))
                 row = writing.new_row(
@@ -398,7 +399,7 @@ def test_of_ten_thousand_rules_of_a_kilobyte_a_thousand_are_kept_and_the_rest_re
                 )
                 tx.insert(constraints, msgspec.structs.asdict(row))
                 changes["constraints"][row.id] = row
-                changes["constraint_versions"] |= writing._version(tx, row)["constraint_versions"]
+                changes["constraint_versions"] |= filed(tx, row.id, row)["constraint_versions"]
             changes["constraints_generation"] = advance_constraints(tx)
             tx.event("constraint.created", "constraint/r0", changes)
 

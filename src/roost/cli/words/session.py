@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import RenderableType
+from rich.text import Text
 
 from roost.cli.show.reporting import reports_errors
 from roost.cli.show.screen import Output, show, show_document
@@ -94,6 +95,13 @@ class Session:
             show(*renderables)
         else:
             show_document(document(body), self.form)
+
+    def show_deleted(self, name: str, how: str = "is deleted") -> None:
+        """Say that something is gone, by its name."""
+        if self.form is Output.TABLE:
+            show(Text(f"{name} {how}"))
+        else:
+            show_document({"deleted": name}, self.form)
 
 
 def document(body: "Struct") -> dict[str, Any]:

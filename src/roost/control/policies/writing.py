@@ -11,6 +11,7 @@ from sqlalchemy import func, select
 
 from roost.base.errors import Conflict, InvalidRequest, NotFound
 from roost.control.policies.reading import policy_row
+from roost.control.rules.versioning import Versioned, say
 from roost.control.rules.writing import refuse_beside_older
 from roost.ledger.rows import Changes, PolicyRow
 from roost.ledger.tables import (
@@ -22,12 +23,13 @@ from roost.ledger.tables import (
     vm_specs,
     vms,
 )
-from roost.ledger.transaction import Tx, advance_constraints, row_json
+from roost.ledger.transaction import Tx, advance_constraints
 from roost.wire.bundles import read_bundle
 from roost.wire.policies import MOST_POLICIES, MOST_RULES_IN_ALL, MOST_VERSIONS
 from roost.wire.specs import SpecUnreadable, read_spec
 
 _COUNT = select(func.count()).select_from(policies)
+_VERSIONED = Versioned(policies, "name", policy_versions, "policy", MOST_VERSIONS)
 _DEFAULT_OF = select(projects.c.name).order_by(projects.c.name)
 _CONSTRAINTS = select(constraints.c.id).order_by(constraints.c.id)
 _SPECS = select(vm_specs.c.vm, vm_specs.c.version, vm_specs.c.spec).order_by(vm_specs.c.vm)
@@ -49,25 +51,18 @@ def insert(tx: Tx, row: PolicyRow) -> None:
         )
     tx.insert(policies, msgspec.structs.asdict(row))
     _refuse_too_many_rules(tx)
-    changes = _version(tx, row)
-    _say(tx, "policy.created", row, changes | {"policies": {row.name: row}}, generation)
+    changes = _VERSIONED.file(tx, row.name, row)
+    say(tx, "policy.created", f"policy/{row.name}", changes, generation)
 
 
 def update(tx: Tx, row: PolicyRow, kind: str, note: str = "", **values: Any) -> PolicyRow:
     """Give a locked policy other values, as a new version."""
     refuse_beside_older(tx)
-    values |= {"version": row.version + 1, "changed_ms": tx.at_ms, "changed_by": tx.actor}
-    found = tx.change(policies, {"name": row.name}, **values)
-    assert found is not None
-    now = PolicyRow(**found)
-    changes = _version(tx, now)
-    old = now.version - MOST_VERSIONS
-    if tx.remove(policy_versions, policy=row.name, version=old):
-        changes["policy_versions"][f"{row.name}|{old}"] = None
-    changes["policies"] = {row.name: now}
+    now = PolicyRow(**_VERSIONED.change(tx, row.name, row.version, values))
+    changes = _VERSIONED.file(tx, row.name, now)
     generation = advance_constraints(tx)
     _refuse_too_many_rules(tx)
-    _say(tx, kind, now, changes, generation, note)
+    say(tx, kind, f"policy/{row.name}", changes, generation, note=note)
     return now
 
 
@@ -89,15 +84,8 @@ def remove(tx: Tx, row: PolicyRow) -> None:
     # Before users are counted, so that whoever is created under it from now on is turned away.
     generation = advance_constraints(tx)
     _refuse_if_used(tx, row.name)
-    versions = [each["version"] for each in tx.find_all(policy_versions, policy=row.name)]
-    tx.remove(policy_versions, policy=row.name)
-    tx.remove(policies, name=row.name)
-    changes: Changes = {
-        "groups": dict.fromkeys(spreads),
-        "policies": {row.name: None},
-        "policy_versions": {f"{row.name}|{version}": None for version in versions},
-    }
-    _say(tx, "policy.deleted", row, changes, generation)
+    changes = {"groups": dict.fromkeys(spreads), **_VERSIONED.remove(tx, row.name)}
+    say(tx, "policy.deleted", f"policy/{row.name}", changes, generation)
 
 
 def _refuse_if_used(tx: Tx, name: str) -> None:
@@ -147,25 +135,12 @@ def set_default(tx: Tx, project: str, policy: str | None) -> dict[str, Any]:
         raise NotFound(f"there is no project {project!r}", project=project)
     shown = {name: value for name, value in row.items() if not name.endswith("_used")}
     changes: Changes = {"projects": {project: shown}}
-    changes["constraints_generation"] = advance_constraints(tx)  # type: ignore[assignment]
+    generation = advance_constraints(tx)
     if policy is not None:
         try:
             policy_row(tx.connection, policy)  # not before: it may be deleted just now
         except NotFound as error:  # of the body: what the path names is there
             raise InvalidRequest(error.message, hint=error.hint, policy=policy) from error
     note = f"policy {policy}" if policy is not None else "no policy"
-    tx.event("project.policy", f"project/{project}", changes, project=project, note=note)
+    say(tx, "project.policy", f"project/{project}", changes, generation, project=project, note=note)
     return row
-
-
-def _version(tx: Tx, row: PolicyRow) -> Changes:
-    body = {"policy": row.name, "version": row.version, "body": row_json(row)}
-    tx.insert(policy_versions, body)
-    return {"policy_versions": {f"{row.name}|{row.version}": {"body": body["body"]}}}
-
-
-def _say(
-    tx: Tx, kind: str, row: PolicyRow, changes: Changes, generation: int, note: str = ""
-) -> None:
-    changes["constraints_generation"] = generation  # type: ignore[assignment]
-    tx.event(kind, f"policy/{row.name}", changes, note=note)

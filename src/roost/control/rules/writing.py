@@ -12,6 +12,7 @@ from sqlalchemy import Select, func, select
 
 from roost.base.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from roost.control.rules.reading import id_of
+from roost.control.rules.versioning import Versioned, say
 from roost.control.vms.lookup import vm_row
 from roost.ledger.capacity import RUN, claim_id
 from roost.ledger.older import release_before_may_be_here
@@ -39,6 +40,7 @@ TriedRule = CreateConstraint | DryRunConstraint
 #: What may make a rule hold back VMs that it did not before.
 _WHAT_BINDS = frozenset({"expression", "kind", "selector", "enabled"})
 _COUNT = select(func.count()).select_from(constraints)
+_VERSIONED = Versioned(constraints, "id", constraint_versions, "constraint_id", MOST_VERSIONS)
 
 
 def read_expression(expression: Expression, fields: Fields) -> tuple[str, str]:
@@ -184,8 +186,7 @@ def insert(tx: Tx, row: ConstraintRow) -> None:
         raise NotFound(f"there is no policy {row.policy!r}", policy=row.policy)
     _refuse_one_more(tx, row.project)
     tx.insert(constraints, msgspec.structs.asdict(row))
-    changes = _version(tx, row)
-    _say(tx, "constraint.created", row, changes | {"constraints": {row.id: row}}, generation)
+    _say(tx, "constraint.created", row, _VERSIONED.file(tx, row.id, row), generation)
 
 
 def _refuse_one_more(tx: Tx, project: str) -> None:
@@ -209,16 +210,8 @@ def update(
 ) -> ConstraintRow:
     """Give a locked constraint other values, as a new version."""
     refuse_beside_older(tx)
-    values |= {"version": row.version + 1, "changed_ms": tx.at_ms, "changed_by": tx.actor}
-    found = tx.change(constraints, {"id": row.id}, **values)
-    assert found is not None
-    now = ConstraintRow(**found)
-    changes = _version(tx, now)
-    old = now.version - MOST_VERSIONS
-    if tx.remove(constraint_versions, constraint_id=row.id, version=old):
-        changes["constraint_versions"][f"{row.id}|{old}"] = None
-    changes["constraints"] = {row.id: now}
-    _say(tx, event, now, changes, advance_constraints(tx))
+    now = ConstraintRow(**_VERSIONED.change(tx, row.id, row.version, values))
+    _say(tx, event, now, _VERSIONED.file(tx, row.id, now), advance_constraints(tx))
     return now
 
 
@@ -234,13 +227,7 @@ def switch(tx: Tx, row: ConstraintRow, now_ms: int, *, active: bool) -> None:
 def remove(tx: Tx, row: ConstraintRow) -> None:
     """Delete a locked constraint with its versions."""
     refuse_beside_older(tx)
-    versions = [each["version"] for each in tx.find_all(constraint_versions, constraint_id=row.id)]
-    tx.remove(constraint_versions, constraint_id=row.id)
-    tx.remove(constraints, id=row.id)
-    changes: Changes = {
-        "constraints": {row.id: None},
-        "constraint_versions": {f"{row.id}|{version}": None for version in versions},
-    }
+    changes = _VERSIONED.remove(tx, row.id)
     _say(tx, "constraint.deleted", row, changes, advance_constraints(tx))
 
 
@@ -253,13 +240,5 @@ def refuse_beside_older(tx: Tx) -> None:
         )
 
 
-def _version(tx: Tx, row: ConstraintRow) -> Changes:
-    body = {"constraint_id": row.id, "version": row.version, "body": row_json(row)}
-    tx.insert(constraint_versions, body)
-    return {"constraint_versions": {f"{row.id}|{row.version}": {"body": body["body"]}}}
-
-
 def _say(tx: Tx, kind: str, row: ConstraintRow, changes: Changes, generation: int) -> None:
-    changes["constraints_generation"] = generation  # type: ignore[assignment]
-    project = row.project or None
-    tx.event(kind, f"constraint/{row.id}", changes, project=project)
+    say(tx, kind, f"constraint/{row.id}", changes, generation, project=row.project or None)
