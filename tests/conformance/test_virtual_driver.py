@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 
 import pytest
 from msgspec.structs import replace
@@ -23,7 +22,7 @@ INSTANT = VirtualSettings(boot_s=0.0, stop_s=0.0, move_s=0.0)
 
 def host(vms: Callable[[], VMFiles], fences: Fences) -> Host:
     def make() -> Driver:
-        return VirtualDriver(INSTANT, clock=RealClock(), random=Random(1), vms=vms(), fences=fences)
+        return VirtualDriver(INSTANT, clock=RealClock(), vms=vms(), fences=fences)
 
     async def crash(vm_id: str) -> None:
         def dead(here: LocalVM | None) -> LocalVM | None:
@@ -59,7 +58,7 @@ class Forgetful(VirtualDriver):
     """Loses its VMs with the agent, starts anew what runs, and leaves recipes behind."""
 
     def __init__(self) -> None:
-        super().__init__(INSTANT, clock=RealClock(), random=Random(1), vms=MemoryVMs())
+        super().__init__(INSTANT, clock=RealClock(), vms=MemoryVMs())
 
     async def prepare_incoming(self, vm) -> None:
         await self._vms.change(vm.id, lambda _: None)

@@ -34,7 +34,6 @@ def virtual_agent(
     driver = VirtualDriver(
         virtual,
         clock=clock,
-        random=random,
         vms=FolderVMs(folder / "vms"),
         fences=FolderFences(folder),
     )
@@ -69,9 +68,7 @@ def memory_agent(
         settings,
         clock=clock,
         transport=transport,
-        driver=VirtualDriver(
-            virtual, clock=clock, random=random, vms=vms or MemoryVMs(), fences=fences
-        ),
+        driver=VirtualDriver(virtual, clock=clock, vms=vms or MemoryVMs(), fences=fences),
         store=store or MemoryStore(credential),
         random=random,
         ids=ids,

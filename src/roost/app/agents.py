@@ -7,13 +7,15 @@ import os
 import platform
 import signal
 from pathlib import Path
-from random import Random, SystemRandom
+from random import SystemRandom
 
 import uvloop
 
 from roost.agent.agent import Agent, AgentSettings
 from roost.agent.drivers.base import Driver
 from roost.agent.drivers.virtual import VirtualDriver, VirtualSettings
+from roost.agent.drivers.virtualloads import read_load
+from roost.agent.drivers.virtualtraces import read_traces
 from roost.agent.drivers.vmfiles import FolderVMs
 from roost.agent.fencing.guard import boot_id
 from roost.agent.fencing.recipes import FolderFences, GuardHandle, NoGuard, ProcessGuard
@@ -128,7 +130,7 @@ async def build_agent(options: AgentOptions, parts: contextlib.AsyncExitStack) -
     """
     close_to_others(options.data, AGENT_KEPT)
     clock, random = RealClock(), SystemRandom()
-    driver = await _driver(options, clock, random, parts)  # before a join token is used up
+    driver = await _driver(options, clock, parts)  # before a join token is used up
     store = FolderStore(options.data, boot=boot_id())
     if store.credential() is None:
         token = options.join_token
@@ -162,13 +164,16 @@ async def build_agent(options: AgentOptions, parts: contextlib.AsyncExitStack) -
 
 
 async def _driver(
-    options: AgentOptions, clock: RealClock, random: Random, parts: contextlib.AsyncExitStack
+    options: AgentOptions, clock: RealClock, parts: contextlib.AsyncExitStack
 ) -> Driver:
     fences = FolderFences(options.data)
     if options.driver == "qemu":
         from roost.app.qemuagents import qemu_driver
 
         return await qemu_driver(options, clock=clock, fences=fences, parts=parts)
+    traces = {}
+    if options.load_trace is not None:
+        traces = await asyncio.to_thread(read_traces, options.load_trace)
     return VirtualDriver(
         VirtualSettings(
             cpu_milli=options.cpu_milli or 1000 * (os.cpu_count() or 1),
@@ -176,9 +181,10 @@ async def _driver(
             disk_bytes=options.disk_bytes or _disk_bytes(options.data),
             devices=tuple(DeviceInfo(gpu.model) for gpu in options.gpus for _ in range(gpu.count)),
             boot_s=options.boot_s,
+            load=read_load(options.load, traces),
+            traces=traces,
         ),
         clock=clock,
-        random=random,
         vms=FolderVMs(options.data / "vms"),
         fences=fences,
     )

@@ -122,6 +122,8 @@ class AgentOptions:
     overcommit_cpu_milli: int = 1000  # thousandths: 1500 promises half as much again
     count: int = 1
     boot_s: float = 1.0  # of the virtual driver
+    load: str = "steady"  # what virtual VMs do whose labels say nothing
+    load_trace: Path | None = None  # what those with the load `trace` play
     qemu: QemuOptions = field(default_factory=QemuOptions)
     start_alone_after_s: float = 60.0  # after a boot, while no control plane answers
     stop_grace_s: float = 30.0  # how long a guest may take to shut down

@@ -194,6 +194,22 @@ def agent(
             rich_help_panel=_VIRTUAL,
         ),
     ] = None,
+    load: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATTERN[:KEY=VALUE,...]",
+            help="How busy VMs without a label `load` pretend to be (default: steady).",
+            rich_help_panel=_VIRTUAL,
+        ),
+    ] = None,
+    load_trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="CSV file of time and cpu that VMs with the load `trace` play.",
+            rich_help_panel=_VIRTUAL,
+        ),
+    ] = None,
     accel: AccelOption = None,
     qemu: QemuOption = None,
     cpu_model: CpuModelOption = None,
@@ -249,6 +265,8 @@ def agent(
     )
     if driver is Driver.QEMU and gpu:
         raise InvalidRequest("--gpu is for virtual hosts; the GPUs of a real one are read")
+    if driver is not Driver.VIRTUAL and (load is not None or load_trace is not None):
+        raise InvalidRequest("--load and --load-trace are options of --driver virtual")
     options = AgentOptions(
         name=name,
         servers=tuple(server or [context.server]),
@@ -267,6 +285,8 @@ def agent(
         overcommit_cpu_milli=read_ratio(overcommit_cpu),
         count=count,
         boot_s=_boot_s(boot_s, driver),
+        load=load or "steady",
+        load_trace=load_trace,
         qemu=read_qemu(words, used=driver is Driver.QEMU),
         start_alone_after_s=read_seconds(start_alone_after, "--start-alone-after"),
         stop_grace_s=read_seconds(stop_grace, "--stop-grace"),

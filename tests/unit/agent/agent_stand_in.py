@@ -6,7 +6,6 @@ python -m tests.unit.agent.agent_stand_in DIR LEASE_S
 import asyncio
 import sys
 from pathlib import Path
-from random import Random
 
 from roost.agent.drivers.virtual import VirtualDriver, VirtualSettings
 from roost.agent.drivers.vmfiles import FolderVMs
@@ -25,7 +24,6 @@ async def main(folder: Path, lease_s: float) -> None:
     driver = VirtualDriver(
         VirtualSettings(boot_s=0.0),
         clock=clock,
-        random=Random(1),
         vms=FolderVMs(folder / "vms"),
         fences=FolderFences(folder),
     )

@@ -226,7 +226,6 @@ class Fleet:
         driver = VirtualDriver(
             VirtualSettings(boot_s=3.0, stop_s=0.5, move_s=2.0),
             clock=self.clock,
-            random=self.random,
             vms=self.vms[host],
             fences=self.fences[host],
         )

@@ -171,7 +171,7 @@ class OneHost:
 
     def _driver(self) -> WatchedDriver:
         settings = VirtualSettings(cpu_milli=CPU_MILLI, boot_s=2.0, stop_s=1.0)
-        return WatchedDriver(settings, clock=self.clock, random=Random(1), vms=self.vms)
+        return WatchedDriver(settings, clock=self.clock, vms=self.vms)
 
     def _reconciler(self) -> Reconciler:
         lease = Lease(deadline=float("inf"))

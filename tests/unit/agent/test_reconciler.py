@@ -53,7 +53,7 @@ class Host:
     def reborn(self) -> None:
         """Forget everything that lives in the agent's memory."""
         settings = VirtualSettings(cpu_milli=4000, boot_s=1.0, stop_s=1.0, move_s=1.0)
-        self.driver = self.kind(settings, clock=self.clock, random=Random(1), vms=self.vms)
+        self.driver = self.kind(settings, clock=self.clock, vms=self.vms)
         self.reconciler = Reconciler(
             ReconcilerSettings(**self.settings),
             driver=self.driver,

@@ -91,7 +91,7 @@ def test_a_host_whose_list_is_broken_keeps_its_vms_and_asks_for_a_list(store: Fo
     (store.folder / "desired.json").write_text("{")
     clock = RealClock()
     vms = FolderVMs(store.folder / "vms")
-    driver = VirtualDriver(VirtualSettings(), clock=clock, random=Random(1), vms=vms)
+    driver = VirtualDriver(VirtualSettings(), clock=clock, vms=vms)
 
     async def story() -> None:
         await vms.change("vm-1", lambda _: LocalVM("vm-1", "web", "running"))

@@ -71,6 +71,7 @@ class LocalVM(Struct, frozen=True, omit_defaults=True):
     arrived: bool = False  # it came by a move, and no order to run it here has come yet
     endpoint: dict[str, str] = {}  # where a copy that is `ready` waits
     note: str = ""  # what its user should know, such as amounts that hold from the next boot
+    load: str = ""  # of a virtual VM: what it pretends to do, in the words of its label
 
     @property
     def is_remains(self) -> bool:

@@ -1,18 +1,21 @@
 """The virtual driver: pretends to run VMs. Shipped, and marked `virtual` in every listing.
 
-Boot, stop and move times, load and faults are settable. Its VMs live in `VMFiles`, outside the
-agent, so an agent that is killed and started again adopts them. Where real VMs would run on
-processors, these only have a state; everything else about them is as real as the agent can see.
+Boot, stop and move times, loads (`virtualloads.py`) and faults are settable. Its VMs live in
+`VMFiles`, outside the agent, so an agent that is killed and started again adopts them. Where real
+VMs would run on processors, these only have a state; everything else about them is as real as the
+agent can see.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as copy
-from random import Random
 
 from msgspec.structs import replace
 
 from roost.agent.drivers.base import EXECUTING, ConsolePart, Fences, LocalState, LocalVM
+from roost.agent.drivers.virtualloads import LABEL, STEADY, Load
+from roost.agent.drivers.virtualsampling import HostAmounts, VirtualSampler
+from roost.agent.drivers.virtualtraces import Trace
 from roost.agent.drivers.vmfiles import Change, MemoryVMs, VMFiles
 from roost.base.clock import Clock
 from roost.base.units import GIB
@@ -55,8 +58,8 @@ class VirtualSettings:
     boot_s: float = 0.5
     stop_s: float = 0.2
     move_s: float = 1.0
-    load: float = 0.3  # share of its cpu that a running VM uses, on average
-    memory_load: float = 0.6
+    load: Load = STEADY  # of VMs whose labels say none
+    traces: Mapping[str, Trace] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
 
 
@@ -85,16 +88,16 @@ class VirtualDriver:
         settings: VirtualSettings,
         *,
         clock: Clock,
-        random: Random,
         vms: VMFiles | None = None,
         fences: Fences | None = None,
     ) -> None:
         self.settings = settings
         self.faults: list[Fault] = [copy(fault) for fault in settings.faults]
         self._clock = clock
-        self._random = random
         self._vms = vms or MemoryVMs()
         self._fences = fences or NoFences()
+        amounts = HostAmounts(settings.cpu_milli, settings.memory_bytes)
+        self._sampler = VirtualSampler(settings.load, settings.traces, amounts)
 
     def watch(self, changed: Callable[[str], None]) -> None:
         """Ignore the callback: virtual VMs never change by themselves."""
@@ -268,23 +271,9 @@ class VirtualDriver:
         return ConsolePart("", 0, 0)
 
     async def samples(self) -> list[SampleInfo]:
-        """Return readings that wander around the set load."""
+        """Return what the VMs pretend to use."""
         await self._meet("samples")
-        settings, at_ms = self.settings, self._clock.wall_ms()
-        readings: list[SampleInfo] = []
-        for vm in await self._vms.all():
-            if vm.state != "running":
-                continue
-            cpu = min(1.0, settings.load * self._random.uniform(0.7, 1.3))
-            memory = min(1.0, settings.memory_load * self._random.uniform(0.95, 1.05))
-            used = int(vm.cpu_milli * cpu), int(vm.memory_bytes * memory)
-            readings.append(SampleInfo(vm.id, at_ms, *used, vm.disk_bytes // 2))
-        total = (
-            sum(each.cpu_milli for each in readings),
-            sum(each.memory_bytes for each in readings),
-            sum(each.disk_bytes for each in readings),
-        )
-        return [*readings, SampleInfo("", at_ms, *total)]
+        return self._sampler.read(await self._vms.all(), self._clock.wall_ms())
 
     async def _meet(self, step: str, vm_id: str = "", name: str = "") -> None:
         """Fail or hang if a fault waits at this step."""
@@ -320,6 +309,7 @@ def _as_ordered(vm: DesiredVM, state: LocalState) -> LocalVM:
         generation=vm.generation,
         restarts=vm.restarts,
         restart=vm.restart,
+        load=vm.labels.get(LABEL, ""),
     )
 
 
