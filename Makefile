@@ -137,7 +137,7 @@ bench-rules: $(STAMP) ## decisions under rules beside those without, answers hel
 	$(BIN)/python -m benchmarks.rules $(if $(SHORT),--short)
 
 .PHONY: bench-analysis
-bench-analysis: $(STAMP) ## periods, confidence, forecasts and classes judged on unseen series (DATA=folder, SHORT=1: quick rows)
+bench-analysis: $(STAMP) ## periods, confidence, forecasts, classes and consolidation judged on unseen series (DATA=folder, SHORT=1: quick rows)
 	$(BIN)/python -m benchmarks.analysis --data $(DATA) $(if $(SHORT),--short)
 
 .PHONY: bench-api

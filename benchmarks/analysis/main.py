@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.analysis import bitbrains, fleets, judging
+from benchmarks.analysis import bitbrains, consolidation, fleets, judging
 from benchmarks.analysis.sizes import FULL, SHORT
 from benchmarks.engine.main import run
 from benchmarks.engine.measuring import named, say_if_busy
@@ -30,7 +30,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="public data")
     options = parser.parse_args(arguments)
     sizes = SHORT if options.short else FULL
-    every = [*judging.jobs(sizes), *fleets.jobs(sizes), *bitbrains.jobs(options.data, sizes)]
+    every = [
+        *judging.jobs(sizes),
+        *fleets.jobs(sizes),
+        *bitbrains.jobs(options.data, sizes),
+        *consolidation.jobs(options.data, sizes),
+    ]
     chosen = named(every, options.rows)
     if not chosen:
         print(f"no row begins with {options.rows!r}", file=sys.stderr)
