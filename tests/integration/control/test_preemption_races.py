@@ -6,12 +6,13 @@ Each race is also run on a build that is broken on purpose, and must find its la
 """
 
 import asyncio
-import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from sqlalchemy import select
+from sqlalchemy.util import await_only
 
 from roost.base.errors import Conflict, NoFit, PlacementContended
 from roost.control.groups import budgets
@@ -40,15 +41,16 @@ class Meeting:
     """A place in a transaction at which two wait for each other, if both can get there."""
 
     def __init__(self, wait_s: float) -> None:
-        self._both, self.met, self._wait_s = threading.Barrier(2), False, wait_s
+        self._one_is_here, self._both, self._wait_s = False, asyncio.Event(), wait_s
 
     def come(self) -> None:
-        """Wait for the other one for a while."""
-        try:
-            self._both.wait(self._wait_s)
-            self.met = True
-        except threading.BrokenBarrierError:
-            pass  # it is kept out by a lock, or has been here before
+        """Wait for the other one for a while; it runs meanwhile, on the same loop."""
+        if self._one_is_here:
+            self._both.set()
+            return
+        self._one_is_here = True
+        with suppress(TimeoutError):  # it is kept out by a lock
+            await_only(asyncio.wait_for(self._both.wait(), self._wait_s))
 
     def before(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that waits for the other one first."""
