@@ -71,6 +71,7 @@ from roost.model.series import Kept as SeriesKept
 from roost.parts.access import Access
 from roost.parts.idempotency import Keys
 from roost.parts.part import Part
+from roost.parts.resting import Resting
 from roost.parts.retention import Purge
 from roost.parts.running import Runner
 from roost.parts.sealedrows import SealedRows
@@ -233,10 +234,13 @@ class Plane:
             Upgrade(store, seal),
             Health(self.doctor, self.readiness, self.metrics_text),
         )  # fmt: skip
+        resting = Resting(self.parts, clock, self._is_certain)
+        self.parts += (resting,)
         self.routes = tuple(route for part in self.parts for route in part.routes())
         self._runner = Runner(
-            self.parts, leases, clock, timers.watch_s, able=lambda: not self.follower.trouble
-        )
+            self.parts, leases, clock, timers.watch_s, resting,
+            able=lambda: not self.follower.trouble,
+        )  # fmt: skip
         self._status = "loading the fleet"
 
     # Beginning and end
@@ -310,6 +314,10 @@ class Plane:
             self.agents.ready.set()
         else:
             self.agents.ready.clear()
+
+    def _is_certain(self) -> bool:
+        """Say whether events tell all that happens: nobody rests while they may not."""
+        return self.lineage.sure and not self.lineage.restored and not self.follower.lags
 
     async def stop(self) -> None:
         """End the loops and the connections; the store is whoever's opened it."""

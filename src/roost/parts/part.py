@@ -40,6 +40,8 @@ class Part:
     singleton: Singleton | None = None
     #: The least time between two looks; they are as frequent as the plane's when this is 0.
     look_s: float = 0.0
+    #: Tables whose changes make it look even when it is not due; all of them are folded.
+    wakes: Sequence[ChangedTable[Any]] = ()
 
     # What it keeps in memory
 
@@ -63,6 +65,10 @@ class Part:
 
     def gained(self) -> None:
         """Reset after gaining the lease: another process may have looked meanwhile."""
+
+    def is_due(self) -> bool:
+        """Say from memory whether something may be due though none of `wakes` has changed."""
+        return True
 
     async def may_look(self) -> bool:
         """Say whether this part may look now."""

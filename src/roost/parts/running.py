@@ -1,7 +1,8 @@
 """Runs the parts of one process: their loops, and what one process does for all.
 
 One loop renews every lease of the process in one transaction and then lets each part whose lease is
-held look, in the order of the parts. A part's mistake is logged and keeps nobody else from working.
+held look, in the order of the parts, unless it may rest. A part's mistake is logged and keeps
+nobody else from working.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from roost.base.clock import Clock
 from roost.base.errors import RoostError
 from roost.parts.part import Loop, Part
+from roost.parts.resting import Resting
 from roost.parts.singleton import Leases
 
 log = logging.getLogger("roost.parts")
@@ -25,10 +27,11 @@ class Runner:
         leases: Leases,
         clock: Clock,
         watch_s: float,
+        resting: Resting,
         able: Callable[[], bool] = lambda: True,
     ) -> None:
         self._parts, self._leases, self._clock = parts, leases, clock
-        self._watch_s = watch_s
+        self._watch_s, self._resting = watch_s, resting
         self._able = able  # a process that is not gives its leases up by not renewing them
         now = clock.monotonic()
         self._next_look = {part: now + part.look_s for part in parts if part.singleton is not None}
@@ -69,18 +72,31 @@ class Runner:
             if self._held.get(part) != token:
                 self._held[part] = token
                 part.gained()
-            if self._clock.monotonic() >= next_look:
+                self._resting.wake(part)
+            if self._clock.monotonic() >= next_look and not self._resting.may_rest(part):
                 self._next_look[part] = self._clock.monotonic() + part.look_s
-                await _attempt(part.look, part.may_look)
+                await self._look(part)
+
+    async def _look(self, part: Part) -> None:
+        looked = False
+        self._resting.begins(part)
+        try:
+            looked = await _attempt(part.look, part.may_look)
+        finally:
+            if not looked:
+                self._resting.wake(part)
 
 
 async def _attempt(
     work: Callable[[], Awaitable[object]], may: Callable[[], Awaitable[bool]] | None = None
-) -> None:
+) -> bool:
+    """Do some work if that is allowed; return whether it was done to its end."""
     try:
         if may is None or await may():
             await work()
+            return True
     except RoostError as error:
         log.warning("%s: %s", getattr(work, "__qualname__", "loop"), error.message)
     except Exception:  # a service loop must outlive its mistakes
         log.exception("%s failed", getattr(work, "__qualname__", "loop"))
+    return False

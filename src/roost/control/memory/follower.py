@@ -40,6 +40,8 @@ _NEXT = (
 _NEWEST = select(counters.c.value).where(counters.c.name == "events")
 #: How long a doorbell that nobody heard can go unnoticed.
 _POLL_S = 1.0
+#: A follower that has not seen the newest event for this long is behind.
+_LAG_S = 5 * _POLL_S
 #: An event that cannot be taken is tried again after so long, twice as long each time.
 _FIRST_RETRY_S = 1.0
 _MOST_RETRY_S = 60.0
@@ -57,6 +59,7 @@ class Follower(Part):
         self._touched: dict[tuple[str, ...], tuple[Part, ...]] = {}  # by an event's tables
         self._decode = changes_decoder(())
         self._early: dict[int, Event] = {}
+        self._current_at = 0.0  # when it had applied all that the ledger had
         self._taken = 0  # parts that have taken the next event already
         self._missed = False  # something was committed here while nothing is followed
         self._retry_s = _FIRST_RETRY_S
@@ -65,7 +68,16 @@ class Follower(Part):
 
     def load(self, connection: Connection) -> None:
         """Begin after the newest event of the view that all parts are loaded from."""
+        self._current_at = self._clock.monotonic()
         self.applied = int(connection.execute(_NEWEST).scalar_one())
+
+    @property
+    def lags(self) -> bool:
+        """Return whether there may be events that are not applied for longer than usual."""
+        if self.trouble or self._early:
+            return True
+        silent_s = self._clock.monotonic() - self._current_at
+        return self._store.shared and silent_s >= _LAG_S
 
     def start(self, parts: Sequence[Part]) -> None:
         """Hand events to these parts from now on, in this order."""
@@ -159,7 +171,7 @@ class Follower(Part):
     async def _read(self) -> bool:
         """Read and apply all new events; return False when one cannot be applied."""
         while True:
-            since = self.applied
+            since, asked_at = self.applied, self._clock.monotonic()
             found = await self._store.read(lambda connection: _page(connection, since))  # noqa: B023
             if found and found[0].seq > since + 1:
                 self._say_late(found[0].seq)
@@ -170,6 +182,7 @@ class Follower(Part):
             if not self._drain():
                 return False
             if len(found) < _PAGE:
+                self._current_at = asked_at
                 return True
 
     async def retry(self) -> None:

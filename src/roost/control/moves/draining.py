@@ -10,6 +10,7 @@ from roost.base.errors import Conflict, NotFound, Unavailable
 from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import HostEntry, Roster
 from roost.control.moves.moving import Moving
+from roost.ledger.changes import HOSTS, VMS
 from roost.ledger.rows import VMRow
 from roost.ledger.store import Store
 from roost.ledger.tables import vms
@@ -32,6 +33,7 @@ class Drain(Part):
     """Drains hosts: moves their VMs away one at a time."""
 
     singleton: Singleton
+    wakes = (VMS, HOSTS)
 
     def __init__(
         self,
@@ -47,21 +49,29 @@ class Drain(Part):
         self.singleton = singleton
         #: How often a VM was moved in vain, and when it is tried again.
         self._tries: dict[tuple[str, int], tuple[int, float]] = {}
+        self._empty: set[int] = set()  # draining hosts that had no VM at the last look
 
     async def may_look(self) -> bool:
         """Allow looking only once the ledger is known not to be a restored old copy."""
         return await self._lineage.is_sure()
 
+    def is_due(self) -> bool:
+        """Say whether a host drains that was not seen empty."""
+        return any(_drains(e) and e.number not in self._empty for e in self._roster.hosts.values())
+
     async def look(self) -> None:
         """Begin the next move of every draining host."""
         draining = {e.number for e in self._roster.hosts.values() if e.row.admin == "draining"}
         self._tries = {key: tries for key, tries in self._tries.items() if key[1] in draining}
+        self._empty = set()
         for entry in list(self._roster.hosts.values()):
-            if entry.row.admin == "draining" and entry.row.health == "online":
+            if _drains(entry):
                 await self._next(entry)
 
     async def _next(self, entry: HostEntry) -> None:
         here = await self._store.read(lambda c: _vms_on(c, entry.number))
+        if not here:
+            self._empty.add(entry.number)
         if any(vm.phase for vm in here):
             return  # one at a time
         now = self._clock.monotonic()
@@ -81,6 +91,10 @@ class Drain(Part):
             self._tries[vm.id, entry.number] = tries + 1, now + wait_s
             log.info("draining %s: VM %s moves", entry.name, vm.name)
             return
+
+
+def _drains(entry: HostEntry) -> bool:
+    return entry.row.admin == "draining" and entry.row.health == "online"
 
 
 def _vms_on(connection: Connection, host: int) -> list[VMRow]:

@@ -16,6 +16,7 @@ from roost.control.moves.machine import Input, Late, TargetLost
 from roost.control.timers import Timers
 from roost.control.vms.lookup import relock
 from roost.control.vms.move_record import read_record
+from roost.ledger.changes import VMS
 from roost.ledger.store import Store
 from roost.ledger.tables import vms
 from roost.ledger.transaction import Tx
@@ -24,15 +25,14 @@ from roost.parts.part import Part
 from roost.parts.singleton import Singleton
 
 _COMING = select(vms.c.id, vms.c.target).where(vms.c.target.in_(bindparam("hosts", expanding=True)))
-_MOVES = select(vms.c.id, vms.c.generation, vms.c.phase, vms.c.move).where(
-    vms.c.phase != "", vms.c.phase != "recalling"
-)
+_MOVES = select(vms.c.id, vms.c.generation, vms.c.phase, vms.c.move).where(vms.c.phase != "")
 
 
 class MoveLimits(Part):
     """Gives up moves whose target is lost, and moves that are late."""
 
     singleton: Singleton
+    wakes = (VMS,)
 
     def __init__(
         self,
@@ -48,10 +48,15 @@ class MoveLimits(Part):
         self.singleton = singleton
         #: Since when a move is in its phase.
         self._since: dict[tuple[str, int, Phase], float] = {}
+        self._any_moves = True  # at the last look
 
     async def may_look(self) -> bool:
         """Allow looking only once the ledger is known not to be a restored old copy."""
         return await self._lineage.is_sure()
+
+    def is_due(self) -> bool:
+        """Say whether a VM moves: time is against it, and so is the loss of its target."""
+        return self._any_moves
 
     async def look(self) -> None:
         """Cancel moves that are late or have lost their target, as far as the machine lets it."""
@@ -69,9 +74,11 @@ class MoveLimits(Part):
 
     async def _give_up_late(self) -> None:
         rows = await self._store.read(lambda c: c.execute(_MOVES).all())
+        self._any_moves = bool(rows)
         limits = {
             (row.id, row.generation, row.phase): limit_s(self._timers, row.phase, row.move)
             for row in rows
+            if row.phase != "recalling"
         }
         now = self._clock.monotonic()
         self._since = {key: self._since.get(key, now) for key in limits}

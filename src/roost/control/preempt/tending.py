@@ -41,6 +41,7 @@ from roost.control.preempt.record import (
 from roost.control.timers import Timers
 from roost.control.vms.refusing import refused_by
 from roost.control.vms.requests import request_of
+from roost.ledger.changes import PREEMPTIONS
 from roost.ledger.makingroom import hold_more
 from roost.ledger.rows import PreemptionRow, VMRow
 from roost.ledger.statements import find_row, find_rows
@@ -81,6 +82,7 @@ class Preempting(Part):
     """Makes room for VMs that wait, as their policies and priority classes allow."""
 
     singleton: Singleton
+    wakes = (PREEMPTIONS,)
 
     def __init__(
         self,
@@ -109,6 +111,12 @@ class Preempting(Part):
     def gained(self) -> None:
         """Count times anew: another process may have looked meanwhile."""
         self._since.clear()
+
+    def is_due(self) -> bool:
+        """Say whether room is made for anybody, or somebody waits who may ask for it."""
+        roster = self._roster
+        asked_for = bool(roster.classes.rows) and bool(roster.waiting)
+        return bool(self._since) or bool(roster.displaced) or asked_for
 
     async def look(self) -> None:
         """Take every preemption a step further, and begin those that VMs in the queue ask for."""

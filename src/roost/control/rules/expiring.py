@@ -4,10 +4,11 @@ Nobody else looks at the time: the rule holds until it is disabled in the ledger
 its own with an event, so that every decision knows whether it was made before or after.
 """
 
-from sqlalchemy import Connection, bindparam, exists, select
+from sqlalchemy import Connection, bindparam, exists, func, select
 
 from roost.base.clock import Clock
 from roost.control.rules.writing import remove, update
+from roost.ledger.changes import CONSTRAINTS, VMS
 from roost.ledger.older import release_before_may_be_here
 from roost.ledger.rows import ConstraintRow
 from roost.ledger.store import Store
@@ -25,6 +26,7 @@ _EXPIRED = (
     .order_by(constraints.c.id)
     .limit(_PIECE)
 )
+_NEXT = select(func.min(constraints.c.expires_ms)).where(constraints.c.enabled)
 _FOR_NOBODY = (
     select(constraints.c.id)
     .where(constraints.c.vm != "", ~exists().where(vms.c.id == constraints.c.vm))
@@ -38,19 +40,27 @@ class ExpiredRules(Part):
 
     singleton: Singleton
     look_s = _LOOK_S
+    wakes = (CONSTRAINTS, VMS)
 
     def __init__(self, store: Store, clock: Clock, singleton: Singleton) -> None:
         self._store, self._clock, self.singleton = store, clock, singleton
+        self._next_ms: int | None = 0  # when the next expires, as far as the last look has seen
+
+    def is_due(self) -> bool:
+        """Say whether a rule has expired; the wall clock is asked each time, for it jumps."""
+        return self._next_ms is not None and self._clock.wall_ms() >= self._next_ms
 
     async def look(self) -> None:
         """Disable the rules that have expired; delete those that are for nobody."""
         now = self._clock.wall_ms()
 
-        def question(connection: Connection) -> tuple[list[str], list[str]]:
-            expired = connection.execute(_EXPIRED, {"now": now}).scalars()
-            return list(expired), list(connection.execute(_FOR_NOBODY).scalars())
+        def question(connection: Connection) -> tuple[list[str], list[str], int | None]:
+            expired = list(connection.execute(_EXPIRED, {"now": now}).scalars())
+            for_nobody = list(connection.execute(_FOR_NOBODY).scalars())
+            more = expired or for_nobody  # or what is found now may not be ended yet
+            return expired, for_nobody, now if more else connection.execute(_NEXT).scalar()
 
-        expired, for_nobody = await self._store.read(question)
+        expired, for_nobody, self._next_ms = await self._store.read(question)
         if expired:
             await self._store.write(lambda tx: self._end(tx, expired, now))
         if for_nobody:

@@ -34,6 +34,7 @@ from roost.control.vms.deletion import remove_deleted
 from roost.control.vms.lookup import relock
 from roost.control.vms.restart_policy import MOVABLE
 from roost.ledger.capacity import cleanup_claims, release
+from roost.ledger.changes import CLAIMS, HOSTS, VMS
 from roost.ledger.examination import Examination
 from roost.ledger.rows import VMRow
 from roost.ledger.statements import find_rows
@@ -62,6 +63,7 @@ class Recover(Part):
     """Fences silent hosts and restarts their VMs elsewhere; runs where their watcher does."""
 
     singleton: Singleton
+    wakes = (HOSTS, VMS, CLAIMS)
 
     def __init__(
         self,
@@ -81,10 +83,16 @@ class Recover(Part):
         self._command = command
         self._commands: dict[int, tuple[int, asyncio.Future[bool]]] = {}
         self._held_back: dict[str, str] = {}  # hosts that the command must not fence, and why
+        self._cleared: set[int] = set()  # fenced hosts that nothing was left to do for
 
     async def may_look(self) -> bool:
         """Allow looking only once the ledger is known not to be a restored old copy."""
         return await self._lineage.is_sure()
+
+    def is_due(self) -> bool:
+        """Say whether a host is lost for which something is left to do."""
+        lost = (n for n, entry in self._roster.hosts.items() if entry.row.health == "offline")
+        return bool(self._commands) or not self._cleared.issuperset(lost)
 
     def examine(self, connection: Connection, found: Examination) -> None:
         """Report to the doctor which hosts the fence command is held back from, and why."""
@@ -95,6 +103,7 @@ class Recover(Part):
         """Fence offline hosts where there is proof, and restart their VMs elsewhere."""
         self._held_back, known = {}, self._held_back
         self._drop_commands()
+        self._cleared = set()
         to_restart: list[tuple[VMRow, HostEntry]] = []
         for entry in list(self._roster.hosts.values()):
             if entry.row.health != "offline":
@@ -198,21 +207,26 @@ class Recover(Part):
     async def _clear(self, entry: HostEntry) -> list[tuple[VMRow, HostEntry]]:
         """End deletions and moves on a fenced host; return the VMs that are to be restarted."""
         found = await self._store.read(lambda c: find_rows(c, vms, {"host": entry.number}))
-        to_restart = []
+        to_restart, idle = [], True
         for vm in [VMRow(**row) for row in found]:
             try:
                 if vm.desired == "absent":
+                    idle = False
                     await self._store.write(
                         lambda tx: self._finish_delete(tx, vm.id, entry.number)  # noqa: B023
                     )
                 elif vm.phase in SENT:
+                    idle = False
                     await self._ask_target(vm)
                 elif vm.restart in MOVABLE and is_proof(vm.restart, entry.row.fenced):
                     to_restart.append((vm, entry))
             except (Conflict, NotFound, Unavailable) as error:
                 log.warning("VM %s is not recovered yet: %s", vm.name, error.message)
         if await self._store.read(lambda c: cleanup_claims(c, entry.number)):
+            idle = False
             await self._store.write(lambda tx: self._release_holds(tx, entry))
+        if idle and not to_restart:
+            self._cleared.add(entry.number)
         return to_restart
 
     async def _restart_in_order(self, waiting: list[tuple[VMRow, HostEntry]]) -> None:

@@ -3,9 +3,9 @@
 The room of such a VM is given back when its host has destroyed it, as with any other.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, bindparam, func, select
 
 from roost.base.clock import Clock
 from roost.base.steady import SteadyWall
@@ -13,6 +13,7 @@ from roost.base.timestamps import timestamp
 from roost.control.memory.roster import Roster
 from roost.control.vms.deletion import remove_deleted
 from roost.ledger.capacity import RUN
+from roost.ledger.changes import CLAIMS, VM_SPECS, VMS
 from roost.ledger.examination import Examination
 from roost.ledger.rows import VMRow
 from roost.ledger.store import Store
@@ -36,6 +37,11 @@ _OVER = (
     .order_by(claims.c.vm)
     .limit(_PIECE)
 )
+_NEXT = (
+    select(func.min(claims.c.until_ms))
+    .join(vms, vms.c.id == claims.c.vm)
+    .where(SPECIAL_CLAIM, claims.c.kind == RUN, vms.c.desired != "absent")
+)
 
 
 class ExpiredVMs(Part):
@@ -43,6 +49,7 @@ class ExpiredVMs(Part):
 
     singleton: Singleton
     look_s = _LOOK_S
+    wakes = (VMS, VM_SPECS, CLAIMS)
 
     def __init__(
         self,
@@ -55,6 +62,7 @@ class ExpiredVMs(Part):
     ) -> None:
         self._store, self._roster, self._clock = store, roster, clock
         self._steady, self.singleton, self._destroy = steady, singleton, destroy
+        self._next_ms: int | None = 0  # when the next is over, as far as the last look has seen
 
     async def may_look(self) -> bool:
         """Allow looking only while the wall clock can be believed: who is deleted stays so."""
@@ -65,19 +73,30 @@ class ExpiredVMs(Part):
         if trouble := self._steady.trouble():
             found.trouble("clock", trouble)
 
+    def is_due(self) -> bool:
+        """Say whether the time of a VM is over; the wall clock is asked each time, for it jumps."""
+        return self._next_ms is not None and self._clock.wall_ms() >= self._next_ms
+
     async def look(self) -> None:
         """Delete the VMs whose time is over, those that still wait for a host as well."""
         now = self._clock.wall_ms()
-        waiting = [vm.id for vm in self._roster.waiting.values() if self._is_over(vm, now)]
-        query = {"now": now}
-        placed = await self._store.read(lambda found: found.execute(_OVER, query).scalars().all())
+        ends = {vm.id: self._end_of(vm) for vm in self._roster.waiting.values()}
+        waiting = [vm for vm, until in ends.items() if until is not None and until <= now]
+
+        def question(connection: Connection) -> tuple[Sequence[str], int | None]:
+            over = connection.execute(_OVER, {"now": now}).scalars().all()
+            return over, now if over else connection.execute(_NEXT).scalar()
+
+        placed, next_ms = await self._store.read(question)
+        known = [until for until in (next_ms, *ends.values()) if until is not None]
+        self._next_ms = min(known, default=None)
         # One at a time: VMs are locked before the hosts and groups of any.
         for vm_id in (*placed, *waiting[:_PIECE]):
             await self._store.write(lambda tx: self._end(tx, vm_id))  # noqa: B023
 
-    def _is_over(self, vm: VMRow, now: int) -> bool:
+    def _end_of(self, vm: VMRow) -> int | None:
         spec = self._roster.specs.get(vm.id)
-        return spec is not None and spec.until_ms is not None and spec.until_ms <= now
+        return None if spec is None else spec.until_ms
 
     def _end(self, tx: Tx, vm_id: str) -> None:
         self.singleton.check(tx)
