@@ -10,7 +10,7 @@ When the last VM of a host will be gone is the latest of its VMs' ends. A VM tha
 at once; one that leaves only makes it loose, and `settle_ends` looks again before it is read.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -88,21 +88,38 @@ def write_predicted(
         base[rows] -= own[rows]
         shown[rows] = [_shown(each) for each in told]
         known[rows] = 1
-    for row, each in zip(rows.tolist(), told, strict=True):
-        if each.counted is not None:
-            base[row] += own[row] - _use_of(fleet, row, each.counted)
+    some = [
+        (row, each.counted)
+        for row, each in zip(rows.tolist(), told, strict=True)
+        if each.counted is not None
+    ]
+    if some:
+        chosen = np.array([row for row, _ in some], np.int64)
+        base[chosen] += own[chosen]
+        _take_counted(fleet, some, base)
     _write(fleet, base, shown, known, basis)
     touched = was_known | (known[: hosts.count] != 0)
     fleet.changes.add_many(np.flatnonzero(touched))
     fleet.on_undo(lambda: _take_back(fleet, *before))
 
 
-def _use_of(fleet: "Fleet", row: int, names: tuple[str, ...]) -> Int64Array:
-    """Return what those of the named VMs that are on a host count there."""
-    found = (fleet.vms.numbers.get(name) for name in dict.fromkeys(names))
-    here = [number for number in found if number is not None and fleet.vms.host[number] == row]
-    use: Int64Array = expected_use(fleet.vms.demand[here], fleet.vms.expected[here]).sum(axis=0)
-    return use
+def _take_counted(
+    fleet: "Fleet", counted: Sequence[tuple[int, tuple[str, ...]]], base: Int64Array
+) -> None:
+    """Take from the base of hosts what those of the named VMs that are there count."""
+    vms, find = fleet.vms, fleet.vms.numbers.get
+    pairs = [
+        (row, number)
+        for row, names in counted
+        for name in dict.fromkeys(names)
+        if (number := find(name)) is not None
+    ]
+    if not pairs:
+        return
+    rows, numbers = np.array(pairs, np.int64).T
+    here = vms.host[numbers] == rows
+    rows, numbers = rows[here], numbers[here]
+    np.subtract.at(base, rows, expected_use(vms.demand[numbers], vms.expected[numbers]))
 
 
 def _shown(predicted: Predicted) -> tuple[int, ...]:
