@@ -8,6 +8,10 @@ sum more to compare and knows no time. A VM that ends, or that draws on a hold, 
 its life, without its owner's. Claims that neither end nor draw are the same at all times and are
 left out on both sides.
 
+The units of a reservation on a host differ in nothing but their ids: holds with the same owner and
+windows are one of their sum, and so are claims with the same end and owner. What is gone through is
+then windows and kinds of claims, not units times windows: it is done in write transactions.
+
 A claim whose end has passed is still there and counts as one that never ends: what must be held
 grows then, and is written when its host is settled next. But for such claims time only takes away:
 what was `held` a while ago is at least what is `owed` now.
@@ -15,6 +19,7 @@ what was `held` a while ago is at least what is `owed` now.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -31,6 +36,9 @@ FOREVER = 2**62
 
 Window = tuple[int, int | None]
 
+#: By moment, whose holds or claims change then, and by how much: what is held, what is claimed.
+_Steps = dict[int, list[tuple[str | None, Limits, Limits]]]
+
 _windows: msgspec.json.Decoder[tuple[Window, ...]] = msgspec.json.Decoder(tuple[Window, ...])
 
 
@@ -44,7 +52,7 @@ class Held(NamedTuple):
     @classmethod
     def of(cls, row: HoldRow) -> "Held":
         """Return the numbers of a row."""
-        return cls(row.owner, row.limits, ends_filled(windows_of(row.windows)))
+        return cls(row.owner, row.limits, _filled_windows_of(row.windows))
 
 
 class Living(NamedTuple):
@@ -64,6 +72,11 @@ class Living(NamedTuple):
 def windows_of(text: str) -> tuple[Window, ...]:
     """Read the windows of a hold."""
     return _windows.decode(text)
+
+
+@lru_cache(maxsize=256)  # the units of a reservation have the same
+def _filled_windows_of(text: str) -> tuple[tuple[int, int], ...]:
+    return ends_filled(windows_of(text))
 
 
 def ends_filled(windows: Iterable[Window]) -> tuple[tuple[int, int], ...]:
@@ -90,20 +103,15 @@ def held_on(
         start >= end or stop <= now_ms for hold in holds for start, stop in hold.windows
     ):
         return NO_LIMITS  # nothing of it is in this life
-    steps: dict[int, list[tuple[str | None, Limits, Limits]]] = defaultdict(list)
-    for hold in holds:
-        back = _negative(hold.limits)
-        for start, stop in hold.windows:
-            if stop <= now_ms or start >= end:
-                continue
-            steps[max(start, now_ms)].append((hold.owner, hold.limits, NO_LIMITS))
-            steps[stop].append((hold.owner, back, NO_LIMITS))
-    for claim in claims:
-        stop = claim.until_ms if claim.until_ms > now_ms else FOREVER
-        steps[now_ms].append((claim.draws_on, NO_LIMITS, claim.limits))
-        if stop < end:
-            steps[stop].append((claim.draws_on, NO_LIMITS, _negative(claim.limits)))
-    return _greatest(steps, now_ms, end, but)
+    now = greatest = NO_LIMITS
+    for at, alive, load in _loads(_steps(holds, claims, now_ms, end), but):
+        if at >= end:
+            break
+        if at <= now_ms:
+            now, greatest = alive, load
+        else:
+            greatest = tuple(map(max, greatest, load))
+    return tuple(max(0, most - here) for most, here in zip(greatest, now, strict=True))
 
 
 def owed(holds: Sequence[Held], claims: Sequence[Living], now_ms: int) -> Limits:
@@ -128,26 +136,17 @@ def held_during(
 
     It is below 0 where claims end before: so much more could be kept there then.
     """
-    now = NO_LIMITS
-    steps: dict[int, list[tuple[str | None, Limits, Limits]]] = defaultdict(list)
-    for claim in claims:
-        now = _plus(now, claim.limits)
-        steps[now_ms].append((claim.draws_on, NO_LIMITS, claim.limits))
-        if now_ms < claim.until_ms < FOREVER:
-            steps[claim.until_ms].append((claim.draws_on, NO_LIMITS, _negative(claim.limits)))
-    for hold in holds:
-        back = _negative(hold.limits)
-        for start, stop in hold.windows:
-            if stop > now_ms:
-                steps[max(start, now_ms)].append((hold.owner, hold.limits, NO_LIMITS))
-                steps[stop].append((hold.owner, back, NO_LIMITS))
+    steps = _steps(holds, claims, now_ms)
     # What is loaded changes at steps alone: it is greatest at one of them, or when a window begins.
     asked = sorted((max(start, now_ms), stop) for start, stop in windows if stop > now_ms)
     for start, _ in asked:
         steps[start] += ()
+    now = NO_LIMITS
     greatest: Limits | None = None
     window = 0
-    for at, load in _loads(steps):
+    for at, alive, load in _loads(steps):
+        if at <= now_ms:
+            now = alive
         while window < len(asked) and asked[window][1] <= at:
             window += 1
         if window < len(asked) and asked[window][0] <= at:
@@ -157,39 +156,52 @@ def held_during(
     return tuple(most - here for most, here in zip(greatest, now, strict=True))
 
 
-def _loads(
-    steps: dict[int, list[tuple[str | None, Limits, Limits]]],
-) -> Iterator[tuple[int, Limits]]:
-    """Yield the load from each step on: claims, and what is left of each owner's holds."""
+def merged_holds(holds: Iterable[Held]) -> list[Held]:
+    """Merge holds with the same owner and windows into one of their sum."""
+    sums: dict[tuple[str, tuple[tuple[int, int], ...]], Limits] = {}
+    for owner, limits, windows in holds:
+        key = (owner, windows)
+        sums[key] = _plus(sums[key], limits) if key in sums else limits
+    return [Held(owner, limits, windows) for (owner, windows), limits in sums.items()]
+
+
+def merged_claims(claims: Iterable[Living]) -> list[Living]:
+    """Merge claims that end together and draw on the same owner into one of their sum."""
+    sums: dict[tuple[int, str | None], Limits] = {}
+    for limits, until_ms, draws_on in claims:
+        key = (until_ms, draws_on)
+        sums[key] = _plus(sums[key], limits) if key in sums else limits
+    return [Living(limits, until_ms, draws_on) for (until_ms, draws_on), limits in sums.items()]
+
+
+def _steps(
+    holds: Iterable[Held], claims: Iterable[Living], now_ms: int, end: int = FOREVER
+) -> _Steps:
+    """Return what changes from now on, by moment; what begins at the end or after may be out."""
+    steps: _Steps = defaultdict(list)
+    for owner, limits, windows in merged_holds(holds):
+        back = _negative(limits)
+        for start, stop in windows:
+            if stop <= now_ms or start >= end:
+                continue
+            steps[max(start, now_ms)].append((owner, limits, NO_LIMITS))
+            steps[stop].append((owner, back, NO_LIMITS))
+    for limits, until_ms, draws_on in merged_claims(claims):
+        steps[now_ms].append((draws_on, NO_LIMITS, limits))
+        if now_ms < until_ms < end:  # else it is over and still there
+            steps[until_ms].append((draws_on, NO_LIMITS, _negative(limits)))
+    return steps
+
+
+def _loads(steps: _Steps, but: str | None = None) -> Iterator[tuple[int, Limits, Limits]]:
+    """Yield moments in time, the claims that live from each on, and the load.
+
+    That is those claims, and what is left of each owner's holds; those of `but` are left out.
+    """
     kept: dict[str, Limits] = {}
     drawn: dict[str, Limits] = {}
     left = alive = NO_LIMITS
     for at in sorted(steps):
-        for owner, more, claimed in steps[at]:
-            alive = _plus(alive, claimed)
-            if owner is None:
-                continue
-            before = _left(kept.get(owner, NO_LIMITS), drawn.get(owner, NO_LIMITS))
-            kept[owner] = _plus(kept.get(owner, NO_LIMITS), more)
-            drawn[owner] = _plus(drawn.get(owner, NO_LIMITS), claimed)
-            after = _left(kept[owner], drawn[owner])
-            left = tuple(s + b - a for s, b, a in zip(left, after, before, strict=True))
-        yield at, _plus(left, alive)
-
-
-def _greatest(
-    steps: dict[int, list[tuple[str | None, Limits, Limits]]],
-    now_ms: int,
-    end: int,
-    but: str | None,
-) -> Limits:
-    """Go through the steps in time; return the greatest load less that of the claims of now."""
-    kept: dict[str | None, Limits] = {}
-    drawn: dict[str | None, Limits] = {}
-    left = alive = now = greatest = NO_LIMITS
-    for at in sorted(steps):
-        if at >= end:
-            break
         for owner, more, claimed in steps[at]:
             alive = _plus(alive, claimed)
             if owner is None or owner == but:
@@ -199,12 +211,7 @@ def _greatest(
             drawn[owner] = _plus(drawn.get(owner, NO_LIMITS), claimed)
             after = _left(kept[owner], drawn[owner])
             left = tuple(s + b - a for s, b, a in zip(left, after, before, strict=True))
-        load = _plus(left, alive)
-        if at <= now_ms:
-            now, greatest = alive, load
-        else:
-            greatest = tuple(map(max, greatest, load))
-    return tuple(max(0, most - here) for most, here in zip(greatest, now, strict=True))
+        yield at, alive, _plus(left, alive)
 
 
 def _left(kept: Limits, drawn: Limits) -> Limits:

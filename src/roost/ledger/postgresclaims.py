@@ -20,6 +20,7 @@ from roost.ledger import capacity
 from roost.ledger.capacity import Charge
 from roost.ledger.claims import (
     KEPT,
+    HostCharge,
     Outcome,
     Proposal,
     Verdict,
@@ -363,11 +364,25 @@ class PostgresClaims:
             found = await self._charge_rows(capacity.CHARGE_HOSTS, together)
             charged = {row["host"] for row in found}
         for host, charge in wanted.items():
-            if host in charged:
+            if host in charged or await self._charge_settled(host, charge):
                 continue
             for index in charge.proposals:  # together they do not fit: one after the other
                 if not await self._charge_alone(self.proposals[index]):
                     await self._turn_away(index, Outcome(Verdict.STALE, "host"))
+
+    async def _charge_settled(self, host: int, charge: HostCharge) -> bool:
+        """Charge all that a special host is asked at once, settled once; False when not all fit.
+
+        Each is then charged alone: a claim only ever makes a host's load greater, so who fits
+        with all the others fits with those before, too.
+        """
+        if host not in self._special or len(charge.claims) == 1:
+            return False
+        await self._settle(host, [claim for claim in charge.claims if claim.is_special])
+        if await self._charge(capacity.CHARGE_HOSTS, charge.row(host)):
+            return True
+        await self._settle(host, ())
+        return False
 
     async def _charge_alone(self, proposal: Proposal) -> bool:
         """Charge one proposal to its host, which holds less or more with a claim that ends."""

@@ -15,6 +15,7 @@ from roost.ledger import capacity
 from roost.ledger.capacity import Charge
 from roost.ledger.claims import (
     KEPT,
+    HostCharge,
     Outcome,
     Proposal,
     Verdict,
@@ -137,11 +138,27 @@ class SqliteClaims:
     def _charge_hosts(self) -> None:
         self._special = special_hosts(self.proposals, self._alive())
         for host, charge in charges(self.proposals, self._alive()).items():
-            if host not in self._special and self._charge(capacity.CHARGE_HOSTS, charge.row(host)):
+            if self._charge_together(host, charge):
                 continue
             for index in charge.proposals:  # together they do not fit: one after the other
                 if not self._charge_alone(self.proposals[index]):
                     self._turn_away(index, Outcome(Verdict.STALE, "host"))
+
+    def _charge_together(self, host: int, charge: HostCharge) -> bool:
+        """Charge all that a host is asked at once, and settle it once; False when not all fit.
+
+        Each is then charged alone: a claim only ever makes a host's load greater, so who fits
+        with all the others fits with those before, too.
+        """
+        if host not in self._special:
+            return self._charge(capacity.CHARGE_HOSTS, charge.row(host))
+        if len(charge.claims) == 1:
+            return False
+        self._settle(host, [claim for claim in charge.claims if claim.is_special])
+        if self._charge(capacity.CHARGE_HOSTS, charge.row(host)):
+            return True
+        self._settle(host, ())
+        return False
 
     def _charge_alone(self, proposal: Proposal) -> bool:
         """Charge one proposal to its host, which holds less or more with a claim that ends."""

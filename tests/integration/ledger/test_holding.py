@@ -8,11 +8,12 @@ import msgspec
 import pytest
 from sqlalchemy import select
 
-from roost.ledger import capacity
+from roost.ledger import capacity, holding, postgresclaims, sqliteclaims
 from roost.ledger.capacity import charge, fits, give_back, release, resize_claim, room_of
 from roost.ledger.checks import examine
 from roost.ledger.claims import Verdict
 from roost.ledger.holding import HELD, changed_holds, drop_holds, holds_of, put_holds
+from roost.ledger.holdsums import Limits
 from roost.ledger.makingroom import QUEUE, begin_hold, hold_freed
 from roost.ledger.rows import ClaimRow, HoldRow
 from roost.ledger.store import Store
@@ -175,6 +176,37 @@ def test_a_batch_of_creates_draws_in_its_transaction(database_url: str) -> None:
             await check(store)
 
     asyncio.run(opened_store())
+
+
+def test_a_batch_that_fits_settles_its_host_before_and_after(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a host holds is not reckoned for each of its VMs: other writes wait for that."""
+    reckoned, real = 0, holding.held_by_rows
+
+    def counted(*given: Any) -> Limits:
+        nonlocal reckoned
+        reckoned += 1
+        return real(*given)
+
+    for module in (sqliteclaims, postgresclaims):
+        monkeypatch.setattr(module, "held_by_rows", counted)
+
+    async def opened_store() -> None:
+        async with opened(database_url) as store:
+            await store.write(lambda tx: add_host(tx, 1))
+            await store.write(lambda tx: put(tx, hold()))
+            batch = [proposal(f"v{n}", cpu_milli=1000) for n in range(CORES // 1000)]
+            for each in batch[1:7]:
+                assert each.claim is not None
+                each.claim.draws_on = "r"
+            outcomes = await store.claim(batch, ["t"] * len(batch), 0)
+            assert {o.verdict for o in outcomes} == {Verdict.KEPT}
+            assert not (await store.read(examine)).findings
+            assert await store.write(held) == 0
+
+    asyncio.run(opened_store())
+    assert reckoned == 2
 
 
 def test_two_writers_never_draw_on_the_same_room(database_url: str) -> None:

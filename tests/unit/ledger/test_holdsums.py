@@ -15,6 +15,8 @@ from roost.ledger.holdsums import (
     Living,
     held_during,
     held_on,
+    merged_claims,
+    merged_holds,
     owed,
 )
 
@@ -172,3 +174,45 @@ def test_what_is_held_in_some_windows_is_the_most_at_any_of_their_moments(
     most = [max(axis) for axis in zip(*loads, strict=True)]
     wanted = tuple(m - n for m, n in zip(most, now, strict=True)) if loads else NO_LIMITS
     assert held_during(holds, claims, NOW, windows) == wanted
+
+
+_few_windows = st.sampled_from((((5, 20),), ((5, 20), (25, FOREVER)), ((12, 15),)))
+_units = st.lists(st.builds(Held, _owner, _limits, _few_windows), max_size=8)
+_kinds_of_claims = st.lists(
+    st.builds(Living, _limits, st.sampled_from((8, 18, FOREVER)), st.none() | _owner), max_size=8
+)
+
+
+@given(_units, _kinds_of_claims, st.none() | st.integers(NOW + 1, LAST), st.none() | _owner)
+def test_what_is_merged_is_held_like_what_is_not(
+    holds: list[Held], claims: list[Living], until: int | None, but: str | None
+) -> None:
+    for hold in merged_holds(holds):
+        alike = [each for each in holds if (each.owner, each.windows) == (hold.owner, hold.windows)]
+        assert hold.limits == tuple(map(sum, zip(*(each.limits for each in alike), strict=True)))
+    wanted = plainly(holds, claims, until, but)
+    assert held_on(holds, claims, NOW, until, but) == wanted
+    assert plainly(merged_holds(holds), merged_claims(claims), until, but) == wanted
+
+
+@pytest.mark.parametrize("name", ["held_on", "held_during"])
+def test_units_of_a_reservation_are_gone_through_once(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """80 units of 60 windows, and 80 claims on them, take the steps of one."""
+    windows = tuple((day * 100 + 50, day * 100 + 80) for day in range(60))
+    hold, claim = Held("red", (1, 1, 0, 1), windows), Living((1, 1, 0, 1), FOREVER, "red")
+    taken, left = 0, holdsums._left
+
+    def counted(kept: Limits, drawn: Limits) -> Limits:
+        nonlocal taken
+        taken += 1
+        return left(kept, drawn)
+
+    monkeypatch.setattr(holdsums, "_left", counted)
+    asked = (windows,) if name == "held_during" else ()
+    reckon = getattr(holdsums, name)
+    reckon([hold], [claim], NOW, *asked)
+    of_one, taken = taken, 0
+    reckon([hold] * 80, [claim] * 80, NOW, *asked)
+    assert taken == of_one > 0

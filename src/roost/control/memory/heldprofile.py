@@ -13,7 +13,15 @@ from typing import NamedTuple
 import numpy as np
 
 from roost.fleet.layout import Int64Array
-from roost.ledger.holdsums import FOREVER, NO_LIMITS, Held, Limits, Living
+from roost.ledger.holdsums import (
+    FOREVER,
+    NO_LIMITS,
+    Held,
+    Limits,
+    Living,
+    merged_claims,
+    merged_holds,
+)
 
 _Windows = tuple[tuple[int, int], ...]
 
@@ -39,7 +47,8 @@ def profile_of(
     holds: Sequence[Held], claims: Sequence[Living], now_ms: int, but: str | None = None
 ) -> HeldProfile:
     """Reckon what a host must hold from now on; `but` is the owner whose holds are left out."""
-    kept = [hold for hold in holds if hold.owner != but]
+    kept = [hold for hold in merged_holds(holds) if hold.owner != but]
+    claims = merged_claims(claims)
     if not kept:
         return HeldProfile(now_ms, FOREVER, (now_ms,), (NO_LIMITS,))
     steps = [_steps(hold.windows) for hold in kept]
