@@ -155,6 +155,43 @@ def test_units_are_on_hosts_that_keep_them_and_move_when_one_is_lost(database_ur
     run(database_url, test, dated=True)
 
 
+def test_a_host_that_is_silent_for_a_moment_keeps_its_units(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await shop(rig, "h1", "h2")
+        made = await reserve(rig, cores=4)
+        [home] = [unit.host for unit in made.placed]
+        assert home is not None
+        await rig.pass_by(24, silent=(home,))
+        assert (await rig.plane.hosts.get(home)).health == "suspect"
+        assert (await rig.plane.reservations.get("r", ADMIN)).placed == made.placed
+        await rig.pass_by(30)
+        kept = await rig.plane.reservations.get("r", ADMIN)
+        assert (kept.placed, kept.state) == (made.placed, "live")
+
+    run(database_url, test, dated=True)
+
+
+def test_a_unit_stays_with_the_vm_that_draws_on_it(database_url: str) -> None:
+    """Moved, one unit would be kept for two VMs of its owner."""
+
+    async def test(rig: Rig) -> None:
+        await shop(rig, cpu=8)
+        await reserve(rig, cores=4, units=2)
+        await rig.host("h2", cpu=8, memory=64)
+        await rig.running("own", project="shop", cpu=4)
+        await rig.plane.hosts.cordon("h1", ADMIN)
+        await rig.pass_by(30)
+        apart = await rig.plane.reservations.get("r", ADMIN)
+        assert sorted(unit.host or "" for unit in apart.placed) == ["h1", "h2"]
+        assert apart.state == "live"
+        await rig.plane.vms.delete("own", "shop", ADMIN)
+        await rig.pass_by(30)
+        both = await rig.plane.reservations.get("r", ADMIN)
+        assert [unit.host for unit in both.placed] == ["h2", "h2"]
+
+    run(database_url, test, dated=True)
+
+
 def test_what_cannot_be_honoured_is_refused_with_when_and_where_it_could(
     database_url: str,
 ) -> None:

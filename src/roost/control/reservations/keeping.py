@@ -1,14 +1,16 @@
 """Keep reservations: one process ends them, expands them, and finds their units other hosts.
 
-A unit whose host is gone, silent, closed or too small by now is moved to one that has room for it;
-while there is none the reservation says that it is not honoured, in an event and to the doctor, and
-it is tried again when room appears, and every minute. What hosts hold for windows that have passed
-is let go.
+A unit whose host is gone, offline, closed or too small by now is moved to one that has room for it.
+A host that was silent for a moment keeps its units, and a unit that VMs draw on stays where they
+stay: it is kept for them, and moved it would be kept twice. While there is no other host the
+reservation says that it is not honoured, in an event and to the doctor, and it is tried again when
+room appears, and every minute. What hosts hold for windows that have passed is let go.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -46,6 +48,8 @@ _PIECE = 50
 _SHOWN_MS = 7 * DAY_MS
 #: How long hosts are not looked for again for a reservation that had none, unless room appears.
 _AGAIN_S = 60.0
+#: What an operator has said of hosts whose VMs go elsewhere.
+_VMS_LEAVE = ("draining", "maintenance")
 
 
 class KeptReservations(Part):
@@ -96,7 +100,7 @@ class KeptReservations(Part):
                 await self._write(row, lambda tx, found: self._expand(tx, found, times))
                 return True
         units = self._roster.holdings.of_owner(row.holder)
-        lost = [unit for unit in units if not self._can_keep(unit)]
+        lost = self._lost(units)
         missing = row.units - len(units)
         if lost or missing > 0:
             return await self._move(row, units, lost, missing)
@@ -153,18 +157,47 @@ class KeptReservations(Part):
 
     # Hosts
 
-    def _can_keep(self, unit: HoldRow) -> bool:
-        """Say whether a unit's host can still give its room to the owner."""
+    def _lost(self, units: Iterable[HoldRow]) -> list[HoldRow]:
+        """Return the units whose hosts cannot give their room to the owner any more."""
+        by_host: dict[int, list[HoldRow]] = defaultdict(list)
+        for unit in units:
+            by_host[unit.host].append(unit)
+        found: list[HoldRow] = []
+        for host, there in sorted(by_host.items()):
+            if not self._can_keep(host):
+                found += there[self._drawn_and_staying(there[0]) :]
+        return found
+
+    def _drawn_and_staying(self, unit: HoldRow) -> int:
+        """Return how many units like this one are drawn on, wholly or not, by VMs that stay."""
         entry = self._roster.hosts.get(unit.host)
-        if entry is None:
+        if entry is None or entry.row.health == "offline" or entry.row.admin in _VMS_LEAVE:
+            return 0
+        living = self._roster.holdings.living.get(unit.host, {}).values()
+        # A unit is for one VM, but smaller ones may share it: they are not counted.
+        drawn = [each.limits[:-1] for each in living if each.draws_on == unit.owner]
+        return max(
+            (
+                -(-sum(amounts) // of_unit)
+                for *amounts, of_unit in zip(*drawn, unit.limits[:-1], strict=True)
+                if of_unit
+            ),
+            default=0,
+        )
+
+    def _can_keep(self, host: int) -> bool:
+        """Say whether a host can still give what it holds to the owners; a suspect one may."""
+        entry = self._roster.hosts.get(host)
+        if entry is None or entry.aside:
             return False
         row, fleet = entry.fleet_row, self._roster.fleet
-        if not fleet.hosts.arrays.takes[row]:
+        if entry.row.health == "offline" or entry.row.admin != "open":
+            return False
+        if not fleet.hosts.known[row]:
             return False
         now = self._clock.wall_ms()
         leaving = any(
-            each.until_ms <= now
-            for each in self._roster.holdings.living.get(unit.host, {}).values()
+            each.until_ms <= now for each in self._roster.holdings.living.get(host, {}).values()
         )
         # What a VM leaves that is over is free in a moment.
         return leaving or bool((fleet.hosts.arrays.headroom[row, :BASE] >= 0).all())
