@@ -163,7 +163,8 @@ class Admit(Part):
         """Let others make room for a VM that was just queued; if that fails, it waits its turn."""
         if self.makes_room is not None:
             await self._follower.catch_up()
-            with suppress(Conflict, Unavailable):
+            # It was made, whatever becomes of it: somebody may have deleted it by now.
+            with suppress(Conflict, NotFound, Unavailable):
                 await self.makes_room.begin_for(row)
 
     async def create_many(

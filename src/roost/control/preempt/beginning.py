@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from roost.base.errors import Conflict
+from roost.base.errors import Conflict, NotFound
 from roost.control.groups.budgets import keep_budgets
 from roost.control.preempt.choosing import Plan
 from roost.control.preempt.record import MOVING, STOPPING, VictimRecord, victims_of, victims_text
@@ -28,7 +28,7 @@ from roost.wire.bodies import RejectionBody
 
 def begin(tx: Tx, vm: VMRow, plan: Plan) -> PreemptionRow:
     """Write down that VMs make room for another one; hold what is free on the host already."""
-    locked = {each: relock(tx, each) for each in sorted({vm.id, *_ids(plan)})}
+    locked = {each: _relock(tx, each, vm.id) for each in sorted({vm.id, *_ids(plan)})}
     now = locked[vm.id]
     if now.host is not None or now.pending is None or now.generation != vm.generation:
         raise Conflict(f"VM {vm.name!r} waits no more as it did", vm=vm.id)
@@ -94,6 +94,16 @@ def update(tx: Tx, row: PreemptionRow, **values: str) -> PreemptionRow | None:
 
 def _ids(plan: Plan) -> list[str]:
     return [each.vm.id for each in plan.leaving]
+
+
+def _relock(tx: Tx, vm_id: str, waits: str) -> VMRow:
+    """Lock a VM of a plan; a victim that is gone makes the plan an old one."""
+    try:
+        return relock(tx, vm_id)
+    except NotFound as error:
+        if vm_id == waits:
+            raise
+        raise Conflict("a VM that was to make room is gone", vm=waits) from error
 
 
 def _victims(row: dict[str, Any]) -> list[VictimRecord]:
