@@ -42,7 +42,12 @@ def begin(tx: Tx, vm: VMRow, plan: Plan) -> PreemptionRow:
         raise Conflict(f"room is being made for VM {vm.name!r} already", vm=vm.id)
     for each in plan.leaving:
         _check(locked[each.vm.id], each.vm, now, taken)
-        if claims_of(tx, each.vm.id)[RUN].is_special:
+        found = claims_of(tx, each.vm.id)
+        if CLEANUP in found:
+            raise Conflict(
+                f"an earlier host of VM {each.vm.name!r} has not cleaned up yet", vm=each.vm.id
+            )
+        if found[RUN].is_special:
             raise Conflict(
                 f"the room of VM {each.vm.name!r} would go back to a reservation", vm=each.vm.id
             )

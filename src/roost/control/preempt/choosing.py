@@ -2,8 +2,9 @@
 
 The engine chooses on the fleet in memory (`placement/preempting.py`), which knows neither labels
 nor names nor what other groups' members do. So budgets are counted in the ledger before, and what
-was chosen is looked at there afterwards: who changed meanwhile, is in another preemption, or finds
-no other host as the rules of its project say, is left out, and the engine is asked again.
+was chosen is looked at there afterwards: who changed meanwhile, is in another preemption, is not
+cleaned up yet where it was before, or finds no other host as the rules of its project say, is left
+out, and the engine is asked again.
 
 It is asked on a copy, in a thread: a choice among many VMs may take a second. What is planned may
 be older than the ledger then; whoever begins to carry it out compares generations (`beginning.py`).
@@ -22,11 +23,11 @@ from roost.control.memory.follower import Follower
 from roost.control.memory.roster import HostEntry, Roster, how_leaves
 from roost.control.preempt.record import How, VictimRecord, victim_body, victims_of
 from roost.fleet.layout import Int64Array
-from roost.ledger.capacity import RUN, claim_id
+from roost.ledger.capacity import CLEANUP, RUN, claim_id
 from roost.ledger.rows import PreemptionRow, VMRow
 from roost.ledger.statements import find_rows
 from roost.ledger.store import Store
-from roost.ledger.tables import preemptions, vms
+from roost.ledger.tables import claims, preemptions, vms
 from roost.model.flow import Placement, PlaceRequest
 from roost.placement.preempting import Limits, MadeRoom, Victim, make_room
 from roost.placement.whatif import WhatIf
@@ -41,6 +42,10 @@ _RANKS = select(
     vms.c.id, vms.c.phase, vms.c.desired, vms.c.restart, vms.c.priority, vms.c.created_ms
 ).where(vms.c.host.is_not(None))
 _SOME = select(vms).where(vms.c.id.in_(bindparam("ids", expanding=True)))
+#: VMs that were elsewhere before, where they are not cleaned up yet.
+_UNCLEAN = select(claims.c.vm).where(
+    claims.c.vm.in_(bindparam("ids", expanding=True)), claims.c.kind == CLEANUP
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +163,12 @@ class Choosing:
         entry, generation = copy.hosts[found.row]
         names = copy.world.fleet.vms.names
         of = {names[each.number].rpartition(":")[0]: each for each in found.victims}
-        rows = await self._store.read(lambda c: _rows(c, list(of)))
+        rows, unclean = await self._store.read(lambda c: (_rows(c, list(of)), _unclean(c, of)))
         wrong = [
             vm for vm in of
-            if vm not in rows or not _may_leave(rows[vm], entry.number, request.priority, of[vm])
+            if vm not in rows
+            or vm in unclean
+            or not _may_leave(rows[vm], entry.number, request.priority, of[vm])
         ]  # fmt: skip
         if wrong:
             banned.update(wrong)
@@ -228,6 +235,10 @@ def _ranks(connection: Connection) -> tuple[list[str], Int64Array, Int64Array, I
 
 def _rows(connection: Connection, ids: list[str]) -> dict[str, VMRow]:
     return {row["id"]: VMRow(**row) for row in connection.execute(_SOME, {"ids": ids}).mappings()}
+
+
+def _unclean(connection: Connection, ids: Iterable[str]) -> set[str]:
+    return set(connection.execute(_UNCLEAN, {"ids": list(ids)}).scalars())
 
 
 def _taken(connection: Connection, but: str) -> set[str]:

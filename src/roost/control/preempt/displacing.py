@@ -6,7 +6,8 @@ that is still to be destroyed (`control/vms/restart_policy.py`). The host is tol
 stays charged until it has; the VM is started on another host only then. That it was displaced is
 kept until it has run again: so long it counts against the disruption budgets of its groups,
 displaces nobody itself and is not displaced again. Nor is a VM that ends or draws on a reservation:
-its room would go back to the reservation.
+its room would go back to the reservation. Nor one that moved here from a host that has yet to clean
+up: a VM waits for one host at a time to do so.
 """
 
 import msgspec
@@ -15,7 +16,7 @@ from roost.base.errors import Conflict
 from roost.control.groups.budgets import keep_budgets
 from roost.control.vms.deletion import order_destruction
 from roost.control.vms.lookup import relock
-from roost.ledger.capacity import RUN, claims_of, hold_instead
+from roost.ledger.capacity import CLEANUP, RUN, claims_of, hold_instead
 from roost.ledger.membership import advance_groups
 from roost.ledger.rows import Changes, DisplacedRow, VMRow
 from roost.ledger.statements import Plus
@@ -33,6 +34,8 @@ def displace(tx: Tx, vm_id: str, host: int, waits: VMRow) -> bool:
     if vm.phase or vm.restart != "elsewhere" or vm.priority >= waits.priority:
         raise Conflict(f"VM {vm.name!r} cannot be stopped to make room", vm=vm.id)
     found = claims_of(tx, vm.id)
+    if CLEANUP in found:  # there is one such claim of a VM: it could not wait for this host, too
+        raise Conflict(f"an earlier host of VM {vm.name!r} has not cleaned up yet", vm=vm.id)
     mark = tx.find(displaced, vm=vm.id)
     if mark is not None and not has_run(vm, mark["generation"]):
         raise Conflict(f"VM {vm.name!r} was displaced before and has not run since", vm=vm.id)

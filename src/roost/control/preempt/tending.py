@@ -133,6 +133,8 @@ class Preempting(Part):
                 await self._tend(row)
             except _TROUBLE as error:
                 log.info("room for VM %s is not made yet: %s", row.vm, error.message)
+            except Exception:  # whatever it is, the others must not wait for this one
+                log.exception("room for VM %s is not made", row.vm)
         await self._begin_for_waiting({row.vm for row in rows})
 
     async def list_all(self) -> list[PreemptionRow]:
@@ -160,6 +162,8 @@ class Preempting(Part):
                 begun += await self.begin_for(vm, self.singleton.check)
             except _TROUBLE as error:
                 log.info("no room is made for VM %s yet: %s", vm.name, error.message)
+            except Exception:  # whatever it is, the others must not wait for this one
+                log.exception("no room is made for VM %s", vm.name)
         self._asked = {vm: last for vm, last in self._asked.items() if vm in self._roster.waiting}
 
     def _may_ask(self, vm: VMRow, served: set[str]) -> bool:
