@@ -6,7 +6,7 @@ from sqlalchemy import delete, select, update
 from roost.base.errors import Conflict, InvalidRequest, NoFit, NotFound
 from roost.control.create.charging import FleetCharges
 from roost.control.create.pending import PendingCreate
-from roost.control.policies import putting
+from roost.control.policies import conflicts, putting
 from roost.ledger.tables import events, policies, policy_versions, projects
 from roost.ledger.transaction import Tx, constraints_generation
 from roost.wire.bodies import AffinityBody, MigrateVM
@@ -131,6 +131,24 @@ def test_a_policy_in_use_is_not_deleted(database_url: str) -> None:
 
 def _like_a_policy() -> AffinityBody:
     return AffinityBody(selector={"policy": "other"}, rule="spread", hard=False)
+
+
+def test_an_answer_says_that_not_all_rules_were_compared(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(rig: Rig) -> None:
+        await fleet(rig)
+        rules = [rule("ssd", SSD), rule("low", "vm.priority >= 0")]
+        asked = DryRunPolicy(name="p", rules=rules, requests=0)
+        whole = await rig.plane.policies.dry_run(asked)
+        assert not [each for each in whole.says if "not all compared" in each]
+        monkeypatch.setattr(conflicts, "MOST_STEPS", 1)
+        cut_short = await rig.plane.policies.dry_run(asked)
+        assert [each for each in cut_short.says if "not all compared" in each]
+        made = await policy(rig, "p", rules=rules)
+        assert [each for each in made.notes if "not all compared" in each]
+
+    run(database_url, test)
 
 
 def test_conflicts_are_named_before_a_policy_is_made(database_url: str) -> None:

@@ -4,10 +4,13 @@ Asked on a copy of the fleet of a VM that is new, as plain as can be, and of the
 under the policy: each class of them by itself, since rules may read the VM.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
 
 from roost.base.units import GIB
-from roost.control.policies.contradicting import Demand, contradictions
+from roost.control.policies.contradicting import MOST_STEPS, Steps, contradictions
+from roost.control.policies.demands import Demand
 from roost.fleet.layout import BoolArray
 from roost.model.constraints import BoundRule
 from roost.model.flow import PlaceRequest
@@ -24,31 +27,41 @@ MOST_TOLD = 50
 _MOST_CLASSES = 100
 
 
+class Conflicts(NamedTuple):
+    """Conflicts that were found, and whether all was compared that might be one."""
+
+    found: list[ConflictBody]
+    whole: bool = True
+
+    def notes(self) -> list[str]:
+        """Say what is not known of the conflicts of a policy."""
+        if self.whole:
+            return []
+        return ["its rules were not all compared, they say too much: there may be more conflicts"]
+
+
 def new_vm(policy: str, project: str | None) -> PlaceRequest:
     """Return a VM that nobody has created yet, as plain as can be."""
     demand = Amounts(1000, GIB, 0)
     return PlaceRequest("new-vm", demand, project=project or "default", policy=policy)
 
 
-def conflicts_of(
-    world: WhatIf, policy: str, requests: Iterable[PlaceRequest]
-) -> list[ConflictBody]:
-    """Return the conflicts of a policy that the world's rules hold already."""
+def conflicts_of(world: WhatIf, policy: str, requests: Iterable[PlaceRequest]) -> Conflicts:
+    """Return the first conflicts of a policy that the world's rules hold already."""
     requests = list(requests)
     hard = [rule for rule in world.rules.rules if rule.hard]
     bind = [rule for rule in hard if any(covers(rule, request) for request in requests)]
     mine = rule_id(policy, "")
-    found = [
-        _contradiction(one, other)
-        for one, other in contradictions(bind)
-        if one.rule.startswith(mine) or other.rule.startswith(mine)
-    ]
+    steps = Steps(MOST_STEPS)
+    opposed = contradictions(bind, lambda name: name.startswith(mine), steps)
+    found = [_contradiction(one, other) for one, other in islice(opposed, MOST_TOLD)]
     known = {frozenset(each.rules) for each in found}
-    for each in _without_hosts(world, mine, requests):
-        if frozenset(each.rules) not in known and len(found) < MOST_TOLD:
+    shut_out = _without_hosts(world, mine, requests)
+    while len(found) < MOST_TOLD and (each := next(shut_out, None)) is not None:
+        if frozenset(each.rules) not in known:
             known.add(frozenset(each.rules))
             found.append(each)
-    return found
+    return Conflicts(found, not steps.over)
 
 
 def _contradiction(one: Demand, other: Demand) -> ConflictBody:
@@ -68,7 +81,7 @@ def _contradiction(one: Demand, other: Demand) -> ConflictBody:
 
 def _without_hosts(
     world: WhatIf, mine: str, requests: Sequence[PlaceRequest]
-) -> Iterable[ConflictBody]:
+) -> Iterator[ConflictBody]:
     """Yield rules, and pairs of rules, that no host passes for a class of VMs."""
     rows = world.fleet.present_rows()
     if not len(rows):

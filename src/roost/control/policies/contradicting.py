@@ -1,112 +1,145 @@
 """Rules that cannot hold together, found from their texts alone, whatever the hosts are.
 
-Only what every reader sees: two conjuncts about one field that leave it no value, by `==`, `in`,
-or a comparison with a number. What is not found here may still have no host (`conflicts`).
+Only what every reader sees: two conjuncts about one field that leave it no value (`demands`). What
+is not found here may still have no host (`conflicts`).
+
+A rule has thousands of conjuncts, and is compared with a thousand others. Of each field only what
+is strictest is compared (`_Strictest`): bounds below it and values said twice decide nothing. Where
+that contradicts, the conjuncts are gone through in their order for the first two that do.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, combinations
 
+from roost.control.policies.demands import Demand, demands_of
 from roost.model.rules import Rule
-from roost.placement.rules.binding import checked
-from roost.placement.rules.folding import conjuncts, shown
-from roost.placement.rules.paths import Path, names, path_of
-from roost.rules.evaluating import evaluate
-from roost.rules.syntax import Binary, Expr
+from roost.placement.rules.paths import Path
 
-_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "=="}
-Number = int | float
+#: Comparisons for one answer: a second or two. One policy of ordinary rules needs some thousands.
+MOST_STEPS = 2_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """What one conjunct asks of one field: one of some values, or to lie within bounds."""
+class Steps:
+    """Comparisons that are left of a limit."""
 
-    rule: str
-    part: str
-    path: Path
-    values: frozenset[object] | None = None
-    least: tuple[Number, bool] | None = None  # the bound, and whether it is a value itself
-    most: tuple[Number, bool] | None = None
+    def __init__(self, most: int) -> None:
+        self.left = most
 
-    def contradicts(self, other: "Demand") -> bool:
-        """Say whether no value satisfies both."""
-        if self.path != other.path:
-            return False
-        for one, two in ((self, other), (other, self)):
-            if one.values is not None and not any(two.allows(each) for each in one.values):
-                return True
-            if one.least is not None and two.most is not None and _empty(one.least, two.most):
-                return True
-        return False
+    @property
+    def over(self) -> bool:
+        """Say whether the limit was reached, so that not all was compared."""
+        return self.left < 0
 
-    def allows(self, value: object) -> bool:
-        """Say whether a value satisfies this demand."""
-        if self.values is not None:
-            return value in self.values
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return False
-        here = (value, True)
-        return not (self.least is not None and _empty(self.least, here)) and not (
-            self.most is not None and _empty(here, self.most)
-        )
+    def take(self, steps: int = 1) -> bool:
+        """Count some comparisons; say whether they may still be made."""
+        self.left -= steps
+        return self.left >= 0
 
 
-def _empty(least: tuple[Number, bool], most: tuple[Number, bool]) -> bool:
-    return least[0] > most[0] or (least[0] == most[0] and not (least[1] and most[1]))
+class _Strictest:
+    """The demands of one rule on one field that decide whether another one contradicts them."""
+
+    def __init__(self) -> None:
+        self._least: Demand | None = None
+        self._most: Demand | None = None
+        self._values: dict[frozenset[tuple[type, object]], Demand] = {}
+
+    def add(self, demand: Demand) -> None:
+        """Keep a demand if it asks for more than those that are kept."""
+        if demand.values is not None:
+            # True is 1 in a set, but no number: bounds tell them apart.
+            self._values.setdefault(frozenset((type(v), v) for v in demand.values), demand)
+        elif demand.least is not None:
+            before = self._least.least if self._least is not None else None
+            if before is None or _beyond(demand.least, before, sign=1):
+                self._least = demand
+        elif demand.most is not None:
+            before = self._most.most if self._most is not None else None
+            if before is None or _beyond(demand.most, before, sign=-1):
+                self._most = demand
+
+    def __iter__(self) -> Iterator[Demand]:
+        yield from (each for each in (self._least, self._most) if each is not None)
+        yield from self._values.values()
 
 
-def contradictions(rules: Sequence[Rule]) -> Iterator[tuple[Demand, Demand]]:
-    """Yield the first contradiction of each two hard rules, and of each rule with itself."""
-    demands = {rule.name: list(demands_of(rule)) for rule in rules if rule.hard}
-    pairs = [*((name, name) for name in demands), *combinations(demands, 2)]
-    for one, other in pairs:
-        if one == other:
-            both = combinations(demands[one], 2)
-        else:
-            both = ((a, b) for a in demands[one] for b in demands[other])  # type: ignore[assignment]
-        found = next(((a, b) for a, b in both if a.contradicts(b)), None)
+def _beyond(bound: tuple[float, bool], before: tuple[float, bool], sign: int) -> bool:
+    """Say whether a bound leaves less than the one before; NaN bounds nothing."""
+    if before[0] != before[0]:
+        return True
+    return sign * bound[0] > sign * before[0] or (
+        bound[0] == before[0] and before[1] and not bound[1]
+    )
+
+
+class _Asked:
+    """All that one rule asks, by field; places are those of its conjuncts."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.demands = list(demands_of(rule))
+        self.places: dict[Path, list[int]] = defaultdict(list)
+        self.strictest: dict[Path, _Strictest] = defaultdict(_Strictest)
+        for place, demand in enumerate(self.demands):
+            self.places[demand.path].append(place)
+            self.strictest[demand.path].add(demand)
+
+
+def contradictions(
+    rules: Sequence[Rule], about: Callable[[str], bool], steps: Steps
+) -> Iterator[tuple[Demand, Demand]]:
+    """Yield the first contradiction of each two hard rules, and of each rule with itself.
+
+    Of two rules at least one is a rule that this is `about`. Ends when all steps are taken.
+    """
+    asked = {rule.name: _Asked(rule) for rule in rules if rule.hard}
+    mine = {name for name in asked if about(name)}
+    fields = {path for name in mine for path in asked[name].strictest}
+    names = [name for name in asked if not fields.isdisjoint(asked[name].strictest)]
+    itself = ((name, name) for name in names)
+    for one, other in chain(itself, combinations(names, 2)):
+        if one not in mine and other not in mine:
+            continue
+        if steps.over:
+            return
+        found = _first(asked[one], asked[other], steps)
         if found is not None:
             yield found
 
 
-def demands_of(rule: Rule) -> Iterator[Demand]:
-    """Yield what the conjuncts of a rule ask of single fields."""
-    for part in conjuncts(checked(rule.expression).expr):
-        if isinstance(part, Binary):
-            found = _demand(rule.name, shown(part), part)
-            if found is not None:
-                yield found
-
-
-def _demand(rule: str, text: str, part: Binary) -> Demand | None:
-    path, operator, value = path_of(part.left), part.operator, _constant(part.right)
-    if operator == "in":
-        if path is None or not isinstance(value, list):
+def _first(one: _Asked, other: _Asked, steps: Steps) -> tuple[Demand, Demand] | None:
+    """Return the first two demands of two rules, or of one, that contradict each other."""
+    few, many = sorted((one.strictest, other.strictest), key=len)
+    opposed = set()
+    for path, strictest in few.items():
+        if not steps.take():
             return None
-        return Demand(rule, text, path, values=frozenset(value))
-    if operator not in _TURNED:
+        if path in many and any(_opposes(each, many[path], steps) for each in strictest):
+            opposed.add(path)
+    if not opposed:
         return None
-    if path is None or value is None:  # written the other way round
-        path, operator, value = path_of(part.right), _TURNED[operator], _constant(part.left)
-    if path is None or value is None:
-        return None
-    if operator == "==":
-        return Demand(rule, text, path, values=frozenset([value]))
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    bound = (value, operator in ("<=", ">="))
-    if operator in (">", ">="):
-        return Demand(rule, text, path, least=bound)
-    return Demand(rule, text, path, most=bound)
+    for place, demand in enumerate(one.demands):
+        if not steps.take():
+            return None
+        path = demand.path
+        if path not in opposed or not _opposes(demand, other.strictest[path], steps):
+            continue
+        for there in other.places[path]:
+            if one is other and there <= place:
+                continue
+            if not _take(demand, other.demands[there], steps):
+                return None
+            if demand.contradicts(other.demands[there]):
+                return demand, other.demands[there]
+    return None
 
 
-def _constant(node: Expr) -> object:
-    """Return the value of an expression that reads nothing, as far as it is a plain one."""
-    if names(node):
-        return None
-    value = evaluate(node, {})
-    if isinstance(value, list):
-        return value if all(isinstance(each, str | int | float | bool) for each in value) else None
-    return value if isinstance(value, str | int | float | bool) else None
+def _opposes(demand: Demand, strictest: _Strictest, steps: Steps) -> bool:
+    """Say whether a demand contradicts one of the strictest, itself among them."""
+    return any(_take(demand, each, steps) and demand.contradicts(each) for each in strictest)
+
+
+def _take(one: Demand, other: Demand, steps: Steps) -> bool:
+    """Count the comparison of two demands: each of the values that it may look at."""
+    sizes = [len(each.values) for each in (one, other) if each.values is not None]
+    return steps.take(1 + min(sizes, default=0))

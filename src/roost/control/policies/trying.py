@@ -50,7 +50,8 @@ class Trial:
             def ask() -> Examined:
                 mine = [new_vm(policy, None), *(r for _, r in vms if r.policy == policy)]
                 notes = overcommit_notes(world, bundle)
-                return Examined(conflicts_of(world, policy, mine), notes)
+                conflicts = conflicts_of(world, policy, mine)
+                return Examined(conflicts.found, [*notes, *conflicts.notes()])
 
             return await asyncio.to_thread(ask)
 
@@ -121,9 +122,10 @@ def tried(
         requests=[_moved(each) for each in changed[:MOST_NAMED]],
         violated=violated,
         violations=violations,
-        conflicts=conflicts,
+        conflicts=conflicts.found,
         says=[
-            *(each.says for each in conflicts[:5]),
+            *(each.says for each in conflicts.found[:5]),
+            *conflicts.notes(),
             *_sentences(len(requests), affected, elsewhere, refused, admitted, violated),
         ],
     )
