@@ -4,6 +4,8 @@ In drawn worlds with reservations of now and of later, VMs that end and VMs that
 question is asked first, and then the VMs are created one by one until the first refusal.
 """
 
+import threading
+from copy import deepcopy
 from random import Random
 from typing import Any
 
@@ -11,9 +13,12 @@ import pytest
 
 from roost.base.errors import Conflict, NoFit, PlacementContended
 from roost.control.create import committing, living, questions
+from roost.control.create.drawing import Found
 from roost.control.create.living import NO_ROOM, Room
 from roost.control.memory.roster import Roster
+from roost.control.memory.rostercopy import Places
 from roost.fleet.fleet import NOTHING_KEPT
+from roost.ledger.holdsums import Living
 from roost.wire.bodies import (
     CapacityQuestion,
     CreateProject,
@@ -200,6 +205,52 @@ def test_an_owner_is_ranked_its_own_room_first(database_url: str) -> None:
         ]  # fmt: skip
 
     run(database_url, test, dated=True)
+
+
+def test_a_batch_with_an_end_is_placed_beside_the_event_loop_on_a_copy(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def noted(places: Places, *given: Any, **more: Any) -> list[Found]:
+        seen.append((places, threading.current_thread()))
+        return living.place_turns(places, *given, **more)
+
+    seen: list[tuple[Places, threading.Thread]] = []
+    monkeypatch.setattr(questions, "place_turns", noted)
+
+    async def test(rig: Rig) -> None:
+        await world(rig, Random(7))
+        vms = [body_of("a", until=at(rig, 3.0)), body_of("b"), body_of("c")]
+        for atomic in (False, True):
+            await rig.plane.questions.dry_run_many(DryRunBatch(vms=vms, atomic=atomic), ADMIN)
+            places, thread = seen.pop()
+            assert thread is not threading.main_thread()
+            assert places.fleet is not rig.plane.roster.fleet
+            assert not seen
+
+    run(sqlite_url, test, dated=True)
+
+
+def test_a_copy_of_holdings_says_the_same_and_changes_alone(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await world(rig, Random(7))
+        await rig.create("short", until=at(rig, 3.0))
+        holdings = rig.plane.roster.holdings
+        copy = holdings.copy()
+        assert vars(copy) == vars(holdings)
+        before = deepcopy(vars(holdings))
+        assert holdings.rows
+        for key in list(copy.rows):
+            copy._drop(key)
+        for key in list(copy.reservations):
+            copy._forget(key)
+        for number in (1, 2, 3):
+            copy.charge(
+                f"c{number}", number, Living((1, 1, 1, 1), rig.clock.wall_ms() + 1000, None)
+            )
+            copy.held(number, rig.clock.wall_ms())
+        assert vars(holdings) == before
+
+    run(sqlite_url, test, dated=True)
 
 
 # Planted mistakes

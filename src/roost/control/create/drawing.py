@@ -17,6 +17,7 @@ import numpy as np
 from roost.base.errors import NotFound
 from roost.control.memory.holdings import ORDINARY, Life, may_draw
 from roost.control.memory.roster import Roster
+from roost.control.memory.rostercopy import Places
 from roost.fleet.fleet import NOTHING_KEPT, Kept
 from roost.fleet.layout import BASE
 from roost.model.flow import Placement, PlaceRequest, Rejection
@@ -58,7 +59,7 @@ def know_reservation(roster: Roster, named: str, project: str, user: str) -> Non
 
 
 def find_living(
-    roster: Roster,
+    roster: Places,
     request: PlaceRequest,
     life: Life,
     *,
@@ -87,7 +88,7 @@ def find_living(
 
 
 def _before_others(
-    roster: Roster,
+    roster: Places,
     request: PlaceRequest,
     life: Life,
     now_ms: int,
@@ -100,9 +101,8 @@ def _before_others(
     """
     demand, fleet = request.demand, roster.fleet
     asked = (demand.cpu_milli, demand.memory_bytes, demand.disk_bytes)
-    rows = {number: roster.hosts[number].fleet_row for number in roster.hosts}
-    held = [n for n in roster.holdings.held_hosts() if n in rows and n not in seen]
-    at = [rows[number] for number in held]
+    held = [n for n in roster.holdings.held_hosts() if n in roster.hosts and n not in seen]
+    at = [roster.hosts[number].fleet_row for number in held]
     free = fleet.hosts.arrays.headroom[at, :BASE] + fleet.hosts.held[at, :BASE]
     could = np.all(free >= asked, axis=1)
     for some in _pieces([number for number, fits in zip(held, could, strict=True) if fits]):
@@ -122,7 +122,7 @@ def _pieces(hosts: list[int]) -> Iterator[list[int]]:
 
 
 def _drawing(
-    roster: Roster,
+    roster: Places,
     request: PlaceRequest,
     life: Life,
     now_ms: int,
@@ -152,7 +152,7 @@ def _drawing(
 
 @contextmanager
 def _less_held(
-    roster: Roster, hosts: list[int], life: Life, now_ms: int, without: Collection[str]
+    roster: Places, hosts: list[int], life: Life, now_ms: int, without: Collection[str]
 ) -> Iterator[None]:
     """Hold on some hosts only what must be held of a VM with this life, for one decision."""
     fleet, holdings = roster.fleet, roster.holdings

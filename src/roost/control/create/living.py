@@ -23,6 +23,7 @@ import numpy as np
 from roost.control.create.drawing import Found, find_living
 from roost.control.memory.holdings import ORDINARY, Life
 from roost.control.memory.roster import Roster
+from roost.control.memory.rostercopy import Places
 from roost.fleet.fleet import NOTHING_KEPT, Fleet, Kept
 from roost.fleet.layout import BASE
 from roost.ledger.holdsums import FOREVER, Limits, Living
@@ -178,7 +179,7 @@ def _find_drawing(
 
 
 def place_turns(
-    roster: Roster,
+    roster: Places,
     asked: Sequence[tuple[PlaceRequest, Life]],
     *,
     whole: bool = False,

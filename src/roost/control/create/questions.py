@@ -24,6 +24,7 @@ from roost.control.create.underlying import spread_of, under
 from roost.control.memory.displacing import may_displace
 from roost.control.memory.holdings import ORDINARY, Life
 from roost.control.memory.roster import Roster
+from roost.control.memory.rostercopy import RosterCopy
 from roost.control.rules.judging import requests_of_placed
 from roost.control.vms.idle import tell_idle
 from roost.control.vms.lookup import vm_row
@@ -60,6 +61,7 @@ from roost.wire.recommendations import AskRecommendations, RecommendationsBody
 from roost.wire.specs import spec_of
 from roost.wire.translate import constraints_of, demand_of, group_spec, scope_named
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -131,14 +133,20 @@ class Questions(Part):
             new.update({row.id: row for row in groups})
         by_row = dict(self._roster.by_fleet_row)
         lives = [self._life(vm, who) for vm in body.vms]
-        turns = None
-        if any(life is not ORDINARY for life in lives) and not new:
-            asked = list(zip(requests, lives, strict=True))
-            turns = [each.answer for each in place_turns(self._roster, asked, whole=body.atomic)]
-        seen = self._seen(requests[0], lives[0] if len(set(lives)) == 1 else ORDINARY)
+        asked = list(zip(requests, lives, strict=True))
+        room_seen = self._seen(requests[0], lives[0] if len(set(lives)) == 1 else ORDINARY)
 
-        def ask(world: WhatIf, room: Room, effort: Effort | None = None) -> AnswersBody:
-            together = None
+        def seen(world: WhatIf) -> tuple[Room, RosterCopy | None]:
+            in_turn = any(life is not ORDINARY for life in lives) and not new
+            return room_seen(world), RosterCopy.of(self._roster, world) if in_turn else None
+
+        def ask(
+            world: WhatIf, seen: tuple[Room, RosterCopy | None], effort: Effort | None = None
+        ) -> AnswersBody:
+            room, copy = seen
+            turns, together = None, None
+            if copy is not None:
+                turns = [each.answer for each in place_turns(copy, asked, whole=body.atomic)]
             if body.atomic:
                 found = _in_turn(turns)
                 if found is None:
@@ -158,7 +166,8 @@ class Questions(Part):
             return await self._on_copy(groups, ask, seen)
         asker = asker or Asker()
         async with self._searches.turn(asker):
-            return await self._searches.run(partial(ask, self._copy(groups), seen()), asker)
+            world = self._copy(groups)
+            return await self._searches.run(partial(ask, world, seen(world)), asker)
 
     async def capacity(self, body: CapacityQuestion, who: Principal) -> CapacityBody:
         """Say how many more copies of a VM fit."""
@@ -254,16 +263,17 @@ class Questions(Part):
 
     def _seen(
         self, request: PlaceRequest, life: Life, without: Sequence[str] = ()
-    ) -> Callable[[], Room]:
+    ) -> Callable[[WhatIf], Room]:
         """Return how to ask for the room that VMs of a life see: of the same moment as a copy."""
-        return lambda: room_of(self._roster, request.demand, life, without)
+        return lambda world: room_of(self._roster, request.demand, life, without)
 
     async def _on_copy(
-        self, new: list[GroupRow], ask: Callable[[WhatIf, Room], T], seen: Callable[[], Room]
+        self, new: list[GroupRow], ask: Callable[[WhatIf, S], T], seen: Callable[[WhatIf], S]
     ) -> T:
         """Run a question on a copy of the fleet, in a thread: kernels release the GIL."""
         async with self._long:
-            return await asyncio.to_thread(ask, self._copy(new), seen())
+            world = self._copy(new)
+            return await asyncio.to_thread(ask, world, seen(world))
 
     def _copy(self, new: list[GroupRow]) -> WhatIf:
         """Return a copy of the fleet that also knows some new groups."""

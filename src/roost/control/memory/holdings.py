@@ -52,6 +52,19 @@ class Holdings:
         self._alike: dict[tuple[tuple[Held, ...], str | None], HeldProfile] = {}
         self._starts: dict[str, list[int]] = {}  # of a reservation's windows, ascending
 
+    def copy(self) -> "Holdings":
+        """Return holdings of their own that say the same; rows and profiles never change."""
+        made = Holdings()
+        made.reservations, made.rows = dict(self.reservations), dict(self.rows)
+        made.pending, made._homes = dict(self.pending), dict(self._homes)
+        made.holds.update((host, dict(found)) for host, found in self.holds.items())
+        made.living.update((host, dict(found)) for host, found in self.living.items())
+        made._of_owner.update((owner, set(found)) for owner, found in self._of_owner.items())
+        made._by_owner.update((owner, set(found)) for owner, found in self._by_owner.items())
+        made._profiles = {host: dict(known) for host, known in self._profiles.items()}
+        made._alike, made._starts = dict(self._alike), dict(self._starts)
+        return made
+
     def load(self, connection: Connection) -> None:
         """Read everything from one view."""
         for row in find_rows(connection, reservations, {}):
