@@ -5,9 +5,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from sqlalchemy import select
 
 from roost.base.errors import Conflict, InvalidRequest, NoFit, NotFound
 from roost.base.timestamps import timestamp
+from roost.ledger.holding import HELD
+from roost.ledger.holdsums import NO_LIMITS
+from roost.ledger.tables import host_amounts
+from roost.ledger.transaction import Tx
 from roost.parts.access import Principal
 from roost.wire.bodies import CreateProject, CreateVMs, DemandBody, DryRun, MigrateVM, ResizeVM
 from roost.wire.reservations import (
@@ -188,6 +193,59 @@ def test_a_unit_stays_with_the_vm_that_draws_on_it(database_url: str) -> None:
         await rig.pass_by(30)
         both = await rig.plane.reservations.get("r", ADMIN)
         assert [unit.host for unit in both.placed] == ["h2", "h2"]
+
+    run(database_url, test, dated=True)
+
+
+async def give_away(rig: Rig) -> None:
+    """Hold nothing on the only host, as a process does whose clock is past all windows."""
+
+    def change(tx: Tx) -> None:
+        [row] = tx.find_all(host_amounts)
+        tx.change(host_amounts, {"host": row["host"]}, **dict.fromkeys(HELD, 0))
+        tx.held[row["host"]] = NO_LIMITS
+        tx.event("hosts.test", "host/h1", {})
+
+    await rig.store.write(change)
+    await rig.plane.follower.catch_up()
+
+
+async def cores_held(rig: Rig) -> list[int]:
+    return [row["cpu_milli_held"] for row in await rig.rows(select(host_amounts))]
+
+
+def test_room_that_was_given_away_is_held_again_where_it_is_free(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await shop(rig)
+        await reserve(rig, cores=3, start=at(rig, 60), end=at(rig, 180))
+        await give_away(rig)
+        assert await cores_held(rig) == [0]
+        await rig.pass_by(10)
+        assert await cores_held(rig) == [3000]
+        assert (await rig.plane.reservations.get("r", ADMIN)).state == "waiting"
+
+    run(database_url, test, dated=True)
+
+
+def test_a_reservation_whose_room_was_taken_says_so_until_it_is_back(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await shop(rig)
+        await reserve(rig, cores=3, start=at(rig, 60), end=at(rig, 180))
+        await give_away(rig)
+        rig.shrunk = True  # what is held again is not there
+        for name in ("one", "two"):
+            await rig.create(name, cpu=1)
+        await rig.pass_by(20)
+        lost = await rig.plane.reservations.get("r", ADMIN)
+        assert lost.state == "unhonoured"
+        assert "1 of 1 units" in lost.unhonoured
+        troubles = [each.message for each in (await rig.plane.doctor()).troubles]
+        assert any("'r' is not honoured" in each for each in troubles)
+        with pytest.raises(NoFit):
+            await rig.create("three", cpu=1)
+        await rig.plane.vms.delete("one", None, ADMIN)
+        await rig.pass_by(30)
+        assert (await rig.plane.reservations.get("r", ADMIN)).state == "waiting"
 
     run(database_url, test, dated=True)
 

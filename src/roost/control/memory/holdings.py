@@ -14,7 +14,7 @@ from sqlalchemy import Connection, select
 
 from roost.control.memory.heldprofile import HeldProfile, profile_of
 from roost.ledger.changes import CLAIMS, HOLDS, RESERVATIONS, Changes
-from roost.ledger.holdsums import FOREVER, Held, Limits, Living, held_on, windows_of
+from roost.ledger.holdsums import FOREVER, Held, Limits, Living, held_on, owed, windows_of
 from roost.ledger.rows import ClaimRow, HoldRow, ReservationRow
 from roost.ledger.statements import find_rows
 from roost.ledger.tables import SPECIAL_CLAIM, claims, holds, reservations
@@ -191,6 +191,10 @@ class Holdings:
                 known.clear()
             profile = known[but] = self._profile(host, now_ms, but)
         return profile.until(FOREVER if life.until_ms is None else life.until_ms)
+
+    def owed(self, host: int, now_ms: int) -> Limits:
+        """Return what a host must hold at the least, whenever it was settled."""
+        return owed(self._kept(host), self._alive(host), now_ms)
 
     def _profile(self, host: int, now_ms: int, but: str | None) -> HeldProfile:
         """Reckon a host's profile; hosts with units of the same reservations alone have one."""

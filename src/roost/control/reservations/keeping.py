@@ -4,7 +4,8 @@ A unit whose host is gone, offline, closed or too small by now is moved to one t
 A host that was silent for a moment keeps its units, and a unit that VMs draw on stays where they
 stay: it is kept for them, and moved it would be kept twice. While there is no other host the
 reservation says that it is not honoured, in an event and to the doctor, and it is tried again when
-room appears, and every minute. What hosts hold for windows that have passed is let go.
+room appears, and every minute. What hosts hold for windows that have passed is let
+go, and what a clock that was wrong gave away is held again.
 """
 
 import asyncio
@@ -31,6 +32,7 @@ from roost.control.reservations.seeking import Board, find_units
 from roost.control.reservations.wishing import copied, recurrence_of, wish_of, with_times
 from roost.fleet.layout import BASE
 from roost.ledger.holding import holds_of, settle
+from roost.ledger.holdsums import Limits
 from roost.ledger.older import release_before_may_be_here
 from roost.ledger.rows import HoldRow, ReservationRow
 from roost.ledger.store import Store
@@ -88,7 +90,7 @@ class KeptReservations(Part):
         for row in sorted(rows.values(), key=lambda row: row.id):
             if seen_to < _PIECE and await self._see_to(copied(row), now):
                 seen_to += 1
-        await self._let_go(now)
+        await self._settle(now)
 
     async def _see_to(self, row: ReservationRow, now: int) -> bool:
         """Do what one reservation needs; say whether that was something."""
@@ -137,15 +139,18 @@ class KeptReservations(Part):
         put = [msgspec.structs.replace(unit, windows=row.windows) for unit in units]
         writing.change(tx, row, put, units, "reservation.expanded")
 
-    async def _let_go(self, now: int) -> None:
-        """Let hosts hold no more than they must from now on."""
+    async def _settle(self, now: int) -> None:
+        """Let hosts hold what they must from now on: no more, and no less.
+
+        Less is held where a process settled a host by a clock that was ahead. What was given away
+        then is held again though it is not there: its units have no room, and are moved.
+        """
         holdings = self._roster.holdings
-        stale = []
-        for number in holdings.held_hosts():
-            kept = self._roster.held_on(number)
-            needed = holdings.held(number, now)
-            if needed != kept and all(a <= b for a, b in zip(needed, kept, strict=True)):
-                stale.append(number)
+        stale = [
+            number
+            for number in holdings.held_hosts()
+            if self._is_stale(number, self._roster.held_on(number), now)
+        ]
 
         def change(tx: Tx) -> None:
             self.singleton.check(tx)
@@ -154,6 +159,17 @@ class KeptReservations(Part):
 
         if stale:
             await self._store.write(change)
+
+    def _is_stale(self, number: int, kept: Limits, now: int) -> bool:
+        """Say whether a host holds more than it needs, or less than it owes.
+
+        Between the two are VMs that are over and about to leave.
+        """
+        holdings = self._roster.holdings
+        needed = holdings.held(number, now)
+        if all(a <= b for a, b in zip(needed, kept, strict=True)):
+            return needed != kept
+        return any(a > b for a, b in zip(holdings.owed(number, now), kept, strict=True))
 
     # Hosts
 
