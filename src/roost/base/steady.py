@@ -19,10 +19,13 @@ CONFIRM_S = 600.0
 
 
 class SteadyWall:
-    """Watches the wall clock of one process. What it says when the process starts is believed."""
+    """Watches the wall clock of one process. What it says when the process starts is believed.
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    One of those in a process says `aloud`, in the log, what it finds.
+    """
+
+    def __init__(self, clock: Clock, *, aloud: bool = True) -> None:
+        self._clock, self._log_level = clock, logging.ERROR if aloud else logging.DEBUG
         self._believed = self._ahead()
         self._jumped: tuple[float, float] | None = None  # how far ahead it is now, and since when
 
@@ -33,11 +36,19 @@ class SteadyWall:
             self._believed, self._jumped = ahead, None  # it may drift, slowly
         elif self._jumped is None or abs(ahead - self._jumped[0]) > TOLERANCE_S:
             self._jumped = ahead, now
-            log.error("%s", self.trouble())
+            log.log(self._log_level, "%s", self.trouble())
         elif now - self._jumped[1] >= CONFIRM_S:
-            log.warning("the wall clock has been steady for %d s: it is believed", CONFIRM_S)
+            said = "the wall clock has been steady for %d s: it is believed"
+            log.log(min(self._log_level, logging.WARNING), said, CONFIRM_S)
             self._believed, self._jumped = ahead, None
         return self._jumped is None
+
+    def moments_ms(self) -> tuple[int, ...]:
+        """Return what the time may be: the wall clock's, and before that one is believed both."""
+        wall = self._clock.wall_ms()
+        if self.is_steady():
+            return (wall,)
+        return wall, round(1000 * (self._believed + self._clock.monotonic()))
 
     def trouble(self) -> str:
         """Say what is wrong with the wall clock; empty when nothing is."""

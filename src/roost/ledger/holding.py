@@ -29,7 +29,7 @@ import msgspec
 from sqlalchemy import bindparam, select
 
 from roost.ledger.amounts import LIMITS
-from roost.ledger.holdsums import Held, Limits, Living, held_on
+from roost.ledger.holdsums import NO_LIMITS, Held, Limits, Living, held_on
 from roost.ledger.rows import ClaimRow, HoldRow
 from roost.ledger.tables import SPECIAL_CLAIM, claims, holds, host_amounts
 from roost.ledger.transaction import Tx
@@ -56,14 +56,14 @@ def held_by_rows(
     of_holds: Iterable[Sequence[Any]],
     of_claims: Iterable[Sequence[Any]],
     coming: Iterable[ClaimRow],
-    now_ms: int,
+    moments: Iterable[int],
 ) -> Limits:
     """Return what a host must hold by what `READ_HOLDS` and `READ_SPECIAL` have found there."""
     names, columns = holds.c.keys(), claims.c.keys()
     kept = [Held.of(HoldRow(**dict(zip(names, row, strict=True)))) for row in of_holds]
     living = [Living.of(ClaimRow(**dict(zip(columns, row, strict=True)))) for row in of_claims]
     living += [Living.of(claim) for claim in coming]
-    return held_on(kept, living, now_ms)
+    return _held_at_all(kept, living, moments)
 
 
 def held_limits(row: Mapping[Any, Any]) -> Limits:
@@ -105,7 +105,29 @@ def needed(
     kept, living = _rows(tx, host, set(going))
     if coming is not None and coming.is_special:
         living.append(Living.of(coming))
-    return held_on(kept, living, tx.at_ms)
+    return _held_at_all(kept, living, _moments(tx))
+
+
+def _moments(tx: Tx) -> tuple[int, ...]:
+    return (tx.at_ms, *tx.perhaps_ms)
+
+
+def _held_at_all(
+    kept: Sequence[Held],
+    living: Sequence[Living],
+    moments: Iterable[int],
+    until_ms: int | None = None,
+    but: str | None = None,
+) -> Limits:
+    """Return what a host must hold, whichever of some moments it is now.
+
+    They are more than one after a jump of the clock: what is over by one of them is given away for
+    good, and may be still to come.
+    """
+    held = NO_LIMITS
+    for now_ms in moments:
+        held = tuple(map(max, held, held_on(kept, living, now_ms, until_ms, but)))
+    return held
 
 
 def _rows(tx: Tx, host: int, without: set[str]) -> tuple[list[Held], list[Living]]:
@@ -124,7 +146,7 @@ def held_for(tx: Tx, claim: ClaimRow, going: Iterable[str] = ()) -> Limits:
     if not claim.is_special:
         return needed(tx, claim.host, going=going)
     kept, living = _rows(tx, claim.host, {claim.id, *going})
-    return held_on(kept, living, tx.at_ms, claim.until_ms, claim.draws_on)
+    return _held_at_all(kept, living, _moments(tx), claim.until_ms, claim.draws_on)
 
 
 def put_holds(tx: Tx, rows: Sequence[HoldRow]) -> bool:

@@ -20,6 +20,7 @@ from roost.base.backoff import BackOff
 from roost.base.clock import Clock
 from roost.base.errors import Conflict, InvariantBroken, RoostError
 from roost.base.ids import IdSource
+from roost.base.steady import SteadyWall
 from roost.ledger.claims import (
     KEPT,
     NotAll,
@@ -112,6 +113,7 @@ class PostgresStore:
         self.listener: Listener = lambda events: None
         self.doorbell: Callable[[], None] = lambda: None
         self._engine, self._dsn, self._clock, self._ids = engine, dsn, clock, ids
+        self._steady = SteadyWall(clock, aloud=False)
         self._pool: Any = None
         self._began: dict[int, datetime] = {}  # the server's processes that claims were sent to
         self._ears: asyncio.Task[None] | None = None
@@ -170,7 +172,8 @@ class PostgresStore:
 
             def run(connection: Connection) -> T:
                 nonlocal older
-                tx = Tx(connection, actor, self._clock.wall_ms(), name)
+                now, *perhaps = self._steady.moments_ms()
+                tx = Tx(connection, actor, now, name, perhaps)
                 value = change(tx)
                 tx.tell_held()
                 if older and tx.events:
@@ -209,7 +212,8 @@ class PostgresStore:
         async def attempt(name: str) -> list[Outcome]:
             connection = await self._pool.acquire()
             try:
-                batch = PostgresClaims(connection, proposals, snapshot, self._clock.wall_ms())
+                now, *perhaps = self._steady.moments_ms()
+                batch = PostgresClaims(connection, proposals, snapshot, now, perhaps)
                 outcomes, recorded = [KEPT] * len(proposals), None
                 if not self._older and separable(proposals):
                     recorded = await self._keep_all(batch, actors, name)

@@ -221,11 +221,13 @@ class PostgresClaims:
         proposals: Sequence[Proposal],
         snapshot: int,
         at_ms: int,
+        perhaps_ms: Sequence[int] = (),
     ) -> None:
         self.connection = connection
         self.proposals = proposals
         self.snapshot = snapshot
         self.at_ms = at_ms
+        self.perhaps_ms = perhaps_ms  # what the time may be as well (`Tx`)
         self.outcomes = [KEPT] * len(proposals)
         self.generations: dict[str, int] = {}
         self.held: dict[int, tuple[int, ...]] = {}  # what hosts hold now, where it has changed
@@ -401,7 +403,7 @@ class PostgresClaims:
         """Write what a host must hold, of its rows and of claims that are not inserted yet."""
         of_holds = await self.connection.fetch(READ_HOLDS.replace("@", "$"), host)
         of_claims = await self.connection.fetch(READ_SPECIAL.replace("@", "$"), host)
-        held = held_by_rows(of_holds, of_claims, coming, self.at_ms)
+        held = held_by_rows(of_holds, of_claims, coming, (self.at_ms, *self.perhaps_ms))
         if await self.connection.execute(WRITE_HELD.replace("@", "$"), host, *held) != "UPDATE 0":
             self.held[host] = held
 

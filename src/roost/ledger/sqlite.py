@@ -139,7 +139,7 @@ class SqliteStore:
 
         def change(tx: Tx) -> list[Outcome]:
             raw = raw_of(tx.connection)
-            batch = SqliteClaims(raw, proposals, snapshot, tx.at_ms)
+            batch = SqliteClaims(raw, proposals, snapshot, tx.at_ms, tx.perhaps_ms)
             outcomes = batch.commit()
             if atomic:
                 refuse_some(outcomes)

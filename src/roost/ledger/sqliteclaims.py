@@ -49,12 +49,18 @@ class SqliteClaims:
     """Commits one batch of proposals in a SQLite transaction."""
 
     def __init__(
-        self, raw: sqlite3.Connection, proposals: Sequence[Proposal], snapshot: int, at_ms: int
+        self,
+        raw: sqlite3.Connection,
+        proposals: Sequence[Proposal],
+        snapshot: int,
+        at_ms: int,
+        perhaps_ms: Sequence[int] = (),
     ) -> None:
         self.cursor = raw.cursor()
         self.proposals = proposals
         self.snapshot = snapshot
         self.at_ms = at_ms
+        self.perhaps_ms = perhaps_ms  # what the time may be as well (`Tx`)
         self.outcomes = [KEPT] * len(proposals)
         self.generations: dict[str, int] = {}  # of the groups that got members
         self.held: dict[int, tuple[int, ...]] = {}  # what hosts hold now, where it has changed
@@ -177,7 +183,7 @@ class SqliteClaims:
         """Write what a host must hold, of its rows and of claims that are not inserted yet."""
         of_holds = self.cursor.execute(READ_HOLDS.replace("@", "?"), (host,)).fetchall()
         of_claims = self.cursor.execute(READ_SPECIAL.replace("@", "?"), (host,)).fetchall()
-        held = held_by_rows(of_holds, of_claims, coming, self.at_ms)
+        held = held_by_rows(of_holds, of_claims, coming, (self.at_ms, *self.perhaps_ms))
         self.cursor.execute(WRITE_HELD.replace("@", "?"), (host, *held))
         if self.cursor.rowcount:
             self.held[host] = held

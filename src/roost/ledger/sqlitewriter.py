@@ -16,6 +16,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from roost.base.clock import Clock
 from roost.base.errors import InvariantBroken, RoostError
 from roost.base.ids import IdSource
+from roost.base.steady import SteadyWall
 from roost.ledger import capacity
 from roost.ledger.capacity import Charge
 from roost.ledger.rows import Event
@@ -52,7 +53,8 @@ class Writer:
     """Writes changes on one connection, which it opens again when that has failed."""
 
     def __init__(self, connect: Callable[[], Connection], clock: Clock, ids: IdSource) -> None:
-        self._connect, self._clock, self._ids = connect, clock, ids
+        self._connect, self._ids = connect, ids
+        self._steady = SteadyWall(clock, aloud=False)
         self._open: Connection | None = None
         self._last: int | None = None  # the event that the ledger has reached; None: ask it
         self._charges: tuple[Charge, Charge] | None = None  # that the view's triggers were made of
@@ -108,7 +110,8 @@ class Writer:
                         events += job.whole.events
                         results.append((job.whole.outcomes, None))
                         continue
-                tx = Tx(connection, job.actor, self._clock.wall_ms(), name)
+                now, *perhaps = self._steady.moments_ms()
+                tx = Tx(connection, job.actor, now, name, perhaps)
                 results.append(_run_one(raw, job, tx, waiting))
             self._append(raw, waiting, events)
         except BaseException:

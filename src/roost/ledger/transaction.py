@@ -6,7 +6,7 @@ last statement: whoever sees a sequence sees every smaller one, so a reader that
 misses nothing and finds no gap.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -48,10 +48,18 @@ class ConstraintsMoved(Exception):
 class Tx:
     """A write transaction: its connection, actor, time, and the events to append."""
 
-    def __init__(self, connection: Connection, actor: str, at_ms: int, name: str) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        actor: str,
+        at_ms: int,
+        name: str,
+        perhaps_ms: Sequence[int] = (),
+    ) -> None:
         self.connection = connection
         self.actor = actor
         self.at_ms = at_ms
+        self.perhaps_ms = perhaps_ms  # what the time may be as well: the clock is not believed yet
         self.name = name
         self.events: list[Event] = []  # their sequence is still 0
         #: The generation of constraints under which this was decided; the commit compares it.

@@ -197,6 +197,40 @@ def test_a_unit_stays_with_the_vm_that_draws_on_it(database_url: str) -> None:
     run(database_url, test, dated=True)
 
 
+def test_a_clock_that_jumps_gives_nothing_away(database_url: str) -> None:
+    """Any VM that ends makes its host hold anew what it must; by that clock it is nothing."""
+
+    async def test(rig: Rig) -> None:
+        await shop(rig)
+        await reserve(rig, cores=3, start=at(rig, 60), end=at(rig, 180))
+        rig.clock.ahead_s = 30 * 86400
+        await rig.pass_by(10)
+        await rig.create("short", cpu=1, until=at(rig, 60 * 24 * 60))
+        assert await cores_held(rig) == [3000]
+        with pytest.raises(NoFit):
+            await rig.create("thief", cpu=1)
+        rig.clock.ahead_s = 0.0
+        await rig.pass_by(30)
+        rig.clock.move(3600)
+        await rig.pass_by(20)
+        own = await rig.create("own", project="shop", cpu=3)
+        assert own.host == "h1"
+
+    run(database_url, test, dated=True)
+
+
+def test_an_owner_draws_after_a_jump_of_the_clock(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await shop(rig)
+        await reserve(rig, cores=4, start=at(rig, 60), end=at(rig, 180))
+        rig.clock.ahead_s = 90 * 60
+        await rig.pass_by(10)
+        own = await rig.running("own", project="shop", cpu=4)
+        assert own.host == "h1"
+
+    run(database_url, test, dated=True)
+
+
 async def give_away(rig: Rig) -> None:
     """Hold nothing on the only host, as a process does whose clock is past all windows."""
 

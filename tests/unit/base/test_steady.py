@@ -37,3 +37,15 @@ def test_a_clock_that_drifts_or_is_not_looked_at_for_long_is_steady() -> None:
         clock.move(86_400)
         clock.ahead_s += TOLERANCE_S / 2
         assert steady.is_steady()
+
+
+def test_while_it_is_not_believed_the_time_may_be_either() -> None:
+    clock = HandClock()
+    steady = SteadyWall(clock)
+    before = clock.wall_ms()
+    assert steady.moments_ms() == (before,)
+    clock.ahead_s = 86_400.0
+    clock.move(60)
+    assert steady.moments_ms() == (before + 86_460_000, before + 60_000)
+    clock.move(CONFIRM_S)
+    assert steady.moments_ms() == (clock.wall_ms(),)
