@@ -223,7 +223,8 @@ class Plane:
                 leases.singleton("reservations"),
             ),
             ExpiredVMs(
-                store, self.roster, clock, steady, leases.singleton("lives"), handover.delete
+                store, self.roster, clock, steady, self.lineage, leases.singleton("lives"),
+                handover.delete,
             ),
             KeptSeries(series, clock, leases.singleton("series"), settings.series),
             Purge(

@@ -1,26 +1,34 @@
 """Delete VMs whose time is over: those with an `until` that has passed, in one process.
 
-The room of such a VM is given back when its host has destroyed it, as with any other.
+The room of such a VM is given back when its host has destroyed it, as with any other. Nothing is
+ended by a clock that has jumped, nor by a ledger that may be a restored old copy: a VM that waits
+there may run by now. VMs in doubt are ended once a host has said where they are.
 """
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable
 
-from sqlalchemy import Connection, bindparam, func, select
+from sqlalchemy import Connection, bindparam, exists, func, select
 
 from roost.base.clock import Clock
+from roost.base.errors import Conflict, NotFound, Unavailable
 from roost.base.steady import SteadyWall
 from roost.base.timestamps import timestamp
+from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import Roster
 from roost.control.vms.deletion import remove_deleted
+from roost.control.vms.lookup import relock
 from roost.ledger.capacity import RUN
 from roost.ledger.changes import CLAIMS, VM_SPECS, VMS
 from roost.ledger.examination import Examination
 from roost.ledger.rows import VMRow
 from roost.ledger.store import Store
-from roost.ledger.tables import SPECIAL_CLAIM, claims, vms
+from roost.ledger.tables import SPECIAL_CLAIM, claims, doubts, vms
 from roost.ledger.transaction import Tx
 from roost.parts.part import Part
-from roost.parts.singleton import Singleton
+from roost.parts.singleton import NotHolder, Singleton
+
+log = logging.getLogger("roost.expiring")
 
 _LOOK_S = 1.0
 #: VMs of each kind that one look ends.
@@ -33,6 +41,8 @@ _OVER = (
         claims.c.kind == RUN,
         claims.c.until_ms <= bindparam("now"),
         vms.c.desired != "absent",
+        # Many of these must not keep the others out of the piece.
+        ~exists().where(doubts.c.vm == claims.c.vm),
     )
     .order_by(claims.c.vm)
     .limit(_PIECE)
@@ -42,6 +52,7 @@ _NEXT = (
     .join(vms, vms.c.id == claims.c.vm)
     .where(SPECIAL_CLAIM, claims.c.kind == RUN, vms.c.desired != "absent")
 )
+_DOUBTED = select(doubts.c.vm)
 
 
 class ExpiredVMs(Part):
@@ -57,16 +68,18 @@ class ExpiredVMs(Part):
         roster: Roster,
         clock: Clock,
         steady: SteadyWall,
+        lineage: Lineage,
         singleton: Singleton,
         destroy: Callable[[Tx, VMRow], VMRow],
     ) -> None:
         self._store, self._roster, self._clock = store, roster, clock
-        self._steady, self.singleton, self._destroy = steady, singleton, destroy
+        self._steady, self._lineage = steady, lineage
+        self.singleton, self._destroy = singleton, destroy
         self._next_ms: int | None = 0  # when the next is over, as far as the last look has seen
 
     async def may_look(self) -> bool:
-        """Allow looking only while the wall clock can be believed: who is deleted stays so."""
-        return self._steady.is_steady()
+        """Allow looking only while clock and ledger can be believed: who is deleted stays so."""
+        return self._steady.is_steady() and await self._lineage.is_sure()
 
     def examine(self, connection: Connection, found: Examination) -> None:
         """Tell the doctor that nothing is ended because the clock has jumped."""
@@ -83,16 +96,23 @@ class ExpiredVMs(Part):
         ends = {vm.id: self._end_of(vm) for vm in self._roster.waiting.values()}
         waiting = [vm for vm, until in ends.items() if until is not None and until <= now]
 
-        def question(connection: Connection) -> tuple[Sequence[str], int | None]:
-            over = connection.execute(_OVER, {"now": now}).scalars().all()
-            return over, now if over else connection.execute(_NEXT).scalar()
+        def question(connection: Connection) -> tuple[list[str], int | None]:
+            placed = connection.execute(_OVER, {"now": now}).scalars().all()
+            doubted = set(connection.execute(_DOUBTED).scalars()) if waiting else set()
+            over = [*placed, *[vm for vm in waiting if vm not in doubted][:_PIECE]]
+            return over, now if placed else connection.execute(_NEXT).scalar()
 
-        placed, next_ms = await self._store.read(question)
+        over, next_ms = await self._store.read(question)
         known = [until for until in (next_ms, *ends.values()) if until is not None]
         self._next_ms = min(known, default=None)
         # One at a time: VMs are locked before the hosts and groups of any.
-        for vm_id in (*placed, *waiting[:_PIECE]):
-            await self._store.write(lambda tx: self._end(tx, vm_id))  # noqa: B023
+        for vm_id in over:
+            try:
+                await self._store.write(lambda tx: self._end(tx, vm_id))  # noqa: B023
+            except NotHolder:
+                raise
+            except (Conflict, NotFound, Unavailable) as error:
+                log.info("VM %s is not ended yet: %s", vm_id, error.message)
 
     def _end_of(self, vm: VMRow) -> int | None:
         spec = self._roster.specs.get(vm.id)
@@ -100,10 +120,9 @@ class ExpiredVMs(Part):
 
     def _end(self, tx: Tx, vm_id: str) -> None:
         self.singleton.check(tx)
-        row = tx.find(vms, lock=True, id=vm_id)
-        if row is None or row["desired"] == "absent":
+        vm = relock(tx, vm_id)
+        if vm.desired == "absent":
             return
-        vm = VMRow(**row)
         spec = self._roster.specs.read(tx.connection, [vm]).get(vm.id)
         if spec is None or spec.until_ms is None or spec.until_ms > tx.at_ms:
             return
