@@ -53,6 +53,9 @@ ROUSED = 32
 #: Sequences that one query looks through: a member's few events may be far apart.
 WINDOW = 20_000
 
+#: Who makes room for a VM, and for whom one was stopped: members are not told in events.
+_OTHERS = (("preemptions", "victims"), ("displaced", "preemptor"))
+
 _decode: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -329,11 +332,21 @@ def visible(event: Event, who: Principal) -> bool:
     return who.role == "admin" or not event.subject.startswith("token/")
 
 
+def _hide_others(changes: dict[str, Any]) -> None:
+    """Take out of an event the VMs with which it has to do that may be another project's."""
+    for table, column in _OTHERS:
+        for row in changes.get(table, {}).values():
+            if row is not None:
+                row.pop(column, None)
+
+
 def event_body(event: Event, who: Principal) -> EventBody:
     """Return an event as a body, without what the principal may not see."""
     changes = _decode.decode(event.changes)
     if who.role != "admin":
         changes.pop("tokens", None)
+    if who.role == "member":
+        _hide_others(changes)
     hide_asked(changes)
     return EventBody(
         seq=event.seq,

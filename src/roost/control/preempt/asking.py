@@ -1,7 +1,8 @@
 """Ask about preemptions: list them, say who makes or would make room for a VM, ask for it.
 
 Whom a member of a project displaces it learns by name only where it may see that project: of others
-it is told how many there are, and how they leave.
+it is told how many there are, and how they leave. What is refused is not explained to it, since the
+reason may be another project's VM, or group.
 """
 
 from collections.abc import Sequence
@@ -123,7 +124,17 @@ class Asking(Part):
         why = self._why_not(vm)
         if why:
             raise Conflict(f"VM {vm.name!r} displaces nobody: {why}", vm=vm.id)
-        if not await self._preempting.begin_for(vm):
+        try:
+            begun = await self._preempting.begin_for(vm)
+        except Conflict as error:
+            if who.project is None:
+                raise
+            raise Conflict(  # what has changed may be a VM or a group of somebody else
+                f"what VM {vm.name!r} waits for has changed meanwhile, and no room is made yet",
+                vm=vm.id,
+                hint="Maybe ask again.",
+            ) from error
+        if not begun:
             return PreemptionAnswer(why=_NOBODY)
         return await self.get(ref, project, who)
 

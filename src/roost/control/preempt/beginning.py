@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from roost.base.errors import Conflict, NotFound
+from roost.base.errors import Conflict, LedgerUnsettled, NotFound
 from roost.control.groups.budgets import keep_budgets
 from roost.control.preempt.choosing import Plan
 from roost.control.preempt.record import MOVING, STOPPING, VictimRecord, victims_of, victims_text
@@ -102,13 +102,14 @@ def _ids(plan: Plan) -> list[str]:
 
 
 def _relock(tx: Tx, vm_id: str, waits: str) -> VMRow:
-    """Lock a VM of a plan; a victim that is gone makes the plan an old one."""
+    """Lock a VM of a plan; a victim that is gone, or in doubt, makes the plan an old one."""
     try:
         return relock(tx, vm_id)
-    except NotFound as error:
+    except (NotFound, LedgerUnsettled) as error:
         if vm_id == waits:
             raise
-        raise Conflict("a VM that was to make room is gone", vm=waits) from error
+        state = "gone" if isinstance(error, NotFound) else "in doubt after a restore"
+        raise Conflict(f"a VM that was to make room is {state}", vm=waits) from error
 
 
 def _victims(row: dict[str, Any]) -> list[VictimRecord]:
@@ -159,10 +160,17 @@ def require_size(tx: Tx, vm: VMRow, host: int) -> None:
 
 
 def _say_why(tx: Tx, vm: VMRow, plan: Plan) -> VMRow:
-    """Let a VM that waits say that room is being made for it, by whom and where."""
-    named = ", ".join(f"{each.vm.name} ({each.how})" for each in plan.leaving[:5])
-    more = len(plan.leaving) - 5
-    who = f"{named} and {more} more" if more > 0 else named
+    """Let a VM that waits say that room is being made for it, by whom and where.
+
+    Its project reads this: VMs of other projects are counted, not named.
+    """
+    own = [each for each in plan.leaving if each.vm.project == vm.project]
+    told = [f"{each.vm.name} ({each.how})" for each in own[:5]]
+    if len(own) > 5:
+        told.append(f"{len(own) - 5} more")
+    if others := len(plan.leaving) - len(own):
+        told.append("a VM of another project" if others == 1 else f"{others} VMs of other projects")
+    who = " and ".join(filter(None, (", ".join(told[:-1]), told[-1])))
     body = RejectionBody(
         vm=vm.name,
         code=RejectionCode.INSUFFICIENT_RESOURCES,

@@ -14,6 +14,7 @@ import msgspec
 
 from roost.base.errors import Conflict
 from roost.control.groups.budgets import keep_budgets
+from roost.control.preempt.record import named
 from roost.control.vms.deletion import order_destruction
 from roost.control.vms.lookup import relock
 from roost.ledger.capacity import CLEANUP, RUN, claims_of, hold_instead
@@ -31,20 +32,21 @@ def displace(tx: Tx, vm_id: str, host: int, waits: VMRow) -> bool:
     vm = relock(tx, vm_id)
     if vm.host != host or vm.desired == "absent":
         return False
+    who = named(vm, waits.project)  # why a preemption ends is kept for the VM that waits
     if vm.phase or vm.restart != "elsewhere" or vm.priority >= waits.priority:
-        raise Conflict(f"VM {vm.name!r} cannot be stopped to make room", vm=vm.id)
+        raise Conflict(f"{who} cannot be stopped to make room", vm=vm.id)
     found = claims_of(tx, vm.id)
     if CLEANUP in found:  # there is one such claim of a VM: it could not wait for this host, too
-        raise Conflict(f"an earlier host of VM {vm.name!r} has not cleaned up yet", vm=vm.id)
+        raise Conflict(f"an earlier host of {who} has not cleaned up yet", vm=vm.id)
     mark = tx.find(displaced, vm=vm.id)
     if mark is not None and not has_run(vm, mark["generation"]):
-        raise Conflict(f"VM {vm.name!r} was displaced before and has not run since", vm=vm.id)
+        raise Conflict(f"{who} was displaced before and has not run since", vm=vm.id)
     if found[RUN].is_special:
-        raise Conflict(f"the room of VM {vm.name!r} would go back to a reservation", vm=vm.id)
+        raise Conflict(f"the room of {who} would go back to a reservation", vm=vm.id)
     keep_budgets(tx, {vm.id: vm.name})
     changes: Changes = {"claims": {found[RUN].id: None, **hold_instead(tx, found[RUN])}}
     message = (
-        f"it was stopped to make room for VM {waits.name!r} of project {waits.project!r}, whose "
+        f"it was stopped to make room for {named(waits, vm.project)}, whose "
         f"priority {waits.priority} is above its own, {vm.priority}"
     )
     row = tx.change(

@@ -37,6 +37,11 @@ def victims_text(victims: Iterable[VictimRecord]) -> str:
     return row_json(list(victims))
 
 
+def named(vm: VMRow, project: str) -> str:
+    """Name a VM in a text that is kept for a project: those of other projects are not named."""
+    return f"VM {vm.name!r}" if vm.project == project else "a VM of another project"
+
+
 def preemption_body(
     row: PreemptionRow, waits: VMRow, victims: Sequence[VMRow], roster: Roster
 ) -> PreemptionBody:

@@ -35,6 +35,7 @@ from roost.control.preempt.record import (
     HOLDING,
     STOPPING,
     VictimRecord,
+    named,
     victims_of,
     victims_text,
 )
@@ -263,7 +264,7 @@ class Preempting(Part):
             if begun:
                 each.tries += 1
             elif vm.restart != "elsewhere":
-                await self._end(row, f"VM {vm.name!r} finds no other host", [each])
+                await self._end(row, f"{named(vm, row.project)} finds no other host", [each])
                 return
             else:
                 each.how = "stop"
