@@ -1,11 +1,17 @@
 """`roost vm preempt`: let VMs of lower priority make room for one that waits."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from roost.cli.words.nouns import ProjectOption, VMArgument
 from roost.cli.words.session import Session, asks_server
+
+if TYPE_CHECKING:
+    from roost.wire.bodies import PreemptionBody
+
+#: How many preemptions a command asks for at once.
+_PAGE = 1000
 
 
 @asks_server
@@ -31,6 +37,14 @@ def preempt(
 def list_preemptions(session: Session) -> None:
     """List preemptions under way: for whom room is made, where and by whom."""
     from roost.cli.show import priorities
+    from roost.wire.priorities import PreemptionPage
 
-    found = session.client.list_preemptions(limit=1000)
-    session.show(found, priorities.under_way(found.preemptions))
+    found: list[PreemptionBody] = []
+    after: str | None = None
+    while True:
+        page: PreemptionPage = session.client.list_preemptions(limit=_PAGE, after=after)
+        found += page.preemptions
+        after = page.next
+        if after is None:
+            break
+    session.show(PreemptionPage(preemptions=found), priorities.under_way(found))
