@@ -20,7 +20,7 @@
     |   +-- TooManyRequests      more than a client may ask, or connect (HTTP 429)
     |   +-- FleetUnavailable     the fleet is not loaded, or was lost
     |   +-- PlacementContended   others took the room each time; nothing was kept
-    |   +-- SearchBusy           searches for other batches took too long; nothing was kept
+    |   +-- SearchBusy           too many others wait, or take too long; nothing was kept
     |   +-- LedgerUnsettled      an old database may have been restored; hosts are asked
     |   +-- SeriesUnavailable    the store of series cannot be used; all else goes on
     +-- NoFit             no host fits; carries the Rejection's own code (exit 6, HTTP 409 or 503)
@@ -232,7 +232,7 @@ class PlacementContended(Unavailable):
 
 
 class SearchBusy(Unavailable):
-    """Other all-or-none batches are searched for; this one had no turn. Nothing was kept."""
+    """Others of its kind are searched for or answered; this one had no turn. Nothing was kept."""
 
     code = "search_busy"
 

@@ -23,6 +23,7 @@ from roost.control.create.searches import Searches
 from roost.control.create.underlying import spread_of, under
 from roost.control.memory.displacing import may_displace
 from roost.control.memory.holdings import ORDINARY, Life
+from roost.control.memory.oneatatime import OneAtATime
 from roost.control.memory.roster import Roster
 from roost.control.memory.rostercopy import RosterCopy
 from roost.control.rules.judging import requests_of_placed
@@ -79,7 +80,7 @@ class Questions(Part):
         self._searches = searches
         self._store, self._roster, self._grouping = store, roster, grouping
         self.makes_room = makes_room
-        self._long = asyncio.Lock()  # one long question at a time: each copies the whole fleet
+        self._long = OneAtATime("questions about the fleet")
 
     def routes(self) -> Sequence[Route]:
         """Return the HTTP routes of this part."""
@@ -271,7 +272,7 @@ class Questions(Part):
         self, new: list[GroupRow], ask: Callable[[WhatIf, S], T], seen: Callable[[WhatIf], S]
     ) -> T:
         """Run a question on a copy of the fleet, in a thread: kernels release the GIL."""
-        async with self._long:
+        async with self._long.turn():
             world = self._copy(new)
             return await asyncio.to_thread(ask, world, seen(world))
 

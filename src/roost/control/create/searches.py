@@ -14,13 +14,12 @@ from typing import TypeVar
 
 from roost.base.clock import Clock, first_of
 from roost.base.errors import FleetUnavailable, SearchBusy
+from roost.control.memory.oneatatime import MOST_WAITING
 from roost.parts.asker import Asker
 from roost.placement.effort import LIMIT, MOST_WALL, Effort
 
 T = TypeVar("T")
 
-#: Batches that wait for their turn in one process; the next is refused.
-MOST_WAITING = 32
 #: How long one waits at most: so many searches at their limit.
 _WAITS_FOR = 6
 

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from roost.control.memory.oneatatime import OneAtATime
 from roost.control.memory.roster import Roster
 from roost.control.policies.conflicts import conflicts_of, new_vm, overcommit_notes
 from roost.control.policies.recorded import Recorded, last_requests, spread_anew, under
@@ -38,11 +39,11 @@ class Trial:
 
     def __init__(self, store: Store, roster: Roster) -> None:
         self._store, self._roster = store, roster
-        self._long = asyncio.Lock()
+        self._long = OneAtATime("trials of policies")
 
     async def examine(self, policy: str, bundle: Bundle) -> Examined:
         """Return the conflicts of a policy as it would be."""
-        async with self._long:
+        async with self._long.turn():
             vms = await requests_of_placed(self._store, self._roster)
             world = WhatIf.like(self._roster.engine)
             world.set_rules(with_policy(world.rules, policy, bundle), world.clock)
@@ -59,7 +60,7 @@ class Trial:
         self, policy: str, present: Bundle, bundle: Bundle, project: str | None, most: int
     ) -> PolicyDryRunBody:
         """Take past requests again as the policy is and as it would be, and judge today's VMs."""
-        async with self._long:
+        async with self._long.turn():
             vms = await requests_of_placed(self._store, self._roster)
             record = await self._store.read(
                 lambda connection: last_requests(connection, self._roster.groups, most)

@@ -18,6 +18,7 @@ from roost.base.clock import Clock
 from roost.base.errors import Conflict, InvalidRequest, PlacementContended
 from roost.base.timestamps import timestamp
 from roost.control.memory.follower import Follower
+from roost.control.memory.oneatatime import OneAtATime
 from roost.control.memory.roster import Roster
 from roost.control.reservations import writing
 from roost.control.reservations.calendar import read_moment
@@ -64,7 +65,7 @@ class Reservations(Part):
     def __init__(self, store: Store, roster: Roster, follower: Follower, clock: Clock) -> None:
         self._store, self._roster, self._follower = store, roster, follower
         self._clock = clock
-        self._long = asyncio.Lock()
+        self._long = OneAtATime("reservations")
 
     def routes(self) -> Sequence[Route]:
         """Return the HTTP routes of this part."""
@@ -213,7 +214,7 @@ class Reservations(Part):
 
     async def _ask(self, question: Callable[[Board], T]) -> T:
         """Ask a copy of the fleet, in a thread: one question at a time, each copies all of it."""
-        async with self._long:
+        async with self._long.turn():
             return await asyncio.to_thread(question, Board.of(self._roster))
 
     @staticmethod

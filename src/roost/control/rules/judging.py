@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 
 from roost.base.timestamps import timestamp
 from roost.base.units import GIB
+from roost.control.memory.oneatatime import OneAtATime
 from roost.control.memory.roster import Roster
 from roost.control.rules.repairing import MOST_REPAIRED, Repairs
 from roost.control.vms.lookup import vm_row
@@ -64,7 +65,7 @@ class Judge:
 
     def __init__(self, store: Store, roster: Roster) -> None:
         self._store, self._roster = store, roster
-        self._long = asyncio.Lock()  # one question at a time: each copies the whole fleet
+        self._long = OneAtATime("questions about rules")
 
     async def vm_named(self, ref: str | None, project: str | None, who: Principal) -> str:
         """Return the key in the fleet of the VM that a rule is for, or nothing."""
@@ -77,7 +78,7 @@ class Judge:
         """Say which VMs the hard rules that hold find in the wrong place."""
         project = who.project or asked.project
         since = {key: row.changed_ms for key, row in self._roster.rulebook.rows.items()}
-        async with self._long:
+        async with self._long.turn():
             requests = await requests_of_placed(self._store, self._roster, project)
             world = WhatIf.like(self._roster.engine)
             found = await asyncio.to_thread(
@@ -92,7 +93,7 @@ class Judge:
 
     async def violations(self, most: int) -> list[ViolationBody]:
         """Return the VMs of all projects that are in the wrong place, so many at most."""
-        async with self._long:
+        async with self._long.turn(refusable=False):
             requests = await requests_of_placed(self._store, self._roster)
             world = WhatIf.like(self._roster.engine)
             found = await asyncio.to_thread(_check, world, requests, None, {}, most)
@@ -102,7 +103,7 @@ class Judge:
         self, rule: Rule, project: str | None, who: Principal, *, hard: bool = True
     ) -> ConstraintDryRunBody:
         """Say what one rule alone would say of the fleet as it is."""
-        async with self._long:
+        async with self._long.turn():
             requests = await requests_of_placed(self._store, self._roster, who.project or project)
             world = WhatIf.like(self._roster.engine)
             world.set_rules(RuleSet((rule,), world.rules.generation), world.clock)
