@@ -1,8 +1,11 @@
 """Series of a plane: who is believed, who may read, what is brought in, a store that is broken."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from roost.base.errors import InvalidRequest, NoFit, NotFound, SeriesUnavailable
 from roost.model.series import DAY_MS, FIGURES, HOUR_MS, MINUTE_MS
@@ -97,6 +100,47 @@ def test_a_series_of_more_than_an_answer_goes_on(
             since, pages = page.next_ms, pages + 1
         assert told == list(range(12))
         assert pages == 3  # a fortnight without any, ten, and two
+
+    run(sqlite_url, test, dated=True)
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    st.sets(st.sampled_from(sorted(FIGURES)), min_size=1, max_size=4),
+    st.lists(st.one_of(st.none(), st.integers(0, 10**6)), min_size=2, max_size=6),
+)
+@example({"disk_reads", "cpu_milli"}, [1, 5, None, 3])
+def test_what_is_told_of_any_figures_can_be_brought_in_elsewhere(
+    figures: set[str], values: list[int | None]
+) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h1")
+        await rig.host("h2")
+        now = rig.clock.wall_ms()
+        at_ms = [now - 10_000 * (len(values) - place) for place in range(len(values))]
+        columns: dict[str, list[float | None]] = {name: [*values] for name in sorted(figures)}
+        body = ImportSeries(kind="host", name="h1", at_ms=at_ms, figures=columns)
+        await rig.plane.series.bring(body, ADMIN)
+        span = Span(since_ms=now - HOUR_MS)
+        one = await rig.plane.series.of_host("h1", span)
+        if one.at_ms:
+            body = ImportSeries(kind="host", name="h2", at_ms=one.at_ms, figures=one.figures)
+            await rig.plane.series.bring(body, ADMIN)
+        other = await rig.plane.series.of_host("h2", span)
+        assert (other.at_ms, other.figures) == (one.at_ms, one.figures)
+
+    with TemporaryDirectory() as folder:
+        run(f"sqlite:///{folder}/roost.db", test, dated=True)
+
+
+def test_a_rate_without_its_counter_is_not_taken_for_a_figure(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h1")
+        body = ImportSeries(
+            kind="host", name="h1", at_ms=[rig.clock.wall_ms()], figures={"disk_reads_per_s": [1.0]}
+        )
+        with pytest.raises(InvalidRequest, match="no figure 'disk_reads_per_s'"):
+            await rig.plane.series.bring(body, ADMIN)
 
     run(sqlite_url, test, dated=True)
 

@@ -1,5 +1,6 @@
 """Series for who asks: a part of a VM's or a host's, and readings of elsewhere brought in."""
 
+import asyncio
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,6 +19,7 @@ from roost.model.series import (
     DAY_MS,
     FIGURES,
     HOUR_MS,
+    RATES,
     STATISTICS,
     Columns,
     Kept,
@@ -32,6 +34,7 @@ from roost.wire.series import MOST_TOLD, ImportedBody, ImportSeries, SeriesBody,
 
 #: What is read of the store at once: so many rows of a fortnight's raw readings fit in an answer.
 _PIECE_MS = 14 * DAY_MS
+_COUNTERS_OF = {rate: counter for counter, rate in RATES.items()}
 
 
 class Series(Part):
@@ -63,9 +66,12 @@ class Series(Part):
         return await self._read(self._host(name), span)
 
     async def bring(self, body: ImportSeries, who: Principal) -> ImportedBody:
-        """Keep readings that were made elsewhere, of a VM or host that there is."""
+        """Keep readings that were made elsewhere, of a VM or host that there is.
+
+        Rates beside their counters, as an export has them, are left out: they are reckoned anew.
+        """
         for name, values in body.figures.items():
-            if name not in FIGURES:
+            if name not in FIGURES and _COUNTERS_OF.get(name) not in body.figures:
                 raise _unknown(name, FIGURES)
             if len(values) != len(body.at_ms):
                 raise InvalidRequest(
@@ -79,14 +85,8 @@ class Series(Part):
             subject = self._host(body.name)
         else:
             subject = Subject("vm", (await self._vm(body.name, body.project, who)).id)
-        columns = list(body.figures.items())
-        readings = []
-        for place, at_ms in enumerate(body.at_ms):
-            figures = {
-                name: value for name, values in columns if (value := values[place]) is not None
-            }
-            if figures and at_ms >= oldest:
-                readings.append(Reading(subject, at_ms, figures))
+        # Up to 100,000 of them: not on the event loop.
+        readings = await asyncio.to_thread(_readings, body, subject, oldest)
         put = await self._series.put(readings, now, old=True)
         return ImportedBody(kept=put.kept, left_out=len(body.at_ms) - put.kept)
 
@@ -120,6 +120,17 @@ class Series(Part):
             figures=_told(found, most),
             next_ms=further,
         )
+
+
+def _readings(body: ImportSeries, subject: Subject, oldest: int) -> list[Reading]:
+    """Return what is known of each moment, as far as it is kept for so long."""
+    columns = [(name, values) for name, values in body.figures.items() if name in FIGURES]
+    readings = []
+    for place, at_ms in enumerate(body.at_ms):
+        figures = {name: value for name, values in columns if (value := values[place]) is not None}
+        if figures and at_ms >= oldest:
+            readings.append(Reading(subject, at_ms, figures))
+    return readings
 
 
 def _told(columns: Columns, most: int) -> dict[str, list[float | None]]:
