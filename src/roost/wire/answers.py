@@ -28,8 +28,8 @@ from roost.placement.group import GroupAnswer
 from roost.placement.rules.refusing import RuleRefusal
 from roost.wire.bodies import (
     AnswerBody,
+    BatchConflictBody,
     CapacityBody,
-    ConflictBody,
     ExplanationBody,
     FixBody,
     ForeseenBody,
@@ -136,7 +136,7 @@ def together_body(found: GroupAnswer) -> TogetherBody:
     """Return how a batch was placed, or what is in its way."""
     conflict = None
     if found.conflict is not None:
-        conflict = ConflictBody(
+        conflict = BatchConflictBody(
             restrictions=[
                 RestrictionBody(
                     kind=each.kind,

@@ -412,7 +412,7 @@ class RestrictionBody(Reply):
     count: int
 
 
-class ConflictBody(Reply):
+class BatchConflictBody(Reply):
     """The rules, groups and constraints without which a batch would fit, none of which can stay.
 
     Empty: amounts alone do not fit. `checked`: each was put back, and the batch was proven not to
@@ -433,7 +433,7 @@ class TogetherBody(Reply):
 
     how: str
     proven: bool = True
-    conflict: ConflictBody | None = None
+    conflict: BatchConflictBody | None = None
 
 
 class RuleRefusalBody(Reply):

@@ -14,7 +14,7 @@ from roost.placement.effort import Effort
 from roost.placement.group import GroupAnswer, place_exactly
 from roost.wire.bodies import (
     BatchBody,
-    ConflictBody,
+    BatchConflictBody,
     CreateProject,
     CreateVM,
     CreateVMs,
@@ -118,10 +118,10 @@ def test_vms_of_one_name_in_two_projects_are_told_apart_in_a_conflict(database_u
     run(database_url, test)
 
 
-async def refused(rig: Rig, vms: list[CreateVM]) -> ConflictBody:
+async def refused(rig: Rig, vms: list[CreateVM]) -> BatchConflictBody:
     with pytest.raises(NoFit) as caught:
         await create(rig, vms)
-    return msgspec.convert(caught.value.details["together"]["conflict"], ConflictBody)
+    return msgspec.convert(caught.value.details["together"]["conflict"], BatchConflictBody)
 
 
 def test_a_dry_run_of_a_batch_knows_vms_by_their_names(sqlite_url: str) -> None:

@@ -11,7 +11,7 @@ from roost.wire import bodies as b
 from tests.unit.client.bodies import placement, rejection
 from tests.unit.client.canned import CannedServer, error
 
-CONFLICT = b.ConflictBody(
+CONFLICT = b.BatchConflictBody(
     restrictions=[b.RestrictionBody(kind="rule", name="ssd", vms=["x"], count=3)],
     checked=True,
     smallest=True,
