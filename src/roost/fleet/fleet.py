@@ -543,7 +543,7 @@ class Fleet:
         self.on_undo(lambda: self.keep_free(row, before))
 
     def keep_free_many(self, kept: dict[int, Kept]) -> None:
-        """Do the same on many hosts at once, by row."""
+        """Keep cpu, memory, disk and places for VMs free on many hosts at once, by row."""
         if not kept:
             return
         before = {row: self.kept.get(row, NOTHING_KEPT) for row in kept}

@@ -274,7 +274,7 @@ class ProjectUse(NamedTuple):
     quota: tuple[int | None, ...]
 
     def plus(self, amounts: Amounts, vms: int) -> "ProjectUse":
-        """Return the same once so much more is asked for."""
+        """Return a project's use once so much more is asked for."""
         used = tuple(map(sum, zip(self.used, (*amounts, vms), strict=True)))
         return ProjectUse(used, self.quota)
 

@@ -54,8 +54,3 @@ RESOURCE_REASONS = frozenset(
         Reason.NUMA,
     }
 )
-
-#: Reasons that speak of the host's state rather than of the request.
-STATE_REASONS = frozenset(
-    {Reason.NOT_ONLINE, Reason.NOT_OPEN, Reason.INVENTORY_UNKNOWN, Reason.PRESSURE}
-)

@@ -659,11 +659,6 @@ class Engine:
             self._mix_arrays = self.mix.arrays(self.fleet)
         return self._mix_arrays
 
-    def set_mix(self, mix: Mix | None) -> None:
-        """Replace the mix of typical requests; None takes it from the fleet's VMs anew."""
-        self.mix = mix
-        self._mix_arrays = None
-
 
 #: The score of a host that does not fit.
 NO_FIT = MOST

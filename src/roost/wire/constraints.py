@@ -30,7 +30,6 @@ MOST_VERSIONS = 100
 #: VMs that one answer names.
 MOST_NAMED = 1000
 
-Form = Literal["cel", "tree"]
 Kind = Literal["hard", "soft"]
 Expression = (
     Annotated[

@@ -5,7 +5,7 @@ host, from a moment on, until one, or at recurring times. A moment without an of
 the clock of `timezone`.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import UNSET, Meta, UnsetType, field
 
@@ -33,7 +33,6 @@ Recurrence = Annotated[
 Zone = Annotated[str, Meta(min_length=1, max_length=64, description="An IANA time zone.")]
 Seconds = Annotated[int, Meta(ge=60, le=366 * 86400)]
 Expression = Annotated[str, Meta(min_length=1, max_length=16_384)]
-OwnerKind = Literal["project", "user", "purpose"]
 
 
 class CreateReservation(Request, kw_only=True):

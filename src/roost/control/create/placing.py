@@ -79,7 +79,7 @@ def look_for_host(
     spec: VMSpec | None = None,
     held: HoldRow | None = None,
 ) -> Found:
-    """Do the same, and say which reservation the VM would draw on.
+    """Place an existing VM as if it had no host, and say which reservation it would draw on.
 
     `held` is what a host keeps free for this VM.
     """

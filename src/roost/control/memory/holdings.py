@@ -167,10 +167,6 @@ class Holdings:
         """Return the hosts that hold something, in ascending order."""
         return sorted(host for host, found in self.holds.items() if found)
 
-    def hosts_with_living(self) -> list[int]:
-        """Return the hosts that have claims which end or draw, in ascending order."""
-        return sorted(host for host, found in self.living.items() if found)
-
     def hosts_of(self, claim_ids: Iterable[str]) -> list[int]:
         """Return the hosts on which some of these claims end or draw, in ascending order."""
         return sorted({self._homes[key] for key in claim_ids if key in self._homes})
