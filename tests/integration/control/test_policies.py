@@ -1,5 +1,7 @@
 """Policies as objects, and that what they say binds the VMs that are created under them."""
 
+import threading
+
 import pytest
 from sqlalchemy import delete, select, update
 
@@ -7,8 +9,12 @@ from roost.base.errors import Conflict, InvalidRequest, NoFit, NotFound
 from roost.control.create.charging import FleetCharges
 from roost.control.create.pending import PendingCreate
 from roost.control.policies import conflicts, putting
+from roost.control.rules import reading
 from roost.ledger.tables import events, policies, policy_versions, projects
 from roost.ledger.transaction import Tx, constraints_generation
+from roost.placement.rules import binding
+from roost.rules import checking, parsing
+from roost.rules.syntax import Expr
 from roost.wire.bodies import AffinityBody, MigrateVM
 from roost.wire.policies import (
     ApplyPolicy,
@@ -131,6 +137,33 @@ def test_a_policy_in_use_is_not_deleted(database_url: str) -> None:
 
 def _like_a_policy() -> AffinityBody:
     return AffinityBody(selector={"policy": "other"}, rule="spread", hard=False)
+
+
+def test_rules_of_a_policy_are_parsed_beside_the_event_loop(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def noted(text: str) -> Expr:
+        threads.append(threading.current_thread())
+        return parsing.parse(text)
+
+    threads: list[threading.Thread] = []
+    for module in (binding, checking, reading):
+        monkeypatch.setattr(module, "parse", noted)
+
+    async def test(rig: Rig) -> None:
+        await fleet(rig)
+        some = iter(range(9))
+
+        def rules() -> list[PolicyRuleBody]:
+            return [rule("r", f"vm.priority >= -{next(some)}")]  # of which none is known yet
+
+        await rig.plane.policies.dry_run(DryRunPolicy(name="p", rules=rules(), requests=0))
+        await policy(rig, "p", rules=rules())
+        await rig.plane.policies.change("p", ChangePolicy(rules=rules()), ADMIN)
+        assert threads
+        assert threading.main_thread() not in threads
+
+    run(sqlite_url, test)
 
 
 def test_an_answer_says_that_not_all_rules_were_compared(

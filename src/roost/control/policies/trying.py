@@ -46,9 +46,9 @@ class Trial:
         async with self._long.turn():
             vms = await requests_of_placed(self._store, self._roster)
             world = WhatIf.like(self._roster.engine)
-            world.set_rules(with_policy(world.rules, policy, bundle), world.clock)
 
             def ask() -> Examined:
+                world.set_rules(with_policy(world.rules, policy, bundle), world.clock)
                 mine = [new_vm(policy, None), *(r for _, r in vms if r.policy == policy)]
                 notes = overcommit_notes(world, bundle)
                 conflicts = conflicts_of(world, policy, mine)
