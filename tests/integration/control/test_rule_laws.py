@@ -114,15 +114,21 @@ async def broken_laws(rig: Rig) -> list[str]:
         changes = msgspec.json.decode(event["changes"])
         for vm, row in changes.get("vms", {}).items():
             (vms.add if row is not None else vms.discard)(vm)
+        # What a VM had on a host: one that arrives was let in when its move began.
+        had = {
+            (row["vm"], row["host"]): row["cpu_milli"]
+            for row in claims.values()
+            if row["kind"] != "hold"
+        }
         taken = []
         for claim, row in changes.get("claims", {}).items():
-            before = claims.pop(claim, None)
+            claims.pop(claim, None)
             if row is None:
                 continue
             claims[claim] = row
             # A VM that is recovered has the same claim on another host.
-            here = before is not None and before["host"] == row["host"]
-            if row["kind"] != "hold" and not (here and row["cpu_milli"] <= before["cpu_milli"]):
+            grown = row["cpu_milli"] > had.get((row["vm"], row["host"]), -1)
+            if row["kind"] != "hold" and grown:
                 taken.append(row["host"])
         for host in taken:
             on_it = sum(row["host"] == host for row in claims.values())
