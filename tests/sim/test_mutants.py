@@ -39,7 +39,7 @@ FOUND_AT = {
     "quiet switch": 26,
     "impatient rule": 40,
     "given away": 9,
-    "drawn twice": 16,
+    "drawn twice": 1,
     "short memory": 3,
     "spent budget": 12,
     "forgotten hold": 5,

@@ -54,6 +54,8 @@ class SqliteShelf:
         self.opened = 0
         self._file: tuple[int, int] | None = None  # device and inode
         self._thread = None if inline else ThreadPoolExecutor(1, "roost-series")
+        if path is not None:
+            _close_to_others(path)  # now: it may be long before anybody needs the file
 
     async def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._thread is None:
@@ -85,7 +87,7 @@ class SqliteShelf:
             make_folder(self._path.parent)
             if not self._path.exists():
                 make_file(self._path)
-            tighten(self._path.with_name(self._path.name + side) for side in _SIDES)
+            _close_to_others(self._path)
         connection = sqlite3.connect(
             self._path or ":memory:", isolation_level=None, check_same_thread=False
         )
@@ -299,3 +301,8 @@ class SqliteShelf:
         if connection is not None:
             with suppress(sqlite3.Error):
                 connection.close()
+
+
+def _close_to_others(path: Path) -> None:
+    """Make a file that is there, and what is beside it, private."""
+    tighten(path.with_name(path.name + side) for side in _SIDES)

@@ -14,6 +14,7 @@ import pytest
 from roost.base.errors import SeriesUnavailable
 from roost.model.series import HOUR_MS, Reading, Subject
 from roost.series.opening import open_series
+from roost.series.sqlite import SqliteShelf
 from tests.conformance.series import BEGIN, WEB, points, reading, whole
 
 #: Puts readings for ever, files them, and says how many are acknowledged.
@@ -178,3 +179,12 @@ def test_two_that_file_the_same_shard_lose_nothing(postgres_url: str) -> None:
             await store.close()
 
     asyncio.run(story())
+
+
+def test_a_file_that_others_could_read_is_closed_before_anybody_needs_it(tmp_path: Path) -> None:
+    path = tmp_path / "roost-series.db"
+    for each in (path, path.with_name(path.name + "-wal")):
+        each.touch()
+        each.chmod(0o644)
+    SqliteShelf(path, inline=True)
+    assert {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()} == {0o600}
