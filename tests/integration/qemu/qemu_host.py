@@ -99,7 +99,7 @@ class QemuHost:
         process = self.process(vm_id)
         os.kill(process.pid, sign)
         if sign == signal.SIGKILL:
-            await until(lambda: not is_alive(process))
+            await until(lambda: not is_alive(process) and _threads(process.pid) <= 1)
 
     def end_all(self) -> None:
         """Kill every QEMU that a test has left behind, by its pid."""
@@ -111,6 +111,13 @@ class QemuHost:
                 os.kill(found.identity.pid, signal.SIGKILL)
             with suppress(ChildProcessError):
                 os.waitpid(found.identity.pid, 0)
+
+
+def _threads(pid: int) -> int:
+    """Return how many threads a process has; while one is left its connections are open."""
+    with suppress(FileNotFoundError):
+        return len([*Path(f"/proc/{pid}/task").iterdir()])
+    return 0
 
 
 async def until(holds: Callable[[], bool], within_s: float = PATIENCE_S) -> None:
