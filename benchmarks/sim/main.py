@@ -22,7 +22,7 @@ from benchmarks.api.verifying import Wrong
 from benchmarks.engine.measuring import Job, named, say, say_if_busy
 from benchmarks.results import Result, at_least, at_most
 from benchmarks.sim.year import DAYS, year_rows
-from roost.sim.campaign import Tally, Task, fixed_environment, run_tasks
+from roost.sim.campaign.running import Tally, Task, fixed_environment, run_tasks
 from roost.sim.world import Verdict
 from tests.sim.finding import Found, find_all
 from tests.sim.mutants import NAMED, names

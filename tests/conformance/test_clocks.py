@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from roost.base.clock import Clock, RealClock
-from roost.sim.clocks import Machine, NodeClock, PausedTime
-from roost.sim.lives import Life
-from roost.sim.loop import VirtualLoop
+from roost.sim.ground.clocks import Machine, NodeClock, PausedTime
+from roost.sim.ground.lives import Life
+from roost.sim.ground.loop import VirtualLoop
 from roost.testing.clock import HandClock
 from tests.conformance.clocks import LAWS, World
 

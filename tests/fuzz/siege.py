@@ -20,7 +20,7 @@ import msgspec
 from sqlalchemy import Connection, select
 
 from roost.ledger.tables import claims, events, hosts, projects, tokens, vms
-from roost.sim.rogue import HARMS
+from roost.sim.actors.rogue import HARMS
 from roost.testing.agent import ModelAgent
 from roost.testing.clock import HandClock
 from roost.wire.bodies import ConstraintsBody, CreateVM, DemandBody

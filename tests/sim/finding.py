@@ -23,8 +23,8 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from roost.sim.campaign import fixed_environment
-from roost.sim.draws import draw_history
+from roost.sim.campaign.running import fixed_environment
+from roost.sim.histories.draws import draw_history
 from roost.sim.world import run_history
 from tests.sim.mutants import names, plant
 from tests.sim.written import WRITTEN

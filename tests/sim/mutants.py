@@ -43,7 +43,7 @@ from roost.ledger.rows import ConstraintRow, VMRow
 from roost.ledger.tables import constraints, host_amounts
 from roost.ledger.transaction import Tx
 from roost.model.flow import PlaceRequest
-from roost.sim.database import PlaneStore
+from roost.sim.actors.database import PlaneStore
 
 Patch = pytest.MonkeyPatch
 MUTANTS: dict[str, Callable[[Patch], None]] = {}

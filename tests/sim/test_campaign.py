@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from benchmarks.sim import main as bench
-from roost.sim.campaign import Ran, Tally, Task, drawn_seeds
+from roost.sim.campaign.running import Ran, Tally, Task, drawn_seeds
 from roost.sim.world import Verdict
 
 

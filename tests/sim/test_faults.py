@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from roost.sim.draws import draw_history
-from roost.sim.faults import FAULTS, coverage_table, is_fault, site_of
+from roost.sim.faults.kinds import FAULTS, coverage_table, is_fault, site_of
+from roost.sim.histories.draws import draw_history
 from roost.sim.world import run_history
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from roost.sim.history import Action, History
+from roost.sim.histories.history import Action, History
 from roost.sim.world import run_history
 from tests.sim.written import WRITTEN
 

@@ -27,7 +27,7 @@ from roost.ledger.tables import (
     vms,
 )  # fmt: skip
 from roost.ledger.transaction import row_json
-from roost.sim.laws import Broken, Laws
+from roost.sim.laws.checking import Broken, Laws
 
 CPU, MEMORY = 4000, 16 * GIB
 

@@ -9,10 +9,10 @@ import pytest
 from roost.analysis.outlook import STEP_S, Outlook
 from roost.control.learning import gathering, learning
 from roost.model.series import DAY_MS, Reading, Subject
-from roost.sim.clocks import _EPOCH_MS
-from roost.sim.history import History, host_name
-from roost.sim.lives import task_factory
-from roost.sim.loop import VirtualLoop
+from roost.sim.ground.clocks import _EPOCH_MS
+from roost.sim.ground.lives import task_factory
+from roost.sim.ground.loop import VirtualLoop
+from roost.sim.histories.history import History, host_name
 from roost.sim.world import World, _let_all_end
 
 STEP_MS = 1000 * STEP_S

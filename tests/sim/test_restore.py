@@ -7,8 +7,8 @@ import pytest
 
 from roost.control.agents import intake
 from roost.control.memory.restore_detect import Lineage
-from roost.sim.database import Disk
-from roost.sim.history import Action, History
+from roost.sim.actors.database import Disk
+from roost.sim.histories.history import Action, History
 from roost.sim.world import run_history
 
 ELSEWHERE = {"cpu": 1, "restart": "elsewhere"}

@@ -12,8 +12,8 @@ from roost.control.survive import restore_apply, restore_judge
 from roost.ledger.rows import HostRow
 from roost.ledger.tables import vms
 from roost.ledger.transaction import Tx
-from roost.sim.draws import draw_rogue_history
-from roost.sim.history import Action, History
+from roost.sim.histories.draws import draw_rogue_history
+from roost.sim.histories.history import Action, History
 from roost.sim.world import run_history
 from roost.wire.agentlink import Hello, SeenVM
 

@@ -10,11 +10,17 @@ import msgspec
 import pytest
 
 from roost.base.errors import InvalidRequest, NotFound
-from roost.sim.campaign import Ran, Task, fixed_environment, read_world, run_tasks, shrunk
-from roost.sim.history import Action, History
-from roost.sim.scenarios import FAULT_KINDS, find_scenario, parse_scenario, read_scenario, shipped
-from roost.sim.shrinking import shrink
-from roost.sim.workloads import expand
+from roost.sim.campaign.running import Ran, Task, fixed_environment, read_world, run_tasks, shrunk
+from roost.sim.campaign.shrinking import shrink
+from roost.sim.histories.history import Action, History
+from roost.sim.histories.scenarios import (
+    FAULT_KINDS,
+    find_scenario,
+    parse_scenario,
+    read_scenario,
+    shipped,
+)
+from roost.sim.histories.workloads import expand
 from roost.sim.world import Verdict, run_history
 
 SMALL = """
@@ -262,7 +268,7 @@ def test_a_campaign_counts_worlds_by_scenario(tmp_path) -> None:
 def test_the_worker_answers_each_task_with_its_verdict() -> None:
     task = Task(3, actions=3, seconds=5.0)
     done = subprocess.run(
-        [sys.executable, "-m", "roost.sim.worker"],
+        [sys.executable, "-m", "roost.sim.campaign.worker"],
         input=msgspec.json.encode(task) + b"\n",
         env=fixed_environment(),
         capture_output=True,

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from roost.sim.clocks import Machine, PausedTime
-from roost.sim.history import Action, History
-from roost.sim.loop import VirtualLoop
+from roost.sim.ground.clocks import Machine, PausedTime
+from roost.sim.ground.loop import VirtualLoop
+from roost.sim.histories.history import Action, History
 from roost.sim.world import Verdict, run_history
 
 

@@ -1,7 +1,7 @@
 """A host that was dead is switched on: what was recovered elsewhere does not run there again."""
 
 from roost.agent.reconciler import Reconciler
-from roost.sim.history import Action, History
+from roost.sim.histories.history import Action, History
 from roost.sim.world import Verdict, run_history
 
 

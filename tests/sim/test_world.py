@@ -10,13 +10,13 @@ from collections.abc import Callable, Coroutine
 import msgspec
 import pytest
 
-from roost.sim.campaign import fixed_environment, read_history, write_history
-from roost.sim.draws import draw_history
-from roost.sim.history import Action, History
-from roost.sim.lives import Dead, Life, task_factory
-from roost.sim.loop import NothingLeft, VirtualLoop
-from roost.sim.shrinking import shrink
-from roost.sim.unhandled import hear_unhandled
+from roost.sim.campaign.running import fixed_environment, read_history, write_history
+from roost.sim.campaign.shrinking import shrink
+from roost.sim.ground.lives import Dead, Life, task_factory
+from roost.sim.ground.loop import NothingLeft, VirtualLoop
+from roost.sim.ground.unhandled import hear_unhandled
+from roost.sim.histories.draws import draw_history
+from roost.sim.histories.history import Action, History
 from roost.sim.world import Verdict, run_history
 
 
@@ -143,7 +143,7 @@ def run_apart(history: History, folder) -> Verdict:
     write_history(path, history)
     assert read_history(path) == history
     code = (
-        "import sys, msgspec, pathlib; from roost.sim.campaign import read_history;"
+        "import sys, msgspec, pathlib; from roost.sim.campaign.running import read_history;"
         "from roost.sim.world import run_history;"
         "print(msgspec.json.encode(run_history(read_history(pathlib.Path(sys.argv[1])))).decode())"
     )

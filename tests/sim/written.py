@@ -5,7 +5,7 @@ Each takes the seed of everything that chance still decides in it: delays, and w
 
 from collections.abc import Callable
 
-from roost.sim.history import Action, History
+from roost.sim.histories.history import Action, History
 
 
 def _history(seed: int, *actions: Action, restart: str) -> History:

@@ -15,8 +15,8 @@ from roost.cli.words.options import OutputOption, reports_errors
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from roost.sim.campaign import Ran, Tally, Task
-    from roost.sim.history import History
+    from roost.sim.campaign.running import Ran, Tally, Task
+    from roost.sim.histories.history import History
     from roost.sim.world import Verdict
 
 ActionsOption = Annotated[int, typer.Option(min=1, metavar="N", help="Actions of one drawn world.")]
@@ -54,7 +54,7 @@ def run(
 ) -> None:
     """Run one world and say whether every law held."""
     _fix_order()
-    from roost.sim.campaign import write_history
+    from roost.sim.campaign.running import write_history
     from roost.sim.world import run_history
 
     history = _history(world, seed, actions, seconds)
@@ -112,7 +112,7 @@ def chaos(
 ) -> None:
     """Run many worlds; what fails is shrunk to a short history that can be run again."""
     _fix_order()
-    from roost.sim.campaign import Task, drawn_seeds, run_tasks
+    from roost.sim.campaign.running import Task, drawn_seeds, run_tasks
 
     files = _scenario_files(scenario or [])
     wanted = [*range(first, first + seeds), *(drawn := drawn_seeds(from_, more))]
@@ -140,7 +140,7 @@ def chaos(
 @reports_errors
 def scenarios(output: OutputOption = None) -> None:
     """List the scenarios that come with roost."""
-    from roost.sim.scenarios import read_scenario, shipped
+    from roost.sim.histories.scenarios import read_scenario, shipped
 
     found = {name: read_scenario(path) for name, path in shipped().items()}
     if output not in (None, Output.TABLE):
@@ -159,7 +159,7 @@ sim = new_group(
 
 def _fix_order() -> None:
     """Start again with a fixed hash seed: the order of sets is part of a history."""
-    from roost.sim.campaign import fixed_environment, has_fixed_order
+    from roost.sim.campaign.running import fixed_environment, has_fixed_order
 
     if not has_fixed_order():
         sys.stdout.flush()
@@ -167,9 +167,9 @@ def _fix_order() -> None:
 
 
 def _history(world: str, seed: int | None, actions: int, seconds: float) -> "History":
-    from roost.sim.campaign import read_world
-    from roost.sim.draws import draw_history
-    from roost.sim.scenarios import shipped
+    from roost.sim.campaign.running import read_world
+    from roost.sim.histories.draws import draw_history
+    from roost.sim.histories.scenarios import shipped
 
     if world.isdigit():
         if seed is not None:
@@ -186,7 +186,7 @@ def _history(world: str, seed: int | None, actions: int, seconds: float) -> "His
 
 
 def _scenario_files(names: list[str]) -> list[Path]:
-    from roost.sim.scenarios import find_scenario, read_scenario, shipped
+    from roost.sim.histories.scenarios import find_scenario, read_scenario, shipped
 
     files: list[Path] = []
     for name in names:
@@ -260,7 +260,7 @@ def _sentence(verdict: "Verdict") -> str:
 
 
 def _keep(ran: "Ran", folder: Path) -> dict[str, object]:
-    from roost.sim.campaign import shrunk, write_history
+    from roost.sim.campaign.running import shrunk, write_history
 
     short = shrunk(ran.task.history(), ran.verdict.broken)
     path = folder / f"{ran.task.name}.json"
@@ -277,7 +277,7 @@ def _keep(ran: "Ran", folder: Path) -> dict[str, object]:
 
 
 def _replay(task: "Task") -> str:
-    from roost.sim.scenarios import shipped
+    from roost.sim.histories.scenarios import shipped
 
     if not task.scenario:
         return f"roost sim run {task.seed} --actions {task.actions} --seconds {task.seconds:g}"
@@ -313,19 +313,19 @@ def _document(tally: "Tally", failed: list[dict[str, object]]) -> dict[str, obje
 
 def never_fired(coverage: dict[str, int]) -> list[str]:
     """Return the kinds of faults that a campaign has not had."""
-    from roost.sim.faults import coverage_table
+    from roost.sim.faults.kinds import coverage_table
 
     return coverage_table(coverage).never
 
 
 def _site_lines(coverage: dict[str, int]) -> list[str]:
-    from roost.sim.faults import coverage_table
+    from roost.sim.faults.kinds import coverage_table
 
     return ["passed and struck, by site:", *coverage_table(coverage).lines()]
 
 
 def _report(tally: "Tally", failed: list[dict[str, object]], *, sites: bool) -> str:
-    from roost.sim.faults import is_fault
+    from roost.sim.faults.kinds import is_fault
 
     lines = [
         f"{tally.worlds} worlds: {tally.events} events, {tally.faults} faults, {tally.crashes} "

@@ -27,22 +27,22 @@ from roost.control.timers import Timers
 from roost.fleet.check import check as check_fleet
 from roost.ledger.rows import Event, VMRow
 from roost.ledger.tables import claims, tombstones, vms
-from roost.sim.actions import Actor
-from roost.sim.clocks import PausedTime
-from roost.sim.database import Database
-from roost.sim.faults import CRASHES, FAULTS, is_fault
-from roost.sim.history import History, host_name
-from roost.sim.hosts import SimHost
-from roost.sim.laws import Broken, Laws
-from roost.sim.lives import task_factory
-from roost.sim.loop import VirtualLoop
-from roost.sim.network import Network
-from roost.sim.planes import SimPlane
-from roost.sim.reading import read_everything
-from roost.sim.rogue import NAME as ROGUE
-from roost.sim.rogue import Rogue, check_unharmed
-from roost.sim.time_skip import Stillness
-from roost.sim.unhandled import hear_unhandled, services_log_nothing
+from roost.sim.actors.actions import Actor
+from roost.sim.actors.database import Database
+from roost.sim.actors.hosts import SimHost
+from roost.sim.actors.planes import SimPlane
+from roost.sim.actors.reading import read_everything
+from roost.sim.actors.rogue import NAME as ROGUE
+from roost.sim.actors.rogue import Rogue, check_unharmed
+from roost.sim.actors.time_skip import Stillness
+from roost.sim.faults.kinds import CRASHES, FAULTS, is_fault
+from roost.sim.ground.clocks import PausedTime
+from roost.sim.ground.lives import task_factory
+from roost.sim.ground.loop import VirtualLoop
+from roost.sim.ground.network import Network
+from roost.sim.ground.unhandled import hear_unhandled, services_log_nothing
+from roost.sim.histories.history import History, host_name
+from roost.sim.laws.checking import Broken, Laws
 
 #: The timers of a world: short, so that leases end and moves are given up within its few minutes.
 TIMERS = Timers(

@@ -12,8 +12,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from roost.sim.follow_ups import ABOUT_LEASES, ABOUT_REFUSALS, TRAINS, Train
-from roost.sim.history import Action, History, host_name
+from roost.sim.histories.follow_ups import ABOUT_LEASES, ABOUT_REFUSALS, TRAINS, Train
+from roost.sim.histories.history import Action, History, host_name
 
 Given = dict[str, Any]
 #: VMs that a world has at most, as far as those who ask know: more would only be refused.

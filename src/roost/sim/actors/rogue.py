@@ -23,9 +23,9 @@ import msgspec
 from roost.hostkit.talk.link import LinkLost
 from roost.ledger.rows import Event
 from roost.model.states import Seen
-from roost.sim.books import Broken
-from roost.sim.lives import Life
-from roost.sim.network import Connection, HostTransport, Network
+from roost.sim.ground.lives import Life
+from roost.sim.ground.network import Connection, HostTransport, Network
+from roost.sim.laws.books import Broken
 from roost.wire.agentlink import PROTOCOL, CopyState
 
 NAME = "rogue"

@@ -13,7 +13,7 @@ from roost.control.agents.sessions import Session
 from roost.control.plane import Plane
 from roost.hostkit.talk.link import LinkLost
 from roost.parts.access import Principal
-from roost.sim.lives import Life
+from roost.sim.ground.lives import Life
 
 Note = Callable[[str, str, str], None]
 

@@ -27,8 +27,8 @@ from sqlalchemy import Connection, select
 from roost.agent.drivers.base import LocalVM
 from roost.ledger.rows import Event
 from roost.ledger.tables import counters, tombstones
-from roost.sim.books import VM, Books, Broken, Changes, read_changes
-from roost.sim.guests import Guests
+from roost.sim.laws.books import VM, Books, Broken, Changes, read_changes
+from roost.sim.laws.guests import Guests
 
 __all__ = ["Broken", "Laws"]
 

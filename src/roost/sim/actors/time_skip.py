@@ -19,8 +19,8 @@ from typing import Any
 import msgspec
 
 from roost.ledger.rows import Event
-from roost.sim.clocks import PausedTime
-from roost.sim.hosts import SimHost
+from roost.sim.actors.hosts import SimHost
+from roost.sim.ground.clocks import PausedTime
 
 #: How long after the last touch somebody may rest. Longer than production gathers reports (50 ms).
 _HOST_S = 0.12

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from roost.sim.history import Action, History
+from roost.sim.histories.history import Action, History
 
 Fails = Callable[[History], bool]
 

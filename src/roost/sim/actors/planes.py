@@ -9,10 +9,10 @@ from roost.base.ids import IdSource
 from roost.control.plane import Plane, PlaneSettings
 from roost.control.timers import Timers
 from roost.ledger.base import EventsKept
-from roost.sim.clocks import Frame, Machine, NodeClock
-from roost.sim.database import Database, PlaneStore
-from roost.sim.lives import Life
-from roost.sim.network import Network
+from roost.sim.actors.database import Database, PlaneStore
+from roost.sim.ground.clocks import Frame, Machine, NodeClock
+from roost.sim.ground.lives import Life
+from roost.sim.ground.network import Network
 
 #: After which a process that ended by itself is started again.
 _STARTED_AGAIN_S = 1.0

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, func, select, text
 
 from roost.ledger.rows import Event
 from roost.ledger.tables import events as events_table
-from roost.sim.laws import Broken
+from roost.sim.laws.checking import Broken
 
 if TYPE_CHECKING:
     from roost.sim.world import World

@@ -42,9 +42,9 @@ from roost.ledger.tables import (
     vm_specs,
     vms,
 )
-from roost.sim.reserved import Hold, ReservedRoom
-from roost.sim.roommade import Preemption, RoomMade
-from roost.sim.ruled import PolicyRow, RelaxationRow, RuledPlaces, RuleRow
+from roost.sim.laws.reserved import Hold, ReservedRoom
+from roost.sim.laws.roommade import Preemption, RoomMade
+from roost.sim.laws.ruled import PolicyRow, RelaxationRow, RuledPlaces, RuleRow
 
 #: How long the fleet must have been as it is before a spread is held against it: a process decides
 #: on what it has heard, and only the chosen host and the group are compared again at the commit.

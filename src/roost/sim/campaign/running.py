@@ -22,11 +22,11 @@ import yaml
 from msgspec import Struct
 
 from roost.base.errors import InvalidRequest
-from roost.sim.draws import draw_history
-from roost.sim.history import History
-from roost.sim.scenarios import parse_scenario, read_scenario
-from roost.sim.shrinking import shrink
-from roost.sim.workloads import expand
+from roost.sim.campaign.shrinking import shrink
+from roost.sim.histories.draws import draw_history
+from roost.sim.histories.history import History
+from roost.sim.histories.scenarios import parse_scenario, read_scenario
+from roost.sim.histories.workloads import expand
 from roost.sim.world import Verdict, run_history
 from roost.wire.text.strictyaml import read_yaml
 
@@ -149,7 +149,7 @@ def _results(tasks: Sequence[Task], jobs: int) -> Iterator[Ran | None]:
 
 
 def _worker() -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "roost.sim.worker"]
+    command = [sys.executable, "-m", "roost.sim.campaign.worker"]
     return subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=fixed_environment()
     )

@@ -14,9 +14,17 @@ from typing import Any
 
 from msgspec import Struct
 
-from roost.sim.draws import draw_fault
-from roost.sim.history import Action, History, host_name
-from roost.sim.scenarios import Arrivals, Change, Demand, Lifetime, Loss, Operation, Scenario
+from roost.sim.histories.draws import draw_fault
+from roost.sim.histories.history import Action, History, host_name
+from roost.sim.histories.scenarios import (
+    Arrivals,
+    Change,
+    Demand,
+    Lifetime,
+    Loss,
+    Operation,
+    Scenario,
+)
 
 _HOUR_S = 3600.0
 #: Faults last as long as leases make sense of it: drawn lengths are for the short timers.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from roost.sim.lives import Dead
+from roost.sim.ground.lives import Dead
 
 
 class _Heard(logging.Handler):

@@ -18,11 +18,11 @@ from roost.agent.drivers.vmfiles import Change, MemoryVMs
 from roost.agent.memoryguard import MemoryFences, MemoryGuard
 from roost.agent.store import MemoryStore, Record
 from roost.base.ids import IdSource
-from roost.sim.clocks import Machine, NodeClock
-from roost.sim.faults import site_of
-from roost.sim.host_faults import Ailments
-from roost.sim.lives import Life
-from roost.sim.network import HostTransport, Network
+from roost.sim.faults.kinds import site_of
+from roost.sim.faults.of_hosts import Ailments
+from roost.sim.ground.clocks import Machine, NodeClock
+from roost.sim.ground.lives import Life
+from roost.sim.ground.network import HostTransport, Network
 from roost.wire.agentlink import Desired, LedgerPoint
 
 

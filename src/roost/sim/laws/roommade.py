@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from roost.sim.reserved import Hold
+from roost.sim.laws.reserved import Hold
 
 if TYPE_CHECKING:
-    from roost.sim.books import Books
+    from roost.sim.laws.books import Books
 
 _PREEMPT = "preempt"
 #: Events by which we take a member of a group away from where it runs.

@@ -1,7 +1,7 @@
 """Time in a world: a machine's clock may run fast, jump, or stand still while nothing happens.
 
 A `Machine` reads its time from a frame: the loop's own time, or a `PausedTime` that passes only
-while somebody has something to do (`roost.sim.time_skip`). Its processes sleep on it; when the
+while there is something to do (`roost.sim.actors.time_skip`). Its processes sleep on it; when the
 machine changes frames, whoever sleeps goes on sleeping for as long as was left.
 """
 
@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from typing import Any, Protocol
 
 from roost.base.timestamps import timestamp
-from roost.sim.lives import Life
+from roost.sim.ground.lives import Life
 
 _EPOCH_MS = 1_700_000_000_000
 

@@ -7,7 +7,7 @@ So is one that refused a VM and boots it after all: the ledger has taken the VM 
 """
 
 from roost.agent.drivers.base import LocalVM
-from roost.sim.books import Broken
+from roost.sim.laws.books import Broken
 
 _BOOTED = ("starting", "running", "paused")
 

@@ -4,8 +4,8 @@ import msgspec
 
 from roost.base.errors import RoostError
 from roost.control.plane import Plane
-from roost.sim.books import Broken
-from roost.sim.operators import ADMIN
+from roost.sim.actors.operators import ADMIN
+from roost.sim.laws.books import Broken
 from roost.wire.groups import ListGroups
 from roost.wire.queries import HostQuery, VMQuery
 

@@ -19,13 +19,13 @@ from roost.control.survive.requested import RequestedRecovery
 from roost.ledger.rows import VMRow
 from roost.model.flow import Placement, RejectionCode
 from roost.parts.access import Principal
-from roost.sim.clocks import NodeClock, moment
-from roost.sim.database import Troubles
-from roost.sim.disasters import Disasters
-from roost.sim.history import Action
-from roost.sim.lives import Dead
-from roost.sim.operators import ADMIN, Operators
-from roost.sim.slow_faults import Mischief
+from roost.sim.actors.database import Troubles
+from roost.sim.actors.operators import ADMIN, Operators
+from roost.sim.faults.disasters import Disasters
+from roost.sim.faults.slow import Mischief
+from roost.sim.ground.clocks import NodeClock, moment
+from roost.sim.ground.lives import Dead
+from roost.sim.histories.history import Action
 from roost.wire.bodies import (
     ConfirmDead,
     ConstraintsBody,

@@ -1,6 +1,6 @@
 """A process of a campaign: tasks come in by line, verdicts go out by line, both as JSON.
 
-PYTHONHASHSEED=0 python -m roost.sim.worker
+PYTHONHASHSEED=0 python -m roost.sim.campaign.worker
 """
 
 import sys
@@ -8,7 +8,7 @@ from time import process_time
 
 import msgspec
 
-from roost.sim.campaign import Ran, Task
+from roost.sim.campaign.running import Ran, Task
 from roost.sim.world import run_history
 
 _task = msgspec.json.Decoder(Task)

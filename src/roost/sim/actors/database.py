@@ -24,9 +24,9 @@ from roost.ledger.sqlite import SqliteStore
 from roost.ledger.store import DatabaseUnavailable, InDoubt, Listener
 from roost.ledger.transaction import Tx
 from roost.series.opening import memory_series
-from roost.sim.clocks import Machine, NodeClock
-from roost.sim.faults import site_of
-from roost.sim.lives import Dead, Life
+from roost.sim.faults.kinds import site_of
+from roost.sim.ground.clocks import Machine, NodeClock
+from roost.sim.ground.lives import Dead, Life
 
 T = TypeVar("T")
 

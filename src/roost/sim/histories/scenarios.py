@@ -1,7 +1,7 @@
 """Scenarios: a fleet, its users, its operators and its misfortunes, as a small YAML file.
 
-A scenario says how much of everything happens; with a seed, `roost.sim.workloads` makes a history
-of it, in which every moment is fixed. Files are read strictly: a field that nobody knows is an
+A scenario says how much of everything happens; with a seed, `workloads` makes a history of it, in
+which every moment is fixed. Files are read strictly: a field that nobody knows is an
 error with its line, because a fault that is misspelt never happens.
 """
 
@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, field
 
 from roost.base.units import GIB, parse_bytes
-from roost.sim.draws import KINDS
-from roost.sim.history import History, Machines, host_name
+from roost.sim.histories.draws import KINDS
+from roost.sim.histories.history import History, Machines, host_name
 from roost.wire.text.strictyaml import Seconds, Size, find_file, parse_strictly, read_text
 
 Count = Annotated[int, Meta(ge=1, le=100_000)]
