@@ -1,0 +1,1 @@
+"""What jobs on rented machines cost: planning, mixes of machine types, runs; answers checked."""
