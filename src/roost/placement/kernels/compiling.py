@@ -9,9 +9,12 @@ slow and nothing worse.
 """
 
 import hashlib
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TypeVar, cast
 
 import numba
@@ -24,6 +27,27 @@ from roost.base.cachefolder import cache_folders, is_ours
 from roost.fleet import assign, groups, layout
 
 F = TypeVar("F", bound=Callable[..., object])
+
+
+def _without_linear_algebra() -> None:
+    """Load what Numba needs of arrays without SciPy's linear algebra, which no kernel calls.
+
+    Numba asks whether that is installed by importing it, before it loads any compiled code: about
+    a second of every start where SciPy is there. It finds names that stand for it instead, only
+    while it asks; code that does call it loads it then.
+    """
+    names = ("scipy.linalg", "scipy.linalg.cython_blas")
+    if "scipy" not in sys.modules or names[0] in sys.modules:
+        return
+    sys.modules.update((name, ModuleType(name)) for name in names)
+    try:
+        import_module("numba.np.arraymath")
+    finally:
+        for name in names:
+            del sys.modules[name]
+
+
+_without_linear_algebra()
 
 #: Makes a constant an ordinary integer: Numba would compile a callee anew for each literal.
 int64 = cast(Callable[[int], int], np.int64)
