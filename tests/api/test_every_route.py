@@ -44,6 +44,7 @@ BODIES = {
     "RollBackPolicy": {"version": 1},
     "DryRunPolicy": {"requests": 10},
     "ApplyPolicy": {"policy": None},
+    "CreatePlan": {"goal": "balance"},
     "CreateReservation": {
         "name": "new",
         "demand": {"cpu": 1, "memory": "1GiB"},

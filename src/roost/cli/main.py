@@ -36,6 +36,12 @@ COMMANDS = (
         _THINGS,
         "Capacity kept for a project, a user or a purpose.",
     ),
+    Entry(
+        "plan",
+        "roost.cli.plans:plan",
+        _THINGS,
+        "Plan moves towards a goal, and carry them out.",
+    ),
     Entry("project", "roost.cli.projects:project", _THINGS, "Projects and their quotas."),
     Entry("token", "roost.cli.tokens:token", _THINGS, "Tokens for people, programs and agents."),
     Entry("events", "roost.cli.events:events", _THINGS, "Show what happened, and what happens."),

@@ -9,6 +9,7 @@ from roost.client import routes
 from roost.client.binding import Method
 from roost.client.constraints import ConstraintMethods
 from roost.client.groups import GroupMethods
+from roost.client.plans import PlanMethods
 from roost.client.policies import PolicyMethods
 from roost.client.priorities import PriorityMethods
 from roost.client.recommendations import RecommendationMethods
@@ -19,6 +20,7 @@ from roost.client.series import SeriesMethods
 class Methods(
     ConstraintMethods,
     GroupMethods,
+    PlanMethods,
     PolicyMethods,
     PriorityMethods,
     RecommendationMethods,

@@ -42,6 +42,10 @@ from roost.control.moves import handover
 from roost.control.moves.draining import Drain
 from roost.control.moves.limits import MoveLimits
 from roost.control.moves.moving import Moving
+from roost.control.plans.executing import PlanRunner
+from roost.control.plans.gathering import Gathering
+from roost.control.plans.planning import Planning
+from roost.control.plans.plans import Plans
 from roost.control.policies.policies import Policies
 from roost.control.preempt.asking import Asking
 from roost.control.preempt.choosing import Choosing
@@ -155,6 +159,9 @@ class Plane:
             series, store, self.roster, clock, settings.series, series_reader or series
         )
         self.learning = Learning(series_reader or series, store, self.roster, clock)
+        self.gathering = Gathering(store, self.roster, series_reader or series, clock)
+        planning = Planning(self.gathering, self.roster, clock)
+        self.plans = Plans(store, self.roster, planning, clock, ids)
         self.projects = Projects(store)
         self.events = EventLog(store)
         steady = SteadyWall(clock)
@@ -186,6 +193,7 @@ class Plane:
             self.reservations,
             self.priorities,
             self.asking,
+            self.plans,
             self.projects,
             self.access,
             self.events,  # readers are told last, when everybody else knows
@@ -208,6 +216,10 @@ class Plane:
             ),
             self.preempting,
             Drain(store, self.roster, self.moves, self.lineage, leases.singleton("drain"), clock),
+            PlanRunner(
+                store, self.roster, self.moves, planning, self.lineage, leases.singleton("plans"),
+                clock,
+            ),
             MoveLimits(
                 store, self.roster, self.lineage, leases.singleton("moves"), clock, timers
             ),

@@ -18,6 +18,8 @@ from roost.ledger.rows import (
     GroupRow,
     HoldRow,
     HostRow,
+    PlanMoveRow,
+    PlanRow,
     PolicyRow,
     PreemptionRow,
     PriorityClassRow,
@@ -25,6 +27,7 @@ from roost.ledger.rows import (
     RelaxationRow,
     ReservationRow,
     SpecRow,
+    TopologyRow,
     VMRow,
 )
 
@@ -110,6 +113,13 @@ PREEMPTIONS: ChangedTable[PreemptionRow | None] = ChangedTable(
 )
 DISPLACED: ChangedTable[DisplacedRow | None] = ChangedTable(
     "displaced", dict[str, DisplacedRow | None]
+)
+PLANS: ChangedTable[PlanRow | None] = ChangedTable("plans", dict[str, PlanRow | None])
+PLAN_MOVES: ChangedTable[PlanMoveRow | None] = ChangedTable(
+    "plan_moves", dict[str, PlanMoveRow | None]
+)
+TOPOLOGIES: ChangedTable[TopologyRow | None] = ChangedTable(
+    "topologies", dict[str, TopologyRow | None]
 )
 POLICIES: ChangedTable[PolicyRow | None] = ChangedTable("policies", dict[str, PolicyRow | None])
 PROJECTS: ChangedTable[ProjectRow | None] = ChangedTable("projects", dict[str, ProjectRow | None])

@@ -42,6 +42,8 @@ from roost.ledger.tables import (
     host_amounts,
     hosts,
     members,
+    plan_moves,
+    plans,
     policies,
     policy_versions,
     preemptions,
@@ -51,6 +53,7 @@ from roost.ledger.tables import (
     reservations,
     tokens,
     tombstones,
+    topologies,
     violations,
     vm_specs,
     vms,
@@ -144,6 +147,9 @@ FOLDED = {
     "priority_classes": _all(priority_classes),
     "preemptions": _all(preemptions),
     "displaced": _all(displaced),
+    "plans": _all(plans),
+    "plan_moves": _all(plan_moves),
+    "topologies": _all(topologies),
     "members": Folded(members, ("group_id", "vm"), ()),
     "projects": Folded(
         projects, ("name",), ("name", *(f"{name}_quota" for name in LIMITS), "policy")

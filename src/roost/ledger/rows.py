@@ -299,6 +299,60 @@ class PreemptionRow(Struct, kw_only=True):
     priority: int
 
 
+class PlanRow(Struct, kw_only=True):
+    """A plan: a goal, what was asked and found, and how far it has come."""
+
+    id: str
+    goal: str
+    state: str
+    generation: int
+    asked: str
+    found: str
+    wave: int
+    replans: int
+    why: str
+    starts_ms: int | None
+    ends_ms: int | None
+    created_ms: int
+    created_by: str
+    begun_ms: int | None
+    ended_ms: int | None
+
+
+class PlanMoveRow(Struct, kw_only=True):
+    """One move of a plan: what it was to cost, and what became of it."""
+
+    plan: str
+    number: int
+    wave: int
+    vm: str
+    name: str
+    source: int
+    target: int
+    state: str
+    why: str
+    draft: int
+    predicted: str
+    actual: str
+    begun_ms: int | None
+    ended_ms: int | None
+
+    @property
+    def key(self) -> str:
+        """Return its key as events name it."""
+        return f"{self.plan}|{self.number}"
+
+
+class TopologyRow(Struct, kw_only=True):
+    """The network between hosts, as it was described."""
+
+    id: str
+    generation: int
+    document: str
+    changed_ms: int
+    changed_by: str
+
+
 class DisplacedRow(Struct, kw_only=True):
     """A VM that was stopped to make room, until it has run again."""
 

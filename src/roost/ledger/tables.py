@@ -5,6 +5,8 @@
 | vms, claims, groups, members, projects, hosts, tombstones, fences, tokens | the truth | folded |
 | priority_classes | how important VMs are, by name | folded |
 | preemptions, displaced | room made for whom, by whom; who was stopped for it | folded |
+| plans, plan_moves | migrations that were planned, and what became of each move | folded |
+| topologies | the network between hosts, as it was described | folded |
 | constraints, constraint_versions | rules about where VMs may be, and what they were | folded |
 | policies, policy_versions | bundles of how VMs are placed, and what they were | folded |
 | reservations | capacity kept for a project, a user or a purpose, and when | folded |
@@ -495,6 +497,54 @@ displaced = _table(
     _text("preemptor"),  # the VM for which
     _number("generation"),  # of the VM when it was stopped
     _number("at_ms"),
+)
+
+plans = _table(
+    "plans",  # moves in waves, towards a goal; kept a while after they ended
+    _text("id", key=True),
+    _text("goal"),
+    _text("state"),  # planned, waiting, running, paused, done, failed, cancelled
+    _number("generation"),  # grows with every change of the plan or of its moves
+    _text("asked"),  # JSON: goal, limits, window; see control/plans/record.py
+    _text("found"),  # JSON: blockers, vetoes, before and after
+    _number("wave"),  # the one under way; 0 before the first
+    _number("replans"),  # how often the rest was planned anew
+    _text("why"),  # why it waits, failed or was cancelled; or empty
+    _number("starts_ms", nullable=True),  # not before; empty: at once
+    _number("ends_ms", nullable=True),  # no move is begun after; empty: no limit
+    _number("created_ms"),
+    _text("created_by"),
+    _number("begun_ms", nullable=True),
+    _number("ended_ms", nullable=True),
+)
+Index("plans_created", plans.c.created_ms)
+
+plan_moves = _table(
+    "plan_moves",
+    _text("plan", key=True),
+    _number("number", key=True),  # in the order in which they are safe
+    _number("wave"),
+    _text("vm"),
+    _text("name"),  # of the VM when it was planned
+    _number("source"),
+    _number("target"),
+    _text("state"),  # planned, running, done, failed, dropped
+    _text("why"),
+    _number("draft"),  # 0 the first; each time the rest is planned anew one more
+    _text("predicted"),  # JSON: what it was to cost
+    _text("actual"),  # JSON: what it did cost; empty before
+    _number("begun_ms", nullable=True),
+    _number("ended_ms", nullable=True),
+)
+Index("plan_moves_vm", plan_moves.c.vm)
+
+topologies = _table(
+    "topologies",
+    _text("id", key=True),  # `fleet`: there is one
+    _number("generation"),
+    _text("document"),  # JSON, see wire/topology.py
+    _number("changed_ms"),
+    _text("changed_by"),
 )
 
 #: `constraints` is used in the row `events` alone, which every commit that takes room changes last:

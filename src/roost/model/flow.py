@@ -10,7 +10,8 @@
 | Order | `control/moves/machine.py` and `control/agents/dispatch.py` | `wire.agentlink.DesiredVM` |
 | Report | `control/agents/intake.py`, for the move machine | `wire.agentlink.SeenVM` |
 | Move | `control/vms/move_record.py`, from a VM's row | columns of the VM's row |
-| Profile, Plan | nobody yet: what `analysis` and `planner` will hand on | none yet |
+| Profile | `analysis`, for the fleet's columns | series, in a store of their own |
+| Plan | `planner/drafting.py` | `ledger.rows.PlanRow` and `PlanMoveRow` |
 """
 
 from collections.abc import Mapping

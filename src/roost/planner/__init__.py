@@ -8,4 +8,9 @@ limits come as the caller's questions between batches of steps.
     search       search(problem, steps, seed) -> Found(moves, cost, ...), compiled local search
     waves        order(problem, moves, limits) -> Ordered(waves, impossible), safe in every prefix
     kernels      the compiled loops of the search
+    board        the fleet of one moment, on which the engine is asked about moves
+    cost         what one move takes: rounds of pre-copy, bytes, seconds, stand-still
+    guards       who may veto a move, and why
+    goals        what a plan is for, one file each: they propose moves
+    drafting     a goal's proposals, guarded, ordered in waves, with before and after
 """

@@ -96,3 +96,10 @@ OnlyProject = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Only of this project.", autocompletion=complete_projects),
 ]
+
+
+def complete_plans(incomplete: str) -> list[str]:
+    """Return the ids of plans that begin so."""
+    return _names(
+        lambda client: [each.id for each in client.list_plans(limit=_MOST).plans], incomplete
+    )

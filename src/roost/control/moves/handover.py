@@ -183,10 +183,20 @@ def note_progress(tx: Tx, vm: VMRow, progress: ProgressInfo) -> VMRow:
     return row
 
 
+_STOOD = "it stood still for {} ms"
+
+
+def downtime_in(note: str) -> int | None:
+    """Return the downtime in milliseconds that the note of a `vm.move_downtime` tells."""
+    before, after = _STOOD.split("{}")
+    told = note.removeprefix(before).removesuffix(after)
+    return int(told) if told.isdigit() else None
+
+
 def note_downtime(tx: Tx, vm: VMRow, progress: ProgressInfo) -> None:
     """Record the downtime of a move, which the old host reports when it is over."""
     if progress.downtime_ms is not None:
-        note = f"it stood still for {progress.downtime_ms} ms"
+        note = _STOOD.format(progress.downtime_ms)
         tx.event("vm.move_downtime", f"vm/{vm.id}", {}, project=vm.project, note=note)
 
 

@@ -1,6 +1,6 @@
 """Begin and cancel moves: choose a target and claim it; `machine` and the agents do the rest."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from roost.base.errors import Conflict, InvalidRequest
 from roost.control.create.placing import Basis, Placing, take
@@ -56,12 +56,7 @@ class Moving(Part):
         """Cancel a move, if the VM has not left its host yet."""
 
         def change(tx: Tx) -> VMRow:
-            vm = locked_vm(tx, ref, project, who)
-            for effect in step(move_of(vm), Cancel(f"cancelled by {who.name}")):
-                if isinstance(effect, Refuse):
-                    raise Conflict(f"VM {vm.name!r} {effect.why}", vm=vm.id)
-                vm = carry_out(tx, vm, effect)
-            return vm
+            return take_back(tx, locked_vm(tx, ref, project, who), f"cancelled by {who.name}")
 
         return await self._body(await self._store.write(change, who.name))
 
@@ -78,8 +73,12 @@ class Moving(Part):
         *,
         only: str | None = None,
         explain: bool = True,
+        also: Callable[[Tx], None] | None = None,
     ) -> VMRow | Rejection | None:
-        """Place a VM's move and claim its target; the agents do the rest."""
+        """Place a VM's move and claim its target; the agents do the rest.
+
+        `also` is written in the transaction that begins the move, or forbids it by raising.
+        """
         await self._lineage.require_sure()
         source = self._roster.host_name(vm.host)
         _check_movable(vm, source)
@@ -117,11 +116,22 @@ class Moving(Part):
             note = f"from {source} to {seen.placement.host}"
             event = OUTCOMES[Prepare].event
             tx.event(event, f"vm/{vm.id}", changes, project=vm.project, note=note)
+            if also is not None:
+                also(tx)
             return row
 
         return await self._placing.place(
             vm, commit, MIGRATE_IN, actor, only=only, never=(source,), explain=explain
         )
+
+
+def take_back(tx: Tx, vm: VMRow, why: str) -> VMRow:
+    """Cancel the move of a VM that has not left its host yet; the row is locked."""
+    for effect in step(move_of(vm), Cancel(why)):
+        if isinstance(effect, Refuse):
+            raise Conflict(f"VM {vm.name!r} {effect.why}", vm=vm.id)
+        vm = carry_out(tx, vm, effect)
+    return vm
 
 
 def _check_movable(vm: VMRow, source: str | None) -> None:

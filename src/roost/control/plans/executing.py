@@ -1,0 +1,394 @@
+"""Carry plans out, in one process for all: wave by wave, through the moves that are there.
+
+    waiting --start--> running --all waves--> done
+                         |  a move fails or the fleet has drifted: the rest is planned anew
+                         '--too often, or its window is over--> failed
+
+One plan runs at a time, so its limits are those of the fleet. A move is written as begun in the
+transaction that claims its target, and how it ended is read from the VM's row: a process that dies
+anywhere leaves nothing that the next one cannot see. Moves of a plan that was cancelled are taken
+back as long as their VMs have not left.
+"""
+
+import logging
+from collections.abc import Sequence
+
+import msgspec
+from sqlalchemy import Connection, select
+
+from roost.base.clock import Clock
+from roost.base.errors import Conflict, NotFound, Unavailable
+from roost.control.memory.restore_detect import Lineage
+from roost.control.memory.roster import Roster
+from roost.control.moves.moving import Moving, take_back
+from roost.control.plans import writing
+from roost.control.plans.planning import Planning
+from roost.control.plans.record import (
+    CANCELLED,
+    DONE,
+    FAILED,
+    OVER,
+    PAUSED,
+    PLANNED,
+    RUNNING,
+    WAITING,
+    asked_of,
+    found_in,
+    found_of,
+)
+from roost.control.plans.settling import Outcome, drifted, settle
+from roost.control.plans.watching import MovesWatched
+from roost.control.vms.lookup import relock
+from roost.ledger.capacity import CLEANUP, claim_id
+from roost.ledger.changes import PLANS, VMS, Changes
+from roost.ledger.rows import Event, PlanMoveRow, PlanRow, VMRow
+from roost.ledger.statements import find_row, find_rows
+from roost.ledger.store import Store
+from roost.ledger.tables import plan_moves, plans, vms
+from roost.ledger.transaction import Tx, row_json
+from roost.model.flow import Rejection
+from roost.parts.part import Part
+from roost.parts.singleton import Singleton
+
+log = logging.getLogger("roost.plans")
+
+#: How often the rest of one plan is planned anew before it is given up.
+MOST_REPLANS = 5
+#: How long a move may wait for a budget, a clean-up or a VM in between before it counts as failed.
+PATIENCE_S = 900.0
+#: Failures of one VM in a plan after which it is left where it is.
+_MOST_FAILURES = 2
+#: How long the end of a plan waits for hosts that clean up what they have sent.
+_CLEANED_MS = 60_000
+
+_OPEN = (
+    select(plans)
+    .where(plans.c.state.in_((WAITING, RUNNING)))
+    .order_by(plans.c.begun_ms.is_(None), plans.c.begun_ms, plans.c.created_ms, plans.c.id)
+)
+#: Plans that begin nothing any more and have moves under way.
+_TRAILING = (
+    select(plans)
+    .where(plans.c.state.in_((PAUSED, *OVER)))
+    .where(plans.c.id.in_(select(plan_moves.c.plan).where(plan_moves.c.state == RUNNING)))
+)
+
+
+class PlanRunner(Part):
+    """Carries out plans that were applied."""
+
+    singleton: Singleton
+    follows = (VMS,)
+    wakes = (PLANS, VMS)
+
+    def __init__(
+        self,
+        store: Store,
+        roster: Roster,
+        moving: Moving,
+        planning: Planning,
+        lineage: Lineage,
+        singleton: Singleton,
+        clock: Clock,
+    ) -> None:
+        self._store, self._roster, self._moving = store, roster, moving
+        self._planning, self._lineage, self._clock = planning, lineage, clock
+        self.singleton = singleton
+        self._watched = MovesWatched()
+        self._waits: dict[tuple[str, int], float] = {}  # moves that cannot begin, since when
+        self._any_open = True  # at the last look
+
+    def follow(self, event: Event, changes: Changes) -> None:
+        """Note how far the moves of plans are, and how long VMs stood still."""
+        self._watched.follow(event, changes)
+
+    async def may_look(self) -> bool:
+        """Allow looking only once the ledger is known not to be a restored old copy."""
+        return await self._lineage.is_sure()
+
+    def gained(self) -> None:
+        """Count times anew: another process may have looked meanwhile."""
+        self._waits.clear()
+        self._any_open = True
+
+    def is_due(self) -> bool:
+        """Say whether a plan waits or runs."""
+        return self._any_open
+
+    async def look(self) -> None:
+        """Take the running plan a step further; let the next one begin when none runs."""
+        opened = await self._store.read(lambda c: _plans(c, _OPEN))
+        trailing = await self._store.read(lambda c: _plans(c, _TRAILING))
+        self._any_open = bool(opened or trailing)
+        for row in trailing:
+            await self._settle(row)
+            if row.state == CANCELLED:
+                await self._take_back(row)
+        running = next((row for row in opened if row.state == RUNNING), None)
+        if running is None:
+            running = await self._begin_next(opened)
+        if running is not None:
+            await self._tend(running)
+
+    async def _begin_next(self, opened: Sequence[PlanRow]) -> PlanRow | None:
+        """Let the first plan begin whose start has come."""
+        now = self._clock.wall_ms()
+        for row in opened:
+            if row.starts_ms is not None and row.starts_ms > now:
+                continue
+            found = await self._store.write(lambda tx: self._start(tx, row))  # noqa: B023
+            if found is not None:
+                log.info("plan %s (%s) begins", found.id, found.goal)
+                return found
+        return None
+
+    def _start(self, tx: Tx, row: PlanRow) -> PlanRow | None:
+        self.singleton.check(tx)
+        if writing.locked_plan(tx, row.id).state != WAITING:
+            return None
+        begun = row.begun_ms or tx.at_ms
+        return writing.change(tx, row.id, "plan.begun", state=RUNNING, begun_ms=begun, why="")
+
+    # One plan
+
+    async def _tend(self, row: PlanRow) -> None:
+        moves = await self._settle(row)
+        waiting = [each for each in moves if each.state == PLANNED]
+        running = [each for each in moves if each.state == RUNNING]
+        # A VM whose target is lost in the middle is nobody's until that comes back or is fenced:
+        # the others need not wait for it.
+        under_way = [each for each in running if self._takes(each.target)]
+        if row.ends_ms is not None and self._clock.wall_ms() >= row.ends_ms and waiting:
+            made = sum(each.state == DONE for each in moves)
+            await self._end(row, FAILED, f"its window is over: {made} moves were made")
+            return
+        # What failed since the last draft; those of earlier drafts were planned around already.
+        if not under_way and self._failed_since(row, moves):
+            await self._plan_anew(row, moves, "a move failed")
+            return
+        if not waiting:
+            if not running and not self._still_cleaned(moves):
+                await self._end(row, DONE, _stayed(row))
+            return
+        wave = min(each.wave for each in waiting)
+        if any(each.wave < wave for each in under_way):
+            return  # a wave begins when the last is over
+        ready = [each for each in waiting if each.wave == wave]
+        if row.wave != wave and not await self._enter(row, wave, waiting):
+            return
+        for each in ready:
+            if not await self._begin(row, each):
+                return
+
+    def _takes(self, host: int) -> bool:
+        entry = self._roster.hosts.get(host)
+        return entry is not None and entry.row.health != "offline"
+
+    def _still_cleaned(self, moves: Sequence[PlanMoveRow]) -> bool:
+        """Say whether a host has yet to destroy what it sent: its room is not free until then."""
+        numbers, now = self._roster.fleet.vms.numbers, self._clock.wall_ms()
+        return any(
+            claim_id(each.vm, CLEANUP) in numbers and now - (each.ended_ms or 0) < _CLEANED_MS
+            for each in moves
+            if each.state == DONE
+        )
+
+    def _failed_since(self, row: PlanRow, moves: Sequence[PlanMoveRow]) -> bool:
+        return any(each.state == FAILED and each.draft == row.replans for each in moves)
+
+    async def _enter(self, row: PlanRow, wave: int, waiting: Sequence[PlanMoveRow]) -> bool:
+        """Look at what is left before a wave begins; False when it was planned anew instead."""
+        found = await self._store.read(lambda c: _vms(c, waiting))
+        outcomes = {
+            each.number: drifted(each, found.get(each.vm))
+            or (None if self._takes(each.target) else Outcome(FAILED, "its target is offline"))
+            for each in waiting
+        }
+        moot = [
+            _ended(each, outcome, self._clock.wall_ms())
+            for each in waiting
+            if (outcome := outcomes[each.number]) is not None
+        ]
+        strange = [each for each in moot if each.state == FAILED or "another host" in each.why]
+
+        def change(tx: Tx) -> PlanRow:
+            self.singleton.check(tx)
+            writing.locked_plan(tx, row.id)
+            return writing.change(tx, row.id, "plan.wave", moot, wave=wave, note=f"wave {wave}")
+
+        await self._store.write(change)
+        if strange:
+            moves = await self._store.read(lambda c: _moves(c, row.id))
+            await self._plan_anew(row, moves, f"VM {strange[0].name!r} {strange[0].why}")
+            return False
+        return not moot  # the next look sees what is left
+
+    async def _begin(self, row: PlanRow, move: PlanMoveRow) -> bool:
+        """Begin one move; False when the plan cannot go on in this look."""
+        target = self._roster.host_name(move.target)
+        vm = await self._store.read(lambda c: find_row(c, vms, {"id": move.vm}))
+        if vm is None or target is None:
+            await self._fail(row, move, "its target is gone" if vm else "the VM is gone")
+            return False
+
+        def also(tx: Tx) -> None:
+            self.singleton.check(tx)
+            now = writing.locked_plan(tx, row.id)
+            if now.state != RUNNING:
+                raise Conflict(f"plan {row.id!r} is {now.state}", plan=row.id)
+            begun = msgspec.structs.replace(move, state=RUNNING, begun_ms=tx.at_ms)
+            note = f"move {move.number}: {move.name} to {target}"
+            writing.change(tx, row.id, "plan.move_begun", [begun], note=note)
+
+        try:
+            found = await self._moving.begin(VMRow(**vm), row.id, only=target, also=also)
+        except (Conflict, Unavailable, NotFound) as error:
+            since = self._waits.setdefault((row.id, move.number), self._clock.monotonic())
+            if self._clock.monotonic() - since > PATIENCE_S:
+                await self._fail(row, move, f"it waited too long: {error.message}")
+                return False
+            log.info("VM %s waits to move: %s", move.name, error.message)
+            return True
+        self._waits.pop((row.id, move.number), None)
+        if isinstance(found, Rejection) or found is None:
+            why = "its target takes it no more" if found is None else found.message
+            await self._fail(row, move, why)
+            return False
+        self._watched.add(move.vm)
+        return True
+
+    # How moves end
+
+    async def _settle(self, row: PlanRow) -> list[PlanMoveRow]:
+        """Write down how moves ended; return all moves as they are then."""
+        moves = await self._store.read(lambda c: _moves(c, row.id))
+        under_way = [each for each in moves if each.state == RUNNING]
+        for each in under_way:
+            self._watched.add(each.vm)
+        found = await self._store.read(lambda c: _vms(c, under_way))
+        ended = []
+        for each in under_way:
+            outcome = settle(each, found.get(each.vm), self._watched.note_of(each.vm))
+            if outcome is not None:
+                now = self._clock.wall_ms()
+                ended.append(self._watched.settled(_ended(each, outcome, now)))
+        late = [each for each in map(self._watched.stood_late, moves) if each is not None]
+        if not ended and not late:
+            return moves
+
+        def change(tx: Tx) -> None:
+            self.singleton.check(tx)
+            writing.locked_plan(tx, row.id)
+            note = ", ".join(f"{each.name} {each.state}" for each in ended[:5])
+            writing.change(tx, row.id, "plan.moves_ended", [*ended, *late], note=note)
+
+        await self._store.write(change)
+        for each in ended:
+            log.info("plan %s: move of VM %s is %s %s", row.id, each.name, each.state, each.why)
+        return await self._store.read(lambda c: _moves(c, row.id))
+
+    async def _fail(self, row: PlanRow, move: PlanMoveRow, why: str) -> None:
+        failed = _ended(move, Outcome(FAILED, why), self._clock.wall_ms())
+        log.info("plan %s: VM %s does not move: %s", row.id, move.name, why)
+
+        def change(tx: Tx) -> None:
+            self.singleton.check(tx)
+            writing.locked_plan(tx, row.id)
+            note = f"move {move.number}: {why}"
+            writing.change(tx, row.id, "plan.move_failed", [failed], note=note)
+
+        await self._store.write(change)
+
+    async def _plan_anew(self, row: PlanRow, moves: Sequence[PlanMoveRow], why: str) -> None:
+        """Draft the rest of a plan on the fleet as it is now."""
+        if row.replans >= MOST_REPLANS:
+            made = sum(each.state == DONE for each in moves)
+            told = (
+                f"it was planned anew {MOST_REPLANS} times and still {why}; {made} moves were made"
+            )
+            await self._end(row, FAILED, told)
+            return
+        failures: dict[str, int] = {}
+        for each in moves:
+            failures[each.vm] = failures.get(each.vm, 0) + (each.state == FAILED)
+        tired = {vm for vm, times in failures.items() if times >= _MOST_FAILURES}
+        draft = await self._planning.draft(asked_of(row), failed=tired, refusable=False)
+        last = max((each.number for each in moves), default=0)
+        wave = max((each.wave for each in moves if each.state != PLANNED), default=0)
+        found = found_in(draft, self._planning.host_names())
+        found.before, found.waves = found_of(row).before, wave + draft.waves
+
+        def change(tx: Tx) -> None:
+            self.singleton.check(tx)
+            now = writing.locked_plan(tx, row.id)
+            if now.state != RUNNING:
+                return
+            dropped = [
+                msgspec.structs.replace(each, state="dropped", why=why, ended_ms=tx.at_ms)
+                for each in writing.moves_of(tx, row.id)
+                if each.state == PLANNED
+            ]
+            fresh = self._planning.rows(row.id, draft, last + 1, wave, now.replans + 1)
+            writing.change(
+                tx, row.id, "plan.replanned", [*dropped, *fresh],
+                replans=now.replans + 1, found=row_json(found),
+                note=f"{why}: {len(fresh)} moves instead of {len(dropped)}",
+            )  # fmt: skip
+
+        await self._store.write(change)
+        log.info("plan %s is planned anew: %s", row.id, why)
+
+    async def _end(self, row: PlanRow, state: str, why: str) -> None:
+        found = found_of(row)
+        found.actual = await self._planning.numbers()
+
+        def change(tx: Tx) -> None:
+            self.singleton.check(tx)
+            now = writing.locked_plan(tx, row.id)
+            if now.state != RUNNING:
+                return
+            writing.change(tx, row.id, "plan.measured", found=row_json(found))
+            writing.end(tx, now, state, why)
+
+        await self._store.write(change)
+        log.info("plan %s is %s %s", row.id, state, why)
+
+    async def _take_back(self, row: PlanRow) -> None:
+        """Take back the moves of a cancelled plan whose VMs have not left their hosts."""
+        for each in await self._store.read(lambda c: _moves(c, row.id)):
+            if each.state != RUNNING:
+                continue
+            try:
+                await self._store.write(lambda tx: self._undo(tx, row, each))  # noqa: B023
+            except (Conflict, NotFound, Unavailable) as error:
+                log.info("the move of VM %s goes on: %s", each.name, error.message)
+
+    def _undo(self, tx: Tx, row: PlanRow, move: PlanMoveRow) -> None:
+        self.singleton.check(tx)
+        vm = relock(tx, move.vm)
+        if vm.phase in ("preparing", "moving") and vm.target == move.target:
+            take_back(tx, vm, row.why)
+
+
+def _stayed(row: PlanRow) -> str:
+    """Say what a plan that is done has left where it was."""
+    stuck = len(found_of(row).blocked)
+    return f"{stuck} VMs could not move" if stuck else ""
+
+
+def _ended(move: PlanMoveRow, outcome: Outcome, now_ms: int) -> PlanMoveRow:
+    why = outcome.why or move.why
+    return msgspec.structs.replace(move, state=outcome.state, why=why, ended_ms=now_ms)
+
+
+def _plans(connection: Connection, query: object) -> list[PlanRow]:
+    return [PlanRow(**row) for row in connection.execute(query).mappings()]  # type: ignore[call-overload]
+
+
+def _moves(connection: Connection, plan: str) -> list[PlanMoveRow]:
+    return [PlanMoveRow(**row) for row in find_rows(connection, plan_moves, {"plan": plan})]
+
+
+def _vms(connection: Connection, moves: Sequence[PlanMoveRow]) -> dict[str, VMRow]:
+    found = (find_row(connection, vms, {"id": each.vm}) for each in moves)
+    return {row["id"]: VMRow(**row) for row in found if row is not None}

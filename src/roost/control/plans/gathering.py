@@ -1,0 +1,144 @@
+"""Gather the board that a plan is drafted on: the fleet of one moment and what is known beside it.
+
+VMs and their specs, budgets and earlier moves are read from the ledger, dirty rates from the store
+of series, the fleet is copied from memory. A VM that another process has moved since is refused by
+the claim when its turn comes, and the rest is planned anew.
+"""
+
+import logging
+from collections.abc import Container, Mapping, Sequence
+
+import numpy as np
+from sqlalchemy import Connection, bindparam, select
+
+from roost.analysis.store import SeriesReader
+from roost.base.clock import Clock
+from roost.base.errors import SeriesUnavailable
+from roost.control.groups.budgets import spending
+from roost.control.memory.roster import Roster
+from roost.control.plans.quiet import LABEL, why_quiet
+from roost.control.plans.record import actual_of, predicted_of
+from roost.control.rules.judging import requests_of_placed
+from roost.ledger.rows import PlanMoveRow, VMRow, labels_of
+from roost.ledger.store import Store
+from roost.ledger.tables import plan_moves
+from roost.model.flow import PlaceRequest
+from roost.model.series import Resolution, Subject
+from roost.placement.whatif import WhatIf
+from roost.planner.board import Bandwidth, Board, Candidate, Limits, unknown_bandwidth
+from roost.planner.cost import Load, learnt_factor
+from roost.planner.guards import COUNTED_S, resting
+
+log = logging.getLogger("roost.plans")
+
+#: How old a measured dirty rate may be.
+_DIRTY_AGE_MS = 3_600_000
+_DIRTY = "dirty_bytes_per_s"
+#: Moves that the cost model learns from, the newest.
+_MOST_LEARNT = 200
+
+_DONE = (
+    select(plan_moves)
+    .where(plan_moves.c.state == "done", plan_moves.c.ended_ms > bindparam("since"))
+    .order_by(plan_moves.c.ended_ms.desc())
+    .limit(100_000)
+)
+
+
+class Gathering:
+    """Makes boards of the fleet as it is now."""
+
+    def __init__(self, store: Store, roster: Roster, series: SeriesReader, clock: Clock) -> None:
+        self._store, self._roster, self._series, self._clock = store, roster, series, clock
+        #: Bandwidth between hosts by fleet rows; a topology replaces it.
+        self.bandwidth: Bandwidth = unknown_bandwidth
+
+    async def board(self, limits: Limits, at_ms: int | None = None) -> Board:
+        """Return a board of now, for a plan that begins at a moment."""
+        now_ms = self._clock.wall_ms()
+        placed = await requests_of_placed(self._store, self._roster)
+        rows = await self._store.read(lambda c: _done(c, now_ms - 1000 * COUNTED_S))
+        budgets = await self._store.read(spending)
+        moved: dict[str, list[int]] = {}
+        for row in rows:
+            moved.setdefault(row.vm, []).append((row.ended_ms or 0) // 1000)
+        world = WhatIf.like(self._roster.engine)
+        candidates = {
+            vm.id: self._candidate(vm, request, moved, budgets.keys(), at_ms or now_ms)
+            for vm, request in placed
+            if vm.host is not None
+        }
+        numbers = {row: entry.number for row, entry in self._roster.by_fleet_row.items()}
+        return Board(
+            world,
+            candidates,
+            numbers,
+            now_ms // 1000,
+            limits,
+            {group: stands.allowed for group, stands in budgets.items()},
+            self.bandwidth,
+            learnt_factor(_pairs(rows[:_MOST_LEARNT])),
+        )
+
+    async def dirty_rates(self, vms: Sequence[str]) -> Mapping[str, float]:
+        """Return how many bytes VMs write in a second, by the newest sample of the last hour."""
+        now_ms, found = self._clock.wall_ms(), dict[str, float]()
+        try:
+            for vm in vms:
+                subject, since = Subject("vm", vm), now_ms - _DIRTY_AGE_MS
+                columns = await self._series.read(subject, since, now_ms, Resolution.RAW, (_DIRTY,))
+                rates = columns.figures.get(_DIRTY)
+                known = [] if rates is None else rates[np.isfinite(rates)].tolist()
+                if known:
+                    found[vm] = float(known[-1])
+        except SeriesUnavailable as error:
+            log.warning("dirty rates are not known: %s", error.message)
+        return found
+
+    def _candidate(
+        self,
+        vm: VMRow,
+        request: PlaceRequest,
+        moved: Mapping[str, list[int]],
+        budgeted: Container[str],
+        at_ms: int,
+    ) -> Candidate:
+        assert vm.host is not None
+        groups = self._roster.groups_of.get(vm.id, ())
+        cold = vm.observed == "stopped"
+        return Candidate(
+            vm.id,
+            vm.name,
+            request,
+            vm.host,
+            Load(vm.memory_bytes, None, vm.disk_bytes, "cold" if cold else "live"),
+            stays=self._why_stays(vm),
+            quiet=why_quiet(labels_of(vm.labels).get(LABEL), at_ms),
+            resting=resting(moved.get(vm.id, []), self._clock.wall_ms() // 1000),
+            budgets=tuple(each for each in groups if each in budgeted),
+        )
+
+    def _why_stays(self, vm: VMRow) -> str:
+        """Say why a VM cannot be moved at all now, as a move would."""
+        entry = self._roster.hosts.get(vm.host or -1)
+        if vm.phase:
+            return "it is moving already"
+        if entry is None or entry.row.health == "offline":
+            return "its host is offline and cannot send it"
+        if vm.observed not in ("running", "paused", "stopped"):
+            return f"it is {vm.observed or 'not started'}; it can move when it runs or is stopped"
+        return ""
+
+
+def _done(connection: Connection, since_ms: int) -> list[PlanMoveRow]:
+    found = connection.execute(_DONE, {"since": since_ms}).mappings()
+    return [PlanMoveRow(**row) for row in found]
+
+
+def _pairs(rows: list[PlanMoveRow]) -> list[tuple[float, float]]:
+    """Return predicted and actual seconds of moves that were made."""
+    return [
+        (predicted_of(row).total_s, actual.total_s)
+        for row in rows
+        if (actual := actual_of(row)) is not None
+    ]

@@ -1,0 +1,145 @@
+"""Read plans from one view of the ledger, as users see them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, func, select
+
+from roost.base.errors import InvalidRequest, NotFound
+from roost.base.timestamps import timestamp
+from roost.control.memory.roster import Roster
+from roost.control.plans.record import (
+    DONE,
+    FAILED,
+    actual_of,
+    blocker_body,
+    found_of,
+    load_body,
+    picture_body,
+    predicted_of,
+)
+from roost.ledger.rows import PlanMoveRow, PlanRow
+from roost.ledger.statements import find_row, find_rows
+from roost.ledger.tables import plan_moves, plans
+from roost.planner.cost import learnt_factor
+from roost.wire.plans import ListPlans, PlanBody, PlanDetail, PlanMoveBody, PlanPage
+
+
+def plan_row(connection: Connection, plan: str) -> PlanRow:
+    """Return a plan by its id."""
+    found = find_row(connection, plans, {"id": plan})
+    if found is None:
+        raise NotFound(f"no plan {plan!r}", plan=plan)
+    return PlanRow(**found)
+
+
+def listed(connection: Connection, asked: ListPlans) -> PlanPage:
+    """Return a page of plans, the newest first."""
+    query = select(plans).order_by(plans.c.created_ms.desc(), plans.c.id.desc())
+    if asked.state is not None:
+        query = query.where(plans.c.state == asked.state)
+    if asked.after is not None:
+        at, _, last = asked.after.partition("|")
+        if not at.isdigit():
+            raise InvalidRequest(f"{asked.after!r} continues no list of plans")
+        older = plans.c.created_ms < int(at)
+        query = query.where(older | ((plans.c.created_ms == int(at)) & (plans.c.id < last)))
+    found = connection.execute(query.limit(asked.limit + 1)).mappings()
+    rows = [PlanRow(**row) for row in found]
+    counts = _counts(connection, [row.id for row in rows])
+    last_row = rows[asked.limit - 1] if len(rows) > asked.limit else None
+    return PlanPage(
+        plans=[PlanBody(**_fields(row, counts)) for row in rows[: asked.limit]],
+        next=None if last_row is None else f"{last_row.created_ms}|{last_row.id}",
+    )
+
+
+def detail(connection: Connection, row: PlanRow, roster: Roster) -> PlanDetail:
+    """Return a plan with all of its moves."""
+    moves = [PlanMoveRow(**each) for each in find_rows(connection, plan_moves, {"plan": row.id})]
+    return detail_of(row, moves, roster)
+
+
+def detail_of(row: PlanRow, moves: Sequence[PlanMoveRow], roster: Roster) -> PlanDetail:
+    """Return a plan and its moves as a body."""
+    found = found_of(row)
+    pairs = [
+        (predicted_of(each).total_s, actual.total_s)
+        for each in moves
+        if each.state == DONE and (actual := actual_of(each)) is not None
+    ]
+    counts: dict[tuple[str, str], int] = {}
+    for each in moves:
+        key = (row.id, each.state)
+        counts[key] = counts.get(key, 0) + 1
+    fields = _fields(row, counts)
+    return PlanDetail(
+        **fields,
+        listed=[_move(each, roster) for each in moves],
+        blocked=[blocker_body(each) for each in found.blocked],
+        vetoed=[blocker_body(each) for each in found.vetoed],
+        more_vetoes=found.more_vetoes,
+        hosts=[load_body(each) for each in found.hosts],
+        actual=None if found.actual is None else picture_body(found.actual),
+        accuracy=round(learnt_factor(pairs), 3) if len(pairs) >= 3 else None,
+    )
+
+
+def _counts(connection: Connection, ids: Sequence[str]) -> Mapping[tuple[str, str], int]:
+    query = (
+        select(plan_moves.c.plan, plan_moves.c.state, func.count())
+        .where(plan_moves.c.plan.in_(list(ids)))
+        .group_by(plan_moves.c.plan, plan_moves.c.state)
+    )
+    return {(plan, state): count for plan, state, count in connection.execute(query)}
+
+
+def _fields(row: PlanRow, counts: Mapping[tuple[str, str], int]) -> dict[str, Any]:
+    found = found_of(row)
+    mine = {state: count for (plan, state), count in counts.items() if plan == row.id}
+    return {
+        "id": row.id,
+        "goal": row.goal,
+        "state": row.state,
+        "why": row.why,
+        "generation": row.generation,
+        "moves": sum(count for state, count in mine.items() if state != "dropped"),
+        "done": mine.get(DONE, 0),
+        "failed": mine.get(FAILED, 0),
+        "waves": found.waves,
+        "wave": row.wave,
+        "replans": row.replans,
+        "eta_s": found.eta_s,
+        "sent_bytes": found.sent_bytes,
+        "stand_still_s": found.stand_still_s,
+        "blockers": len(found.blocked),
+        "before": picture_body(found.before),
+        "after": picture_body(found.after),
+        "start": _moment(row.starts_ms),
+        "end": _moment(row.ends_ms),
+        "created_at": timestamp(row.created_ms),
+        "created_by": row.created_by,
+        "begun_at": _moment(row.begun_ms),
+        "ended_at": _moment(row.ended_ms),
+    }
+
+
+def _move(row: PlanMoveRow, roster: Roster) -> PlanMoveBody:
+    return PlanMoveBody(
+        number=row.number,
+        wave=row.wave,
+        vm=row.vm,
+        name=row.name,
+        source=roster.host_name(row.source) or "?",
+        target=roster.host_name(row.target) or "?",
+        state=row.state,
+        why=row.why,
+        predicted=predicted_of(row),
+        actual=actual_of(row),
+        begun_at=_moment(row.begun_ms),
+        ended_at=_moment(row.ended_ms),
+    )
+
+
+def _moment(ms: int | None) -> str | None:
+    return None if ms is None else timestamp(ms)

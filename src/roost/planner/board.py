@@ -1,0 +1,220 @@
+"""The fleet of one moment on which moves are tried: the engine's world, and who might move.
+
+Every question about where a VM may go is asked of the engine, on a fleet without that VM. A move
+that is made here is charged at once, so the next question sees it. Loads are the foreseen ones
+where a host has them, else what is promised, as shares of capacity. A board belongs to one thread.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from roost.fleet.layout import BASE, CPU, E_CPU, E_MEMORY, KNOWN, MEMORY, BoolArray
+from roost.model.flow import Placement, PlaceRequest, Rejection
+from roost.placement.engine import NO_FIT
+from roost.placement.verdicts import judge_hosts
+from roost.placement.whatif import WhatIf
+from roost.planner.cost import UNKNOWN_BANDWIDTH, Load
+
+Floats = npt.NDArray[np.float64]
+
+#: The resources that loads are made of.
+LOADS = (CPU, MEMORY)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A placed VM that might move: who it is, what it asks for, and what speaks against it."""
+
+    vm: str  # its id
+    name: str
+    request: PlaceRequest  # its key is that of its claim in the fleet
+    host: int  # the ledger's number of where it is
+    load: Load
+    stays: str = ""  # why it cannot move at all now
+    quiet: str = ""  # why it is not to be disturbed
+    resting: str = ""  # why it has moved enough for a while
+    budgets: tuple[str, ...] = ()  # groups of its that have one
+
+
+class Limits(NamedTuple):
+    """How much may move at once, and in all."""
+
+    per_host: int = 2
+    at_once: int = 8
+    most: int = 500
+    horizon_s: float = 86_400.0  # how far the benefit of a move is counted
+
+
+#: What a plan keeps to unless it is told otherwise.
+DEFAULT_LIMITS = Limits()
+
+Bandwidth = Callable[[int, int], float]
+
+
+def unknown_bandwidth(_source: int, _target: int) -> float:
+    """Return the bandwidth between two hosts of which nothing is known."""
+    return float(UNKNOWN_BANDWIDTH)
+
+
+@dataclass
+class Board:
+    """One world, the VMs in it, and what is known beside the fleet."""
+
+    world: WhatIf
+    candidates: Mapping[str, Candidate]  # by VM
+    numbers: Mapping[int, int]  # the ledger's numbers of hosts, by fleet row
+    now_s: int = 0
+    limits: Limits = DEFAULT_LIMITS
+    budgets: Mapping[str, int] = field(default_factory=dict)  # how many of a group may be away
+    bandwidth: Bandwidth = unknown_bandwidth  # by fleet rows, bytes per second
+    factor: float = 1.0  # how far predictions were off so far
+    moved: dict[str, int] = field(default_factory=dict)  # who was moved here, from which row
+
+    # Reading
+
+    def row_of(self, who: Candidate) -> int:
+        """Return the row of the host that a VM is on here; -1 if it has none."""
+        vms = self.world.fleet.vms
+        number = vms.numbers.get(who.request.key)
+        return -1 if number is None else int(vms.host[number])
+
+    def name(self, row: int) -> str:
+        """Return the name of a host."""
+        return self.world.fleet.hosts.names[row]
+
+    def by_row(self) -> dict[int, list[Candidate]]:
+        """Return the VMs of every host, in the order of their ids."""
+        found: dict[int, list[Candidate]] = {}
+        for _, who in sorted(self.candidates.items()):
+            if (row := self.row_of(who)) >= 0:
+                found.setdefault(row, []).append(who)
+        return found
+
+    def capacity(self) -> Floats:
+        """Return what hosts have to give, by row and resource; at least 1."""
+        arrays = self.world.fleet.hosts.arrays
+        count = self.world.fleet.hosts.count
+        amounts = arrays.capacity[:count, :BASE][:, list(LOADS)]
+        return np.maximum(amounts, 1).astype(np.float64)
+
+    def uses(self) -> Floats:
+        """Return what hosts use, foreseen where that is known, else promised."""
+        arrays = self.world.fleet.hosts.arrays
+        count = self.world.fleet.hosts.count
+        promised = arrays.committed[:count, :BASE][:, list(LOADS)].astype(np.float64)
+        known = arrays.predicted[:count, KNOWN] > 0
+        return np.where(known[:, None], arrays.predicted[:count, :2].astype(np.float64), promised)
+
+    def use_of(self, who: Candidate) -> Floats:
+        """Return what a VM adds to its host's load."""
+        vms = self.world.fleet.vms
+        number = vms.numbers[who.request.key]
+        known = self.world.fleet.hosts.arrays.predicted[int(vms.host[number]), KNOWN] > 0
+        amounts = vms.demand[number, list(LOADS)].astype(np.float64)
+        expected = vms.expected[number, [E_CPU, E_MEMORY]].astype(np.float64)
+        return np.where(known & (expected >= 0), expected, amounts)
+
+    def open_rows(self) -> BoolArray:
+        """Return which hosts take VMs and count for loads."""
+        return self.world.fleet.hosts.arrays.takes[: self.world.fleet.hosts.count].copy()
+
+    def loads(self) -> Floats:
+        """Return the load of every host: the larger share of cpu and memory."""
+        shares: Floats = (self.uses() / self.capacity()).max(axis=1)
+        return shares
+
+    # Asking the engine
+
+    @contextmanager
+    def without(self, who: Candidate) -> Iterator[None]:
+        """Look at the fleet without a VM, as a move of it does."""
+        fleet = self.world.fleet
+        mark, version = fleet.mark(), fleet.version
+        number = fleet.vms.numbers.get(who.request.key)
+        if number is not None:
+            fleet.remove(number)
+        try:
+            yield
+        finally:
+            fleet.undo(mark)
+            fleet.version = version
+
+    def fitting(self, who: Candidate) -> BoolArray:
+        """Return the hosts that the engine would let a VM move to, by row."""
+        row = self.row_of(who)
+        with self.without(who):
+            fits: BoolArray = self.world.scores(who.request) != NO_FIT
+        fits = fits & self.open_rows()
+        if row >= 0:
+            fits[row] = False
+        return fits
+
+    def find(self, who: Candidate, never: Sequence[str] = ()) -> Placement | None:
+        """Return where the engine would move a VM by itself."""
+        away = (*never, self.name(self.row_of(who)))
+        with self.without(who):
+            return self.world.find(elsewhere(who.request, away))
+
+    def why_not(self, who: Candidate, never: Sequence[str] = ()) -> Rejection:
+        """Say why a VM can move nowhere."""
+        away = (*never, self.name(self.row_of(who)))
+        with self.without(who):
+            return self.world.reject(elsewhere(who.request, away))
+
+    def complaints(self, who: Candidate) -> tuple[str, ...]:
+        """Return the reasons for which the engine would not place a VM where it is."""
+        row = self.row_of(who)
+        with self.without(who):
+            verdicts = judge_hosts(self.world.question(who.request))
+            at = int(np.flatnonzero(verdicts.rows == row)[0])
+            return tuple(reason.value for reason in verdicts.reasons(at))
+
+    # Moving
+
+    def move(self, who: Candidate, row: int) -> bool:
+        """Move a VM here, if the engine lets it; False changes nothing."""
+        source = self.row_of(who)
+        with_target = only_on(who.request, self.name(row))
+        if with_target is None or source < 0 or source == row:
+            return False
+        with self.without(who):
+            found = self.world.find(with_target)
+        if found is None:
+            return False
+        fleet = self.world.fleet
+        fleet.remove(fleet.vms.numbers[who.request.key])
+        self.world.commit(who.request, found)
+        self.moved[who.vm] = source
+        return True
+
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """Try moves and take them all back."""
+        fleet, before = self.world.fleet, dict(self.moved)
+        mark, version = fleet.mark(), fleet.version
+        try:
+            yield
+        finally:
+            fleet.undo(mark)
+            fleet.version = version
+            self.moved = before
+
+
+def elsewhere(request: PlaceRequest, hosts: Sequence[str]) -> PlaceRequest:
+    """Return a request that excludes some hosts."""
+    constraints = request.constraints
+    excluded = tuple(dict.fromkeys((*constraints.excluded, *hosts)))
+    return replace(request, constraints=replace(constraints, excluded=excluded))
+
+
+def only_on(request: PlaceRequest, host: str) -> PlaceRequest | None:
+    """Return a request for one host alone; None if it may not go there."""
+    constraints = request.constraints
+    if host not in (constraints.pinned or (host,)):
+        return None
+    return replace(request, constraints=replace(constraints, pinned=(host,)))

@@ -1,0 +1,138 @@
+"""What one move costs: rounds of pre-copy from memory, dirty rate and bandwidth.
+
+A live move sends all memory, then what was written meanwhile, and so on until the rest can be sent
+while the VM stands still. With a dirty rate of a share `r` of the bandwidth round n sends about
+`memory * r**n`; it ends when a round fits into the longest stand-still. At `r` near 1 it never
+does: then the VM is slowed down (auto-converge), switched over early (post-copy), or stays. Dirty
+rates are samples: how sure the end is depends on how far `r` is from 1.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from roost.model.states import MoveMode
+
+Then = Literal["converges", "auto_converge", "post_copy", "refuse"]
+
+#: Bandwidth of a path of which nothing is known: 1 Gbit/s, in bytes per second.
+UNKNOWN_BANDWIDTH = 125_000_000
+#: What a move takes before and after its bytes: the target's start, the switch, the clean-up.
+FIXED_S = 1.0
+#: The stand-still that a move aims for, and the switch itself.
+MOST_STAND_STILL_S = 0.3
+SWITCH_S = 0.03
+#: Rounds after which QEMU would go on for ever without help.
+MOST_ROUNDS = 30
+#: Share of memory that a VM of unknown dirty rate is taken to write in a second.
+UNKNOWN_DIRTY = 0.01
+#: How much dirty rates differ from one sample to the next (a standard deviation, as a factor).
+_SPREAD = 0.35
+#: How much slower a VM is while it is sent, and how much while it is throttled.
+_SLOWER, _THROTTLED = 0.05, 0.5
+#: Bounds of what is learnt from moves that were made.
+_LEAST_FACTOR, _MOST_FACTOR = 0.25, 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What there is to send of one VM; a dirty rate of None was never measured."""
+
+    memory_bytes: int
+    dirty_bytes_per_s: float | None = None
+    disk_bytes: int = 0  # only of a cold move
+    mode: MoveMode = "live"
+
+
+@dataclass(frozen=True, slots=True)
+class MoveCost:
+    """What a move is predicted to take."""
+
+    total_s: float
+    stand_still_s: float
+    sent_bytes: int
+    rounds: int
+    convergence: float  # probability that pre-copy ends by itself
+    then: Then  # what happens where it does not
+    slow_down_s: float  # seconds of work that the VM loses while it is sent
+
+    @property
+    def lost_s(self) -> float:
+        """Return the seconds of work that the VM loses in all."""
+        return self.slow_down_s + self.stand_still_s
+
+
+def move_cost(
+    load: Load,
+    bandwidth: float = UNKNOWN_BANDWIDTH,
+    *,
+    stand_still_s: float = MOST_STAND_STILL_S,
+    auto_converge: bool = True,
+    post_copy: bool = False,
+    factor: float = 1.0,
+) -> MoveCost:
+    """Predict one move over a path of so many bytes per second; `factor` is what was learnt."""
+    bandwidth = max(1.0, bandwidth)
+    if load.mode == "cold":
+        whole = factor * (load.disk_bytes / bandwidth + FIXED_S)
+        return MoveCost(whole, whole, load.disk_bytes, 1, 1.0, "converges", 0.0)
+    dirty = load.dirty_bytes_per_s
+    if dirty is None:
+        dirty = UNKNOWN_DIRTY * load.memory_bytes
+    ratio = dirty / bandwidth
+    left, sent, rounds, took = float(load.memory_bytes), 0.0, 0, 0.0
+    ends = stand_still_s * bandwidth
+    while left > ends and rounds < MOST_ROUNDS:
+        seconds = left / bandwidth
+        sent, took, rounds = sent + left, took + seconds, rounds + 1
+        written = min(load.memory_bytes, dirty * seconds)
+        if written >= left:
+            break  # each round is as long as the one before
+        left = written
+    converged = left <= ends
+    then: Then = "converges"
+    slower = _SLOWER * took
+    if not converged:
+        then = "auto_converge" if auto_converge else "post_copy" if post_copy else "refuse"
+        if then == "auto_converge":
+            # It is throttled until it writes half of what the path takes: a few rounds more.
+            more = left / bandwidth * 2
+            sent, took, rounds = sent + left * 2, took + more, rounds + 2
+            slower += _THROTTLED * more
+            left = min(left, ends)
+        elif then == "post_copy":
+            sent, took = sent + left, took + left / bandwidth
+            slower += _THROTTLED * left / bandwidth
+            left = 0.0
+    still = left / bandwidth + SWITCH_S
+    return MoveCost(
+        total_s=factor * (took + still + FIXED_S),
+        stand_still_s=still,
+        sent_bytes=int(sent + left),
+        rounds=rounds + 1,
+        convergence=_convergence(ratio),
+        then=then,
+        slow_down_s=factor * slower,
+    )
+
+
+def _convergence(ratio: float) -> float:
+    """Return how probable it is that the VM writes slower than the path takes it."""
+    if ratio <= 0:
+        return 1.0
+    # The true rate is log-normal around the sample: it converges while below the bandwidth.
+    return round(0.5 * (1 + math.erf(-math.log(ratio) / (_SPREAD * math.sqrt(2)))), 4)
+
+
+def learnt_factor(pairs: Sequence[tuple[float, float]]) -> float:
+    """Return by how much predictions are off: the median of actual over predicted seconds.
+
+    Of fewer than three moves nothing is learnt.
+    """
+    ratios = sorted(actual / predicted for predicted, actual in pairs if predicted > 0)
+    if len(ratios) < 3:
+        return 1.0
+    middle = len(ratios) // 2
+    median = ratios[middle] if len(ratios) % 2 else (ratios[middle - 1] + ratios[middle]) / 2
+    return min(_MOST_FACTOR, max(_LEAST_FACTOR, median))

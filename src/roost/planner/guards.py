@@ -1,0 +1,144 @@
+"""Guards: who may veto a proposed move, and why.
+
+Goals propose; each guard says no with a `Veto`, or nothing. A move that an operator ordered (a
+drain, a named move) or that mends a broken rule is `urgent`: only what makes it impossible, or a
+do-not-disturb, stops it. Rules of placement are not here: the engine is asked, always.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from roost.model.outlook import NEVER_S
+from roost.planner.board import Board, Candidate
+from roost.planner.cost import MoveCost
+
+
+class Guard(StrEnum):
+    """The guards, in the order in which they are asked."""
+
+    AT_REST = "at_rest"
+    DO_NOT_DISTURB = "do_not_disturb"
+    BUDGET = "budget"
+    COOL_DOWN = "cool_down"
+    LIFE = "life"
+    COST = "cost"
+    LIMIT = "limit"
+
+
+@dataclass(frozen=True, slots=True)
+class Veto:
+    """Why a VM does not move."""
+
+    vm: str
+    name: str
+    guard: Guard
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A move that a goal wants; `relief` is by how much the load of its place falls, 0 to 1."""
+
+    who: Candidate
+    row: int
+    relief: float = 0.0
+    why: str = ""
+
+
+_Check = Callable[[Board, Proposal, MoveCost], str]
+
+
+def veto(board: Board, proposal: Proposal, cost: MoveCost, *, urgent: bool) -> Veto | None:
+    """Return the first veto of a proposed move, or None."""
+    for guard, check, of_urgent in _GUARDS:
+        if urgent and not of_urgent:
+            continue
+        if why := check(board, proposal, cost):
+            return Veto(proposal.who.vm, proposal.who.name, guard, why)
+    return None
+
+
+def held_back(board: Board, who: Candidate, *, urgent: bool) -> Veto | None:
+    """Return why a VM moves nowhere at all, before anybody looks for a place for it."""
+    for guard, why in (
+        (Guard.AT_REST, who.stays),
+        (Guard.DO_NOT_DISTURB, who.quiet),
+        (Guard.BUDGET, _budget(board, who)),
+        (Guard.COOL_DOWN, "" if urgent else who.resting),
+    ):
+        if why:
+            return Veto(who.vm, who.name, guard, why)
+    return None
+
+
+def _budget(board: Board, who: Candidate) -> str:
+    for group in who.budgets:
+        if board.budgets.get(group, 1) <= 0:
+            return f"the disruption budget of its group {group!r} lets no member be away"
+    return ""
+
+
+def _life(board: Board, proposal: Proposal, cost: MoveCost) -> str:
+    ends = proposal.who.request.expected.ends_s
+    if ends is None or ends >= NEVER_S:
+        return ""
+    left = ends - board.now_s
+    if left <= cost.total_s:
+        return f"it ends in {max(0, left)} s, and the move takes {cost.total_s:.0f} s"
+    return ""
+
+
+def _cost(board: Board, proposal: Proposal, cost: MoveCost) -> str:
+    ends = proposal.who.request.expected.ends_s
+    left = board.limits.horizon_s
+    if ends is not None and ends < NEVER_S:
+        left = min(left, float(max(0, ends - board.now_s)))
+    benefit = proposal.relief * left
+    if benefit < cost.lost_s:
+        return (
+            f"it would gain {benefit:.1f} s of work in the {left:.0f} s that count, "
+            f"and the move costs {cost.lost_s:.1f} s"
+        )
+    return ""
+
+
+def _limit(board: Board, proposal: Proposal, _cost: MoveCost) -> str:
+    if len(board.moved) >= board.limits.most:
+        return f"a plan has at most {board.limits.most} moves"
+    return ""
+
+
+def _refuse(_board: Board, proposal: Proposal, cost: MoveCost) -> str:
+    if cost.then == "refuse":
+        return "it writes faster than the path takes, and neither slowing down nor post-copy is on"
+    return ""
+
+
+_GUARDS: tuple[tuple[Guard, _Check, bool], ...] = (
+    (Guard.AT_REST, lambda _, proposal, __: proposal.who.stays, True),
+    (Guard.DO_NOT_DISTURB, lambda _, proposal, __: proposal.who.quiet, True),
+    (Guard.BUDGET, lambda board, proposal, _: _budget(board, proposal.who), True),
+    (Guard.COOL_DOWN, lambda _, proposal, __: proposal.who.resting, False),
+    (Guard.LIFE, _life, False),
+    (Guard.COST, _refuse, True),
+    (Guard.COST, _cost, False),
+    (Guard.LIMIT, _limit, True),
+)
+
+
+#: How long a VM rests after a move; each further one in a day doubles it, up to the last.
+COOL_DOWN_S, MOST_COOL_DOWN_S, COUNTED_S = 600, 86_400, 86_400
+
+
+def resting(moves_s: list[int], now_s: int) -> str:
+    """Return why a VM that was moved at these times rests now; empty when it does not."""
+    recent = [at for at in moves_s if at > now_s - COUNTED_S]
+    if not recent:
+        return ""
+    rest = min(MOST_COOL_DOWN_S, COOL_DOWN_S * 2 ** (len(recent) - 1))
+    left = max(recent) + rest - now_s
+    if left <= 0:
+        return ""
+    times = "once" if len(recent) == 1 else f"{len(recent)} times"
+    return f"it was moved {times} in a day and rests for {left} s more"

@@ -1,0 +1,158 @@
+"""The bodies of plans over HTTP: what a plan is for, its moves in waves, what became of them."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, field
+
+from roost.wire.bodies import DemandBody, Moment, Name, ProjectName, Reply, Request, Text
+from roost.wire.queries import After, Limit, Query
+
+#: Hosts and VMs that one plan names.
+MOST_NAMED = 1000
+#: Moves of one plan.
+MOST_MOVES = 5000
+
+Goal = Literal["balance", "consolidate", "drain", "repair", "defragment", "headroom", "move"]
+PlanState = Literal["planned", "waiting", "running", "paused", "done", "failed", "cancelled"]
+
+
+class CreatePlan(Request):
+    """What a plan is for.
+
+    `hosts` are those that a drain empties. `vms` are those that are moved, `to` a host if one is
+    given. `demand` is that of the VM for which room is made. With `dry_run` nothing is kept; with
+    `apply` it begins at once, or at `start`. No move begins after `end`. At most `at_once` VMs move
+    at a time, and `per_host` from or to one host.
+    """
+
+    goal: Goal
+    hosts: Annotated[list[Name], Meta(max_length=MOST_NAMED)] = field(default_factory=list)
+    vms: Annotated[list[Text], Meta(max_length=MOST_NAMED)] = field(default_factory=list)
+    project: ProjectName | None = None
+    to: Name | None = None
+    demand: DemandBody | None = None
+    dry_run: bool = False
+    apply: bool = False
+    start: Moment | None = None
+    end: Moment | None = None
+    per_host: Annotated[int, Meta(ge=1, le=64)] = 2
+    at_once: Annotated[int, Meta(ge=1, le=1000)] = 8
+    most: Annotated[int, Meta(ge=1, le=MOST_MOVES)] = 500
+
+
+class MoveCostBody(Reply):
+    """What a move is predicted to cost, or did cost. `then`: what happens if it does not converge.
+
+    Of a move that was made, `convergence` and `then` are empty.
+    """
+
+    total_s: float
+    stand_still_s: float | None = None
+    sent_bytes: int | None = None
+    rounds: int | None = None
+    convergence: float | None = None
+    then: str = ""
+
+
+class PlanMoveBody(Reply):
+    """One move of a plan.
+
+    state: `planned`, `running`, `done`, `failed` (the VM stayed), `dropped` (no longer needed).
+    """
+
+    number: int
+    wave: int
+    vm: str
+    name: str
+    source: str
+    target: str
+    state: str
+    why: str
+    predicted: MoveCostBody
+    actual: MoveCostBody | None
+    begun_at: str | None
+    ended_at: str | None
+
+
+class BlockerBody(Reply):
+    """A VM that a plan would move and cannot, or a guard that vetoed a move, and why."""
+
+    vm: str
+    name: str
+    guard: str
+    why: str
+
+
+class PictureBody(Reply):
+    """The fleet in numbers; loads are shares of capacity, 0 to 1."""
+
+    spread: float
+    mean: float
+    fullest: float
+    in_use: int
+
+
+class HostLoadBody(Reply):
+    """The load of a host before and after a plan."""
+
+    host: str
+    before: float
+    after: float
+
+
+class PlanBody(Reply):
+    """A plan as it is now. `eta_s` is what is predicted of all waves, one after the other."""
+
+    id: str
+    goal: str
+    state: PlanState
+    why: str
+    generation: int
+    moves: int
+    done: int
+    failed: int
+    waves: int
+    wave: int
+    replans: int
+    eta_s: float
+    sent_bytes: int
+    stand_still_s: float
+    blockers: int
+    before: PictureBody
+    after: PictureBody
+    start: str | None
+    end: str | None
+    created_at: str
+    created_by: str
+    begun_at: str | None
+    ended_at: str | None
+
+
+class PlanDetail(PlanBody):
+    """A plan with its moves, what stands in its way, and what the loads of hosts become.
+
+    `actual` is the fleet when it ended; `accuracy` is actual over predicted seconds of its moves.
+    """
+
+    listed: list[PlanMoveBody]
+    blocked: list[BlockerBody]
+    vetoed: list[BlockerBody]
+    more_vetoes: int
+    hosts: list[HostLoadBody]
+    actual: PictureBody | None = None
+    accuracy: float | None = None
+
+
+class PlanPage(Reply):
+    """Some plans, the newest first; `next` continues the list when there are more."""
+
+    plans: list[PlanBody]
+    next: str | None = None
+
+
+class ListPlans(Query):
+    """Which plans to list."""
+
+    state: PlanState | None = None
+    limit: Limit = 100
+    after: After | None = None

@@ -1,0 +1,66 @@
+"""The cost of a move: rounds of pre-copy against the sums worked out by hand."""
+
+import pytest
+
+from roost.base.units import GIB, MIB
+from roost.planner.cost import (
+    FIXED_S,
+    SWITCH_S,
+    Load,
+    learnt_factor,
+    move_cost,
+)
+
+SPEED = 1024 * MIB  # a GiB in a second
+
+
+def test_an_idle_vm_is_sent_once() -> None:
+    found = move_cost(Load(4 * GIB, 0.0), SPEED)
+    assert found.sent_bytes == 4 * GIB
+    assert found.total_s == pytest.approx(4 + SWITCH_S + FIXED_S)
+    assert (found.convergence, found.then) == (1.0, "converges")
+
+
+def test_every_round_sends_what_the_one_before_left() -> None:
+    # Half of the bandwidth is written anew: 4 + 2 + 1 + 0.5 GiB, then 0.25 GiB standing still.
+    found = move_cost(Load(4 * GIB, SPEED / 2), SPEED)
+    assert found.sent_bytes == int(7.75 * GIB)
+    assert found.stand_still_s == pytest.approx(0.25 + SWITCH_S)
+    assert found.total_s == pytest.approx(7.75 + SWITCH_S + FIXED_S)
+    assert found.rounds == 5
+
+
+@pytest.mark.parametrize(
+    ("auto_converge", "post_copy", "then"),
+    [(True, False, "auto_converge"), (False, True, "post_copy"), (False, False, "refuse")],
+)
+def test_a_vm_that_writes_faster_than_the_path_needs_help(
+    auto_converge: bool, post_copy: bool, then: str
+) -> None:
+    load = Load(4 * GIB, 2 * SPEED)
+    found = move_cost(load, SPEED, auto_converge=auto_converge, post_copy=post_copy)
+    assert found.then == then
+    assert found.convergence < 0.1
+
+
+def test_convergence_falls_with_the_dirty_rate_and_is_even_at_the_bandwidth() -> None:
+    told = [move_cost(Load(GIB, share * SPEED), SPEED).convergence for share in (0.1, 0.5, 1, 2)]
+    assert told == sorted(told, reverse=True)
+    assert told[2] == 0.5
+
+
+def test_less_bandwidth_never_makes_a_move_quicker() -> None:
+    slow, quick = (move_cost(Load(GIB, 50 * MIB), speed) for speed in (100 * MIB, 1000 * MIB))
+    assert slow.total_s > quick.total_s
+    assert slow.sent_bytes >= quick.sent_bytes
+
+
+def test_a_stopped_vm_sends_its_disk() -> None:
+    found = move_cost(Load(GIB, None, 10 * GIB, "cold"), SPEED)
+    assert (found.sent_bytes, found.total_s) == (10 * GIB, 10 + FIXED_S)
+
+
+def test_predictions_learn_from_three_moves_on_and_within_bounds() -> None:
+    assert learnt_factor([(1.0, 2.0), (1.0, 2.0)]) == 1.0
+    assert learnt_factor([(1.0, 2.0), (2.0, 4.0), (1.0, 3.0)]) == 2.0
+    assert learnt_factor([(1.0, 100.0)] * 3) == 4.0
