@@ -16,5 +16,7 @@ the order in which a series goes through them:
     lifetime       what is left of a VM's life, from counts
     outlook        what the engine is told: predicted use of hosts, expected use of VMs
     correlation    resources with a lag, VMs that peak together
+    oversubscription  how often a host's cpu may be promised
+    fleetreport    a fleet's week in one report
     kernels        the compiled loops, the only place of Numba here
 """

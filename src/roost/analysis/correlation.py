@@ -146,6 +146,11 @@ def peak_groups(
     correlates with that one, so that a chain of neighbours does not become one group.
     """
     first, second, _ = alike(values, rng, least)
+    return groups_of_pairs(first, second)
+
+
+def groups_of_pairs(first: Ints, second: Ints) -> list[tuple[int, ...]]:
+    """Return groups that pairs of series make, as `peak_groups` does."""
     partners: dict[int, set[int]] = {}
     for one, two in zip(first.tolist(), second.tolist(), strict=True):
         partners.setdefault(one, set()).add(two)

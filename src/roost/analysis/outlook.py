@@ -87,12 +87,12 @@ def foresee(
 ) -> tuple[dict[str, Predicted], dict[str, Expected]]:
     """Return what is predicted of hosts and expected of their VMs, as far as anything can be."""
     told = [
-        (host, [vm for vm in host.vms if _is_known(vm.use, ahead)])
+        (host, [vm for vm in host.vms if is_known(vm.use, ahead)])
         for host in hosts
-        if _is_fresh(host.use.cpu, ahead) and _is_fresh(host.use.memory, ahead)
+        if is_fresh(host.use.cpu, ahead) and is_fresh(host.use.memory, ahead)
     ]
     rows = [series for _, vms in told for vm in vms for series in vm.use]
-    rows += [series for _, vms in told if vms for series in _together(vms)]
+    rows += [series for _, vms in told if vms for series in together(vms)]
     peaks = iter(_peaks(rows, ahead))
     expected: dict[str, Expected] = {}
     counted: list[list[VMSeries]] = []
@@ -107,8 +107,8 @@ def foresee(
         cpu, memory = (next(peaks), next(peaks)) if vms else (_NOTHING, _NOTHING)
         if cpu is None or memory is None:  # the sum cannot be told: each VM is added by itself
             cpu, memory, vms = _NOTHING, _NOTHING, []
-        beside = [_beside(host, at) for at in (0, 1)]
-        cpu, memory = cpu.plus(beside[0]), memory.plus(beside[1])
+        own = [beside(host, at) for at in (0, 1)]
+        cpu, memory = cpu.plus(own[0]), memory.plus(own[1])
         predicted[host.name] = Predicted(
             _whole(cpu.high),
             _whole(memory.high),
@@ -182,7 +182,7 @@ def _peaks(rows: Sequence[Floats], ahead: Ahead) -> list[_Peak | None]:
     ]
 
 
-def _together(vms: Sequence[VMSeries]) -> Use:
+def together(vms: Sequence[VMSeries]) -> Use:
     """Return the sum of VMs' series; where one is not known it has its own mean."""
     summed = [np.zeros(POINTS), np.zeros(POINTS)]
     for vm in vms:
@@ -195,7 +195,7 @@ def _together(vms: Sequence[VMSeries]) -> Use:
     return Use(summed[0], summed[1])
 
 
-def _beside(host: HostSeries, at: int) -> float:
+def beside(host: HostSeries, at: int) -> float:
     """Return what a host used in the last hour that none of its VMs did."""
     own = host.use[at][-12:].copy()
     for vm in host.vms:
@@ -204,13 +204,15 @@ def _beside(host: HostSeries, at: int) -> float:
     return max(0.0, float(np.median(known))) if len(known) else 0.0
 
 
-def _is_fresh(series: Floats, ahead: Ahead) -> bool:
+def is_fresh(series: Floats, ahead: Ahead) -> bool:
+    """Say whether a series has a value of the last steps."""
     return bool(np.isfinite(series[-ahead.fresh_steps :]).any())
 
 
-def _is_known(use: Use, ahead: Ahead) -> bool:
+def is_known(use: Use, ahead: Ahead) -> bool:
+    """Say whether enough was read of a VM, and of late, to foresee it."""
     return all(
-        _is_fresh(series, ahead) and np.count_nonzero(np.isfinite(series)) >= LEAST_POINTS
+        is_fresh(series, ahead) and np.count_nonzero(np.isfinite(series)) >= LEAST_POINTS
         for series in use
     )
 

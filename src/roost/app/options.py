@@ -59,6 +59,7 @@ class ServeOptions:
     prometheus_queries: Path | None = None  # a TOML file: what to ask it for each figure
     search_limit_s: float = 5.0  # of the exact search for an all-or-none batch
     pressure_bounds: Mapping[str, float] = field(default_factory=dict)  # percent, by resource
+    overload_bound: float = 0.01  # of safe levels in reports
     members_priority: int = 0  # the greatest that a member may give a VM
     database_wait_s: float = 300.0  # how long a start waits for a database that is away
 

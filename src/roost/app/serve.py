@@ -249,6 +249,7 @@ def plane_settings(options: ServeOptions) -> PlaneSettings:
         search_limit_s=options.search_limit_s,
         members_priority=options.members_priority,
         pressure_bounds=options.pressure_bounds,
+        overload_bound=options.overload_bound,
         series=Kept(
             options.keep_readings_days,
             options.keep_5m_days,

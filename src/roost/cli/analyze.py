@@ -9,13 +9,15 @@ import typer
 from rich.text import Text
 
 from roost.base.errors import InvalidRequest
-from roost.cli.show.screen import Output, console, show, show_document
+from roost.cli.show.screen import Output, console, note, show, show_document, write
 from roost.cli.words.completing import complete_vms
 from roost.cli.words.loading import new_group
 from roost.cli.words.session import Session, asks_server
 
 if TYPE_CHECKING:
     from roost.cli.words.seriesfiles import Part
+    from roost.wire.profiles import ProfileBody
+    from roost.wire.reports import FleetReport
 
 #: Moments that are sent at once.
 _PIECE = 20_000
@@ -144,12 +146,78 @@ def vm(
         int, typer.Option(metavar="H", min=1, max=168, help="How far ahead to look.")
     ] = 24,
     resource: Annotated[Resource, typer.Option(help="What the picture shows.")] = Resource.CPU,
+    save: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the picture to a .svg or .png file as well."),
+    ] = None,
 ) -> None:
     """Show what a VM does over time, what it will do, and what size would do."""
     from roost.cli.show.profiles import profile
 
+    if save is not None and save.suffix not in (".svg", ".png"):
+        raise InvalidRequest(
+            f"{str(save)!r} is no picture: only .svg and .png files are written", file=str(save)
+        )
     found = session.client.vm_profile(name, project=project, hours=hours)
+    if save is not None:
+        _save(save, found, resource.value)
     session.show(found, profile(found, resource.value, console().width))
+
+
+@asks_server
+def fleet(
+    session: Session,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the report to an HTML file that needs no other."),
+    ] = None,
+    top: Annotated[
+        int, typer.Option(metavar="N", min=1, max=1000, help="Entries of each list at most.")
+    ] = 20,
+) -> None:
+    """Report on all VMs and hosts: busy hours, sizes, zombies, shared peaks, hosts running short.
+
+    The control plane reads a week of every VM for it, which takes a while where there are many;
+    what it found is kept for ten minutes.
+    """
+    from roost.cli.show.fleetreports import report
+
+    found = _report(session, top)
+    if html is not None:
+        from roost.cli.show.fleethtml import page
+
+        write(html, page(found))
+    session.show(found, report(found))
+
+
+def _report(session: Session, top: int) -> "FleetReport":
+    """Ask until the report is there, and show how far it is on a terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    words = TextColumn("reading hosts")
+    columns = (words, BarColumn(bar_width=30), MofNCompleteColumn())
+    with Progress(*columns, console=console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("", total=None)
+        while (found := session.client.fleet_report(top=top)).report is None:
+            progress.update(bar, completed=found.done, total=max(1, found.total))
+    return found.report
+
+
+def _save(path: Path, found: "ProfileBody", resource: str) -> None:
+    from roost.cli.show.fleetreports import amount
+
+    def label(value: float) -> str:
+        return amount(resource, value)
+
+    if path.suffix == ".svg":
+        from roost.cli.show.svg import forecast
+
+        write(path, forecast(found, resource, label))
+    else:
+        from roost.cli.show.png import write_png
+
+        write_png(path, found, resource, label)
+        note(f"wrote {path}")
 
 
 def _whom(vm: str | None, host: str | None) -> tuple[Literal["vm", "host"], str]:
@@ -240,5 +308,5 @@ def _told(session: Session, document: dict[str, object], text: str) -> None:
 analyze = new_group(
     "analyze",
     "What VMs and hosts use over time.",
-    {"vm": vm, "export": export, "import": import_},
+    {"vm": vm, "fleet": fleet, "export": export, "import": import_},
 )

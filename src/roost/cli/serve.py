@@ -200,6 +200,16 @@ def serve(
             "take no VMs. Repeatable.",
         ),
     ] = None,
+    overload_bound: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE",
+            min=0.001,
+            max=0.25,
+            help="How often a host's cpu may be short at the level of promises that "
+            "`roost analyze fleet` calls safe: 0.01 is one time in a hundred.",
+        ),
+    ] = 0.01,
     members_priority: Annotated[
         int,
         typer.Option(
@@ -288,6 +298,7 @@ def serve(
                 prometheus_queries=prometheus_queries,
                 search_limit_s=search_limit,
                 pressure_bounds=_pressure_bounds(pressure_bound or []),
+                overload_bound=overload_bound,
                 members_priority=members_priority,
                 database_wait_s=database_wait,
             )

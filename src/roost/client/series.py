@@ -6,6 +6,7 @@ from roost.client.binding import Method
 from roost.client.calls import API, Call, path, query, reads
 from roost.wire import series as wire
 from roost.wire.profiles import ProfileBody
+from roost.wire.reports import FleetReportBody
 
 _read = reads(wire.SeriesBody)
 
@@ -53,6 +54,11 @@ def vm_profile(
     return Call("GET", path("vms", vm, "profile"), reads(ProfileBody), asked)
 
 
+def fleet_report(*, top: int | None = None) -> Call[FleetReportBody]:
+    """Return what a week says of all VMs and hosts, or how far that report is: then ask again."""
+    return Call("GET", path("reports", "fleet"), reads(FleetReportBody), query(top=top))
+
+
 class SeriesMethods:
     """What clients do with series, and with what is learnt of them."""
 
@@ -60,3 +66,4 @@ class SeriesMethods:
     host_series = Method(host_series)
     import_series = Method(import_series)
     vm_profile = Method(vm_profile)
+    fleet_report = Method(fleet_report)

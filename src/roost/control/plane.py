@@ -99,6 +99,7 @@ class PlaneSettings:
     members_priority: int = 0  # the greatest that a member may give a VM
     series: SeriesKept = field(default_factory=SeriesKept)
     pressure_bounds: Mapping[str, float] = field(default_factory=dict)  # percent, by resource
+    overload_bound: float = 0.01  # of a safe level: how likely a host may be short
 
 
 class Plane:
@@ -158,7 +159,9 @@ class Plane:
         self.series = Series(
             series, store, self.roster, clock, settings.series, series_reader or series
         )
-        self.learning = Learning(series_reader or series, store, self.roster, clock)
+        self.learning = Learning(
+            series_reader or series, store, self.roster, clock, settings.overload_bound
+        )
         self.gathering = Gathering(store, self.roster, series_reader or series, clock)
         planning = Planning(self.gathering, self.roster, clock)
         self.plans = Plans(store, self.roster, planning, clock, ids)

@@ -408,6 +408,7 @@ POST /api/v1/groups/x/add · POST /api/v1/groups/x/remove · DELETE /api/v1/grou
 POST /api/v1/join-tokens · POST /api/v1/agents/join · GET /api/v1/events
 GET /api/v1/doctor · POST /api/v1/ledger:finish-upgrade
 GET /api/v1/vms/x/series · GET /api/v1/vms/x/profile · GET /api/v1/hosts/x/series
+GET /api/v1/reports/fleet
 POST /api/v1/series:import
 GET /healthz · GET /readyz · GET /metrics · GET /api/v1/openapi.json
 """

@@ -31,6 +31,7 @@ from roost.base.clock import Clock
 from roost.base.errors import SeriesUnavailable
 from roost.control.learning.gathering import gather, origin_of
 from roost.control.learning.profiling import profile_of, read_week
+from roost.control.learning.reporting import Reporting
 from roost.control.learning.routes import learning_routes
 from roost.control.memory.roster import Roster
 from roost.control.vms.lookup import vm_row
@@ -70,7 +71,15 @@ class _Home(NamedTuple):
 class Learning(Part):
     """Keeps what is predicted of hosts and expected of VMs in the fleet of one process."""
 
-    def __init__(self, reader: SeriesReader, store: Store, roster: Roster, clock: Clock) -> None:
+    def __init__(
+        self,
+        reader: SeriesReader,
+        store: Store,
+        roster: Roster,
+        clock: Clock,
+        overload_bound: float = 0.01,
+    ) -> None:
+        self.reporting = Reporting(reader, store, roster, clock, overload_bound)
         self._reader, self._store, self._roster, self._clock = reader, store, roster, clock
         self._profiling = asyncio.Lock()
         self.outlook = NOTHING
@@ -87,7 +96,11 @@ class Learning(Part):
 
     def loops(self) -> Sequence[Loop]:
         """Return the background loops of this part: what is too old ends, whatever a pass does."""
-        return (Loop(self.expire, LOOK_S), Loop(self.look, LOOK_S))
+        return (
+            Loop(self.expire, LOOK_S),
+            Loop(self.look, LOOK_S),
+            Loop(self.reporting.serve),
+        )
 
     async def expire(self) -> None:
         """Forget what is too old."""

@@ -32,9 +32,9 @@ from roost.wire.profiles import (
 COVERAGE = 0.9
 _HOUR_STEPS = 3600 // STEP_S
 #: What is read: use as its mean; for sizes the parts of a step in which much was used.
-_MEANS = ("cpu_milli.mean", "memory_bytes.mean")
-_HIGHS = ("cpu_milli.p95", "memory_bytes.max")
-_NETWORK = ("net_received_bytes_per_s.mean", "net_sent_bytes_per_s.mean")
+MEANS = ("cpu_milli.mean", "memory_bytes.mean")
+HIGHS = ("cpu_milli.p95", "memory_bytes.max")
+NETWORK = ("net_received_bytes_per_s.mean", "net_sent_bytes_per_s.mean")
 
 
 class WeekOfVM(NamedTuple):
@@ -47,7 +47,7 @@ class WeekOfVM(NamedTuple):
 async def read_week(reader: SeriesReader, vm: str, origin_ms: int) -> WeekOfVM:
     """Read a VM's series of the week before a moment."""
     first_ms = origin_ms - POINTS * STEP_MS
-    asked = (*_MEANS, *_HIGHS, *_NETWORK)
+    asked = (*MEANS, *HIGHS, *NETWORK)
     found = await reader.read(
         Subject("vm", vm), first_ms, origin_ms, Resolution.FIVE_MINUTES, asked
     )
@@ -57,7 +57,7 @@ async def read_week(reader: SeriesReader, vm: str, origin_ms: int) -> WeekOfVM:
 def profile_of(vm: VMRow, week: WeekOfVM, hours: int) -> ProfileBody:
     """Return what a week's series say of a VM, and of the hours after it."""
     start_s = week.origin_ms // 1000 - POINTS * STEP_S
-    use = np.stack([week.figures[name] for name in _MEANS])
+    use = np.stack([week.figures[name] for name in MEANS])
     known = np.isfinite(use)
     # Steps before the VM was first read would be gaps: nothing is learnt from them.
     begin = int(known.any(axis=0).argmax()) if known.any() else POINTS - 1
@@ -66,7 +66,7 @@ def profile_of(vm: VMRow, week: WeekOfVM, hours: int) -> ProfileBody:
     ahead = forecast_batch(series, hours * _HOUR_STEPS, day_steps=DAY_STEPS, coverage=COVERAGE)
     asked = (vm.cpu_milli, vm.memory_bytes)
     found = classes.classify(series[:1], np.array([float(max(1, asked[0]))]), DAY_STEPS)[0]
-    network = week.figures[_NETWORK[0]] + week.figures[_NETWORK[1]]
+    network = week.figures[NETWORK[0]] + week.figures[NETWORK[1]]
     evidence = classes.zombie(use[0], network, float(max(1, asked[0])), STEP_S)
     return ProfileBody(
         vm=vm.id,
@@ -86,7 +86,7 @@ def profile_of(vm: VMRow, week: WeekOfVM, hours: int) -> ProfileBody:
                 past=_told(use[row, -PAST_HOURS * _HOUR_STEPS :]),
                 forecast=_forecast(ahead, row, empty=not known[row].any()),
                 sizing=_sizing(
-                    asked[row], classes.sizing(week.figures[_HIGHS[row]], float(asked[row]))
+                    asked[row], classes.sizing(week.figures[HIGHS[row]], float(asked[row]))
                 ),
             )
             for row, name in enumerate(("cpu", "memory"))

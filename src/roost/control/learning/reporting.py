@@ -1,0 +1,184 @@
+"""The report on a whole fleet: read host by host in the background, kept for ten minutes.
+
+Who asks first begins it; who asks while it is made is told how far it is. One is made at a time,
+and it rests as a pass of `learning` does. What is kept of a VM are a few numbers, so a large fleet
+takes time and little memory.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+import numpy as np
+from sqlalchemy import Connection, select
+
+from roost.analysis.fleetreport import (
+    HostFindings,
+    HostWeek,
+    VMFindings,
+    VMWeek,
+    look_at_hosts,
+    look_at_vm,
+    peak_sharing,
+)
+from roost.analysis.outlook import Ahead, HostSeries, Use, VMSeries
+from roost.analysis.store import SeriesReader
+from roost.base.clock import Clock
+from roost.base.errors import SeriesUnavailable
+from roost.control.learning.gathering import gather, origin_of
+from roost.control.learning.profiling import HIGHS, MEANS, NETWORK, read_week
+from roost.control.learning.telling import Known, Whole, report_of
+from roost.control.memory.roster import Roster
+from roost.ledger.capacity import RUN
+from roost.ledger.store import Store
+from roost.ledger.tables import vms as vms_table
+from roost.model.series import Subject
+from roost.wire.reports import FleetReportBody, ReportQuery
+
+#: How long a report is kept, and how long who asks waits for one before being told how far it is.
+KEPT_S, WAIT_S = 600.0, 2.0
+#: A week ahead, at the same quantile as predictions.
+_WEEK_STEPS = 2016
+#: The rest after a host, in terms of what it took, and at least.
+_REST, _LEAST_REST_S = 1.0, 0.01
+
+
+class _Home(NamedTuple):
+    """A host as the fleet has it: what it has, promises and holds."""
+
+    name: str
+    total: tuple[int, int]
+    committed: tuple[int, int]
+    vms: tuple[tuple[str, tuple[int, int]], ...]
+
+
+class Reporting:
+    """Makes reports on the fleet, one at a time, and keeps the last one."""
+
+    def __init__(
+        self, reader: SeriesReader, store: Store, roster: Roster, clock: Clock, bound: float
+    ) -> None:
+        self._reader, self._store, self._roster, self._clock = reader, store, roster, clock
+        self._bound = bound
+        self._asked, self._ended = asyncio.Event(), asyncio.Event()
+        self._done = self._total = 0
+        self._made: Whole | None = None
+        self._made_at = 0.0
+        self._trouble: SeriesUnavailable | None = None
+
+    async def report(self, query: ReportQuery) -> FleetReportBody:
+        """Return the last report, or have one made and say how far it is."""
+        old = self._clock.monotonic() - self._made_at > KEPT_S
+        if not self._asked.is_set() and (self._made is None or old):
+            self._made, self._trouble = None, None
+            self._done, self._total = 0, len(self._roster.hosts)
+            self._ended.clear()
+            self._asked.set()
+        if self._asked.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), WAIT_S)
+        if self._trouble is not None:
+            trouble, self._trouble = self._trouble, None
+            raise trouble
+        if self._made is None:
+            return FleetReportBody(done=self._done, total=self._total, report=None)
+        made = await asyncio.to_thread(report_of, self._made, query.top)
+        return FleetReportBody(done=self._total, total=self._total, report=made)
+
+    async def serve(self) -> None:
+        """Make reports that were asked for, one after the other, until cancelled."""
+        while True:
+            await self._asked.wait()
+            try:
+                await self.make(paced=True)
+            except BaseException:
+                self._asked.clear()  # whoever asks again has it tried again
+                raise
+
+    async def make(self, *, paced: bool = False) -> None:
+        """Read the week of all hosts and VMs, and keep what it says."""
+        try:
+            self._made = await self._read_all(paced=paced)
+            self._made_at = self._clock.monotonic()
+        except SeriesUnavailable as error:
+            self._trouble = error
+        self._asked.clear()
+        self._ended.set()
+
+    async def _read_all(self, *, paced: bool) -> Whole:
+        origin_ms = origin_of(self._clock.wall_ms())
+        ahead = Ahead(origin_ms // 1000, steps=_WEEK_STEPS)
+        known = await self._store.read(_known)
+        vms: list[VMFindings] = []
+        hosts: list[HostFindings] = []
+        unread, homes = 0, dict[str, str]()
+        for home in self._homes():
+            begun = self._clock.monotonic()
+            week, found, read = await self._look(home, origin_ms)
+            vms += found
+            homes.update((vm, home.name) for vm, _ in home.vms)
+            hosts += await asyncio.to_thread(look_at_hosts, [week], ahead, self._bound)
+            unread += not read
+            self._done += 1
+            if paced:
+                took = self._clock.monotonic() - begun
+                await self._clock.sleep(max(_LEAST_REST_S, _REST * took))
+        groups = await asyncio.to_thread(peak_sharing, vms, origin_ms // 1000)
+        return Whole(origin_ms, known, vms, hosts, groups, unread, homes)
+
+    async def _look(
+        self, home: _Home, origin_ms: int
+    ) -> tuple[HostWeek, Sequence[VMFindings], bool]:
+        use = await gather(self._reader, Subject("host", home.name), origin_ms)
+        series, found = [], []
+        for vm, asked in home.vms:
+            week = await read_week(self._reader, vm, origin_ms)
+            figures = week.figures
+            means = Use(*(figures[name] for name in MEANS))
+            looked = VMWeek(
+                vm,
+                asked,
+                means,
+                Use(*(figures[name] for name in HIGHS)),
+                figures[NETWORK[0]] + figures[NETWORK[1]],
+            )
+            series.append(VMSeries(vm, means))
+            found.append(await asyncio.to_thread(look_at_vm, looked))
+        week_of_host = HostWeek(
+            home.name,
+            home.total,
+            home.committed,
+            HostSeries(home.name, use, tuple(series)),
+            dict(home.vms),
+        )
+        return week_of_host, found, bool(np.isfinite(use.cpu).any())
+
+    def _homes(self) -> list[_Home]:
+        fleet = self._roster.fleet
+        found = []
+        for entry in sorted(self._roster.hosts.values(), key=lambda each: each.name):
+            row = entry.fleet_row
+            held = []
+            for number in fleet.vms.on_host(row).tolist():
+                vm, _, kind = fleet.vms.names[number].rpartition(":")
+                if kind == RUN:
+                    cpu, memory = fleet.vms.demand[number, :2].tolist()
+                    held.append((vm, (cpu, memory)))
+            total = fleet.hosts.total[row, :2].tolist()
+            asked = [sum(each[at] for _, each in held) for at in (0, 1)]
+            found.append(
+                _Home(
+                    entry.name,
+                    (max(0, total[0]), max(0, total[1])),
+                    (asked[0], asked[1]),
+                    tuple(held),
+                )
+            )
+        return found
+
+
+def _known(connection: Connection) -> dict[str, Known]:
+    """Return what VMs are called, by id."""
+    asked = select(vms_table.c.id, vms_table.c.name, vms_table.c.project)
+    return {row.id: Known(row.name, row.project) for row in connection.execute(asked)}
