@@ -1,8 +1,9 @@
 """Cases that take turns: of the slowest suites every commit runs some, and a few commits run all.
 
 `make test`, `make test-system`, `make test-qemu` and .ci/run name the commit (TURN); without it
-every case runs (`make test-all`, `make pytest ARGS=...`, pytest by hand). Two ways to take turns:
-`in_turn` thins a list of parameters, and the marker `turns(n)` lets every n-th case of a file run.
+every case runs (`make test-all`, `make pytest ARGS=...`, pytest by hand). Three ways to take turns:
+`in_turn` thins a list of parameters, the marker `turns(n)` lets every n-th case of a file run, and
+`drawing(n)` lets Hypothesis draw a third of n examples, from one of three seeds.
 A test of the control plane that runs on both databases always runs on SQLite, and on PostgreSQL in
 one of three turns. What is about PostgreSQL itself always runs: the ledger's own tests, those that
 ask for `postgres_url`, and races, which are marked `turns(1)`. How many wait for another commit is
@@ -11,13 +12,18 @@ said at the end.
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from typing import Any, TypeVar
 
 import pytest
+from hypothesis import seed, settings
 
 C = TypeVar("C")
+D = TypeVar("D", bound=Callable[..., Any])
+
+#: Seeds that a property's examples are drawn from, one at a commit.
+SEEDS = 3
 
 #: Tests of the control plane on both databases: of a file's cases on PostgreSQL one in three runs.
 CONTROL, ON_POSTGRESQL = "tests/integration/control/", 3
@@ -31,6 +37,23 @@ def in_turn(cases: Sequence[C], count: int) -> Sequence[C]:
     first = drawn(turn) % len(cases)
     chosen = {(first + at * len(cases) // count) % len(cases) for at in range(count)}
     return [case for at, case in enumerate(cases) if at in chosen]
+
+
+def drawing(count: int, **given: Any) -> tuple[settings, Callable[[D], D]]:
+    """Return how many examples Hypothesis draws of so many, and what gives a property their seed.
+
+    Without a commit they are all drawn, as the profile says.
+    """
+    turn = os.environ.get("TURN", "")
+    if not turn:
+        return settings(max_examples=count, **given), lambda prop: prop
+    return settings(max_examples=-(-count // SEEDS), **given), seed(drawn(turn) % SEEDS)
+
+
+def draws_in_turn(count: int, **given: Any) -> Callable[[D], D]:
+    """Let a property draw a share of so many examples at each commit."""
+    chosen, seeded = drawing(count, **given)
+    return lambda prop: seeded(chosen(prop))
 
 
 def drawn(turn: str) -> int:

@@ -12,9 +12,10 @@ from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
 import asyncpg
-from sqlalchemy import Connection, bindparam, make_url, select, text
+from sqlalchemy import Connection, Dialect, Engine, bindparam, make_url, select, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.util import LRUCache
 
 from roost.base.backoff import BackOff
 from roost.base.clock import Clock
@@ -80,6 +81,10 @@ _CLAIM_SETTINGS = {
 #: Statements that a connection keeps prepared. All that a process asks are some three hundred; with
 #: SQLAlchemy's hundred, the doctor alone turns them all out and each is prepared anew.
 _MOST_PREPARED = 1000
+#: Statements that were compiled once serve every store of the process that speaks to servers of the
+#: same version, like the dialect that they were compiled for: a new store compiles none.
+_compiled: LRUCache[Any, Any] = LRUCache(1000)
+_dialects: dict[tuple[Any, ...], Dialect] = {}
 #: Server's processes that are remembered; the pool has two at a time.
 _MOST_BACKENDS = 64
 _BACKEND_START = "SELECT backend_start FROM pg_stat_activity WHERE pid = $1"
@@ -94,6 +99,18 @@ class _Backend(NamedTuple):
 
     pid: int
     began: datetime | None
+
+
+def _with_compiled(engine: AsyncEngine) -> AsyncEngine:
+    """Return an engine with the same connections that takes what is compiled from all before it.
+
+    It must have connected: only then does a dialect know which server it speaks to.
+    """
+    own = engine.sync_engine
+    knows = (own.dialect.server_version_info, own.dialect.default_schema_name)
+    dialect = _dialects.setdefault(knows, own.dialect)
+    shared = Engine(own.pool, dialect, own.url)
+    return AsyncEngine(shared.execution_options(compiled_cache=_compiled))
 
 
 class _ClaimConnection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg is not typed
@@ -131,6 +148,7 @@ class PostgresStore:
         store = cls(engine, dsn, clock, ids)
         try:
             async with engine.connect() as connection:
+                store._engine = _with_compiled(engine)
                 await connection.run_sync(upgrade)
                 store._older = await connection.run_sync(may_run_beside)
             store._pool = await asyncpg.create_pool(

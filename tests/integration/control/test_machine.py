@@ -11,7 +11,6 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -39,6 +38,7 @@ from tests.integration.control.rig import (
     digest_of,
     rig_on,
 )
+from tests.turns import drawing
 
 TIMERS = Timers(lease_s=12.0, suspect_s=6.0, offline_s=10.0)
 NAMES = st.sampled_from([f"v{n}" for n in range(5)])
@@ -251,8 +251,9 @@ class Machine(RuleBasedStateMachine):
             assert request is None, f"{vm.name} waits, but fits"
 
 
-TestMachine = Machine.TestCase
-TestMachine.settings = settings(max_examples=25, stateful_step_count=30)
+_drawn, _seeded = drawing(25, stateful_step_count=30)
+TestMachine = _seeded(Machine).TestCase
+TestMachine.settings = _drawn
 
 
 def test_the_same_machine_on_postgresql(postgres: PostgresServer) -> None:
@@ -260,4 +261,5 @@ def test_the_same_machine_on_postgresql(postgres: PostgresServer) -> None:
         def database(self) -> str:
             return postgres.new_database("roost_template")
 
-    run_state_machine_as_test(OnPostgres, settings=settings(max_examples=4, stateful_step_count=20))
+    some, seeded = drawing(4, stateful_step_count=20)
+    run_state_machine_as_test(seeded(OnPostgres), settings=some)

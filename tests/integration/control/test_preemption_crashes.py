@@ -25,6 +25,7 @@ from roost.parts.singleton import HOLDER
 from tests.faulty_store import FaultyStore
 from tests.integration.control.rig import Rig, rig_on
 from tests.integration.control.test_preemption import classes
+from tests.turns import in_turn
 
 T = TypeVar("T")
 #: Seconds in which a process that took over has done everything.
@@ -143,10 +144,13 @@ async def whole(path: Path, dies_at: int, *, after: bool) -> int:
         return needed
 
 
-def sweep(folder: Path, *, after: bool) -> int:
-    """Let the process die at each write of a preemption; return how many there are."""
+def sweep(folder: Path, *, after: bool, share: int = 1) -> int:
+    """Let the process die at each write of a preemption; return how many there are.
+
+    Of so many writes as `share` one has its turn at a commit.
+    """
     count = asyncio.run(whole(folder / "whole.db", -1, after=after))
-    for at in range(1, count + 1):
+    for at in in_turn(range(1, count + 1), -(-count // share)):
         try:
             asyncio.run(asyncio.wait_for(whole(folder / f"{at}.db", at, after=after), 120))
         except AssertionError as error:
@@ -156,7 +160,7 @@ def sweep(folder: Path, *, after: bool) -> int:
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_a_process_may_die_at_any_write(tmp_path: Path, *, after: bool) -> None:
-    assert sweep(tmp_path, after=after) > 12
+    assert sweep(tmp_path, after=after, share=3) > 12
 
 
 # Planted mistakes

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import select
 
@@ -29,6 +29,7 @@ from tests.databases import PostgresServer
 from tests.integration.control.rig import ADMIN, OPERATOR, Rig, body_of, digest_of, rig_on
 from tests.integration.control.test_dead_hosts import LONG_S, WORD, recovery, switch_off
 from tests.integration.control.test_preemption import classes
+from tests.turns import draws_in_turn
 
 #: These races are between processes: they do not take turns.
 pytestmark = pytest.mark.turns(1)
@@ -197,7 +198,7 @@ def run_plan(postgres: PostgresServer, plan: Plan) -> None:
     asyncio.run(asyncio.wait_for(interleave(url, plan), 120))
 
 
-@settings(max_examples=5)
+@draws_in_turn(5)
 @given(plan=plans)
 def test_whatever_two_processes_do_no_hard_rule_is_broken(
     postgres: PostgresServer, plan: Plan

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import select
 
@@ -29,6 +29,7 @@ from tests.integration.control.rig import (
     rig_on,
     run_two,
 )
+from tests.turns import draws_in_turn
 
 APART = {"name": "apart", "rule": "anti-affinity"}
 
@@ -332,7 +333,7 @@ async def interleave(url: str, plan: list[tuple[int, str, int]]) -> None:
         await two.check()
 
 
-@settings(max_examples=6)
+@draws_in_turn(6)
 @given(plan=steps)
 def test_whatever_two_processes_do_at_once_the_laws_hold(
     postgres: PostgresServer, plan: list[tuple[int, str, int]]

@@ -7,8 +7,10 @@ from itertools import count, islice
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.turns import drawn, has_turn, in_turn
+from tests.turns import SEEDS, drawn, draws_in_turn, has_turn, in_turn
 
 _ROOT = Path(__file__).parents[3]
 _FILE = """
@@ -44,6 +46,29 @@ def test_parameters_are_thinned_to_so_many(monkeypatch: pytest.MonkeyPatch) -> N
     assert seen == set(range(7))
     monkeypatch.setenv("TURN", "")
     assert list(in_turn(range(7), 2)) == list(range(7))
+
+
+def examples(turn: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return what a property of nine examples draws in a turn."""
+    monkeypatch.setenv("TURN", turn)
+    seen: list[int] = []
+
+    @draws_in_turn(9)
+    @given(st.integers(0, 2**40))
+    def prop(number: int) -> None:
+        seen.append(number)
+
+    prop()
+    return seen
+
+
+def test_a_property_draws_a_third_from_one_of_three_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = [turns_that_draw(rest, SEEDS) for rest in range(SEEDS)]
+    drawn_by = [examples(turn, monkeypatch) for turn in turns]
+    assert [len(each) for each in drawn_by] == [3, 3, 3]
+    assert len({tuple(each) for each in drawn_by}) == SEEDS
+    assert examples(turns[0], monkeypatch) == drawn_by[0]
+    assert len(examples("", monkeypatch)) == 9
 
 
 @pytest.mark.parametrize("processes", ["0", "2"])
