@@ -17,9 +17,9 @@ from roost.agent.drivers.qemu.process import Identity, is_alive
 from roost.agent.drivers.qemu.settings import QemuSettings
 from roost.agent.fencing.recipes import FolderFences
 from roost.agent.machine.hostfacts import HostReader
-from roost.agent.machine.vmgroups import VMGroups
 from roost.base.clock import RealClock
 from roost.hostkit.images.images import Images
+from roost.hostkit.machine.limitgroups import LimitGroups
 from roost.wire.agentlink import BootInfo, DesiredVM
 from tests.guest import boot_info
 
@@ -54,7 +54,7 @@ class QemuHost:
         folder.mkdir(parents=True, exist_ok=True)
         self.fences = FolderFences(folder)
         #: None by default: they would stay behind when a test's guests are killed.
-        self.groups = VMGroups("none", root=folder)
+        self.groups = LimitGroups("none", root=folder)
         self.images = Images(folder / "images", clock=RealClock(), allowed=["file:///"])
 
     def driver(self, *, reader: HostReader | None = None, **changes: object) -> QemuDriver:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from roost.agent.machine.vmgroups import VMGroups
+from roost.hostkit.machine.limitgroups import LimitGroups
 from tests.guest import boot_info, disk_numbers, is_unbroken
 from tests.integration.qemu.moving_pair import VM, both, pair
 from tests.integration.qemu.qemu_host import MIB, QemuHost, order, says
@@ -67,7 +67,7 @@ def test_qemu_is_another_user_without_rights_and_its_guest_writes_grows_and_move
 
 
 def test_a_guest_gets_no_more_of_the_cpu_than_it_has(host: QemuHost) -> None:
-    groups = VMGroups(f"test-{os.getpid()}")
+    groups = LimitGroups(f"test-{os.getpid()}")
     if "limit:cpu" not in groups.held() or not Path("/sys/fs/cgroup/cpu").is_dir():
         pytest.skip("no control groups of version 1 can be made here")
     host.groups = groups

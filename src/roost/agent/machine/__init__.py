@@ -1,1 +1,1 @@
-"""What the host machine is and has: facts, devices, control groups and pressure."""
+"""What the host machine is and has: facts, devices, disk and pressure."""

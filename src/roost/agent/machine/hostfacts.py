@@ -15,12 +15,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from roost.agent.machine.cgroups import Unreadable, cpu_limit_milli, memory_limit
 from roost.agent.machine.diskroom import DiskRoom
 from roost.agent.machine.pcidevices import read_devices
 from roost.agent.machine.pressure import UseReader
-from roost.agent.machine.sysfs import cpu_list, kib_line, names_in, number, read_number, read_text
 from roost.base.units import GIB
+from roost.hostkit.machine.cgroups import Unreadable, cpu_limit_milli, memory_limit
+from roost.hostkit.machine.sysfs import cpu_list, kib_line, names_in, number, read_number, read_text
 from roost.wire.agentlink import (
     AmountInfo,
     CellInfo,

@@ -11,8 +11,8 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
-from roost.agent.machine.sysfs import link_name, names_in, number, read_number, read_text
 from roost.base.units import GIB
+from roost.hostkit.machine.sysfs import link_name, names_in, number, read_number, read_text
 from roost.wire.agentlink import DeviceInfo
 
 log = logging.getLogger("roost.agent")

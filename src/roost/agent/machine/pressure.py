@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from roost.agent.machine.sysfs import kib_line, number, read_text
+from roost.hostkit.machine.sysfs import kib_line, number, read_text
 from roost.wire.agentlink import SampleInfo
 
 _RESOURCES = ("cpu", "memory", "io")

@@ -9,8 +9,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from roost.agent.machine.sysfs import cpu_list, read_text
 from roost.hostkit.failures import DriverError
+from roost.hostkit.machine.sysfs import cpu_list, read_text
 from roost.wire.agentlink import DesiredVM
 
 _NODES = Path("/sys/devices/system/node")

@@ -41,9 +41,9 @@ from roost.agent.drivers.qemu.settings import QemuSettings
 from roost.agent.drivers.qemu.sight import local_vm, unknown_vm
 from roost.agent.drivers.qemu.taps import close_taps
 from roost.agent.machine.hostfacts import HostReader
-from roost.agent.machine.vmgroups import VMGroups
 from roost.base.clock import Clock
 from roost.hostkit.failures import DriverError
+from roost.hostkit.machine.limitgroups import LimitGroups
 from roost.wire.agentlink import (
     DesiredVM,
     DeviceInfo,
@@ -73,12 +73,12 @@ class QemuDriver:
         images: Images,
         fences: Fences,
         host: HostReader | None = None,
-        groups: VMGroups | None = None,
+        groups: LimitGroups | None = None,
     ) -> None:
         self.settings = settings
         self._clock = clock
         self._host = host or HostReader(settings.folder)
-        self._groups = groups or VMGroups(group_name(settings.folder))
+        self._groups = groups or LimitGroups(group_name(settings.folder))
         self._parts = Parts(
             settings, clock, images, fences, self._devices, self._nodes, self._groups
         )

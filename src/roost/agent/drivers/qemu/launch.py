@@ -46,10 +46,10 @@ from roost.agent.drivers.qemu.process import log_tail, spawn
 from roost.agent.drivers.qemu.seed import write_seed
 from roost.agent.drivers.qemu.settings import QemuSettings
 from roost.agent.drivers.qemu.taps import open_taps
-from roost.agent.machine.vmgroups import Limits, VMGroups
 from roost.base import private
 from roost.base.clock import Clock
 from roost.hostkit.failures import DriverError
+from roost.hostkit.machine.limitgroups import LimitGroups, Limits
 from roost.wire.agentlink import BootInfo, DesiredVM, DeviceInfo, ImageInfo
 
 _POLL_S = 0.01
@@ -84,7 +84,7 @@ class Parts:
     fences: Fences
     devices: Callable[[], Awaitable[list[DeviceInfo]]]  # at the positions of the inventory
     nodes: Callable[[], Awaitable[list[int]]]  # the kernel's numbers of the NUMA cells
-    groups: VMGroups  # where the limits of a VM are set
+    groups: LimitGroups  # where the limits of a VM are set
 
 
 async def launch(

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from roost.agent.machine.vmgroups import Limits, VMGroups
 from roost.base.units import GIB
+from roost.hostkit.machine.limitgroups import LimitGroups, Limits
 
 LIMITS = Limits(1500, GIB)
 
@@ -24,7 +24,7 @@ def test_version_1_has_a_group_for_each_controller(tmp_path: Path) -> None:
     tree(tmp_path, "1:cpu:/\n2:memory:/jobs\n0::/\n", *mounts)
     (tmp_path / "cg/cpu").mkdir(parents=True)
     (tmp_path / "cg/memory/jobs").mkdir(parents=True)
-    groups = VMGroups("h1", root=tmp_path)
+    groups = LimitGroups("h1", root=tmp_path)
     assert groups.held() == ["limit:cpu", "limit:memory"]
     groups.put("a.vm", 77, LIMITS)
     cpu, memory = tmp_path / "cg/cpu/roost/h1/a.vm", tmp_path / "cg/memory/jobs/roost/h1/a.vm"
@@ -47,7 +47,7 @@ def test_version_2_moves_the_agent_aside_and_divides_its_controllers(tmp_path: P
         folder.mkdir(parents=True)
         (folder / "cgroup.subtree_control").write_text("")
     (own / "cgroup.controllers").write_text("cpu memory pids\n")
-    groups = VMGroups("h1", root=tmp_path)
+    groups = LimitGroups("h1", root=tmp_path)
     assert groups.held() == ["limit:cpu", "limit:memory"]
     assert (own / "roost-agent/cgroup.procs").exists()
     assert (own / "roost/h1/cgroup.subtree_control").read_text() == "+cpu +memory"
@@ -57,7 +57,7 @@ def test_version_2_moves_the_agent_aside_and_divides_its_controllers(tmp_path: P
     # An agent that starts again is in its group already, and finds the others beside it.
     (tmp_path / "proc/self/cgroup").write_text("0::/agent.service/roost-agent\n")
     (own / "roost-agent/cgroup.controllers").write_text("cpu memory pids\n")
-    again = VMGroups("h1", root=tmp_path)
+    again = LimitGroups("h1", root=tmp_path)
     again.change("a.vm", Limits(500, GIB))
     assert (own / "roost/h1/a.vm/cpu.max").read_text() == "50000 100000"
 
@@ -65,7 +65,7 @@ def test_version_2_moves_the_agent_aside_and_divides_its_controllers(tmp_path: P
 def test_where_there_are_no_groups_that_is_said_and_nothing_fails(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    groups = VMGroups("h1", root=tmp_path)
+    groups = LimitGroups("h1", root=tmp_path)
     assert groups.held() == []
     groups.put("a.vm", 77, LIMITS)
     groups.change("a.vm", LIMITS)

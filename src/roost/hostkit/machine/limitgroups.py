@@ -1,19 +1,20 @@
-"""A control group for each VM, so that its limits hold: cpu and memory, in version 1 or 2.
+"""A control group for each VM or attempt, so that its limits hold: cpu and memory, version 1 or 2.
 
-Groups lie below the agent's own, in a group named `roost`. In version 2 the agent moves itself into
-a group beside them first, because a group that has processes may not divide its controllers. Where
-groups cannot be made (a container, a user without rights, a unit without `Delegate=yes`) VMs run
-without limits; which ones do not hold is said, once in the log and in the host's capabilities.
+Groups lie below our process's own, in a group named `roost`. In version 2 our process moves itself
+into a group beside them first, because a group that has processes may not divide its controllers.
+Where groups cannot be made (a container, a user without rights, a unit without `Delegate=yes`) VMs
+and attempts run without them; which limits do not hold is said, in the log and to the plane.
 """
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from roost.agent.machine.cgroups import Unreadable, own_groups
+from roost.hostkit.machine.cgroups import Unreadable, own_groups
+from roost.hostkit.machine.sysfs import number, read_number, read_text
 
 log = logging.getLogger("roost.agent")
 
@@ -30,13 +31,23 @@ class Limits:
     memory_bytes: int
 
 
-class VMGroups:
+class LimitGroups:
     """The control groups of one agent's VMs; all of it blocks. `root` is / but in tests."""
 
-    def __init__(self, name: str, *, root: Path = Path("/")) -> None:
-        self._name = name  # of the agent, as several may share a machine
+    def __init__(
+        self,
+        name: str,
+        *,
+        root: Path = Path("/"),
+        bases: Mapping[str, tuple[Path, int]] | None = None,
+    ) -> None:
+        self._name = name  # of the agent or worker, as several may share a machine
         self._root = root
-        self._bases: dict[str, tuple[Path, int]] | None = None
+        self._bases = None if bases is None else dict(bases)
+
+    def bases(self) -> dict[str, tuple[Path, int]]:
+        """Return the folder in which groups are made and its version, by controller."""
+        return dict(self._usable())
 
     def held(self) -> list[str]:
         """Return which limits hold on this host, as capabilities: limit:cpu, limit:memory."""
@@ -67,6 +78,30 @@ class VMGroups:
             with suppress(OSError):  # it never had one
                 (base / vm).rmdir()
 
+    def members(self, vm: str) -> set[int]:
+        """Return the processes that are in a group, by their numbers."""
+        found: set[int] = set()
+        for base, _ in self._usable().values():
+            text = read_text(base / vm / "cgroup.procs") or ""
+            found.update(int(each) for each in text.split())
+        return found
+
+    def memory_peak(self, vm: str) -> int | None:
+        """Return the most memory that a group has had, None where that is not known."""
+        if (memory := self._usable().get("memory")) is None:
+            return None
+        name = "memory.peak" if memory[1] == 2 else "memory.max_usage_in_bytes"
+        return read_number(memory[0] / vm / name)
+
+    def memory_kills(self, vm: str) -> int:
+        """Return how many processes of a group were killed because it had no memory left."""
+        if (memory := self._usable().get("memory")) is None:
+            return 0
+        name = "memory.events" if memory[1] == 2 else "memory.oom_control"
+        lines = (read_text(memory[0] / vm / name) or "").splitlines()
+        kills = [number(line.split()[1]) for line in lines if line.startswith("oom_kill ")]
+        return sum(each or 0 for each in kills)
+
     def close(self) -> None:
         """Remove the agent's groups if no VM is in them; those of VMs that run on stay."""
         for base, _ in (self._bases or {}).values():
@@ -79,7 +114,7 @@ class VMGroups:
             self._bases = dict(self._find())
             for controller in CONTROLLERS:
                 if controller not in self._bases:
-                    log.warning("limits of %s do not hold for VMs: no control group", controller)
+                    log.warning("limits of %s do not hold: no control group", controller)
         return self._bases
 
     def _find(self) -> Iterator[tuple[str, tuple[Path, int]]]:

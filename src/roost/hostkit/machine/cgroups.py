@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from roost.agent.machine.sysfs import number, read_text
+from roost.hostkit.machine.sysfs import number, read_text
 
 
 class Unreadable(Exception):
