@@ -84,6 +84,7 @@ COMMANDS = (
     ),
     Entry("serve", "roost.cli.serve:serve", _RUNNING, "Run the control plane."),
     Entry("agent", "roost.cli.agent:agent", _RUNNING, "Run the agent of a host."),
+    Entry("worker", "roost.cli.worker:worker", _RUNNING, "Run the worker of a rented machine."),
     Entry(
         "doctor",
         "roost.cli.doctor:doctor",
