@@ -140,6 +140,10 @@ bench-rules: $(STAMP) ## decisions under rules beside those without, answers hel
 bench-analysis: $(STAMP) ## periods, confidence, forecasts, classes and consolidation judged on unseen series (DATA=folder, SHORT=1: quick rows)
 	$(BIN)/python -m benchmarks.analysis --data $(DATA) $(if $(SHORT),--short)
 
+.PHONY: bench-planner
+bench-planner: $(STAMP) ## moves found on public instances and made fleets, beside published results (DATA=folder, SHORT=1: quick rows)
+	$(BIN)/python -m benchmarks.planner --data $(DATA) $(if $(SHORT),--short)
+
 .PHONY: bench-api
 bench-api: $(STAMP) ## durable creates, agents and starts of a real server (SHORT=1: quick rows, PG=1: PostgreSQL too)
 	$(BIN)/python -m benchmarks.api $(if $(SHORT),--short) $(if $(PG),--postgres yes)

@@ -29,7 +29,7 @@ keeps the two lists that lead back. Every cost is a whole number, and lower is b
 | groups | int64 [groups, 4] | rule, level, bound, weight: see `APART` and the others |
 | member_start | int64 [groups + 1] | where the members of each group begin |
 | members | int32 [n] | VMs of the groups, one group after the other |
-| needs | int32 [n, 3] | groups a and b, level: domains with a member of a have one of b |
+| needs | int32 [n, 2] | groups a and b of one level: domains with a member of a have one of b |
 
 Cost = sum over resources and hosts of load_weight x max(0, used - safety)
      + sum over pairs and hosts of weight x max(0, target x free(a) - free(b))
@@ -57,6 +57,10 @@ APART = 0  # at most `bound` members in one domain of the level; each further on
 WIDE = 1  # members in at least `bound` domains; each missing one violates
 EVEN = 2  # fullest and emptiest domain differ by at most `bound`; each further one violates
 TOGETHER = 3  # members in one domain; each further domain violates
+COUNTED = 4  # no rule of its own: its members are counted for `needs`
+
+#: Largest `even_weight`: squared distances times it stay within the machine's integers.
+MOST_EVEN_WEIGHT = 1 << 18
 
 #: Columns of `Problem.groups`.
 RULE, LEVEL, BOUND, WEIGHT = range(4)
@@ -131,7 +135,7 @@ class Problem:
             "domain": (hosts, self.domain.shape[1]),
             "groups": (groups, 4),
             "member_start": (groups + 1,),
-            "needs": (len(self.needs), 3),
+            "needs": (len(self.needs), 2),
             "pairs": (len(self.pairs), 4),
         }
         for name, shape in shapes.items():
@@ -144,12 +148,14 @@ class Problem:
             ("start", self.start, hosts),
             ("vm_class", self.vm_class, len(self.allowed)),
             ("members", self.members, vms),
-            ("needs", self.needs[:, :2], groups),
+            ("needs", self.needs, groups),
         ):
             if column.size and not (column.min() >= 0 and column.max() < bound):
                 raise InvariantBroken(f"{name} of a problem is not in 0..{bound - 1}")
         if self.demand.size and self.demand.min() < 0:
             raise InvariantBroken("a demand of a problem is negative")
+        if self.even_weight.size and self.even_weight.max() > MOST_EVEN_WEIGHT:
+            raise InvariantBroken(f"an even_weight of a problem exceeds {MOST_EVEN_WEIGHT}")
         if not np.array_equal(self.domain[:, 0], np.arange(hosts)):
             raise InvariantBroken("level 0 of the domains of a problem is not the host itself")
 
@@ -183,7 +189,7 @@ def simple(start: Int32Array, demand: Int64Array, capacity: Int64Array, **fields
         "groups": np.zeros((0, 4), np.int64),
         "member_start": np.zeros(1, np.int64),
         "members": np.zeros(0, np.int32),
-        "needs": np.zeros((0, 3), np.int32),
+        "needs": np.zeros((0, 2), np.int32),
     }
     problem = Problem(start.astype(np.int32), demand=demand, capacity=capacity, **(plain | fields))
     problem.check()

@@ -24,3 +24,10 @@ def kernel(function: F) -> F:
 def entry_point(function: F) -> F:
     """Compile a kernel that Python calls."""
     return compiling.compiled(function, _FOLDER, no_cfunc_wrapper=True)
+
+
+def inlined(function: F) -> F:
+    """Compile a small function into each of its callers."""
+    return compiling.compiled(
+        function, _FOLDER, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True
+    )

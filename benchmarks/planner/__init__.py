@@ -1,0 +1,1 @@
+"""Quality and speed of the planner's search on public instances and made fleets."""
