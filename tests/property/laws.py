@@ -4,6 +4,7 @@ The property tests state them with Hypothesis; test_broken_engines.py shows that
 notices an engine that is broken on purpose.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -20,14 +21,18 @@ from tests.naive.filters import TWINS, count_fewest, fits
 from tests.property import generators
 from tests.property.filing import rankings_are_sound
 from tests.property.pair import TIMELY, Pair, settled, step
+from tests.turns import D, draws_in_turn
 
 SEEDS = st.integers(0, 2**32 - 1)
 FOCI = st.sampled_from(["any", *generators.FOCI])  # "any" twice as often
 
 
-def examples(count: int) -> settings:
-    """Return settings for so many examples; the `long` profile runs ten times as many."""
-    return settings(max_examples=max(1, count * settings().max_examples // 100))
+def examples(count: int) -> Callable[[D], D]:
+    """Let a law draw so many examples, a third of them at each commit (`tests.turns`).
+
+    The `long` profile runs ten times as many.
+    """
+    return draws_in_turn(max(1, count * settings().max_examples // 100))
 
 
 def grown(seed: int, hosts: int, steps: int = 0, focus: str = "any") -> Pair:

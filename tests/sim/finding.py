@@ -5,6 +5,7 @@ python -m tests.sim.finding [--worlds N] [--first SEED] [--jobs N] [--only NAME]
 
 import argparse
 import atexit
+import gc
 import os
 import select
 import signal
@@ -143,6 +144,7 @@ def _finder() -> Finder:
 
 def answer_in_forks(answers: int) -> None:
     """Answer each question on standard input in a fork; an empty line says that it has failed."""
+    gc.freeze()  # a fork that looks for garbage would copy all the memory that it shares
     for line in sys.stdin:
         if not (fork := os.fork()):
             try:

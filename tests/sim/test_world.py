@@ -137,29 +137,32 @@ def test_who_was_killed_or_is_waited_for_is_not_heard_of() -> None:
     assert unhandled(work) == []
 
 
-def run_apart(history: History, folder) -> Verdict:
-    """Run a history in a process of its own, as the command does."""
-    path = folder / "history.json"
-    write_history(path, history)
-    assert read_history(path) == history
+def run_apart(folder, *histories: History) -> list[Verdict]:
+    """Run histories in a process of its own, as the command does."""
+    paths = [folder / f"history-{at}.json" for at in range(len(histories))]
+    for path, history in zip(paths, histories, strict=True):
+        write_history(path, history)
+        assert read_history(path) == history
     code = (
         "import sys, msgspec, pathlib; from roost.sim.campaign.running import read_history;"
         "from roost.sim.world import run_history;"
-        "print(msgspec.json.encode(run_history(read_history(pathlib.Path(sys.argv[1])))).decode())"
+        "ran = [run_history(read_history(pathlib.Path(path))) for path in sys.argv[1:]];"
+        "print(msgspec.json.encode(ran).decode())"
     )
-    command = [sys.executable, "-c", code, str(path)]
+    command = [sys.executable, "-c", code, *map(str, paths)]
     done = subprocess.run(command, env=fixed_environment(), capture_output=True, check=True)
-    return msgspec.json.decode(done.stdout, type=Verdict)
+    return msgspec.json.decode(done.stdout, type=list[Verdict])
 
 
 def test_the_same_history_is_the_same_world_in_every_process(tmp_path) -> None:
     history = draw_history(4, actions=25, seconds=40.0)
-    first, second = run_apart(history, tmp_path), run_apart(history, tmp_path)
+    other = msgspec.structs.replace(history, seed=5)
+    (first,) = run_apart(tmp_path, history)
+    third, second = run_apart(tmp_path, other, history)  # a world leaves nothing to the next
     assert first.broken == ""
     assert first.events > 200
     assert (first.digest, first.events) == (second.digest, second.events)
-    other = msgspec.structs.replace(history, seed=5)
-    assert run_apart(other, tmp_path).digest != first.digest
+    assert third.digest != first.digest
 
 
 def test_a_quiet_world_starts_what_it_is_asked_for() -> None:

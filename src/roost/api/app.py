@@ -8,6 +8,8 @@ Building starts nothing; `server` opens the socket.
 """
 
 import asyncio
+from collections.abc import Callable
+from functools import cached_property, partial
 from typing import Any
 
 from litestar import Litestar, Request, Response
@@ -46,7 +48,7 @@ class App:
 
     def __init__(
         self,
-        router: Litestar,
+        router: Callable[[], Litestar],
         lane: FastLane | None,
         limits: Limits,
         gate: Gate,
@@ -56,7 +58,15 @@ class App:
         self.limits = limits
         self.gate = gate
         self.stopping = stopping
-        self._router: Any = router
+        self._make_router = router
+
+    @cached_property
+    def _router(self) -> Any:
+        return self._make_router()
+
+    def prepare(self) -> None:
+        """Make the router now, which takes a while: the first request would wait for it."""
+        _ = self._router
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request."""
@@ -112,7 +122,7 @@ def build_app(
         gate=Gate(plane.access, limits, clock.monotonic),
     )
     endpoints = [Endpoint(route, site) for route in table]
-    router = _router(endpoints, failures, clock, meter)
+    router = partial(_router, endpoints, failures, clock, meter)
     lane = FastLane(table, site, failures, meter) if fast else None
     return App(router, lane, limits, site.gate, stopping)
 

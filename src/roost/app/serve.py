@@ -172,6 +172,7 @@ async def start(
         app = build_app(
             plane, clock=clock, ids=ids, meter=plane.telemetry, limits=client_limits(options, files)
         )
+        app.prepare()
         server = build_server(
             app,
             plane,

@@ -6,6 +6,7 @@ fault, an action.
 """
 
 import asyncio
+import gc
 from collections import Counter
 from collections.abc import Callable
 from hashlib import blake2b
@@ -392,9 +393,12 @@ def run_history(history: History) -> Verdict:
         TemporaryDirectory(prefix="roost-sim-", dir=_memory_folder()) as folder,
         services_log_nothing(),
     ):
+        # Modules and what they hold are no garbage: a world looks for its own alone.
+        gc.freeze()
         try:
             return loop.run_until_complete(_run(history, Path(folder)))
         finally:
+            gc.unfreeze()
             asyncio.set_event_loop(None)
             loop.close()
 
