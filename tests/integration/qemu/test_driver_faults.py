@@ -51,6 +51,20 @@ def test_what_qemu_says_when_it_does_not_start_reaches_the_user(host: QemuHost) 
     asyncio.run(scenario())
 
 
+def test_a_qemu_that_does_not_start_is_no_news(host: QemuHost) -> None:
+    # News are a reason to try again what has failed for good: the agent would never rest.
+    async def scenario() -> None:
+        told: list[str] = []
+        async with host.opened(cpu_model="abacus") as driver:
+            driver.watch(told.append)
+            for _ in range(5):
+                assert (await failing_start(driver, order())).failure == "permanent"
+            await asyncio.sleep(0.2)
+            assert told == []
+
+    asyncio.run(scenario())
+
+
 def test_a_missing_binary_image_or_default_is_named(host: QemuHost, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with host.opened(binary="/no/such/qemu") as driver:

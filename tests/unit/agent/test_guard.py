@@ -165,6 +165,29 @@ def test_a_process_that_only_has_the_same_number_is_spared() -> None:
         assert process.poll() is None
 
 
+_ENDS_FIRST = """
+import ctypes, threading
+threading.Thread(target=threading.Event().wait).start()
+print("begun", flush=True)
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_process_whose_first_thread_alone_has_ended_is_not_gone() -> None:
+    child = subprocess.Popen([sys.executable, "-c", _ENDS_FIRST], stdout=subprocess.PIPE)
+    try:
+        started = guard.started_at(child.pid)
+        assert started is not None
+        stat = Path(f"/proc/{child.pid}/stat")
+        wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z")
+        assert not guard.is_gone(child.pid, started)
+        child.kill()
+        wait_until(lambda: guard.is_gone(child.pid, started))
+    finally:
+        child.kill()
+        child.communicate()
+
+
 # The process
 
 

@@ -144,9 +144,15 @@ def started_at(pid: int) -> int | None:
 
 
 def is_gone(pid: int, started: int) -> bool:
-    """Return whether a process executes no more; one that waits to be reaped does not."""
+    """Return whether a process executes no more; one that waits to be reaped does not.
+
+    Its first thread may have ended before others, which still execute, or write to a disk that
+    hangs: a process is gone when all of them are.
+    """
     fields = _stat(pid)
-    return not fields or int(fields[19]) != started or fields[0] in "ZX"
+    if not fields or int(fields[19]) != started:
+        return True
+    return fields[0] in "ZX" and int(fields[17]) <= 1
 
 
 def _stat(pid: int) -> list[str]:

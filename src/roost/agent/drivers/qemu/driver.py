@@ -354,14 +354,15 @@ class QemuDriver:
         return here
 
     async def _boot(self, handle: VMHandle, vm: DesiredVM, cuts: int) -> None:
-        await power.end(handle)
-        try:
-            await launch(self._parts, handle, vm)
-            await power.go(self._parts, handle, vm, cuts)
-        except DriverError as error:
-            if error.code != power.INTERRUPTED:
-                await power.give_up(handle)
-            raise
+        with handle.starting():
+            await power.end(handle)
+            try:
+                await launch(self._parts, handle, vm)
+                await power.go(self._parts, handle, vm, cuts)
+            except DriverError as error:
+                if error.code != power.INTERRUPTED:
+                    await power.give_up(handle)
+                raise
 
     async def _remove(self, handle: VMHandle) -> None:
         await power.end(handle)

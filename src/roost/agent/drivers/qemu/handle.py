@@ -6,8 +6,8 @@ an order that lets the VM execute compares that number before it does so.
 """
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ class VMHandle:
         self._connecting: asyncio.Task[Monitor] | None = None
         self._writing = asyncio.Lock()
         self._writes: set[asyncio.Task[None]] = set()
+        self._is_starting = False
 
     @property
     def is_alive(self) -> bool:
@@ -108,7 +109,22 @@ class VMHandle:
 
     def tell(self) -> None:
         """Notify the agent that the VM may have changed its state."""
-        self._changed(self.id)
+        if not self._is_starting:
+            self._changed(self.id)
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """Tell nobody of what QEMU does while an order starts it: the order itself ends in that.
+
+        The end of a QEMU that does not start would be news, and news are a reason to carry out an
+        order again that has failed for good, without a pause and without an end.
+        """
+        self._is_starting = True
+        try:
+            yield
+        finally:
+            self._is_starting = False
+        self.tell()
 
     # QMP
 
@@ -180,7 +196,7 @@ class VMHandle:
         for listener in list(self.listeners):
             listener(event)
         if event.name in TELLING:
-            self._changed(self.id)
+            self.tell()
 
 
 async def _could_post_copy(monitor: Monitor, within_s: float) -> bool:

@@ -87,6 +87,7 @@ class Moving:
 
     async def _boot(self, handle: VMHandle, vm: DesiredVM, cuts: int) -> None:
         """Boot the VM anew: the guest that it holds in memory cannot be resumed."""
-        await power.end(handle)
-        await launch(self._parts, handle, vm)
-        await power.go(self._parts, handle, vm, cuts)
+        with handle.starting():
+            await power.end(handle)
+            await launch(self._parts, handle, vm)
+            await power.go(self._parts, handle, vm, cuts)

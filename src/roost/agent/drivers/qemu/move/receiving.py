@@ -111,7 +111,8 @@ class Receiving:
             self._seat(handle).close()
             await asyncio.to_thread(clear_mark, handle.folder)
             await asyncio.to_thread(forget_earlier, handle.folder)
-            await self._launch(handle, vm, await self._likely_shape(vm))
+            with handle.starting():
+                await self._launch(handle, vm, await self._likely_shape(vm))
         await self.watch(handle)
 
     async def _likely_shape(self, vm: DesiredVM) -> Shape:
@@ -383,8 +384,9 @@ class Receiving:
             await power.end(handle)  # which writes out what was received
             await handle.note(arrived=True, process=None, endpoint={})
         if vm.power != "stopped":
-            await launch(self._parts, handle, vm, role="incoming")
-            await power.go(self._parts, handle, vm, cuts)
+            with handle.starting():
+                await launch(self._parts, handle, vm, role="incoming")
+                await power.go(self._parts, handle, vm, cuts)
 
     async def withdraw(self, handle: VMHandle) -> None:
         """Destroy an incoming copy unless it has taken over; then raises `arrived`."""
