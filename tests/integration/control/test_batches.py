@@ -7,8 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from roost.base.errors import FleetUnavailable, NoFit, PlacementContended, SearchBusy
+from roost.base.errors import (
+    Conflict,
+    FleetUnavailable,
+    NoFit,
+    PlacementContended,
+    SearchBusy,
+)
 from roost.control.create import committing, searches
+from roost.control.create.together import SLICE
 from roost.parts.access import Principal
 from roost.placement.effort import Effort
 from roost.placement.group import GroupAnswer, place_exactly
@@ -257,3 +264,87 @@ def test_a_plane_that_lags_is_told_by_the_ledger(
         assert len(await first.claims()) == 1
 
     run_two(postgres_url, test)
+
+
+# In slices
+
+
+class Served:
+    """Counts how often others are served, and lets something happen at one of these times."""
+
+    def __init__(self, rig: Rig, patch: pytest.MonkeyPatch, then: Any = None, at: int = 1) -> None:
+        self.times = 0
+
+        async def rest() -> None:
+            self.times += 1
+            await asyncio.sleep(0)
+            if then is not None and self.times == at:
+                await then()
+
+        patch.setattr(rig.plane.admit._committer._together, "_rest", rest)
+
+
+def charged(rig: Rig) -> list[list[int]]:
+    return rig.plane.roster.fleet.hosts.arrays.committed.tolist()
+
+
+def test_a_large_batch_is_placed_in_slices_and_others_are_served(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.host("a", cpu=64, memory=128)
+        await rig.host("b", cpu=64, memory=128)
+        served = Served(rig, monkeypatch)
+        answer = await create(rig, [body_of(f"v{n}") for n in range(90)])
+        assert (answer.created, served.times) == (90, 89 // SLICE)
+        refused, before = Served(rig, monkeypatch), charged(rig)
+        with pytest.raises(NoFit):
+            await create(rig, [body_of(f"w{n}") for n in range(50)])
+        assert refused.times
+        assert charged(rig) == before  # all of it was given back
+        await rig.check()
+
+    run(database_url, scenario)
+
+
+def test_what_happens_between_two_slices_counts(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.host("a", cpu=64, memory=128)
+        await rig.host("b", cpu=64, memory=128)
+
+        async def cordon() -> None:
+            await rig.plane.hosts.cordon("a", ADMIN)
+
+        Served(rig, monkeypatch, cordon)
+        answer = await create(rig, [body_of(f"v{n}") for n in range(60)])
+        assert answer.created == 60
+        where = {each.host for each in answer.results}
+        assert where == {"b"}  # those on a were placed anew: it had taken them no more
+        await rig.check()
+
+    run(database_url, scenario)
+
+
+def test_a_group_that_goes_between_two_slices_ends_the_batch(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.host("a", cpu=64, memory=128)
+        first = {"name": "web", "rule": "affinity", "scope": "host", "hard": False}
+        await create(rig, [body_of("first", groups=[first])])
+        await rig.plane.vms.delete("first", None, ADMIN)
+        await rig.settle()
+        before = charged(rig)
+
+        async def gone() -> None:
+            await rig.plane.groups.delete("web", "default", ADMIN)
+
+        Served(rig, monkeypatch, gone)
+        with pytest.raises(Conflict, match="web"):
+            await create(rig, [body_of(f"v{n}", groups=["web"]) for n in range(60)])
+        assert charged(rig) == before
+        await rig.check()
+
+    run(database_url, scenario)

@@ -12,13 +12,12 @@ import asyncio
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
 
 from roost.base.clock import Clock
 from roost.base.errors import PlacementContended, RoostError
 from roost.control.create.charging import FleetCharges
-from roost.control.create.living import NO_ROOM, Room, place_turns, room_of, seeing
+from roost.control.create.living import NO_ROOM, Room, room_of
 from roost.control.create.pending import (
     MOST_TRIES,
     PendingCreate,
@@ -28,6 +27,7 @@ from roost.control.create.pending import (
 from roost.control.create.proposing import propose
 from roost.control.create.searches import Searches
 from roost.control.create.telling import tell_kept
+from roost.control.create.together import Together
 from roost.control.memory.follower import Follower
 from roost.control.memory.holdings import ORDINARY, Life
 from roost.control.memory.roster import Roster
@@ -36,12 +36,10 @@ from roost.control.vms.ruling import reads_amounts, reads_project
 from roost.ledger.amounts import Amounts
 from roost.ledger.claims import KEPT, Outcome, Proposal, Verdict
 from roost.ledger.store import Store
-from roost.model.flow import Placement, PlaceRequest, Rejection
+from roost.model.flow import PlaceRequest, Rejection
 from roost.parts.asker import Asker
 from roost.parts.idempotency import find_keys
-from roost.placement.greedy import place_in_turn
 from roost.placement.group import GREEDY, GroupAnswer, place_exactly
-from roost.placement.solver.checking import order_that_fits
 from roost.placement.whatif import WhatIf
 from roost.wire.answers import no_fit, no_fit_together
 
@@ -71,6 +69,7 @@ class Committer:
         self._searches = searches
         self._store, self._roster, self._follower = store, roster, follower
         self._charges, self._clock, self._telemetry = charges, clock, telemetry
+        self._together = Together(roster, charges)
         self._waiting: list[PendingCreate] = []
         self._committing: asyncio.Task[None] | None = None
         self._answering: set[asyncio.Task[None]] = set()
@@ -156,13 +155,13 @@ class Committer:
                 requests = [ask.request for ask in asks]
                 lives = [self._charges.life(ask) for ask in asks]
                 room = self._same_room(requests, lives)
-                found = self._still_fits(requests, answer, room)
-                draws = [None] * len(asks) if found is None else _drawn(found, room)
-                if found is None:
-                    found, draws, rejection = self._in_turn(requests, lives)
-                if found is not None:
-                    done = await self._claim_all(asks, found, draws)
-                    if done:
+                rejection: Rejection | None = None
+                if answer is None or not await self._together.as_found(asks, answer, room):
+                    answer = None
+                    rejection = await self._together.in_turn(asks)
+                if rejection is None:
+                    found = answer or _in_turn(asks)
+                    if await self._claim_all(asks):
                         return None if all_replayed(asks) else found
                     answer = None
                     continue
@@ -187,55 +186,15 @@ class Committer:
                 raise no_fit_together(answer)
         raise PlacementContended("other writers took the room each time")
 
-    def _in_turn(
-        self, requests: Sequence[PlaceRequest], lives: Sequence[Life]
-    ) -> tuple[GroupAnswer | None, list[str | None], Rejection | None]:
-        """Place a batch one VM after the other: where, what each draws on, or why one does not."""
-        order = tuple(range(len(requests)))
-        if all(life is ORDINARY for life in lives):
-            begun, rejection = place_in_turn(self._roster.engine, requests)
-            if rejection is not None:
-                return None, [], rejection
-            return GroupAnswer(tuple(begun), GREEDY, order=order), [None] * len(requests), None
-        turns = place_turns(self._roster, list(zip(requests, lives, strict=True)), whole=True)
-        if isinstance(last := turns[-1].answer, Rejection):
-            return None, [], last
-        placed = tuple(each.answer for each in turns if isinstance(each.answer, Placement))
-        draws = [each.draws_on for each in turns]
-        return GroupAnswer(placed, GREEDY, order=order), draws, None
-
     def _same_room(self, requests: Sequence[PlaceRequest], lives: Sequence[Life]) -> Room:
         """Return the room that all VMs of a batch see alike; that of everybody if they do not."""
         if len(set(lives)) != 1 or lives[0] is ORDINARY:
             return NO_ROOM
         return room_of(self._roster, requests[0].demand, lives[0])
 
-    def _still_fits(
-        self, requests: Sequence[PlaceRequest], answer: GroupAnswer | None, room: Room
-    ) -> GroupAnswer | None:
-        """Return what was found on a copy if every filter lets it be on the fleet as it is now."""
-        if answer is None:
-            return None
-        hosts = self._roster.fleet.hosts.names
-        placements = answer.placements
-        if any(hosts[each.host_row] != each.host for each in placements):
-            return None  # a row has changed hands
-        asked = [requests[at] for at in answer.order]
-        with seeing(self._roster.engine, room.kept):
-            order = order_that_fits(
-                self._roster.engine, asked, [placements[at] for at in answer.order]
-            )
-        if order is None:
-            return None
-        return replace(answer, order=tuple(answer.order[at] for at in order))
-
-    async def _claim_all(
-        self, asks: list[PendingCreate], found: GroupAnswer, draws: Sequence[str | None]
-    ) -> bool:
-        """Charge and claim all of a batch; say whether that is the end of it."""
+    async def _claim_all(self, asks: list[PendingCreate]) -> bool:
+        """Claim all of a batch that the fleet is charged with; say whether that is its end."""
         with self._released_on_failure(asks):
-            for at in found.order:
-                self._charges.take(asks[at], found.placements[at], draws[at])
             proposals = self._propose_all(asks)
         self._begin()
         outcomes = await self._claim(asks, proposals, atomic=True)
@@ -443,6 +402,7 @@ class Committer:
                 ask.error = error_of(ask, Outcome(Verdict.KEY_REUSED))
 
 
-def _drawn(found: GroupAnswer, room: Room) -> list[str | None]:
-    """Return what the VMs of a batch draw on where they were placed."""
-    return [room.draws_on.get(each.host_row) for each in found.placements]
+def _in_turn(asks: Sequence[PendingCreate]) -> GroupAnswer:
+    """Return a batch that was placed one VM after the other as an answer."""
+    placed = tuple(ask.placement for ask in asks if ask.placement is not None)
+    return GroupAnswer(placed, GREEDY, order=tuple(range(len(asks))))
