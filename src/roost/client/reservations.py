@@ -42,10 +42,15 @@ def delete_reservation(name: str) -> Call[None]:
 
 
 def reservation_calendar(
-    *, start: str | None = None, end: str | None = None, host: str | None = None
+    *,
+    start: str | None = None,
+    end: str | None = None,
+    host: str | None = None,
+    limit: int = 1000,
+    after: str | None = None,
 ) -> Call[wire.CalendarBody]:
-    """Return the windows of reservations in the order in which they begin."""
-    asked = query(start=start, end=end, host=host)
+    """Return one page of the windows of reservations, in the order in which they begin."""
+    asked = query(start=start, end=end, host=host, limit=limit, after=after)
     return Call("GET", f"{API}/reservations:calendar", reads(wire.CalendarBody), asked)
 
 

@@ -16,8 +16,8 @@ from roost.wire.queries import After, Limit, Query
 MOST_RESERVATIONS = 2000
 #: Units of one, each of which is a row and has a host.
 MOST_UNITS = 1000
-#: Lines of a calendar.
-MOST_LINES = 1000
+#: Hosts that a line of a calendar names.
+MOST_PLACES = 64
 
 Units = Annotated[int, Meta(ge=1, le=MOST_UNITS)]
 Names = Annotated[list[Name], Meta(max_length=64)]
@@ -135,7 +135,10 @@ class ReservationPage(Reply):
 
 
 class CalendarLine(Reply):
-    """One window of one reservation, with what it keeps in all."""
+    """One window of one reservation, with what it keeps in all.
+
+    `hosts` are the first by name of those that keep it, `more_hosts` the others.
+    """
 
     start: str
     end: str | None
@@ -147,13 +150,18 @@ class CalendarLine(Reply):
     memory_bytes: int
     disk_bytes: int
     hosts: list[str]
+    more_hosts: int = 0
 
 
 class CalendarBody(Reply):
-    """Windows in the order of their starts; `more` says that some were left out."""
+    """Windows in the order of their starts; with `more` some are left, which `next` goes on with.
+
+    A window that has begun has its own start, which may be before the one that was asked for.
+    """
 
     lines: list[CalendarLine]
     more: bool = False
+    next: str | None = None
 
 
 class ListReservations(Query):
@@ -171,3 +179,5 @@ class AskCalendar(Query):
     start: Moment | None = None
     end: Moment | None = None
     host: Name | None = None
+    limit: Limit = 1000
+    after: After | None = None

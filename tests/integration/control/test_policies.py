@@ -184,6 +184,22 @@ def test_an_answer_says_that_not_all_rules_were_compared(
     run(database_url, test)
 
 
+def test_rules_are_tried_on_hosts_within_the_same_bound(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(rig: Rig) -> None:
+        await fleet(rig)
+        monkeypatch.setattr(conflicts, "contradictions", lambda *asked: iter(()))
+        rules = [rule(f"r{n}", f'host.name != "{n}"') for n in range(5)]
+        asked = DryRunPolicy(name="p", rules=rules, requests=0)
+        for most, cut in ((5 + 10, False), (5 + 9, True), (4, True)):
+            monkeypatch.setattr(conflicts, "MOST_STEPS", most)
+            found = await rig.plane.policies.dry_run(asked)
+            assert any("not all compared" in each for each in found.says) is cut
+
+    run(sqlite_url, test)
+
+
 def test_conflicts_are_named_before_a_policy_is_made(database_url: str) -> None:
     async def test(rig: Rig) -> None:
         await fleet(rig)

@@ -9,6 +9,7 @@ from sqlalchemy import select
 
 from roost.base.errors import Conflict, InvalidRequest, NoFit, NotFound
 from roost.base.timestamps import timestamp
+from roost.control.reservations import reading
 from roost.ledger.holding import HELD
 from roost.ledger.holdsums import NO_LIMITS
 from roost.ledger.tables import host_amounts
@@ -399,6 +400,49 @@ def test_it_is_listed_changed_and_in_the_calendar(database_url: str) -> None:
         member = Principal("mia", "member", project="other")
         with pytest.raises(NotFound):
             await rig.plane.reservations.get("r", member)
+
+    run(database_url, test, dated=True)
+
+
+def test_list_and_calendar_come_in_pages_that_hold_what_the_asker_may_see(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(rig: Rig) -> None:
+        await shop(rig, "h1", "h2", "h3")
+        await rig.plane.projects.create(CreateProject(name="other"), ADMIN)
+        now = datetime.fromtimestamp(rig.clock.wall_ms() / 1000, UTC).isoformat()
+        daily = {"recurrence": "FREQ=DAILY;COUNT=3", "lasts_s": 3600, "start": now}
+        await reserve(rig, "a", cores=3, units=3, **daily)
+        await reserve(rig, "b", cores=1, project="other", **daily)
+        await reserve(rig, "c", cores=1, **daily)
+        member = Principal("mia", "member", project="shop")
+        seen, asked = [], ListReservations(limit=1)
+        while True:
+            page = await rig.plane.reservations.list(asked, member)
+            seen += [each.name for each in page.reservations]
+            if page.next is None:
+                break
+            asked = ListReservations(limit=1, after=page.next)
+        assert seen == ["a", "c"]
+        monkeypatch.setattr(reading, "MOST_PLACES", 2)
+        told: list[tuple[str, str]] = []
+        question = AskCalendar(limit=2)
+        while True:
+            found = await rig.plane.reservations.calendar(question, OPERATOR)
+            told += [(line.start, line.reservation) for line in found.lines]
+            if not found.more:
+                break
+            question = AskCalendar(limit=2, after=found.next)
+        whole = await rig.plane.reservations.calendar(AskCalendar(), OPERATOR)
+        assert told == [(line.start, line.reservation) for line in whole.lines]
+        assert [name for _, name in told] == ["a", "b", "c"] * 3
+        assert whole.next is None
+        first = whole.lines[0]
+        assert (first.hosts, first.more_hosts) == (["h1", "h2"], 1)
+        mine = await rig.plane.reservations.calendar(AskCalendar(host="h1"), member)
+        assert {line.reservation for line in mine.lines} <= {"a", "c"}
+        with pytest.raises(InvalidRequest, match="next"):
+            await rig.plane.reservations.calendar(AskCalendar(after="soon"), OPERATOR)
 
     run(database_url, test, dated=True)
 

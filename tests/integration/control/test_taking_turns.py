@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from roost.base.errors import SearchBusy
+from roost.base.units import GIB
 from roost.control.memory import oneatatime
 from roost.control.memory.oneatatime import OneAtATime
+from roost.model.flow import PlaceRequest
+from roost.model.resources import Demand
 from roost.wire.bodies import CapacityQuestion
 from roost.wire.constraints import CheckConstraints
 from roost.wire.policies import DryRunPolicy
@@ -37,7 +40,13 @@ def _reservations(rig: Rig) -> tuple[OneAtATime, Callable[[], Awaitable[Any]]]:
     return rig.plane.reservations._long, lambda: reserve(rig, "r", purpose="spare")
 
 
-@pytest.mark.parametrize("asked", [_fleet, _rules, _policies, _reservations])
+def _making_room(rig: Rig) -> tuple[OneAtATime, Callable[[], Awaitable[Any]]]:
+    choosing = rig.plane.preempting._choosing
+    request = PlaceRequest("a", Demand(1000, GIB, 0), priority=5)
+    return choosing._long, lambda: choosing.choose(request)
+
+
+@pytest.mark.parametrize("asked", [_fleet, _rules, _policies, _reservations, _making_room])
 def test_a_question_behind_too_many_is_refused_and_those_who_wait_are_answered(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch, asked: Asked
 ) -> None:

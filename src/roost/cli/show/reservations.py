@@ -90,6 +90,6 @@ def calendar(found: CalendarBody) -> RenderableType:
             Text(line.reservation, style="bold"),
             Text(f"{line.owner_kind} {line.owner}"),
             Text(amounts(line.cpu_milli, line.memory_bytes, line.disk_bytes)),
-            Text(", ".join(line.hosts)),
+            Text(", ".join(line.hosts) + (f" and {line.more_hosts} more" * bool(line.more_hosts))),
         )
     return Group(made, Text("and more; narrow it down by --end or --host")) if found.more else made

@@ -56,7 +56,7 @@ def conflicts_of(world: WhatIf, policy: str, requests: Iterable[PlaceRequest]) -
     opposed = contradictions(bind, lambda name: name.startswith(mine), steps)
     found = [_contradiction(one, other) for one, other in islice(opposed, MOST_TOLD)]
     known = {frozenset(each.rules) for each in found}
-    shut_out = _without_hosts(world, mine, requests)
+    shut_out = _without_hosts(world, mine, requests, steps)
     while len(found) < MOST_TOLD and (each := next(shut_out, None)) is not None:
         if frozenset(each.rules) not in known:
             known.add(frozenset(each.rules))
@@ -80,19 +80,25 @@ def _contradiction(one: Demand, other: Demand) -> ConflictBody:
 
 
 def _without_hosts(
-    world: WhatIf, mine: str, requests: Sequence[PlaceRequest]
+    world: WhatIf, mine: str, requests: Sequence[PlaceRequest], steps: Steps
 ) -> Iterator[ConflictBody]:
-    """Yield rules, and pairs of rules, that no host passes for a class of VMs."""
+    """Yield rules, and pairs of rules, that no host passes for a class of VMs.
+
+    A step is a rule on up to a thousand hosts, or a pair of rules there.
+    """
     rows = world.fleet.present_rows()
     if not len(rows):
         return
     seen: set[tuple[BoundRule, ...]] = set()
+    cost = 1 + len(rows) // 1000
     for request in requests:
         bound = [each for each in world.terms_of(request).rules if each.hard]
         kind = tuple(bound)
         if kind in seen or len(seen) >= _MOST_CLASSES:
             continue
         seen.add(kind)
+        if not steps.take(len(bound) * cost):
+            return
         columns = world.question(request).rules
         passes: list[tuple[BoundRule, BoolArray]] = [
             (each, columns.rule(each, rows) == HOLDS) for each in bound
@@ -111,6 +117,8 @@ def _without_hosts(
             for other, others in passes[at + 1 :]:
                 if not (one.name.startswith(mine) or other.name.startswith(mine)):
                     continue
+                if not steps.take(cost):
+                    return
                 if hosts.any() and others.any() and not (hosts & others).any():
                     says = f"none of {count} hosts passes both {one.name!r} and {other.name!r}"
                     yield ConflictBody(

@@ -20,6 +20,7 @@ from sqlalchemy import Connection, bindparam, select
 from roost.control.create.placing import find_host
 from roost.control.groups.budgets import spending
 from roost.control.memory.follower import Follower
+from roost.control.memory.oneatatime import OneAtATime
 from roost.control.memory.roster import HostEntry, Roster, how_leaves
 from roost.control.preempt.record import How, VictimRecord, victim_body, victims_of
 from roost.fleet.layout import Int64Array
@@ -111,18 +112,24 @@ class Choosing:
     def __init__(self, store: Store, roster: Roster, follower: Follower) -> None:
         self._store, self._roster, self._follower = store, roster, follower
         self._ranking = asyncio.Lock()
-        self._long = asyncio.Lock()  # one choice at a time: each copies the whole fleet
+        self._long = OneAtATime("searches for VMs that make room")
 
     async def choose(
-        self, request: PlaceRequest, *, never: Iterable[str] = (), but: str = ""
+        self,
+        request: PlaceRequest,
+        *,
+        never: Iterable[str] = (),
+        but: str = "",
+        refusable: bool = True,
     ) -> Plan | None:
         """Return who would make room for a request; `never` are VMs that may not be asked.
 
-        `but` is the VM itself: what is planned for it is not in its way.
+        `but` is the VM itself: what is planned for it is not in its way. Raises SearchBusy when too
+        many wait already for their turn, unless the process asks by itself.
         """
         await self._rank()
         settled: set[str] = set()  # VMs that no other host takes
-        async with self._long:
+        async with self._long.turn(refusable=refusable):
             budgets, taken = await self._store.read(lambda c: (spending(c), _taken(c, but)))
             left = {name: each.left for name, each in budgets.items()}
             banned = {*never, *taken}

@@ -183,7 +183,10 @@ class Preempting(Part):
     async def begin_for(self, vm: VMRow, check: Callable[[Tx], None] | None = None) -> bool:
         """Begin to make room for a VM that waits; False when nobody can make any."""
         plan = await self._choosing.choose(
-            request_of(vm, self._roster), never=tuple(self._resting), but=vm.id
+            request_of(vm, self._roster),
+            never=tuple(self._resting),
+            but=vm.id,
+            refusable=check is None,  # not what this process does by itself
         )
         if plan is None:
             return False

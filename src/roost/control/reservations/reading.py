@@ -1,20 +1,30 @@
 """Read reservations from one view of the ledger, as users see them."""
 
-from collections import Counter
-from typing import Any
+import heapq
+from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, func, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    RowMapping,
+    and_,
+    bindparam,
+    func,
+    or_,
+    select,
+)
 
-from roost.base.errors import NotFound
+from roost.base.errors import InvalidRequest, NotFound
 from roost.base.timestamps import timestamp
 from roost.ledger.holdsums import Window, windows_of
-from roost.ledger.rows import HoldRow, ReservationRow
-from roost.ledger.statements import find_row, find_rows
+from roost.ledger.rows import ReservationRow
+from roost.ledger.statements import find_row
 from roost.ledger.tables import claims, holds, hosts, reservations
 from roost.parts.access import Principal
 from roost.wire.reservations import (
-    MOST_LINES,
+    MOST_PLACES,
+    AskCalendar,
     CalendarBody,
     CalendarLine,
     ListReservations,
@@ -26,11 +36,23 @@ from roost.wire.reservations import (
 )
 
 _names = msgspec.json.Decoder(list[str])
-_HOST_NAMES = select(hosts.c.number, hosts.c.name)
+_UNITS = (
+    select(holds.c.id, hosts.c.name)
+    .outerjoin(hosts, hosts.c.number == holds.c.host)
+    .where(holds.c.owner == bindparam("owner"))
+    .order_by(holds.c.id)
+)
+_PLACES = (
+    select(holds.c.owner, hosts.c.name)
+    .join(hosts, hosts.c.number == holds.c.host)
+    .where(holds.c.owner.in_(bindparam("owners", expanding=True)))
+    .distinct()
+    .order_by(holds.c.owner, hosts.c.name)
+)
 _HOLDER = func.coalesce(reservations.c.held_as, reservations.c.id)  # as `ReservationRow.holder`
 _DRAWN = (
     select(claims.c.draws_on, func.count(claims.c.vm.distinct()))
-    .where(claims.c.draws_on.is_not(None))
+    .where(claims.c.draws_on.in_(bindparam("owners", expanding=True)))
     .group_by(claims.c.draws_on)
 )
 
@@ -73,23 +95,35 @@ def state_of(row: ReservationRow, now_ms: int) -> str:
     return "live" if live else "waiting"
 
 
+def _seen_by(who: Principal) -> list[ColumnElement[bool]]:
+    """Return the condition for what somebody may see, as `may_see` says it."""
+    if who.project is None:
+        return []
+    kind, owner = reservations.c.owner_kind, reservations.c.owner
+    project = and_(kind == "project", owner == who.project)
+    return [or_(project, and_(kind == "user", owner == who.name))]
+
+
+def _kept_on(host: str) -> ColumnElement[bool]:
+    on = select(holds.c.owner).join(hosts, hosts.c.number == holds.c.host)
+    return _HOLDER.in_(on.where(hosts.c.name == host))
+
+
 def listed(
     connection: Connection, asked: ListReservations, who: Principal, now_ms: int
 ) -> ReservationPage:
     """Return reservations in the order of their names."""
-    where = []
+    where = _seen_by(who)
     if asked.owner is not None:
         where.append(reservations.c.owner == asked.owner)
     if asked.after is not None:
         where.append(reservations.c.id > asked.after)
     if asked.host is not None:
-        on = select(holds.c.owner).join(hosts, hosts.c.number == holds.c.host)
-        where.append(_HOLDER.in_(on.where(hosts.c.name == asked.host)))
-    query = select(reservations).where(*where).order_by(reservations.c.id)
+        where.append(_kept_on(asked.host))
+    query = select(reservations).where(*where).order_by(reservations.c.id).limit(asked.limit + 1)
     found = [ReservationRow(**row) for row in connection.execute(query).mappings()]
-    found = [row for row in found if may_see(who, row)]
     page = found[: asked.limit]
-    drawn = _drawn(connection)
+    drawn = _drawn(connection, [row.holder for row in page])
     return ReservationPage(
         reservations=[ReservationBody(**_shown(row, now_ms, drawn)) for row in page],
         next=page[-1].id if len(found) > asked.limit else None,
@@ -98,24 +132,20 @@ def listed(
 
 def detail(connection: Connection, row: ReservationRow, now_ms: int) -> ReservationDetail:
     """Return a reservation with its units and windows."""
-    names = _host_names(connection)
-    units = [HoldRow(**found) for found in find_rows(connection, holds, {"owner": row.holder})]
-    placed = [UnitBody(unit=unit.id, host=names.get(unit.host)) for unit in units]
+    units = connection.execute(_UNITS, {"owner": row.holder}).all()
+    placed = [UnitBody(unit=unit, host=host) for unit, host in units]
     missing = row.units - len(units) if state_of(row, now_ms) != "ended" else 0
     placed += [UnitBody(unit=f"{row.id}/?", host=None)] * missing
     return ReservationDetail(
-        **_shown(row, now_ms, _drawn(connection)),
+        **_shown(row, now_ms, _drawn(connection, [row.holder])),
         placed=placed,
         windows=[_window(each) for each in windows_of(row.windows)],
     )
 
 
-def _host_names(connection: Connection) -> dict[int, str]:
-    return {row.number: row.name for row in connection.execute(_HOST_NAMES)}
-
-
-def _drawn(connection: Connection) -> dict[str, int]:
-    return {owner: int(count) for owner, count in connection.execute(_DRAWN)}
+def _drawn(connection: Connection, holders: list[str]) -> dict[str, int]:
+    found = connection.execute(_DRAWN, {"owners": holders})
+    return {owner: int(count) for owner, count in found}
 
 
 def _window(window: Window) -> WindowBody:
@@ -151,31 +181,81 @@ def _shown(row: ReservationRow, now_ms: int, drawn: dict[str, int]) -> dict[str,
 
 
 def calendar(
-    connection: Connection, who: Principal, start_ms: int, end_ms: int | None, host: str | None
+    connection: Connection, who: Principal, start_ms: int, end_ms: int | None, asked: AskCalendar
 ) -> CalendarBody:
-    """Return the windows of all reservations that are not over at a moment, as they begin."""
-    names = _host_names(connection)
-    places: dict[str, Counter[str]] = {}
-    for found in find_rows(connection, holds, {}):
-        place = names.get(found["host"], "?")
-        places.setdefault(found["owner"], Counter())[place] += 1
-    lines: list[tuple[int, str, CalendarLine]] = []
-    for found in find_rows(connection, reservations, {}):
-        row = ReservationRow(**found)
-        on = places.get(row.holder, Counter())
-        if not may_see(who, row) or (host is not None and host not in on):
-            continue
-        for start, end in windows_of(row.windows):
-            if (end is not None and end <= start_ms) or (end_ms is not None and start >= end_ms):
-                continue
-            lines.append((start, row.id, _line(row, (start, end), sorted(on))))
-    lines.sort(key=lambda line: line[:2])
+    """Return the windows of reservations that are not over at a moment, as they begin.
+
+    Of all windows only one page is kept while they are read, and hosts are looked up for it alone.
+    """
+    where = _seen_by(who)
+    if asked.host is not None:
+        where.append(_kept_on(asked.host))
+    after = _after(asked.after)
+    query = select(reservations).where(*where)
+    found = heapq.nsmallest(
+        asked.limit + 1,
+        (
+            _Begin(window[0], row.id, row, window)
+            for row in map(_row, connection.execute(query).mappings())
+            for window in windows_of(row.windows)
+            if _is_within(window, start_ms, end_ms) and (window[0], row.id) > after
+        ),
+        key=lambda begin: (begin.start_ms, begin.name),
+    )
+    page = found[: asked.limit]
+    places = _places(connection, {begin.row.holder for begin in page})
+    more = len(found) > asked.limit
     return CalendarBody(
-        lines=[line for _, _, line in lines[:MOST_LINES]], more=len(lines) > MOST_LINES
+        lines=[
+            _line(each.row, each.window, *places.get(each.row.holder, ([], 0))) for each in page
+        ],
+        more=more,
+        next=f"{page[-1].start_ms}|{page[-1].name}" if more else None,
     )
 
 
-def _line(row: ReservationRow, window: Window, on: list[str]) -> CalendarLine:
+class _Begin(NamedTuple):
+    """A window with what it is sorted by."""
+
+    start_ms: int
+    name: str
+    row: ReservationRow
+    window: Window
+
+
+def _row(found: RowMapping) -> ReservationRow:
+    return ReservationRow(**found)
+
+
+def _is_within(window: Window, start_ms: int, end_ms: int | None) -> bool:
+    start, end = window
+    return (end is None or end > start_ms) and (end_ms is None or start < end_ms)
+
+
+def _after(text: str | None) -> tuple[int, str]:
+    """Read where a page begins: behind the last window of the one before."""
+    if text is None:
+        return -1, ""
+    start, _, name = text.partition("|")
+    if not (start.isascii() and start.isdigit()):
+        raise InvalidRequest(f"{text!r} is not the `next` of a page of the calendar")
+    return int(start), name
+
+
+def _places(connection: Connection, holders: set[str]) -> dict[str, tuple[list[str], int]]:
+    """Return the first hosts that keep each, by name, and how many others do."""
+    found: dict[str, tuple[list[str], int]] = {}
+    for owner, name in connection.execute(_PLACES, {"owners": sorted(holders)}):
+        names, more = found.get(owner, ([], 0))
+        if len(names) < MOST_PLACES:
+            names.append(name)
+        else:
+            more += 1
+        found[owner] = names, more
+    return found
+
+
+def _line(row: ReservationRow, window: Window, on: list[str], more: int) -> CalendarLine:
     shown = _window(window)
     return CalendarLine(
         start=shown.start,
@@ -185,5 +265,6 @@ def _line(row: ReservationRow, window: Window, on: list[str]) -> CalendarLine:
         owner=row.owner,
         units=row.units,
         hosts=on,
+        more_hosts=more,
         **{name: row.units * amount for name, amount in row.amounts._asdict().items()},
     )

@@ -103,7 +103,7 @@ class Reservations(Part):
             start = read_moment(asked.start, "UTC", "start")
         end = None if asked.end is None else read_moment(asked.end, "UTC", "end")
         return await self._store.read(
-            lambda connection: calendar(connection, who, start, end, asked.host)
+            lambda connection: calendar(connection, who, start, end, asked)
         )
 
     # Changing
