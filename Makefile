@@ -65,6 +65,10 @@ demo: $(STAMP) ## run a control plane with 20 virtual hosts and show what it doe
 demo-qemu: $(STAMP) ## boot three real guests on two hosts, move one while it counts, break things (after make parts)
 	@$(if $(ONCE),ONCE=$(ONCE)) $(BIN)/roost demo --qemu
 
+.PHONY: demo-analysis
+demo-analysis: $(STAMP) ## two weeks of readings on virtual hosts, learnt from, and a VM that promises would have put wrong
+	@$(if $(ONCE),ONCE=$(ONCE)) $(BIN)/roost demo --analysis
+
 .PHONY: demo-kube
 demo-kube: $(STAMP) ## VMs as pods on a real Kubernetes with fake nodes: placed, moved, evicted (first time: 8 minutes of building; needs Go)
 	@tools/build-kube >/dev/null

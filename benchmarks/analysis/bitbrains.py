@@ -30,14 +30,18 @@ KEPT = Path(__file__).resolve().parents[2] / "build" / "bench" / "analysis-oracl
 FILES = ("cpu_pct_aug01-14.csv.gz", "mem_mb_aug01-14.csv.gz")
 
 
+def read_table(path: Path) -> Floats:
+    """Return a file's values, [step, VM]; NaN where nothing was read."""
+    with gzip.open(path, "rt") as file:
+        rows = list(csv.reader(file))[1:]
+    return np.array([[float(cell) if cell else np.nan for cell in row[1:]] for row in rows])
+
+
 def load(data: Path) -> tuple[Floats, int]:
     """Return all series that vary in days 1 to 11, and how many do not."""
-    columns = []
+    columns: list[Floats] = []
     for name in FILES:
-        with gzip.open(data / "bitbrains-rnd" / name, "rt") as file:
-            rows = list(csv.reader(file))[1:]
-        table = np.array([[float(cell) if cell else np.nan for cell in row[1:]] for row in rows])
-        columns.extend(table.T)
+        columns.extend(read_table(data / "bitbrains-rnd" / name).T)
     varies = [c for c in columns if np.nanmin(c[:KNOWN]) < np.nanmax(c[:KNOWN])]
     return np.array(varies), len(columns) - len(varies)
 

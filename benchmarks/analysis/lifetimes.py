@@ -19,7 +19,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.results import Result, at_least
+from benchmarks.analysis.sizes import Sizes
+from benchmarks.engine.measuring import Job
+from benchmarks.results import Result, at_least, skipped
 from roost.base.units import GIB
 from roost.fleet.fleet import Fleet
 from roost.model.flow import PlaceRequest
@@ -279,3 +281,13 @@ def rows(
             row = f"{what}, {whole.name}"
             found.append(at_least(row, won[0][0], "points", goal, note=note))
     return found
+
+
+def jobs(data: Path, sizes: Sizes) -> list[Job]:
+    """Return a job for each trace; a short run has the smaller one, without samples."""
+    if not (data / "huawei-east1").is_dir():
+        why = f"no huawei-east1 under {data}. Maybe set DATA to the folder of public data."
+        return [Job("lifetime", lambda: [skipped("lifetime empty hosts", "points", why)])]
+    names = ("huawei", "azure") if sizes.full else ("huawei",)
+    samples = 4 if sizes.full else 0
+    return [Job("lifetime", lambda: rows(data, samples=samples, names=names))]

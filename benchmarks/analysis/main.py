@@ -12,7 +12,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.analysis import bitbrains, consolidation, fleets, judging
+from benchmarks.analysis import (
+    bitbrains,
+    consolidation,
+    fleets,
+    judging,
+    levels,
+    lifetimes,
+    store,
+)
 from benchmarks.analysis.sizes import FULL, SHORT
 from benchmarks.engine.main import run
 from benchmarks.engine.measuring import named, say_if_busy
@@ -33,7 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     every = [
         *judging.jobs(sizes),
         *fleets.jobs(sizes),
+        *store.jobs(sizes),
         *bitbrains.jobs(options.data, sizes),
+        *levels.jobs(options.data, sizes),
+        *lifetimes.jobs(options.data, sizes),
         *consolidation.jobs(options.data, sizes),
     ]
     chosen = named(every, options.rows)

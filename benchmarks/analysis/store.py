@@ -18,6 +18,8 @@ import msgspec
 import numpy as np
 from rich.console import Console
 
+from benchmarks.analysis.sizes import Sizes
+from benchmarks.engine.measuring import Job
 from benchmarks.results import Result, at_most, table
 from roost.model.series import DAY_MS, HOUR_MS, MINUTE_MS, Reading, Resolution, Subject
 from roost.series.embedded import EmbeddedSeries
@@ -187,6 +189,11 @@ def measure(*, short: bool = False) -> list[Result]:
             *asyncio.run(fortnight(path, days)),
             asyncio.run(ingest(path, vms, rounds)),
         ]
+
+
+def jobs(sizes: Sizes) -> list[Job]:
+    """Return the one job of this topic."""
+    return [Job("store", lambda: measure(short=not sizes.full))]
 
 
 def main() -> None:

@@ -171,3 +171,17 @@ def test_an_interrupted_demo_leaves_nothing_running(
     demo.signal(sign)
     assert demo.finish() == 130, demo.log()
     assert processes_of(folder) == []
+
+
+def test_the_demo_of_the_analysis_places_a_vm_that_promises_would_have_put_wrong(
+    folder: Path, started: list[Demo]
+) -> None:
+    demo = Demo(folder, "--once", "--analysis", "-o", "json")
+    started.append(demo)
+    assert demo.finish() == 0, demo.log()
+    text = demo.log()
+    told = json.loads(text[text.index("{") :])
+    assert told["least_loaded"] == told["least_loaded"] | {"host": "host-01", "short": True}
+    assert told["metrics_based"] == told["metrics_based"] | {"host": "host-02", "short": False}
+    assert told["placed"] == "host-02"
+    assert told["report"] == {"vms": 15, "groups": 2}

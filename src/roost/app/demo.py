@@ -201,7 +201,7 @@ class Stage(ABC):
 class VirtualStage(Stage):
     """A control plane and twenty virtual hosts; all but one share a process."""
 
-    comes_back = (VICTIM,)  # recovery takes 12 s
+    comes_back: ClassVar[tuple[str, ...]] = (VICTIM,)  # recovery takes 12 s
 
     async def start_others(self) -> None:
         """Start the agents of all hosts but the one that will be killed, in one process."""

@@ -162,6 +162,7 @@ class Plane:
         self.learning = Learning(
             series_reader or series, store, self.roster, clock, settings.overload_bound
         )
+        self.series.brought = self.learning.hurry
         self.gathering = Gathering(store, self.roster, series_reader or series, clock)
         planning = Planning(self.gathering, self.roster, clock)
         self.plans = Plans(store, self.roster, planning, clock, ids)

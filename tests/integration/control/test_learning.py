@@ -21,6 +21,7 @@ from roost.parts.access import Principal
 from roost.placement.replay import record, replay
 from roost.wire.bodies import PlacementBody
 from roost.wire.profiles import ProfileQuery
+from roost.wire.series import ImportSeries
 from tests.builders import request as asked
 from tests.integration.control.rig import ADMIN, Rig, run, run_two
 
@@ -374,5 +375,23 @@ def test_a_member_sees_profiles_of_its_project_alone(sqlite_url: str) -> None:
             await rig.plane.learning.profile("web", ProfileQuery(), elsewhere)
         mine = Principal("m", "member", project="default")
         assert (await rig.plane.learning.profile("web", ProfileQuery(), mine)).name == "web"
+
+    run(sqlite_url, test, dated=True)
+
+
+def test_what_was_imported_is_learnt_from_at_the_next_look(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h1")
+        await rig.plane.learning.look()  # it is not time yet
+        now = rig.clock.wall_ms()
+        moments = list(range(now - DAY_MS, now, STEP_MS))
+        figures: dict[str, list[float | None]] = {
+            "cpu_milli": [500.0] * len(moments),
+            "memory_bytes": [float(GIB)] * len(moments),
+        }
+        body = ImportSeries(kind="host", name="h1", at_ms=moments, figures=figures)
+        assert rig.plane.learning.outlook.hosts == {}
+        await rig.plane.series.bring(body, ADMIN)
+        assert rig.plane.learning._next <= rig.clock.monotonic()
 
     run(sqlite_url, test, dated=True)

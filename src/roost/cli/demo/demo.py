@@ -1,7 +1,8 @@
 """`roost demo`: a control plane and twenty virtual hosts, a tour of what they do, then yours.
 
-With --qemu: two hosts and real guests. The processes are in `roost.app.demo` and `demoqemu`, the
-steps in `tour` and `qemutour`; `runner` runs them.
+With --qemu: two hosts and real guests; with --analysis: hosts with a past. The processes are in
+`roost.app.demo`, `demoqemu` and `demoanalysis`, the steps in `tour`, `qemutour` and `analysistour`;
+`runner` runs them.
 """
 
 from collections.abc import AsyncIterator
@@ -13,6 +14,7 @@ from typing import Annotated
 import typer
 
 from roost.base.clock import Clock
+from roost.base.errors import InvalidRequest
 from roost.cli.demo.runner import Screen, Tour, play
 from roost.cli.words.opening import chosen_output
 from roost.cli.words.options import OutputOption, reports_errors
@@ -43,15 +45,24 @@ def demo(
     qemu: Annotated[
         bool, typer.Option("--qemu", help="Two hosts with real guests on QEMU instead.")
     ] = False,
+    analysis: Annotated[
+        bool,
+        typer.Option(
+            "--analysis", help="Three virtual hosts with two weeks of readings behind them instead."
+        ),
+    ] = False,
     output: OutputOption = None,
 ) -> None:
     """Run a control plane with 20 virtual hosts, and show what it does.
 
     VMs by every strategy, a refusal with its reasons, a queue, a batch, a host that dies and comes
     back. With --qemu: real guests that boot, move while they count, crash and survive their agent.
+    With --analysis: what VMs will use is learnt from a fortnight, and the next one placed by it.
     Everything is on loopback and in one folder; nothing is left running at the end.
     """
-    staged = _guests if qemu else _virtual_hosts
+    if qemu and analysis:
+        raise InvalidRequest("--qemu and --analysis are two demos")
+    staged = _guests if qemu else _two_weeks if analysis else _virtual_hosts
     play(lambda clock, screen: staged(clock, screen, folder, port), chosen_output(output), serve)
 
 
@@ -72,6 +83,21 @@ async def _virtual_hosts(
         "tour of what they do. Everything is on loopback and ends with this command.",
     )
     async with started(VirtualStage, VirtualTour, folder, port, clock, screen) as tour:
+        yield tour
+
+
+@asynccontextmanager
+async def _two_weeks(clock: Clock, screen: Screen, folder: Path, port: int) -> AsyncIterator[Tour]:
+    """Set a stage of three virtual hosts whose VMs have a past."""
+    from roost.app.demoanalysis import AnalysisStage
+    from roost.cli.demo.analysistour import AnalysisTour
+    from roost.cli.demo.served import started
+
+    screen.lines(
+        "roost demo: a control plane and three virtual hosts, two weeks of what their VMs use, and",
+        "a VM that is placed by it. Everything is on loopback and ends with this command.",
+    )
+    async with started(AnalysisStage, AnalysisTour, folder, port, clock, screen) as tour:
         yield tour
 
 

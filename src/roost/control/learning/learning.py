@@ -116,6 +116,10 @@ class Learning(Part):
             finally:
                 self._under_way = None
 
+    def hurry(self) -> None:
+        """Learn at the next look, whenever it was last done: there is more to learn from."""
+        self._next = self._clock.monotonic()
+
     def forget_old(self) -> None:
         """Let an outlook count no longer that rests on what is too old."""
         if self.outlook is NOTHING:

@@ -1,7 +1,7 @@
 """Series for who asks: a part of a VM's or a host's, and readings of elsewhere brought in."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from sqlalchemy import Connection
@@ -51,6 +51,8 @@ class Series(Part):
     ) -> None:
         self._series, self._store, self._roster = series, store, roster
         self._clock, self._kept, self._reader = clock, kept, reader
+        #: Called when readings were brought in: there is more to learn from.
+        self.brought: Callable[[], None] = lambda: None
 
     def routes(self) -> Sequence[Route]:
         """Return the HTTP routes of this part."""
@@ -88,6 +90,7 @@ class Series(Part):
         # Up to 100,000 of them: not on the event loop.
         readings = await asyncio.to_thread(_readings, body, subject, oldest)
         put = await self._series.put(readings, now, old=True)
+        self.brought()
         return ImportedBody(kept=put.kept, left_out=len(body.at_ms) - put.kept)
 
     async def _vm(self, ref: str, project: str | None, who: Principal) -> VMRow:
