@@ -13,7 +13,7 @@ from rich.console import Console
 
 from benchmarks.engine.main import run
 from benchmarks.engine.measuring import named, say_if_busy
-from benchmarks.planner import fleets, roadef
+from benchmarks.planner import fleets, fragments, roadef
 from benchmarks.results import table, write_json
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -29,7 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="public data")
     options = parser.parse_args(arguments)
     seconds = options.seconds or (60.0 if options.short else 300.0)
-    every = [*fleets.jobs(short=options.short), *roadef.jobs(options.data, seconds)]
+    every = [
+        *fleets.jobs(short=options.short),
+        *fragments.jobs(options.data),
+        *roadef.jobs(options.data, seconds),
+    ]
     chosen = named(every, options.rows)
     if not chosen:
         print(f"no row begins with {options.rows!r}", file=sys.stderr)

@@ -66,6 +66,9 @@ def cost(problem: Problem, place: Int32Array) -> int:
         free = [int(problem.capacity[host, r]) - amount for r, amount in enumerate(used)]
         for one, other, target, weight in problem.pairs.tolist():
             total += weight * max(0, target * free[one] - free[other])
+        for r, left in enumerate(free):
+            if problem.slot[r]:
+                total += int(problem.slot_weight[r]) * (left % int(problem.slot[r]))
         if host in place.tolist():
             total += int(problem.used_cost[host])
     away: dict[int, int] = {}

@@ -27,6 +27,8 @@ def random_problem(seed: int, vms: int = 14, hosts: int = 5, fill: float = 0.7) 
         "pairs": np.array(pairs, np.int64),
         "even_weight": rng.integers(0, 3, resources) * 100,
         "even_unit": np.maximum(capacity, 1),
+        "slot": rng.integers(0, 3, resources) * 8,
+        "slot_weight": rng.integers(0, 4, resources),
         "used_cost": rng.integers(0, 50, hosts),
         "move_cost": rng.integers(0, 10, vms),
         "way_cost": rng.integers(0, 5, (hosts, hosts)) * (1 - np.eye(hosts, dtype=np.int64)),

@@ -18,6 +18,8 @@ from roost.planner.problem import (
 
 #: Domains per member up to which a group counts its members by domain.
 _DENSE = 64
+#: A capacity that is no bound.
+_ENDLESS = 1 << 55
 
 
 def facts_of(problem: Problem) -> Facts:
@@ -36,6 +38,7 @@ def facts_of(problem: Problem) -> Facts:
     serve_start, serve_order = _rows(problem.needs[:, 1], groups)
     with np.errstate(divide="ignore"):
         rate = np.where(problem.even_unit > 0, LOAD_ONE / problem.even_unit, 0.0)
+    movable = np.flatnonzero(~problem.fixed)
     facts = Facts(
         start=problem.start,
         demand=problem.demand,
@@ -47,6 +50,8 @@ def facts_of(problem: Problem) -> Facts:
         even_weight=problem.even_weight,
         even_rate=rate,
         even_target=problem.even_target,
+        slot=problem.slot,
+        slot_weight=problem.slot_weight,
         used_cost=problem.used_cost,
         move_cost=problem.move_cost,
         way_cost=problem.way_cost,
@@ -66,10 +71,17 @@ def facts_of(problem: Problem) -> Facts:
         need=problem.needs[need_order, 1],
         serve_start=serve_start,
         serve=problem.needs[serve_order, 0],
-        movable=np.flatnonzero(~problem.fixed).astype(np.int32),
+        movable=movable[np.argsort(sizes_of(problem)[movable], kind="stable")].astype(np.int32),
     )
     # One layout for all problems: another would be another kernel to compile.
     return Facts._make(np.ascontiguousarray(array) for array in facts)
+
+
+def sizes_of(problem: Problem) -> Int64Array:
+    """Return the size of each VM: its shares of all hosts, added up."""
+    counted = problem.demand * (problem.capacity.max(axis=0, initial=0) < _ENDLESS)
+    whole = np.maximum(problem.capacity.sum(axis=0, dtype=np.float64), 1.0)
+    return (counted / whole * 2**40).sum(axis=1).astype(np.int64)
 
 
 def _rows(keys: Int32Array, count: int) -> tuple[Int64Array, Int64Array]:
@@ -140,6 +152,9 @@ def cost_of(problem: Problem, place: Int32Array) -> int:
         cost += weight * int(np.maximum(target * free[:, one] - free[:, other], 0).sum())
     if problem.even_weight.any():
         cost += _unevenness(problem, used)
+    for resource in np.flatnonzero(problem.slot).tolist():
+        beside = free[:, resource] % problem.slot[resource]
+        cost += int(problem.slot_weight[resource]) * int(beside.sum())
     moved = place != problem.start
     cost += int(problem.used_cost[np.unique(place)].sum()) + int(problem.move_cost[moved].sum())
     if len(problem.way_cost):

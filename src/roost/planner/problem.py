@@ -18,6 +18,7 @@ keeps the two lists that lead back. Every cost is a whole number, and lower is b
 | even_weight | int64 [resources] | weight of squared distances from the common load |
 | even_unit | int64 [hosts, resources] | amount that is a load of 1; 0: not counted |
 | even_target | int64 [resources] | the common load, in units of 1 / `LOAD_ONE` |
+| slot, slot_weight | int64 [resources] | slot size, 0 none; cost of free amounts beside slots |
 | used_cost | int64 [hosts] | cost of a host that has a VM of the problem on it |
 | move_cost | int64 [vms] | cost of a VM that is not where it started |
 | way_cost | int64 [hosts, hosts] or [0, 0] | cost of a move by source and target |
@@ -34,6 +35,7 @@ keeps the two lists that lead back. Every cost is a whole number, and lower is b
 Cost = sum over resources and hosts of load_weight x max(0, used - safety)
      + sum over pairs and hosts of weight x max(0, target x free(a) - free(b))
      + sum over resources and hosts of even_weight x (load - even_target)^2 / LOAD_ONE
+     + sum over resources and hosts of slot_weight x (free modulo slot)
      + used_cost of hosts in use + move_cost and way_cost of VMs that moved
      + away_weight x (moved VMs of the group that lost most)
      + weight of every violation of a soft group.
@@ -85,6 +87,8 @@ class Problem:
     even_weight: Int64Array
     even_unit: Int64Array
     even_target: Int64Array
+    slot: Int64Array
+    slot_weight: Int64Array
     used_cost: Int64Array
     move_cost: Int64Array
     way_cost: Int64Array
@@ -127,6 +131,8 @@ class Problem:
             "even_weight": (resources,),
             "even_unit": (hosts, resources),
             "even_target": (resources,),
+            "slot": (resources,),
+            "slot_weight": (resources,),
             "used_cost": (hosts,),
             "move_cost": (vms,),
             "away_group": (vms,),
@@ -178,6 +184,8 @@ def simple(start: Int32Array, demand: Int64Array, capacity: Int64Array, **fields
         "even_weight": np.zeros(resources, np.int64),
         "even_unit": unit,
         "even_target": common_load(demand, base, unit),
+        "slot": np.zeros(resources, np.int64),
+        "slot_weight": np.zeros(resources, np.int64),
         "used_cost": np.zeros(hosts, np.int64),
         "move_cost": np.zeros(vms, np.int64),
         "way_cost": np.zeros((0, 0), np.int64),

@@ -17,7 +17,7 @@ from roost.planner.kernels.descending import descend, take_back
 from roost.planner.kernels.moving import move_many
 from roost.planner.kernels.ruining import Hand, ruin
 from roost.planner.kernels.tables import COST, State
-from roost.planner.layout import cost_of, facts_of, state_of
+from roost.planner.layout import cost_of, facts_of, sizes_of, state_of
 from roost.planner.problem import APART, COUNTED, RULE, WEIGHT, WIDE, Problem, Step
 
 #: Trials between two looks at the temperature.
@@ -161,13 +161,12 @@ def hand_of(problem: Problem) -> Hand:
     kept = hard & np.isin(problem.groups[:, RULE], (APART, WIDE, COUNTED))
     liftable = ~problem.fixed
     liftable[problem.members[np.repeat(~kept, np.diff(problem.member_start))]] = False
-    whole = np.maximum(problem.capacity.sum(axis=0, dtype=np.float64), 1.0)
     return Hand(
         vm=np.zeros(_IN_HAND, np.int32),
         source=np.zeros(_IN_HAND, np.int32),
         taken=np.zeros(len(problem.groups) + 1, np.int64),
         liftable=liftable,
-        size=(problem.demand / whole * 2**40).sum(axis=1).astype(np.int64),
+        size=sizes_of(problem),
     )
 
 

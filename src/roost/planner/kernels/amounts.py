@@ -22,6 +22,13 @@ def uneven(facts: Facts, host: int, resource: int, amount: int) -> int:
 
 
 @inlined
+def beside_slots(facts: Facts, host: int, resource: int, used: int) -> int:
+    """Return the cost of what is free on a host and makes no whole slot."""
+    free = facts.capacity[host, resource] - used
+    return facts.slot_weight[resource] * (free % facts.slot[resource])
+
+
+@inlined
 def fit(facts: Facts, state: State, vm: int, here: int, there: int, other: int) -> bool:
     """Say whether a VM has room on another host, and the one that comes in its place here.
 
@@ -77,6 +84,11 @@ def amounts_delta(facts: Facts, state: State, vm: int, here: int, there: int, ot
             delta -= uneven(facts, here, resource, used_here)
             delta += uneven(facts, there, resource, used_there + amount)
             delta -= uneven(facts, there, resource, used_there)
+        if facts.slot[resource] != 0:
+            delta += beside_slots(facts, here, resource, used_here - amount)
+            delta -= beside_slots(facts, here, resource, used_here)
+            delta += beside_slots(facts, there, resource, used_there + amount)
+            delta -= beside_slots(facts, there, resource, used_there)
     for pair in range(len(facts.pairs)):
         one, another, target = facts.pairs[pair, 0], facts.pairs[pair, 1], facts.pairs[pair, 2]
         amount_one, amount_another = facts.demand[vm, one], facts.demand[vm, another]

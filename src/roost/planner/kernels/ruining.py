@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from roost.fleet.layout import BoolArray, Int32Array, Int64Array
 from roost.placement.kernels.compiling import int64
-from roost.planner.kernels.amounts import over, uneven
+from roost.planner.kernels.amounts import beside_slots, over, uneven
 from roost.planner.kernels.compiling import entry_point, inlined, kernel
 from roost.planner.kernels.moving import link, note_away, unlink
 from roost.planner.kernels.random import draw
@@ -56,6 +56,9 @@ def host_delta(facts: Facts, state: State, host: int, vm: int, sign: int) -> int
         if facts.even_weight[resource] != 0:
             delta += uneven(facts, host, resource, used + amount)
             delta -= uneven(facts, host, resource, used)
+        if facts.slot[resource] != 0:
+            delta += beside_slots(facts, host, resource, used + amount)
+            delta -= beside_slots(facts, host, resource, used)
     for pair in range(len(facts.pairs)):
         one, other, target = facts.pairs[pair, 0], facts.pairs[pair, 1], facts.pairs[pair, 2]
         lacks = target * (facts.capacity[host, one] - state.used[host, one])

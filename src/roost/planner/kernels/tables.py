@@ -45,6 +45,8 @@ class Facts(NamedTuple):
     even_weight: Int64Array
     even_rate: Floats  # [hosts, resources]: load in units of 1 / LOAD_ONE of one unit of amount
     even_target: Int64Array
+    slot: Int64Array
+    slot_weight: Int64Array
     used_cost: Int64Array
     move_cost: Int64Array
     way_cost: Int64Array
