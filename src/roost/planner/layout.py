@@ -81,7 +81,8 @@ def sizes_of(problem: Problem) -> Int64Array:
     """Return the size of each VM: its shares of all hosts, added up."""
     counted = problem.demand * (problem.capacity.max(axis=0, initial=0) < _ENDLESS)
     whole = np.maximum(problem.capacity.sum(axis=0, dtype=np.float64), 1.0)
-    return (counted / whole * 2**40).sum(axis=1).astype(np.int64)
+    sizes: Int64Array = (counted / whole * 2**40).sum(axis=1).astype(np.int64)
+    return sizes
 
 
 def _rows(keys: Int32Array, count: int) -> tuple[Int64Array, Int64Array]:
