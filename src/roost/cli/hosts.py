@@ -7,8 +7,17 @@ from rich.text import Text
 
 from roost.base.errors import InvalidRequest
 from roost.cli.show.screen import Output, show, show_document
+from roost.cli.words.each import do_each
 from roost.cli.words.loading import new_group
-from roost.cli.words.nouns import HostArgument, TimeoutOption, WatchOption
+from roost.cli.words.nouns import (
+    HeadersOption,
+    HostArgument,
+    HostsArgument,
+    SortOption,
+    TimeoutOption,
+    WatchOption,
+)
+from roost.cli.words.selecting import SelectorOption, named_hosts, read_selector
 from roost.cli.words.session import Session, asks_server
 
 if TYPE_CHECKING:
@@ -27,18 +36,29 @@ def list_(
         typer.Option(metavar="STATE", help="Only open, cordoned, draining or maintenance ones."),
     ] = None,
     zone: Annotated[str | None, typer.Option(metavar="ZONE", help="Only of this zone.")] = None,
+    selector: SelectorOption = None,
+    sort: SortOption = "name",
+    no_headers: HeadersOption = False,
     watch: WatchOption = False,
 ) -> None:
     """List hosts with what is committed on them."""
     from roost.cli.show import listings
     from roost.cli.watch.following import look
+    from roost.cli.watch.listing import list_hosts
     from roost.wire.bodies import HostPage
+
+    chosen = None if selector is None else read_selector(selector)
 
     async def fetch(client: "AsyncClient") -> "HostPage":
         found = client.all_hosts(health=health, admin=admin, zone=zone)
-        return HostPage(hosts=[host async for host in found])
+        return HostPage(
+            hosts=[host async for host in found if chosen is None or chosen.matches(host.labels)]
+        )
 
-    look(session, fetch, lambda page: listings.hosts(page.hosts), watch)
+    if watch:
+        look(session, fetch, lambda page: listings.hosts(page.hosts), watch)
+    else:
+        list_hosts(session, fetch, sort, headers=not no_headers)
 
 
 @asks_server
@@ -58,20 +78,28 @@ def info(session: Session, host: HostArgument) -> None:
 
 
 @asks_server
-def cordon(session: Session, host: HostArgument) -> None:
-    """Place nothing new on a host."""
-    _changed(session, session.client.cordon_host(host))
+def cordon(session: Session, host: HostsArgument = None, selector: SelectorOption = None) -> None:
+    """Place nothing new on hosts."""
+    do_each(
+        session, "host", named_hosts(session, host, selector), session.client.cordon_host, _said
+    )
 
 
 @asks_server
-def uncordon(session: Session, host: HostArgument) -> None:
-    """Open a host again."""
-    _changed(session, session.client.uncordon_host(host))
+def uncordon(session: Session, host: HostsArgument = None, selector: SelectorOption = None) -> None:
+    """Open hosts again."""
+    do_each(
+        session, "host", named_hosts(session, host, selector), session.client.uncordon_host, _said
+    )
 
 
 def _changed(session: Session, host: "HostBody") -> None:
+    session.show(host, Text(_said(host)))
+
+
+def _said(host: "HostBody") -> str:
     vms = f"{host.vms} VM{'' if host.vms == 1 else 's'}"
-    session.show(host, Text(f"{host.name} is {host.admin} and {host.health}, with {vms}"))
+    return f"{host.name} is {host.admin} and {host.health}, with {vms}"
 
 
 @asks_server

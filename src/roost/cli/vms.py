@@ -1,6 +1,8 @@
 """`roost vm`: create VMs, look at them, change them, delete them."""
 
 import functools
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from roost.base.errors import InvalidRequest
+from roost.base.errors import InvalidRequest, RoostError
 from roost.cli.explain import SOME_HOSTS, show_explanation
 from roost.cli.moves import migrate
 from roost.cli.place import NO
@@ -30,8 +32,18 @@ from roost.cli.words.lifeoptions import (
 )
 from roost.cli.words.loading import new_group
 from roost.cli.words.making import KeyOption
-from roost.cli.words.nouns import ProjectOption, TimeoutOption, VMArgument, VMsArgument, WatchOption
+from roost.cli.words.nouns import (
+    HeadersOption,
+    ProjectOption,
+    SomeVMsArgument,
+    SortOption,
+    TimeoutOption,
+    VMArgument,
+    VMsArgument,
+    WatchOption,
+)
 from roost.cli.words.options import RequestWords, takes_request
+from roost.cli.words.selecting import SelectorOption, named_vms
 from roost.cli.words.session import Session, asks_server, document
 
 if TYPE_CHECKING:
@@ -182,6 +194,8 @@ def create(
     from roost.cli.words.bootwords import read_boot, read_nics
     from roost.wire.bodies import CreateVM, DryRun, PlacementBody
 
+    if not name:
+        raise InvalidRequest("the name of the VM is empty", hint="Maybe roost vm create web-1 ...")
     request = words.request(name)
     fields: dict[str, Any] = vm_fields(request)
     if queue and by_preempting:
@@ -233,18 +247,26 @@ def list_(
     label: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Only with this label.")
     ] = None,
+    selector: SelectorOption = None,
     limit: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="At most so many (default: all).")
     ] = None,
+    sort: SortOption = "",
+    no_headers: HeadersOption = False,
     watch: WatchOption = False,
 ) -> None:
     """List VMs."""
     from roost.cli.show import listings
     from roost.cli.watch.following import look
+    from roost.cli.watch.listing import list_vms
     from roost.cli.words.asking import read_labels
+    from roost.cli.words.selecting import read_selector
     from roost.wire.bodies import VMPage
 
     labels = read_labels(label or [], "--label")
+    chosen = None if selector is None else read_selector(selector)
+    if chosen is not None:
+        labels = chosen.equal() | labels
 
     async def fetch(client: "AsyncClient") -> "VMPage":
         found: list[VMBody] = []
@@ -255,12 +277,15 @@ def list_(
                 project=project, host=host, state=state, name=name, labels=labels,
                 limit=wanted, after=after,
             )  # fmt: skip
-            found += page.vms
+            found += [vm for vm in page.vms if chosen is None or chosen.matches(vm.labels)]
             after = page.next
             if after is None or len(found) == limit:
                 return VMPage(vms=found, next=after)
 
-    look(session, fetch, lambda page: listings.vms(page.vms, datetime.now(UTC)), watch)
+    if watch:
+        look(session, fetch, lambda page: listings.vms(page.vms, datetime.now(UTC)), watch)
+    else:
+        list_vms(session, fetch, sort, headers=not no_headers)
 
 
 @asks_server
@@ -280,88 +305,131 @@ def show_(
 
 
 @asks_server
-def delete(session: Session, vm: VMsArgument, project: ProjectOption = None) -> None:
+def delete(
+    session: Session,
+    vm: SomeVMsArgument = None,
+    selector: SelectorOption = None,
+    project: ProjectOption = None,
+) -> None:
     """Delete VMs."""
-    _each(session, vm, lambda name: session.client.delete_vm(name, project=project))
+    chosen = named_vms(session, vm, selector, project)
+    _each(session, chosen, lambda name: session.client.delete_vm(name, project=project))
 
 
 @asks_server
 def start(
     session: Session,
-    vm: VMsArgument,
+    vm: SomeVMsArgument = None,
+    selector: SelectorOption = None,
     project: ProjectOption = None,
     wait: WaitOption = False,
     timeout: TimeoutOption = 120.0,
 ) -> None:
     """Start VMs that are stopped."""
     goal = ("running", timeout) if wait else None
-    _each(session, vm, lambda name: session.client.start_vm(name, project=project), goal)
+    chosen = named_vms(session, vm, selector, project)
+    _each(session, chosen, lambda name: session.client.start_vm(name, project=project), goal)
 
 
 @asks_server
 def stop(
     session: Session,
-    vm: VMsArgument,
+    vm: SomeVMsArgument = None,
+    selector: SelectorOption = None,
     project: ProjectOption = None,
     wait: WaitOption = False,
     timeout: TimeoutOption = 120.0,
 ) -> None:
     """Stop VMs; they keep their place."""
     goal = ("stopped", timeout) if wait else None
-    _each(session, vm, lambda name: session.client.stop_vm(name, project=project), goal)
+    chosen = named_vms(session, vm, selector, project)
+    _each(session, chosen, lambda name: session.client.stop_vm(name, project=project), goal)
 
 
 @asks_server
 def restart(
     session: Session,
-    vm: VMsArgument,
+    vm: SomeVMsArgument = None,
+    selector: SelectorOption = None,
     project: ProjectOption = None,
     wait: WaitOption = False,
     timeout: TimeoutOption = 120.0,
 ) -> None:
     """Stop VMs and start them again."""
     goal = ("running", timeout) if wait else None
-    _each(session, vm, lambda name: session.client.restart_vm(name, project=project), goal)
+    chosen = named_vms(session, vm, selector, project)
+    _each(session, chosen, lambda name: session.client.restart_vm(name, project=project), goal)
 
 
 @asks_server
-def recover(session: Session, vm: VMsArgument, project: ProjectOption = None) -> None:
+def recover(
+    session: Session,
+    vm: SomeVMsArgument = None,
+    selector: SelectorOption = None,
+    project: ProjectOption = None,
+) -> None:
     """Start VMs elsewhere whose host is proved to be off.
 
     The proof is a fence command that succeeded, or your word (`roost host confirm-dead`). What was
     on the host's own disk is lost: such a VM begins with its image.
     """
-    _each(session, vm, lambda name: session.client.recover_vm(name, project=project))
+    chosen = named_vms(session, vm, selector, project)
+    _each(session, chosen, lambda name: session.client.recover_vm(name, project=project))
 
 
 @asks_server
-def pause(session: Session, vm: VMsArgument, project: ProjectOption = None) -> None:
+def pause(
+    session: Session,
+    vm: SomeVMsArgument = None,
+    selector: SelectorOption = None,
+    project: ProjectOption = None,
+) -> None:
     """Let VMs stand still, their memory kept."""
-    _each(session, vm, lambda name: session.client.pause_vm(name, project=project))
+    chosen = named_vms(session, vm, selector, project)
+    _each(session, chosen, lambda name: session.client.pause_vm(name, project=project))
 
 
 @asks_server
-def resume(session: Session, vm: VMsArgument, project: ProjectOption = None) -> None:
+def resume(
+    session: Session,
+    vm: SomeVMsArgument = None,
+    selector: SelectorOption = None,
+    project: ProjectOption = None,
+) -> None:
     """Let paused VMs go on."""
-    _each(session, vm, lambda name: session.client.resume_vm(name, project=project))
+    chosen = named_vms(session, vm, selector, project)
+    _each(session, chosen, lambda name: session.client.resume_vm(name, project=project))
 
 
 def _each(
-    session: Session, names: list[str], act: Any, goal: tuple[str, float] | None = None
+    session: Session,
+    names: list[str],
+    act: "Callable[[str], VMBody]",
+    goal: tuple[str, float] | None = None,
 ) -> None:
     """Do the same to each VM, and show what it is then; with a goal, once it is in that state."""
-    bodies: list[VMBody] = [act(name) for name in names]
-    if goal is not None:
+    from roost.cli.words.each import do_each
+
+    bodies: dict[str, VMBody] = {}
+    if goal is not None and len(names) > 1:  # all are told before the first is waited for
+        for name in names:
+            with suppress(RoostError):
+                bodies[name] = act(name)
+
+    def one(name: str) -> "VMBody":
+        body = bodies[name] if name in bodies else act(name)
+        if goal is None:
+            return body
         from roost.cli.watch.waiting import wait_for_vm
 
-        bodies = [wait_for_vm(session, body, *goal) for body in bodies]
-    if session.form is not Output.TABLE:
-        listed = [document(body) for body in bodies]
-        show_document(listed[0] if len(listed) == 1 else {"vms": listed}, session.form)
-        return
-    for body in bodies:
-        where = f" on {body.host}" if body.host else ""
-        show(Text(f"{body.name} is {body.state}{where} (wanted: {body.desired})"))
+        return wait_for_vm(session, body, *goal)
+
+    do_each(session, "vm", names, one, _now)
+
+
+def _now(body: "VMBody") -> str:
+    where = f" on {body.host}" if body.host else ""
+    return f"{body.name} is {body.state}{where} (wanted: {body.desired})"
 
 
 @asks_server

@@ -16,7 +16,7 @@ from roost.model.flow import PlaceRequest
 from roost.model.resources import Demand, DeviceDemand
 from roost.wire import bodies
 
-_STYLES = {
+STATE_STYLES = {
     "running": "green",
     "online": "green",
     "open": "green",
@@ -33,7 +33,7 @@ _REMARK = 80
 
 
 def _state(word: str) -> Text:
-    return Text(word, style=_STYLES.get(word, "yellow"))
+    return Text(word, style=STATE_STYLES.get(word, "yellow"))
 
 
 def _virtual(is_virtual: bool, otherwise: str = "") -> Text:
@@ -97,12 +97,12 @@ def vms(listed: Sequence[bodies.VMBody], now: datetime) -> RenderableType:
             format_bytes(vm.demand.disk_bytes) if vm.demand.disk_bytes else "-",
             Text(vm.project),
             age(vm.created_at, now),
-            Text(_remark(vm), style="dim"),
+            Text(remark(vm), style="dim"),
         )
     return made
 
 
-def _remark(vm: bodies.VMBody) -> str:
+def remark(vm: bodies.VMBody) -> str:
     """Return what is worth knowing in a list; the rest of a long message is for `show`."""
     if vm.migration is not None:
         to = f"{vm.migration.phase}: {vm.migration.source} to {vm.migration.target}"

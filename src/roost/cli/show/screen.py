@@ -14,11 +14,21 @@ from roost.base.errors import InvalidRequest, RoostError
 
 
 class Output(StrEnum):
-    """The form in which an answer is written: table, JSON or YAML."""
+    """The form in which an answer is written: table, JSON or YAML.
+
+    `wide` is a table with more columns, `name` only names; a `Session` knows them as such.
+    """
 
     TABLE = "table"
     JSON = "json"
     YAML = "yaml"
+    WIDE = "wide"
+    NAME = "name"
+
+    @property
+    def plain(self) -> "Output":
+        """Return the form without regard to columns: table, JSON or YAML."""
+        return Output.TABLE if self in (Output.WIDE, Output.NAME) else self
 
 
 #: Without a terminal rich would cut tables at 80 columns; a file or a pipe has no such edge.
@@ -100,7 +110,7 @@ def note(text: str) -> None:
 
 def show_error(error: RoostError, output: Output, *more: RenderableType) -> None:
     """Write an error: the one shape on standard output, or a few lines on standard error."""
-    if output is not Output.TABLE:
+    if output.plain is not Output.TABLE:
         show_document(error.as_json(), output)
         return
     target = console(stderr=True)

@@ -40,11 +40,12 @@ def look(
         except KeyboardInterrupt:
             return  # how watching ends
     else:
-        body = asyncio.run(_once(session, fetch))
+        body = asyncio.run(once(session, fetch))
         session.show(body, draw(body))
 
 
-async def _once(session: Session, fetch: Fetch[T]) -> T:
+async def once(session: Session, fetch: Fetch[T]) -> T:
+    """Fetch an answer once."""
     async with session.async_client() as client:
         return await fetch(client)
 

@@ -13,6 +13,18 @@ VMsArgument = Annotated[
     list[str],
     typer.Argument(metavar="VM...", help="Names or ids of VMs.", autocompletion=complete_vms),
 ]
+SomeVMsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="VM...", help="Names or ids of VMs; or --selector.", autocompletion=complete_vms
+    ),
+]
+HostsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="HOST...", help="Names of hosts; or --selector.", autocompletion=complete_hosts
+    ),
+]
 HostArgument = Annotated[
     str, typer.Argument(metavar="HOST", help="Name of the host.", autocompletion=complete_hosts)
 ]
@@ -33,6 +45,13 @@ ProjectOption = Annotated[
 WatchOption = Annotated[
     bool, typer.Option("--watch", "-w", help="Show it again whenever something happens.")
 ]
+SortOption = Annotated[
+    str,
+    typer.Option(
+        "--sort", metavar="COLUMN", help="By this column; -COLUMN is the other way round."
+    ),
+]
+HeadersOption = Annotated[bool, typer.Option("--no-headers", help="Without the line of names.")]
 TimeoutOption = Annotated[
     float, typer.Option("--timeout", min=1, metavar="SECONDS", help="How long --wait waits.")
 ]

@@ -33,7 +33,10 @@ VMsOption = Annotated[
     typer.Option("--vms", metavar="FILE", help="CSV file of the VMs that run on a .csv fleet."),
 ]
 OutputOption = Annotated[
-    Output | None, typer.Option("--output", "-o", help="Answer as tables, JSON or YAML.")
+    Output | None,
+    typer.Option(
+        "--output", "-o", help="Answer as tables (wide: more columns), names, JSON or YAML."
+    ),
 ]
 
 

@@ -17,7 +17,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from roost.cli.show.reporting import reports_errors
-from roost.cli.show.screen import Output, show, show_document
+from roost.cli.show.screen import Output, show, show_document, show_text
 from roost.cli.words.opening import chosen_output
 from roost.cli.words.options import OutputOption, with_parameters
 
@@ -54,6 +54,8 @@ class Session:
     form: Output
     server: str | None = None
     token: str | None = None
+    wide: bool = False  # more columns
+    names: bool = False  # only names, one a line
     _client: "Client | None" = None
 
     @property
@@ -91,10 +93,12 @@ class Session:
 
     def show(self, body: "Struct", *renderables: RenderableType) -> None:
         """Show an answer: as a document, or as these tables."""
-        if self.form is Output.TABLE:
+        if self.names and isinstance(name := getattr(body, "name", None), str):
+            show_text(name)
+        elif self.form is Output.TABLE:
             show(*renderables)
         else:
-            show_document(document(body), self.form)
+            show_body(body, self.form)
 
     def show_deleted(self, name: str, how: str = "is deleted") -> None:
         """Say that something is gone, by its name."""
@@ -102,6 +106,16 @@ class Session:
             show(Text(f"{name} {how}"))
         else:
             show_document({"deleted": name}, self.form)
+
+
+def show_body(body: "Struct", form: Output) -> None:
+    """Write a body as a document; JSON without a detour, for lists are long."""
+    if form is not Output.JSON:
+        show_document(document(body), form)
+        return
+    import msgspec
+
+    show_text(msgspec.json.format(msgspec.json.encode(body), indent=2).decode())
 
 
 def document(body: "Struct") -> dict[str, Any]:
@@ -118,7 +132,8 @@ def asks_server(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def wrapper(**values: Any) -> None:
         form = chosen_output(values.pop("output"))
-        session = Session(form, values.pop("server"), values.pop("token"))
+        session = Session(form.plain, values.pop("server"), values.pop("token"))
+        session.wide, session.names = form is Output.WIDE, form is Output.NAME
         try:
             command(session=session, **values)
         finally:
