@@ -135,6 +135,7 @@ def _drawn(world: World, ask: Ask, rows: list[Row], totals: dict[int, int]) -> R
     seed = seed_of(ask.request)
     charged = (
         world.shunned
+        or (world.devices and ask.request.demand.devices is None)
         or ask.request.constraints.preferences
         or any(not group.hard for group in ask.groups)
         or soft_left(ask)

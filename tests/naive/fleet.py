@@ -127,6 +127,7 @@ class World:
         self.bounds: dict[str, float] = {}  # on pressure
         self.predicted: dict[int, tuple[int, int]] = {}  # beside what is expected of VMs, by host
         self.shunned = False  # some host, ever, had a prefer-not taint
+        self.devices = False  # some host, ever, had devices
         self.rules: RuleSet = NO_RULES
         self.clock: dict[str, int] = {}
         self.counted: dict[str, tuple[str, Demand]] = {}  # VMs of projects, by name
@@ -145,6 +146,7 @@ class World:
         self.holds, self.groups = dict(kept.holds), dict(kept.groups) | self.groups
         self.registered = max(self.registered, kept.registered)
         self.shunned |= kept.shunned
+        self.devices |= kept.devices
         self.rules, self.clock = kept.rules, kept.clock
         self.counted, self.quotas = dict(kept.counted), dict(kept.quotas)
         self.used = {number: dict(amounts) for number, amounts in kept.used.items()}
@@ -185,6 +187,7 @@ class World:
         self.hosts[number] = spec
         self.registered = max(self.registered, number + 1)
         self.shunned |= any(taint.effect is TaintEffect.PREFER_NOT for taint in spec.taints)
+        self.devices |= bool(spec.devices)
         self._rows.pop(number, None)
 
     def remove_host(self, number: int) -> None:

@@ -14,6 +14,8 @@ from tests.naive.numbers import REFERENCE, SCORE_ONE, WEIGHT_ONE, WEIGHTS, ratio
 
 #: A prefer-not taint charges half a score, however many there are.
 PREFER_NOT = 50
+#: A host with devices charges a VM without any one whole score.
+KEEP_DEVICES = 100
 
 #: A soft group charges for at most so many members.
 MOST_CHARGED = 16
@@ -153,5 +155,7 @@ def soft_group(row: Row, ask: Ask, group: GroupSpec) -> int:
 def penalty(row: Row, ask: Ask) -> int:
     """Return what preferences, prefer-not taints and soft groups charge the host."""
     hundredths = unmet_preferences(row, ask) + shunned(row, ask)
+    if row.spec.devices and ask.request.demand.devices is None:
+        hundredths += KEEP_DEVICES
     hundredths += sum(soft_group(row, ask, group) for group in ask.groups if not group.hard)
     return hundredths * WEIGHT_ONE

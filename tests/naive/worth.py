@@ -7,6 +7,7 @@ requests of size x slots, in 1/1024 of a slot; a placement costs the worth that 
 from roost.model.hosts import HostSpec
 from roost.model.resources import Demand, NumaMode
 from roost.placement.mix import Mix, TypicalRequest
+from tests.naive.scores import KEEP_DEVICES, WEIGHT_ONE
 
 SLOT = 1024
 SCORE_ONE = 10 * 2**30
@@ -141,6 +142,8 @@ def best(
         left = [worth(box.take(demand, *option), mix) for option in options]
         at = left.index(max(left))
         score = (worth(box, mix) - left[at]) * unit(mix)
+        if box.spec.devices and demand.devices is None:
+            score += KEEP_DEVICES * WEIGHT_ONE
         found.append((score, primary(box, mix), number, *options[at]))
     if not found:
         return None

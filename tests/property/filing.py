@@ -57,7 +57,10 @@ def is_sound(ranking: Ranking, hosts: HostArrays, marks: np.ndarray) -> None:
                 assert (hosts.headroom[rows] <= bounds[:columns]).all(), "bounds are too low"
                 assert (marks[rows] & ~bounds[columns:] == 0).all(), "bounds lack a mark"
             for key, row in here:
-                assert ranking.place[row].tolist() == [key, block, which], ("place", row)
+                assert ranking.place[row, : filed.P_STAMP].tolist() == [key, block, which], (
+                    "place",
+                    row,
+                )
         assert entries == sorted(entries), ("order", which)
         seen += [row for _, row in entries]
     assert sorted(seen) == np.flatnonzero(hosts.takes).tolist(), "hosts that take VMs, each once"

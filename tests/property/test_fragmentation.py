@@ -117,8 +117,8 @@ def test_fragmentation_places_as_its_twin(world) -> None:
 def test_the_law_notices_another_mix(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Mix.arrays
 
-    def tampered(self: Mix, fleet: Fleet) -> object:
-        arrays = honest(self, fleet)
+    def tampered(self: Mix, fleet: Fleet, hosts: int = 0) -> object:
+        arrays = honest(self, fleet, hosts)
         arrays.kinds[:, 6] = 1
         return arrays
 

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 import uvloop
 
+from roost import __version__
 from roost.analysis.store import SeriesStore
 from roost.api.app import build_app
 from roost.api.limits import Limits
@@ -243,6 +244,7 @@ def plane_settings(options: ServeOptions) -> PlaneSettings:
         seconds=round(options.keep_events_days * DAY_S), most=max(LEAST_EVENTS, options.keep_events)
     )
     return PlaneSettings(
+        release=__version__,
         strategy=options.strategy,
         timers=timers,
         recover=limits,

@@ -25,6 +25,7 @@ from roost.control.agents.intake import Intake
 from roost.control.agents.sessions import Agents
 from roost.control.create.admit import Admit
 from roost.control.create.grouping import Grouping
+from roost.control.create.mixing import KeptMix
 from roost.control.create.placing import Placing
 from roost.control.create.questions import Questions
 from roost.control.create.queueing import Queue
@@ -91,6 +92,7 @@ class PlaneSettings:
     """What an operator may set."""
 
     strategy: str = "least_loaded"
+    release: str = ""  # of the program, for metrics
     timers: Timers = field(default_factory=Timers)
     patience_s: float = 600.0
     recover: RecoverLimits = field(default_factory=RecoverLimits)
@@ -119,9 +121,10 @@ class Plane:
         store = self._store = WatchedStore(store, clock)
         self._clock, self._settings = clock, settings
         timers = settings.timers
-        self.telemetry = Telemetry()
+        self.telemetry = Telemetry(settings.release)
         self.roster = Roster(settings.strategy, clock.wall_ms)
         self.fleet_check = FleetCheck(self.roster)
+        self.mix = KeptMix(store, self.roster)
         self.follower = Follower(store, clock)
         self.access = Access(store, clock, ids)
         self.lineage = Lineage(store, self.roster, clock, timers)
@@ -184,6 +187,7 @@ class Plane:
             self.lineage,  # how far the ledger has come, before anybody speaks of it to a host
             self.roster,
             self.fleet_check,
+            self.mix,
             self.dispatch,
             self.admit,
             self.vms,
@@ -313,6 +317,11 @@ class Plane:
             "roost_fleet_wrong",
             "Hosts and groups whose sums in memory are not those of their VMs: a bug.",
             lambda: len(self.fleet_check.wrong),
+        )
+        yield Gauge(
+            "roost_leases_held",
+            "Tasks that one process does for all which this process has the lease of.",
+            lambda: self.leases.held,
         )
         yield Gauge(
             "roost_event_readers", "Streams of events that are read.", lambda: self.events.readers

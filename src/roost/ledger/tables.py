@@ -20,6 +20,7 @@
 | host_liveness | how often a host was heard of, and how often fenced | no |
 | conversations | which connection of a host's agent spoke last | no |
 | idempotency, decisions | answers, reasons; for a while | no |
+| asked, mixes | how often each kind of VM is asked for; what decisions took for typical | no |
 | samples | readings that processes of the release before write; the next release drops it | no |
 | leases, counters, events | who may act alone; sequences; what happened | no |
 | folded_rows | the rows that events led to which are kept no longer (`base`) | no |
@@ -317,6 +318,21 @@ decisions = _table(
     _number("at_ms"),
 )
 Index("decisions_age", decisions.c.at_ms)
+
+asked = _table(
+    "asked",  # added to by every process, halved when it is much
+    _text("kind", key=True),  # JSON, see wire/mixes.py
+    _number("weight"),
+    _number("seen_ms"),
+)
+
+mixes = _table(
+    "mixes",  # typical requests that decisions went by
+    _text("digest", key=True),
+    _text("kinds"),  # JSON
+    _number("at_ms"),
+)
+Index("mixes_age", mixes.c.at_ms)
 
 # Readings are in a store of their own (`roost.series`); this is only written by older processes.
 samples = _table(

@@ -114,6 +114,7 @@ class Placement(NamedTuple):
     cursor: int = -1  # where round_robin goes on; the cursor that was passed in otherwise
     relaxed: tuple[str, ...] = ()  # hard rules that were soft for this VM
     foreseen: Foreseen | None = None  # None: it was not decided by predictions
+    mix: str = ""  # digest of the typical requests that it was decided by, if it was
 
 
 class RejectionCode(StrEnum):

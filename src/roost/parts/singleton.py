@@ -94,6 +94,11 @@ class Leases:
         """Return the lease of this name, registered as wanted; the same object each time."""
         return self._wishes.setdefault(name, Singleton(name))
 
+    @property
+    def held(self) -> int:
+        """Return how many leases this process holds."""
+        return sum(wish.token is not None for wish in self._wishes.values())
+
     async def tick(self) -> None:
         """Renew the leases held here, and take over those whose holder is silent."""
         held = {name: wish.token for name, wish in self._wishes.items() if wish.token is not None}

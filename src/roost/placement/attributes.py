@@ -3,6 +3,7 @@
 import numpy as np
 
 from roost.fleet.fleet import Fleet
+from roost.fleet.hosts import HostTable
 from roost.fleet.layout import BoolArray, Int64Array
 from roost.model.constraints import HostRequirements
 from roost.model.flow import PlaceRequest
@@ -60,6 +61,13 @@ def chosen(question: Question, rows: Int64Array) -> BoolArray:
     if question.terms.rules:
         passes &= question.rules.hold(question.terms, rows, BEFOREHAND)
     return passes
+
+
+def without_devices(hosts: HostTable, rows: Int64Array) -> BoolArray:
+    """Return which hosts have no device that a VM without one would keep from others."""
+    free = hosts.arrays.device_free[rows]
+    out: BoolArray = np.all(free < 0, axis=1)
+    return out
 
 
 def not_shunned(question: Question, rows: Int64Array) -> BoolArray:

@@ -27,6 +27,7 @@ from roost.model.constraints import NO_TERMS, HostRequirements
 from roost.model.flow import Answer, Placement, PlaceRequest, Rejection, RunnerUp, ScoreTerm
 from roost.model.outlook import NOTHING_EXPECTED, Foreseen
 from roost.model.rules import NO_CHOICE, NO_RULES, RuleSet
+from roost.placement.asked import Asked
 from roost.placement.attributes import question as ask
 from roost.placement.batching import DecisionColumns, RequestColumns, columns_of
 from roost.placement.kernels.charging import Charger
@@ -105,7 +106,10 @@ class Engine:
         self.default_strategy = strategy_named(default_strategy).name
         self.cursor = -1  # where round_robin goes on when no cursor is passed in
         self.mix = mix
+        self.asked: Asked | None = None  # where the mix is learnt from, unless it was given
         self._mix_arrays: MixArrays | None = None
+        self._digest: tuple[Mix | None, str] = (None, "")
+        self._mix_ranking: Ranking | None = None  # whose stamps say which losses still hold
         self._rankings = Rankings(fleet)
         self._selectors = Selectors(fleet, self._rankings)
         self._rule_columns = RuleColumns(fleet)
@@ -239,6 +243,7 @@ class Engine:
             _confidence(score, runners) if runners_up else None,
             row if strategy.turns else start,
             foreseen=self._foreseen(strategy, row),
+            mix=self._mix_digest(strategy),
         )
 
     def _foreseen(self, strategy: Strategy, row: int) -> Foreseen | None:
@@ -295,7 +300,8 @@ class Engine:
     def _directory_for(self, strategy: Strategy, runners_up: int, ranking: Ranking) -> Directory:
         """Return where the arrays of one decision are; they are the same from call to call."""
         hosts, groups = self.fleet.hosts.arrays, self.fleet.groups.arrays
-        marks, tables, mix = self._selectors.marks, self._terms.tables, self._mix_for(strategy)
+        marks, tables = self._selectors.marks, self._terms.tables
+        mix = self._mix_for(strategy, ranking)
         key = (strategy.name, strategy.key, runners_up)
         known = self._directories.get(key)
         if (
@@ -423,6 +429,8 @@ class Engine:
         charged = [ScoreTerm(f"rule {name}", each * WEIGHT_ONE) for name, each in rules]
         if ranked:
             charged.append(ScoreTerm("priority of rules", ranked * WEIGHT_ONE))
+        if kept := self._terms.devices_charge(self._terms_number.item(0), row):
+            charged.append(ScoreTerm("devices kept for others", kept * WEIGHT_ONE))
         penalty -= sum(each.value for each in charged)
         if penalty:
             terms.append(ScoreTerm("preferences", penalty))
@@ -487,7 +495,7 @@ class Engine:
         done = int(np.count_nonzero(out.row >= 0))
         self._adopt(columns, out, strategy, [r.key or r.name for r in requests[:done]])
         placements = []
-        names, called = self.fleet.hosts.names, strategy.name
+        names, called, mix = self.fleet.hosts.names, strategy.name, self._mix_digest(strategy)
         decided = (each[:done].tolist() for each in (out.row, out.score, out.devices, out.cells))
         for request, row, score, devices, cells in zip(requests[:done], *decided, strict=True):
             cursor = row if strategy.turns else cursor
@@ -502,6 +510,7 @@ class Engine:
                     positions(cells) if cells else (),
                     cursor=cursor,
                     foreseen=self._foreseen(strategy, row),
+                    mix=mix,
                 )
             )
             self.count(request)
@@ -610,7 +619,7 @@ class Engine:
                 ),
                 out,
                 options,
-                self._mix_for(strategy),
+                self._mix_for(strategy, ranking),
                 self._scratch_for(0),
             )
         )
@@ -650,14 +659,35 @@ class Engine:
             )
         return scratch
 
-    def _mix_for(self, strategy: Strategy) -> MixArrays:
+    def mix_now(self) -> Mix | None:
+        """Return the mix that the next decision would go by; None: that of the fleet's VMs."""
+        if self.asked is not None and len(self.asked):
+            mix = self.asked.mix()
+            if mix is not self.mix:
+                self.mix, self._mix_arrays = mix, None
+        return self.mix
+
+    def _mix_for(self, strategy: Strategy, ranking: Ranking | None = None) -> MixArrays:
+        """Return the mix in the fleet's numbers; losses are kept for the ranking that is given."""
         if not strategy.needs_mix:
             return NO_MIX
-        if self._mix_arrays is None:
-            if self.mix is None:
-                self.mix = mix_of(self.fleet)
-            self._mix_arrays = self.mix.arrays(self.fleet)
+        mix = self.mix_now()
+        if mix is None:
+            mix = self.mix = mix_of(self.fleet)
+        if ranking is None:
+            return self._mix_arrays or mix.arrays(self.fleet)
+        if self._mix_arrays is None or self._mix_ranking is not ranking:
+            self._mix_arrays = mix.arrays(self.fleet, len(ranking.place))
+            self._mix_ranking = ranking
         return self._mix_arrays
+
+    def _mix_digest(self, strategy: Strategy) -> str:
+        """Return which mix was gone by, if the strategy looks at one."""
+        if not strategy.needs_mix or self.mix is None:
+            return ""
+        if self._digest[0] is not self.mix:
+            self._digest = (self.mix, self.mix.digest)
+        return self._digest[1]
 
 
 #: The score of a host that does not fit.

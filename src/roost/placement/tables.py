@@ -17,7 +17,7 @@ from roost.fleet.layout import BoolArray, Int32Array, Int64Array
 from roost.model.constraints import BoundRule, Constraints, HostRequirements
 from roost.model.groups import GroupRule
 from roost.model.hosts import Scope, TaintEffect
-from roost.placement.attributes import chosen, eligible, not_shunned
+from roost.placement.attributes import chosen, eligible, not_shunned, without_devices
 from roost.placement.kernels.decide import Tables
 from roost.placement.kernels.fit import (
     L_CAPACITY,
@@ -53,6 +53,8 @@ from roost.placement.selectors import Selector, Selectors
 
 #: What a prefer-not taint charges, in hundredths of a score.
 PREFER_NOT_WEIGHT = 50
+#: What a host with devices charges a VM that asks for none: whoever needs them has nowhere else.
+KEEP_DEVICES_WEIGHT = 100
 
 _NEVER = -1
 _MOST_LISTED = 2**20
@@ -274,12 +276,27 @@ class TermsTables:
                 listed=False,
             )
             wishes += [selector.word, selector.shift, PREFER_NOT_WEIGHT]
+        if self._keeps_devices(terms):
+            plain = partial(without_devices, self._fleet.hosts)
+            selector = self._selectors.get(("without devices",), plain, listed=False)
+            wishes += [selector.word, selector.shift, KEEP_DEVICES_WEIGHT]
         soft = tuple(rule for rule in terms.rules if not rule.hard)
         if soft:
             wishes += self._soft_wishes(soft)
         if wishes:
             self._list(row, T_WISHES, np.array(wishes, np.int64))
             row[T_WISH_COUNT] = len(wishes) // 3
+
+    def _keeps_devices(self, terms: HostRequirements) -> bool:
+        """Say whether devices are to be kept for others: some host has any, and no VM asks here."""
+        return terms.devices is None and self._fleet.hosts.arrays.device_free.shape[1] > 0
+
+    def devices_charge(self, number: int, row: int) -> int:
+        """Return what a host charges these terms for its devices, in hundredths of a score."""
+        if not self._keeps_devices(self._fleet.terms[number]):
+            return 0
+        plain = without_devices(self._fleet.hosts, np.array([row]))[0]
+        return 0 if plain else KEEP_DEVICES_WEIGHT
 
     def _soft_wishes(self, rules: tuple[BoundRule, ...]) -> list[int]:
         """Return what soft rules charge as marks with weights: one for each binary digit of it.

@@ -47,7 +47,7 @@ class WhatIf(Engine):
     def like(cls, engine: Engine) -> "WhatIf":
         """Return a world that is as the engine's fleet is now."""
         fleet = engine.fleet.snapshot()
-        world = cls(fleet, engine.default_strategy, engine.mix, engine.rules, engine.clock)
+        world = cls(fleet, engine.default_strategy, engine.mix_now(), engine.rules, engine.clock)
         world.cursor = engine.cursor
         return world
 
@@ -141,7 +141,7 @@ class WhatIf(Engine):
                 losses,
                 out,
                 options,
-                self._mix_for(strategy),
+                self._mix_for(strategy, ranking),
                 self._scratch_for(0),
                 lost,
             )

@@ -73,6 +73,7 @@ def placement_body(placement: Placement, number: int) -> PlacementBody:
         cursor=placement.cursor,
         relaxed=list(placement.relaxed),
         foreseen=_foreseen(placement.foreseen) if placement.foreseen is not None else UNSET,
+        mix=placement.mix or UNSET,
     )
 
 

@@ -124,6 +124,7 @@ class Admit(Part):
         if ask.body.on_no_fit == "preempt":
             await self._refuse_if_nobody_leaves(ask, who)
         ask.done = asyncio.get_running_loop().create_future()
+        self._roster.asked.note(ask.request.demand)
         self._committer.enqueue(ask)
         await ask.done
         self._telemetry.latency.observe(self._clock.monotonic() - ask.begun)
@@ -194,6 +195,7 @@ class Admit(Part):
             items.append(ask)
             asks.append(ask)
         together = None
+        self._roster.asked.note_all(ask.request.demand for ask in asks)
         if body.atomic:
             found = await self._committer.commit_atomic(asks, asker or Asker())
             together = together_body(found) if found is not None else None

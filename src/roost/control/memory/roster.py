@@ -78,6 +78,7 @@ from roost.model.constraints import HostRequirements
 from roost.model.hosts import HostSpec, Resource
 from roost.model.resources import Demand, DeviceDemand
 from roost.parts.part import Part
+from roost.placement.asked import Asked
 from roost.placement.engine import Engine
 from roost.wire.agentlimits import MOST_MODELS_BROUGHT, MOST_RESOURCES_BROUGHT
 from roost.wire.agentlink import AmountInfo, Inventory
@@ -192,12 +193,14 @@ class Roster(Part):
 
     def __init__(self, default_strategy: str, wall_ms: Callable[[], int] = lambda: 0) -> None:
         self._default_strategy, self.wall_ms = default_strategy, wall_ms
+        self.asked = Asked()  # what is asked of the fleet; learning outlives a load
         self.rule_clock: dict[str, int] = {}  # hour, minute and weekday, as rules read them
         self._clear()
 
     def _clear(self) -> None:
         self.fleet = Fleet()
         self.engine = Engine(self.fleet, self._default_strategy)
+        self.engine.asked = self.asked
         self.hosts: dict[int, HostEntry] = {}
         self.numbers: dict[str, int] = {}
         self.by_fleet_row: dict[int, HostEntry] = {}

@@ -1,20 +1,25 @@
 """What the control plane counts, in Prometheus naming; nothing is decided by it."""
 
 from bisect import bisect_left
+from collections import Counter as Counting
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client import CollectorRegistry, Counter, ProcessCollector, generate_latest
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from roost.control.memory.roster import Roster
 from roost.fleet.layout import CPU, DISK, MEMORY
+from roost.model.hosts import Health
 
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 #: (name, column, unit, divisor)
 _RESOURCES = (("cpu", CPU, "cores", 1000), ("memory", MEMORY, "bytes", 1),
               ("disk", DISK, "bytes", 1))  # fmt: skip
+
+
+_HEALTHS = tuple(health.label for health in Health)
 
 
 class Gauge(NamedTuple):
@@ -56,7 +61,7 @@ class Times(Collector):
 class Telemetry:
     """Counters of one process."""
 
-    def __init__(self) -> None:
+    def __init__(self, release: str = "") -> None:
         self.registry = CollectorRegistry()
         self._placements = Counter(
             "roost_placements", "VMs asked for, by what became of them.",
@@ -79,6 +84,8 @@ class Telemetry:
         for times in (self.latency, self._seconds):
             self.registry.register(times)
         self._children: dict[tuple[str, ...], Counter] = {}
+        ProcessCollector(registry=self.registry)
+        self.registry.register(_Build(release))
 
     def placed(self, strategy: str, outcome: str, count: int = 1) -> None:
         """Count VMs by outcome: placed, queued, refused, contended, quota, conflict."""
@@ -114,6 +121,19 @@ class Telemetry:
         return generate_latest(self.registry)
 
 
+class _Build(Collector):
+    """Which release this is."""
+
+    def __init__(self, release: str) -> None:
+        self._release = release
+
+    def collect(self) -> Iterator[Metric]:
+        """Return one sample that is always 1."""
+        family = GaugeMetricFamily("roost_build_info", "Which release this is.", labels=["version"])
+        family.add_metric([self._release], 1.0)
+        yield family
+
+
 class _Fleet(Collector):
     """Gauges of the fleet, read from the roster when scraped."""
 
@@ -127,6 +147,7 @@ class _Fleet(Collector):
         )
         for gauge in self._gauges:
             yield GaugeMetricFamily(gauge.name, gauge.text, value=gauge.value())
+        yield from self._counted()
         hosts = roster.fleet.hosts
         for name, column, unit, divisor in _RESOURCES:
             columns = (("capacity", hosts.arrays.capacity), ("committed", hosts.arrays.committed),
@@ -141,3 +162,34 @@ class _Fleet(Collector):
                     if value >= 0:
                         family.add_metric([entry.name], value / divisor)
                 yield family
+
+    def _counted(self) -> Iterator[Metric]:
+        """Return hosts by state, and the VMs that are placed or wait."""
+        roster = self._roster
+        oldest = min((vm.created_ms for vm in roster.waiting.values()), default=None)
+        waited = 0.0 if oldest is None else max(0.0, (roster.wall_ms() - oldest) / 1000)
+        yield GaugeMetricFamily(
+            "roost_queue_oldest_seconds", "Since when the VM was asked for that waits longest.",
+            value=waited,
+        )  # fmt: skip
+        yield GaugeMetricFamily(
+            "roost_vms_placed", "Promises of room on hosts: VMs, and copies that are on their way.",
+            value=roster.fleet.vms.alive,
+        )  # fmt: skip
+        states = GaugeMetricFamily(
+            "roost_hosts", "Hosts by what is seen of them and what was ordered.",
+            labels=["health", "admin"],
+        )  # fmt: skip
+        pairs = ((entry.row.health, entry.row.admin) for entry in roster.hosts.values())
+        counted: Counting[tuple[str, str]] = Counting(pairs)
+        for health in _HEALTHS:  # also those that no host has, so that alerts can rest on them
+            for admin in sorted({"open", *(word for _, word in counted)}):
+                states.add_metric([health, admin], counted[health, admin])
+        yield states
+        up = GaugeMetricFamily(
+            "roost_host_up", "1 while a host is online, 0 while it is suspect or offline.",
+            labels=["host"],
+        )  # fmt: skip
+        for entry in roster.hosts.values():
+            up.add_metric([entry.name], float(entry.row.health == "online"))
+        yield up

@@ -92,8 +92,8 @@ def decide_at(entries: Int64Array) -> int:
         one(e, 44),
         one(e, 45),
     )
-    mix = MixArrays(two(e, 47), one(e, 48), one(e, 49))
-    scratch = Scratch(one(e, 50), one(e, 51), one(e, 52), one(e, 53), one(e, 54))
+    mix = MixArrays(two(e, 47), one(e, 48), one(e, 49), two(e, 50), three(e, 51), one(e, 52))
+    scratch = Scratch(one(e, 53), one(e, 54), one(e, 55), one(e, 56), one(e, 57))
     return decide(
         hosts_at(e, 0),
         two(e, 12),

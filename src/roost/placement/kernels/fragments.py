@@ -34,6 +34,21 @@ MIX_CPU, MIX_MEMORY, MIX_COUNT, MIX_MILLI, MIX_MODELS, MIX_NUMA, MIX_WEIGHT, MIX
 #: Fractions of a slot.
 SLOT = 1024
 
+#: Columns of `MixArrays.asked`: all that a host's loss depends on besides the host and the mix.
+(
+    ASKED_CPU,
+    ASKED_MEMORY,
+    ASKED_DEVICES,
+    ASKED_MILLI,
+    ASKED_DEVICE_MEMORY,
+    ASKED_MODELS,
+    ASKED_NUMA,
+    ASKED_COLUMNS,
+) = range(8)
+
+#: A slot that nobody has asked yet, and a host that nothing is kept of.
+NOBODY, NEVER_SEEN = -1, -1
+
 
 class MixArrays(NamedTuple):
     """Typical requests, all int64.
@@ -43,11 +58,17 @@ class MixArrays(NamedTuple):
     | kinds | [kinds, MIX_COLUMNS] | the heaviest first, so those with devices before the others |
     | unit | [1] | the score of one unit of worth |
     | floors | [kinds + 1] | working array: what a request takes at least from this kind on |
+    | asked | [slots, ASKED_COLUMNS] | requests whose losses are kept, by what they ask |
+    | kept | [slots, hosts, 2] | for each of them and host: its stamp then, and what it loses |
+    | turn | [1] | the slot that is given away next |
     """
 
     kinds: Int64Array
     unit: Int64Array
     floors: Int64Array
+    asked: Int64Array
+    kept: Int64Array
+    turn: Int64Array
 
 
 class Taken(NamedTuple):

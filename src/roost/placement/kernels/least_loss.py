@@ -4,6 +4,9 @@ Taking a VM costs a host something of each kind of the mix and never gives it an
 grows: once it is above that of the best host so far, the other kinds need not be looked at. What
 those lose at least is known beforehand (`floors`), so that this is soon. The heaviest kinds come
 first, because hosts differ most in them.
+
+What a host loses to a request stays the same until the host or the mix changes, so it is kept for
+the requests asked last (`kept`): the next of the kind weighs only the hosts that changed since.
 """
 
 from roost.fleet.assign import ANY, LOWEST, ONE_CELL
@@ -14,7 +17,10 @@ from roost.placement.kernels.fit import (
     A_CHARGED,
     T_CANDIDATE_COUNT,
     T_CANDIDATES,
+    T_DEVICE_MEMORY,
+    T_DEVICES,
     T_MILLI,
+    T_MODELS,
     T_NUMA,
     Ask,
     in_sorted,
@@ -24,11 +30,20 @@ from roost.placement.kernels.fit import (
     row_penalty,
 )
 from roost.placement.kernels.fragments import (
+    ASKED_COLUMNS,
+    ASKED_CPU,
+    ASKED_DEVICE_MEMORY,
+    ASKED_DEVICES,
+    ASKED_MEMORY,
+    ASKED_MILLI,
+    ASKED_MODELS,
+    ASKED_NUMA,
     MIX_COUNT,
     MIX_CPU,
     MIX_MEMORY,
     MIX_NUMA,
     MIX_WEIGHT,
+    NEVER_SEEN,
     MixArrays,
     Taken,
     amount_slots,
@@ -37,7 +52,15 @@ from roost.placement.kernels.fragments import (
     shares_device,
     slots_left,
 )
-from roost.placement.kernels.ranking import ABSENT, CLASSES, M_LENGTHS, P_BLOCK, P_CLASS, Ranking
+from roost.placement.kernels.ranking import (
+    ABSENT,
+    CLASSES,
+    M_LENGTHS,
+    P_BLOCK,
+    P_CLASS,
+    P_STAMP,
+    Ranking,
+)
 from roost.placement.kernels.search import MOST, NOWHERE, run_covers
 
 #: More than any host can lose.
@@ -45,6 +68,11 @@ MOST_LOST = 2**62
 
 #: Kinds that are weighed before the sum is compared.
 TOGETHER = 4
+
+#: Columns of `MixArrays.kept`: a loss is kept twice as large, plus 1 if it is only known to be
+#: no smaller. Larger losses are not kept.
+K_STAMP, K_LOST = range(2)
+MOST_KEPT = 2**61
 
 
 @kernel
@@ -136,6 +164,39 @@ def least_lost(hosts: HostArrays, ask: Ask, mix: MixArrays, row: int, limit: int
     return lost
 
 
+@inlined
+def asks_as(asked: Int64Array, slot: int, ask: Ask) -> bool:
+    """Say whether the losses in a slot are those of requests like this one."""
+    terms = ask.terms
+    return (
+        asked[slot, ASKED_CPU] == ask.demand[CPU]
+        and asked[slot, ASKED_MEMORY] == ask.demand[MEMORY]
+        and asked[slot, ASKED_DEVICES] == terms[T_DEVICES]
+        and asked[slot, ASKED_MILLI] == terms[T_MILLI]
+        and asked[slot, ASKED_DEVICE_MEMORY] == terms[T_DEVICE_MEMORY]
+        and asked[slot, ASKED_MODELS] == terms[T_MODELS]
+        and asked[slot, ASKED_NUMA] == terms[T_NUMA]
+    )
+
+
+@kernel
+def slot_for(ask: Ask, mix: MixArrays) -> int:
+    """Return the slot that keeps what requests like this one lose; a new one takes the oldest."""
+    for slot in range(len(mix.asked)):
+        if asks_as(mix.asked, slot, ask):
+            return slot
+    slot = mix.turn[0]
+    mix.turn[0] = (slot + 1) % len(mix.asked)
+    terms, asked = ask.terms, mix.asked[slot]
+    asked[ASKED_CPU], asked[ASKED_MEMORY] = ask.demand[CPU], ask.demand[MEMORY]
+    asked[ASKED_DEVICES], asked[ASKED_MILLI] = terms[T_DEVICES], terms[T_MILLI]
+    asked[ASKED_DEVICE_MEMORY], asked[ASKED_MODELS] = terms[T_DEVICE_MEMORY], terms[T_MODELS]
+    asked[ASKED_NUMA] = terms[T_NUMA]
+    assert ASKED_COLUMNS == len(asked)
+    mix.kept[slot, :, K_STAMP] = NEVER_SEEN
+    return slot
+
+
 @kernel
 def search_least_lost(
     hosts: HostArrays,
@@ -161,9 +222,15 @@ def search_least_lost(
     if roomy == 0:
         return best_row, best
     by_amounts = write_floors(ask, mix)
+    slot = slot_for(ask, mix) if len(mix.asked) > 0 else int64(NOWHERE)
     for row in range(len(ranking.place)):
         if not roomy >> ranking.place[row, P_CLASS] & 1 or ranking.place[row, P_BLOCK] == ABSENT:
             continue
+        kept = int64(NEVER_SEEN)
+        if slot != NOWHERE and mix.kept[slot, row, K_STAMP] == ranking.place[row, P_STAMP]:
+            kept = mix.kept[slot, row, K_LOST]
+            if (kept >> 1) * mix.unit[0] > best:
+                continue
         if not row_fits(hosts, marks, groups, ask, row):
             continue
         if listed >= 0 and not in_sorted(ask.lists, ask.terms[T_CANDIDATES], listed, row):
@@ -174,10 +241,16 @@ def search_least_lost(
         left = primary_left(hosts, mix, row)
         # Who would lose a tie must lose less worth; of equals, the lower number came before.
         limit = (best - penalty - (left >= best_left)) // mix.unit[0]
-        if by_amounts:
-            lost = lost_of_amounts(hosts, ask, mix, row, limit)
+        if kept != NEVER_SEEN and (kept & 1 == 0 or kept >> 1 > limit):
+            lost = kept >> 1
         else:
-            lost = least_lost(hosts, ask, mix, row, limit)
+            if by_amounts:
+                lost = lost_of_amounts(hosts, ask, mix, row, limit)
+            else:
+                lost = least_lost(hosts, ask, mix, row, limit)
+            if slot != NOWHERE and lost < MOST_KEPT:
+                mix.kept[slot, row, K_STAMP] = ranking.place[row, P_STAMP]
+                mix.kept[slot, row, K_LOST] = 2 * lost + (1 if lost > limit else 0)
         if lost <= limit:
             best = lost * mix.unit[0] + penalty
             best_row, best_left = row, left

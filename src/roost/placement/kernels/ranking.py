@@ -39,7 +39,7 @@ LEAST = -(2**62)
 M_KIND, M_FREE_BLOCKS, M_HOSTS, M_REBUILDS, M_LENGTHS = range(5)
 
 #: Columns of `Ranking.place`.
-P_KEY, P_BLOCK, P_CLASS = range(3)
+P_KEY, P_BLOCK, P_CLASS, P_STAMP = range(4)
 
 #: Columns of `Ranking.entries`.
 E_KEY, E_ROW = range(2)
@@ -57,7 +57,7 @@ class Ranking(NamedTuple):
     | field | int64, shape | meaning |
     |---|---|---|
     | meta | [4 + CLASSES] | key kind, free blocks, hosts, rebuilds, blocks per class |
-    | place | [hosts, 3] | key it is filed under, block or -1, class |
+    | place | [hosts, 4] | key it is filed under, block or -1, class, how often it changed |
     | entries | [blocks, WIDTH, 2] | key and row of each entry, ascending |
     | bounds | [blocks, 2 + bounds] | entries, stale, bounds over the block |
     | sequence | [CLASSES + 1, blocks] | blocks of each class in order; last: unused blocks |
@@ -75,7 +75,7 @@ class Ranking(NamedTuple):
 def allocate(kind: int, hosts: int, columns: int, words: int) -> Ranking:
     """Return an empty ranking with room for so many hosts."""
     blocks = 2 * (hosts // WIDTH) + 4 * CLASSES
-    place = np.zeros((hosts, 3), np.int64)
+    place = np.zeros((hosts, 4), np.int64)
     place[:, P_BLOCK] = ABSENT
     meta = np.zeros(M_LENGTHS + CLASSES, np.int64)
     meta[M_KIND] = kind
@@ -334,6 +334,7 @@ def remove(ranking: Ranking, row: int, columns: int) -> None:
 @inlined
 def refile(ranking: Ranking, hosts: HostArrays, marks: Int64Array, row: int) -> bool:
     """Bring one host's place in the ranking up to date; False when there is no block left."""
+    ranking.place[row, P_STAMP] += 1
     key = host_key(ranking.meta[M_KIND], hosts, row)
     which = class_of(hosts, row)
     block = ranking.place[row, P_BLOCK]
@@ -367,6 +368,7 @@ def refile(ranking: Ranking, hosts: HostArrays, marks: Int64Array, row: int) -> 
 def write_keys(ranking: Ranking, hosts: HostArrays) -> None:
     """Write every host's key, before they are sorted by it."""
     for row in range(len(ranking.place)):
+        ranking.place[row, P_STAMP] += 1
         ranking.place[row, P_BLOCK] = ABSENT
         ranking.place[row, P_KEY] = host_key(ranking.meta[M_KIND], hosts, row)
 

@@ -53,7 +53,7 @@ class SimPlane:
         clock = NodeClock(self.machine, life)
         self.store = self._database.attach(life, self.kill)
         ids = IdSource(clock.wall_ms, Random(self._random.getrandbits(64)))
-        settings = PlaneSettings("least_loaded", self._timers, events=_EVENTS)
+        settings = PlaneSettings("least_loaded", timers=self._timers, events=_EVENTS)
         plane = self.plane = Plane(self.store, clock, ids, settings, series=self._database.series)
         self._network.planes[self.name] = (plane, life)
         life.spawn(self._serve(plane))

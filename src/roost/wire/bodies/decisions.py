@@ -47,7 +47,8 @@ class ForeseenBody(Reply, omit_defaults=True):
 class PlacementBody(Reply, tag="placement", tag_field="answer"):
     """Where a VM goes, and why; hard rules in `relaxed` were soft for it, after it had waited.
 
-    `foreseen` is there where predictions were used.
+    `foreseen` is there where predictions were used, `mix` where the typical requests were: it
+    names them.
     """
 
     vm: str
@@ -63,6 +64,7 @@ class PlacementBody(Reply, tag="placement", tag_field="answer"):
     cursor: int = -1
     relaxed: list[str] = []
     foreseen: ForeseenBody | UnsetType = UNSET
+    mix: str | UnsetType = UNSET
 
 
 class ReasonBody(Reply, omit_defaults=True):
