@@ -1,0 +1,149 @@
+"""A proxy before the moto server that makes it behave like EC2 on a bad day.
+
+It adds what moto lacks: the same client token is the same answer, and with other words an error.
+And it injects what a cloud does: no capacity in a zone, quotas, throttling, wrong credentials, an
+answer that is lost after the work was done, lists that lag behind, spot machines reclaimed.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock, Thread
+from typing import Any
+from urllib.parse import parse_qs
+
+import httpx
+
+_ERRORS = {
+    "capacity": (500, "InsufficientInstanceCapacity", "We have no sufficient capacity"),
+    "quota": (400, "VcpuLimitExceeded", "You have requested more vCPU capacity than your limit"),
+    "throttled": (503, "RequestLimitExceeded", "Request limit exceeded."),
+    "credentials": (401, "AuthFailure", "AWS was not able to validate the access credentials"),
+    "broken": (500, "InternalError", "An internal error has occurred"),
+}
+
+
+class Ec2Proxy:
+    """What the proxy knows and does; one for each test."""
+
+    def __init__(self, behind: str) -> None:
+        self.behind = behind
+        self.faults: list[str] = []  # of the next launches, or of all requests for `credentials`
+        self.empty_zones: set[str] = set()
+        self.hidden_lists = 0  # so many lists show nothing
+        self.reclaimed: set[str] = set()
+        self.launches = 0  # that reached moto
+        self.forgets_tokens = False  # as moto does
+        self._tokens: dict[str, tuple[str, bytes]] = {}
+        self._lock = Lock()
+
+    def answer(self, body: bytes, headers: dict[str, str]) -> tuple[int, bytes] | None:
+        """Return status and body, or None to hang up."""
+        words = {name: values[0] for name, values in parse_qs(body.decode()).items()}
+        action = words.get("Action", "")
+        if "credentials" in self.faults:
+            return _error("credentials")
+        if action == "RunInstances":
+            with self._lock:
+                return self._launch(words, body, headers)
+        if action == "DescribeInstances" and self.hidden_lists and "InstanceId.1" not in words:
+            self.hidden_lists -= 1
+            return 200, _NO_INSTANCES
+        if action == "DescribeSpotInstanceRequests":
+            return 200, _spot_requests(self.reclaimed)
+        if self.faults and action == "TerminateInstances":
+            return _error(self.faults.pop(0))
+        return self._forward(body, headers)
+
+    def _launch(
+        self, words: dict[str, str], body: bytes, headers: dict[str, str]
+    ) -> tuple[int, bytes] | None:
+        if words.get("Placement.AvailabilityZone") in self.empty_zones:
+            return _error("capacity")
+        fault = self.faults.pop(0) if self.faults else ""
+        if fault in _ERRORS:
+            return _error(fault)
+        token = words.get("ClientToken", "")
+        asked = re.sub(rb"(Version|Action)=[^&]*&?", b"", body).decode()
+        if token in self._tokens and not self.forgets_tokens:
+            first, answer = self._tokens[token]
+            if first != asked:
+                return _error_of(400, "IdempotentParameterMismatch", "other words, same token")
+        else:
+            self.launches += 1
+            status, answer = self._forward(body, headers)
+            if status != 200:
+                return status, answer
+            self._tokens[token] = asked, answer
+        return None if fault == "lost answer" else (200, answer)
+
+    def _forward(self, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
+        kept = {"content-type", "authorization", "x-amz-date"}
+        passed = {name: value for name, value in headers.items() if name.lower() in kept}
+        answer = httpx.post(self.behind, content=body, headers=passed, timeout=60.0)
+        return answer.status_code, answer.content
+
+
+def _error(kind: str) -> tuple[int, bytes]:
+    return _error_of(*_ERRORS[kind])
+
+
+def _error_of(status: int, code: str, said: str) -> tuple[int, bytes]:
+    text = f"<Response><Errors><Error><Code>{code}</Code><Message>{said}</Message></Error></Errors>"
+    return status, f"{text}<RequestID>r</RequestID></Response>".encode()
+
+
+_NAMESPACE = 'xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"'
+_NO_INSTANCES = (
+    f"<DescribeInstancesResponse {_NAMESPACE}><requestId>r</requestId><reservationSet/>"
+    "</DescribeInstancesResponse>"
+).encode()
+
+
+def _spot_requests(reclaimed: set[str]) -> bytes:
+    items = "".join(
+        f"<item><spotInstanceRequestId>sir-1</spotInstanceRequestId><instanceId>{each}</instanceId>"
+        "<status><code>marked-for-termination</code></status></item>"
+        for each in reclaimed
+    )
+    return (
+        f"<DescribeSpotInstanceRequestsResponse {_NAMESPACE}><requestId>r</requestId>"
+        f"<spotInstanceRequestSet>{items}</spotInstanceRequestSet>"
+        "</DescribeSpotInstanceRequestsResponse>"
+    ).encode()
+
+
+@contextmanager
+def serving(answer: Any) -> Iterator[str]:
+    """Serve POST requests of loopback with a function of body and headers; yield the address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            found = answer(body, dict(self.headers.items()))
+            if found is None:
+                self.close_connection = True
+                return
+            status, content = found
+            self.send_response(status)
+            self.send_header("Content-Type", "text/xml")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
