@@ -18,6 +18,7 @@ from typing import Any
 from roost.base.clock import Clock, RealClock
 from roost.base.ids import IdSource
 from roost.control.plane import Plane, PlaneSettings
+from roost.jobs.compose import JobSettings, job_parts
 from roost.ledger.sqlite import SqliteStore
 from roost.ledger.tables import tokens
 from roost.ledger.transaction import Tx
@@ -25,11 +26,13 @@ from roost.parts.access import Access, Principal, public
 from roost.parts.routes import Route
 from roost.parts.serving import Link, Session
 from roost.testing.agent import ModelAgent, inventory
+from roost.testing.jobs import ModelCloud, ModelClouds
 from roost.wire.bodies import CreateProject, QuotaBody, SetQuota
 from tests.faulty_store import FaultyStore
 
 ADMIN = Principal("admin", "admin")
 SETTINGS = PlaneSettings(strategy="first_fit")
+JOBS = JobSettings(ModelClouds(ModelCloud()), lambda: ("http://127.0.0.1:1", ""), lambda: "tests")
 #: What the hosts of a small fleet are called; those that are played are the first.
 HOSTS, PLAYED = ("h1", "h2", "h3"), ("h1", "h2")
 #: Cores of a host, and those that the project default may use.
@@ -42,6 +45,7 @@ HOLDERS: dict[str, tuple[str, str, str | None, str | None]] = {
     "member": ("api", "member", "p1", None),
     "agent": ("agent", "agent", None, "h1"),
     "slowagent": ("agent", "agent", None, "h2"),
+    "worker": ("worker", "worker", None, "m1"),
     "join": ("join", "join", None, None),
 }
 #: Whose token is looked up when it is first used; those of the others are known by then.
@@ -241,7 +245,7 @@ async def small_plane(
         path.write_bytes(await _small_fleet())
         ids = IdSource(clock.wall_ms, random)
         store = FaultyStore(SqliteStore(path, clock, ids, inline=True, full=False))
-        plane = Plane(store, clock, ids, SETTINGS)
+        plane = Plane(store, clock, ids, SETTINGS, bring=job_parts(JOBS))
         try:
             if load:
                 await plane.load()

@@ -15,7 +15,7 @@ from tests.api.conftest import MOST_BYTES, Site
 from tests.api.planes import token
 from tests.api.table import ROUTES
 
-ROLES = ("viewer", "operator", "admin", "member", "agent")
+ROLES = ("viewer", "operator", "admin", "member", "agent", "worker")
 #: A body that each route takes.
 VM = {"name": "web", "demand": {"cpu": 1, "memory": "1GiB"}}
 BODIES = {
@@ -57,6 +57,15 @@ BODIES = {
     "CreateToken": {"name": "ci"},
     "CreateJoinToken": {},
     "JoinBody": {"host": "h9"},
+    "SubmitJobs": {"command": ["true"]},
+    "CreateJobKind": {"name": "new", "command": ["true"]},
+    "CreatePool": {"name": "new", "provider": "model"},
+    "ChangePool": {"warm": 0},
+    "CreateAccount": {"name": "new", "provider": "model"},
+    "ChangeAccount": {"max_machines": 3},
+    "WorkerJoin": {"machine": "m1"},
+    "WorkerPoll": {"instance": "one", "sequence": 1},
+    "WorkerLogs": {"chunks": []},
 }
 
 

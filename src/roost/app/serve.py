@@ -28,6 +28,7 @@ from roost.api.app import build_app
 from roost.api.limits import Limits
 from roost.api.server import BACKLOG, Server, bind, build_server
 from roost.app.folders import SERVER_KEPT, close_to_others
+from roost.app.jobs import job_settings
 from roost.app.logs import set_up_logs
 from roost.app.options import KEY_NAME, ServeOptions
 from roost.app.warming import warm_up
@@ -45,6 +46,7 @@ from roost.client.context import Context, load_context, write_context
 from roost.control.plane import Plane, PlaneSettings
 from roost.control.survive.recover import RecoverLimits
 from roost.control.timers import Timers
+from roost.jobs.compose import job_parts
 from roost.ledger.base import LEAST_EVENTS, EventsKept
 from roost.ledger.opening import open_store
 from roost.ledger.retention import DAY_S
@@ -168,6 +170,7 @@ async def start(
             seal,
             series,
             reader,
+            bring=job_parts(job_settings(options, lambda: server.url, store)),
         )
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         app = build_app(

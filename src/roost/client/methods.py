@@ -9,6 +9,7 @@ from roost.client import routes
 from roost.client.binding import Method
 from roost.client.constraints import ConstraintMethods
 from roost.client.groups import GroupMethods
+from roost.client.jobs import JobMethods
 from roost.client.plans import PlanMethods
 from roost.client.policies import PolicyMethods
 from roost.client.priorities import PriorityMethods
@@ -20,6 +21,7 @@ from roost.client.series import SeriesMethods
 class Methods(
     ConstraintMethods,
     GroupMethods,
+    JobMethods,
     PlanMethods,
     PolicyMethods,
     PriorityMethods,

@@ -23,6 +23,7 @@ from roost.client.conversation import (
 )
 from roost.client.failures import error_of
 from roost.client.feed import SILENCE_S, EventFeed
+from roost.client.jobmap import Jobs
 from roost.client.methods import Methods
 from roost.client.routes import PAGE, HostFilters, VMFilters
 from roost.wire.bodies import EventBody, HostBody, VMBody
@@ -55,6 +56,11 @@ class Client(Methods):
         self._wait = wait
         settings = connection(self.server, timeout_s, ca_file)
         self._http = httpx.Client(transport=transport, **settings)
+
+    @property
+    def jobs(self) -> Jobs:
+        """Return jobs as a function over items."""
+        return Jobs(self)
 
     def close(self) -> None:
         """Close the connections."""

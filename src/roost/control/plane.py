@@ -81,6 +81,7 @@ from roost.parts.retention import Purge
 from roost.parts.running import Runner
 from roost.parts.sealedrows import SealedRows
 from roost.parts.sealing import Seal
+from roost.parts.sharing import Bring, Shared
 from roost.parts.singleton import HOLDER, Leases
 from roost.parts.watched_store import WatchedStore
 from roost.series.opening import memory_series
@@ -117,6 +118,7 @@ class Plane:
         seal: Seal | None = None,
         series: SeriesStore | None = None,
         series_reader: SeriesReader | None = None,
+        bring: Bring | None = None,
     ) -> None:
         store = self._store = WatchedStore(store, clock)
         self._clock, self._settings = clock, settings
@@ -181,6 +183,8 @@ class Plane:
         )  # fmt: skip
         self.asking = Asking(store, self.roster, choosing, self.preempting)
         self.admit.makes_room = self.questions.makes_room = self.asking
+        shared = Shared(store, clock, ids, self.access, leases, seal, self._may_act)
+        brought = tuple(bring(shared)) if bring is not None else ()
         #: Loaded, told of events, run, examined and asked in this order.
         self.parts: tuple[Part, ...] = (
             self.follower,  # first of all, how far the view is that the others are loaded from
@@ -247,6 +251,7 @@ class Plane:
                 handover.delete,
             ),
             KeptSeries(series, clock, leases.singleton("series"), settings.series),
+            *brought,
             Purge(
                 store, clock, self._kept, leases.singleton("purge"), events=settings.events,
                 look_s=timers.purge_s,
@@ -260,7 +265,7 @@ class Plane:
         self.routes = tuple(route for part in self.parts for route in part.routes())
         self._runner = Runner(
             self.parts, leases, clock, timers.watch_s, resting,
-            able=lambda: not self.follower.trouble,
+            able=self._may_act,
         )  # fmt: skip
         self._status = "loading the fleet"
 
@@ -340,6 +345,10 @@ class Plane:
             self.agents.ready.set()
         else:
             self.agents.ready.clear()
+
+    def _may_act(self) -> bool:
+        """Say whether this process may do what one does for all."""
+        return not self.follower.trouble
 
     def _is_certain(self) -> bool:
         """Say whether events tell all that happens: nobody rests while they may not."""

@@ -25,6 +25,7 @@
 | leases, counters, events | who may act alone; sequences; what happened | no |
 | folded_rows | the rows that events led to which are kept no longer (`base`) | no |
 | doubts, roll_call, copies | after an old copy was restored: what is not sure yet | no |
+| jobs and all that belongs to them | programs on rented machines, see `jobtables` | no |
 
 Amounts that every host has are columns of `host_amounts`, one narrow row per host because every
 create updates it; anything else that can run out (extended resources, device shares, NUMA cells)
@@ -91,6 +92,9 @@ def _numbers(
 def _sum(name: str) -> Column[Any]:
     return Column(name, BigInteger, nullable=False, server_default="0")
 
+
+#: For the schemas of other modules: the same table, text, number and sum.
+new_table, words, big_number, big_sum = _table, _text, _number, _sum
 
 vms = _table(
     "vms",

@@ -284,6 +284,13 @@ class Access(Part):
         await self._store.write(change, f"agent/{body.host}")
         return JoinedBody(host=body.host, credential=made.text)
 
+    def prepare(
+        self, kind: str, name: str, role: str, *, host: str, expires_in_s: int | None = None
+    ) -> tuple[dict[str, Any], str]:
+        """Return the row of a new token of a machine, not kept yet, and the token's text."""
+        made = self._make(kind, name, role, expires_in_s, host=host)
+        return made.row, made.text
+
     def _make(
         self,
         kind: str,
@@ -362,6 +369,26 @@ def public(row: Mapping[str, Any]) -> dict[str, Any]:
 def _insert(tx: Tx, row: dict[str, Any]) -> None:
     tx.insert(tokens, row)
     tx.event("token.created", f"token/{row['id']}", {"tokens": {row["id"]: public(row)}})
+
+
+def insert_token(tx: Tx, row: dict[str, Any]) -> None:
+    """Insert a token that was prepared (`Access.prepare`), with its event."""
+    _insert(tx, row)
+
+
+def revoke_tokens(tx: Tx, host: str, kinds: Sequence[str]) -> None:
+    """Revoke the tokens of these kinds that belong to a host or machine."""
+    query = select(tokens.c.id).where(tokens.c.host == host, tokens.c.kind.in_(kinds))
+    gone = [row["id"] for row in tx.rows(query.order_by(tokens.c.id))]
+    if gone:
+        tx.delete(tokens, tokens.c.id.in_(gone))
+        tx.event("token.deleted", f"host/{host}", {"tokens": dict.fromkeys(gone)})
+
+
+def token_parts(bearer: str) -> tuple[str, str]:
+    """Return the id of a token and the hash of its secret; raises Unauthorized."""
+    token_id, secret = _parts(bearer)
+    return token_id, _hash(secret)
 
 
 def _token_body(row: Mapping[str, Any], secret: str | None = None) -> TokenBody:

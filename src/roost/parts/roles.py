@@ -11,3 +11,5 @@ OPERATOR: Roles = ADMIN | {"operator"}
 VIEWER: Roles = OPERATOR | {"viewer"}
 #: Has one project, and sees nothing else.
 MEMBER: Roles = frozenset({"member"})
+#: The worker of one machine, which speaks for nothing else.
+WORKER: Roles = frozenset({"worker"})

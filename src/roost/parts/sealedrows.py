@@ -11,13 +11,15 @@ whoever writes a secret closes it.
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, delete, func, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Table, delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from roost.base.errors import Conflict
 from roost.ledger.changes import Changes
 from roost.ledger.examination import Examination
+from roost.ledger.jobtables import account_secrets, machine_secrets
 from roost.ledger.older import CLEAR
 from roost.ledger.rows import Event
 from roost.ledger.sqlite import SqliteStore
@@ -36,13 +38,41 @@ SEALED = "ledger.sealed"
 PIECE = 500
 
 _SLOT = 1  # the one row of sealing_keys
-_d = vm_user_data.c
 _named = select(sealing_keys.c.fingerprint)
 
 
-def _begins(text: str) -> ColumnElement[bool]:
-    """Say that a kept text begins so; LIKE would take other cases for the same."""
-    return func.substr(_d.user_data, 1, len(text)) == text
+@dataclass(frozen=True, slots=True)
+class SealedTable:
+    """A table of secrets: whose they are, the text, and what `Seal` calls its owner."""
+
+    table: Table
+    owner: str
+    text: str
+    what: str
+    prefix: str = ""
+
+    @property
+    def key(self) -> Column[str]:
+        """Return the column of the owner."""
+        return self.table.c[self.owner]
+
+    @property
+    def kept(self) -> Column[str]:
+        """Return the column of the text."""
+        return self.table.c[self.text]
+
+    def begins(self, text: str) -> ColumnElement[bool]:
+        """Say that a kept text begins so; LIKE would take other cases for the same."""
+        return func.substr(self.kept, 1, len(text)) == text
+
+
+USER_DATA = SealedTable(vm_user_data, "vm", "user_data", "the user data of VM")
+#: Everything that is sealed; a new key seals all of it.
+SEALED_TABLES = (
+    USER_DATA,
+    SealedTable(account_secrets, "account", "secret", "the credentials of account", "account/"),
+    SealedTable(machine_secrets, "machine", "secret", "the join token of machine", "machine/"),
+)
 
 
 class SealedRows(Part):
@@ -60,19 +90,20 @@ class SealedRows(Part):
         """Look at how secrets are kept, without opening them."""
         if self._seal.fingerprint is None:
             return
-        key = func.substr(_d.user_data, len(MARK) + 1, FINGERPRINT)
-        query = select(_d.vm, key, _begins(MARK)).order_by(_d.vm)
         number = in_clear = 0
-        for vm, fingerprint, is_sealed in connection.execute(query):
-            number += 1
-            if not is_sealed:
-                in_clear += 1
-            elif not self._seal.has(fingerprint):
-                found.find(
-                    "seals",
-                    f"the user data of VM {vm} is sealed with key {fingerprint}, which is not "
-                    "here; roost key import brings it",
-                )
+        for each in SEALED_TABLES:
+            key = func.substr(each.kept, len(MARK) + 1, FINGERPRINT)
+            query = select(each.key, key, each.begins(MARK)).order_by(each.key)
+            for owner, fingerprint, is_sealed in connection.execute(query):
+                number += 1
+                if not is_sealed:
+                    in_clear += each is USER_DATA
+                elif not self._seal.has(fingerprint):
+                    found.find(
+                        "seals",
+                        f"{each.what} {owner} is sealed with key {fingerprint}, which is not "
+                        "here; roost key import brings it",
+                    )
         found.count("seals", number)
         if in_clear:
             found.note(
@@ -172,30 +203,35 @@ def _end_clear(tx: Tx) -> None:
 
 async def reseal(store: Store, seal: Seal, actor: str) -> int:
     """Seal all rows that are not sealed with the ledger's key; return how many there were."""
-    done, last = 0, ""
-    while True:
-        after = last
-        number, last = await store.write(lambda tx: _reseal_some(tx, seal, after), actor)  # noqa: B023
-        done += number
-        if not last:
-            return done
+    done = 0
+    for table in SEALED_TABLES:
+        last = ""
+        while True:
+            number, last = await store.write(
+                lambda tx, of=table, after=last: _reseal_some(tx, seal, of, after),  # type: ignore[misc]
+                actor,
+            )
+            done += number
+            if not last:
+                break
+    return done
 
 
-def _reseal_some(tx: Tx, seal: Seal, after: str) -> tuple[int, str]:
-    """Seal some rows; return how many, and the last that was looked at."""
-    other = _d.vm > after, ~_begins(f"{MARK}{seal.fingerprint}:")
-    query = select(_d.vm, _d.user_data).where(*other).order_by(_d.vm).limit(PIECE)
+def _reseal_some(tx: Tx, seal: Seal, of: SealedTable, after: str) -> tuple[int, str]:
+    """Seal some rows of a table; return how many, and the last that was looked at."""
+    other = of.key > after, ~of.begins(f"{MARK}{seal.fingerprint}:")
+    query = select(of.key, of.kept).where(*other).order_by(of.key).limit(PIECE)
     rows = tx.connection.execute(query.with_for_update()).all()
     number = 0
-    for vm, kept in rows:
+    for owner, kept in rows:
         try:
-            text = seal.open(vm, kept)
+            text = seal.open(of.prefix + owner, kept)
         except SealBroken as error:
-            log.error("the user data of VM %s is left as it is: %s", vm, error.message)
+            log.error("%s %s is left as it is: %s", of.what, owner, error.message)
             continue
         number += 1
-        sealed = seal.close(vm, text)
-        tx.connection.execute(update(vm_user_data).where(_d.vm == vm).values(user_data=sealed))
+        sealed = seal.close(of.prefix + owner, text)
+        tx.connection.execute(update(of.table).where(of.key == owner).values({of.text: sealed}))
     return number, rows[-1][0] if rows else ""
 
 
@@ -204,8 +240,9 @@ def _reseal_some(tx: Tx, seal: Seal, after: str) -> tuple[int, str]:
 
 def _seals(key: Key) -> Callable[[Connection], bool]:
     """Return a question: whether any row is sealed with a key."""
-    query = select(_d.vm).where(_begins(f"{MARK}{key.fingerprint}:")).limit(1)
-    return lambda connection: connection.execute(query).first() is not None
+    mark = f"{MARK}{key.fingerprint}:"
+    queries = [select(each.key).where(each.begins(mark)).limit(1) for each in SEALED_TABLES]
+    return lambda connection: any(connection.execute(q).first() is not None for q in queries)
 
 
 async def change_key(store: Store, file: KeyFile, at_ms: int, *, keep_unread: bool) -> int:

@@ -120,7 +120,7 @@ class WorkerPoll(Request):
     """Everything that a worker has. `notice`: the machine will be taken away soon."""
 
     instance: Id  # new with every start of the worker
-    sequence: Count  # grows with every poll of an instance; an older one changes nothing
+    sequence: Count  # grows with every poll of an instance; several may be under way
     attempts: Annotated[list[AttemptSeen], Meta(max_length=MOST_ATTEMPTS)] = field(
         default_factory=list
     )

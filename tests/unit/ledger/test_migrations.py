@@ -34,6 +34,7 @@ FROZEN = {
     "0018_release_before.py": "67ffa2d9d80a0029",
     "0019_plans.py": "d8daa282d9f894f0",
     "0020_mix.py": "5672a6a1771ad0aa",
+    "0021_jobs.py": "e399c77ad978fe3a",
     "asked_bodies.py": "931e0832c5e6be3d",
 }
 

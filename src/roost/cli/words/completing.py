@@ -19,7 +19,8 @@ _TIMEOUT_S = 1.0
 _MOST = 200
 
 
-def _names(ask: "Callable[[Client], list[str]]", incomplete: str) -> list[str]:
+def completed(ask: "Callable[[Client], list[str]]", incomplete: str) -> list[str]:
+    """Return the names that begin so, asked from the server; none when it is away."""
     from roost.client import Client, Patience, read_context
 
     try:
@@ -38,33 +39,35 @@ def _names(ask: "Callable[[Client], list[str]]", incomplete: str) -> list[str]:
 
 def complete_vms(incomplete: str) -> list[str]:
     """Return the names of VMs that begin so."""
-    return _names(lambda client: [vm.name for vm in client.list_vms(limit=_MOST).vms], incomplete)
+    return completed(
+        lambda client: [vm.name for vm in client.list_vms(limit=_MOST).vms], incomplete
+    )
 
 
 def complete_hosts(incomplete: str) -> list[str]:
     """Return the names of hosts that begin so."""
-    return _names(
+    return completed(
         lambda client: [host.name for host in client.list_hosts(limit=_MOST).hosts], incomplete
     )
 
 
 def complete_projects(incomplete: str) -> list[str]:
     """Return the names of projects that begin so."""
-    return _names(
+    return completed(
         lambda client: [each.name for each in client.list_projects().projects], incomplete
     )
 
 
 def complete_groups(incomplete: str) -> list[str]:
     """Return the names of groups that begin so."""
-    return _names(
+    return completed(
         lambda client: [group.id for group in client.list_groups(limit=_MOST).groups], incomplete
     )
 
 
 def complete_rules(incomplete: str) -> list[str]:
     """Return the names of rules that begin so."""
-    return _names(
+    return completed(
         lambda client: [each.name for each in client.list_constraints(limit=_MOST).constraints],
         incomplete,
     )
@@ -72,7 +75,7 @@ def complete_rules(incomplete: str) -> list[str]:
 
 def complete_policies(incomplete: str) -> list[str]:
     """Return the names of policies that begin so."""
-    return _names(
+    return completed(
         lambda client: [each.name for each in client.list_policies(limit=_MOST).policies],
         incomplete,
     )
@@ -80,7 +83,7 @@ def complete_policies(incomplete: str) -> list[str]:
 
 def complete_reservations(incomplete: str) -> list[str]:
     """Return the names of reservations that begin so."""
-    return _names(
+    return completed(
         lambda client: [each.name for each in client.list_reservations(limit=_MOST).reservations],
         incomplete,
     )
@@ -88,7 +91,9 @@ def complete_reservations(incomplete: str) -> list[str]:
 
 def complete_strategies(incomplete: str) -> list[str]:
     """Return the names of strategies that begin so."""
-    return _names(lambda client: [each.name for each in client.strategies().strategies], incomplete)
+    return completed(
+        lambda client: [each.name for each in client.strategies().strategies], incomplete
+    )
 
 
 #: The option of lists that shows the things of one project alone.
@@ -100,6 +105,6 @@ OnlyProject = Annotated[
 
 def complete_plans(incomplete: str) -> list[str]:
     """Return the ids of plans that begin so."""
-    return _names(
+    return completed(
         lambda client: [each.id for each in client.list_plans(limit=_MOST).plans], incomplete
     )

@@ -1,0 +1,14 @@
+"""Jobs on elastic pools of rented machines: submitted, planned, run, watched, and paid for once.
+
+    compose      the parts of one process, put together
+    desk         what users ask and tell; submitting, reading, stats, explaining do it
+    kinds, pools, accounts   the objects beside jobs
+    door         what workers ask and tell; assigning makes what they are told
+    planner      one process assigns and sizes; planning and ordering decide, purely
+    renting      every process asks providers; catalogue keeps what they offer
+    detecting    one process looks for what got stuck
+    books, rented, ends   jobs and machines as rows, and what follows from an end
+    rows, schemas, bell, unchanged   reading rows; parameters; waking; counting time
+
+A plane is given these parts by `app`; nothing of `control` is seen from here.
+"""

@@ -1,0 +1,70 @@
+"""Jobs put together: the parts of one process, in the order in which a plane runs them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from roost.jobs.accounts import Accounts
+from roost.jobs.assigning import Assigner
+from roost.jobs.bell import Bell
+from roost.jobs.catalogue import Catalogue, Providers
+from roost.jobs.desk import JobDesk
+from roost.jobs.detecting import Detecting, Patience
+from roost.jobs.door import WorkerDoor
+from roost.jobs.kinds import JobKinds
+from roost.jobs.planner import Planner
+from roost.jobs.pools import Pools
+from roost.jobs.renting import Renting
+from roost.jobs.submitting import Submitting
+from roost.parts.part import Part
+from roost.parts.sharing import Bring, Shared
+from roost.wire.workerlink import RegistryLogin
+
+
+@dataclass(frozen=True, slots=True)
+class JobSettings:
+    """What jobs need to know of the process that they run in."""
+
+    providers: Providers
+    server: Callable[[], tuple[str, str]]  # where workers reach it, and whom they trust
+    owner: Callable[[], str]  # the tag of this control plane's machines
+    outputs_to: str = ""  # where outputs go by default
+    patience: Patience = field(default_factory=Patience)
+    logins: Mapping[str, RegistryLogin] = field(default_factory=dict)
+
+
+def job_parts(settings: JobSettings) -> Bring:
+    """Return what makes the parts of jobs for a plane."""
+
+    def bring(shared: Shared) -> Sequence[Part]:
+        store, clock = shared.store, shared.clock
+        bell = Bell(clock)
+        catalogue = Catalogue(store, clock, shared.seal, settings.providers)
+        renting = Renting(
+            store, clock, shared.access, shared.seal, catalogue, shared.leases.holder,
+            settings.owner, settings.server, shared.able,
+        )  # fmt: skip
+        planner = Planner(
+            store, clock, shared.ids, shared.leases.singleton("jobs"), catalogue, bell,
+            renting.summons, shared.able,
+        )  # fmt: skip
+        renting.planning = planner.summons.ring
+        ring = planner.summons.ring
+        submitting = Submitting(store, clock, shared.ids, catalogue)
+        return (
+            JobDesk(store, clock, submitting, bell, ring),
+            JobKinds(store),
+            Pools(store, catalogue, ring),
+            Accounts(store, shared.seal, catalogue),
+            WorkerDoor(
+                store, clock, shared.access, Assigner(settings.outputs_to, settings.logins), bell,
+                ring,
+            ),
+            planner,
+            renting,
+            Detecting(
+                store, clock, shared.leases.singleton("machines"), catalogue, settings.owner,
+                settings.patience, bell, ring, renting.summons.ring,
+            ),
+        )  # fmt: skip
+
+    return bring

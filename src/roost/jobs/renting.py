@@ -1,0 +1,257 @@
+"""Renting: asks providers for the machines that are wanted, and gives back those that are not.
+
+Every process does, each with machines that it claims for a while (rows that another has locked are
+passed over). The claim is written before the provider is asked and carries the machine's id as the
+launch's token, so that a process which dies in between leaks nothing: the detector takes the claim
+away, and who asks again gets the machine that was made. What a provider answers is written by what
+is to be done next: another zone or type, later, never.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, and_, bindparam, or_, select, update
+
+from roost.base.backoff import BackOff
+from roost.base.clock import Clock
+from roost.base.errors import RoostError
+from roost.jobs.bell import Summons
+from roost.jobs.books import lose_machine
+from roost.jobs.catalogue import Catalogue
+from roost.jobs.rented import move_machine
+from roost.jobs.rows import pool_of, type_of
+from roost.ledger.jobtables import machine_secrets, machines, pools
+from roost.ledger.statements import find_row
+from roost.ledger.store import Store
+from roost.ledger.transaction import Tx
+from roost.model.job import Bootstrap, CloudMachine, Launch
+from roost.parts.access import Access, insert_token
+from roost.parts.part import Loop, Part
+from roost.parts.sealing import Seal
+from roost.providers.base import MACHINE_TAG, OWNER_TAG
+from roost.providers.errors import BadCredentials, MachineGone, Refused
+
+log = logging.getLogger("roost.jobs")
+
+#: Machines that one process asks for, or gives back, at the same time.
+AT_ONCE = 16
+#: Between two askings for the same machine, and how often it is asked for before it is given up.
+AGAIN = BackOff(2.0, 120.0)
+MOST_LAUNCHES = 8
+#: A provider that has not answered after this is taken for unreachable.
+ANSWER_S = 120.0
+#: After how long a join token that nobody used opens nothing.
+JOIN_S = 3600
+#: How often the loop looks by itself.
+LOOK_S = 1.0
+
+_M = machines.c
+_WORK = (
+    select(_M.id)
+    .where(
+        _M.ended_ms.is_(None),
+        _M.claimed_by == "",
+        _M.not_before_ms <= bindparam("now"),
+        or_(_M.state == "pending", _M.state == "returning"),
+    )
+    .order_by(_M.id)
+    .limit(AT_ONCE)
+    .with_for_update(skip_locked=True)
+)
+_CLAIM = (
+    update(machines)
+    .where(_M.id.in_(bindparam("these", expanding=True)))
+    .values(claimed_by=bindparam("by"))
+)
+
+
+class Renting(Part):
+    """Asks providers, beside whatever else this process does."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        access: Access,
+        seal: Seal,
+        catalogue: Catalogue,
+        holder: str,
+        owner: Callable[[], str],
+        server: Callable[[], tuple[str, str]],
+        able: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._store, self._clock, self._access, self._seal = store, clock, access, seal
+        self._catalogue, self._holder, self._owner, self._server = catalogue, holder, owner, server
+        self._able = able
+        self.summons = Summons(clock)
+        self.planning: Callable[[], None] = lambda: None  # rung when something has changed
+
+    def loops(self) -> Sequence[Loop]:
+        """Return the loop that rents and gives back."""
+        return (Loop(self._turn, 0.0),)
+
+    async def _turn(self) -> None:
+        await self.summons.wait(LOOK_S)
+        if self._able():
+            await self.work()
+
+    async def work(self) -> int:
+        """Do what there is to do now; return how many machines that were."""
+        for provider, account in await self._store.read(_offers_wanted):
+            await self._catalogue.refresh(provider, account)
+        if not await self._store.read(_has_work):
+            return 0
+        claimed = await self._store.write(self._claim, self._holder)
+        if claimed:
+            await asyncio.gather(*(self._one(row) for row in claimed))
+            self.planning()
+        return len(claimed)
+
+    def _claim(self, tx: Tx) -> list[dict[str, Any]]:
+        rows = tx.rows(_WORK, now=tx.at_ms)
+        these = [row["id"] for row in rows]
+        if not these:
+            return []
+        tx.connection.execute(_CLAIM, {"these": these, "by": self._holder})
+        found = []
+        for machine in these:
+            row = tx.find(machines, id=machine)
+            if row is not None and row["state"] == "pending":
+                row = move_machine(
+                    tx, machine, "pending", "allocating", launches=row["launches"] + 1, reason=""
+                )
+                if row is not None:
+                    self._keep_token(tx, machine)
+            if row is not None:
+                found.append(row)
+        return found
+
+    def _keep_token(self, tx: Tx, machine: str) -> None:
+        """Make the machine's join token once: asked again, its launch must say the same."""
+        if tx.find(machine_secrets, machine=machine) is not None:
+            return
+        row, text = self._access.prepare(
+            "worker_join", f"machine/{machine}", "join", host=machine, expires_in_s=JOIN_S
+        )
+        insert_token(tx, row)
+        sealed = self._seal.close(f"machine/{machine}", text)
+        tx.insert(machine_secrets, {"machine": machine, "secret": sealed})
+
+    async def _one(self, row: dict[str, Any]) -> None:
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                if row["state"] == "allocating":
+                    await self._launch(row)
+                else:
+                    await self._give_back(row)
+        except TimeoutError:
+            said = f"the provider has not answered for {ANSWER_S:.0f} s"
+            await self._store.write(lambda tx: self._failed(tx, row, said, final=False))
+        except RoostError as error:
+            final = isinstance(error, MachineGone | Refused | BadCredentials)
+            log.warning("machine %s: %s", row["id"], error.message)
+            said = error.message
+            await self._store.write(lambda tx: self._failed(tx, row, said, final=final))
+
+    async def _launch(self, row: dict[str, Any]) -> None:
+        pool, token = await self._store.read(lambda c: self._told(c, row))
+        provider = await self._catalogue.provider(pool.provider, row["account"])
+        server, ca_pem = self._server()
+        launch = Launch(
+            token=row["id"],
+            type=type_of(row["type"]),
+            market=row["market"],
+            bootstrap=Bootstrap(server, row["id"], token, ca_pem),
+            region=row["region"],
+            tags=(
+                (OWNER_TAG, self._owner()),
+                ("roost-pool", row["pool"]),
+                (MACHINE_TAG, row["id"]),
+            ),
+        )
+        found = await provider.launch(launch)
+        await self._store.write(lambda tx: self._launched(tx, row, found))
+
+    def _told(self, connection: Connection, row: dict[str, Any]) -> tuple[Any, str]:
+        pool = find_row(connection, pools, {"name": row["pool"]})
+        secret = find_row(connection, machine_secrets, {"machine": row["id"]})
+        assert pool is not None
+        text = "" if secret is None else self._seal.open(f"machine/{row['id']}", secret["secret"])
+        return pool_of(pool["spec"]), text
+
+    def _launched(self, tx: Tx, row: dict[str, Any], found: CloudMachine) -> None:
+        values: dict[str, Any] = {
+            "cloud_id": found.cloud_id,
+            "region": found.region or row["region"],
+            "rented_ms": tx.at_ms,
+        }
+        kept = update(machines).where(_M.id == row["id"]).values(values)
+        tx.connection.execute(kept.where(_M.cloud_id.is_(None)))
+        if move_machine(tx, row["id"], "allocating", "allocated", claimed_by="") is None:
+            # Its worker was quicker than the provider's answer, or it is to go already.
+            tx.connection.execute(
+                update(machines)
+                .where(_M.id == row["id"], _M.claimed_by == self._holder)
+                .values(claimed_by="")
+            )
+
+    async def _give_back(self, row: dict[str, Any]) -> None:
+        if row["cloud_id"] is not None:
+            pool, _ = await self._store.read(lambda c: self._told(c, row))
+            provider = await self._catalogue.provider(pool.provider, row["account"])
+            try:
+                await provider.terminate(row["cloud_id"])
+            except MachineGone:
+                log.info("machine %s was gone already", row["id"])
+        await self._store.write(lambda tx: self._returned(tx, row["id"]))
+
+    def _returned(self, tx: Tx, machine: str) -> None:
+        row = tx.find(machines, lock=True, id=machine)
+        if row is not None and row["state"] == "returning":
+            lose_machine(tx, row, "machine_lost", "its machine was given back")
+            move_machine(tx, machine, "returning", "returned")
+
+    def _failed(self, tx: Tx, row: dict[str, Any], said: str, *, final: bool) -> None:
+        """Note what a provider said instead of doing what was asked."""
+        machine = tx.find(machines, lock=True, id=row["id"])
+        if machine is None or machine["claimed_by"] != self._holder:
+            return
+        wait = tx.at_ms + round(1000 * AGAIN.wait_s(max(0, machine["launches"] - 1)))
+        tx.connection.execute(
+            update(pools).where(pools.c.name == row["pool"]).values(trouble=said[:500])
+        )
+        if machine["state"] == "allocating" and (final or machine["launches"] >= MOST_LAUNCHES):
+            # Nobody knows whether something was made, unless the provider says so: the sweep of
+            # untracked machines looks for it by its tag.
+            move_machine(tx, row["id"], "allocating", "failed", reason=said[:500])
+        elif machine["state"] == "allocating":
+            move_machine(
+                tx, row["id"], "allocating", "pending", claimed_by="", not_before_ms=wait,
+                reason=said[:500],
+            )  # fmt: skip
+        else:
+            tx.change(
+                machines, {"id": row["id"]}, claimed_by="", reason=said[:500],
+                not_before_ms=tx.at_ms + 10_000,
+            )  # fmt: skip
+
+
+def _offers_wanted(connection: Connection) -> set[tuple[str, str]]:
+    found = set()
+    for (spec,) in connection.execute(select(pools.c.spec)):
+        pool = pool_of(spec)
+        found.add((pool.provider, pool.account))
+    return found
+
+
+_ANY = (
+    select(_M.id)
+    .where(and_(_M.ended_ms.is_(None), _M.claimed_by == "", _M.state.in_(("pending", "returning"))))
+    .limit(1)
+)
+
+
+def _has_work(connection: Connection) -> bool:
+    return connection.execute(_ANY).first() is not None
