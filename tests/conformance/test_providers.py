@@ -28,6 +28,8 @@ from roost.providers.errors import NoCapacity
 from roost.providers.fleet import FleetProvider, FleetVM
 from roost.providers.local import LocalProvider
 from tests.conformance import providers as suite
+from tests.conformance.azurestub import AzureStub
+from tests.conformance.azurestub import serving as serving_azure
 from tests.conformance.ec2proxy import Ec2Proxy, serving
 
 Law = Callable[..., Coroutine[Any, Any, None]]
@@ -177,6 +179,45 @@ class FleetRig(suite.Rig):
         """Close nothing at all."""
 
 
+class AzureRig(suite.Rig):
+    """Azure as our stub has it."""
+
+    faults = tuple(suite.FAULTS)
+    can_lose_answers = True
+    remembers_gone = False
+
+    def __init__(self, stub: AzureStub, address: str) -> None:
+        self.stub, self._address = stub, address
+
+    def provider(self) -> Provider:
+        """Return another provider of the same account."""
+        pytest.importorskip("azure.mgmt.compute", reason="pip install 'roost[azure]'")
+        from roost.providers.azure.account import AzureCredentials, read_account
+        from roost.providers.azure.provider import AzureProvider
+
+        account = read_account(
+            {
+                "subscription": "s",
+                "resource_group": "g",
+                "location": "westeurope",
+                "subnet": "/subnets/a",
+                "image": "/images/roost",
+                "ssh_key": "ssh-ed25519 AAAA",
+                "types": "Standard_B1s=1/1GiB/0.0104/0.004,Standard_D2s_v5=2/8GiB/0.096",
+                "endpoint": self._address,
+            }
+        )
+        return AzureProvider(account, AzureCredentials("t", "c", "secret"), poll_s=0.0)
+
+    def fault(self, kind: str) -> None:
+        """Let creates fail so."""
+        self.stub.fault = kind
+
+    def lose_next_answer(self) -> None:
+        """Hang up after the next create."""
+        self.stub.lose_next = True
+
+
 @pytest.fixture(scope="module")
 def moto() -> Iterator[str]:
     """Run the moto server."""
@@ -190,7 +231,7 @@ def moto() -> Iterator[str]:
     server.stop()
 
 
-@pytest.fixture(params=["local", "roost", "aws"])
+@pytest.fixture(params=["local", "roost", "azure", "aws"])
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[suite.Rig]:
     """Return the rig of every provider, one after the other."""
     if request.param == "local":
@@ -200,6 +241,11 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[suite.Rig]:
         return
     if request.param == "roost":
         yield FleetRig()
+        return
+    if request.param == "azure":
+        stub = AzureStub()
+        with serving_azure(stub) as address:
+            yield AzureRig(stub, address)
         return
     yield from aws_rig(request)
 
@@ -253,6 +299,26 @@ def test_a_law_of_clouds_holds(rig: suite.Rig, law: Law, needs: str) -> None:
     if not getattr(rig, needs):
         pytest.skip("this provider loses, hides and reclaims nothing")
     asyncio.run(law(rig))
+
+
+# Azure alone
+
+
+def test_a_machine_that_azure_could_not_allocate_is_deleted() -> None:
+    """Want of capacity shows at the end of the operation, and what has failed costs money."""
+    stub = AzureStub()
+    with serving_azure(stub) as address:
+        rig = AzureRig(stub, address)
+        provider = rig.provider()
+        rig.fault("capacity")
+        with pytest.raises(NoCapacity):
+            asyncio.run(_launch_one(provider))
+        assert stub.vms == {}
+        assert stub.waited >= 2
+
+
+async def _launch_one(provider: Provider) -> None:
+    await provider.launch(await suite.order(provider))
 
 
 # EC2 alone

@@ -4,7 +4,8 @@ What a caller may rely on, whatever goes wrong in between:
 
 - `launch` is idempotent by its token: asked again it returns the machine that it made, also when
   the answer to the first asking was lost, and from another process. A token whose machine is gone
-  makes no second one: `MachineGone`.
+  makes no second one: `MachineGone`; but Azure forgets names of what was deleted, so no caller
+  may use a token again.
 - A machine carries its tags from the moment that it exists, so that `machines` finds it by its
   owner; one that was just made may be missing from a list for a while, and one that is listed is
   never another owner's.
