@@ -34,7 +34,13 @@ class IdSource:
         """Return new ids of one moment in ascending order, with one draw for all of them."""
         prefix = f"{kind}-{self._time_part()}"
         first = (self._random or SystemRandom()).getrandbits(5 * _RANDOM_CHARS - 1)
-        return [prefix + _base32(first + index, _RANDOM_CHARS) for index in range(count)]
+        ids: list[str] = []
+        while len(ids) < count:  # the last two digits change each time, the others hardly ever
+            at = first + len(ids)
+            start = prefix + _base32(at >> 10, _RANDOM_CHARS - 2)
+            low = at & 1023
+            ids += [start + pair for pair in _PAIRS[low : low + count - len(ids)]]
+        return ids
 
     def secret(self) -> str:
         """Return 40 characters that nobody guesses."""

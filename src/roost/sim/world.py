@@ -384,6 +384,10 @@ class World:
         )
 
 
+#: New objects after which a world looks for garbage among them.
+_OBJECTS_BETWEEN = 20_000
+
+
 def run_history(history: History) -> Verdict:
     """Run a world from its history."""
     loop = VirtualLoop()
@@ -393,11 +397,15 @@ def run_history(history: History) -> Verdict:
         TemporaryDirectory(prefix="roost-sim-", dir=_memory_folder()) as folder,
         services_log_nothing(),
     ):
-        # Modules and what they hold are no garbage: a world looks for its own alone.
+        # Modules and what they hold are no garbage: a world looks for its own alone, and not often,
+        # for most of what a large one has lives as long as it does.
+        usual = gc.get_threshold()
         gc.freeze()
+        gc.set_threshold(_OBJECTS_BETWEEN, *usual[1:])
         try:
             return loop.run_until_complete(_run(history, Path(folder)))
         finally:
+            gc.set_threshold(*usual)
             gc.unfreeze()
             asyncio.set_event_loop(None)
             loop.close()
