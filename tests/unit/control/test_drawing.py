@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from roost.control.create.drawing import find_living
 from roost.control.memory.holdings import Holdings, Life
-from roost.control.memory.roster import HostEntry, Roster
+from roost.control.memory.host_entries import HostEntry
+from roost.control.memory.roster import Roster
 from roost.ledger.holdsums import Living
 from roost.ledger.rows import HoldRow, ReservationRow
 from roost.model.flow import Placement, PlaceRequest

@@ -14,8 +14,9 @@ from roost.control.agents.sessions import Agents
 from roost.control.create.placing import find_host
 from roost.control.hosts.held_list import shown_held
 from roost.control.hosts.registering import change_host, locked_host
+from roost.control.memory.host_entries import HostEntry
 from roost.control.memory.restore_detect import Lineage
-from roost.control.memory.roster import HostEntry, Roster
+from roost.control.memory.roster import Roster
 from roost.control.survive.fencing import fence
 from roost.control.vms.views import vm_body
 from roost.ledger.capacity import CLEANUP, ELSEWHERE, RUN, release

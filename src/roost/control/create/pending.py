@@ -13,7 +13,7 @@ from roost.base.errors import (
     PlacementContended,
     RoostError,
 )
-from roost.control.memory.roster import HostEntry
+from roost.control.memory.host_entries import HostEntry
 from roost.ledger.claims import Outcome, Verdict
 from roost.ledger.rows import VMRow
 from roost.model.flow import Placement, PlaceRequest, Rejection

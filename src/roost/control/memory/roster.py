@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -22,8 +21,14 @@ from sqlalchemy import Connection, select
 from roost.base.errors import InvalidRequest
 from roost.control.memory.classes import PriorityClasses
 from roost.control.memory.expecting import Expectations
-from roost.control.memory.held_copies import without_held
 from roost.control.memory.holdings import Holdings
+from roost.control.memory.host_entries import (
+    UNKNOWN,
+    HostEntry,
+    ReadHost,
+    read_host,
+    read_or_set_aside,
+)
 from roost.control.memory.rulebook import Rulebook
 from roost.control.memory.specs import Specs
 from roost.fleet.fleet import NOTHING_KEPT, Fleet
@@ -81,7 +86,7 @@ from roost.parts.part import Part
 from roost.placement.asked import Asked
 from roost.placement.engine import Engine
 from roost.wire.agentlimits import MOST_MODELS_BROUGHT, MOST_RESOURCES_BROUGHT
-from roost.wire.agentlink import AmountInfo, Inventory
+from roost.wire.agentlink import Inventory
 from roost.wire.translate import ADMINS, HEALTHS, group_spec, host_spec
 
 log = logging.getLogger("roost.roster")
@@ -96,30 +101,7 @@ _WAITING = select(vms).where(vms.c.pending.is_not(None))
 _CLAIMS = select(claims)
 _QUOTAS = select(projects.c.name, *(projects.c[f"{name}_quota"] for name in LIMITS))
 _ASKED = select(vms.c.id, vms.c.project, *(vms.c[name] for name in AMOUNTS))
-_inventory = msgspec.json.Decoder(Inventory)
 _labels = msgspec.json.Decoder(dict[str, str])
-
-
-@dataclass(slots=True)
-class HostEntry:
-    """One host: its ledger row, its row in the fleet, and the generation that claims quote."""
-
-    row: HostRow
-    inventory: Inventory
-    fleet_row: int
-    generation: int
-    epoch: int = 0  # grows when the host is fenced; renewals quote it
-    aside: str = ""  # why it cannot be used: what it registered with does not make sense here
-
-    @property
-    def number(self) -> int:
-        """Return the host's number in the ledger."""
-        return self.row.number
-
-    @property
-    def name(self) -> str:
-        """Return the host's name."""
-        return self.row.name
 
 
 @dataclass(slots=True)
@@ -128,32 +110,6 @@ class Selector:
 
     group: str
     labels: dict[str, str]
-
-
-class _ReadHost(NamedTuple):
-    """A row of the ledger, and what it says that a host is; or why it cannot be taken."""
-
-    row: HostRow
-    generation: int
-    inventory: Inventory
-    spec: HostSpec
-    aside: str
-
-
-#: What is known of a host whose row cannot be read: nothing, and unknown is full.
-_UNKNOWN = Inventory(AmountInfo(None), AmountInfo(None), AmountInfo(None))
-
-
-def _unknown(name: str) -> HostSpec:
-    return HostSpec(name, Resource(None), Resource(None), Resource(None))
-
-
-def _read_host(row: HostRow) -> tuple[Inventory, HostSpec]:
-    """Return what a row of the ledger says that a host is."""
-    inventory = _inventory.decode(row.inventory)
-    labels = None if row.labels is None else _labels.decode(row.labels)
-    spec = host_spec(row.name, inventory, labels=labels, health=row.health, admin=row.admin)
-    return inventory, without_held(spec, row)
 
 
 def _devices_in(claim: ClaimRow) -> DeviceDemand:
@@ -248,10 +204,15 @@ class Roster(Part):
         for number, generation, *limits in connection.execute(_GENERATIONS):
             generations[number] = generation
             held[number] = tuple(limits)
-        plain: list[_ReadHost] = []
+        plain: list[ReadHost] = []
         for found in find_rows(connection, hosts, {}):
             row = HostRow(**found)
-            read = self._read(row, generations.get(row.number, 0), aside.get(row.number, ""))
+            read = read_or_set_aside(
+                row,
+                generations.get(row.number, 0),
+                aside.get(row.number, ""),
+                self.fleet.hosts.admit,
+            )
             if together and read.spec.is_plain:
                 plain.append(read)
                 continue
@@ -508,19 +469,7 @@ class Roster(Part):
         for rule, why in sorted(self.rulebook.unreadable.items()):
             found.find("constraints", f"rule {rule!r} cannot be read, so {why}")
 
-    def _read(self, row: HostRow, generation: int, aside: str) -> _ReadHost:
-        """Read a host's row; one that cannot be taken, or is known not to, is set aside."""
-        if not aside:
-            try:
-                inventory, spec = _read_host(row)
-                self.fleet.hosts.admit(spec)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the others must start
-                aside = str(error)
-        if aside:
-            inventory, spec = _UNKNOWN, _unknown(row.name)
-        return _ReadHost(row, generation, inventory, spec, aside)
-
-    def _register(self, read: _ReadHost) -> None:
+    def _register(self, read: ReadHost) -> None:
         """Put a host into the fleet."""
         try:
             fleet_row = self.fleet.register(read.spec)
@@ -528,7 +477,7 @@ class Roster(Part):
             raise _HostFailed(read.row.number, str(error)) from error
         self._enter(read, fleet_row)
 
-    def _register_plain(self, found: Sequence[_ReadHost]) -> None:
+    def _register_plain(self, found: Sequence[ReadHost]) -> None:
         """Put hosts of base resources alone into the fleet, all at once."""
         if not found:
             return
@@ -539,7 +488,7 @@ class Roster(Part):
         for fleet_row, read in enumerate(found, first):
             self._enter(read, fleet_row)
 
-    def _enter(self, read: _ReadHost, fleet_row: int) -> None:
+    def _enter(self, read: ReadHost, fleet_row: int) -> None:
         row = read.row
         if read.aside:
             log.error("host %s is set aside: %s", row.name, read.aside)
@@ -555,10 +504,10 @@ class Roster(Part):
         if known is None:
             why = ""
             try:
-                self._try(_read_host(row)[1])
+                self._try(read_host(row)[1])
             except Exception as error:  # noqa: BLE001 - the event's other rows must be taken
                 why = str(error)
-            self._register(self._read(row, generation, why))
+            self._register(read_or_set_aside(row, generation, why, self.fleet.hosts.admit))
             return
         self.room += 1
         before, known.row = known.row, row
@@ -570,7 +519,7 @@ class Roster(Part):
                 self.fleet.set_admin(row.name, ADMINS[row.admin])
             return
         try:
-            inventory, spec = _read_host(row)
+            inventory, spec = read_host(row)
             self._try(spec)
         except Exception as error:  # noqa: BLE001 - the event's other rows must be taken
             log.error("host %s is set aside: %s", row.name, error)
@@ -724,7 +673,7 @@ class Roster(Part):
     def _lacks_places(self, claim: ClaimRow) -> bool:
         """Say whether a claim's host was loaded without its devices and cells."""
         entry = self.hosts[claim.host]
-        return bool(entry.aside) and entry.inventory is _UNKNOWN
+        return bool(entry.aside) and entry.inventory is UNKNOWN
 
     def release(self, claim_id: str) -> None:
         """Release a claim from the fleet in memory; an unknown one is ignored."""

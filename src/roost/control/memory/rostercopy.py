@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from roost.control.memory.holdings import Holdings
-from roost.control.memory.roster import HostEntry, Roster
+from roost.control.memory.host_entries import HostEntry
+from roost.control.memory.roster import Roster
 from roost.fleet.fleet import Fleet
 from roost.ledger.holdsums import Living
 from roost.placement.engine import Engine

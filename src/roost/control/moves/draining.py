@@ -7,8 +7,9 @@ from sqlalchemy import Connection, bindparam, select
 from roost.base.backoff import BackOff
 from roost.base.clock import Clock
 from roost.base.errors import Conflict, NotFound, Unavailable
+from roost.control.memory.host_entries import HostEntry
 from roost.control.memory.restore_detect import Lineage
-from roost.control.memory.roster import HostEntry, Roster
+from roost.control.memory.roster import Roster
 from roost.control.moves.moving import Moving
 from roost.ledger.changes import HOSTS, VMS
 from roost.ledger.rows import VMRow

@@ -20,8 +20,9 @@ from sqlalchemy import Connection, bindparam, select
 from roost.control.create.placing import find_host
 from roost.control.groups.budgets import spending
 from roost.control.memory.follower import Follower
+from roost.control.memory.host_entries import HostEntry
 from roost.control.memory.oneatatime import OneAtATime
-from roost.control.memory.roster import HostEntry, Roster, how_leaves
+from roost.control.memory.roster import Roster, how_leaves
 from roost.control.preempt.record import How, VictimRecord, victim_body, victims_of
 from roost.fleet.layout import Int64Array
 from roost.ledger.capacity import CLEANUP, RUN, claim_id

@@ -24,8 +24,9 @@ from roost.control.create.placing import Placing
 from roost.control.groups.budgets import BudgetSpent
 from roost.control.memory.displacing import may_displace
 from roost.control.memory.holdings import ORDINARY
+from roost.control.memory.host_entries import HostEntry
 from roost.control.memory.restore_detect import Lineage
-from roost.control.memory.roster import HostEntry, Roster
+from roost.control.memory.roster import Roster
 from roost.control.moves.moving import Moving
 from roost.control.preempt.arriving import arrive
 from roost.control.preempt.beginning import begin, end, require_size, update

@@ -22,8 +22,9 @@ from sqlalchemy import Connection, select
 
 from roost.base.errors import Conflict, NotFound, Unavailable
 from roost.control.hosts.registering import locked_host
+from roost.control.memory.host_entries import HostEntry
 from roost.control.memory.restore_detect import Lineage
-from roost.control.memory.roster import HostEntry, Roster
+from roost.control.memory.roster import Roster
 from roost.control.moves.handover import happen
 from roost.control.moves.machine import SENT, Proof, SourceFenced, is_proof
 from roost.control.survive.fencing import FENCE_SHARE, fence, why_not_fence

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from roost.base.errors import Conflict
 from roost.control.create.placing import Basis, Placing, take
 from roost.control.hosts.registering import locked_host
-from roost.control.memory.roster import HostEntry, Roster
+from roost.control.memory.host_entries import HostEntry
+from roost.control.memory.roster import Roster
 from roost.control.moves.handover import give_up_both
 from roost.control.moves.machine import is_proof
 from roost.control.vms.lookup import relock

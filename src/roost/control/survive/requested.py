@@ -9,8 +9,9 @@ is lost, as with every VM that is restarted elsewhere.
 from collections.abc import Sequence
 
 from roost.base.errors import Conflict, NotFound, Unavailable
+from roost.control.memory.host_entries import HostEntry
 from roost.control.memory.restore_detect import Lineage
-from roost.control.memory.roster import HostEntry, Roster
+from roost.control.memory.roster import Roster
 from roost.control.moves.machine import SENT, is_proof
 from roost.control.survive.rehoming import Rehoming
 from roost.control.vms.lookup import vm_row

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from roost.control.memory.roster import HostEntry, Roster
+from roost.control.memory.host_entries import HostEntry
+from roost.control.memory.roster import Roster
 from roost.fleet.fleet import Fleet
 from roost.ledger.amounts import AMOUNTS, Amounts
 from roost.ledger.capacity import ProjectUse, Promised

@@ -6,7 +6,8 @@ import msgspec
 from sqlalchemy import Connection, select
 
 from roost.base.timestamps import timestamp
-from roost.control.memory.roster import HostEntry, Roster
+from roost.control.memory.host_entries import HostEntry
+from roost.control.memory.roster import Roster
 from roost.control.memory.specs import least_spec
 from roost.control.vms.move_record import record_of
 from roost.control.vms.problems import read_problem
