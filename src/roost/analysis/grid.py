@@ -179,10 +179,20 @@ def filled(values: Floats) -> Floats:
     known = np.isfinite(values)
     if known.all():
         return values
-    steps = np.arange(values.shape[1])
-    out = np.where(known, values, 0.0)
-    for row in np.flatnonzero(~known.all(axis=1)):
-        there = known[row]
-        if there.any():
-            out[row, ~there] = np.interp(steps[~there], steps[there], values[row, there])
+    out: Floats = np.where(known, values, 0.0)
+    flat, points = out.reshape(-1), values.shape[1]
+    there, gaps = np.flatnonzero(known), np.flatnonzero(~known)
+    if not len(there):
+        return out
+    # Of each gap the known values before and after it; at the ends of a series there is only one.
+    after = gaps - np.arange(len(gaps))  # so many are known before each
+    left, right = there[np.maximum(after - 1, 0)], there[np.minimum(after, len(there) - 1)]
+    row = gaps // points
+    has_left = (left // points == row) & (left < gaps)
+    has_right = (right // points == row) & (right > gaps)
+    left, right = np.where(has_left, left, right), np.where(has_right, right, left)
+    usable = has_left | has_right
+    first, last = flat[left[usable]], flat[right[usable]]
+    length = np.maximum(right - left, 1)[usable]
+    flat[gaps[usable]] = (last - first) / length * (gaps - left)[usable] + first
     return out

@@ -87,3 +87,19 @@ def test_any_samples_are_cleaned_and_every_one_is_accounted_for(
 def test_gaps_are_bridged_by_straight_lines_and_nothing_is_zero() -> None:
     batch = np.array([[1.0, np.nan, 3.0], [np.nan, np.nan, np.nan]])
     np.testing.assert_array_equal(filled(batch), [[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]])
+
+
+def test_gaps_are_bridged_as_row_by_row() -> None:
+    rng = np.random.default_rng(3)
+    values = rng.normal(5.0, 1.0, (40, 60))
+    for row, share in enumerate(np.linspace(0.0, 1.0, 40)):
+        values[row, rng.random(60) < share] = np.nan
+    values[5, :7], values[6, -9:], values[7] = np.nan, np.nan, np.nan
+    found = filled(values)
+    steps = np.arange(60)
+    for row, series in enumerate(values):
+        there = np.isfinite(series)
+        plain = np.interp(steps, steps[there], series[there]) if there.any() else np.zeros(60)
+        assert found[row] == pytest.approx(plain, abs=1e-12)
+    assert filled(values[:0]).shape == (0, 60)
+    assert (filled(np.full((2, 3), np.nan)) == 0.0).all()
