@@ -19,6 +19,8 @@ Ints = npt.NDArray[np.int64]
 MOST_POINTS = 1_000_000
 #: Times beyond this are a broken clock (the year 2262), and would overflow differences.
 LATEST_S = 2**33
+#: Series whose gaps are bridged at once: what that needs beside them stays in the caches.
+_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +181,18 @@ def filled(values: Floats) -> Floats:
     known = np.isfinite(values)
     if known.all():
         return values
-    out: Floats = np.where(known, values, 0.0)
-    flat, points = out.reshape(-1), values.shape[1]
+    out: Floats = np.ascontiguousarray(np.where(known, values, 0.0))
+    for begin in range(0, len(out), _AT_ONCE):
+        _bridge(out[begin : begin + _AT_ONCE], known[begin : begin + _AT_ONCE])
+    return out
+
+
+def _bridge(out: Floats, known: npt.NDArray[np.bool_]) -> None:
+    """Write into the gaps of some series, which are whole rows of one array."""
+    flat, points = out.reshape(-1), out.shape[1]
     there, gaps = np.flatnonzero(known), np.flatnonzero(~known)
-    if not len(there):
-        return out
+    if not len(there) or not len(gaps):
+        return
     # Of each gap the known values before and after it; at the ends of a series there is only one.
     after = gaps - np.arange(len(gaps))  # so many are known before each
     left, right = there[np.maximum(after - 1, 0)], there[np.minimum(after, len(there) - 1)]
@@ -195,4 +204,3 @@ def filled(values: Floats) -> Floats:
     first, last = flat[left[usable]], flat[right[usable]]
     length = np.maximum(right - left, 1)[usable]
     flat[gaps[usable]] = (last - first) / length * (gaps - left)[usable] + first
-    return out

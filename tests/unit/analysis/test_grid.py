@@ -101,5 +101,6 @@ def test_gaps_are_bridged_as_row_by_row() -> None:
         there = np.isfinite(series)
         plain = np.interp(steps, steps[there], series[there]) if there.any() else np.zeros(60)
         assert found[row] == pytest.approx(plain, abs=1e-12)
+    assert (filled(np.asfortranarray(values)) == found).all()
     assert filled(values[:0]).shape == (0, 60)
     assert (filled(np.full((2, 3), np.nan)) == 0.0).all()
