@@ -139,7 +139,8 @@ class LiveForecasts:
         self._learnable = known.sum(axis=1) >= LEAST_POINTS
         self.periods = seasons(values, day_steps) if periods is None else periods.copy()
         self._values = np.empty((series, self._points + room))
-        self._values[:, : self._points] = filled(values)
+        past = np.ascontiguousarray(filled(values))
+        self._values[:, : self._points] = past
         ranges = len(RANGE_ENDS)
         plan = self._plan()
         self._work = kernels.Work(
@@ -154,7 +155,6 @@ class LiveForecasts:
             np.full((series, ranges), 2, np.int64),
             *(np.full((series, ranges), np.nan) for _ in range(3)),
         )
-        past = np.ascontiguousarray(self._values[:, : self._points])
         if len(plan.origins):
             wide = 1.0 - (1.0 - coverage) * _LET_OUT
             kernels.backtest(past, known, self.periods, plan, wide, self._work, self._fitted)
