@@ -168,6 +168,10 @@ bench-sim: $(STAMP) ## simulated worlds: a campaign, a quiet week, planted mista
 bench-kube: $(STAMP) ## the same requests through kube-scheduler and through roost (SHORT=1: quick rows; after make kube-tools)
 	$(BIN)/python -m benchmarks.kube $(if $(SHORT),--short)
 
+.PHONY: bench-cli
+bench-cli: $(STAMP) ## CPU of commands: their start, and lists of 10,000 VMs
+	$(BIN)/python -m benchmarks.cli
+
 .PHONY: bench-packing
 bench-packing: $(STAMP) ## packing quality on public traces (DATA=folder)
 	$(BIN)/python -m benchmarks.packing --data $(DATA)

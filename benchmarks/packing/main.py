@@ -44,6 +44,8 @@ SHIPPED_GPU_PCT = {
     "gpuspec20": (94.84, 95.5),
 }
 SHIPPED_WAIT_S = (200_000.0, 190_000.0)
+#: Requests before an episode that a server has counted, fewer than the ledger keeps account of.
+REMEMBERED = 5_000
 # Other shuffles than the published ones, so a re-run is held to this distance from its mean.
 SHUFFLE_TOLERANCE_PCT = 0.35
 
@@ -100,10 +102,14 @@ def huawei_rows(folder: Path) -> list[Row]:
             aim = round(BALANCE_FIT_S * SPANE_RATIO[5], 1)
             rows.append(beaten(label, value, "s", BALANCE_FIT_S, aim, min))
         rows.append(compared(f"{label}, plain mean", round(float(waits.mean()), 1), "s"))
-    waits = shipped.run_huawei(vms, episodes, 5)
+    # The fleet is empty and the mix is what the ledger would have kept: the requests before.
+    waits = shipped.run_huawei(vms, episodes, 5, known=REMEMBERED)
     label = "huawei 5 servers, roost as shipped"
     rows.append(beaten(label, round(trimmed_mean(waits), 1), "s", *SHIPPED_WAIT_S, min))
     rows.append(compared(f"{label}, plain mean", round(float(waits.mean()), 1), "s"))
+    waits = shipped.run_huawei(vms, episodes, 5)
+    value = round(trimmed_mean(waits), 1)
+    rows.append(compared(f"{label}, nothing asked before", value, "s"))
     for servers, ratio in SPANE_RATIO.items():
         # Starts used neither by the published episodes nor to choose the rules; the same trace,
         # though, so neighbouring episodes share VMs with those that were.

@@ -7,6 +7,7 @@ is imported only when a command runs, so that help and completion stay quick.
 import functools
 import inspect
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,7 +116,9 @@ def show_body(body: "Struct", form: Output) -> None:
         return
     import msgspec
 
-    show_text(msgspec.json.format(msgspec.json.encode(body), indent=2).decode())
+    # Not by way of the console, which takes seconds for some megabytes.
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(body), indent=2).decode() + "\n")
+    sys.stdout.flush()
 
 
 def document(body: "Struct") -> dict[str, Any]:

@@ -1,0 +1,4 @@
+"""CLI benchmark: CPU of whole commands against a server that answers at once.
+
+`canned` is that server, `main` runs the commands as processes and prints the table.
+"""

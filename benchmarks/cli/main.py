@@ -1,0 +1,65 @@
+"""Run commands as processes, check what they print, and report their CPU time."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.cli.canned import serve
+from benchmarks.results import Result, at_most
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+OUTPUT = REPOSITORY / "build" / "bench" / "cli.json"
+COUNT = 10_000
+ROUNDS = 3
+#: Row, command, goal in seconds of CPU.
+ROWS: tuple[tuple[str, tuple[str, ...], float], ...] = (
+    ("cli start: CPU", ("--version",), 0.1),
+    ("vm list 10k: CPU", ("vm", "list"), 1.0),
+    ("vm list 10k -o json: CPU", ("vm", "list", "-o", "json"), 0.5),
+    ("vm list 10k -o name: CPU", ("vm", "list", "-o", "name"), 0.5),
+)
+
+
+def cpu_of(command: Sequence[str], server: str) -> tuple[float, str]:
+    """Return the CPU time of a command and what it printed."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    environment = os.environ | {"ROOST_SERVER": server, "ROOST_TOKEN": "roost_none"}
+    done = subprocess.run(
+        [Path(sys.executable).with_name("roost"), *command],
+        env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout
+
+
+def check(command: Sequence[str], printed: str) -> None:
+    """Raise AssertionError unless a list has every VM."""
+    if "json" in command:
+        assert len(json.loads(printed)["vms"]) == COUNT
+    elif "list" in command:
+        names = {line.split()[0] for line in printed.splitlines()}
+        assert len(names & {f"app-{number:05}" for number in range(COUNT)}) == COUNT
+
+
+def main() -> int:
+    """Measure every row, print the table, write the JSON file; 1 if a goal is missed."""
+    server = serve(COUNT)
+    host, port = server.server_address[:2]
+    results: list[Result] = []
+    for row, command, goal in ROWS:
+        best = float("inf")
+        for _ in range(ROUNDS):
+            spent, printed = cpu_of(command, f"http://{host!s}:{port}")
+            check(command, printed)
+            best = min(best, spent)
+        results.append(at_most(row, best, "s", goal))
+        print(f"{row:<30} {best:6.2f} s  goal {goal}", flush=True)
+    server.shutdown()
+    OUTPUT.parent.mkdir(parents=True, exist_ok=True)
+    rows = [{"row": each.row, "value": each.value, "goal": each.goal} for each in results]
+    OUTPUT.write_text(json.dumps(rows, indent=2) + "\n")
+    return 1 if any(each.met is False for each in results) else 0
