@@ -45,6 +45,7 @@ BODIES = {
     "DryRunPolicy": {"requests": 10},
     "ApplyPolicy": {"policy": None},
     "CreatePlan": {"goal": "balance"},
+    "ApplyTopology": {"nodes": [{"id": "core", "type": "switch"}], "links": []},
     "CreateReservation": {
         "name": "new",
         "demand": {"cpu": 1, "memory": "1GiB"},

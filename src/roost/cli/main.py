@@ -51,6 +51,12 @@ COMMANDS = (
         "With whose credentials machines are rented.",
     ),
     Entry("project", "roost.cli.projects:project", _THINGS, "Projects and their quotas."),
+    Entry(
+        "topology",
+        "roost.cli.topology:topology",
+        _THINGS,
+        "The network between hosts: links, paths, a picture.",
+    ),
     Entry("token", "roost.cli.tokens:token", _THINGS, "Tokens for people, programs and agents."),
     Entry("events", "roost.cli.events:events", _THINGS, "Show what happened, and what happens."),
     Entry(

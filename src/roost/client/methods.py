@@ -16,6 +16,7 @@ from roost.client.priorities import PriorityMethods
 from roost.client.recommendations import RecommendationMethods
 from roost.client.reservations import ReservationMethods
 from roost.client.series import SeriesMethods
+from roost.client.topology import TopologyMethods
 
 
 class Methods(
@@ -28,6 +29,7 @@ class Methods(
     RecommendationMethods,
     ReservationMethods,
     SeriesMethods,
+    TopologyMethods,
 ):
     """Every route as a method; a client adds how calls are sent."""
 

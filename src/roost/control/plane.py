@@ -67,6 +67,7 @@ from roost.control.survive.rehoming import Rehoming
 from roost.control.survive.requested import RequestedRecovery
 from roost.control.survive.restore_judge import Settling
 from roost.control.timers import Timers
+from roost.control.topology.topology import Topology
 from roost.control.vms.expiring import ExpiredVMs
 from roost.control.vms.lifecycle import Lifecycle
 from roost.ledger.base import EventsKept
@@ -168,7 +169,10 @@ class Plane:
             series_reader or series, store, self.roster, clock, settings.overload_bound
         )
         self.series.brought = self.learning.hurry
-        self.gathering = Gathering(store, self.roster, series_reader or series, clock)
+        self.topology = Topology(store, self.roster)
+        self.gathering = Gathering(
+            store, self.roster, series_reader or series, clock, self.topology.bandwidth
+        )
         planning = Planning(self.gathering, self.roster, clock)
         self.plans = Plans(store, self.roster, planning, clock, ids)
         self.projects = Projects(store)
@@ -205,6 +209,7 @@ class Plane:
             self.reservations,
             self.priorities,
             self.asking,
+            self.topology,
             self.plans,
             self.projects,
             self.access,

@@ -6,7 +6,7 @@ the claim when its turn comes, and the rest is planned anew.
 """
 
 import logging
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 import numpy as np
 from sqlalchemy import Connection, bindparam, select
@@ -25,7 +25,7 @@ from roost.ledger.tables import plan_moves
 from roost.model.flow import PlaceRequest
 from roost.model.series import Resolution, Subject
 from roost.placement.whatif import WhatIf
-from roost.planner.board import Bandwidth, Board, Candidate, Limits, unknown_bandwidth
+from roost.planner.board import Board, Candidate, Limits, unknown_bandwidth
 from roost.planner.cost import Load, learnt_factor
 from roost.planner.guards import COUNTED_S, resting
 
@@ -48,10 +48,21 @@ _DONE = (
 class Gathering:
     """Makes boards of the fleet as it is now."""
 
-    def __init__(self, store: Store, roster: Roster, series: SeriesReader, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: Store,
+        roster: Roster,
+        series: SeriesReader,
+        clock: Clock,
+        declared: Callable[[int, int], float | None] = lambda _a, _b: None,
+    ) -> None:
         self._store, self._roster, self._series, self._clock = store, roster, series, clock
-        #: Bandwidth between hosts by fleet rows; a topology replaces it.
-        self.bandwidth: Bandwidth = unknown_bandwidth
+        self._declared = declared  # bandwidth between hosts, where somebody has described it
+
+    def _bandwidth(self, source: int, target: int) -> float:
+        """Return the bandwidth between two hosts by fleet rows, in bytes per second."""
+        found = self._declared(source, target)
+        return unknown_bandwidth(source, target) if found is None else max(1.0, found)
 
     async def board(self, limits: Limits, at_ms: int | None = None) -> Board:
         """Return a board of now, for a plan that begins at a moment."""
@@ -76,7 +87,7 @@ class Gathering:
             now_ms // 1000,
             limits,
             {group: stands.allowed for group, stands in budgets.items()},
-            self.bandwidth,
+            self._bandwidth,
             learnt_factor(_pairs(rows[:_MOST_LEARNT])),
         )
 

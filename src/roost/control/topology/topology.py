@@ -1,0 +1,211 @@
+"""The topology of the network: applied whole, with a generation, and known to every process.
+
+Where nobody has described one, a tree of zones and racks is shown as assumed; costs of moves go by
+a declared one alone.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import msgspec
+from sqlalchemy import Connection
+
+from roost.base.errors import InvalidRequest
+from roost.base.timestamps import timestamp
+from roost.control.memory.roster import Roster
+from roost.control.topology.routes import topology_routes
+from roost.ledger.changes import TOPOLOGIES, Changes
+from roost.ledger.examination import Examination
+from roost.ledger.rows import Event, TopologyRow
+from roost.ledger.statements import Plus, find_row
+from roost.ledger.store import Store
+from roost.ledger.tables import topologies
+from roost.ledger.transaction import Tx, row_json
+from roost.parts.access import Principal
+from roost.parts.part import Part
+from roost.parts.routes import Route
+from roost.topology.labels import Labelled, network_of
+from roost.topology.network import Link, Network, Node, Traffic, checked, refuse_islands
+from roost.topology.routes import Routes
+from roost.wire.topology import (
+    ApplyTopology,
+    LinkBody,
+    NodeBody,
+    PathBody,
+    TopologyBody,
+    TrafficBody,
+    UplinkBody,
+)
+
+log = logging.getLogger("roost.topology")
+
+#: There is one network.
+FLEET = "fleet"
+#: Uplinks that one answer names.
+_MOST_UPLINKS = 50
+
+_decode = msgspec.json.Decoder(ApplyTopology).decode
+
+
+class Topology(Part):
+    """Keeps the network between hosts, and answers questions about paths."""
+
+    follows = (TOPOLOGIES,)
+
+    def __init__(self, store: Store, roster: Roster) -> None:
+        self._store, self._roster = store, roster
+        self._row: TopologyRow | None = None
+        self._routes: Routes | None = None
+
+    def routes(self) -> Sequence[Route]:
+        """Return the HTTP routes of this part."""
+        return topology_routes(self)
+
+    def load(self, connection: Connection) -> None:
+        """Load the network from one consistent view."""
+        found = find_row(connection, topologies, {"id": FLEET})
+        self._take(None if found is None else TopologyRow(**found))
+
+    def follow(self, event: Event, changes: Changes) -> None:
+        """Take over a network that was applied."""
+        for row in changes.of(TOPOLOGIES).values():
+            self._take(row)
+
+    def _take(self, row: TopologyRow | None) -> None:
+        self._row, self._routes = row, None
+        if row is None:
+            return
+        try:
+            self._routes = Routes(network(_decode(row.document)))
+        except (msgspec.DecodeError, InvalidRequest) as error:
+            # Another release may write what this one does not know: then nothing is known here.
+            log.warning("the topology cannot be read: %s", error)
+
+    def examine(self, connection: Connection, found: Examination) -> None:
+        """Tell the doctor of hosts that the topology does not name, and of those that are gone."""
+        if self._routes is None:
+            return
+        named = set(self._routes.network.hosts)
+        registered = {entry.name for entry in self._roster.hosts.values()}
+        found.count("topology", len(named))
+        for name in sorted(registered - named):
+            found.note("topology", f"host {name!r} is not in the topology")
+        for name in sorted(named - registered):
+            found.note("topology", f"the topology names host {name!r}, which is gone")
+
+    # For costs
+
+    def bandwidth(self, source: int, target: int) -> float | None:
+        """Return what a declared path between hosts has left, by fleet rows, in bytes a second."""
+        if self._routes is None:
+            return None
+        names = self._roster.fleet.hosts.names
+        return self._routes.bytes_per_s(names[source], names[target])
+
+    # Asking
+
+    async def get(self) -> TopologyBody:
+        """Return the network: the declared one, or one assumed from zones and racks."""
+        known, row = self._routes, self._row
+        if known is None:
+            known = Routes(self._assumed())
+        return await asyncio.to_thread(self._body, known, row)
+
+    async def path(self, source: str, dest: str) -> PathBody:
+        """Return the path between two nodes."""
+        known = self._routes or Routes(self._assumed())
+        found = known.path(source, dest)
+        narrow = found.narrowest
+        return PathBody(
+            source=source,
+            dest=dest,
+            nodes=list(found.nodes),
+            hops=len(found.links),
+            latency_ms=round(found.latency_ms, 6),
+            free_mbit=round(found.free_mbit, 3) if found.links else None,
+            narrowest=None if narrow is None else _link(narrow),
+        )
+
+    def _assumed(self) -> Network:
+        return network_of(
+            Labelled(entry.name, entry.inventory.zone, entry.inventory.rack)
+            for entry in self._roster.hosts.values()
+        )
+
+    def _body(self, known: Routes, row: TopologyRow | None) -> TopologyBody:
+        found = known.network
+        named = set(found.hosts)
+        registered = sorted(entry.name for entry in self._roster.hosts.values())
+        return TopologyBody(
+            source="labels" if row is None else "declared",
+            generation=0 if row is None else row.generation,
+            nodes=[
+                NodeBody(id=n.id, type=n.kind, capacity=n.capacity_mbit, load=n.load_mbit)
+                for n in found.nodes
+            ],
+            links=[_link(each) for each in found.links],
+            traffic=[TrafficBody(source=t.a, dest=t.b, rate=t.mbit) for t in found.traffic],
+            uplinks=[
+                UplinkBody(
+                    source=each.link.a,
+                    dest=each.link.b,
+                    bandwidth=each.link.bandwidth_mbit,
+                    utilization=each.link.utilisation,
+                    pairs=each.pairs,
+                )
+                for each in known.uplinks()[:_MOST_UPLINKS]
+            ],
+            missing=[name for name in registered if name not in named],
+            changed_at=None if row is None else timestamp(row.changed_ms),
+            changed_by="" if row is None else row.changed_by,
+        )
+
+    # Changing
+
+    async def apply(self, body: ApplyTopology, who: Principal) -> TopologyBody:
+        """Replace the network; one that makes no sense is refused, with what is wrong."""
+        registered = {entry.name for entry in self._roster.hosts.values()}
+        if not body.nodes:
+            raise InvalidRequest("a topology without nodes says nothing")
+
+        def judge() -> Routes:
+            made = Routes(network(body, registered))
+            refuse_islands(made.islands())
+            return made
+
+        made = await asyncio.to_thread(judge)
+        document = row_json(body)
+
+        def change(tx: Tx) -> TopologyRow:
+            fields = {"document": document, "changed_ms": tx.at_ms, "changed_by": who.name}
+            found = tx.change(topologies, {"id": FLEET}, generation=Plus(1), **fields)
+            if found is None:
+                found = tx.insert(topologies, {"id": FLEET, "generation": 1, **fields})
+            row = TopologyRow(**found)
+            note = f"{len(body.nodes)} nodes, {len(body.links)} links"
+            tx.event("topology.applied", "topology", {"topologies": {FLEET: row}}, note=note)
+            return row
+
+        row = await self._store.write(change, who.name)
+        return await asyncio.to_thread(self._body, made, row)
+
+
+def network(body: ApplyTopology, known_hosts: set[str] | None = None) -> Network:
+    """Return the network of a body; refuses what makes no sense."""
+    return checked(
+        [Node(n.id, n.type, n.capacity, n.load) for n in body.nodes],
+        [Link(e.source, e.dest, e.bandwidth, e.latency, e.utilization) for e in body.links],
+        [Traffic(t.source, t.dest, t.rate) for t in body.traffic],
+        known_hosts,
+    )
+
+
+def _link(link: Link) -> LinkBody:
+    return LinkBody(
+        source=link.a,
+        dest=link.b,
+        bandwidth=link.bandwidth_mbit,
+        latency=link.latency_ms,
+        utilization=link.utilisation,
+    )
