@@ -61,6 +61,10 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## run a control plane with 20 virtual hosts and show what it does (ONCE=1: end after the tour)
 	@$(if $(ONCE),ONCE=$(ONCE)) $(BIN)/roost demo
 
+.PHONY: demo-plan
+demo-plan: $(STAMP) ## an uneven fleet of virtual hosts, its plan, the moves as they happen, the calm afterwards (a minute)
+	@$(if $(ONCE),ONCE=$(ONCE)) $(BIN)/roost demo --plan
+
 .PHONY: demo-qemu
 demo-qemu: $(STAMP) ## boot three real guests on two hosts, move one while it counts, break things (after make parts)
 	@$(if $(ONCE),ONCE=$(ONCE)) $(BIN)/roost demo --qemu

@@ -29,6 +29,7 @@ BODIES = {
     "SetVM": {"restart": "elsewhere"},
     "MigrateVM": {"host": "h1"},
     "SetLabels": {"labels": {"a": "b"}},
+    "SetMaintenance": {"on": False},
     "ConfirmDead": {"reason": "it burns"},
     "CreateGroup": {"name": "new", "rule": "spread"},
     "SetGroupRule": {"rule": "spread"},

@@ -227,6 +227,18 @@ def destroy_held(
 
 
 @asks_server
+def maintenance(
+    session: Session,
+    state: Annotated[str, typer.Argument(metavar="on|off", help="Out of service, or back.")],
+    host: HostArgument,
+) -> None:
+    """Take an empty host out of service, or bring it back; drain it first."""
+    if state not in ("on", "off"):
+        raise InvalidRequest(f"maintenance is on or off, not {state!r}")
+    _changed(session, session.client.set_maintenance(host, on=state == "on"))
+
+
+@asks_server
 def delete(session: Session, host: HostArgument) -> None:
     """Forget a host that has no VMs."""
     session.client.delete_host(host)
@@ -243,6 +255,7 @@ host = new_group(
         "cordon": cordon,
         "uncordon": uncordon,
         "drain": drain,
+        "maintenance": maintenance,
         "labels": labels,
         "confirm-dead": confirm_dead,
         "recover": recover,

@@ -96,6 +96,12 @@ COMMANDS = (
         _QUESTIONS,
         "What VMs and hosts use over time.",
     ),
+    Entry(
+        "recommend",
+        "roost.cli.plans:recommend",
+        _QUESTIONS,
+        "Say what is wrong with the fleet, and what a plan would do about it.",
+    ),
     Entry("serve", "roost.cli.serve:serve", _RUNNING, "Run the control plane."),
     Entry("agent", "roost.cli.agent:agent", _RUNNING, "Run the agent of a host."),
     Entry("worker", "roost.cli.worker:worker", _RUNNING, "Run the worker of a rented machine."),

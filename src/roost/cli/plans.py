@@ -207,6 +207,15 @@ def cancel(session: Session, plan: PlanArgument) -> None:
     _show(session, session.client.cancel_plan(plan))
 
 
+@asks_server
+def recommend(session: Session) -> None:
+    """Say what is wrong with the fleet now, and what one plan would do about each of it."""
+    from roost.cli.show import plans
+
+    found = session.client.recommend_fleet()
+    session.show(found, plans.recommendations(found.recommendations))
+
+
 def _show(session: Session, found: "PlanDetail") -> None:
     from roost.cli.show import plans
 

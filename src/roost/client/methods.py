@@ -55,6 +55,7 @@ class Methods(
     scheduling_info = Method(routes.scheduling_info)
     cordon_host = Method(routes.cordon_host)
     uncordon_host = Method(routes.uncordon_host)
+    set_maintenance = Method(routes.set_maintenance)
     drain_host = Method(routes.drain_host)
     get_drain = Method(routes.get_drain)
     set_labels = Method(routes.set_labels)

@@ -45,6 +45,11 @@ def cancel_plan(plan: str) -> Call[wire.PlanDetail]:
     return Call("POST", path("plans", plan, "cancel"), _read_one)
 
 
+def recommend_fleet() -> Call[wire.FleetRecommendations]:
+    """Say what is wrong with the fleet now, and what one plan would do about each of it."""
+    return Call("GET", path("recommendations"), reads(wire.FleetRecommendations))
+
+
 class PlanMethods:
     """What clients do with plans."""
 
@@ -55,3 +60,4 @@ class PlanMethods:
     pause_plan = Method(pause_plan)
     resume_plan = Method(resume_plan)
     cancel_plan = Method(cancel_plan)
+    recommend_fleet = Method(recommend_fleet)

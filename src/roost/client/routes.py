@@ -225,6 +225,12 @@ def uncordon_host(host: str) -> Call[bodies.HostBody]:
     return Call("POST", path("hosts", host, "uncordon"), _read_host)
 
 
+def set_maintenance(host: str, *, on: bool) -> Call[bodies.HostBody]:
+    """Take an empty host out of service, or bring it back."""
+    body = bodies.SetMaintenance(on=on)
+    return Call("PUT", path("hosts", host, "maintenance"), _read_host, body=body)
+
+
 def drain_host(host: str) -> Call[bodies.DrainBody]:
     """Cordon a host and move its VMs away, one at a time."""
     return Call("POST", path("hosts", host, "drain"), _read_drain)

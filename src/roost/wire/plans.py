@@ -143,6 +143,27 @@ class PlanDetail(PlanBody):
     accuracy: float | None = None
 
 
+class FleetRecommendation(Reply):
+    """What is wrong with the fleet now, and what one plan would do about it."""
+
+    goal: str
+    what: str
+    moves: int
+    waves: int
+    eta_s: float
+    sent_bytes: int
+    before: PictureBody
+    after: PictureBody
+    blocked: list[BlockerBody]
+    command: str
+
+
+class FleetRecommendations(Reply):
+    """What plans would do about the fleet as it is now, the most urgent first."""
+
+    recommendations: list[FleetRecommendation]
+
+
 class PlanPage(Reply):
     """Some plans, the newest first; `next` continues the list when there are more."""
 

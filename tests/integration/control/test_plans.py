@@ -4,7 +4,7 @@ import pytest
 
 from roost.base.errors import Conflict, InvalidRequest, NotFound
 from roost.parts.routes import Answered
-from roost.wire.bodies import ConstraintsBody, DemandBody
+from roost.wire.bodies import ConstraintsBody, DemandBody, SetMaintenance
 from roost.wire.plans import CreatePlan, ListPlans, PlanDetail
 from tests.integration.control.rig import OPERATOR, Rig, run
 
@@ -253,5 +253,36 @@ def test_another_process_goes_on_where_one_died(database_url: str) -> None:
         await rig.pass_by(120)
         done = await rig.plane.plans.get(made.id)
         assert (done.state, done.done) == ("done", 4)
+
+    run(database_url, test)
+
+
+def test_recommendations_say_what_is_wrong_and_what_a_plan_would_do(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await uneven(rig)
+        found = {each.goal: each for each in (await rig.plane.plans.recommend()).recommendations}
+        assert found["balance"].moves == 4
+        assert found["balance"].after.spread < found["balance"].before.spread
+        assert "repair" not in found
+        await plan(rig, goal="balance", apply=True)
+        await rig.pass_by(60)
+        goals = [each.goal for each in (await rig.plane.plans.recommend()).recommendations]
+        assert "balance" not in goals
+
+    run(database_url, test)
+
+
+def test_only_an_empty_host_goes_into_maintenance(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await uneven(rig, vms=1)
+        on, off = SetMaintenance(on=True), SetMaintenance(on=False)
+        with pytest.raises(Conflict, match="still has 1 VMs, such as 'vm-0'"):
+            await rig.plane.hosts.set_maintenance("a", on, OPERATOR)
+        await plan(rig, goal="drain", hosts=["a"], apply=True)
+        await rig.pass_by(20)
+        assert (await rig.plane.hosts.set_maintenance("a", on, OPERATOR)).admin == "maintenance"
+        assert (await rig.create("new")).host != "a"
+        assert (await rig.plane.hosts.set_maintenance("a", off, OPERATOR)).admin == "open"
+        await rig.settle()
 
     run(database_url, test)

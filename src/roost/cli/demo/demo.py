@@ -51,6 +51,9 @@ def demo(
             "--analysis", help="Three virtual hosts with two weeks of readings behind them instead."
         ),
     ] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="An uneven fleet and a plan for it instead.")
+    ] = False,
     output: OutputOption = None,
 ) -> None:
     """Run a control plane with 20 virtual hosts, and show what it does.
@@ -58,11 +61,12 @@ def demo(
     VMs by every strategy, a refusal with its reasons, a queue, a batch, a host that dies and comes
     back. With --qemu: real guests that boot, move while they count, crash and survive their agent.
     With --analysis: what VMs will use is learnt from a fortnight, and the next one placed by it.
+    With --plan: an uneven fleet, a plan for it, the moves as they happen.
     Everything is on loopback and in one folder; nothing is left running at the end.
     """
-    if qemu and analysis:
-        raise InvalidRequest("--qemu and --analysis are two demos")
-    staged = _guests if qemu else _two_weeks if analysis else _virtual_hosts
+    if qemu + analysis + plan > 1:
+        raise InvalidRequest("--qemu, --analysis and --plan are three demos")
+    staged = _guests if qemu else _two_weeks if analysis else _planned if plan else _virtual_hosts
     play(lambda clock, screen: staged(clock, screen, folder, port), chosen_output(output), serve)
 
 
@@ -98,6 +102,21 @@ async def _two_weeks(clock: Clock, screen: Screen, folder: Path, port: int) -> A
         "a VM that is placed by it. Everything is on loopback and ends with this command.",
     )
     async with started(AnalysisStage, AnalysisTour, folder, port, clock, screen) as tour:
+        yield tour
+
+
+@asynccontextmanager
+async def _planned(clock: Clock, screen: Screen, folder: Path, port: int) -> AsyncIterator[Tour]:
+    """Set a stage of twenty virtual hosts for plans."""
+    from roost.app.demo import VirtualStage
+    from roost.cli.demo.plantour import PlanTour
+    from roost.cli.demo.served import started
+
+    screen.lines(
+        "roost demo: an uneven fleet of 20 virtual hosts, a plan for it, and its moves.",
+        "Everything is on loopback and ends with this command.",
+    )
+    async with started(VirtualStage, PlanTour, folder, port, clock, screen) as tour:
         yield tour
 
 

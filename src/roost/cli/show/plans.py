@@ -7,7 +7,14 @@ from rich.text import Text
 
 from roost.base.units import format_bytes
 from roost.cli.show import listings, tables
-from roost.wire.plans import BlockerBody, HostLoadBody, PictureBody, PlanBody, PlanDetail
+from roost.wire.plans import (
+    BlockerBody,
+    FleetRecommendation,
+    HostLoadBody,
+    PictureBody,
+    PlanBody,
+    PlanDetail,
+)
 
 _STYLES = {
     "running": "bold cyan", "done": "green", "failed": "bold red", "paused": "yellow",
@@ -73,6 +80,21 @@ def detail(found: PlanDetail) -> RenderableType:
         parts += _blockers(found.vetoed[:5])
     if found.hosts:
         parts.append(loads(found.hosts))
+    return Group(*parts)
+
+
+def recommendations(found: Sequence[FleetRecommendation]) -> RenderableType:
+    """Return what is wrong with a fleet, the most urgent first."""
+    if not found:
+        return Text("nothing is wrong that a plan could mend", style="green")
+    parts: list[RenderableType] = []
+    for each in found:
+        words = f"{each.moves} moves in {each.waves} waves, about {seconds(each.eta_s)}, "
+        parts += [
+            Text.assemble((each.goal, "bold"), f": {each.what}"),
+            Text(f"  {words}{format_bytes(each.sent_bytes)} sent: {each.command}", style="dim"),
+            *_blockers(each.blocked[:5]),
+        ]
     return Group(*parts)
 
 

@@ -52,6 +52,7 @@ from roost.wire.bodies import (
     HostPage,
     SchedulingInfo,
     SetLabels,
+    SetMaintenance,
     VMBody,
 )
 from roost.wire.queries import HostQuery
@@ -184,6 +185,26 @@ class Hosts(Part):
         await self._set_admin(name, "draining", "host.drain_asked", who)
         return await self.drain_state(name)
 
+    async def set_maintenance(self, name: str, body: SetMaintenance, who: Principal) -> HostBody:
+        """Take an empty host out of service, or open it again."""
+        if not body.on:
+            return await self._set_admin(name, "open", "host.maintenance_over", who)
+
+        def change(tx: Tx) -> None:
+            host = locked_host(tx, name)
+            left = tx.rows(_AT_HOST, on_host=host.number)
+            if left:
+                raise Conflict(
+                    f"host {name!r} still has {len(left)} VMs, such as {left[0]['name']!r}",
+                    host=name,
+                    hint=f"Maybe roost plan create --goal drain --host {name} --apply.",
+                )
+            if host.admin != "maintenance":
+                change_host(tx, host.number, "host.maintenance", admin="maintenance")
+
+        await self._store.write(change, who.name)
+        return await self.get(name)
+
     async def _set_admin(self, name: str, admin: AdminState, kind: str, who: Principal) -> HostBody:
         def change(tx: Tx) -> None:
             host = locked_host(tx, name)
@@ -280,6 +301,12 @@ class Hosts(Part):
         await self._store.write(lambda tx: _remove(tx, name), who.name)
 
 
+#: VMs that are on a host, or on their way to it.
+_AT_HOST = (
+    select(vms.c.name)
+    .where((vms.c.host == bindparam("on_host")) | (vms.c.target == bindparam("on_host")))
+    .order_by(vms.c.name)
+)
 #: What a host holds: by the VMs at home there, and by the index of all other claims.
 _RUN_CLAIMS = select(claims).where(
     vms.c.host == bindparam("of_host"), claims.c.id == vms.c.id + literal_column(f"':{RUN}'")

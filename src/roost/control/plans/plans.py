@@ -19,6 +19,7 @@ from roost.control.plans import writing
 from roost.control.plans.checking import check_plans
 from roost.control.plans.planning import Planning
 from roost.control.plans.reading import detail, detail_of, listed, plan_row
+from roost.control.plans.recommending import recommend_fleet
 from roost.control.plans.record import (
     CANCELLED,
     OVER,
@@ -41,7 +42,13 @@ from roost.parts.access import Principal
 from roost.parts.idempotency import find_keys, use_key
 from roost.parts.part import Part
 from roost.parts.routes import Answered, Route
-from roost.wire.plans import CreatePlan, ListPlans, PlanDetail, PlanPage
+from roost.wire.plans import (
+    CreatePlan,
+    FleetRecommendations,
+    ListPlans,
+    PlanDetail,
+    PlanPage,
+)
 from roost.wire.translate import demand_of
 
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -86,6 +93,10 @@ class Plans(Part):
             return detail(connection, plan_row(connection, plan), self._roster)
 
         return await self._store.read(question)
+
+    async def recommend(self) -> FleetRecommendations:
+        """Return what is wrong with the fleet, and what one plan would do about each of it."""
+        return await recommend_fleet(self._planning, await self._store.read(_taken))
 
     # Making
 

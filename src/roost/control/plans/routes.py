@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 def plan_routes(parts: "Plans") -> tuple[Route, ...]:
     """Return the routes of plans."""
     return (
+        Route(method="GET", path="/api/v1/recommendations", noun="recommendations", verb="fleet",
+              call=lambda call: parts.recommend(), roles=VIEWER,
+              summary="Say what is wrong with the fleet, and what a plan would do about it",
+              reply=w.FleetRecommendations, errors=("search_busy",)),
         Route(method="GET", path="/api/v1/plans", noun="plans", verb="list",
               call=lambda call: parts.list(call.query), roles=VIEWER,
               summary="List plans, the newest first", query=w.ListPlans, reply=w.PlanPage),

@@ -63,6 +63,7 @@ from roost.wire.bodies.hosts import (
     RecoveredBody,
     SchedulingInfo,
     SetLabels,
+    SetMaintenance,
 )
 from roost.wire.bodies.projects import (
     CreateJoinToken,
@@ -204,6 +205,7 @@ __all__ = [
     "SchedulingInfo",
     "ScoreTermBody",
     "SetLabels",
+    "SetMaintenance",
     "SetQuota",
     "SetVM",
     "ShortageBody",

@@ -67,6 +67,12 @@ class SetLabels(Request):
     labels: Labels
 
 
+class SetMaintenance(Request):
+    """Whether a host is out of service; only an empty one can be taken out."""
+
+    on: bool
+
+
 class ConfirmDead(Request):
     """An operator's word that a host is off and stays off; `reason` goes into the events."""
 

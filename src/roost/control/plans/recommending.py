@@ -1,0 +1,58 @@
+"""Say what is wrong with the fleet now, and what one plan would do about each of it.
+
+Goals are drafted one after the other on copies of the fleet; nothing is kept. What is urgent comes
+first: broken rules, hosts that run short, then uneven loads, then hosts that need not run.
+"""
+
+from roost.control.plans.planning import Planning
+from roost.control.plans.record import Asked, blocker_body, found_in, picture_body
+from roost.planner.drafting import Draft
+from roost.wire.plans import FleetRecommendation, FleetRecommendations
+
+#: The goals that are tried, in the order in which they matter.
+GOALS = ("repair", "headroom", "balance", "consolidate")
+#: Blockers that one recommendation names.
+_MOST_BLOCKERS = 20
+
+
+async def recommend_fleet(planning: Planning, taken: frozenset[str]) -> FleetRecommendations:
+    """Return what plans would do about the fleet as it is now; idle ones are left out."""
+    found = []
+    for goal in GOALS:
+        draft = await planning.draft(Asked(goal), taken=taken)
+        if draft.moves or draft.blockers:
+            found.append(_recommendation(planning, draft))
+    return FleetRecommendations(recommendations=found)
+
+
+def _recommendation(planning: Planning, draft: Draft) -> FleetRecommendation:
+    kept = found_in(draft, planning.host_names())
+    return FleetRecommendation(
+        goal=draft.goal,
+        what=_wrong(draft),
+        moves=len(draft.moves),
+        waves=draft.waves,
+        eta_s=kept.eta_s,
+        sent_bytes=draft.sent_bytes,
+        before=picture_body(kept.before),
+        after=picture_body(kept.after),
+        blocked=[blocker_body(each) for each in kept.blocked[:_MOST_BLOCKERS]],
+        command=f"roost plan create --goal {draft.goal}",
+    )
+
+
+def _wrong(draft: Draft) -> str:
+    """Say what is wrong in one line, with its numbers."""
+    before, after = draft.before, draft.after
+    match draft.goal:
+        case "repair":
+            count = len(draft.moves) + len(draft.blockers)
+            return f"{count} VMs are where a rule does not want them; {len(draft.moves)} can move"
+        case "headroom":
+            return (
+                f"the fullest host is at {100 * before.fullest:.0f}%, "
+                f"and would be at {100 * after.fullest:.0f}%"
+            )
+        case "balance":
+            return f"loads are spread by {before.spread:.3f}, and would be by {after.spread:.3f}"
+    return f"{before.in_use} hosts are in use, and {after.in_use} would do"
