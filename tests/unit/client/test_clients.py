@@ -384,6 +384,7 @@ POST /api/v1/vms/x/restart · POST /api/v1/vms/x/resize · POST /api/v1/vms/x/mi
 POST /api/v1/vms/x/pause · POST /api/v1/vms/x/resume · POST /api/v1/vms/x/cancel-migration
 GET /api/v1/vms/x/console · GET /api/v1/vms/x/explain · GET /api/v1/hosts · GET /api/v1/hosts/x
 GET /api/v1/hosts/x/scheduling-info · POST /api/v1/hosts/x/cordon · POST /api/v1/hosts/x/uncordon
+PUT /api/v1/hosts/x/maintenance
 POST /api/v1/hosts/x/drain · GET /api/v1/hosts/x/drain · PUT /api/v1/hosts/x/labels
 POST /api/v1/hosts/x/held/x/destroy · POST /api/v1/hosts/x/held/x/adopt
 POST /api/v1/hosts/x/recover · POST /api/v1/vms/x/recover
@@ -420,6 +421,7 @@ ARGUMENTS: dict[str, Any] = {
     "change": ChangeConstraint(priority=3), "members": ["x"], "rule": SetGroupRule(rule="spread"),
     "budget": SetBudget(at_most=1), "priority_class": CreatePriorityClass(name="x", value=1),
     "series": ImportSeries(kind="vm", name="x", at_ms=[1], figures={"cpu_milli": [1.0]}),
+    "on": True,
     "question": b.CapacityQuestion(name="x", demand=WEB.demand),
 }  # fmt: skip
 
@@ -511,9 +513,9 @@ def test_methods_are_told_to_type_checkers_as_answers_and_as_coroutines(tmp_path
     api = pytest.importorskip("mypy.api")
     said, _, _ = api.run(["--no-incremental", "--follow-imports=silent", str(asked)])
     for each in (
-        ':3: note: Revealed type is "roost.wire.bodies.VMBody"',
-        'typing.Coroutine[Any, Any, roost.wire.bodies.VMBody]"',
-        'typing.Iterator[roost.wire.bodies.HostBody]"',
+        ':3: note: Revealed type is "roost.wire.bodies.vms.VMBody"',
+        'typing.Coroutine[Any, Any, roost.wire.bodies.vms.VMBody]"',
+        'typing.Iterator[roost.wire.bodies.hosts.HostBody]"',
         ":6: error: Argument 1 has incompatible type",
     ):
         assert each in said, said
