@@ -4,14 +4,17 @@ Providers are opened when a pool first needs them: most servers rent from one, a
 long to import.
 """
 
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from hashlib import sha256
+from pathlib import Path
 
 from roost.app.options import ServeOptions
+from roost.base.clock import Clock
 from roost.base.errors import InvalidRequest
+from roost.base.units import GIB
 from roost.jobs.compose import JobSettings
-from roost.ledger.store import Store
-from roost.model.job import Account
+from roost.model.job import Account, Launch, MachineType
 from roost.providers.base import Provider
 
 #: Makes a provider for an account, with its credentials.
@@ -38,19 +41,57 @@ class InstalledProviders:
         return await opener(account, credentials)
 
 
-def openers(options: ServeOptions) -> dict[str, Opener]:
+def openers(options: ServeOptions, clock: Clock) -> dict[str, Opener]:
     """Return how each provider is opened."""
-    return {}
+
+    async def local(account: Account | None, credentials: Mapping[str, str]) -> Provider:
+        from roost.providers.local import LocalProvider
+
+        folder = (options.data / "machines").resolve()
+        return LocalProvider(folder, worker_command, LOCAL_TYPES, clock=clock)
+
+    async def aws(account: Account | None, credentials: Mapping[str, str]) -> Provider:
+        if account is None:
+            raise InvalidRequest("a pool of aws needs an account: roost account create")
+        from roost.providers.aws.account import AwsCredentials, read_account
+        from roost.providers.aws.provider import AwsProvider
+
+        keys = AwsCredentials(
+            credentials.get("access_key"),
+            credentials.get("secret_key"),
+            credentials.get("session_token"),
+        )
+        return AwsProvider(read_account(dict(account.options)), keys, clock=clock)
+
+    return {"local": local, "aws": aws}
 
 
-def job_settings(options: ServeOptions, url: Callable[[], str], store: Store) -> JobSettings:
+#: Sizes of workers on this machine. A price is there so that costs can be seen and compared.
+LOCAL_TYPES = tuple(
+    MachineType(f"local-{cores}", 1000 * cores, cores * GIB, 10 * cores * GIB, 10_000 * cores)
+    for cores in (1, 2, 4, 8)
+)
+
+
+def worker_command(launch: Launch, data: Path) -> tuple[Sequence[str], Mapping[str, str]]:
+    """Return the command line of a worker on this machine; its token is no word of it."""
+    told, kind = launch.bootstrap, launch.type
+    words = [
+        sys.executable, "-m", "roost.cli.main", "worker", "--machine", told.machine, "--server", told.server,
+        "--data", str(data), "--cpu", f"{kind.cpu_milli}m", "--memory", f"{kind.memory_bytes}B",
+        "--disk", f"{kind.disk_bytes}B",
+    ]  # fmt: skip
+    return words, {"ROOST_JOIN_TOKEN": told.join_token}
+
+
+def job_settings(options: ServeOptions, url: Callable[[], str], clock: Clock) -> JobSettings:
     """Return what jobs need to know of this process."""
     database = options.database or str((options.data / "roost.db").resolve())
     # The same ledger is the same owner, whichever process asks and wherever it runs.
     owner = f"roost-{sha256(database.encode()).hexdigest()[:16]}"
     trusted = "" if options.tls_cert is None else options.tls_cert.read_text()
     return JobSettings(
-        providers=InstalledProviders(openers(options)),
+        providers=InstalledProviders(openers(options, clock)),
         server=lambda: (url(), trusted),
         owner=lambda: owner,
         outputs_to=(options.data / "outputs").resolve().as_uri(),

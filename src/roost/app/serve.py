@@ -170,7 +170,7 @@ async def start(
             seal,
             series,
             reader,
-            bring=job_parts(job_settings(options, lambda: server.url, store)),
+            bring=job_parts(job_settings(options, lambda: server.url, clock)),
         )
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         app = build_app(
