@@ -188,7 +188,9 @@ class _Judge:
         base = int(self._plain[row])
         terms = self._world.amounts_in_score(self._request, row)
         yield from terms
-        if rest := base - sum(each.value for each in terms):
+        # What devices charge is no wish of the request: the plain score has it already.
+        kept = self._world.devices_charge(self._request, row) * WEIGHT_ONE
+        if rest := base - kept - sum(each.value for each in terms):
             yield ScoreTerm(self._world.strategy_of(self._request).rest, rest)
         charges, ranked = self._world.charges(self._request, row)
         charged = [ScoreTerm(f"rule {name}", each * WEIGHT_ONE) for name, each in charges.items()]
@@ -196,6 +198,8 @@ class _Judge:
             charged.append(ScoreTerm("priority of rules", ranked * WEIGHT_ONE))
         if penalty := score - base - sum(each.value for each in charged):
             yield ScoreTerm("preferences", penalty)
+        if kept:
+            charged.append(ScoreTerm("devices kept for others", kept))
         yield from (each for each in charged if each.value)
 
 

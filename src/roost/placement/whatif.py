@@ -90,6 +90,10 @@ class WhatIf(Engine):
         rules, ranked = self._terms.charges(self.terms_number(request), row)
         return dict(rules), ranked
 
+    def devices_charge(self, request: PlaceRequest, row: int) -> int:
+        """Return what a host charges for its devices, in hundredths of a score."""
+        return self._terms.devices_charge(self.terms_number(request), row)
+
     def fill_hosts(self, request: PlaceRequest) -> Int64Array:
         """Fill every host with copies of a request without groups; return how many each took.
 
