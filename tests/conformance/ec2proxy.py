@@ -116,12 +116,12 @@ def _spot_requests(reclaimed: set[str]) -> bytes:
 
 @contextmanager
 def serving(answer: Any) -> Iterator[str]:
-    """Serve POST requests of loopback with a function of body and headers; yield the address."""
+    """Serve requests of loopback with a function of body and headers; yield the address."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_POST(self) -> None:
+        def _do(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             found = answer(body, dict(self.headers.items()))
             if found is None:
@@ -133,6 +133,8 @@ def serving(answer: Any) -> Iterator[str]:
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
+
+        do_POST = do_PUT = do_GET = _do  # noqa: N815 - the names are the server's
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             pass

@@ -106,6 +106,8 @@ class AttemptRun:
         self.state = "ending"
         if ended is None:
             await self._parts.hearth.sweep(self._group)
+            if self._is_full():  # there was no room to write down how it ended
+                return self._failed("worker_disk_full", "the machine's disk is full")
             return self._failed("worker_failed", "the process that watched over the job has died")
         short = await self._leave_container()
         return await self._report(ended, short_of_memory=short)
@@ -222,10 +224,13 @@ class AttemptRun:
             return ""
         if self.assignment.image and ended.exit_code == _ENGINE_FAILED:
             return "worker_failed"
-        room = os.statvfs(self.folder)
-        if room.f_bavail * room.f_frsize < _FULL_BYTES:
+        if self._is_full():
             return "worker_disk_full"
         return "signal" if ended.signal is not None else "exit_code"
+
+    def _is_full(self) -> bool:
+        room = os.statvfs(self.folder)
+        return room.f_bavail * room.f_frsize < _FULL_BYTES
 
     def _failed(self, reason: EndReason, message: str) -> AttemptReport:
         if self._ending.is_set():
