@@ -38,7 +38,6 @@ def facts_of(problem: Problem) -> Facts:
     serve_start, serve_order = _rows(problem.needs[:, 1], groups)
     with np.errstate(divide="ignore"):
         rate = np.where(problem.even_unit > 0, LOAD_ONE / problem.even_unit, 0.0)
-    movable = np.flatnonzero(~problem.fixed)
     facts = Facts(
         start=problem.start,
         demand=problem.demand,
@@ -71,7 +70,7 @@ def facts_of(problem: Problem) -> Facts:
         need=problem.needs[need_order, 1],
         serve_start=serve_start,
         serve=problem.needs[serve_order, 0],
-        movable=movable[np.argsort(sizes_of(problem)[movable], kind="stable")].astype(np.int32),
+        movable=np.flatnonzero(~problem.fixed).astype(np.int32),
     )
     # One layout for all problems: another would be another kernel to compile.
     return Facts._make(np.ascontiguousarray(array) for array in facts)

@@ -19,16 +19,11 @@ def anneal(
     made = 0
     count = len(facts.movable)
     hosts = len(facts.capacity)
-    near = 1 + count // 16
     for _ in range(steps):
-        at = draw(state, count)
-        vm = int64(facts.movable[at])
+        vm = int64(facts.movable[draw(state, count)])
         other = int64(-1)
-        kind = draw(state, 1024)
-        if kind < exchanges:
-            # VMs of about the same size are more often in each other's place: every other time.
-            at = at + 1 + draw(state, near) if kind & 1 else draw(state, count)
-            other = int64(facts.movable[at % count])
+        if draw(state, 1024) < exchanges:
+            other = int64(facts.movable[draw(state, count)])
             there = int64(state.place[other])
         else:
             there = draw(state, hosts)
