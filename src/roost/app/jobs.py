@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
+from roost.app.openproviders import open_azure, open_roost
 from roost.app.options import ServeOptions
 from roost.base.clock import Clock
 from roost.base.errors import InvalidRequest
@@ -63,7 +64,7 @@ def openers(options: ServeOptions, clock: Clock) -> dict[str, Opener]:
         )
         return AwsProvider(read_account(dict(account.options)), keys, clock=clock)
 
-    return {"local": local, "aws": aws}
+    return {"local": local, "aws": aws, "azure": open_azure, "roost": open_roost}
 
 
 #: Sizes of workers on this machine. A price is there so that costs can be seen and compared.
@@ -81,7 +82,12 @@ def worker_command(launch: Launch, data: Path) -> tuple[Sequence[str], Mapping[s
         "--data", str(data), "--cpu", f"{kind.cpu_milli}m", "--memory", f"{kind.memory_bytes}B",
         "--disk", f"{kind.disk_bytes}B",
     ]  # fmt: skip
-    return words, {"ROOST_JOIN_TOKEN": told.join_token}
+    variables = {"ROOST_JOIN_TOKEN": told.join_token}
+    if told.ca_pem:
+        authority = data.parent / "ca.pem"
+        authority.write_text(told.ca_pem)
+        variables["ROOST_CA_FILE"] = str(authority)
+    return words, variables
 
 
 def job_settings(options: ServeOptions, url: Callable[[], str], clock: Clock) -> JobSettings:

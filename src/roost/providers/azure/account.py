@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from roost.base.errors import InvalidRequest
-from roost.base.units import GIB, parse_bytes, parse_cpu
+from roost.base.units import GIB
 from roost.model.job import MachineType
+from roost.providers.offers import read_types
 
 _NEEDED = ("subscription", "resource_group", "location", "subnet", "image", "ssh_key")
 _KNOWN = (*_NEEDED, "types", "zone", "endpoint")
-_MICRO = 1_000_000
 _ROOT_BYTES = 30 * GIB
 
 
@@ -48,35 +48,12 @@ def read_account(options: Mapping[str, str]) -> AzureAccount:
         )
     if missing := [name for name in _NEEDED if not options.get(name)]:
         raise InvalidRequest(f"an azure account needs the options {', '.join(missing)}")
-    words = [word.strip() for word in options.get("types", "").split(",") if word.strip()]
-    if not words:
+    types = read_types(options.get("types", ""), _ROOT_BYTES, (options["location"],))
+    if not types:
         raise InvalidRequest("an azure account needs the option types")
     return AzureAccount(
         **{name: options[name] for name in _NEEDED},
-        types=tuple(_type(word, options["location"]) for word in words),
+        types=tuple(types),
         zone=options.get("zone", ""),
         endpoint=options.get("endpoint", ""),
-    )
-
-
-def _type(word: str, location: str) -> MachineType:
-    name, _, rest = word.partition("=")
-    parts = rest.split("/")
-    if not name or len(parts) not in (3, 4):
-        raise InvalidRequest(
-            f"types: {word!r} is not NAME=CPU/MEMORY/PRICE[/SPOT PRICE]",
-            hint="Maybe Standard_D2s_v5=2/8GiB/0.096/0.02",
-        )
-    try:
-        prices = [int(float(text) * _MICRO) for text in parts[2:]]
-    except ValueError as error:
-        raise InvalidRequest(f"types: a price of {word!r} is no number") from error
-    return MachineType(
-        name,
-        parse_cpu(parts[0], "types"),
-        parse_bytes(parts[1], "types"),
-        _ROOT_BYTES,
-        prices[0],
-        prices[1] if len(prices) > 1 else None,
-        regions=(location,),
     )
