@@ -78,8 +78,8 @@ def worker_command(launch: Launch, data: Path) -> tuple[Sequence[str], Mapping[s
     """Return the command line of a worker on this machine; its token is no word of it."""
     told, kind = launch.bootstrap, launch.type
     words = [
-        sys.executable, "-m", "roost.cli.main", "worker", "--machine", told.machine, "--server", told.server,
-        "--data", str(data), "--cpu", f"{kind.cpu_milli}m", "--memory", f"{kind.memory_bytes}B",
+        sys.executable, "-m", "roost.cli.main", "worker",
+        "--machine", told.machine, "--server", told.server, "--data", str(data), "--cpu", f"{kind.cpu_milli}m", "--memory", f"{kind.memory_bytes}B",
         "--disk", f"{kind.disk_bytes}B",
     ]  # fmt: skip
     variables = {"ROOST_JOIN_TOKEN": told.join_token}
