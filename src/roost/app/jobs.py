@@ -79,7 +79,8 @@ def worker_command(launch: Launch, data: Path) -> tuple[Sequence[str], Mapping[s
     told, kind = launch.bootstrap, launch.type
     words = [
         sys.executable, "-m", "roost.cli.main", "worker",
-        "--machine", told.machine, "--server", told.server, "--data", str(data), "--cpu", f"{kind.cpu_milli}m", "--memory", f"{kind.memory_bytes}B",
+        "--machine", told.machine, "--server", told.server, "--data", str(data),
+        "--cpu", f"{kind.cpu_milli}m", "--memory", f"{kind.memory_bytes}B",
         "--disk", f"{kind.disk_bytes}B",
     ]  # fmt: skip
     variables = {"ROOST_JOIN_TOKEN": told.join_token}
