@@ -171,8 +171,8 @@ def hand_of(problem: Problem) -> Hand:
 
 
 def first_heat(problem: Problem, cost: int) -> float:
-    """Return the temperature to begin with: a VM's share of the cost."""
-    return max(1.0, cost / max(1, problem.vms))
+    """Return the temperature to begin with: a few times a VM's share of the cost."""
+    return max(1.0, 2.5 * cost / max(1, problem.vms))
 
 
 __all__ = ["Found", "Search", "cost_of", "propose", "search", "search_while"]
