@@ -100,7 +100,7 @@ COMMANDS = (
         "recommend",
         "roost.cli.plans:recommend",
         _QUESTIONS,
-        "Say what is wrong with the fleet, and what a plan would do about it.",
+        "Say what is wrong with the fleet now, and what one plan would do about each of it.",
     ),
     Entry("serve", "roost.cli.serve:serve", _RUNNING, "Run the control plane."),
     Entry("agent", "roost.cli.agent:agent", _RUNNING, "Run the agent of a host."),
