@@ -1,0 +1,93 @@
+"""Jobs in containers, by a real podman with an image of our own; and what engines say of images."""
+
+import asyncio
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from roost.worker.containers import _judged, find_engine
+from tests.integration.worker.standin import StandInPlane, assignment, working
+
+
+def engine_of(folder: Path) -> str:
+    """Return a podman that keeps everything in a folder; skip where there is none."""
+    runtime = shutil.which("runc")
+    if shutil.which("podman") is None or runtime is None:
+        pytest.skip("podman or runc is not installed: apt-get install podman runc")
+    return (
+        f"podman --root {folder}/graph --runroot {folder}/run --tmpdir {folder}/tmp "
+        f"--storage-driver vfs --cgroup-manager cgroupfs --events-backend file --runtime {runtime}"
+    )
+
+
+def make_image(engine: str, folder: Path) -> None:
+    """Make an image that has this machine's shell and the libraries it needs."""
+    shell = Path("/bin/sh").resolve()
+    needed = subprocess.run(["ldd", str(shell)], capture_output=True, text=True, check=True).stdout
+    root = folder / "rootfs"
+    for path in (str(shell), *re.findall(r"(/\S+) \(", needed)):
+        to = root / path.lstrip("/")
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, to)
+    (root / "bin").mkdir(exist_ok=True)
+    shutil.copy(shell, root / "bin/sh")
+    archive = folder / "image.tar"
+    subprocess.run(["tar", "-C", str(root), "-cf", str(archive), "."], check=True)
+    command = [*engine.split(), "import", str(archive), "localhost/shell:1"]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """Make a folder with a short name: podman takes none of more than 50 characters."""
+    with TemporaryDirectory(prefix="pod", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+@pytest.mark.slow
+def test_a_job_runs_in_a_container_and_ends_with_its_limit(tmp_path: Path, short: Path) -> None:
+    command = engine_of(short)
+    make_image(command, tmp_path)
+    options = ["--network=none", "--ulimit=nofile=1024:4096", "--ulimit=nproc=1024:4096"]
+
+    async def case() -> StandInPlane:
+        engine = await find_engine(command, options)
+        assert engine is not None
+        plane, image = StandInPlane(), "localhost/shell:1"
+        plane.assigned = {
+            "a:1": assignment("a:1", "sh", "-c", "echo $ROOST_JOB; exit 4", image=image),
+            "b:1": assignment("b:1", "sh", "-c", "while :; do :; done", image=image, run_limit_s=2),
+        }
+        async with working(plane, tmp_path / "w", engine=engine):
+            for name in plane.assigned:
+                await plane.report(name)
+        return plane
+
+    plane = asyncio.run(case())
+    (a,), (b,) = plane.reports["a:1"], plane.reports["b:1"]
+    left = subprocess.run(
+        [*command.split(), "ps", "--all", "--quiet"], capture_output=True, check=True
+    )
+    assert (a.reason, a.exit_code) == ("exit_code", 4)
+    assert plane.logs["a:1", "stdout"] == b"a\n"
+    assert b.reason == "run_limit"
+    assert left.stdout == b""
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("Error: reading manifest 9 in r.test/x: manifest unknown", "image_missing"),
+        ("Error response from daemon: manifest for x:9 not found", "image_missing"),
+        ("Error: unauthorized: authentication required", "image_denied"),
+        ("pull access denied for x, repository does not exist", "image_denied"),
+        ("pinging registry r.test: connect: connection refused", "worker_failed"),
+    ],
+)
+def test_what_an_engine_says_of_an_image_is_whose_failure(said: str, reason: str) -> None:
+    assert _judged("r.test/x:9", said)[0] == reason
