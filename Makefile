@@ -140,6 +140,10 @@ goldens: $(STAMP) ## rewrite tests/scenario/*/*.expect; read the diff before you
 bench-engine: $(STAMP) ## speed and memory of the engine beside the plain compiled scan (SHORT=1: quick rows)
 	$(BIN)/python -m benchmarks.engine $(if $(SHORT),--short)
 
+.PHONY: bench-jobs
+bench-jobs: $(STAMP) ## plans of 100,000 queued jobs, an array of as many, the cheapest mix (SHORT=1: fewer cases)
+	$(BIN)/python -m benchmarks.jobs $(if $(SHORT),--short)
+
 .PHONY: bench-rules
 bench-rules: $(STAMP) ## decisions under rules beside those without, answers held to the interpreter (SHORT=1: quick rows)
 	$(BIN)/python -m benchmarks.rules $(if $(SHORT),--short)

@@ -25,6 +25,8 @@ from roost.jobs.reading import array_detail
 from roost.jobs.rows import parse_job, pool_of, spec_of, stored
 from roost.jobs.schemas import check_parameters
 from roost.ledger.jobtables import accounts, job_arrays, job_kinds, job_links, jobs, pools
+from roost.ledger.sqliterows import insert_rows
+from roost.ledger.sqlitewriter import raw_of
 from roost.ledger.statements import find_row
 from roost.ledger.store import Store
 from roost.ledger.tables import projects
@@ -292,9 +294,14 @@ def _insert(
     )
     for need in needs:
         tx.insert(job_links, {"array": new_id, "needs": need})
-    statement = insert(jobs)
-    for piece in _rows(tx, new_id, size, items, state):
-        tx.connection.execute(statement, piece)
+    if tx.connection.dialect.name == "sqlite":
+        # By the driver: SQLAlchemy takes longer to prepare so many rows than SQLite to keep them.
+        cursor = raw_of(tx.connection).cursor()
+        for piece in _rows(tx, new_id, size, items, state):
+            insert_rows(cursor, "jobs", tuple(piece[0]), [tuple(row.values()) for row in piece])
+    else:
+        for piece in _rows(tx, new_id, size, items, state):
+            tx.connection.execute(insert(jobs), piece)
     note = f"{size} jobs in pool {pool.name}" if size > 1 else f"in pool {pool.name}"
     tx.event("jobs.submitted", f"job/{new_id}", {}, project=project, note=note)
     if needs:

@@ -1,0 +1,7 @@
+"""Let `python -m benchmarks.jobs` run the benchmark."""
+
+import sys
+
+from benchmarks.jobs.main import main
+
+sys.exit(main())
