@@ -32,15 +32,14 @@ FOUND_AT = {
     "target not asked": 36,
     "source's word": 1,
     "no waiting for the target": 8,
-    "no waiting for the refuser": 6,
     "unasked rule": 6,
     "grown past a rule": 29,
     "deaf engine": 3,
     "quiet switch": 26,
     "impatient rule": 40,
     "given away": 9,
-    "drawn twice": 1,
-    "short memory": 3,
+    "drawn twice": 3,
+    "short memory": 9,
     "spent budget": 12,
     "forgotten hold": 5,
     "hold for nobody": 5,
@@ -50,8 +49,9 @@ FOUND_AT = {
     "only in the log": 0,
     "proof before the word": 10,
 }
-#: Mistakes that need so much at once that no drawn world has found them yet.
-WRITTEN_ONLY = {"old list": 89}
+#: Mistakes that need so much at once that drawn worlds find them seldom: none of those from 6 to 57
+#: finds the first as worlds are drawn now, and none has found the second yet.
+WRITTEN_ONLY = {"no waiting for the refuser": 0, "old list": 89}
 
 
 def test_every_mistake_is_looked_for() -> None:
