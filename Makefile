@@ -73,6 +73,10 @@ demo-qemu: $(STAMP) ## boot three real guests on two hosts, move one while it co
 demo-analysis: $(STAMP) ## two weeks of readings on virtual hosts, learnt from, and a VM that promises would have put wrong
 	@$(if $(ONCE),ONCE=$(ONCE)) $(BIN)/roost demo --analysis
 
+.PHONY: demo-jobs
+demo-jobs: $(STAMP) ## a parameter sweep on rented local workers: the pool grows, a worker is killed, results and the bill (a minute)
+	@$(if $(ONCE),ONCE=$(ONCE)) $(BIN)/roost demo --jobs
+
 .PHONY: demo-kube
 demo-kube: $(STAMP) ## VMs as pods on a real Kubernetes with fake nodes: placed, moved, evicted (first time: 8 minutes of building; needs Go)
 	@tools/build-kube >/dev/null

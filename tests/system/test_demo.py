@@ -1,6 +1,7 @@
 """`roost demo` as a newcomer runs it: it shows all its parts, and leaves nothing running."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -185,3 +186,42 @@ def test_the_demo_of_the_analysis_places_a_vm_that_promises_would_have_put_wrong
     assert told["metrics_based"] == told["metrics_based"] | {"host": "host-02", "short": False}
     assert told["placed"] == "host-02"
     assert told["report"] == {"vms": 15, "groups": 2}
+
+
+@pytest.mark.turns(2)
+@pytest.mark.parametrize("form", ["json", "table"])
+def test_the_demo_of_jobs_sweeps_on_workers_of_which_one_is_killed(
+    folder: Path, started: list[Demo], form: str
+) -> None:
+    demo = Demo(folder, "--jobs", "-o", form, ONCE="1")
+    started.append(demo)
+    assert demo.finish() == 0, demo.log()
+    said = demo.log()
+    assert processes_of(folder) == []
+    if form == "table":
+        for part in ("grown to 3 machines", "$ kill -9", "silent for 15 s", "0 machines and costs"):
+            assert part in said, said
+        assert all(len(line) <= 100 for line in said.splitlines())
+        return
+    told = json.loads(said[said.index("{") :])
+    assert told["grown"] == 3
+    assert told["again"]["attempts"] == 2
+    assert told["again"]["why"] == "worker_silent"
+    assert told["again"]["machine"] != told["killed"]["machine"]
+    assert len(told["results"]) == 16
+    assert told["results"]["4"] == pytest.approx(math.log(2), abs=0.01)
+    assert told["results"]["2.8"] == pytest.approx(math.log(0.8), abs=0.001)  # |2 - r|
+    assert told["bill"] == told["bill"] | {"left": 0, "completed": 16}
+    assert told["bill"]["machines"] >= 3
+    assert 0 < told["bill"]["jobs_micro"] <= told["bill"]["rent_micro"]
+
+
+def test_a_jobs_demo_that_is_ended_half_way_leaves_no_worker(
+    folder: Path, started: list[Demo]
+) -> None:
+    demo = Demo(folder, "--jobs", "--once")
+    started.append(demo)
+    demo.wait_for("kill -9")
+    demo.signal(signal.SIGTERM)
+    assert demo.finish() == 130, demo.log()
+    assert processes_of(folder) == []

@@ -55,6 +55,55 @@ def test_a_job_whose_worker_is_killed_ends_all_the_same(site: Site) -> None:
     assert server.stop() == 0
 
 
+def test_jobs_go_on_while_their_server_is_killed_and_started_again(site: Site) -> None:
+    folder, items = site.folder / "notes", list(range(12))
+    folder.mkdir()
+    server = site.serve()
+    with site.client(server) as client:
+        client.create_pool(
+            CreatePool(
+                name="default", provider="local", types=["local-1"], max_machines=3, idle_grace_s=1
+            )
+        )
+        # Each start leaves a line: what ran twice can be told from what was recorded twice.
+        work = f"echo $ROOST_ATTEMPT >> {folder}/{{item}}; sleep 1; echo $(( {{item}} * {{item}} ))"
+        made = client.submit_jobs(SubmitJobs(command=["sh", "-c", work], items=items))
+        for already in (1, 5):  # once at the beginning, once half way
+
+            def so_far(already: int = already) -> bool:
+                found = client.get_array(made.id).jobs
+                return found.live > 0 and found.completed >= already
+
+            eventually(f"{already} jobs are done and others run", so_far)
+            server.kill()
+            server = site.serve_again(server)
+
+        eventually(
+            "all jobs have ended", lambda: client.get_array(made.id).finished_at, within_s=150
+        )
+        array = client.get_array(made.id)
+        assert (array.state, array.jobs.completed) == ("completed", len(items))
+        found = client.list_jobs(made.id, limit=100).jobs
+        assert [job.item for job in found] == items
+        # Workers outlive the server: nothing was started anew, and each wrote its result once.
+        assert [job.attempt for job in found] == [1] * len(items)
+        assert [(folder / str(item)).read_text() for item in items] == ["1\n"] * len(items)
+        assert [client.jobs.log(job.id) for job in found] == [f"{n * n}\n" for n in items]
+        finished = [e for e in _events_of(client, made.id) if e == "jobs.finished"]
+        assert finished == ["jobs.finished"]
+        machines = client.list_machines("default", ended=True, limit=100).machines
+        assert len(machines) <= 3, "machines were rented twice"
+        _none_is_left(client)
+        assert _workers(site.folder / "plane" / "machines") == []
+    assert server.stop() == 0
+
+
+def _events_of(client: Client, array: str) -> list[str]:
+    """Return the kinds of all events about an array so far."""
+    page = client.list_events(limit=1000)
+    return [event.kind for event in page.events if event.subject == f"job/{array}"]
+
+
 def _none_is_left(client: Client) -> None:
     eventually("the pool is empty", lambda: not client.get_pool("default").machines)
 

@@ -1,7 +1,8 @@
 """The processes of a demo: started with a log of their own, ended by their ids, never left behind.
 
 A child of a demo that is killed outright gets a signal from the kernel. Fence guards outlive
-their agents by design, so they are found by their command line: module and guarded folder.
+their agents by design, so they are found by their command line: module and guarded folder. So do
+the workers of local pools: their provider finds them in its folder.
 """
 
 import asyncio
@@ -11,9 +12,14 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 from roost.agent.fencing import guard
-from roost.base.errors import Unavailable
+from roost.base.clock import Clock
+from roost.base.errors import InvalidRequest, Unavailable
+
+if TYPE_CHECKING:
+    from roost.model.job import Launch
 
 #: How long a process gets to end by itself.
 GRACE_S = 5.0
@@ -160,3 +166,17 @@ async def _kill(pid: int) -> "asyncio.Future[None]":
 
     loop.add_reader(handle, ended)
     return gone
+
+
+async def end_machines(folder: Path, clock: Clock) -> None:
+    """End the workers of a folder, which outlive their control plane by design, and their jobs."""
+    from roost.providers.local import LocalProvider
+
+    if folder.is_dir():
+        provider = LocalProvider(folder, _no_worker, (), clock=clock)
+        for each in sorted(folder.iterdir()):
+            await provider.terminate(each.name)
+
+
+def _no_worker(launch: "Launch", data: Path) -> NoReturn:
+    raise InvalidRequest(f"a demo that ends starts no worker in {data}")

@@ -7,6 +7,7 @@ killed is really killed. Whoever leaves the stage, however, leaves nothing behin
     FOLDER/context.json   for `roost` in a second terminal, while the demo runs
     FOLDER/demo/          database, admin token, logs; made anew each time
     FOLDER/demo/hosts/    what the agents keep; removed at the end
+    FOLDER/demo/machines/ workers of pools with the provider `local`, if anybody makes one
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from typing import ClassVar, NoReturn, TypeVar
 
 from roost.agent.drivers.vmfiles import FolderVMs
 from roost.api.server import bind
-from roost.app.childprocess import Child, end_guards, guards_below
+from roost.app.childprocess import Child, end_guards, end_machines, guards_below
 from roost.base.clock import Clock
 from roost.base.errors import Conflict, Unavailable
 from roost.client.context import Context, load_context
@@ -50,11 +51,14 @@ class Stage(ABC):
     #: Hosts whose agents are started again when somebody kills them after the tour; so much later.
     comes_back: ClassVar[tuple[str, ...]] = ()
     back_s: ClassVar[float] = 30.0
+    #: More words for `roost serve`.
+    serve_options: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, folder: Path, clock: Clock, say: Callable[[str], None]) -> None:
         self.folder = folder / "demo"
         self.context_file = folder / "context.json"
         self.hosts_folder = self.folder / "hosts"
+        self.machines_folder = self.folder / "machines"
         self.commands: list[str] = []  # as anybody would type them
         self._clock, self._say = clock, say
         self._environment = _environment(self.context_file)
@@ -87,7 +91,7 @@ class Stage(ABC):
         self._server = await self._start(
             "the control plane", "serve",
             "--listen", listen, "--data", str(self.folder), "--context", str(self.context_file),
-            "--strategy", "least_loaded", *timers, told=told,
+            "--strategy", "least_loaded", *timers, *self.serve_options, told=told,
         )  # fmt: skip
         waiting = asyncio.create_task(ready.wait())
         ended = asyncio.create_task(self._server.wait())
@@ -179,7 +183,7 @@ class Stage(ABC):
     # The end
 
     async def end(self) -> None:
-        """End every process: agents, then their guards, then the control plane."""
+        """End every process: agents, their guards, the control plane, then workers it rented."""
         await asyncio.gather(*(child.end() for child in self._agents.values()))
         await self._end_vms()
         # A guard whose folder is gone leaves by itself, even one that was just being started.
@@ -187,11 +191,13 @@ class Stage(ABC):
         await end_guards(self.hosts_folder)
         if self._server is not None:
             await self._server.end()
+        await end_machines(self.machines_folder, self._clock)
 
     async def clear(self) -> None:
         """End what a demo that was killed outright has left running."""
         await self._end_vms()
         await end_guards(self.hosts_folder)
+        await end_machines(self.machines_folder, self._clock)
 
     @abstractmethod
     async def _end_vms(self) -> None:

@@ -15,6 +15,7 @@ from roost.base.clock import Clock
 from roost.base.errors import InvalidRequest
 from roost.base.units import GIB
 from roost.jobs.compose import JobSettings
+from roost.jobs.detecting import Patience
 from roost.model.job import Account, Launch, MachineType
 from roost.providers.base import Provider
 
@@ -102,4 +103,5 @@ def job_settings(options: ServeOptions, url: Callable[[], str], clock: Clock) ->
         server=lambda: (url(), trusted),
         owner=lambda: owner,
         outputs_to=(options.data / "outputs").resolve().as_uri(),
+        patience=Patience(silent_s=options.worker_silent_s),
     )

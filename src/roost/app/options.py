@@ -37,6 +37,7 @@ class ServeOptions:
     lease_s: float = 60.0
     suspect_s: float = 15.0
     offline_s: float = 60.0
+    worker_silent_s: float = 60.0  # then its machine is given back and its jobs are tried again
     # What one client may cost; the defaults of `roost.api.limits` say why.
     request_s: float = 15.0
     idle_s: float = 75.0

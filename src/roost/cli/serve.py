@@ -59,8 +59,8 @@ KeyFileOption = Annotated[
 ]
 
 
-def _timer(about: str) -> Any:
-    return typer.Option(min=0.05, metavar="S", help=about, rich_help_panel=_TIMERS)
+def _timer(about: str, least: float = 0.05) -> Any:
+    return typer.Option(min=least, metavar="S", help=about, rich_help_panel=_TIMERS)
 
 
 def _bound(about: str, least: float = 0, metavar: str = "N") -> Any:
@@ -132,6 +132,10 @@ def serve(
     suspect_s: Annotated[float, _timer("Silence after which a host is suspect.")] = 15.0,
     offline_s: Annotated[float, _timer("Silence after which a host is offline.")] = 60.0,
     lease_s: Annotated[float, _timer("How long a host may run VMs unheard, with a guard.")] = 60.0,
+    worker_silent_s: Annotated[
+        # Workers poll every 5 s, and that they did is written every 5 s.
+        float, _timer("Silence after which a worker's machine is given back.", 15)
+    ] = 60.0,
     request_s: Annotated[float, _bound("For half a request to be whole.", 0.05, "S")] = 15.0,
     idle_s: Annotated[float, _bound("Between two requests of a connection.", 0.05, "S")] = 75.0,
     stalled_s: Annotated[float, _bound("That it may take nothing of an answer.", 0.05, "S")] = 15.0,
@@ -278,6 +282,7 @@ def serve(
                 suspect_s=suspect_s,
                 offline_s=offline_s,
                 lease_s=lease_s,
+                worker_silent_s=worker_silent_s,
                 request_s=request_s,
                 idle_s=idle_s,
                 stalled_s=stalled_s,

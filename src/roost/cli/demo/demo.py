@@ -1,7 +1,8 @@
 """`roost demo`: a control plane and twenty virtual hosts, a tour of what they do, then yours.
 
-With --qemu: two hosts and real guests; with --analysis: hosts with a past. The processes are in
-`roost.app.demo`, `demoqemu` and `demoanalysis`, the steps in `tour`, `qemutour` and `analysistour`;
+With --qemu: two hosts and real guests; with --analysis: hosts with a past; with --jobs: no
+host, and machines that are rented. The processes are in `roost.app.demo`, `demoqemu`,
+`demoanalysis` and `demojobs`, the steps in `tour`, `qemutour`, `analysistour` and `jobtour`;
 `runner` runs them.
 """
 
@@ -54,6 +55,9 @@ def demo(
     plan: Annotated[
         bool, typer.Option("--plan", help="An uneven fleet and a plan for it instead.")
     ] = False,
+    jobs: Annotated[
+        bool, typer.Option("--jobs", help="A parameter sweep on rented local workers instead.")
+    ] = False,
     output: OutputOption = None,
 ) -> None:
     """Run a control plane with 20 virtual hosts, and show what it does.
@@ -62,11 +66,13 @@ def demo(
     back. With --qemu: real guests that boot, move while they count, crash and survive their agent.
     With --analysis: what VMs will use is learnt from a fortnight, and the next one placed by it.
     With --plan: an uneven fleet, a plan for it, the moves as they happen.
+    With --jobs: a sweep on a pool that grows from nothing, loses a worker and goes back to nothing.
     Everything is on loopback and in one folder; nothing is left running at the end.
     """
-    if qemu + analysis + plan > 1:
-        raise InvalidRequest("--qemu, --analysis and --plan are three demos")
-    staged = _guests if qemu else _two_weeks if analysis else _planned if plan else _virtual_hosts
+    stages = {_guests: qemu, _two_weeks: analysis, _planned: plan, _sweep: jobs}
+    if sum(stages.values()) > 1:
+        raise InvalidRequest("--qemu, --analysis, --plan and --jobs are four demos")
+    staged = next((each for each, wanted in stages.items() if wanted), _virtual_hosts)
     play(lambda clock, screen: staged(clock, screen, folder, port), chosen_output(output), serve)
 
 
@@ -117,6 +123,21 @@ async def _planned(clock: Clock, screen: Screen, folder: Path, port: int) -> Asy
         "Everything is on loopback and ends with this command.",
     )
     async with started(VirtualStage, PlanTour, folder, port, clock, screen) as tour:
+        yield tour
+
+
+@asynccontextmanager
+async def _sweep(clock: Clock, screen: Screen, folder: Path, port: int) -> AsyncIterator[Tour]:
+    """Set a stage without hosts: its machines are rented when jobs need them."""
+    from roost.app.demojobs import JobStage
+    from roost.cli.demo.jobtour import JobTour
+    from roost.cli.demo.served import started
+
+    screen.lines(
+        "roost demo: a parameter sweep on workers that are rented for it from this machine, one of",
+        "them killed on the way. Everything is on loopback and ends with this command.",
+    )
+    async with started(JobStage, JobTour, folder, port, clock, screen) as tour:
         yield tour
 
 

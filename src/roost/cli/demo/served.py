@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from roost.app.demo import Stage, stage
 from roost.base.clock import Clock
@@ -21,6 +21,8 @@ S = TypeVar("S", bound=Stage)
 class ServedTour(Tour, Generic[S]):
     """A tour of a control plane that runs on a stage with its agents."""
 
+    #: What shows something from the beginning on.
+    first_try: ClassVar[str] = "vm list"
     _client: "AsyncClient"
     _tape: Tape
 
@@ -43,7 +45,7 @@ class ServedTour(Tour, Generic[S]):
             "",
             f"The control plane is ready after {self._clock.monotonic() - self.began:.1f} s: "
             f"{server}",
-            f"Try at once, in a second terminal: {typed_command()} vm list",
+            f"Try at once, in a second terminal: {typed_command()} {self.first_try}",
         )
 
     async def run(self) -> None:
