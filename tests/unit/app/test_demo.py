@@ -2,14 +2,18 @@
 
 import asyncio
 import socket
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from roost.app.childprocess import guards_below
 from roost.app.demo import VirtualStage, free_port, stage
+from roost.app.jobs import LOCAL_TYPES
 from roost.base.clock import RealClock
 from roost.base.errors import Conflict
+from roost.model.job import Bootstrap, CloudMachine, Launch
+from roost.providers.local import LocalProvider
 
 
 def silent(_: str) -> None:
@@ -22,6 +26,23 @@ async def play(folder: Path, context: str | None, token: str = "roost_1_secret")
         (made.folder / "admin-token").write_text(token + "\n")
         if context is not None:
             made.context_file.write_text(context)
+
+
+def test_workers_that_were_rented_on_a_stage_end_with_it(tmp_path: Path) -> None:
+    kind = LOCAL_TYPES[0]
+
+    def command(launch: Launch, data: Path) -> tuple[Sequence[str], Mapping[str, str]]:
+        return ["sh", "-c", "sleep 600; true", str(data)], {}
+
+    async def rent() -> CloudMachine:
+        async with stage(VirtualStage, tmp_path, RealClock(), silent) as made:
+            rented = LocalProvider(made.machines_folder, command, [kind], clock=RealClock())
+            told = Bootstrap(machine="machine-1", server="", join_token="")
+            launch = Launch(token="machine-1", type=kind, market="on_demand", bootstrap=told)
+            assert (await rented.launch(launch)).state == "running"
+        return await rented.describe("machine-1")
+
+    assert asyncio.run(rent()).state == "gone"
 
 
 def test_a_port_that_is_taken_is_passed_over() -> None:

@@ -140,6 +140,8 @@ def test_completion_without_a_server_offers_nothing_and_says_nothing() -> None:
         (("serve", "--log-format", "xml"), "xml"),
         (("serve", "--strategy", "fastest"), "least_loaded"),
         (("serve", "--offline-s", "1"), "Maybe --heartbeat-s 5"),
+        (("serve", "--worker-silent-s", "5"), "15"),
+        (("demo", "--jobs", "--plan"), "four demos"),
         (("serve", "--pressure-bound", "disk=3"), "Maybe --pressure-bound cpu=40."),
         (("serve", "--pressure-bound", "cpu=nan"), "0 to 100"),
         (("agent",), "--name"),
