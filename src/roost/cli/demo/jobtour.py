@@ -231,8 +231,8 @@ class JobTour(ServedTour[JobStage]):
         self._screen.lines(
             "",
             f"{stats.jobs.completed} jobs cost {_money(stats.cost_micro)}, their machines "
-            f"{_money(stats.rent_micro)} ({stats.machine_hours:.3f} machine hours); the pool "
-            f"has {stats.running_machines} machines and costs nothing now.",
+            f"{_money(stats.rent_micro)} ({stats.machine_hours:.3f} machine hours).",
+            f"The pool has {stats.running_machines} machines and costs nothing now.",
         )
         self.summary["bill"] = {
             "machines": len(machines),
