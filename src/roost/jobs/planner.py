@@ -166,6 +166,8 @@ class Planner(Part):
     async def plan_all(self) -> bool:
         """Plan every pool once; return whether anything was assigned."""
         seen = await self._store.read(_read)
+        # Of all pools at once: what one of them has, the others do not.
+        self._idle.forget_others({row["id"] for rows in seen.machines.values() for row in rows})
         worked = False
         for name, pool in seen.pools.items():
             try:
@@ -217,7 +219,6 @@ class Planner(Part):
             if row["attempts_committed"] == 0 and row["id"] not in plan.machines
         ]
         since = {row["id"]: self._idle.seconds(row["id"], row["idle_ms"]) for row in idle}
-        self._idle.forget_others({row["id"] for row in rows})
         # While others wait, what is idle is of no use to them, and may stand in a limit's way.
         waiting = bool(plan.left or plan.wanted)
         grace = min(pool.idle_grace_s, 5) if waiting else pool.idle_grace_s
