@@ -6,7 +6,6 @@ long to import.
 
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from hashlib import sha256
 from pathlib import Path
 
 from roost.app.openproviders import open_azure, open_roost
@@ -94,14 +93,10 @@ def worker_command(launch: Launch, data: Path) -> tuple[Sequence[str], Mapping[s
 
 def job_settings(options: ServeOptions, url: Callable[[], str], clock: Clock) -> JobSettings:
     """Return what jobs need to know of this process."""
-    database = options.database or str((options.data / "roost.db").resolve())
-    # The same ledger is the same owner, whichever process asks and wherever it runs.
-    owner = f"roost-{sha256(database.encode()).hexdigest()[:16]}"
     trusted = "" if options.tls_cert is None else options.tls_cert.read_text()
     return JobSettings(
         providers=InstalledProviders(openers(options, clock)),
         server=lambda: (url(), trusted),
-        owner=lambda: owner,
         outputs_to=(options.data / "outputs").resolve().as_uri(),
         patience=Patience(silent_s=options.worker_silent_s),
     )

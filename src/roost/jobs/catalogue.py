@@ -4,6 +4,7 @@ Asking a cloud takes seconds, so the planner never does: `refresh` keeps the ans
 when there is none. Opened providers are kept here too, one for each account.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ log = logging.getLogger("roost.jobs")
 
 #: How long an answer is used, and after how long one that failed is asked for again.
 FRESH_S, AGAIN_S = 300.0, 15.0
+#: How long a provider may take to say what it offers: whoever submits jobs waits for it.
+ANSWER_S = 30.0
 
 #: Makes a provider from its name, an account (None: it needs none) and the account's credentials.
 Opener = Callable[[str, Account | None, Mapping[str, str]], Awaitable[Provider]]
@@ -108,13 +111,18 @@ class Catalogue:
         if offer is not None and now < offer.until:
             return offer.types
         try:
-            provider = await self.provider(name, account)
-            types = tuple(await provider.machine_types())
+            async with asyncio.timeout(ANSWER_S):
+                provider = await self.provider(name, account)
+                types = tuple(await provider.machine_types())
             self._offers[key] = _Offer(types, "", now + FRESH_S)
+            return types
         except RoostError as error:
-            types = offer.types if offer is not None else ()
-            self._offers[key] = _Offer(types, error.message, now + AGAIN_S)
-        return self._offers[key].types
+            said = error.message
+        except TimeoutError:
+            said = f"{name} has not said for {ANSWER_S:.0f} s what it offers"
+        types = offer.types if offer is not None else ()
+        self._offers[key] = _Offer(types, said, self._clock.monotonic() + AGAIN_S)
+        return types
 
     async def close(self) -> None:
         """Close all providers; machines stay."""

@@ -11,6 +11,7 @@ from roost.jobs.desk import JobDesk
 from roost.jobs.detecting import Detecting, Patience
 from roost.jobs.door import WorkerDoor
 from roost.jobs.kinds import JobKinds
+from roost.jobs.owner import Owner
 from roost.jobs.planner import Planner
 from roost.jobs.pools import Pools
 from roost.jobs.renting import Renting
@@ -26,7 +27,6 @@ class JobSettings:
 
     providers: Providers
     server: Callable[[], tuple[str, str]]  # where workers reach it, and whom they trust
-    owner: Callable[[], str]  # the tag of this control plane's machines
     outputs_to: str = ""  # where outputs go by default
     patience: Patience = field(default_factory=Patience)
     logins: Mapping[str, RegistryLogin] = field(default_factory=dict)
@@ -39,9 +39,10 @@ def job_parts(settings: JobSettings) -> Bring:
         store, clock = shared.store, shared.clock
         bell = Bell(clock)
         catalogue = Catalogue(store, clock, shared.seal, settings.providers)
+        owner = Owner(store, shared.ids)
         renting = Renting(
             store, clock, shared.access, shared.seal, catalogue, shared.leases.holder,
-            settings.owner, settings.server, shared.able,
+            owner.tag, settings.server, shared.able,
         )  # fmt: skip
         planner = Planner(
             store, clock, shared.ids, shared.leases.singleton("jobs"), catalogue, bell,
@@ -62,7 +63,7 @@ def job_parts(settings: JobSettings) -> Bring:
             planner,
             renting,
             Detecting(
-                store, clock, shared.leases.singleton("machines"), catalogue, settings.owner,
+                store, clock, shared.leases.singleton("machines"), catalogue, owner.tag,
                 settings.patience, bell, ring, renting.summons.ring,
             ),
         )  # fmt: skip

@@ -17,8 +17,9 @@ is; attempts on a machine that is given back end with it, whatever state they ar
 checks the lease's token.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,19 +33,30 @@ from roost.jobs.catalogue import Catalogue
 from roost.jobs.rented import live_machines, move_machine
 from roost.jobs.rows import pool_of
 from roost.jobs.unchanged import Unchanged
-from roost.ledger.jobtables import job_arrays, job_attempts, job_logs, jobs, machines, pools
+from roost.ledger.jobtables import (
+    accounts,
+    job_arrays,
+    job_attempts,
+    job_logs,
+    jobs,
+    machines,
+    pools,
+)
 from roost.ledger.retention import DAY_S, Kept
 from roost.ledger.store import Store
 from roost.ledger.transaction import Tx
-from roost.model.job import EndReason
+from roost.model.job import CloudMachine, EndReason
 from roost.parts.part import Part
 from roost.parts.singleton import Singleton
+from roost.providers.base import Provider
 
 log = logging.getLogger("roost.jobs")
 
 _A, _J, _M = job_arrays.c, jobs.c, machines.c
 #: Jobs that one transaction ends.
 _PIECE = 1000
+#: How long one account's provider may take over a sweep; all are asked at once.
+_SWEEP_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +89,7 @@ class Detecting(Part):
         clock: Clock,
         singleton: Singleton,
         catalogue: Catalogue,
-        owner: Callable[[], str],
+        owner: Callable[[], Awaitable[str]],
         patience: Patience,
         bell: Bell,
         planning: Callable[[], None],
@@ -89,7 +101,7 @@ class Detecting(Part):
         self._machines = Unchanged(clock)
         self._unknown = Unchanged(clock)
         self._missing = Unchanged(clock)
-        self._swept_at = float("-inf")
+        self._swept_at = self._looked_at = float("-inf")
 
     def gained(self) -> None:
         """Begin to count anew: another process has looked until now."""
@@ -102,6 +114,11 @@ class Detecting(Part):
         rows = await self._store.read(
             lambda c: [dict(row) for row in c.execute(live_machines()).mappings()]
         )
+        now = self._clock.monotonic()
+        if now - self._looked_at > self._patience.silent_s / 2:
+            # Nobody could be heard while this process stood still or the ledger was away.
+            self.gained()
+        self._looked_at = now
         for row in rows:
             await self._look_at(row)
         self._machines.forget_others({row["id"] for row in rows})
@@ -159,29 +176,45 @@ class Detecting(Part):
     # What providers have
 
     async def _sweep(self) -> None:
-        for provider, account in await self._store.read(_accounts):
-            try:
-                opened = await self._catalogue.provider(provider, account)
-                there = {each.machine: each for each in await opened.machines(self._owner())}
-            except RoostError as error:
-                log.warning("%s does not say which machines it has: %s", provider, error.message)
-                continue
-            known = await self._store.read(lambda c: _known(c, provider, account))  # noqa: B023
-            for token, each in there.items():
-                row = known.get(token)
-                # One that is being made now has a row: the row comes before the asking.
-                if row is not None and row["ended_ms"] is None:
-                    continue
-                age = self._unknown.seconds(each.cloud_id, token)
-                if age >= self._patience.untracked_s:
-                    log.warning("giving back %s, which no pool knows", each.cloud_id)
-                    await opened.terminate(each.cloud_id)
-            for row in known.values():
-                await self._miss(row, there)
+        found = await self._store.read(_accounts)
+        await asyncio.gather(*(self._sweep_one(*each) for each in sorted(found)))
 
-    async def _miss(self, row: dict[str, Any], there: dict[str, Any]) -> None:
+    async def _sweep_one(self, provider: str, account: str) -> None:
+        """Compare one account; what its provider does or does not say holds up no other."""
+        try:
+            async with asyncio.timeout(_SWEEP_S):
+                opened = await self._catalogue.provider(provider, account)
+                there = await opened.machines(await self._owner())
+                known = await self._store.read(lambda c: _known(c, provider, account))
+                for each in there:
+                    await self._spare_or_return(opened, each, known.get(each.machine))
+        except RoostError as error:
+            log.warning("%s does not say which machines it has: %s", provider, error.message)
+            return
+        except TimeoutError:
+            log.warning("%s has not said for %.0f s which machines it has", provider, _SWEEP_S)
+            return
+        tokens = {each.machine for each in there}
+        for row in known.values():
+            await self._miss(row, tokens)
+
+    async def _spare_or_return(
+        self, opened: Provider, each: CloudMachine, row: dict[str, Any] | None
+    ) -> None:
+        # One that is being made now has a row: the row comes before the asking. A second one of
+        # the same token is nobody's.
+        if row is not None and row["cloud_id"] in (None, each.cloud_id):
+            return
+        if self._unknown.seconds(each.cloud_id, each.machine) >= self._patience.untracked_s:
+            log.warning("giving back %s, which no pool knows", each.cloud_id)
+            try:
+                await opened.terminate(each.cloud_id)
+            except RoostError as error:
+                log.warning("%s is not given back: %s", each.cloud_id, error.message)
+
+    async def _miss(self, row: dict[str, Any], there: set[str]) -> None:
         """End a machine that its provider has lost; lists may be late, hence the patience."""
-        if row["ended_ms"] is not None or row["state"] not in ("allocated", "ready", "draining"):
+        if row["state"] not in ("allocated", "ready", "draining"):
             return
         if row["id"] in there:
             self._missing.seconds(row["id"], "there")
@@ -232,7 +265,9 @@ class Detecting(Part):
 
 
 def _accounts(connection: Connection) -> set[tuple[str, str]]:
-    found = set()
+    # Accounts of no pool too: its last machine may have been made though nobody heard of it.
+    every = select(accounts.c.provider, accounts.c.name)
+    found = {(str(provider), str(name)) for provider, name in connection.execute(every)}
     for (spec,) in connection.execute(select(pools.c.spec)):
         pool = pool_of(spec)
         found.add((pool.provider, pool.account))
@@ -240,13 +275,11 @@ def _accounts(connection: Connection) -> set[tuple[str, str]]:
 
 
 def _known(connection: Connection, provider: str, account: str) -> dict[str, dict[str, Any]]:
-    names = [
-        name
-        for name, spec in connection.execute(select(pools.c.name, pools.c.spec))
-        if (pool_of(spec).provider, pool_of(spec).account) == (provider, account)
-    ]
-    rows = connection.execute(select(machines).where(_M.pool.in_(names))).mappings()
-    return {row["id"]: dict(row) for row in rows}
+    """Return the live machines of an account, by their tokens."""
+    specs = connection.execute(select(pools.c.name, pools.c.spec))
+    names = {name for name, spec in specs if pool_of(spec).provider == provider}
+    rows = connection.execute(live_machines().where(_M.account == account)).mappings()
+    return {row["id"]: dict(row) for row in rows if row["pool"] in names}
 
 
 def _beyond_queue(connection: Connection, now_ms: int) -> list[tuple[str, int, int]]:

@@ -9,10 +9,10 @@ is to be done next: another zone or type, later, never.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, or_, select, update
+from sqlalchemy import Connection, bindparam, or_, select, update
 
 from roost.base.backoff import BackOff
 from roost.base.clock import Clock
@@ -35,8 +35,8 @@ from roost.providers.errors import BadCredentials, MachineGone, Refused
 
 log = logging.getLogger("roost.jobs")
 
-#: Machines that one process asks for, or gives back, at the same time.
-AT_ONCE = 16
+#: Machines of one account that a process asks for, or gives back, at the same time, and accounts.
+AT_ONCE, ACCOUNTS_AT_ONCE = 16, 4
 #: Between two askings for the same machine, and how often it is asked for before it is given up.
 AGAIN = BackOff(2.0, 120.0)
 MOST_LAUNCHES = 8
@@ -49,10 +49,11 @@ LOOK_S = 1.0
 
 _M = machines.c
 _WORK = (
-    select(_M.id)
+    select(_M.id, _M.account)
     .where(
         _M.ended_ms.is_(None),
         _M.claimed_by == "",
+        _M.account.not_in(bindparam("busy", expanding=True)),
         _M.not_before_ms <= bindparam("now"),
         or_(_M.state == "pending", _M.state == "returning"),
     )
@@ -78,40 +79,53 @@ class Renting(Part):
         seal: Seal,
         catalogue: Catalogue,
         holder: str,
-        owner: Callable[[], str],
+        owner: Callable[[], Awaitable[str]],
         server: Callable[[], tuple[str, str]],
         able: Callable[[], bool] = lambda: True,
     ) -> None:
         self._store, self._clock, self._access, self._seal = store, clock, access, seal
         self._catalogue, self._holder, self._owner, self._server = catalogue, holder, owner, server
         self._able = able
+        self._busy: set[str] = set()  # accounts whose provider is being asked
         self.summons = Summons(clock)
         self.planning: Callable[[], None] = lambda: None  # rung when something has changed
 
     def loops(self) -> Sequence[Loop]:
-        """Return the loop that rents and gives back."""
-        return (Loop(self._turn, 0.0),)
+        """Return the loops that rent and give back: a slow provider holds up one of them alone."""
+        return (Loop(self._look_at_offers, LOOK_S), *(Loop(self._turn, 0.0),) * ACCOUNTS_AT_ONCE)
 
     async def _turn(self) -> None:
         await self.summons.wait(LOOK_S)
         if self._able():
-            await self.work()
+            await self._work_for_one()
 
     async def work(self) -> int:
-        """Do what there is to do now; return how many machines that were."""
-        for provider, account in await self._store.read(_offers_wanted):
-            await self._catalogue.refresh(provider, account)
-        if not await self._store.read(_has_work):
+        """Do what there is to do now for one account; return how many machines that were."""
+        await self._look_at_offers()
+        return await self._work_for_one()
+
+    async def _look_at_offers(self) -> None:
+        wanted = await self._store.read(_offers_wanted)
+        await asyncio.gather(*(self._catalogue.refresh(*each) for each in sorted(wanted)))
+
+    async def _work_for_one(self) -> int:
+        busy = sorted(self._busy)
+        if not await self._store.read(lambda c: _has_work(c, busy)):
             return 0
         claimed = await self._store.write(self._claim, self._holder)
         if claimed:
-            await asyncio.gather(*(self._one(row) for row in claimed))
+            account = claimed[0]["account"]
+            self._busy.add(account)
+            try:
+                await asyncio.gather(*(self._one(row) for row in claimed))
+            finally:
+                self._busy.discard(account)
             self.planning()
         return len(claimed)
 
     def _claim(self, tx: Tx) -> list[dict[str, Any]]:
-        rows = tx.rows(_WORK, now=tx.at_ms)
-        these = [row["id"] for row in rows]
+        rows = tx.rows(_WORK, now=tx.at_ms, busy=sorted(self._busy))
+        these = [row["id"] for row in rows if row["account"] == rows[0]["account"]]
         if not these:
             return []
         tx.connection.execute(_CLAIM, {"these": these, "by": self._holder})
@@ -166,7 +180,7 @@ class Renting(Part):
             bootstrap=Bootstrap(server, row["id"], token, ca_pem),
             region=row["region"],
             tags=(
-                (OWNER_TAG, self._owner()),
+                (OWNER_TAG, await self._owner()),
                 ("roost-pool", row["pool"]),
                 (MACHINE_TAG, row["id"]),
             ),
@@ -248,10 +262,15 @@ def _offers_wanted(connection: Connection) -> set[tuple[str, str]]:
 
 _ANY = (
     select(_M.id)
-    .where(and_(_M.ended_ms.is_(None), _M.claimed_by == "", _M.state.in_(("pending", "returning"))))
+    .where(
+        _M.ended_ms.is_(None),
+        _M.claimed_by == "",
+        _M.state.in_(("pending", "returning")),
+        _M.account.not_in(bindparam("busy", expanding=True)),
+    )
     .limit(1)
 )
 
 
-def _has_work(connection: Connection) -> bool:
-    return connection.execute(_ANY).first() is not None
+def _has_work(connection: Connection, busy: Sequence[str]) -> bool:
+    return connection.execute(_ANY, {"busy": busy}).first() is not None

@@ -44,7 +44,6 @@ from tests.databases import opened
 
 OPERATOR = Principal("olga", "operator")
 MEMBER = Principal("mia", "member", project="default")
-OWNER = "plane-under-test"
 #: Rounds after which everything that can happen by itself must have happened.
 MOST_ROUNDS = 60
 
@@ -68,7 +67,6 @@ class Process:
         settings = JobSettings(
             providers=clouds,
             server=lambda: ("http://127.0.0.1:1", ""),
-            owner=lambda: OWNER,
             outputs_to="file:///outputs",
             patience=Patience(),
         )
