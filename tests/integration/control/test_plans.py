@@ -4,7 +4,7 @@ import pytest
 
 from roost.base.errors import Conflict, InvalidRequest, NotFound
 from roost.parts.routes import Answered
-from roost.wire.bodies import ConstraintsBody, DemandBody, SetMaintenance
+from roost.wire.bodies import ConstraintsBody, DemandBody, MigrateVM, SetMaintenance
 from roost.wire.plans import CreatePlan, ListPlans, PlanDetail
 from tests.integration.control.rig import OPERATOR, Rig, run
 
@@ -164,6 +164,45 @@ def test_vms_deleted_resized_or_moved_meanwhile_do_not_stop_a_plan(database_url:
         assert states[first.vm] == "the VM is gone"
         assert states[second.vm].startswith("it is on another host")
         assert done.replans == 1
+
+    run(database_url, test)
+
+
+def test_a_move_that_somebody_else_has_made_ends_the_wait_for_it(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await uneven(rig, vms=1)
+        made = await plan(rig, goal="move", vms=["vm-0"], to="b", apply=True)
+        # It is on its way when its wave begins, and there when its turn comes.
+        await rig.plane.moves.migrate("vm-0", None, MigrateVM(host="b"), OPERATOR)
+        await rig.plane.run_singletons()
+        assert (await rig.plane.plans.get(made.id)).wave == 1
+        await rig.pass_by(20)
+        done = await rig.plane.plans.get(made.id)
+        assert (done.state, done.listed[0].why) == ("done", "it is there already")
+        assert await rig.state("vm-0") == ("running", "b")
+
+    run(database_url, test)
+
+
+def test_a_vm_that_is_not_to_be_disturbed_by_now_stays(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("a", cpu=8, memory=8)
+        minute = rig.clock.wall_ms() // 60_000
+        soon, later = ((minute + more) % 1440 for more in (30, 90))
+        period = f"{soon // 60:02}:{soon % 60:02}-{later // 60:02}:{later % 60:02}"
+        await rig.running("vm-0", labels={"roost.do-not-disturb": period})
+        await rig.running("vm-1")
+        await rig.host("b", cpu=8, memory=8)
+        made = await plan(rig, goal="drain", hosts=["a"])
+        assert (made.moves, made.blocked) == (2, [])
+        await rig.pass_by(2400)
+        await rig.plane.plans.apply(made.id, OPERATOR)
+        await rig.pass_by(60)
+        done = await rig.plane.plans.get(made.id)
+        assert (done.state, done.why) == ("done", "1 VMs could not move")
+        assert [(each.name, each.guard) for each in done.blocked] == [("vm-0", "do_not_disturb")]
+        assert (await rig.state("vm-0"))[1] == "a"
+        assert (await rig.state("vm-1"))[1] == "b"
 
     run(database_url, test)
 

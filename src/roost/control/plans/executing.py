@@ -36,7 +36,7 @@ from roost.control.plans.record import (
     found_in,
     found_of,
 )
-from roost.control.plans.settling import Outcome, drifted, settle
+from roost.control.plans.settling import Outcome, disturbed, drifted, settle
 from roost.control.plans.watching import MovesWatched
 from roost.control.vms.lookup import relock
 from roost.ledger.capacity import CLEANUP, claim_id
@@ -211,12 +211,15 @@ class PlanRunner(Part):
         ]
         strange = [each for each in moot if each.state == FAILED or "another host" in each.why]
 
-        def change(tx: Tx) -> PlanRow:
+        def change(tx: Tx) -> bool:
             self.singleton.check(tx)
-            writing.locked_plan(tx, row.id)
-            return writing.change(tx, row.id, "plan.wave", moot, wave=wave, note=f"wave {wave}")
+            if writing.locked_plan(tx, row.id).state != RUNNING:
+                return False
+            writing.change(tx, row.id, "plan.wave", moot, wave=wave, note=f"wave {wave}")
+            return True
 
-        await self._store.write(change)
+        if not await self._store.write(change):
+            return False
         if strange:
             moves = await self._store.read(lambda c: _moves(c, row.id))
             await self._plan_anew(row, moves, f"VM {strange[0].name!r} {strange[0].why}")
@@ -230,6 +233,11 @@ class PlanRunner(Part):
         if vm is None or target is None:
             await self._fail(row, move, "its target is gone" if vm else "the VM is gone")
             return False
+        # A wave may have begun long ago: it waited for this VM, or was paused.
+        seen = VMRow(**vm)
+        outcome = drifted(move, seen) or disturbed(seen, self._clock.wall_ms())
+        if outcome is not None:
+            return await self._leave(row, move, outcome)
 
         def also(tx: Tx) -> None:
             self.singleton.check(tx)
@@ -241,7 +249,7 @@ class PlanRunner(Part):
             writing.change(tx, row.id, "plan.move_begun", [begun], note=note)
 
         try:
-            found = await self._moving.begin(VMRow(**vm), row.id, only=target, also=also)
+            found = await self._moving.begin(seen, row.id, only=target, also=also)
         except (Conflict, Unavailable, NotFound) as error:
             since = self._waits.setdefault((row.id, move.number), self._clock.monotonic())
             if self._clock.monotonic() - since > PATIENCE_S:
@@ -256,6 +264,15 @@ class PlanRunner(Part):
             return False
         self._watched.add(move.vm)
         return True
+
+    async def _leave(self, row: PlanRow, move: PlanMoveRow, outcome: Outcome) -> bool:
+        """Give up a move that was not begun; False when the rest has to be planned anew."""
+        await self._fail(row, move, outcome.why, outcome.state)
+        if "another host" in outcome.why:
+            moves = await self._store.read(lambda c: _moves(c, row.id))
+            await self._plan_anew(row, moves, f"VM {move.name!r} {outcome.why}")
+            return False
+        return outcome.state != FAILED
 
     # How moves end
 
@@ -287,15 +304,16 @@ class PlanRunner(Part):
             log.info("plan %s: move of VM %s is %s %s", row.id, each.name, each.state, each.why)
         return await self._store.read(lambda c: _moves(c, row.id))
 
-    async def _fail(self, row: PlanRow, move: PlanMoveRow, why: str) -> None:
-        failed = _ended(move, Outcome(FAILED, why), self._clock.wall_ms())
+    async def _fail(self, row: PlanRow, move: PlanMoveRow, why: str, state: str = FAILED) -> None:
+        ended = _ended(move, Outcome(state, why), self._clock.wall_ms())
         log.info("plan %s: VM %s does not move: %s", row.id, move.name, why)
+        kind = "plan.move_failed" if state == FAILED else "plan.moves_ended"
 
         def change(tx: Tx) -> None:
             self.singleton.check(tx)
-            writing.locked_plan(tx, row.id)
-            note = f"move {move.number}: {why}"
-            writing.change(tx, row.id, "plan.move_failed", [failed], note=note)
+            if writing.locked_plan(tx, row.id).state == RUNNING:  # else it was dropped meanwhile
+                note = f"move {move.number}: {why}"
+                writing.change(tx, row.id, kind, [ended], note=note)
 
         await self._store.write(change)
 

@@ -5,6 +5,7 @@ of series, the fleet is copied from memory. A VM that another process has moved 
 the claim when its turn comes, and the rest is planned anew.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Container, Mapping, Sequence
 
@@ -73,12 +74,15 @@ class Gathering:
         moved: dict[str, list[int]] = {}
         for row in rows:
             moved.setdefault(row.vm, []).append((row.ended_ms or 0) // 1000)
+        # A thread's work: a large fleet has a second of it, and nothing else would be served.
+        candidates = await asyncio.to_thread(
+            lambda: {
+                vm.id: self._candidate(vm, request, moved, budgets.keys(), at_ms or now_ms)
+                for vm, request in placed
+                if vm.host is not None
+            }
+        )
         world = WhatIf.like(self._roster.engine)
-        candidates = {
-            vm.id: self._candidate(vm, request, moved, budgets.keys(), at_ms or now_ms)
-            for vm, request in placed
-            if vm.host is not None
-        }
         numbers = {row: entry.number for row, entry in self._roster.by_fleet_row.items()}
         return Board(
             world,

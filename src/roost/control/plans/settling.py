@@ -7,8 +7,9 @@ running --> done      the VM is on the target and at rest
 
 from typing import NamedTuple
 
+from roost.control.plans.quiet import LABEL, why_quiet
 from roost.control.plans.record import DONE, DROPPED, FAILED
-from roost.ledger.rows import PlanMoveRow, VMRow
+from roost.ledger.rows import PlanMoveRow, VMRow, labels_of
 
 
 class Outcome(NamedTuple):
@@ -42,3 +43,9 @@ def drifted(move: PlanMoveRow, vm: VMRow | None) -> Outcome | None:
     if vm.host != move.source:
         return Outcome(DROPPED, "it is on another host than when this was planned")
     return None
+
+
+def disturbed(vm: VMRow, now_ms: int) -> Outcome | None:
+    """Return why a VM is left alone by the time that its move would begin; None if it may go."""
+    quiet = why_quiet(labels_of(vm.labels).get(LABEL), now_ms)
+    return Outcome(FAILED, quiet) if quiet else None
