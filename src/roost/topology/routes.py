@@ -15,6 +15,8 @@ from roost.topology.network import Link, Network
 
 #: What a hop counts beside its latency, so that fewer hops win a tie; in ms.
 _HOP_MS = 1e-6
+#: Paths that are kept; a large fleet has more pairs of hosts than memory takes.
+MOST_PATHS = 50_000
 #: Bytes per second of 1 Mbit/s.
 BYTES_PER_MBIT = 125_000
 
@@ -79,6 +81,8 @@ class Routes:
             return None
         key = (a, b) if a <= b else (b, a)
         if key not in self._paths:
+            if len(self._paths) >= MOST_PATHS:
+                self._paths.clear()
             self._paths[key] = self._search(*key)
         found = self._paths[key]
         if found is not None and key != (a, b):
@@ -115,22 +119,35 @@ class Routes:
     def uplinks(self) -> list[Uplink]:
         """Return the links that no host has for itself, the most shared first."""
         hosts = set(self.network.hosts)
+        pairs = self._pairs_by_bridge(hosts)
         shared = [link for link in self.network.links if not {link.a, link.b} & hosts]
-        found = [Uplink(link, self._pairs_over(link)) for link in shared]
+        found = [Uplink(link, pairs.get(frozenset((link.a, link.b)), 0)) for link in shared]
         return sorted(found, key=lambda each: (-each.pairs, each.link.a, each.link.b))
 
-    def _pairs_over(self, link: Link) -> int:
-        """Return how many pairs of hosts lose their only path without a link; 0 if none do."""
-        hosts = set(self.network.hosts)
-        graph = self._graph.copy()
-        graph.remove_edge(self._at[link.a], self._at[link.b])
-        parts = rustworkx.connected_components(graph)
-        sides = [
-            sum(graph[x] in hosts for x in part)
-            for part in parts
-            if self._at[link.a] in part or self._at[link.b] in part
-        ]
-        return sides[0] * sides[1] if len(sides) == 2 else 0
+    def _pairs_by_bridge(self, hosts: set[str]) -> dict[frozenset[str], int]:
+        """Return how many pairs of hosts lose their only path without a link, where any do.
+
+        One walk over the network finds all of them, however many links it has: without the link
+        above a node that reaches nothing earlier, the hosts below it are alone.
+        """
+        graph, found = self._graph, dict[frozenset[str], int]()
+        at: dict[int, int] = {}  # when a node was first seen
+        for root in graph.node_indices():
+            if root in at:
+                continue
+            order, above = _walk(graph, root, at)
+            low, below = {x: at[x] for x in order}, {x: int(graph[x] in hosts) for x in order}
+            whole = sum(below.values())
+            for x in reversed(order):
+                up = above[x]
+                for y in graph.neighbors(x):
+                    if y != up:
+                        low[x] = min(low[x], low[y] if above[y] == x else at[y])
+                if up is not None:
+                    below[up] += below[x]
+                    if low[x] > at[up]:
+                        found[frozenset((graph[x], graph[up]))] = below[x] * (whole - below[x])
+        return found
 
     def from_host(self, host: str, others: Sequence[str]) -> dict[str, Path]:
         """Return the paths from one host to others: a map of bandwidth and latency."""
@@ -139,3 +156,26 @@ class Routes:
             for other in others
             if other != host and (found := self.find(host, other)) is not None
         }
+
+
+def _walk(
+    graph: "rustworkx.PyGraph[str, Link]", root: int, at: dict[int, int]
+) -> tuple[list[int], dict[int, int | None]]:
+    """Walk depth first from a node; return nodes as they were met, and above each its parent."""
+    order: list[int] = []
+    above: dict[int, int | None] = {root: None}
+    at[root] = len(at)
+    order.append(root)
+    ways = [(root, iter(graph.neighbors(root)))]
+    while ways:
+        node, others = ways[-1]
+        for other in others:
+            if other not in at:
+                at[other] = len(at)
+                above[other] = node
+                order.append(other)
+                ways.append((other, iter(graph.neighbors(other))))
+                break
+        else:
+            ways.pop()
+    return order, above

@@ -38,6 +38,47 @@ def test_shared_uplinks_are_told_with_the_pairs_that_need_them() -> None:
     assert [(each.link.a, each.pairs) for each in routes.uplinks()] == [("r1", 2), ("r2", 2)]
 
 
+def pairs_without(network: Network, link: Link) -> int:
+    """Return how many pairs of hosts that reach each other do not without a link."""
+
+    def reached(links: list[Link]) -> set[tuple[str, str]]:
+        near = {node.id: {node.id} for node in network.nodes}
+        for _ in network.nodes:
+            for each in links:
+                both = near[each.a] | near[each.b]
+                for name in both:
+                    near[name] = near[name] | both
+        return {(x, y) for x in network.hosts for y in network.hosts if x < y and y in near[x]}
+
+    return len(reached(list(network.links)) - reached([e for e in network.links if e != link]))
+
+
+def test_pairs_of_an_uplink_are_those_that_it_alone_joins() -> None:
+    needed = 0
+    for seed in range(60):
+        chance = Random(seed)
+        switches = [f"s{n}" for n in range(5)]
+        pairs = [(x, y) for i, x in enumerate(switches) for y in switches[i + 1 :]]
+        links = [Link(x, y, 100) for x, y in pairs if chance.random() < 0.35]
+        hosts = [f"h{n}" for n in range(6)]
+        links += [Link(host, chance.choice(switches), 100) for host in hosts]
+        nodes = [Node(s, "switch") for s in switches] + [Node(h, "host") for h in hosts]
+        network = checked(nodes, links)
+        for each in Routes(network).uplinks():
+            assert each.pairs == pairs_without(network, each.link)
+            needed += each.pairs > 0
+    assert needed > 60
+
+
+def test_paths_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roost.topology.routes.MOST_PATHS", 2)
+    routes = Routes(checked(NODES, LINKS))
+    for one in "abc":
+        for other in "abc":
+            assert routes.path(one, other).nodes[-1] == other
+            assert len(routes._paths) <= 2
+
+
 def naive_latency(network: Network, a: str, b: str) -> float | None:
     """Return the lowest latency over every way there is."""
     direct = {frozenset((link.a, link.b)): link.latency_ms for link in network.links}
