@@ -1,7 +1,7 @@
 """What is asked of a fleet is kept, shared by processes, and named by the decisions it made."""
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from roost.base.errors import NoFit
 from roost.control.create.mixing import keep
@@ -40,6 +40,24 @@ def test_a_decision_names_the_mix_that_it_went_by(database_url: str) -> None:
         assert made.placement is not None
         assert made.placement.mix == digest
         assert Mix(tuple(read_kinds(kinds))).digest == digest
+
+    run(database_url, story, strategy="fragmentation")
+
+
+def test_a_mix_is_kept_as_long_as_decisions_go_by_it(database_url: str) -> None:
+    async def story(rig: Rig) -> None:
+        await rig.host("h", cpu=4, memory=16)
+        await rig.running("one", cpu=1)
+        await rig.plane.mix.keep()
+        await rig.store.write(lambda tx: tx.connection.execute(update(mixes).values(at_ms=1)))
+        [before] = await rig.rows(select(mixes))
+        await rig.plane.mix.keep()
+        assert await rig.rows(select(mixes)) == [before]  # nothing was asked
+        await rig.create("two", cpu=1)
+        await rig.plane.mix.keep()
+        [after] = await rig.rows(select(mixes))
+        assert after["digest"] == before["digest"]
+        assert after["at_ms"] > before["at_ms"] == 1
 
     run(database_url, story, strategy="fragmentation")
 

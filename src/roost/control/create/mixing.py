@@ -61,10 +61,10 @@ class KeptMix(Part):
 
     async def keep(self) -> None:
         """Add what was asked since the last time, if anything, and the mix if it is another."""
-        engine, learnt = self._roster.engine, self._roster.asked
-        mix = engine.mix if engine.mix is not None and engine.mix.digest != self._kept else None
+        mix, learnt = self._roster.engine.mix, self._roster.asked
         new = learnt.taken()
-        if not new and mix is None:
+        # One that is kept already is kept again while anything is asked: decisions name it still.
+        if not new and (mix is None or mix.digest == self._kept):
             return
         try:
             sums = await self._store.write(lambda tx: keep(tx, new, mix))
