@@ -113,7 +113,7 @@ class Reporting:
         vms: list[VMFindings] = []
         hosts: list[HostFindings] = []
         unread, homes = 0, dict[str, str]()
-        for home in self._homes():
+        for home in await self._homes():
             begun = self._clock.monotonic()
             week, found, read = await self._look(home, origin_ms)
             vms += found
@@ -154,28 +154,28 @@ class Reporting:
         )
         return week_of_host, found, bool(np.isfinite(use.cpu).any())
 
-    def _homes(self) -> list[_Home]:
-        fleet = self._roster.fleet
-        found = []
-        for entry in sorted(self._roster.hosts.values(), key=lambda each: each.name):
-            row = entry.fleet_row
-            held = []
-            for number in fleet.vms.on_host(row).tolist():
-                vm, _, kind = fleet.vms.names[number].rpartition(":")
-                if kind == RUN:
-                    cpu, memory = fleet.vms.demand[number, :2].tolist()
-                    held.append((vm, (cpu, memory)))
-            total = fleet.hosts.total[row, :2].tolist()
-            asked = [sum(each[at] for _, each in held) for at in (0, 1)]
-            found.append(
-                _Home(
-                    entry.name,
-                    (max(0, total[0]), max(0, total[1])),
-                    (asked[0], asked[1]),
-                    tuple(held),
-                )
-            )
-        return found
+    async def _homes(self) -> list[_Home]:
+        """Return hosts as they are now; copied here, and sorted out in a thread."""
+        vms, totals = self._roster.fleet.vms, self._roster.fleet.hosts.total
+        rows = sorted((each.name, each.fleet_row) for each in self._roster.hosts.values())
+        total = {row: (max(0, int(totals[row, 0])), max(0, int(totals[row, 1]))) for _, row in rows}
+        where, demand = vms.host[: vms.count].copy(), vms.demand[: vms.count, :2].copy()
+        names = vms.names.copy()
+
+        def sort_out() -> list[_Home]:
+            there: dict[int, list[tuple[str, tuple[int, int]]]] = {row: [] for _, row in rows}
+            for number in np.flatnonzero(where >= 0).tolist():
+                vm, _, kind = names[number].rpartition(":")
+                if kind == RUN and (held := there.get(int(where[number]))) is not None:
+                    held.append((vm, (int(demand[number, 0]), int(demand[number, 1]))))
+            return [_home(name, total[row], there[row]) for name, row in rows]
+
+        return await asyncio.to_thread(sort_out)
+
+
+def _home(name: str, total: tuple[int, int], held: list[tuple[str, tuple[int, int]]]) -> _Home:
+    asked = (sum(cpu for _, (cpu, _) in held), sum(memory for _, (_, memory) in held))
+    return _Home(name, total, asked, tuple(held))
 
 
 def _known(connection: Connection) -> dict[str, Known]:
