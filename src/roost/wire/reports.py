@@ -63,7 +63,7 @@ class PeakGroupBody(Reply):
     hosts: int
 
 
-class ShortageBody(Reply):
+class ShortHostBody(Reply):
     """A host that may be short: since when on it may be, and is likely to be (null: it is not).
 
     `most` is the upper bound of what it will use within the week ahead, of `total`.
@@ -119,7 +119,7 @@ class FleetReport(Reply):
     undersized: list[OversizedVM]
     zombies: list[ZombieVM]
     groups: list[PeakGroupBody]
-    shortages: list[ShortageBody]
+    shortages: list[ShortHostBody]
     levels: list[LevelBody]
     oversized_count: int
     undersized_count: int

@@ -106,7 +106,7 @@ def test_a_sound_ledger_has_no_findings(database_url: str) -> None:
     assert found.checked == {
         "committed": 4, "counters": 1, "quotas": 2, "claims": 7, "vms": 8, "specs": 8, "holds": 0,
         "tombstones": 0, "hosts": 4, "names": 12, "groups": 3, "sequence": 16, "reservations": 0,
-        "series": 1, "predictions": 0, "policies": 0,
+        "series": 1, "predictions": 0, "policies": 0, "plans": 0,
         "fold": 8 + 8 + 7 + 3 + 6 + 2 + 4 + 4,
     }  # fmt: skip
 

@@ -56,6 +56,11 @@ _FILL = (
     "INSERT INTO decisions SELECT 'vm-1', i, 'create', '', i FROM n WHERE i > 5900",
     "INSERT INTO samples SELECT 1 + i % {hosts}, 'vm-' || i, i, 1, 1, 1, NULL FROM n",
     "INSERT INTO doubts SELECT 'vm-' || i FROM n WHERE i <= 2000",
+    "INSERT INTO mixes SELECT 'mix-' || i, '[]', i FROM n",
+    "INSERT INTO plans SELECT 'plan-' || i, 'balance', 'done', 1, '', '', 1, 0, '', NULL,"
+    " NULL, i, 'x', NULL, NULL FROM n WHERE i <= 600",
+    "INSERT INTO plan_moves SELECT 'plan-' || (1 + i % 600), i, 1, 'vm-' || i, 'vm', 1,"
+    " 1 + i % {hosts}, 'done', '', 0, '', '', 1, 1 FROM n",
 )
 
 
@@ -128,7 +133,7 @@ def _retention(connection: Connection, store: Store) -> None:
         kept = replace(kept, most=100) if kept.most is not None else kept
         found = surpluses[kept.table.name] = surplus(connection, kept, 500)
         purge(Tx(connection, "test", 0, "tx"), kept, 10**12, 500, found)
-    assert len(surpluses) == 3
+    assert len(surpluses) == 4
     assert surpluses["decisions"].keys
 
 

@@ -105,6 +105,7 @@ def test_the_reference_lists_every_route_with_its_least_role() -> None:
     words = {
         roles.ANYONE: "none",
         roles.JOINING: "join token",
+        roles.WORKER: "worker",
         roles.ADMIN: "admin",
         roles.OPERATOR: "operator",
         roles.VIEWER: "viewer",

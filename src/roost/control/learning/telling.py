@@ -24,7 +24,7 @@ from roost.wire.reports import (
     PeakGroupBody,
     ReportedVM,
     SavingBody,
-    ShortageBody,
+    ShortHostBody,
     ZombieVM,
 )
 
@@ -180,9 +180,9 @@ def _group(whole: Whole, group: PeakGroup) -> PeakGroupBody:
     )
 
 
-def _shortages(whole: Whole) -> list[ShortageBody]:
+def _shortages(whole: Whole) -> list[ShortHostBody]:
     return [
-        ShortageBody(
+        ShortHostBody(
             host=host.name,
             resource=short.resource,
             first_ms=1000 * short.first_s,
