@@ -35,7 +35,7 @@ FOUND_AT = {
     "unasked rule": 6,
     "grown past a rule": 29,
     "deaf engine": 3,
-    "quiet switch": 26,
+    "quiet switch": 219,
     "impatient rule": 40,
     "given away": 9,
     "drawn twice": 3,

@@ -41,7 +41,7 @@ def test_the_tour_shows_every_part_and_serves_until_it_is_interrupted(
     for part in (
         "--driver qemu",
         "roost vm create web-3 --cpu 1 --memory 96MiB --disk 0GiB --wait",
-        "web-1   running   qemu-",
+        "web-1  running  qemu-",
         "web-1 has moved to qemu-",
         "(+1: none lost, none twice)",
         "is empty: 0 VMs left",
