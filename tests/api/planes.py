@@ -32,7 +32,7 @@ from tests.faulty_store import FaultyStore
 
 ADMIN = Principal("admin", "admin")
 SETTINGS = PlaneSettings(strategy="first_fit")
-JOBS = JobSettings(ModelClouds(ModelCloud()), lambda: ("http://127.0.0.1:1", ""), lambda: "tests")
+JOBS = JobSettings(ModelClouds(ModelCloud()), lambda: ("http://127.0.0.1:1", ""))
 #: What the hosts of a small fleet are called; those that are played are the first.
 HOSTS, PLAYED = ("h1", "h2", "h3"), ("h1", "h2")
 #: Cores of a host, and those that the project default may use.

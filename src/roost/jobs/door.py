@@ -19,13 +19,13 @@ from roost.jobs.assigning import Assigner
 from roost.jobs.bell import LOOK_S, Bell
 from roost.jobs.books import Sums, end_attempts, job_name, mark_running, on_machine
 from roost.jobs.rented import MOST_AT_ONCE, move_machine
-from roost.ledger.jobtables import job_logs, machines
+from roost.ledger.jobtables import job_attempts, job_logs, jobs, machines
 from roost.ledger.statements import Plus
 from roost.ledger.store import Store
 from roost.ledger.tables import tokens
 from roost.ledger.transaction import Tx
 from roost.model.job import attempt_id
-from roost.parts.access import Access, Principal, insert_token, token_parts
+from roost.parts.access import Access, Principal, insert_token, revoke_tokens, token_parts
 from roost.parts.part import Part
 from roost.parts.roles import JOINING, WORKER
 from roost.parts.routes import Route
@@ -207,6 +207,8 @@ class WorkerDoor(Part):
                 tx, row["id"], state, "ready", idle_ms=tx.at_ms,
                 rented_ms=found["rented_ms"] or tx.at_ms,
             )  # fmt: skip
+            # Its join token has done its work: whoever reads it on the machine opens nothing.
+            revoke_tokens(tx, row["id"], ("worker_join",))
             return moved or found, moved is not None
         if state == "ready" and body.notice:
             why = "its provider takes it back" if body.notice == "reclaim" else "it leaves"
@@ -274,9 +276,15 @@ def _says_something(answer: WorkerOrders) -> bool:
 def keep_chunks(tx: Tx, chunks: Iterable[LogChunk], machine: str) -> list[LogOffset]:
     """Append pieces of logs that continue what is kept; return how far each log is kept."""
     found: dict[tuple[str, str], LogOffset] = {}
+    known: dict[tuple[str, str], bool] = {}
     for chunk in chunks:
         key = (chunk.attempt, chunk.stream)
         # What is kept of whom is decided by the attempt alone; only its own machine may add to it.
+        if key not in known:
+            known[key] = _is_of(tx, chunk.attempt, machine)
+        if not known[key]:
+            found[key] = LogOffset(chunk.attempt, chunk.stream, chunk.offset, enough=True)
+            continue
         name = f"{machine}/{chunk.attempt}"
         end = tx.row(
             select(
@@ -308,3 +316,20 @@ def keep_chunks(tx: Tx, chunks: Iterable[LogChunk], machine: str) -> list[LogOff
         kept += len(data)
         found[key] = LogOffset(chunk.attempt, chunk.stream, kept, enough=kept >= LOG_LIMIT)
     return list(found.values())
+
+
+def _is_of(tx: Tx, attempt: str, machine: str) -> bool:
+    """Say whether an attempt is or was a machine's: only so many can fill the ledger with logs."""
+    job, _, number = attempt.rpartition(":")
+    array, _, index = job.rpartition(".")
+    if not (_is_number(number) and _is_number(index)):
+        return False
+    row = tx.find(jobs, array=array, idx=int(index))
+    if row is not None and row["attempt"] == int(number):
+        return bool(row["ran_on"] == machine)
+    before = tx.find(job_attempts, array=array, idx=int(index), attempt=int(number))
+    return before is not None and before["machine"] == machine
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 9

@@ -41,6 +41,8 @@ Line = Annotated[str, Meta(max_length=2048)]
 Address = Annotated[str, Meta(max_length=2048, pattern=_PRINTED)]
 Count = Annotated[int, Meta(ge=0, le=2**62)]
 Amount = Annotated[int, Meta(ge=0, le=2**48)]
+#: Milliseconds of one attempt: 34 years, so that sums of them stay numbers of the ledger.
+Span = Annotated[int, Meta(ge=0, le=2**40)]
 
 
 # Joining
@@ -110,8 +112,8 @@ class AttemptReport(Request):
     message: Line = ""
     exit_code: Annotated[int, Meta(ge=-(2**31), le=2**31)] | None = None
     signal: Annotated[int, Meta(ge=0, le=128)] | None = None
-    run_ms: Count = 0  # by the worker's own clock, from the start of the process to its end
-    cpu_ms: Count = 0
+    run_ms: Span = 0  # by the worker's own clock, from the start of the process to its end
+    cpu_ms: Span = 0
     memory_bytes: Amount = 0  # the most that it had
     outputs: Annotated[list[OutputKept], Meta(max_length=256)] = field(default_factory=list)
 
