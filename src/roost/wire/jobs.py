@@ -32,7 +32,8 @@ Url = Annotated[
     str, Meta(min_length=1, max_length=2048, pattern=r"^(file|https?|s3):[^\x00-\x20\x7f]+\Z")
 ]
 Digest = Annotated[str, Meta(pattern=r"^(|sha256:[0-9a-f]{64})\Z")]
-ImageName = Annotated[str, Meta(max_length=512, pattern=r"^[^\x00-\x20\x7f]*\Z")]
+#: Handed to a container engine as one word of its command line: it never looks like an option.
+ImageName = Annotated[str, Meta(max_length=512, pattern=r"^(?!-)[^\x00-\x20\x7f]*\Z")]
 Command = Annotated[
     list[Annotated[str, Meta(max_length=131_072, pattern=r"^[^\x00]*\Z")]], Meta(max_length=4096)
 ]
