@@ -251,4 +251,6 @@ def test_probes_may_ask_for_the_head_only(site: Site, path: str) -> None:
     head, whole = site.ask("HEAD", path, role=None), site.ask("GET", path, role=None)
     assert head.status_code == whole.status_code == 200
     assert head.content == b""
-    assert head.headers["content-length"] == str(len(whole.content))
+    # What a process counts of itself has more digits from one answer to the next.
+    apart = abs(int(head.headers["content-length"]) - len(whole.content))
+    assert apart <= (40 if path == "/metrics" else 0)

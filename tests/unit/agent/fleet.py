@@ -122,8 +122,14 @@ class Network:
 class Users:
     """Create, switch, move and recover VMs at random."""
 
-    def __init__(self, control: ModelControl, clock: HandClock, random: Random) -> None:
-        self.control, self.clock, self.random = control, clock, random
+    def __init__(
+        self,
+        control: ModelControl,
+        clock: HandClock,
+        random: Random,
+        has: Callable[[str, str], bool],
+    ) -> None:
+        self.control, self.clock, self.random, self._has = control, clock, random, has
 
     def create(self, vm_id: str) -> None:
         self.control.create(vm(vm_id, restart="elsewhere"), self.random.choice(HOSTS))
@@ -135,7 +141,9 @@ class Users:
             self.control.power(vm_id, "stopped" if running else "running")
 
     def migrate(self) -> None:
-        if idle := self._idle():
+        """Move a VM that its host has: one recovered while stopped is made at its next start."""
+        vms = self.control.vms
+        if idle := [vm_id for vm_id in self._idle() if self._has(vms[vm_id].host, vm_id)]:
             vm_id = self.random.choice(idle)
             if targets := self._targets(vm_id):
                 self.control.migrate(vm_id, self.random.choice(targets))
@@ -195,9 +203,11 @@ class Fleet:
             whole_list=lambda: self.random.random() < 0.3,
         )
         self.network = Network(self.clock, self.random, self.control)
-        self.users = Users(self.control, self.clock, self.random)
         self.broken: list[str] = []
         self.vms = {host: CountedVMs(self) for host in HOSTS}
+        self.users = Users(
+            self.control, self.clock, self.random, lambda host, vm_id: vm_id in self.vms[host].vms
+        )
         self.stores = {host: MemoryStore("secret") for host in HOSTS}
         self.fences = {host: MemoryFences() for host in HOSTS}
         self.guards = {host: self._guard(host) for host in HOSTS}
