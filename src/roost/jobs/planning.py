@@ -25,7 +25,6 @@ from roost.model.resources import Demand
 from roost.placement.batching import RequestColumns
 from roost.placement.engine import Engine
 from roost.providers.mix.problem import MixLimits, Need, Offer
-from roost.providers.mix.program import cheapest_mix
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -285,6 +284,9 @@ def _want(
     needs = [need for need in needs if any(each.holds(need.demand) for each in types)]
     if not needs:
         return
+    # Its solver takes a second to import, and most control planes never rent a machine.
+    from roost.providers.mix.program import cheapest_mix
+
     market = next_market(pool, machines, ())
     found = cheapest_mix(needs, [Offer(each, market) for each in types], limits)
     for filled in found.filled:
