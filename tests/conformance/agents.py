@@ -237,6 +237,26 @@ async def a_list_that_does_not_confirm_starts_nothing_that_may_run_elsewhere(rig
     assert [hello for hello in rig.control.hellos if hello.host == "a"][-1].heard == point
 
 
+async def a_list_that_does_not_confirm_loosens_nothing(rig: AgentRig) -> None:
+    """What was stopped with the lease is not started because an unsure list says it stays here."""
+    await rig.pass_by(1)
+    rig.control.order(vm("vm-1", restart="elsewhere"), host="a")
+    await rig.pass_by(20)
+    assert rig.runs("a", "vm-1")
+    rig.control.renews = False
+    await rig.pass_by(60)
+    assert not rig.runs("a", "vm-1")
+    unsure = replace(listing(vm("vm-1", 2)), confirms=False, point=LedgerPoint(4, "tx-4"))
+    rig.control.host("a").desired = unsure
+    rig.control.renews = True
+    await rig.reconnect("a")
+    await rig.pass_by(30)
+    assert not rig.runs("a", "vm-1")
+    rig.control.host("a").desired = replace(unsure, confirms=True)
+    await rig.pass_by(30)
+    assert rig.runs("a", "vm-1")
+
+
 async def what_may_run_elsewhere_has_stopped_when_lease_and_guard_are_over(rig: AgentRig) -> None:
     """What stays home runs on without a control plane."""
     await rig.pass_by(1)
@@ -325,6 +345,7 @@ LAWS: list[Callable[[AgentRig], Any]] = [
     what_was_lost_on_its_way_is_said_for_good,
     a_vm_that_may_run_elsewhere_waits_for_a_confirmed_lease,
     a_list_that_does_not_confirm_starts_nothing_that_may_run_elsewhere,
+    a_list_that_does_not_confirm_loosens_nothing,
     what_may_run_elsewhere_has_stopped_when_lease_and_guard_are_over,
     a_fenced_host_stops_at_once_what_may_run_elsewhere,
     a_roll_call_is_answered_with_every_copy_and_memory,

@@ -27,9 +27,11 @@ same facts give the same step.
 | any but tombstone | unknown | refuse, until the driver can tell |
 
 A VM with `restart: elsewhere` stops when the lease is over. To start it needs more: a list that
-came after the lease was renewed, for meanwhile it may have been started elsewhere. Any other VM is
-started from the list that is here, but not at once after a boot of the machine (`after_boot`): an
-operator may have had a host that was dead recovered.
+came after the lease was renewed, for meanwhile it may have been started elsewhere. So does one that
+the newest list wants to stay here, if this host was told before that it may run elsewhere: the list
+may come from an old copy of the ledger. Any other VM is started from the list that is here, but not
+at once after a boot of the machine (`after_boot`): an operator may have had a host that was dead
+recovered.
 """
 
 from collections.abc import Mapping
@@ -66,7 +68,10 @@ Kind = Literal[
 #: Steps after which a VM executes.
 EXECUTING_STEPS: frozenset[Kind] = frozenset({"start", "resume", "restart", "land"})
 #: An incoming copy executes by itself once it has arrived, so it takes a lease to prepare one.
-LEASED_STEPS = EXECUTING_STEPS | {"prepare"}
+LEASED_STEPS: frozenset[Kind] = EXECUTING_STEPS | {"prepare"}
+#: Of a VM that may run elsewhere and shall stay here from now on: an old ledger may say so, while
+#: a newer one has had it started elsewhere.
+LOOSENING_STEPS: frozenset[Kind] = LEASED_STEPS | {"protect", "settle"}
 #: Steps after which other VMs may find room.
 FREEING: frozenset[Kind] = frozenset({"destroy", "withdraw", "send", "resize", "stop"})
 #: Steps that may take room, which the books must grant: a restart may bring a new size.
@@ -133,11 +138,26 @@ def next_step(
     step = _PARTS[order.part](order, record, local)
     if step is None and (record is None or _outdated(record, order)):
         step = SETTLE
-    if order.restart == "elsewhere" and leased < Leased.CONFIRMED:
-        return _unleased(local, leased, order) or (
-            WAIT if step and step.kind in LEASED_STEPS else step
-        )
-    return _unleased(local, leased, order) or step
+    if leased < Leased.CONFIRMED:
+        waits: frozenset[Kind] = frozenset()
+        if order.restart == "elsewhere":
+            waits = LEASED_STEPS
+        elif _told_elsewhere(record, local):
+            waits = LOOSENING_STEPS
+        return _unleased(local, leased, order) or (WAIT if step and step.kind in waits else step)
+    return step
+
+
+def needs_confirming(order: DesiredVM, record: Record | None, local: LocalVM | None) -> bool:
+    """Say whether a VM is started only by a list that came since the lease was renewed."""
+    return order.restart == "elsewhere" or _told_elsewhere(record, local)
+
+
+def _told_elsewhere(record: Record | None, local: LocalVM | None) -> bool:
+    """Say whether this host was told last that a VM may be started elsewhere."""
+    if local is not None:
+        return local.restart == "elsewhere"
+    return record is not None and record.told_restart() == "elsewhere"
 
 
 def after_boot(step: Step | None, local: LocalVM | None, *, heard: bool) -> Step | None:

@@ -28,6 +28,7 @@ from roost.agent.converge import (
     after_boot,
     condemned,
     held_ids,
+    needs_confirming,
     next_step,
 )
 from roost.agent.crashes import Crashes
@@ -277,7 +278,10 @@ class Reconciler:
         """Return whether VMs wait for a list that is newer than the lease's renewal."""
         if self.confirmed or self._desired is None:
             return False
-        return any(vm.restart == "elsewhere" for vm in self._desired.vms.values())
+        return any(
+            needs_confirming(vm, self._records.get(vm.id), self._local.get(vm.id))
+            for vm in self._desired.vms.values()
+        )
 
     def is_fenced(self) -> bool:
         """Return whether it is known that nothing executes here that may run elsewhere."""

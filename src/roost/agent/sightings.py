@@ -14,7 +14,7 @@ from roost.agent.desired import Order
 from roost.agent.drivers.base import CRASHED, LocalState, LocalVM
 from roost.agent.store import Record
 from roost.hostkit.lanes import Failure
-from roost.model.states import Restart, Seen
+from roost.model.states import Seen
 from roost.wire.agentlimits import MOST_ORDER, clipped
 from roost.wire.agentlink import (
     CopyInfo,
@@ -145,16 +145,7 @@ def copy_info(
         return CopyInfo(vm_id, generation, _IS[local.state], local.restart)
     if record is None or record.gone:
         return CopyInfo(vm_id, generation, "gone" if record else "stopped")
-    return CopyInfo(vm_id, generation, "stopped", _told_restart(record))
-
-
-class _Told(msgspec.Struct):
-    restart: Restart = "here"
-
-
-def _told_restart(record: Record) -> Restart | None:
-    """Return the restart policy that the last order of a VM had; None: nobody has noted it."""
-    return msgspec.json.decode(record.order, type=_Told).restart if record.order else None
+    return CopyInfo(vm_id, generation, "stopped", record.told_restart())
 
 
 def _state(order: Order | None, record: Record | None, local: LocalVM | None) -> Seen | None:

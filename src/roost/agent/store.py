@@ -27,6 +27,7 @@ from msgspec import Struct
 from roost.base import private
 from roost.base.errors import Conflict
 from roost.hostkit.files import file_name, put_aside, write_whole
+from roost.model.states import Restart
 from roost.wire.agentlink import Desired, LedgerPoint
 
 log = logging.getLogger(__name__)
@@ -35,6 +36,12 @@ S = TypeVar("S")
 
 #: Records of destroyed VMs that are kept.
 MOST_GONE = 4096
+
+
+class _Told(Struct):
+    """The one field of an order that is read again from a record."""
+
+    restart: Restart = "here"
 
 
 class Record(Struct, frozen=True, omit_defaults=True):
@@ -47,6 +54,10 @@ class Record(Struct, frozen=True, omit_defaults=True):
     amounts: dict[str, int] = {}  # what it takes here
     gone: bool = False  # its destruction was begun, after a tombstone
     order: str = ""  # as carried out (`sightings.order_text`), for a ledger that has lost the VM
+
+    def told_restart(self) -> Restart | None:
+        """Return the restart policy that the VM's last order had; None: nobody has noted it."""
+        return msgspec.json.decode(self.order, type=_Told).restart if self.order else None
 
 
 class LeaseFile(Struct, frozen=True):

@@ -151,7 +151,9 @@ class Plane:
             store, self.roster, self.follower, self.dispatch, self.intake, self.readings,
             self.evidence, self.lineage, clock, timers, self.telemetry,
         )  # fmt: skip
-        self.vms = Lifecycle(store, self.roster, self.follower, handover.delete, series)
+        self.vms = Lifecycle(
+            store, self.roster, self.follower, handover.delete, series, self.lineage
+        )
         self.consoles = Consoles(store, self.roster, self.agents)
         self.hosts = Hosts(store, self.roster, self.agents, self.lineage)
         self.questions = Questions(store, self.roster, grouping, self._searches)

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from roost.agent import sightings
 from roost.agent.capacity import amounts_of
-from roost.agent.converge import FENCEABLE, Leased, Step, held_ids, next_step
+from roost.agent.converge import FENCEABLE, Leased, Step, held_ids, needs_confirming, next_step
 from roost.agent.desired import DesiredList, Order
 from roost.agent.drivers.base import FENCED, LocalState, LocalVM
 from roost.agent.fencing.lease import Lease
@@ -352,7 +352,10 @@ class ModelAgent:
     @property
     def needs_confirming(self) -> bool:
         """Return whether VMs wait for a list that is newer than the lease's renewal."""
-        return not self.confirmed and any(vm.restart == "elsewhere" for vm in self.vms.values())
+        return not self.confirmed and any(
+            needs_confirming(vm, self.records.get(vm.id), self._local(vm.id))
+            for vm in self.vms.values()
+        )
 
     def done(self, vm_id: str) -> int:
         """Return the newest generation of a VM that was carried out."""

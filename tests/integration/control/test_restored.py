@@ -455,6 +455,29 @@ def test_a_vm_set_to_leave_since_the_copy_is_not_started_at_home(database_url: s
     run(database_url, test)
 
 
+def test_a_vm_recovered_since_the_copy_cannot_be_set_to_stay_before_hosts_were_heard(
+    database_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        a = await rig.host("a", guard=GUARD_STOP_S)
+        made = await rig.running("web", restart="elsewhere")
+        b = await rig.host("b", guard=GUARD_STOP_S)
+        old = await copy(rig)
+        a.disconnect()
+        await rig.pass_by(2 * LONG_S, silent=("a",))
+        assert await rig.state("web") == ("running", "b")
+        await put_back(rig, old)
+        with pytest.raises(LedgerUnsettled, match="not heard of every host"):
+            await rig.set_restart("web", "here")
+        await come_back(rig, "a", "b")
+        await rig.pass_by(LONG_S)
+        assert not (made.id in a.copies and a.copies[made.id].runs)
+        assert b.copies[made.id].runs
+        assert await rig.state("web") == ("running", "b")
+
+    run(database_url, test)
+
+
 def test_a_vm_set_to_stay_since_the_copy_is_not_proved_over_by_a_lease(database_url: str) -> None:
     async def test(rig: Rig) -> None:
         a = await rig.host("a", guard=GUARD_STOP_S)

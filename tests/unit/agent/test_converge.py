@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from roost.agent.converge import Leased, next_step
 from roost.agent.drivers.base import LocalVM
+from roost.agent.sightings import order_text
 from roost.agent.store import Record
 from roost.testing.orders import vm
 from roost.wire.agentlink import DesiredVM, MoveInfo, Tombstone
@@ -234,6 +235,24 @@ LEASES = {
     "over, and it lies": (elsewhere(), LIES, Leased.OVER, "wait"),
     "over, and it is to stay here": (vm(), here("running"), Leased.OVER, None),
     "over, and it is to stay here from now on": (vm(generation=2), RUNS, Leased.OVER, "stop"),
+    "over, and it lies and is to stay here from now on": (
+        vm(generation=2),
+        LIES,
+        Leased.OVER,
+        "wait",
+    ),
+    "held, and it lies and is to stay here from now on": (
+        vm(generation=2),
+        LIES,
+        Leased.HELD,
+        "wait",
+    ),
+    "confirmed, and it lies and is to stay here from now on": (
+        vm(generation=2),
+        LIES,
+        Leased.CONFIRMED,
+        "protect",
+    ),
     "held, and it runs": (elsewhere(), RUNS, Leased.HELD, None),
     "held, and it lies": (elsewhere(), LIES, Leased.HELD, "wait"),
     "held, and it waits to land": (
@@ -276,3 +295,12 @@ LEASES = {
 def test_the_next_step_of_a_vm_that_may_run_elsewhere_when_the_lease_is(case) -> None:
     order, local, leased, expected = case
     assert kind(order, done(), local, leased) == expected
+
+
+@pytest.mark.parametrize("power", ["running", "stopped"])
+def test_a_vm_that_could_run_elsewhere_and_is_not_here_waits_to_stay_here(power: str) -> None:
+    order = vm(generation=2, power=power)
+    told = done(order=order_text(elsewhere()))
+    assert kind(order, told, None, Leased.HELD) == "wait"
+    assert kind(order, told, None) == ("start" if power == "running" else "settle")
+    assert kind(order, done(order=order_text(vm())), None, Leased.HELD) != "wait"

@@ -13,6 +13,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from roost.analysis.store import SeriesStore
 from roost.base.errors import Conflict, PlacementContended
 from roost.control.memory.follower import Follower
+from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import Roster
 from roost.control.vms.checking import check_vms
 from roost.control.vms.deletion import remove_deleted
@@ -73,9 +74,10 @@ class Lifecycle(Part):
         follower: Follower,
         destroy: Destroy,
         series: SeriesStore,
+        lineage: Lineage,
     ) -> None:
         self._store, self._roster, self._destroy = store, roster, destroy
-        self._follower, self._series = follower, series
+        self._follower, self._series, self._lineage = follower, series, lineage
 
     def routes(self) -> Sequence[Route]:
         """Return the HTTP routes of this part."""
@@ -277,7 +279,13 @@ class Lifecycle(Part):
         )
 
     async def set(self, ref: str, project: str | None, body: SetVM, who: Principal) -> VMBody:
-        """Set where a VM may be started after the loss of its host."""
+        """Set where a VM may be started after the loss of its host.
+
+        To stay with its host is as good as a start there: not on the word of a ledger that may be
+        old, by which a VM that was recovered since is still at its home of before.
+        """
+        if body.restart == "here":
+            await self._lineage.require_sure()
         return await self._write(lambda tx: set_vm(tx, ref, project, body, who), who)
 
     async def delete(self, ref: str, project: str | None, who: Principal) -> VMBody:
