@@ -36,6 +36,8 @@ BODIES = {
     "SetBudget": {"at_most": 1},
     "CreatePriorityClass": {"name": "new", "value": 10},
     "ChangePriorityClass": {"description": "x"},
+    "CreateFlavor": {"name": "new", "demand": {"cpu": 1, "memory": "1GiB"}},
+    "ChangeFlavor": {"description": "x"},
     "GroupVMs": {"vms": ["web"]},
     "CreateConstraint": {"name": "new", "expression": "true", "project": "p1"},
     "ChangeConstraint": {"priority": 3},

@@ -55,11 +55,12 @@ def capacity(
         return
     refuse_file_options({"--vms": vms is not None})
     from roost.cli.show import tables
-    from roost.cli.words.asking import vm_fields
+    from roost.cli.words.sized import sized, vm_said
     from roost.wire.bodies import CapacityQuestion
 
+    words = sized(session, words)
     request = words.request()
-    fields = vm_fields(request) | {"survive": lost, "losses": losses}
+    fields = vm_said(words, request) | {"survive": lost, "losses": losses}
     fields |= {"until": end_of(until, lives), "reservation": reservation}
     found = session.client.capacity(CapacityQuestion(**fields))
     session.show(found, tables.capacity(found, request))

@@ -78,16 +78,17 @@ def _ask_server(
 ) -> int:
     """Ask for a dry run and return how many would be placed."""
     from roost.cli.show import batches, tables
-    from roost.cli.words.asking import vm_fields
+    from roost.cli.words.sized import sized, vm_said
     from roost.wire.bodies import CreateVM, DryRun, PlacementBody
 
+    words = sized(session, words)
     request = words.request()
     if count == 1:
         named = 2 if runners_up is None else runners_up
-        found = session.client.dry_run(DryRun(**vm_fields(request), runners_up=named))
+        found = session.client.dry_run(DryRun(**vm_said(words, request), runners_up=named))
         session.show(found, tables.answer(found, request))
         return int(isinstance(found, PlacementBody))
-    vms = [CreateVM(**vm_fields(each)) for each in words.requests(count)]
+    vms = [CreateVM(**vm_said(words, each)) for each in words.requests(count)]
     body = session.client.dry_run_batch(vms, atomic=all_or_nothing)
     placed = sum(isinstance(each, PlacementBody) for each in body.answers)
     how = body.together.how if body.together is not None else "one by one"

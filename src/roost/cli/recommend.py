@@ -30,13 +30,14 @@ def recommend(
     A VM that exists is judged as if it were nowhere; the host that it has stands among the others.
     """
     from roost.cli.show import recommendations
-    from roost.cli.words.asking import vm_fields
+    from roost.cli.words.sized import sized, vm_said
     from roost.wire.bodies import CreateVM
     from roost.wire.recommendations import AskRecommendations
 
     if vm is None:
-        request = words.request()
-        asked = AskRecommendations(new=CreateVM(**vm_fields(request)), most=most)
+        words = sized(session, words)
+        new = CreateVM(**vm_said(words, words.request()))
+        asked = AskRecommendations(new=new, most=most)
     else:
         refuse_described(vm, words)
         asked = AskRecommendations(vm=vm, project=dict(words.words).get("project"), most=most)
@@ -47,6 +48,7 @@ def recommend(
 def refuse_described(vm: str, words: RequestWords) -> None:
     """Refuse amounts and rules typed beside the name of a VM, which has its own."""
     others = [word for word, _ in words.words if word != "project"]
+    others += ["flavor"] if words.flavor else []
     if others:
         raise InvalidRequest(
             f"VM {vm!r} exists and has its own amounts and rules; --{others[0]} describes another",

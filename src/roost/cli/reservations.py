@@ -12,6 +12,7 @@ from roost.cli.words.making import KeyOption, every_page
 from roost.cli.words.session import Session, asks_server
 
 if TYPE_CHECKING:
+    from roost.wire.bodies import DemandBody
     from roost.wire.reservations import ReservationDetail
 
 #: How many reservations a command asks for at once.
@@ -65,13 +66,20 @@ def show_(session: Session, name: NameArgument) -> None:
 def create(
     session: Session,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new reservation.")],
-    cpu: Annotated[str, typer.Option("--cpu", metavar="CORES", help="Cores of one unit.")],
+    cpu: Annotated[
+        str | None, typer.Option("--cpu", metavar="CORES", help="Cores of one unit.")
+    ] = None,
     memory: Annotated[
-        str, typer.Option("--memory", metavar="SIZE", help="Memory of one unit, with its unit.")
-    ],
+        str | None,
+        typer.Option("--memory", metavar="SIZE", help="Memory of one unit, with its unit."),
+    ] = None,
     disk: Annotated[
-        str, typer.Option("--disk", metavar="SIZE", help="Disk of one unit, with its unit.")
-    ] = "0",
+        str | None, typer.Option("--disk", metavar="SIZE", help="Disk of one unit, with its unit.")
+    ] = None,
+    flavor: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Flavor of one unit, in place of its amounts."),
+    ] = None,
     units: UnitsOption = None,
     project: Annotated[
         str | None,
@@ -136,9 +144,10 @@ def create(
 ) -> None:
     """Reserve capacity; refused with where or when it could be, if it cannot be kept."""
     from roost.cli.words.durations import read_duration
-    from roost.wire.bodies import DemandBody
     from roost.wire.reservations import CreateReservation
 
+    if flavor is not None and (cpu, memory, disk) != (None, None, None):
+        raise InvalidRequest(f"--flavor {flavor!r} says all amounts", hint="Maybe leave --cpu out.")
     given: dict[str, Any] = {
         "project": project, "user": user, "purpose": purpose, "description": description,
         "units": units, "hosts": on, "zones": zone, "rule": rule, "start": start, "end": end,
@@ -147,11 +156,21 @@ def create(
     }  # fmt: skip
     body = CreateReservation(
         name=name,
-        demand=DemandBody(cpu=cpu, memory=memory, disk=disk),
+        demand=_demand(cpu, memory, disk) if flavor is None else None,
+        flavor=flavor,
         timezone=timezone,
         **{word: value for word, value in given.items() if value is not None},
     )
     _show(session, session.client.create_reservation(body, key=key))
+
+
+def _demand(cpu: str | None, memory: str | None, disk: str | None) -> "DemandBody":
+    from roost.wire.bodies import DemandBody
+
+    if cpu is None or memory is None:
+        missing = "--cpu" if cpu is None else "--memory"
+        raise InvalidRequest(f"one unit has no {missing}", hint="Maybe --cpu 4 --memory 16GiB.")
+    return DemandBody(cpu=cpu, memory=memory, disk=disk or "0")
 
 
 @asks_server

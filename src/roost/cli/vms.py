@@ -190,14 +190,16 @@ def create(
     """Create a VM; says on which host it is, and why there."""
     from roost.cli.show import listings, tables
     from roost.cli.watch.waiting import wait_for_vm
-    from roost.cli.words.asking import read_affinity, read_labels, vm_fields
+    from roost.cli.words.asking import read_affinity, read_labels
     from roost.cli.words.bootwords import read_boot, read_nics
+    from roost.cli.words.sized import sized, vm_said
     from roost.wire.bodies import CreateVM, DryRun, PlacementBody
 
     if not name:
         raise InvalidRequest("the name of the VM is empty", hint="Maybe roost vm create web-1 ...")
+    words = sized(session, words)
     request = words.request(name)
-    fields: dict[str, Any] = vm_fields(request)
+    fields: dict[str, Any] = vm_said(words, request)
     if queue and by_preempting:
         raise InvalidRequest("--queue and --preempt: what should be done when no host fits?")
     vm = CreateVM(

@@ -8,6 +8,7 @@ coroutine of one. A noun with a file of its own brings its methods along as a ba
 from roost.client import routes
 from roost.client.binding import Method
 from roost.client.constraints import ConstraintMethods
+from roost.client.flavors import FlavorMethods
 from roost.client.groups import GroupMethods
 from roost.client.jobs import JobMethods
 from roost.client.plans import PlanMethods
@@ -21,6 +22,7 @@ from roost.client.topology import TopologyMethods
 
 class Methods(
     ConstraintMethods,
+    FlavorMethods,
     GroupMethods,
     JobMethods,
     PlanMethods,

@@ -30,6 +30,7 @@ from roost.control.create.placing import Placing
 from roost.control.create.questions import Questions
 from roost.control.create.queueing import Queue
 from roost.control.create.searches import Searches
+from roost.control.flavors.flavors import FlavorAdmin
 from roost.control.groups.ending import EmptyRules
 from roost.control.groups.groups import Groups
 from roost.control.learning.learning import Learning
@@ -164,6 +165,7 @@ class Plane:
         self.policies = Policies(store, self.roster, self.follower, clock)
         self.reservations = Reservations(store, self.roster, self.follower, clock)
         self.priorities = Priorities(store, self.roster)
+        self.flavors = FlavorAdmin(store, self.roster)
         self.series = Series(
             series, store, self.roster, clock, settings.series, series_reader or series
         )
@@ -210,6 +212,7 @@ class Plane:
             self.policies,
             self.reservations,
             self.priorities,
+            self.flavors,
             self.asking,
             self.topology,
             self.plans,

@@ -15,6 +15,7 @@ from roost.ledger.rows import (
     ClaimRow,
     ConstraintRow,
     DisplacedRow,
+    FlavorRow,
     GroupRow,
     HoldRow,
     HostRow,
@@ -108,6 +109,7 @@ CONSTRAINTS: ChangedTable[ConstraintRow | None] = ChangedTable(
 PRIORITY_CLASSES: ChangedTable[PriorityClassRow | None] = ChangedTable(
     "priority_classes", dict[str, PriorityClassRow | None]
 )
+FLAVORS: ChangedTable[FlavorRow | None] = ChangedTable("flavors", dict[str, FlavorRow | None])
 PREEMPTIONS: ChangedTable[PreemptionRow | None] = ChangedTable(
     "preemptions", dict[str, PreemptionRow | None]
 )

@@ -287,6 +287,18 @@ class PriorityClassRow(Struct, kw_only=True):
     changed_by: str
 
 
+class FlavorRow(Struct, kw_only=True):
+    """The amounts of VMs, by a name."""
+
+    name: str
+    demand: str
+    description: str
+    created_ms: int
+    created_by: str
+    changed_ms: int
+    changed_by: str
+
+
 class PreemptionRow(Struct, kw_only=True):
     """Room that is being made on a host for a VM which waits."""
 

@@ -4,6 +4,7 @@
 |---|---|---|
 | vms, claims, groups, members, projects, hosts, tombstones, fences, tokens | the truth | folded |
 | priority_classes | how important VMs are, by name | folded |
+| flavors | the amounts of VMs, by name | folded |
 | preemptions, displaced | room made for whom, by whom; who was stopped for it | folded |
 | plans, plan_moves | migrations that were planned, and what became of each move | folded |
 | topologies | the network between hosts, as it was described | folded |
@@ -492,6 +493,17 @@ priority_classes = _table(
     _number("value"),  # the priority of its VMs; never another
     _text("preempts"),  # lower, never
     Column("is_default", Boolean, nullable=False),
+    _text("description"),
+    _number("created_ms"),
+    _text("created_by"),
+    _number("changed_ms"),
+    _text("changed_by"),
+)
+
+flavors = _table(
+    "flavors",
+    _text("name", key=True),
+    _text("demand"),  # JSON, as a create says it
     _text("description"),
     _number("created_ms"),
     _text("created_by"),

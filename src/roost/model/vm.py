@@ -82,6 +82,7 @@ class VMSpec:
     until_ms: int | None = None  # when it is deleted; None: it lives for ever
     reservation: str = ""  # the one that it is to draw on, by name
     created_by: str = ""  # who may have reserved what it draws on; empty: not known
+    flavor: str = ""  # whose amounts it was created with; empty: none
     version: int = 1
     extra: str = ""
 

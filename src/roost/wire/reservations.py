@@ -43,7 +43,8 @@ class CreateReservation(Request, kw_only=True):
     """
 
     name: Name
-    demand: DemandBody
+    demand: DemandBody | None = None  # None: that of the flavor
+    flavor: Name | None = None  # in place of the demand
     units: Units = 1
     project: Name | None = None
     user: Text | None = None

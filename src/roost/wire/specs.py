@@ -32,7 +32,13 @@ from roost.wire.bodies import (
     ImageBody,
     NicBody,
 )
-from roost.wire.translate import constraints_of, demand_of, group_rule, scope_named
+from roost.wire.translate import (
+    constraints_of,
+    demand_of,
+    demand_said,
+    group_rule,
+    scope_named,
+)
 
 #: Distinct texts whose specs are kept at hand; more are read again, which is only slower.
 MOST_KEPT = 16_384
@@ -155,6 +161,7 @@ class _Spec(_Text):
     until_ms: int | None = None
     reservation: str = ""
     created_by: str = ""
+    flavor: str = ""
 
 
 _decode = msgspec.json.Decoder(_Spec).decode
@@ -291,6 +298,7 @@ def _spec_of_form(form: _Spec, version: int) -> VMSpec:
         until_ms=form.until_ms,
         reservation=form.reservation,
         created_by=form.created_by,
+        flavor=form.flavor,
         version=version,
     )
 
@@ -380,6 +388,7 @@ def _spec_form(spec: VMSpec) -> _Spec:
         until_ms=spec.until_ms,
         reservation=spec.reservation,
         created_by=spec.created_by,
+        flavor=spec.flavor,
     )
 
 
@@ -449,7 +458,7 @@ NO_POLICY = Under()
 
 def spec_of(body: CreateVM, under: Under = NO_POLICY, by: str = "") -> NewSpec:
     """Translate the body of somebody's create; what is wrong with an amount or a term is said."""
-    demand, restart = body.demand, body.restart or under.restart
+    demand, restart = demand_said(body), body.restart or under.restart
     if not (
         body.constraints or body.groups or body.affinity or body.boot or body.nics
         or demand.gpu or demand.extended or demand.numa != "any"
@@ -468,6 +477,7 @@ def spec_of(body: CreateVM, under: Under = NO_POLICY, by: str = "") -> NewSpec:
             under.policy,
             under.version,
             by,
+            body.flavor or "",
         )
     spec = VMSpec(
         demand=demand_of(demand),
@@ -487,6 +497,7 @@ def spec_of(body: CreateVM, under: Under = NO_POLICY, by: str = "") -> NewSpec:
         until_ms=None if body.until is None else read_timestamp(body.until, "until"),
         reservation=body.reservation or "",
         created_by=by,
+        flavor=body.flavor or "",
     )
     data = body.boot.user_data if body.boot is not None else ""
     return NewSpec(spec, spec_text(spec), data)
@@ -506,6 +517,7 @@ def _plain(
     policy: str,
     policy_version: int,
     by: str,
+    flavor: str,
 ) -> NewSpec:
     demand = demand_of(DemandBody(cpu=cpu, memory=memory, disk=disk))
     spec = VMSpec(
@@ -519,6 +531,7 @@ def _plain(
         policy=policy,
         policy_version=policy_version,
         created_by=by,
+        flavor=flavor,
     )
     return NewSpec(spec, spec_text(spec))
 

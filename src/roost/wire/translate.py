@@ -1,6 +1,7 @@
 """Bodies and messages to the nouns of the model: the border where text becomes amounts."""
 
 from functools import lru_cache
+from typing import Protocol
 
 from roost.base.errors import InvalidRequest
 from roost.base.units import parse_bytes, parse_cpu
@@ -62,6 +63,20 @@ def size(value: int | str, what: str) -> int:
 @lru_cache(maxsize=8192)  # fleets are made of a few sizes, and a demand never changes
 def _plain_demand(cpu: int | float | str, memory: int | str, disk: int | str) -> Demand:
     return Demand(cores(cpu), size(memory, "memory"), size(disk, "disk"))
+
+
+class _Sized(Protocol):
+    """A body whose amounts may be those of a flavor."""
+
+    name: str
+    demand: DemandBody | None
+
+
+def demand_said(body: _Sized) -> DemandBody:
+    """Return the demand of a body; one that named a flavor has been given its demand by now."""
+    if body.demand is None:
+        raise InvalidRequest(f"{body.name!r} says neither its demand nor a flavor", name=body.name)
+    return body.demand
 
 
 def demand_of(body: DemandBody) -> Demand:

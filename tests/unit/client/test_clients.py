@@ -19,6 +19,7 @@ from roost.client import (
     Client,
     Patience,
     constraints,
+    flavors,
     groups,
     policies,
     priorities,
@@ -30,6 +31,7 @@ from roost.client.calls import Call
 from roost.wire import bodies as b
 from roost.wire.constraints import ChangeConstraint, CreateConstraint, DryRunConstraint
 from roost.wire.eventstream import places_frame
+from roost.wire.flavors import CreateFlavor
 from roost.wire.groups import CreateGroup, SetBudget, SetGroupRule
 from roost.wire.policies import (
     ApplyPolicy,
@@ -356,11 +358,23 @@ def test_the_async_client_does_the_same(server: CannedServer) -> None:
     asyncio.run(asyncio.wait_for(talk(), 20))
 
 
+MODULES = (
+    routes,
+    constraints,
+    flavors,
+    groups,
+    policies,
+    priorities,
+    recommendations,
+    series,
+)
+
+
 def _routes() -> dict[str, Any]:
     """Return the functions that make calls, of every module that has some."""
     return {
         name: function
-        for module in (routes, constraints, groups, policies, priorities, recommendations, series)
+        for module in MODULES
         for name, function in inspect.getmembers(module, inspect.isfunction)
         if function.__module__ == module.__name__ and not name.startswith("_")
     }
@@ -398,6 +412,8 @@ PUT /api/v1/groups/x/budget · GET /api/v1/preemptions
 GET /api/v1/vms/x/preemption · POST /api/v1/vms/x/preempt
 GET /api/v1/priority-classes · POST /api/v1/priority-classes · GET /api/v1/priority-classes/x
 POST /api/v1/priority-classes/x/change · DELETE /api/v1/priority-classes/x
+GET /api/v1/flavors · POST /api/v1/flavors · GET /api/v1/flavors/x
+POST /api/v1/flavors/x/change · DELETE /api/v1/flavors/x
 GET /api/v1/constraints · POST /api/v1/constraints · GET /api/v1/constraints/x
 POST /api/v1/constraints/x/change · DELETE /api/v1/constraints/x
 POST /api/v1/constraints:dry-run · GET /api/v1/constraints:check
@@ -420,6 +436,7 @@ ARGUMENTS: dict[str, Any] = {
     "project": "x", "applied": ApplyPolicy(policy=None), "earlier": RollBackPolicy(version=1),
     "change": ChangeConstraint(priority=3), "members": ["x"], "rule": SetGroupRule(rule="spread"),
     "budget": SetBudget(at_most=1), "priority_class": CreatePriorityClass(name="x", value=1),
+    "flavor": CreateFlavor(name="x", demand=WEB.demand),
     "series": ImportSeries(kind="vm", name="x", at_ms=[1], figures={"cpu_milli": [1.0]}),
     "on": True,
     "question": b.CapacityQuestion(name="x", demand=WEB.demand),
@@ -467,6 +484,7 @@ def test_every_create_is_one() -> None:
         "create_constraint",
         "create_policy",
         "create_priority_class",
+        "create_flavor",
         "create_token",
         "create_join_token",
     }

@@ -154,7 +154,7 @@ def vm(body: bodies.VMBody, now: datetime) -> RenderableType:
         ("project", Text(body.project)),
         ("state", Text.assemble(_state(body.state), f"  (wanted: {body.desired})")),
         ("host", Text.assemble(body.host or "none", "  ", _virtual(body.virtual))),
-        ("demand", amounts(body.demand)),
+        ("demand", Text(_demand(body))),
         ("strategy", Text(body.strategy)),
         ("restart", Text(_restart_words(body))),
         ("priority", str(body.priority)),
@@ -184,6 +184,12 @@ def vm(body: bodies.VMBody, now: datetime) -> RenderableType:
     if body.pending is not None:
         parts += [Text(""), tables.rejection(body.pending, asked_by(body))]
     return Group(*parts)
+
+
+def _demand(body: bodies.VMBody) -> str:
+    """Return the amounts of a VM, and the flavor that they are of."""
+    flavor = f"  (flavor {body.flavor})" if body.flavor else ""
+    return f"{amounts(body.demand)}{flavor}"
 
 
 def _restart_words(body: bodies.VMBody) -> str:

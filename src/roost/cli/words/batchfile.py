@@ -55,13 +55,21 @@ def _parse_yaml(text: str, path: str) -> Any:
 
 def _from_document(found: Any, path: str) -> CreateVMs:
     try:
-        return msgspec.convert({"vms": found} if isinstance(found, list) else found, CreateVMs)
+        asked = msgspec.convert({"vms": found} if isinstance(found, list) else found, CreateVMs)
     except msgspec.ValidationError as error:
         raise InvalidRequest(
             f"{path}: {error}",
             hint='Maybe [{"name": "web-1", "demand": {"cpu": 2, "memory": "4GiB"}}]?',
             file=path,
         ) from error
+    for vm in asked.vms:
+        if vm.demand is None and vm.flavor is None:
+            raise InvalidRequest(
+                f"{path}: VM {vm.name!r} says neither its demand nor a flavor",
+                hint='Maybe "demand": {"cpu": 2, "memory": "4GiB"}?',
+                file=path,
+            )
+    return asked
 
 
 def _from_lines(text: str, path: str) -> list[CreateVM]:

@@ -59,6 +59,7 @@ class RequestOption:
 _WHERE = "Where it may go"
 REQUEST_OPTIONS = (
     RequestOption("name", "NAME", "Name of the VM."),
+    RequestOption("flavor", "NAME", "Flavor of the server, in place of amounts."),
     RequestOption("cpu", "CORES", "Cores (4, 0.5) or millicores (250m)."),
     RequestOption("memory", "SIZE", "Memory, with its unit (8GiB)."),
     RequestOption("disk", "SIZE", "Disk, with its unit (40GiB)."),
@@ -102,11 +103,18 @@ class RequestWords:
 
     name: str
     words: tuple[tuple[str, str], ...]
+    flavor: str = ""  # whose amounts are among the words once it is looked up
+    looked_up: bool = False
 
     def request(self, name: str | None = None) -> "PlaceRequest":
         """Return the request, or refuse what makes no sense."""
         from roost.wire.text.requestwords import parse_request  # help needs none of it
 
+        if self.flavor and not self.looked_up:
+            raise InvalidRequest(
+                f"--flavor {self.flavor!r} is of a server, and a fleet file is asked",
+                hint="Maybe --cpu and --memory.",
+            )
         return parse_request(self.words, name or self.name)
 
     def requests(self, count: int) -> "list[PlaceRequest]":
@@ -117,18 +125,20 @@ class RequestWords:
 
 def _collect(values: dict[str, Any]) -> RequestWords:
     """Take the request options out of a command's arguments."""
-    name = "vm"
+    name, flavor = "vm", ""
     words: list[tuple[str, str]] = []
     for option in REQUEST_OPTIONS:
         value = values.pop(option.parameter, None)
         given = [] if value is None else value if option.many else [value]
         if option.word == "name":
             name = value or name
+        elif option.word == "flavor":
+            flavor = value or ""
         elif option.word == "x":
             words += [_extended(text) for text in given]
         else:
             words += [(option.word, text) for text in given]
-    return RequestWords(name, tuple(words))
+    return RequestWords(name, tuple(words), flavor)
 
 
 def _extended(text: str) -> tuple[str, str]:

@@ -218,6 +218,10 @@ class Admit(Part):
             raise NotFound(f"no project {body.project!r}", project=body.project)
         if who.role == "viewer":
             raise Forbidden("a viewer cannot create VMs")
+        if body.demand is None or body.flavor is not None:
+            if body.flavor is not None and body.flavor not in self._roster.flavors.rows:
+                await self._follower.catch_up()  # another process may have just made it
+            body = self._roster.flavors.sized(body)
         if body.priority_class is not None or self._roster.classes.default is not None:
             body = await self._with_class(body)
         if who.role == "member":

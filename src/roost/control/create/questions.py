@@ -60,7 +60,7 @@ from roost.wire.bodies import (
 )
 from roost.wire.recommendations import AskRecommendations, RecommendationsBody
 from roost.wire.specs import spec_of
-from roost.wire.translate import constraints_of, demand_of, group_spec, scope_named
+from roost.wire.translate import constraints_of, demand_of, demand_said, group_spec, scope_named
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -88,6 +88,7 @@ class Questions(Part):
 
     async def dry_run(self, body: DryRun, who: Principal) -> PlacementBody | RejectionBody:
         """Say where a VM would go now, or why nowhere."""
+        body = self._roster.flavors.sized(body)
         request, new = self._request(body, who)
         if not new:
             life = self._life(body, who)
@@ -128,12 +129,13 @@ class Questions(Part):
         """Say where VMs would go one after the other, or all together."""
         requests = []
         new: dict[str, GroupRow] = {}
-        for index, vm in enumerate(body.vms):
+        vms = [self._roster.flavors.sized(vm) for vm in body.vms]
+        for index, vm in enumerate(vms):
             request, groups = self._request(vm, who)
             requests.append(replace(request, key=f"{index} {request.name}"))
             new.update({row.id: row for row in groups})
         by_row = dict(self._roster.by_fleet_row)
-        lives = [self._life(vm, who) for vm in body.vms]
+        lives = [self._life(vm, who) for vm in vms]
         asked = list(zip(requests, lives, strict=True))
         room_seen = self._seen(requests[0], lives[0] if len(set(lives)) == 1 else ORDINARY)
 
@@ -172,6 +174,7 @@ class Questions(Part):
 
     async def capacity(self, body: CapacityQuestion, who: Principal) -> CapacityBody:
         """Say how many more copies of a VM fit."""
+        body = self._roster.flavors.sized(body)
         request, new = self._request(body, who)
         survive = scope_named(body.survive) if body.survive is not None else None
 
@@ -195,11 +198,12 @@ class Questions(Part):
                 "recommendations are for `vm`, which exists, or for `new`, which does not"
             )
         if body.new is not None:
-            request, new = self._request(body.new, who)
+            asked = self._roster.flavors.sized(body.new)
+            request, new = self._request(asked, who)
             return await self._on_copy(
                 new,
                 lambda world, room: recommend_new(world, request, body.most, room),
-                self._seen(request, self._life(body.new, who)),
+                self._seen(request, self._life(asked, who)),
             )
         assert body.vm is not None
         ref, project = body.vm, body.project
@@ -240,7 +244,7 @@ class Questions(Part):
             body, policy.policy, spread_of(self._roster, policy.policy)
         )
         priority, _ = self._roster.classes.given(body.priority_class, body.priority)
-        demand = demand_of(body.demand)
+        demand = demand_of(demand_said(body))
         request = PlaceRequest(
             body.name,
             demand,

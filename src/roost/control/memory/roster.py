@@ -21,6 +21,7 @@ from sqlalchemy import Connection, select
 from roost.base.errors import InvalidRequest
 from roost.control.memory.classes import PriorityClasses
 from roost.control.memory.expecting import Expectations
+from roost.control.memory.flavors import Flavors
 from roost.control.memory.holdings import Holdings
 from roost.control.memory.host_entries import (
     UNKNOWN,
@@ -43,6 +44,7 @@ from roost.ledger.changes import (
     CONSTRAINTS_GENERATION,
     DISPLACED,
     FENCES,
+    FLAVORS,
     GROUP_GENERATIONS,
     GROUPS,
     HELD,
@@ -144,7 +146,8 @@ class Roster(Part):
     follows = (
         VMS, VM_SPECS, CLAIMS, HOSTS, HOST_AMOUNTS, GROUPS, GROUP_GENERATIONS, MEMBERS,
         TOMBSTONES, FENCES, RULES, CONSTRAINTS, CONSTRAINTS_GENERATION, RELAXATIONS, HELD,
-        HOLDS, RESERVATIONS, POLICIES, PROJECTS, PRIORITY_CLASSES, DISPLACED,
+        HOLDS, RESERVATIONS, POLICIES, PROJECTS, PRIORITY_CLASSES, FLAVORS,
+        DISPLACED,
     )  # fmt: skip
 
     def __init__(self, default_strategy: str, wall_ms: Callable[[], int] = lambda: 0) -> None:
@@ -166,6 +169,7 @@ class Roster(Part):
         self.rules = 0  # generation of the selectors
         self.rulebook = Rulebook()
         self.classes = PriorityClasses()
+        self.flavors = Flavors()
         self.group_changes = 0  # grows when a known group has another rule, or is gone
         self.specs = Specs()
         self.expectations = Expectations()
@@ -225,6 +229,7 @@ class Roster(Part):
             self._hold(number, self._ledger_held[number])
         self.rulebook.load(connection)
         self.classes.load(connection)
+        self.flavors.load(connection)
         self.bind_rules()
         for host, epoch in connection.execute(_EPOCHS):
             if (entry := self.hosts.get(host)) is not None:
@@ -309,6 +314,7 @@ class Roster(Part):
             self.rules = rules
         if self.classes.follow(changes):
             self.room += 1  # who waits may displace others now
+        self.flavors.follow(changes)
         # A resource that a rule names may have come with a host.
         if self.rulebook.follow(changes) or (self.rulebook.unreadable and changes.of(HOSTS)):
             self.bind_rules()

@@ -122,6 +122,7 @@ class Reservations(Part):
                 raise Conflict("this idempotency key was used for another request", key=key)
         if body.name in self._roster.holdings.reservations:
             raise Conflict(f"there is a reservation {body.name!r} already", reservation=body.name)
+        body = self._roster.flavors.sized(body)
         # That a recurrence never happens is found after a long look at the calendar.
         row = await asyncio.to_thread(row_of, body, who.name, self._clock.wall_ms())
         for name in body.hosts:

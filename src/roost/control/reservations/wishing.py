@@ -25,7 +25,7 @@ from roost.model.resources import Demand, NumaMode
 from roost.model.rules import Rule, RuleSet
 from roost.placement.rules.columns import HOLDS
 from roost.wire.reservations import CreateReservation
-from roost.wire.translate import demand_of
+from roost.wire.translate import demand_of, demand_said
 
 #: How far in the past a start may lie that was meant as now: clocks differ.
 _GRACE_MS = 60_000
@@ -34,7 +34,7 @@ _GRACE_MS = 60_000
 def row_of(body: CreateReservation, who: str, now_ms: int) -> ReservationRow:
     """Return the row of a reservation that is asked for; refuses what is wrong with it."""
     kind, owner = _owner(body)
-    demand = demand_of(body.demand)
+    demand = demand_of(demand_said(body))
     if unkept := _not_kept(demand):
         raise InvalidRequest(
             f"a reservation keeps cpu, memory and disk, and {body.name!r} asks for {unkept}: "

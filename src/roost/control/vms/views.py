@@ -142,7 +142,15 @@ def vm_body(
         until=None if spec.until_ms is None else timestamp(spec.until_ms),
         reservation=spec.reservation or None,
         priority_class=spec.priority_class,
+        flavor=_flavor(vm, spec),
     )
+
+
+def _flavor(vm: VMRow, spec: VMSpec) -> str:
+    """Return the flavor that a VM was created with, unless it has been resized since."""
+    asked = spec.demand
+    then = (asked.cpu_milli, asked.memory_bytes, asked.disk_bytes)
+    return spec.flavor if (vm.cpu_milli, vm.memory_bytes, vm.disk_bytes) == then else ""
 
 
 def _group_names(vm: VMRow, spec: VMSpec, roster: Roster) -> list[str]:

@@ -136,12 +136,14 @@ class NicBody(Request):
 class CreateVM(Request):
     """A VM to create. `on_no_fit: queue` accepts a VM that fits nowhere yet and keeps trying.
 
-    `preempt` lets VMs of lower priority make room for it, as its priority class allows. A class
-    gives the priority; with neither, the default class does, if there is one.
+    Its amounts are its `demand` or those of a `flavor`. `preempt` lets VMs of lower priority make
+    room for it, as its priority class allows. A class gives the priority; with neither, the default
+    class does, if there is one.
     """
 
     name: Name
-    demand: DemandBody
+    demand: DemandBody | None = None  # None: that of its flavor
+    flavor: Name | None = None  # in place of the demand
     project: ProjectName = "default"
     policy: Name | None = None  # None: the project's default, if it has one
     strategy: Annotated[str, Meta(max_length=64)] | None = None

@@ -108,6 +108,7 @@ class VMBody(Reply):
     restart_acknowledged: bool = True
     policy: str | None = None
     priority_class: str = ""  # empty: none
+    flavor: str = ""  # whose amounts it has; empty: none, or it has others by now
 
 
 class VMPage(Reply):
