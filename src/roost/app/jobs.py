@@ -4,6 +4,7 @@ Providers are opened when a pool first needs them: most servers rent from one, a
 long to import.
 """
 
+import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from roost.base.errors import InvalidRequest
 from roost.base.units import GIB
 from roost.jobs.compose import JobSettings
 from roost.jobs.detecting import Patience
+from roost.jobs.keeping import KeptJobs
 from roost.model.job import Account, Launch, MachineType
 from roost.providers.base import Provider
 
@@ -31,6 +33,10 @@ class InstalledProviders:
     def names(self) -> Sequence[str]:
         """Return the names of all providers that are installed."""
         return tuple(self._openers)
+
+    def without_account(self) -> Sequence[str]:
+        """Return the names of those that rent to a pool which names no account."""
+        return tuple(name for name in ("local",) if name in self._openers)
 
     async def open(
         self, name: str, account: Account | None, credentials: Mapping[str, str]
@@ -54,17 +60,22 @@ def openers(options: ServeOptions, clock: Clock) -> dict[str, Opener]:
     async def aws(account: Account | None, credentials: Mapping[str, str]) -> Provider:
         if account is None:
             raise InvalidRequest("a pool of aws needs an account: roost account create")
-        from roost.providers.aws.account import AwsCredentials, read_account
-        from roost.providers.aws.provider import AwsProvider
-
-        keys = AwsCredentials(
-            credentials.get("access_key"),
-            credentials.get("secret_key"),
-            credentials.get("session_token"),
-        )
-        return AwsProvider(read_account(dict(account.options)), keys, clock=clock)
+        # In a thread: its SDK takes a second to import, and everybody would wait for it.
+        return await asyncio.to_thread(_open_aws, account, credentials, clock)
 
     return {"local": local, "aws": aws, "azure": open_azure, "roost": open_roost}
+
+
+def _open_aws(account: Account, credentials: Mapping[str, str], clock: Clock) -> Provider:
+    from roost.providers.aws.account import AwsCredentials, read_account
+    from roost.providers.aws.provider import AwsProvider
+
+    keys = AwsCredentials(
+        credentials.get("access_key"),
+        credentials.get("secret_key"),
+        credentials.get("session_token"),
+    )
+    return AwsProvider(read_account(dict(account.options)), keys, clock=clock)
 
 
 #: Sizes of workers on this machine. A price is there so that costs can be seen and compared.
@@ -94,9 +105,19 @@ def worker_command(launch: Launch, data: Path) -> tuple[Sequence[str], Mapping[s
 def job_settings(options: ServeOptions, url: Callable[[], str], clock: Clock) -> JobSettings:
     """Return what jobs need to know of this process."""
     trusted = "" if options.tls_cert is None else options.tls_cert.read_text()
+    outputs = (options.data / "outputs").resolve()
     return JobSettings(
         providers=InstalledProviders(openers(options, clock)),
         server=lambda: (url(), trusted),
-        outputs_to=(options.data / "outputs").resolve().as_uri(),
+        outputs_to=outputs.as_uri(),
+        outputs=outputs,
         patience=Patience(silent_s=options.worker_silent_s),
+        kept=KeptJobs(
+            days=options.keep_jobs_days,
+            most=options.keep_jobs,
+            logs_days=options.keep_job_logs_days,
+            logs_bytes=options.keep_job_logs_bytes,
+            outputs_days=options.keep_outputs_days,
+            outputs_bytes=options.keep_outputs_bytes,
+        ),
     )

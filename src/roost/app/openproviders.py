@@ -3,7 +3,9 @@
 SDKs are imported when a provider is first opened, not before.
 """
 
+import asyncio
 from collections.abc import Mapping
+from importlib import import_module
 
 from roost.base.errors import InvalidRequest
 from roost.base.units import GIB
@@ -39,6 +41,8 @@ async def open_roost(account: Account | None, credentials: Mapping[str, str]) ->
 
 async def open_azure(account: Account | None, credentials: Mapping[str, str]) -> Provider:
     """Return machines of Azure; the credentials are `tenant`, `client` and `secret`."""
+    # In a thread: the SDK takes long to import, and everybody would wait for it.
+    await asyncio.to_thread(import_module, "roost.providers.azure.provider")
     from roost.providers.azure.account import AzureCredentials, read_account
     from roost.providers.azure.provider import AzureProvider
 

@@ -51,6 +51,13 @@ class ServeOptions:
     failure_rate: float = 20.0
     keep_events_days: float = 90.0
     keep_events: int = 500_000
+    # What is kept of jobs that have ended, of their logs and of outputs in the data folder.
+    keep_jobs_days: float = 30.0
+    keep_jobs: int = 1_000_000
+    keep_job_logs_days: float = 14.0
+    keep_job_logs_bytes: int = 2 * GIB
+    keep_outputs_days: float = 30.0
+    keep_outputs_bytes: int = 20 * GIB
     # For how many days series are kept: readings as they came, and rolled up.
     keep_readings_days: int = 7
     keep_5m_days: int = 60

@@ -10,6 +10,7 @@ import typer
 
 from roost.app.options import ServeOptions
 from roost.base.errors import InvalidRequest
+from roost.base.units import parse_bytes
 from roost.cli.words.opening import settings
 from roost.cli.words.options import reports_errors
 from roost.model.hosts import PRESSURES
@@ -18,6 +19,7 @@ DATA = Path.home() / ".local" / "share" / "roost"
 _TIMERS = "Timers, in seconds"
 _CLIENTS = "What one client may cost"
 _SERIES = "What VMs and hosts use over time"
+_JOBS = "What is kept of jobs"
 
 
 class LogFormat(StrEnum):
@@ -67,10 +69,15 @@ def _bound(about: str, least: float = 0, metavar: str = "N") -> Any:
     return typer.Option(min=least, metavar=metavar, help=about, rich_help_panel=_CLIENTS)
 
 
-def _days(what: str) -> Any:
+def _days(what: str, panel: str = _SERIES, least: float = 1) -> Any:
     return typer.Option(
-        min=1, max=36600, metavar="DAYS", help=f"How long {what} are kept.", rich_help_panel=_SERIES
-    )
+        min=least, max=36600, metavar="DAYS", help=f"How long {what} are kept.",
+        rich_help_panel=panel,
+    )  # fmt: skip
+
+
+def _much(about: str) -> Any:
+    return typer.Option(metavar="SIZE", help=about, rich_help_panel=_JOBS)
 
 
 @reports_errors
@@ -167,6 +174,22 @@ def serve(
     keep_events: Annotated[
         int, typer.Option(min=1000, metavar="N", help="Events that are kept, however young.")
     ] = 500_000,
+    keep_jobs_days: Annotated[float, _days("jobs that have ended", _JOBS, 0.01)] = 30.0,
+    keep_jobs: Annotated[
+        int,
+        typer.Option(
+            min=1000,
+            metavar="N",
+            help="Jobs that are kept of arrays that have ended, the newest.",
+            rich_help_panel=_JOBS,
+        ),
+    ] = 1_000_000,
+    keep_job_logs_days: Annotated[float, _days("logs of jobs", _JOBS, 0.01)] = 14.0,
+    keep_job_logs: Annotated[str, _much("Logs of jobs that are kept, the newest.")] = "2GiB",
+    keep_outputs_days: Annotated[float, _days("outputs in the data folder", _JOBS, 0.01)] = 30.0,
+    keep_outputs: Annotated[
+        str, _much("Outputs that are kept in the data folder, the newest.")
+    ] = "20GiB",
     keep_readings_days: Annotated[int, _days("readings of VMs and hosts")] = 7,
     keep_5m_days: Annotated[int, _days("readings rolled up by 5 minutes")] = 60,
     keep_1h_days: Annotated[int, _days("readings rolled up by the hour")] = 400,
@@ -295,6 +318,12 @@ def serve(
                 failure_rate=failure_rate,
                 keep_events_days=keep_events_days,
                 keep_events=keep_events,
+                keep_jobs_days=keep_jobs_days,
+                keep_jobs=keep_jobs,
+                keep_job_logs_days=keep_job_logs_days,
+                keep_job_logs_bytes=parse_bytes(keep_job_logs, "--keep-job-logs"),
+                keep_outputs_days=keep_outputs_days,
+                keep_outputs_bytes=parse_bytes(keep_outputs, "--keep-outputs"),
                 keep_readings_days=keep_readings_days,
                 keep_5m_days=keep_5m_days,
                 keep_1h_days=keep_1h_days,

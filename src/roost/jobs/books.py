@@ -2,7 +2,8 @@
 
 Sums (an array's counts, what a machine has promised) only move relatively, together with the rows
 that they are sums of: a report that changes no row frees nothing. Whoever changes many rows locks
-machines before arrays and arrays in the order of their names.
+machines before jobs, jobs before arrays, each in the order of their names, and pools and accounts
+last; jobs that wait for another array are locked behind their own array.
 """
 
 from collections import defaultdict
@@ -360,26 +361,43 @@ def free_waiting(tx: Tx, array: str) -> None:
     sums.write(tx)
 
 
+#: Jobs of an array that can be cancelled, locked in the order in which everybody locks them.
+_TO_CANCEL = (
+    select(_J.idx, _J.state, _J.machine)
+    .where(_J.array == bindparam("of"), _J.state.in_(("queued", "scheduled", "running")))
+    .order_by(_J.idx)
+    .with_for_update()
+)
+
+
 def cancel_jobs(tx: Tx, array: str, index: int | None) -> tuple[int, int, list[str]]:
-    """Cancel jobs of an array; return how many at once, how many later, and their machines."""
-    tx.find(job_arrays, lock=True, id=array)
+    """Cancel jobs of an array; return how many at once, how many later, and their machines.
+
+    What is queued or on a machine is locked before its array, as reports and plans do it. What
+    waits for others is freed with its array locked, so there the array comes first.
+    """
+    own = tx.find(job_arrays, id=array)
     which = [_J.array == array, *([] if index is None else [_J.idx == index])]
     sums = Sums()
-    at_once = 0
     ended = {"state": "cancelled", "finished_ms": tx.at_ms, "reason": "cancelled"}
-    before: tuple[JobState, ...] = ("waiting", "queued")
-    for state in before:
-        gone = update(jobs).where(*which, _J.state == state).values(ended)
-        number = tx.connection.execute(gone).rowcount
-        if number:
-            sums.moved(array, state, "cancelled", number)
-            at_once += number
-    told = (
-        update(jobs)
-        .where(*which, _J.state.in_(("scheduled", "running")))
-        .values(state="cancelling", reason="cancelled")
-        .returning(_J.machine)
-    )
-    machines_told = [str(row[0]) for row in tx.connection.execute(told)]
+    at_once = 0
+    if own is not None and own["waiting"]:
+        tx.find(job_arrays, lock=True, id=array)
+        gone = update(jobs).where(*which, _J.state == "waiting").values(ended)
+        at_once = tx.connection.execute(gone).rowcount
+        sums.moved(array, "waiting", "cancelled", at_once)
+    locked = _TO_CANCEL if index is None else _TO_CANCEL.where(_J.idx == index)
+    found = tx.rows(locked, of=array)
+    queued = sum(row["state"] == "queued" for row in found)
+    if queued:
+        tx.connection.execute(update(jobs).where(*which, _J.state == "queued").values(ended))
+        sums.moved(array, "queued", "cancelled", queued)
+    told = [str(row["machine"]) for row in found if row["state"] != "queued"]
+    if told:
+        tx.connection.execute(
+            update(jobs)
+            .where(*which, _J.state.in_(("scheduled", "running")))
+            .values(state="cancelling", reason="cancelled")
+        )
     sums.write(tx)
-    return at_once, len(machines_told), sorted(set(machines_told))
+    return at_once + queued, len(told), sorted(set(told))

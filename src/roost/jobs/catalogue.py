@@ -6,7 +6,7 @@ when there is none. Opened providers are kept here too, one for each account.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -39,6 +39,9 @@ class Providers(Protocol):
     def names(self) -> Sequence[str]:
         """Return the names of all providers that are installed."""
 
+    def without_account(self) -> Sequence[str]:
+        """Return the names of those that rent to a pool which names no account."""
+
     async def open(
         self, name: str, account: Account | None, credentials: Mapping[str, str]
     ) -> Provider:
@@ -63,6 +66,10 @@ class Catalogue:
     def names(self) -> Sequence[str]:
         """Return the names of the providers that there are."""
         return self._providers.names()
+
+    def without_account(self) -> Sequence[str]:
+        """Return the names of the providers that need no account."""
+        return self._providers.without_account()
 
     async def provider(self, name: str, account: str) -> Provider:
         """Return the provider of a pool, opened with its account as it is now."""
@@ -120,9 +127,22 @@ class Catalogue:
             said = error.message
         except TimeoutError:
             said = f"{name} has not said for {ANSWER_S:.0f} s what it offers"
+        except Exception as error:
+            # Whatever an SDK throws: offers of other accounts are asked for all the same.
+            log.exception("%s does not say what it offers", name)
+            said = f"an error that nobody expected: {error!r}"
         types = offer.types if offer is not None else ()
         self._offers[key] = _Offer(types, said, self._clock.monotonic() + AGAIN_S)
         return types
+
+    async def forget_others(self, accounts: Collection[tuple[str, str]]) -> None:
+        """Close the providers of accounts that are not among these: they were deleted."""
+        alone = {(name, "") for name in self.without_account()}
+        for key in self._open.keys() - set(accounts) - alone:
+            _, provider = self._open.pop(key)
+            await provider.close()
+        for key in self._offers.keys() - set(accounts) - alone:
+            del self._offers[key]
 
     async def close(self) -> None:
         """Close all providers; machines stay."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from roost.jobs.accounts import Accounts
 from roost.jobs.assigning import Assigner
@@ -10,6 +11,7 @@ from roost.jobs.catalogue import Catalogue, Providers
 from roost.jobs.desk import JobDesk
 from roost.jobs.detecting import Detecting, Patience
 from roost.jobs.door import WorkerDoor
+from roost.jobs.keeping import Keeping, KeptJobs
 from roost.jobs.kinds import JobKinds
 from roost.jobs.owner import Owner
 from roost.jobs.planner import Planner
@@ -29,6 +31,8 @@ class JobSettings:
     server: Callable[[], tuple[str, str]]  # where workers reach it, and whom they trust
     outputs_to: str = ""  # where outputs go by default
     patience: Patience = field(default_factory=Patience)
+    kept: KeptJobs = field(default_factory=KeptJobs)
+    outputs: Path | None = None  # the folder of `outputs_to`, if it is this server's own
     logins: Mapping[str, RegistryLogin] = field(default_factory=dict)
 
 
@@ -62,6 +66,7 @@ def job_parts(settings: JobSettings) -> Bring:
             ),
             planner,
             renting,
+            Keeping(clock, settings.kept, settings.outputs),
             Detecting(
                 store, clock, shared.leases.singleton("machines"), catalogue, owner.tag,
                 settings.patience, bell, ring, renting.summons.ring,

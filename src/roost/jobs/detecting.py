@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, and_, select, update
+from sqlalchemy import Connection, and_, bindparam, select, text, update
 
 from roost.base.clock import Clock
 from roost.base.errors import RoostError
@@ -34,15 +34,13 @@ from roost.jobs.rented import live_machines, move_machine
 from roost.jobs.rows import pool_of
 from roost.jobs.unchanged import Unchanged
 from roost.ledger.jobtables import (
+    QUEUED,
     accounts,
     job_arrays,
-    job_attempts,
-    job_logs,
     jobs,
     machines,
     pools,
 )
-from roost.ledger.retention import DAY_S, Kept
 from roost.ledger.store import Store
 from roost.ledger.transaction import Tx
 from roost.model.job import CloudMachine, EndReason
@@ -78,10 +76,6 @@ class Detecting(Part):
     """Looks for what got stuck."""
 
     singleton: Singleton
-    keeps = (
-        Kept(job_logs, "at_ms", seconds=14 * DAY_S),
-        Kept(job_attempts, "ended_ms", seconds=30 * DAY_S),
-    )
 
     def __init__(
         self,
@@ -121,7 +115,9 @@ class Detecting(Part):
         self._looked_at = now
         for row in rows:
             await self._look_at(row)
-        self._machines.forget_others({row["id"] for row in rows})
+        live = {row["id"] for row in rows}
+        self._machines.forget_others(live)
+        self._missing.forget_others(live)
         await self._end_old()
         now = self._clock.monotonic()
         if now - self._swept_at >= self._patience.sweep_s:
@@ -177,6 +173,8 @@ class Detecting(Part):
 
     async def _sweep(self) -> None:
         found = await self._store.read(_accounts)
+        # Those that need no account too: the last pool of one may be gone, and a machine not.
+        found |= {(name, "") for name in self._catalogue.without_account()}
         await asyncio.gather(*(self._sweep_one(*each) for each in sorted(found)))
 
     async def _sweep_one(self, provider: str, account: str) -> None:
@@ -185,27 +183,34 @@ class Detecting(Part):
             async with asyncio.timeout(_SWEEP_S):
                 opened = await self._catalogue.provider(provider, account)
                 there = await opened.machines(await self._owner())
-                known = await self._store.read(lambda c: _known(c, provider, account))
+                live, known = await self._store.read(lambda c: _known(c, provider, account))
+                whose = f"{provider}/{account}/"
                 for each in there:
-                    await self._spare_or_return(opened, each, known.get(each.machine))
+                    await self._spare_or_return(opened, each, live.get(each.machine), whose)
+                self._unknown.forget_others({f"{whose}{each.cloud_id}" for each in there}, whose)
         except RoostError as error:
             log.warning("%s does not say which machines it has: %s", provider, error.message)
             return
         except TimeoutError:
             log.warning("%s has not said for %.0f s which machines it has", provider, _SWEEP_S)
             return
+        except Exception:
+            # Whatever an SDK throws: other accounts are looked through all the same.
+            log.exception("%s does not say which machines it has", provider)
+            return
         tokens = {each.machine for each in there}
-        for row in known.values():
+        for row in known:
             await self._miss(row, tokens)
 
     async def _spare_or_return(
-        self, opened: Provider, each: CloudMachine, row: dict[str, Any] | None
+        self, opened: Provider, each: CloudMachine, row: dict[str, Any] | None, whose: str
     ) -> None:
         # One that is being made now has a row: the row comes before the asking. A second one of
         # the same token is nobody's.
         if row is not None and row["cloud_id"] in (None, each.cloud_id):
             return
-        if self._unknown.seconds(each.cloud_id, each.machine) >= self._patience.untracked_s:
+        unknown_s = self._unknown.seconds(f"{whose}{each.cloud_id}", each.machine)
+        if unknown_s >= self._patience.untracked_s:
             log.warning("giving back %s, which no pool knows", each.cloud_id)
             try:
                 await opened.terminate(each.cloud_id)
@@ -240,7 +245,7 @@ class Detecting(Part):
     def _fail_queued(self, tx: Tx, late: Sequence[tuple[str, int, int]]) -> None:
         self.singleton.check(tx)
         sums = Sums()
-        for array, index, limit in late:
+        for array, index, limit in sorted(late):
             row = tx.update(
                 jobs, _J.array == array, _J.idx == index, _J.state == "queued", state="failed",
                 finished_ms=tx.at_ms, reason="queue_limit",
@@ -253,7 +258,7 @@ class Detecting(Part):
     def _stop(self, tx: Tx, long: Sequence[tuple[str, int, str]]) -> list[str]:
         self.singleton.check(tx)
         told = []
-        for array, index, machine in long:
+        for array, index, machine in sorted(long):
             change = (
                 update(jobs)
                 .where(_J.array == array, _J.idx == index, _J.state == "running")
@@ -274,27 +279,48 @@ def _accounts(connection: Connection) -> set[tuple[str, str]]:
     return found
 
 
-def _known(connection: Connection, provider: str, account: str) -> dict[str, dict[str, Any]]:
-    """Return the live machines of an account, by their tokens."""
+Rows = dict[str, dict[str, Any]]
+
+
+def _known(
+    connection: Connection, provider: str, account: str
+) -> tuple[Rows, list[dict[str, Any]]]:
+    """Return all live machines by their tokens, and those that are rented with an account.
+
+    Several accounts may see the same machines at their provider, so none of them is a stranger.
+    """
     specs = connection.execute(select(pools.c.name, pools.c.spec))
     names = {name for name, spec in specs if pool_of(spec).provider == provider}
-    rows = connection.execute(live_machines().where(_M.account == account)).mappings()
-    return {row["id"]: dict(row) for row in rows if row["pool"] in names}
+    live = {row["id"]: dict(row) for row in connection.execute(live_machines()).mappings()}
+    mine = [row for row in live.values() if row["account"] == account and row["pool"] in names]
+    return live, mine
+
+
+# Arrays with such a limit first, then what is queued of each.
+_LATE = (
+    select(_J.array, _J.idx, _A.queue_limit_s)
+    .select_from(job_arrays.join(jobs, _A.id == _J.array))
+    .where(
+        QUEUED,
+        _A.finished_ms.is_(None),
+        _A.queue_limit_s.is_not(None),
+        _J.queued_ms + 1000 * _A.queue_limit_s < bindparam("now"),
+    )
+    .limit(_PIECE)
+)
+# SQLite takes the primary key by itself, and walks all jobs of the array that have ended.
+_LATE_ON_SQLITE = text(
+    "SELECT j.array, j.idx, a.queue_limit_s FROM job_arrays a"
+    " CROSS JOIN jobs j INDEXED BY jobs_queued ON j.array = a.id WHERE j.state = 'queued'"
+    " AND a.finished_ms IS NULL AND a.queue_limit_s IS NOT NULL"
+    f" AND j.queued_ms + 1000 * a.queue_limit_s < :now LIMIT {_PIECE}"
+)
 
 
 def _beyond_queue(connection: Connection, now_ms: int) -> list[tuple[str, int, int]]:
-    query = (
-        select(_J.array, _J.idx, _A.queue_limit_s)
-        .join(job_arrays, _A.id == _J.array)
-        .where(
-            _J.state == "queued",
-            _A.finished_ms.is_(None),
-            _A.queue_limit_s.is_not(None),
-            _J.queued_ms + 1000 * _A.queue_limit_s < now_ms,
-        )
-        .limit(_PIECE)
-    )
-    return [(str(a), int(i), int(limit)) for a, i, limit in connection.execute(query)]
+    query = _LATE_ON_SQLITE if connection.dialect.name == "sqlite" else _LATE
+    found = connection.execute(query, {"now": now_ms})
+    return [(str(a), int(i), int(limit)) for a, i, limit in found]
 
 
 def _beyond_run(connection: Connection, now_ms: int) -> list[tuple[str, int, str]]:

@@ -45,6 +45,8 @@ log = logging.getLogger("roost.jobs")
 
 #: How often a heartbeat of a worker that has nothing to say is written.
 HEARD_S = 5.0
+#: After how long a machine that is not heard of is forgotten here.
+FORGET_S = 60.0
 #: How long a worker may wait between two polls.
 POLL_S = 5.0
 #: Bytes of a log that are kept of one attempt and stream.
@@ -67,6 +69,7 @@ class WorkerDoor(Part):
         self._store, self._clock, self._access = store, clock, access
         self._assigner, self._bell, self._planning = assigner, bell, planning
         self._heard: dict[str, float] = {}  # when a machine's heartbeat was written last
+        self._forgotten_at = 0.0
 
     def routes(self) -> Sequence[Route]:
         """Return the HTTP routes of this part."""
@@ -152,10 +155,20 @@ class WorkerDoor(Part):
         answer, changed = await self._store.write(
             lambda tx: self._record(tx, machine, body), f"machine/{machine}"
         )
-        self._heard[machine] = now
+        self._note_heard(machine, now, answer)
         if changed:
             self._planning()
         return answer
+
+    def _note_heard(self, machine: str, now: float, answer: WorkerOrders) -> None:
+        """Remember when a heartbeat was written; who leaves or fell silent is forgotten."""
+        if now >= self._forgotten_at + FORGET_S:
+            self._forgotten_at = now
+            self._heard = {m: at for m, at in self._heard.items() if now - at < FORGET_S}
+        if answer.leave:
+            self._heard.pop(machine, None)
+        else:
+            self._heard[machine] = now
 
     def _record(self, tx: Tx, machine: str, body: WorkerPoll) -> tuple[WorkerOrders, bool]:
         """Write all that a poll says; return the orders, and whether room has changed."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, select, update
+from sqlalchemy import Connection, bindparam, func, select, text, update
 
 from roost.base.clock import Clock
 from roost.base.errors import RoostError
@@ -26,7 +26,15 @@ from roost.jobs.planning import MOST_AHEAD, Plan, plan_pool
 from roost.jobs.rented import Wanted, live_machines, move_machine, want_machine
 from roost.jobs.rows import pool_of
 from roost.jobs.unchanged import Unchanged
-from roost.ledger.jobtables import RENTED, accounts, job_arrays, jobs, machines, pools
+from roost.ledger.jobtables import (
+    QUEUED,
+    RENTED,
+    accounts,
+    job_arrays,
+    jobs,
+    machines,
+    pools,
+)
 from roost.ledger.statements import find_rows
 from roost.ledger.store import Store
 from roost.ledger.transaction import Tx
@@ -58,14 +66,15 @@ _USED = (
 )
 _NEXT = (
     select(_J.idx)
-    .where(
-        _J.array == bindparam("of"),
-        _J.state == "queued",
-        _J.not_before_ms <= bindparam("now"),
-    )
+    .where(_J.array == bindparam("of"), QUEUED, _J.not_before_ms <= bindparam("now"))
     .order_by(_J.idx)
     .limit(bindparam("most"))
     .with_for_update(skip_locked=True)
+)
+# SQLite takes the primary key by itself, and walks all jobs of the array that have ended.
+_NEXT_ON_SQLITE = text(
+    "SELECT idx FROM jobs INDEXED BY jobs_queued WHERE array = :of AND state = 'queued'"
+    " AND not_before_ms <= :now ORDER BY idx LIMIT :most"
 )
 _ASSIGN = (
     update(jobs)
@@ -168,6 +177,8 @@ class Planner(Part):
         seen = await self._store.read(_read)
         # Of all pools at once: what one of them has, the others do not.
         self._idle.forget_others({row["id"] for rows in seen.machines.values() for row in rows})
+        waits = {each.array for arrays in seen.queued.values() for each in arrays}
+        self._held = {array: held for array, held in self._held.items() if array in waits}
         worked = False
         for name, pool in seen.pools.items():
             try:
@@ -248,8 +259,7 @@ class Planner(Part):
         for array in sorted(by_array):
             places = by_array[array]
             most = sum(number for _, number, _ in places)
-            rows = tx.connection.execute(_NEXT, {"of": array, "now": tx.at_ms, "most": most})
-            indexes = [int(row[0]) for row in rows]
+            indexes = _next_jobs(tx.connection, array, tx.at_ms, most)
             if len(indexes) < most:
                 short[array] = max(0, demands[array].number - len(indexes))
             for machine, number, times in places:
@@ -290,6 +300,13 @@ class Planner(Part):
 
     def _say(self, tx: Tx, pool: str, said: str) -> None:
         tx.connection.execute(_TROUBLE, {"of": pool, "said": said})
+
+
+def _next_jobs(connection: Connection, array: str, now_ms: int, most: int) -> list[int]:
+    """Return the next queued jobs of an array by their indexes, locked."""
+    query = _NEXT_ON_SQLITE if connection.dialect.name == "sqlite" else _NEXT
+    rows = connection.execute(query, {"of": array, "now": now_ms, "most": most})
+    return [int(row[0]) for row in rows]
 
 
 def _fewer(queued: Queued, number: int) -> Queued:

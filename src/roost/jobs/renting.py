@@ -22,7 +22,7 @@ from roost.jobs.books import lose_machine
 from roost.jobs.catalogue import Catalogue
 from roost.jobs.rented import move_machine
 from roost.jobs.rows import pool_of, type_of
-from roost.ledger.jobtables import machine_secrets, machines, pools
+from roost.ledger.jobtables import accounts, machine_secrets, machines, pools
 from roost.ledger.statements import find_row
 from roost.ledger.store import Store
 from roost.ledger.transaction import Tx
@@ -30,7 +30,7 @@ from roost.model.job import Bootstrap, CloudMachine, Launch
 from roost.parts.access import Access, insert_token
 from roost.parts.part import Loop, Part
 from roost.parts.sealing import Seal
-from roost.providers.base import MACHINE_TAG, OWNER_TAG
+from roost.providers.base import MACHINE_TAG, OWNER_TAG, Provider
 from roost.providers.errors import BadCredentials, MachineGone, Refused
 
 log = logging.getLogger("roost.jobs")
@@ -46,6 +46,10 @@ ANSWER_S = 120.0
 JOIN_S = 3600
 #: How often the loop looks by itself.
 LOOK_S = 1.0
+#: How long a machine is looked for that was asked for and never named: a list may be so late.
+UNNAMED_S = 120.0
+#: Between two looks for it, and between two askings to end one.
+_LATER_S = 10.0
 
 _M = machines.c
 _WORK = (
@@ -105,7 +109,8 @@ class Renting(Part):
         return await self._work_for_one()
 
     async def _look_at_offers(self) -> None:
-        wanted = await self._store.read(_offers_wanted)
+        wanted, every = await self._store.read(_offers_wanted)
+        await self._catalogue.forget_others(wanted | every)
         await asyncio.gather(*(self._catalogue.refresh(*each) for each in sorted(wanted)))
 
     async def _work_for_one(self) -> int:
@@ -168,6 +173,11 @@ class Renting(Part):
             log.warning("machine %s: %s", row["id"], error.message)
             said = error.message
             await self._store.write(lambda tx: self._failed(tx, row, said, final=final))
+        except Exception as error:
+            # Whatever an SDK throws: the other machines go on, and this one is asked for again.
+            log.exception("machine %s", row["id"])
+            said = f"an error that nobody expected: {error!r}"
+            await self._store.write(lambda tx: self._failed(tx, row, said, final=False))
 
     async def _launch(self, row: dict[str, Any]) -> None:
         pool, token = await self._store.read(lambda c: self._told(c, row))
@@ -212,14 +222,34 @@ class Renting(Part):
             )
 
     async def _give_back(self, row: dict[str, Any]) -> None:
-        if row["cloud_id"] is not None:
+        if row["cloud_id"] is not None or row["launches"]:
             pool, _ = await self._store.read(lambda c: self._told(c, row))
             provider = await self._catalogue.provider(pool.provider, row["account"])
-            try:
-                await provider.terminate(row["cloud_id"])
-            except MachineGone:
-                log.info("machine %s was gone already", row["id"])
+            found = await self._named(provider, row)
+            waited_s = (self._clock.wall_ms() - row["state_ms"]) / 1000
+            if not found and waited_s < UNNAMED_S:
+                await self._store.write(lambda tx: self._look_later(tx, row["id"]))
+                return
+            for cloud_id in found:
+                try:
+                    await provider.terminate(cloud_id)
+                except MachineGone:
+                    log.info("machine %s was gone already", row["id"])
         await self._store.write(lambda tx: self._returned(tx, row["id"]))
+
+    async def _named(self, provider: Provider, row: dict[str, Any]) -> list[str]:
+        """Return what the provider calls a machine; all that one token made if nobody knows."""
+        if row["cloud_id"] is not None:
+            return [row["cloud_id"]]
+        there = await provider.machines(await self._owner())
+        return [each.cloud_id for each in there if each.machine == row["id"]]
+
+    def _look_later(self, tx: Tx, machine: str) -> None:
+        tx.connection.execute(
+            update(machines)
+            .where(_M.id == machine, _M.claimed_by == self._holder)
+            .values(claimed_by="", not_before_ms=tx.at_ms + round(1000 * _LATER_S))
+        )
 
     def _returned(self, tx: Tx, machine: str) -> None:
         row = tx.find(machines, lock=True, id=machine)
@@ -236,10 +266,15 @@ class Renting(Part):
         tx.connection.execute(
             update(pools).where(pools.c.name == row["pool"]).values(trouble=said[:500])
         )
-        if machine["state"] == "allocating" and (final or machine["launches"] >= MOST_LAUNCHES):
-            # Nobody knows whether something was made, unless the provider says so: the sweep of
-            # untracked machines looks for it by its tag.
+        over = final or machine["launches"] >= MOST_LAUNCHES
+        if machine["state"] == "allocating" and final and machine["launches"] == 1:
             move_machine(tx, row["id"], "allocating", "failed", reason=said[:500])
+        elif machine["state"] == "allocating" and over:
+            # One of the askings may have made something though nobody heard of it.
+            move_machine(
+                tx, row["id"], "allocating", "returning", claimed_by="", not_before_ms=0,
+                reason=said[:500],
+            )  # fmt: skip
         elif machine["state"] == "allocating":
             move_machine(
                 tx, row["id"], "allocating", "pending", claimed_by="", not_before_ms=wait,
@@ -248,16 +283,21 @@ class Renting(Part):
         else:
             tx.change(
                 machines, {"id": row["id"]}, claimed_by="", reason=said[:500],
-                not_before_ms=tx.at_ms + 10_000,
+                not_before_ms=tx.at_ms + round(1000 * _LATER_S),
             )  # fmt: skip
 
 
-def _offers_wanted(connection: Connection) -> set[tuple[str, str]]:
+Accounts = set[tuple[str, str]]
+
+
+def _offers_wanted(connection: Connection) -> tuple[Accounts, Accounts]:
+    """Return whose offers pools need, and all accounts that there are."""
     found = set()
     for (spec,) in connection.execute(select(pools.c.spec)):
         pool = pool_of(spec)
         found.add((pool.provider, pool.account))
-    return found
+    every = select(accounts.c.provider, accounts.c.name)
+    return found, {(str(provider), str(name)) for provider, name in connection.execute(every)}
 
 
 _ANY = (

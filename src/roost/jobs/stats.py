@@ -5,7 +5,7 @@ from typing import Any
 from sqlalchemy import Connection, func, select
 
 from roost.jobs.rented import rent_micro
-from roost.ledger.jobtables import COUNTS, job_arrays, jobs, machines, pools
+from roost.ledger.jobtables import COUNTS, QUEUED, job_arrays, jobs, machines, pools
 from roost.parts.access import Principal
 from roost.wire import jobs as w
 
@@ -38,7 +38,7 @@ def read_stats(
     waiting = (
         select(_J.queued_ms)
         .join(job_arrays, _A.id == _J.array)
-        .where(_J.state == "queued", *which)
+        .where(QUEUED, *which)
         .order_by(_J.queued_ms)
         .limit(_SAMPLE)
     )

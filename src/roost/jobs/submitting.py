@@ -6,6 +6,7 @@ One call is one transaction, a hundred thousand jobs too. What can never run is 
 the nearest machine type; what can run, waits.
 """
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
@@ -89,7 +90,9 @@ class Submitting:
         project = body.project or who.project or "default"
         if who.project not in (None, project):
             raise Forbidden(f"your token is of project {who.project!r}", project=project)
-        scope, digest = f"jobs:{who.name}", sha256(_encode(body)).hexdigest()
+        scope = f"jobs:{who.name}"
+        # In a thread: a hundred thousand items take a second, and everybody would wait for it.
+        digest = await asyncio.to_thread(lambda: sha256(_encode(body)).hexdigest())
         if key is not None:
             used = (await find_keys(self._store, [(scope, key)])).get((scope, key))
             if used is not None and used.digest == digest:
@@ -100,8 +103,7 @@ class Submitting:
         spec = spec_from(body, None if kind is None else spec_of(kind["spec"]))
         if kind is not None:
             spec = _named(spec, str(kind["name"]))
-        items = _items(body)
-        _check(spec, items, kind)
+        items = await asyncio.to_thread(_checked_items, body, spec, kind)
         if spec.registry_account and spec.registry_account not in known:
             raise NotFound(
                 f"there is no account {spec.registry_account!r}", account=spec.registry_account
@@ -171,6 +173,14 @@ def _items(body: SubmitJobs) -> list[str] | None:
             hint="Maybe put what is large in a file and name that.",
         )
     return found
+
+
+def _checked_items(
+    body: SubmitJobs, spec: JobSpec, kind: Mapping[str, Any] | None
+) -> list[str] | None:
+    items = _items(body)
+    _check(spec, items, kind)
+    return items
 
 
 def _check(spec: JobSpec, items: list[str] | None, kind: Mapping[str, Any] | None) -> None:
@@ -258,7 +268,7 @@ def _insert(
 ) -> None:
     size = body.count if items is None else len(items)
     state = "waiting" if needs else "queued"
-    for need in needs:
+    for need in sorted(needs):  # everybody locks in this order
         found = tx.find(job_arrays, lock=True, id=need)
         if found is None or (who.project is not None and found["project"] != who.project):
             raise NotFound(f"there is no job {need!r} to wait for", job=need)

@@ -26,10 +26,15 @@ class Unchanged:
             return 0.0
         return moment - since
 
-    def forget_others(self, names: Collection[str]) -> None:
-        """Forget all things but those of these names."""
+    def __len__(self) -> int:
+        """Return how many things are remembered."""
+        return len(self._seen)
+
+    def forget_others(self, names: Collection[str], prefix: str = "") -> None:
+        """Forget all things but those of these names; with a prefix, of things that begin so."""
         for name in self._seen.keys() - set(names):
-            del self._seen[name]
+            if name.startswith(prefix):
+                del self._seen[name]
 
     def clear(self) -> None:
         """Begin to count anew."""

@@ -2,14 +2,16 @@
 
 None of it is folded from events, so nothing is said of it there. `surplus` looks, as a reader whom
 no writer waits for, at what is more than wanted; `purge` deletes a bounded piece of that and of
-what is too old. Call them again while there is `more`. Tombstones stay until the agent has acted on
+what is too old. Call them again while there is `more`. Rows that belong to others (`Kept.parts`) go
+before them, so that none is ever left of what is gone. Tombstones stay until the agent has acted on
 them; events end another way (`base`).
 """
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Table, func, select, tuple_
+from sqlalchemy import Connection, Select, Table, func, not_, select, tuple_
+from sqlalchemy.sql.elements import ColumnElement
 
 from roost.ledger.transaction import Tx
 
@@ -29,10 +31,13 @@ class Kept:
     """Rows that are kept for so long by the column `age`, in ms, and no more than so many."""
 
     table: Table
-    age: str
+    age: str  # a row without it is still in use
     seconds: int
     most: int | None = None  # of the whole table, the youngest
     newest: Newest | None = None
+    weight: str | None = None  # `most` is of this column's sum and not of rows
+    parts: tuple[tuple[Table, str], ...] = ()  # tables whose rows name one of these in a column
+    unless: ColumnElement[bool] | None = None  # still needed, however old
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +68,14 @@ def surplus(connection: Connection, kept: Kept, piece: int) -> Surplus:
         keys = tuple(tuple(row) for row in connection.execute(too_many.limit(piece)))
     if kept.most is not None:
         age = kept.table.c[kept.age]
-        first_too_old = select(age).order_by(age.desc()).offset(kept.most).limit(1)
-        until = connection.execute(first_too_old).scalar()
+        used = age.is_not(None)
+        if kept.weight is None:
+            too_old = select(age).where(used).order_by(age.desc()).offset(kept.most).limit(1)
+        else:
+            so_far = func.sum(kept.table.c[kept.weight]).over(order_by=age.desc()).label("so_far")
+            ranked = select(age.label("age"), so_far).where(used).subquery()
+            too_old = select(func.max(ranked.c.age)).where(ranked.c.so_far > kept.most)
+        until = connection.execute(too_old).scalar()
     return Surplus(keys, -1 if until is None else until)
 
 
@@ -75,6 +86,10 @@ def purge(tx: Tx, kept: Kept, now_ms: int, piece: int, seen: Surplus | None = No
     until_ms = max(now_ms - 1000 * kept.seconds, seen.until_ms)
     key: list[Any] = list(table.primary_key.columns)
     oldest = select(*key).where(age <= until_ms).order_by(age).limit(piece)
+    if kept.unless is not None:
+        oldest = oldest.where(not_(kept.unless))
+    if kept.parts:
+        return _purge_whole(tx, kept, oldest, piece)
     old = tx.delete(table, tuple_(*key).in_(oldest))
     many = 0
     if seen.keys:
@@ -82,3 +97,20 @@ def purge(tx: Tx, kept: Kept, now_ms: int, piece: int, seen: Surplus | None = No
         pair = tuple_(table.c[kept.newest.of], table.c[kept.newest.by])
         many = tx.delete(table, pair.in_(seen.keys))
     return Purged(old + many, more=max(old, len(seen.keys)) >= piece)
+
+
+def _purge_whole(tx: Tx, kept: Kept, oldest: Select[Any], piece: int) -> Purged:
+    """Delete rows that others belong to, those first; one with more of them than a piece waits."""
+    [key] = kept.table.primary_key.columns
+    gone = 0
+    for (name,) in tx.connection.execute(oldest).all():
+        for table, column in kept.parts:
+            mine = list(table.primary_key.columns)
+            some = select(*mine).where(table.c[column] == name).limit(piece - gone)
+            gone += tx.delete(table, tuple_(*mine).in_(some))
+            if gone >= piece:
+                return Purged(gone, more=True)
+        gone += tx.delete(kept.table, key == name)
+        if gone >= piece:
+            return Purged(gone, more=True)
+    return Purged(gone, more=False)

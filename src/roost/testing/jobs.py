@@ -109,6 +109,10 @@ class ModelClouds:
         """Return the names of all providers."""
         return (self.cloud.name,)
 
+    def without_account(self) -> Sequence[str]:
+        """Return the names of those that need no account."""
+        return (self.cloud.name,)
+
     async def open(
         self, name: str, account: Account | None, credentials: Mapping[str, str]
     ) -> ModelCloud:

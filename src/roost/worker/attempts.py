@@ -132,7 +132,7 @@ class AttemptRun:
         variables = self._environment(contained=engine is not None)
         return Plan(
             argv=asked.command if engine is None else engine.run(asked, self.folder, variables),
-            environment=variables if engine is None else dict(_engine_environment()),
+            environment=variables if engine is None else engine.variables(variables),
             run_limit_s=asked.run_limit_s,
             cpu_milli=asked.cpu_milli,
             memory_bytes=asked.memory_bytes,
@@ -296,11 +296,6 @@ class AttemptRun:
         except msgspec.ValidationError:
             return "cancelled"
         return found or "cancelled"
-
-
-def _engine_environment() -> list[tuple[str, str]]:
-    names = ("PATH", "HOME", "XDG_RUNTIME_DIR", "DOCKER_HOST", "CONTAINER_HOST")
-    return [(name, os.environ[name]) for name in names if name in os.environ]
 
 
 def _words(reason: EndReason, ended: Ended) -> str:

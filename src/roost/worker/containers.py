@@ -9,9 +9,10 @@ import asyncio
 import base64
 import json
 import logging
+import os
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -25,6 +26,8 @@ from roost.worker.files.inputs import FilesFailed
 log = logging.getLogger("roost.worker")
 
 EngineName = Literal["podman", "docker"]
+#: Variables that an engine needs of its own.
+_OWN = ("PATH", "HOME", "XDG_RUNTIME_DIR", "DOCKER_HOST", "CONTAINER_HOST")
 _ASK_S = 20.0
 _PULL_S = 1800.0
 _MISSING = (
@@ -67,8 +70,9 @@ class Engine:
         """Return the command line that runs an attempt in a container."""
         variables = folder / "environment"
         private.make_file(variables)
-        lines = [f"{name}={value}" for name, value in environment.items() if "\n" not in value]
+        lines = [f"{n}={v}" for n, v in environment.items() if _is_line(v)]
         variables.write_text("".join(f"{line}\n" for line in lines))
+        others = [name for name, value in environment.items() if not _is_line(value)]
         return [
             *self.command,
             "run",
@@ -76,6 +80,7 @@ class Engine:
             f"--memory={assignment.memory_bytes}",
             f"--cpus={assignment.cpu_milli / 1000:.3f}",
             f"--env-file={variables}",
+            *(f"--env={name}" for name in others),  # the engine takes it from its own environment
             f"--volume={folder / 'work'}:/work",
             "--workdir=/work",
             "--pull=never",
@@ -83,6 +88,18 @@ class Engine:
             assignment.image,
             *assignment.command,
         ]
+
+    @staticmethod
+    def variables(environment: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables that the engine itself is run with: its own, and those of the job
+        that no file of lines can hold."""
+        own = {name: os.environ[name] for name in _OWN if name in os.environ}
+        passed = {name: value for name, value in environment.items() if not _is_line(value)}
+        if clash := sorted(passed.keys() & set(_OWN)):
+            raise FilesFailed(
+                "parameters", f"the variable {clash[0]} of a container may have one line only"
+            )
+        return own | passed
 
     def kill(self, attempt: str) -> list[str]:
         """Return the command that ends a container, whoever waits for it."""
@@ -118,6 +135,11 @@ class Engine:
         if self.name == "docker":
             return [f"--config={login}"], []
         return [], [f"--authfile={login / 'config.json'}"]
+
+
+def _is_line(value: str) -> bool:
+    """Say whether a file with a variable in each line can hold a value."""
+    return "\n" not in value and "\r" not in value
 
 
 def container_name(attempt: str) -> str:

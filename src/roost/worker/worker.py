@@ -91,6 +91,7 @@ class Worker:
         self._trouble: RoostError | None = None  # of the poll that was held
         self._held: asyncio.Task[None] | None = None
         self._refused_since: float | None = None
+        self._said_of_plane: type[Exception] | None = None  # why it is not there, as logged
         self._heard = clock.monotonic()
 
     async def run(self) -> None:
@@ -119,7 +120,8 @@ class Worker:
             except (Unavailable, Unauthorized, Forbidden, InvalidRequest) as error:
                 if self._is_over(error):
                     return
-                await self._wait(self._settings.back_off.jittered_s(failures, self._random))
+                # Not woken by news: they cannot be told before somebody answers.
+                await self._clock.sleep(self._settings.back_off.jittered_s(failures, self._random))
                 failures += 1
                 continue
             failures = 0
@@ -173,6 +175,9 @@ class Worker:
 
     async def _ask(self, poll: WorkerPoll) -> None:
         orders = await self._plane.poll(poll)
+        if self._said_of_plane is not None:
+            log.info("the control plane answers again")
+            self._said_of_plane = None
         self._heard, self._refused_since = self._clock.monotonic(), None
         self._capacity_said = self._capacity_said or poll.capacity is not None
         for logs in list(self._logs.values()):
@@ -190,7 +195,9 @@ class Worker:
                 for run in self._runs.values():
                     run.end("machine_lost")
                 return True
-        log.warning("%s", error)
+        if type(error) is not self._said_of_plane:  # once for each way in which it is not there
+            log.warning("%s; trying again", error)
+            self._said_of_plane = type(error)
         return not self._runs and now - self._heard > self._settings.alone_s
 
     async def _wait(self, seconds: float) -> None:

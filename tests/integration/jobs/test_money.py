@@ -1,20 +1,25 @@
 """Money and work: nothing is rented and forgotten, nothing given back that somebody uses."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+from sqlalchemy import select
+
 from roost.base.ids import IdSource
 from roost.jobs.detecting import Patience
 from roost.jobs.owner import Owner
+from roost.jobs.renting import MOST_LAUNCHES, UNNAMED_S
+from roost.ledger.jobtables import machines
 from roost.model.job import Account, CloudMachine, Launch
 from roost.parts.part import Loop
 from roost.providers.base import OWNER_TAG, tag_of
+from roost.providers.errors import Unreachable
 from roost.testing.clock import HandClock
-from roost.testing.jobs import ModelCloud, ModelClouds
+from roost.testing.jobs import ModelCloud, ModelClouds, ModelWorker
 from roost.wire import jobs as w
 from tests.databases import opened
 from tests.integration.jobs.rig import OPERATOR, Process, Rig, run
@@ -171,3 +176,160 @@ async def _repeat(loop: Loop) -> None:
 async def _account(rig: Rig, name: str) -> None:
     body = w.CreateAccount(name=name, provider="model")
     await rig.process.accounts.create(body, OPERATOR)
+
+
+class SlowCloud(ModelCloud):
+    """A provider whose machines begin before it answers."""
+
+    before_answer: Callable[[Launch], Awaitable[None]] | None = None
+
+    async def launch(self, launch: Launch) -> CloudMachine:
+        found = await super().launch(launch)
+        if self.before_answer is not None:
+            await self.before_answer(launch)
+        return found
+
+
+def test_a_machine_that_was_never_named_is_given_back_and_not_left_to_the_sweep(
+    database_url: str,
+) -> None:
+    """The worker spoke before the provider's answer was lost, so no row knows its name there."""
+
+    async def test(rig: Rig) -> None:
+        async def speak(launch: Launch) -> None:
+            rig.workers[launch.token] = worker = ModelWorker(rig.process.door, launch)
+            await worker.join()
+            await worker.poll()
+            raise Unreachable("model", "timed out")
+
+        assert isinstance(rig.cloud, SlowCloud)
+        rig.cloud.before_answer = speak
+        await rig.pool(idle_grace_s=10)
+        await rig.submit()
+        await rig.settle()
+        (row,) = await rig.rows(select(machines))
+        assert (row["state"], row["cloud_id"]) == ("ready", None)
+        rig.cloud.hidden.add(row["id"])  # lists are late too
+        await rig.pass_by(40)
+        assert rig.cloud.running == [row["id"]]
+        rig.cloud.hidden.clear()
+
+        await rig.pass_by(20)
+
+        assert rig.cloud.running == []
+        (row,) = await rig.rows(select(machines))
+        assert row["state"] == "returned"
+
+    run(database_url, test, cloud=SlowCloud())
+
+
+def test_a_machine_that_no_list_ever_shows_counts_no_longer_than_a_while(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        rig.cloud.faults += [(Unreachable("model", "timed out"), False)] * MOST_LAUNCHES
+        await rig.pool(max_machines=1)
+        await rig.submit()
+        while len(rig.cloud.launches) < MOST_LAUNCHES:
+            await rig.pass_by(60)
+        (first,) = await rig.rows(select(machines))
+        assert first["state"] == "returning"
+        await rig.pass_by(UNNAMED_S + 60)
+        await rig.settle()
+        rows = {row["id"]: row["state"] for row in await rig.rows(select(machines))}
+        assert rows.pop(first["id"]) == "returned"
+        assert list(rows.values()) == ["ready"]
+
+    run(sqlite_url, test)
+
+
+class BrokenCloud(ModelCloud):
+    """A provider whose SDK throws what nobody expected, for one machine."""
+
+    broken: bool = True
+
+    async def launch(self, launch: Launch) -> CloudMachine:
+        if self.broken:
+            self.broken = False
+            raise KeyError("Reservations")
+        return await super().launch(launch)
+
+    async def machines(self, owner: str) -> Sequence[CloudMachine]:
+        if not self.launches:
+            raise ZeroDivisionError
+        return await super().machines(owner)
+
+
+def test_an_error_that_nobody_expected_holds_up_no_other_machine(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.pool(max_machines=3, min_machines=3)
+        await rig.plan()
+        await rig.process.detecting.look()  # the sweep meets one too
+        await rig.process.renting.work()
+        rows = await rig.rows(select(machines))
+        assert sorted(row["state"] for row in rows) == ["allocated", "allocated", "pending"]
+        assert all(not row["claimed_by"] for row in rows)
+        assert "KeyError" in (await rig.process.pools.get("default", OPERATOR)).trouble
+        await rig.pass_by(10)
+        assert len(rig.cloud.running) == 3
+
+    run(sqlite_url, test, cloud=BrokenCloud())
+
+
+def test_machines_of_a_provider_without_accounts_are_swept_when_its_last_pool_is_gone(
+    sqlite_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.pool("gone", idle_grace_s=0)
+        await rig.submit(pool="gone")
+        await rig.settle()
+        (launch,) = rig.cloud.launches
+        await rig.pass_by(60)
+        await rig.process.pools.delete("gone", OPERATOR)
+        _, cloud = rig.cloud.rented[launch.token]
+        stray = replace(cloud, cloud_id="i-stray", machine="stray")
+        rig.cloud.rented["stray"] = replace(launch, token="stray"), stray
+        rig.cloud.untracked.add("stray")
+
+        await rig.pass_by(Patience().untracked_s + 120, step=20)
+
+        assert rig.cloud.running == []
+
+    run(sqlite_url, test)
+
+
+def test_what_is_gone_is_remembered_nowhere(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        process = rig.process
+        await _account(rig, "ours")
+        await rig.pool(idle_grace_s=0, account="ours")
+        made = await rig.submit(count=3, retries=1)
+        rig.ending = lambda a: {"outcome": "failed", "reason": "exit_code", "exit_code": 1}
+        await rig.settle()
+        await rig.desk.cancel(made.id, OPERATOR)
+        (launch, cloud), *_ = rig.cloud.rented.values()
+        rig.cloud.rented["stray"] = (
+            replace(launch, token="stray"),
+            replace(cloud, cloud_id="i-stray", machine="stray"),
+        )
+        rig.cloud.untracked.add("stray")
+        await rig.pass_by(120)
+        assert len(process.detecting._unknown) > 0
+        await rig.pass_by(Patience().untracked_s + 120, step=20)
+        assert rig.cloud.running == []
+        await rig.process.pools.delete("default", OPERATOR)
+        await rig.process.accounts.delete("ours", OPERATOR)
+        await rig.pool("other", idle_grace_s=0)
+        await rig.submit(pool="other")
+        await rig.settle()
+        await rig.pass_by(200)
+
+        assert len(process.door._heard) <= 1  # whoever spoke last
+        assert process.planner._held == {}
+        for unchanged in (
+            process.detecting._unknown, process.detecting._missing, process.detecting._machines,
+            process.planner._idle,
+        ):  # fmt: skip
+            assert len(unchanged) == 0
+        catalogue = process.renting._catalogue
+        assert catalogue._open.keys() | catalogue._offers.keys() == {("model", "")}
+
+    run(sqlite_url, test)

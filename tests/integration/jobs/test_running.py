@@ -1,8 +1,16 @@
 """A job's life: submitted, assigned, run, collected; the pool grows and goes back to nothing."""
 
+from threading import Thread, current_thread
+from types import ModuleType
+from typing import Any
+
 import pytest
 
+from roost.app import jobs as app_jobs
+from roost.app.options import ServeOptions
 from roost.base.errors import InvalidRequest
+from roost.jobs import submitting
+from roost.model.job import Account
 from roost.testing.jobs import LARGE, SMALL
 from roost.wire import jobs as w
 from tests.integration.jobs.rig import OPERATOR, Rig, run
@@ -67,3 +75,33 @@ def test_a_job_larger_than_any_type_is_refused_with_the_nearest(database_url: st
             await rig.desk.submit(body, OPERATOR, None)
 
     run(database_url, test)
+
+
+def test_what_takes_long_is_not_done_on_the_event_loop(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred thousand items are checked beside everybody's requests, and SDKs imported so."""
+    threads: dict[str, Thread] = {}
+
+    def noted(module: ModuleType, name: str) -> None:
+        real = getattr(module, name)
+
+        def call(*args: Any) -> Any:
+            threads[name] = current_thread()
+            return real(*args)
+
+        monkeypatch.setattr(module, name, call)
+
+    noted(submitting, "_check")
+    noted(app_jobs, "_open_aws")
+
+    async def test(rig: Rig) -> None:
+        await rig.pool()
+        await rig.submit("echo", "{item}", items=[1, 2])
+        account = Account("ours", "aws", options=(("region", "eu-central-1"),))
+        opener = app_jobs.openers(ServeOptions(), rig.clock)["aws"]
+        await (await opener(account, {"access_key": "a", "secret_key": "b"})).close()
+        assert threads.keys() == {"_check", "_open_aws"}
+        assert current_thread() not in threads.values()
+
+    run(sqlite_url, test)

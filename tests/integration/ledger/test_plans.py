@@ -9,13 +9,13 @@ row of another takes minutes there, and nothing warns of it.
 import asyncio
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, event, func, select, text
+from sqlalchemy import BigInteger, Column, Connection, Table, event, func, select, text
 
 from roost.base.clock import RealClock
 from roost.control.agents.dispatch import Dispatch
@@ -24,20 +24,27 @@ from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import Roster
 from roost.control.survive.restore_judge import what_is_open
 from roost.control.timers import Timers
+from roost.jobs import detecting, planner, renting
+from roost.jobs.stats import read_stats
 from roost.ledger import checks, postgres, sqlitewriter
 from roost.ledger.fold import FOLDED
+from roost.ledger.jobtables import job_arrays, jobs, machines
 from roost.ledger.retention import purge, surplus
 from roost.ledger.store import Store
 from roost.ledger.tables import claims, metadata, vms
 from roost.ledger.transaction import Tx
+from roost.parts.access import Principal
 from roost.parts.sealing import Seal
+from roost.wire.jobs import AskStats
 from tests.databases import opened
 from tests.examining import parts_on
 from tests.integration.ledger.records import add_host, vm_row
 
 VMS, HOSTS = 6_000, 800
 #: Tables that grow with the fleet or with time.
-LARGE = frozenset(metadata.tables) - {"counters", "leases", "projects", "groups"}
+LARGE = frozenset(metadata.tables) - {
+    "counters", "leases", "projects", "groups", "pools", "accounts", "job_kinds",
+}  # fmt: skip
 
 _FILL = (
     "INSERT INTO vms ({columns}) SELECT {values} FROM n",
@@ -61,6 +68,13 @@ _FILL = (
     " NULL, i, 'x', NULL, NULL FROM n WHERE i <= 600",
     "INSERT INTO plan_moves SELECT 'plan-' || (1 + i % 600), i, 1, 'vm-' || i, 'vm', 1,"
     " 1 + i % {hosts}, 'done', '', 0, '', '', 1, 1 FROM n",
+    "INSERT INTO job_arrays ({arrays}) SELECT {array} FROM n WHERE i <= 600",
+    "INSERT INTO jobs ({jobs}) SELECT {job} FROM n",
+    "INSERT INTO job_links SELECT 'job-' || i, 'job-' || (i - 1) FROM n WHERE i BETWEEN 2 AND 600",
+    "INSERT INTO job_attempts SELECT 'job-' || (1 + i % 600), i, 1, 'm', '', '', NULL, 1, NULL, i"
+    " FROM n",
+    "INSERT INTO job_logs SELECT 'm/job-' || i || '.0:1', 'stdout', 0, '', 10, 0, i FROM n",
+    "INSERT INTO machines ({machines}) SELECT {machine} FROM n WHERE i <= 2000",
 )
 
 
@@ -76,10 +90,32 @@ def _fill(tx: Tx) -> None:
     ]
     words = {"columns": ", ".join(row), "values": ", ".join(values), "hosts": HOSTS,
              "true": "TRUE" if postgres else "1"}  # fmt: skip
+    words |= _of("array", job_arrays, id="'job-' || i", size="10", queued="0", spec="'{}'",
+                 finished_ms="CASE WHEN i % 2 = 0 THEN i END")  # fmt: skip
+    words |= _of("job", jobs, array="'job-' || (1 + i % 600)", idx="i", machine="NULL",
+                 state="CASE WHEN i % 3 = 0 THEN 'queued' ELSE 'completed' END")  # fmt: skip
+    words |= _of("machine", machines, id="'m-' || i",
+                 ended_ms="CASE WHEN i > 20 THEN i END")  # fmt: skip
     numbers = f"n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {VMS})"
     for statement in _FILL:
         tx.connection.exec_driver_sql(f"WITH RECURSIVE {numbers} {statement.format(**words)}")
     tx.connection.execute(text(f"UPDATE counters SET value = {VMS} WHERE name = 'events'"))
+
+
+def _of(word: str, table: Table, **given: str) -> dict[str, str]:
+    """Return the columns of a table and a value for each: what is given, else zero or empty."""
+    values = [
+        given.get(each.name) or ("NULL" if each.nullable else "0" if _is_number(each) else "''")
+        for each in table.columns
+    ]
+    return {
+        f"{word}s": ", ".join(f'"{each.name}"' for each in table.columns),
+        word: ", ".join(values),
+    }
+
+
+def _is_number(column: Column[Any]) -> bool:
+    return isinstance(column.type, BigInteger)
 
 
 @contextmanager
@@ -133,8 +169,19 @@ def _retention(connection: Connection, store: Store) -> None:
         kept = replace(kept, most=100) if kept.most is not None else kept
         found = surpluses[kept.table.name] = surplus(connection, kept, 500)
         purge(Tx(connection, "test", 0, "tx"), kept, 10**12, 500, found)
-    assert len(surpluses) == 4
+    assert len(surpluses) == 8
     assert surpluses["decisions"].keys
+    assert min(surpluses[name].until_ms for name in ("job_arrays", "job_logs", "machines")) > 0
+
+
+def _jobs(connection: Connection, _store: Store) -> None:
+    """Ask what the planner, the detector, renting and users ask all the time."""
+    planner._read(connection)
+    renting._has_work(connection, [])
+    planner._next_jobs(connection, "job-1", 1, 5)
+    detecting._beyond_queue(connection, 10**12)
+    detecting._beyond_run(connection, 10**12)
+    read_stats(connection, AskStats(), Principal("x", "operator"), 10**12)
 
 
 def _claims_by_vm(connection: Connection, _store: Store) -> None:
@@ -142,7 +189,7 @@ def _claims_by_vm(connection: Connection, _store: Store) -> None:
     connection.execute(select(vms.c.id, held.scalar_subquery())).all()
 
 
-WORK = {"start": _start, "doctor": _doctor, "retention": _retention}
+WORK = {"start": _start, "doctor": _doctor, "retention": _retention, "jobs": _jobs}
 WRONG = {"claims by VM": _claims_by_vm}
 
 
@@ -234,6 +281,34 @@ def test_no_plan_reads_a_large_table_in_a_loop(
     database_url: str, work: str, statistics: bool
 ) -> None:
     assert slow_statements(database_url, work, statistics=statistics) == []
+
+
+def test_queued_jobs_are_found_by_the_index_of_what_is_queued(database_url: str) -> None:
+    """The jobs of an array that have ended, thousands of them, are not looked at for the next."""
+    asked: dict[str, Callable[[Connection], object]] = {
+        "planner": lambda c: planner._next_jobs(c, "job-1", 1, 5),
+        "detector": lambda c: detecting._beyond_queue(c, 10**12),
+    }
+
+    def plans(connection: Connection) -> dict[str, str]:
+        found = {}
+        for name, ask in asked.items():
+            with collected(connection) as said:
+                ask(connection)
+            [(statement, parameters)] = said.items()
+            word = "EXPLAIN QUERY PLAN" if connection.dialect.name == "sqlite" else "EXPLAIN"
+            rows = connection.exec_driver_sql(f"{word} {statement}", parameters)
+            found[name] = "\n".join(str(row) for row in rows)
+        return found
+
+    async def run() -> None:
+        async with opened(database_url) as store:
+            await store.write(_fill)
+            await store.write(lambda tx: tx.connection.execute(text("ANALYZE")) and None)
+            for name, plan in (await store.write(lambda tx: plans(tx.connection))).items():
+                assert "jobs_queued" in plan, f"{name}: {plan}"
+
+    asyncio.run(run())
 
 
 def test_a_question_by_a_column_without_an_index_is_caught(database_url: str) -> None:

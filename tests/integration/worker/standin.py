@@ -140,6 +140,7 @@ def make_worker(
     groups: bool = True,
     engine: Engine | None = None,
     capacity: WorkerCapacity = CAPACITY,
+    back_off: BackOff | None = None,
 ) -> tuple[Worker, Hearth, WorkerStore, LimitGroups]:
     """Return a worker on real processes, with little patience."""
     clock, random = RealClock(), Random(1)
@@ -149,7 +150,7 @@ def make_worker(
     quick = BackOff(first_s=0.02, most_s=0.1)
     parts = AttemptParts(hearth, limits, engine, clock, random, 0.3, quick, 4)
     worker = Worker(
-        WorkerSettings("w1", look_s=0.05, notice_s=0.05, back_off=quick),
+        WorkerSettings("w1", look_s=0.05, notice_s=0.05, back_off=back_off or quick),
         plane=plane,
         store=store,
         parts=parts,

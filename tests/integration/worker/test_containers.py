@@ -10,7 +10,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from roost.worker.containers import _judged, find_engine
+from roost.worker.containers import Engine, _judged, find_engine
+from roost.worker.files.inputs import FilesFailed
 from tests.integration.worker.standin import StandInPlane, assignment, working
 
 
@@ -61,6 +62,14 @@ def test_a_job_runs_in_a_container_and_ends_with_its_limit(tmp_path: Path, short
         plane, image = StandInPlane(), "localhost/shell:1"
         plane.assigned = {
             "a:1": assignment("a:1", "sh", "-c", "echo $ROOST_JOB; exit 4", image=image),
+            "c:1": assignment(
+                "c:1",
+                "sh",
+                "-c",
+                'echo "$TEXT"; echo $LINE',
+                image=image,
+                environment={"TEXT": "two\nlines", "LINE": "one"},
+            ),
             "b:1": assignment("b:1", "sh", "-c", "while :; do :; done", image=image, run_limit_s=2),
         }
         async with working(plane, tmp_path / "w", engine=engine):
@@ -76,7 +85,21 @@ def test_a_job_runs_in_a_container_and_ends_with_its_limit(tmp_path: Path, short
     assert (a.reason, a.exit_code) == ("exit_code", 4)
     assert plane.logs["a:1", "stdout"] == b"a\n"
     assert b.reason == "run_limit"
+    assert plane.logs["c:1", "stdout"] == b"two\nlines\none\n"
     assert left.stdout == b""
+
+
+def test_a_variable_of_several_lines_reaches_its_container(tmp_path: Path) -> None:
+    engine = Engine("podman", ("podman",))
+    given = {"TEXT": "two\nlines", "CARRIED": "a\rb", "LINE": "one"}
+    asked = assignment("a:1", "true", image="localhost/shell:1")
+    words = engine.run(asked, tmp_path, given)
+    assert (tmp_path / "environment").read_text() == "LINE=one\n"
+    assert {"--env=TEXT", "--env=CARRIED"} <= set(words)
+    assert not any("lines" in word for word in words), "command lines are everybody's to read"
+    assert engine.variables(given).items() >= {"TEXT": "two\nlines", "CARRIED": "a\rb"}.items()
+    with pytest.raises(FilesFailed, match="PATH"):
+        engine.variables({"PATH": "/bin\n/sbin"})
 
 
 @pytest.mark.parametrize(

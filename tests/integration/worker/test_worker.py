@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from roost.base.backoff import BackOff
 from roost.base.units import GIB, MIB
 from roost.wire.workerlink import InputOrder, OutputOrder
 from roost.worker.run.plan import read_warden
@@ -58,6 +59,30 @@ async def test_a_job_runs_and_says_how_it_ended(tmp_path: Path) -> None:
     assert (report.outcome, report.reason, report.exit_code) == ("completed", "", 0)
     assert plane.logs["job-1:1", "stdout"].startswith(b'job-1 hi\n{"x":1}')
     assert plane.polls[0].capacity is not None
+
+
+@asynchronous
+async def test_a_control_plane_that_is_away_is_asked_less_and_less_and_told_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plane = StandInPlane()
+    # A log that grows is news all the time; it must not cut the back-off short.
+    script = "for i in 1 2 3 4 5 6 7 8 9; do echo $i; sleep 0.1; done"
+    plane.assigned["job-1:1"] = assignment("job-1:1", "sh", "-c", script)
+    slow = BackOff(first_s=0.2, most_s=5.0)
+    caplog.set_level("INFO", "roost.worker")
+    async with working(plane, tmp_path / "w", back_off=slow):
+        await plane.until(lambda: plane.state("job-1:1") == "running")
+        before, plane.lose_answers = len(plane.polls), 3
+        await plane.until(lambda: plane.lose_answers == 0)
+        began = asyncio.get_running_loop().time()
+        await plane.until(lambda: len(plane.polls) > before + 3)
+        waited = asyncio.get_running_loop().time() - began
+        await plane.report("job-1:1")
+    said = [each.message for each in caplog.records if "trying again" in each.message]
+    assert len(said) == 1
+    assert waited > 0.25, "the third wait is of 0.4 to 0.8 s"
+    assert "the control plane answers again" in caplog.messages
 
 
 @asynchronous

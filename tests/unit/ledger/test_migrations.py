@@ -36,6 +36,7 @@ FROZEN = {
     "0020_mix.py": "5672a6a1771ad0aa",
     "0021_jobs.py": "e399c77ad978fe3a",
     "0022_flavors.py": "13ad723dcb95ef6b",
+    "0023_weights.py": "4701da1ebf2a16a0",
     "asked_bodies.py": "931e0832c5e6be3d",
 }
 
