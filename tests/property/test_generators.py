@@ -21,7 +21,9 @@ SEEDS = range(60)
 def test_every_reason_is_at_times_the_only_one_that_refuses_a_host() -> None:
     alone: Counter[Reason] = Counter()
     foci = ("any", "rules", "outlook")
-    for seed, focus in [(seed, focus) for focus in foci for seed in SEEDS]:
+    for seed, focus in [(seed, focus) for seed in SEEDS for focus in foci]:
+        if set(alone) == set(Reason):
+            break
         pair = grown(seed, 12, 20, focus)
         for asked in requests(pair, 12):
             rows, ask = pair.world.rows(), pair.world.ask(asked)

@@ -128,7 +128,7 @@ def test_what_executes_nowhere_keeps_its_host_and_its_turn() -> None:
 FOUND_AT = {
     anybody_lands: (busy_with_moves, 0),
     anybody_has_what_rests: (busy_with_rest, 4),
-    any_generation: (draw_rogue_history, 28),
+    any_generation: (busy_with_rest, 9),
     anybody_reports: (draw_rogue_history, 0),
     any_hello: (draw_rogue_history, 0),
     not_tried: (draw_rogue_history, 0),
