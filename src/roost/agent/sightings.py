@@ -103,7 +103,14 @@ def sighting(
 def held(vm: LocalVM, record: Record | None) -> HeldVM:
     """Return what is said of a VM that is here and on no list."""
     order = record.order if record is not None else ""
-    return HeldVM(vm.id, vm.name, _SEEN[vm.state], generation=carried_out(record, vm), order=order)
+    return HeldVM(
+        vm.id,
+        vm.name,
+        _SEEN[vm.state],
+        generation=carried_out(record, vm),
+        order=order,
+        lost=vm.state == "lost",
+    )
 
 
 def order_text(order: DesiredVM) -> str:

@@ -65,6 +65,7 @@ from roost.control.series.recording import Readings
 from roost.control.survive.liveness import Evidence, Watcher
 from roost.control.survive.recover import FenceCommand, Recover, RecoverLimits
 from roost.control.survive.rehoming import Rehoming
+from roost.control.survive.remains import Remains
 from roost.control.survive.requested import RequestedRecovery
 from roost.control.survive.restore_judge import Settling
 from roost.control.timers import Timers
@@ -227,6 +228,7 @@ class Plane:
             self.agents,
             watcher,
             Settling(store, self.lineage, leases.singleton("settle")),
+            Remains(store, self.roster, self.lineage, leases.singleton("settle")),
             Recover(
                 store, self.roster, rehoming, watcher, self.lineage, timers, settings.recover,
                 fence_command,

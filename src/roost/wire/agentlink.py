@@ -205,6 +205,7 @@ class HeldVM(Struct, omit_defaults=True):
     reason: limit.Label = "not on the list"
     generation: limit.Generation = 0  # the newest that was acted upon
     order: limit.OrderText = ""  # the order that it carried out last, a DesiredVM as JSON
+    lost: bool = False  # an incoming copy whose process ended before it took over
 
 
 def within_bounds(held: Sequence[HeldVM]) -> list[HeldVM]:

@@ -478,6 +478,39 @@ def test_a_vm_recovered_since_the_copy_cannot_be_set_to_stay_before_hosts_were_h
     run(database_url, test)
 
 
+def test_what_is_left_of_a_move_on_a_host_that_was_away_is_destroyed_once_the_vm_is_at_home(
+    database_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        a, b = await rig.host("a"), await rig.host("b")
+        made = await rig.running("web")
+        await rig.migrate("web", "b")
+        await rig.until_phase("web", "moving")
+        a.peers = {}  # nothing gets through
+        rig.step(a)
+        row = await rig.row("web")
+        assert row is not None
+        stuck = SeenVM(made.id, row.generation, "switching", "switchover_stuck", "?", "permanent")
+        await rig.report("a", stuck)
+        await rig.until_phase("web", "recalling")
+        b.lose_incoming(made.id)
+        b.disconnect()
+        old = await copy(rig)
+        await rig.running("other")  # of which the copy does not know
+        await put_back(rig, old)
+        await come_back(rig, "a")
+        await rig.pass_by(LONG_S, silent=("b",))
+        assert made.id not in await in_doubt(rig)
+        assert await rig.state("web") == ("running", "a")
+        assert b.copies[made.id].state == "lost"
+        await come_back(rig, "b")
+        await rig.pass_by(LONG_S)
+        assert made.id not in b.copies
+        assert await rig.state("web") == ("running", "a")
+
+    run(database_url, test)
+
+
 def test_a_vm_set_to_stay_since_the_copy_is_not_proved_over_by_a_lease(database_url: str) -> None:
     async def test(rig: Rig) -> None:
         a = await rig.host("a", guard=GUARD_STOP_S)

@@ -21,6 +21,7 @@ from roost.base.errors import Conflict, LedgerUnsettled, NotFound
 from roost.control.groups.defining import lock_rules
 from roost.control.hosts.registering import locked_host
 from roost.control.memory.held_copies import StoredHeld, read_held
+from roost.control.survive.remains import has_it_at_home
 from roost.control.vms.deletion import order_destruction
 from roost.control.vms.restart_policy import ASKED
 from roost.ledger.capacity import RUN, charge, charge_project, counters_in, room_of
@@ -89,8 +90,7 @@ def destroy_held(tx: Tx, name: str, vm_id: str) -> None:
 def _destroy_copy(tx: Tx, host: HostRow, held: StoredHeld, vm: VMRow) -> None:
     """Order a host to destroy its copy of a VM that the ledger has elsewhere, as after a move."""
     _require_answers(tx, vm.id)
-    at_home = vm.observed in _WANTED and vm.observed_generation == vm.generation
-    if host.number in (vm.host, vm.target) or vm.phase or not at_home:
+    if host.number in (vm.host, vm.target) or not has_it_at_home(vm):
         raise Conflict(
             f"VM {vm.id!r} is in the ledger, and its own host has not said that it has it as "
             f"ordered: the copy on host {host.name!r} may be the only one",

@@ -26,6 +26,7 @@ class StoredHeld(msgspec.Struct):
     generation: int = 0
     seen: Seen = "running"
     order: str = ""  # empty: an older agent, or one that has too much to tell
+    lost: bool = False  # it waited for a VM that never took over
 
 
 class _Order(msgspec.Struct):

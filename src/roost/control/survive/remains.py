@@ -1,0 +1,90 @@
+"""Remains of moves that never arrived: destroyed where they are held, once the VM is at home.
+
+A host that was away while its VM was settled after a restore may come back with an incoming copy
+whose process ended before it took over. It is on no list, so the agent holds it; and the roll call
+that would have ordered its destruction is over. Such a copy has never executed, so it is never the
+newest: no operator need decide about it. It goes once the VM's own host has said that it has the VM
+as ordered, as after any move.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from sqlalchemy import select
+
+from roost.control.memory.held_copies import StoredHeld, read_held
+from roost.control.memory.restore_detect import Lineage, is_doubted
+from roost.control.memory.roster import Roster
+from roost.control.vms.deletion import order_destruction
+from roost.ledger.rows import Changes, VMRow
+from roost.ledger.store import Store
+from roost.ledger.tables import tombstones, vms
+from roost.ledger.transaction import Tx
+from roost.model.states import Seen
+from roost.parts.part import Part
+from roost.parts.singleton import Singleton
+
+#: Copies that are looked at in one transaction, and at one look.
+_MOST_TOGETHER = 100
+#: What a host says of a VM that it has as ordered.
+_HAS_IT: tuple[Seen, ...] = ("running", "paused", "stopped")
+
+
+def has_it_at_home(vm: VMRow) -> bool:
+    """Say whether a VM's own host has said that it has the VM as it was last ordered."""
+    at_rest = vm.host is not None and not vm.phase
+    return at_rest and vm.observed in _HAS_IT and vm.observed_generation == vm.generation
+
+
+class Remains(Part):
+    """Orders hosts to destroy what they hold of moves that never arrived."""
+
+    singleton: Singleton
+    look_s = 10.0
+
+    def __init__(
+        self, store: Store, roster: Roster, lineage: Lineage, singleton: Singleton
+    ) -> None:
+        self._store, self._roster, self._lineage = store, roster, lineage
+        self.singleton = singleton
+
+    async def may_look(self) -> bool:
+        """Allow looking only once the ledger is known not to be a restored old copy."""
+        return await self._lineage.is_sure()
+
+    def is_due(self) -> bool:
+        """Say whether a host holds what is left of a move."""
+        return next(self._held(), None) is not None
+
+    async def look(self) -> None:
+        """Order the destruction of remains whose VM is at home."""
+        found = [held for held, _ in zip(self._held(), range(_MOST_TOGETHER), strict=False)]
+        if found:
+            await self._store.write(lambda tx: self._order(tx, found))
+
+    def _held(self) -> Iterator[tuple[int, StoredHeld]]:
+        for number, entry in self._roster.hosts.items():
+            if '"lost":true' in entry.row.held:  # else nothing is decoded
+                try:
+                    held = read_held(entry.row)
+                except msgspec.MsgspecError:
+                    continue  # doctor says so
+                yield from ((number, copy) for copy in held if copy.lost)
+
+    def _order(self, tx: Tx, found: Sequence[tuple[int, StoredHeld]]) -> None:
+        self.singleton.check(tx)
+        ids = sorted({copy.id for _, copy in found})
+        query = select(vms).where(vms.c.id.in_(ids)).order_by(vms.c.id).with_for_update()
+        known = {row["id"]: VMRow(**row) for row in tx.rows(query)}
+        for host, copy in found:
+            vm = known.get(copy.id)
+            if vm is None or host in (vm.host, vm.target) or not has_it_at_home(vm):
+                continue
+            if copy.generation > vm.generation or is_doubted(tx, vm.id):
+                continue
+            if tx.find(tombstones, vm=vm.id, host=host) is not None:
+                continue  # it is ordered already
+            changes: Changes = {}
+            order_destruction(tx, vm, host, changes)
+            note = f"host {self._roster.host_name(host)} holds what is left of a move"
+            tx.event("vm.destroy_asked", f"vm/{vm.id}", changes, project=vm.project, note=note)
