@@ -42,7 +42,13 @@ from roost.base.private import (
     plain_environment,
     withdraw_process,
 )
-from roost.client.context import Context, load_context, write_context
+from roost.client.context import (
+    LOCAL,
+    Context,
+    load_contexts,
+    write_context,
+    write_contexts,
+)
 from roost.control.plane import Plane, PlaneSettings
 from roost.control.survive.recover import RecoverLimits
 from roost.control.timers import Timers
@@ -384,15 +390,23 @@ def write_secret(path: Path, text: str) -> None:
 def tell_command_line(path: Path, server: str, token_file: Path, ca: Path | None) -> None:
     """Write the file from which the command line knows server and token.
 
-    A file that names a server on another machine is somebody's way to that server: it is kept.
+    A file that names a server on another machine is somebody's way to that server: it is kept. In
+    a file with several contexts this server is the one called `local`.
     """
     if not token_file.is_file():
         return
-    if path.is_file() and not _is_here(load_context(path).server):
-        log.info("%s names another machine's server and is kept", path)
-        return
     token = token_file.read_text().strip()
-    write_context(path, Context(server=server, token=token, ca_file=str(ca) if ca else None))
+    made = Context(server=server, token=token, ca_file=str(ca) if ca else None)
+    known = load_contexts(path) if path.is_file() else None
+    if known is None or (known.single is not None and _is_here(known.single.server)):
+        write_context(path, made)
+    elif known.single is not None:
+        log.info("%s names another machine's server and is kept", path)
+    else:
+        write_contexts(path, known.put(LOCAL, made, use=False))
+        if known.current not in (None, LOCAL):
+            log.info("commands go by the context %r of %s; this server is in it as %r",
+                     known.current, path, LOCAL)  # fmt: skip
 
 
 def _is_here(server: str) -> bool:

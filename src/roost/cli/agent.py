@@ -269,7 +269,7 @@ def agent(
         raise InvalidRequest("--load and --load-trace are options of --driver virtual")
     options = AgentOptions(
         name=name,
-        servers=tuple(server or [context.server]),
+        servers=tuple(server or context.servers),
         join_token=join_token,
         data=data,
         driver=driver.value,

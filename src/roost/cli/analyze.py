@@ -12,6 +12,7 @@ from roost.base.errors import InvalidRequest
 from roost.cli.show.screen import Output, console, note, show, show_document, write
 from roost.cli.words.completing import complete_vms
 from roost.cli.words.loading import new_group
+from roost.cli.words.nouns import ProjectOption
 from roost.cli.words.session import Session, asks_server
 
 if TYPE_CHECKING:
@@ -43,9 +44,6 @@ VMOption = Annotated[
     str | None, typer.Option("--vm", metavar="VM", help="A VM, by its name or id.")
 ]
 HostOption = Annotated[str | None, typer.Option("--host", metavar="HOST", help="A host.")]
-ProjectOption = Annotated[
-    str | None, typer.Option("--project", metavar="NAME", help="Project of a VM's name.")
-]
 SinceOption = Annotated[
     str | None, typer.Option("--since", metavar="TIME", help="From here on: 2026-11-20T08:00:00Z.")
 ]

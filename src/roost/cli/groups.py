@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from roost.base.errors import InvalidRequest
-from roost.cli.words.completing import OnlyProject, complete_groups, complete_projects
+from roost.cli.words.completing import complete_groups, complete_projects
 from roost.cli.words.loading import new_group
 from roost.cli.words.making import KeyOption
-from roost.cli.words.nouns import VMsArgument, WatchOption
+from roost.cli.words.nouns import ListedProject, VMsArgument, WatchOption
+from roost.cli.words.options import OWN_PROJECT
 from roost.cli.words.session import Session, asks_server
 
 if TYPE_CHECKING:
@@ -37,16 +38,18 @@ OwnerOption = Annotated[
     typer.Option(
         "--project",
         metavar="NAME",
-        help="Project of the group and its VMs (default: default).",
+        help="Project of the group and its VMs; else ROOST_PROJECT, else the context's, else your "
+        "own.",
         autocompletion=complete_projects,
     ),
+    OWN_PROJECT,
 ]
 
 
 @asks_server
 def list_(
     session: Session,
-    project: OnlyProject = None,
+    project: ListedProject = None,
     rule: Annotated[
         str | None, typer.Option(metavar="RULE", help="Only with this rule (spread ...).")
     ] = None,
@@ -107,7 +110,7 @@ def create(
     """Create a group without members; VMs join it by name when they are created, or by add."""
     from roost.wire.groups import CreateGroup
 
-    body = CreateGroup(name=group, project=project or "default", **_rule(group, rule))
+    body = CreateGroup(name=group, project=project or "", **_rule(group, rule))
     _show(session, session.client.create_group(body, key=key))
 
 

@@ -25,6 +25,7 @@ from roost.cli.words.jobwords import (
 )
 from roost.cli.words.loading import new_group
 from roost.cli.words.making import KeyOption, every_page
+from roost.cli.words.options import OWN_PROJECT
 from roost.cli.words.session import Session, asks_server
 
 if TYPE_CHECKING:
@@ -49,7 +50,12 @@ KindOption = Annotated[
 ]
 ProjectOption = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Project.", autocompletion=complete_projects),
+    typer.Option(
+        metavar="NAME",
+        help="Project; else ROOST_PROJECT, else the context's.",
+        autocompletion=complete_projects,
+    ),
+    OWN_PROJECT,
 ]
 NameOption = Annotated[str, typer.Option("--name", metavar="TEXT", help="What it is called.")]
 ParameterOption = Annotated[

@@ -112,7 +112,20 @@ COMMANDS = (
         _RUNNING,
         "Check that the server is well and that its database holds what it must.",
     ),
+    Entry(
+        "context",
+        "roost.cli.contexts:context",
+        _RUNNING,
+        "Which control planes commands ask, and as whom.",
+    ),
     Entry("key", "roost.cli.key:key", _RUNNING, "The key of the database's secrets."),
+    Entry(
+        "backup",
+        "roost.cli.backups:backup",
+        _RUNNING,
+        "Write a copy of the database to a file.",
+    ),
+    Entry("restore", "roost.cli.backups:restore", _RUNNING, "Put a copy of the database back."),
     Entry("ledger", "roost.cli.ledger:ledger", _RUNNING, "Finish an upgrade of the database."),
     Entry(
         "warm",

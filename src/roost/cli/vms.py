@@ -19,7 +19,7 @@ from roost.cli.recommend import recommend
 from roost.cli.show.screen import Output, show, show_document
 from roost.cli.watch.consoles import console
 from roost.cli.words.completing import (
-    OnlyProject,
+    complete_from,
     complete_hosts,
     complete_policies,
 )
@@ -33,7 +33,9 @@ from roost.cli.words.lifeoptions import (
 from roost.cli.words.loading import new_group
 from roost.cli.words.making import KeyOption
 from roost.cli.words.nouns import (
+    VM_STATES,
     HeadersOption,
+    ListedProject,
     ProjectOption,
     SomeVMsArgument,
     SortOption,
@@ -237,13 +239,18 @@ def create(
 @asks_server
 def list_(
     session: Session,
-    project: OnlyProject = None,
+    project: ListedProject = None,
     host: Annotated[
         str | None,
         typer.Option(metavar="HOST", help="Only on this host.", autocompletion=complete_hosts),
     ] = None,
     state: Annotated[
-        str | None, typer.Option(metavar="STATE", help="Only in this state (running, pending ...).")
+        str | None,
+        typer.Option(
+            metavar="STATE",
+            help="Only in this state (running, pending ...).",
+            autocompletion=complete_from(*VM_STATES),
+        ),
     ] = None,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this name.")] = None,
     label: Annotated[
@@ -568,7 +575,7 @@ def batch(
     from roost.cli.show import batches, listings
     from roost.cli.words.batchfile import read_batch
 
-    asked = read_batch(file)
+    asked = read_batch(file, session.project)
     if dry_run:
         would = session.client.dry_run_batch(asked.vms, atomic=atomic or asked.atomic)
         session.show(would, batches.dry_run(would, len(asked.vms)))

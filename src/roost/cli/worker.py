@@ -106,7 +106,7 @@ def worker(
     run_worker(
         WorkerOptions(
             machine=machine,
-            servers=tuple(server or [context.server]),
+            servers=tuple(server or context.servers),
             data=data.resolve(),
             join_token=join_token,
             ca_file=context.ca_file,

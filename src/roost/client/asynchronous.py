@@ -1,10 +1,13 @@
 """`AsyncClient`: the API for asyncio. The same methods as `Client`, awaited."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 import httpx
 
@@ -12,6 +15,7 @@ from roost.base.clock import Clock, RealClock
 from roost.base.errors import EventsRewritten, RoostError, Unavailable
 from roost.client.calls import Call
 from roost.client.carrying import answered, checked_server, connection, lost, manner, request
+from roost.client.context import read_context
 from roost.client.conversation import (
     Answered,
     Lost,
@@ -31,7 +35,10 @@ T = TypeVar("T")
 
 
 class AsyncClient(Methods):
-    """The API of one server. Use it as an async context manager, or close it."""
+    """The API of one control plane. Use it as an async context manager, or close it.
+
+    `others` are further servers of the same control plane, asked when one is away.
+    """
 
     def __init__(
         self,
@@ -41,15 +48,23 @@ class AsyncClient(Methods):
         patience: Patience = Patience(),  # noqa: B008 (frozen)
         timeout_s: float = 60.0,
         ca_file: str | None = None,
+        others: Sequence[str] = (),
         transport: httpx.AsyncBaseTransport | None = None,
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> None:
-        self.server = checked_server(server)
+        servers = [checked_server(each) for each in (server, *others)]
+        self.server = servers[0]
         self._clock = clock or RealClock()
-        self._manner = manner(self.server, token, patience, self._clock, random)
-        settings = connection(self.server, timeout_s, ca_file)
+        self._manner = manner(servers, token, patience, self._clock, random)
+        settings = connection(servers, timeout_s, ca_file)
         self._http = httpx.AsyncClient(transport=transport, **settings)
+
+    @classmethod
+    def from_context(cls, name: str | None = None, **more: Any) -> Self:
+        """Return a client of the servers that commands here ask, or of a context by its name."""
+        found = read_context(os.environ, Path.cwd(), name=name)
+        return cls(found.server, found.token, ca_file=found.ca_file, others=found.others, **more)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -99,23 +114,26 @@ class AsyncClient(Methods):
         """
         feed = EventFeed(since, patience_s, self._manner.monotonic, self._manner.random)
         while True:
-            problem: RoostError = unreachable(self.server, Lost("the stream ended", sent=True))
+            problem: RoostError = unreachable(
+                self._manner.servers.current, Lost("the stream ended", sent=True)
+            )
             try:
                 async with aclosing(self._events(feed)) as events:
                     async for event in events:
                         yield event
             except httpx.TransportError as error:
-                problem = unreachable(self.server, lost(error))
+                problem = unreachable(self._manner.servers.current, lost(error))
             except EventsRewritten as error:
                 feed.go_back(error)
                 continue
             except Unavailable as error:
                 problem = error
+            self._manner.servers.move_on()
             await self._clock.sleep(feed.lost(problem))
 
     async def _events(self, feed: EventFeed) -> AsyncGenerator[EventBody, None]:
         """Yield the events of one connection."""
-        send = feed.request(self._manner.token)
+        send = replace(feed.request(self._manner.token), server=self._manner.servers.current)
         async with self._http.stream(
             **request(send), timeout=httpx.Timeout(SILENCE_S, connect=5.0)
         ) as response:

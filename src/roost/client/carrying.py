@@ -5,6 +5,7 @@ Of httpx that is the settings of a connection, and its failures as `Lost`.
 
 import ipaddress
 import ssl
+from collections.abc import Sequence
 from functools import partial
 from random import Random, SystemRandom
 from typing import Any
@@ -49,28 +50,35 @@ def checked_token(token: str | None) -> str | None:
 
 
 def manner(
-    server: str, token: str | None, patience: Patience, clock: Clock, random: Random | None
+    servers: Sequence[str],
+    token: str | None,
+    patience: Patience,
+    clock: Clock,
+    random: Random | None,
 ) -> Manner:
-    """Return how a client converses with this server."""
+    """Return how a client converses with the servers of a control plane."""
     random = random or SystemRandom()
     new_key = partial(IdSource(clock.wall_ms, random).new, "key")
-    return Manner(server, checked_token(token), patience, clock.monotonic, random, new_key)
+    first, *others = servers
+    return Manner(
+        first, checked_token(token), patience, clock.monotonic, random, new_key, tuple(others)
+    )
 
 
-def connection(server: str, timeout_s: float, ca_file: str | None) -> dict[str, Any]:
-    """Return the settings of httpx for this server."""
-    own = _is_loopback(urlsplit(server).hostname or "")
+def connection(servers: Sequence[str], timeout_s: float, ca_file: str | None) -> dict[str, Any]:
+    """Return the settings of httpx for these servers."""
+    own = all(_is_loopback(urlsplit(server).hostname or "") for server in servers)
     return {
-        "base_url": server,
+        "base_url": servers[0],
         "timeout": httpx.Timeout(timeout_s, connect=min(_CONNECT_S, timeout_s)),
         # No proxy of the environment stands between a machine and itself.
         "trust_env": not own,
-        "verify": _verification(server, ca_file),
+        "verify": _verification(servers, ca_file),
     }
 
 
-def _verification(server: str, ca_file: str | None) -> ssl.SSLContext | bool:
-    if not server.startswith("https:"):
+def _verification(servers: Sequence[str], ca_file: str | None) -> ssl.SSLContext | bool:
+    if not any(server.startswith("https:") for server in servers):
         return False  # not looked at, and not worth 20 ms of loading certificates
     if ca_file is None:
         return True
@@ -91,7 +99,7 @@ def request(send: Send) -> dict[str, Any]:
     """Return the arguments of httpx for what is to be sent."""
     return {
         "method": send.method,
-        "url": send.path,
+        "url": send.server + send.path,
         "params": httpx.QueryParams(send.query),
         "headers": send.headers,
         "content": send.content,

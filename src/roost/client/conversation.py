@@ -8,10 +8,13 @@ it, so that both clients, and a virtual clock, share every decision.
          -> Lost before it was sent  -> Wait -> Send
          -> Lost after it was sent   -> Wait -> Send, if the call is repeatable
          -> anything else, or patience has ended -> the error
+
+Where a control plane has several servers, each that is away or busy sends the call on to the next,
+at once, before anybody waits; the one that answered is asked first from then on.
 """
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import count
 from random import Random
 from typing import TypeVar
@@ -28,6 +31,8 @@ T = TypeVar("T")
 #: Pauses between tries of a call, and between connections of a feed.
 PAUSES = BackOff(0.1, 5.0)
 _BUSY = (429, 502, 503, 504)
+#: Answers of a server that another of the same control plane need not give.
+_ASK_ANOTHER = (502, 503, 504)
 _OK = range(200, 300)
 
 
@@ -48,6 +53,7 @@ class Send:
     query: tuple[tuple[str, str], ...]
     headers: dict[str, str]
     content: bytes | None
+    server: str = ""  # of several
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,23 @@ Step = Send | Wait
 Outcome = Answered | Lost | None
 
 
+@dataclass(slots=True)
+class Servers:
+    """The servers of a control plane, and which of them is asked first."""
+
+    all: tuple[str, ...]
+    at: int = 0
+
+    @property
+    def current(self) -> str:
+        """Return the server to ask."""
+        return self.all[self.at]
+
+    def move_on(self) -> None:
+        """Ask the next server from now on."""
+        self.at = (self.at + 1) % len(self.all)
+
+
 @dataclass(frozen=True, slots=True)
 class Manner:
     """What all conversations of a client share."""
@@ -88,14 +111,22 @@ class Manner:
     monotonic: Callable[[], float]
     random: Random
     new_key: Callable[[], str]
+    others: tuple[str, ...] = ()
+    servers: Servers = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "servers", Servers((self.server, *self.others)))
 
     def converse(self, call: Call[T]) -> Generator[Step, Outcome, T]:
         """Carry a call to its answer or its error."""
         send = self.first(call)
         began = self.monotonic()
         perhaps_done = False
-        for attempt in count():
-            outcome = yield send
+        untried = len(self.others)
+        attempt = 0
+        for _ in count():
+            server = self.servers.current
+            outcome = yield replace(send, server=server) if self.others else send
             after = 0.0
             patience_s = self.patience.total_s
             if isinstance(outcome, Answered):
@@ -110,12 +141,21 @@ class Manner:
                 after = _seconds(outcome.retry_after)
             else:
                 assert isinstance(outcome, Lost)
-                error, again = unreachable(self.server, outcome), call.repeatable
+                error, again = unreachable(server, outcome), call.repeatable
                 if not outcome.sent:
                     again, patience_s = True, self.patience.refused_s
                 perhaps_done = perhaps_done or outcome.sent
+            if again and _is_for_another(outcome):
+                self.servers.move_on()
+                if untried:
+                    untried -= 1
+                    continue
+                untried = len(self.others)
             pause = max(after, PAUSES.jittered_s(attempt, self.random))
+            attempt += 1
             if not again or self.monotonic() - began + pause > patience_s:
+                if self.others and isinstance(outcome, Lost) and not outcome.sent:
+                    raise unreachable(" or ".join(self.servers.all), outcome)
                 raise error
             yield Wait(pause)
         raise AssertionError("the loop has no other end")
@@ -132,6 +172,12 @@ class Manner:
         if call.creates:
             headers["Idempotency-Key"] = call.key or self.new_key()
         return Send(call.method, call.path, call.query, headers, content)
+
+
+def _is_for_another(outcome: Outcome) -> bool:
+    return isinstance(outcome, Lost) or (
+        isinstance(outcome, Answered) and outcome.status in _ASK_ANOTHER
+    )
 
 
 def unreachable(server: str, lost: Lost) -> RoostError:

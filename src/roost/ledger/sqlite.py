@@ -74,7 +74,7 @@ class SqliteStore:
         self.listener: Listener = lambda events: None
         self.doorbell: Callable[[], None] = lambda: None
         self._clock, self._ids, self._inline = clock, ids, inline
-        self._lock = _lock(path)
+        self._lock = lock_file(path)
         _close_to_others(path)
         try:
             refuse_foreign_file(path)
@@ -296,7 +296,8 @@ def _not_opened(path: Path, cause: BaseException) -> DatabaseUnavailable | Confl
     )
 
 
-def _lock(path: Path) -> IO[bytes]:
+def lock_file(path: Path) -> IO[bytes]:
+    """Lock a ledger's file for this process; closing what is returned gives it back."""
     make_folder(path.parent)
     lock = path.with_name(path.name + ".lock")
     make_file(lock)

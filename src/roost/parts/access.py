@@ -35,6 +35,7 @@ from roost.parts.part import Part
 from roost.parts.routes import Route
 from roost.parts.tokenroutes import token_routes
 from roost.wire.bodies import (
+    DEFAULT_PROJECT,
     CreateJoinToken,
     CreateToken,
     JoinBody,
@@ -59,6 +60,11 @@ class Principal:
     role: str
     project: str | None = None
     host: str | None = None
+
+    @property
+    def home(self) -> str:
+        """Return the project of what a caller makes and names none for."""
+        return self.project or DEFAULT_PROJECT
 
 
 @dataclass(frozen=True, slots=True)

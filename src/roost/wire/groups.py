@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from roost.wire.bodies import Name, ProjectName, Reply, Request, Text, Weight
+from roost.wire.bodies import OWN_PROJECT, Name, ProjectName, Reply, Request, Text, Weight
 from roost.wire.queries import After, Limit, Query
 
 RuleName = Literal["affinity", "anti-affinity", "spread"]
@@ -25,7 +25,7 @@ class CreateGroup(SetGroupRule, kw_only=True):
     """A group without members."""
 
     name: Name
-    project: ProjectName = "default"
+    project: ProjectName = OWN_PROJECT  # none: a member's own, else `default`
 
 
 class SetBudget(Request):

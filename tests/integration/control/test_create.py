@@ -16,6 +16,7 @@ from roost.wire.bodies import (
     PlacementBody,
     QuotaBody,
 )
+from roost.wire.groups import CreateGroup
 from tests.integration.control.rig import ADMIN, OPERATOR, Rig, body_of, digest_of, run
 
 MEMBER = Principal("ann", "member", "lab")
@@ -227,7 +228,7 @@ def test_members_cannot_touch_other_projects(database_url: str) -> None:
         other = await rig.running("web")
         vms = rig.plane.vms
         with pytest.raises(NotFound):
-            await rig.create("mine", who=MEMBER)
+            await rig.create("mine", who=MEMBER, project="default")
         for call in (vms.get, vms.start, vms.stop, vms.restart, vms.delete):
             for ref in (other.id, "web"):
                 for project in (None, "default"):
@@ -279,5 +280,28 @@ def test_special_resources_are_counted(database_url: str) -> None:
         await rig.running("again", gpu=1)
         await rig.restart()
         await rig.check()
+
+    run(database_url, test)
+
+
+def test_what_a_member_makes_and_names_no_project_for_is_in_the_members_own(
+    database_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h1")
+        await rig.plane.projects.create(CreateProject(name="lab", quota=QuotaBody()), ADMIN)
+        made = await rig.create("mine", who=MEMBER)
+        assert made.project == "lab"
+        assert (await rig.create("theirs")).project == "default"
+        asked = DryRun(name="next", demand=body_of("next").demand)
+        assert isinstance(await rig.plane.questions.dry_run(asked, MEMBER), PlacementBody)
+        many = CreateVMs(vms=[body_of("many-1"), body_of("many-2")])
+        found = await rig.plane.admit.create_many(many, MEMBER, None, digest_of(many))
+        assert found.batch.created == 2
+        assert (await rig.get("many-1", "lab")).project == "lab"
+        group = await rig.plane.groups.create(CreateGroup(name="web", rule="spread"), MEMBER)
+        assert group.project == "lab"
+        with pytest.raises(NotFound):
+            await rig.create("elsewhere", who=MEMBER, project="default")
 
     run(database_url, test)

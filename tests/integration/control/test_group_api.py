@@ -98,7 +98,7 @@ def test_roles_and_projects(sqlite_url: str) -> None:
             with pytest.raises(Forbidden):
                 await viewer.create_group(APART)
             with pytest.raises(NotFound):
-                await member.create_group(APART)
+                await member.create_group(CreateGroup(name="x", rule="spread", project="default"))
             await member.create_group(CreateGroup(name="own", rule="spread", project="lab"))
             assert [g.name for g in (await viewer.list_groups()).groups] == ["own"]
             assert (await member.get_group("own")).project == "lab"

@@ -194,7 +194,7 @@ def test_a_body_of_an_earlier_ledger_becomes_the_spec_of_that_body(plain: dict[s
 
 @pytest.mark.parametrize("plain", BODIES, ids=range(len(BODIES)))
 def test_what_is_written_for_an_older_process_means_the_same_body(plain: dict[str, Any]) -> None:
-    asked = msgspec.convert(plain, CreateVM)
+    asked = msgspec.convert({"project": "default"} | plain, CreateVM)
     new = spec_of(asked)
     text = asked_of_spec(asked.name, asked.project, asked.labels, new.text, new.user_data)
     back = msgspec.json.decode(text, type=CreateVM)  # as strict as it is there

@@ -13,12 +13,19 @@ import msgspec
 
 from roost.base.errors import InvalidRequest, NotFound, RoostError
 from roost.cli.words.asking import vm_fields
-from roost.wire.bodies import CreateVM, CreateVMs
+from roost.wire.bodies import OWN_PROJECT, CreateVM, CreateVMs
 from roost.wire.text.requestwords import parse_line
 
 
-def read_batch(path: str) -> CreateVMs:
-    """Return the VMs of a file, or of standard input."""
+def read_batch(path: str, project: str | None = None) -> CreateVMs:
+    """Return the VMs of a file, or of standard input; those without a project get this one."""
+    found = _batch(path)
+    for vm in found.vms:
+        vm.project = vm.project or project or OWN_PROJECT
+    return found
+
+
+def _batch(path: str) -> CreateVMs:
     text = _read(path)
     begins = text.lstrip()[:1]
     if path.endswith((".yaml", ".yml")):

@@ -24,17 +24,40 @@ def completed(ask: "Callable[[Client], list[str]]", incomplete: str) -> list[str
     from roost.client import Client, Patience, read_context
 
     try:
+        # What is typed before the word that is completed is not known here: the context holds.
         context = read_context(os.environ, Path.cwd())
         with Client(
             context.server,
             context.token,
             ca_file=context.ca_file,
+            others=context.others,
             timeout_s=_TIMEOUT_S,
             patience=Patience(0.0, 0.0),
         ) as client:
             return [name for name in ask(client) if name.startswith(incomplete)]
     except RoostError:
         return []
+
+
+def complete_contexts(incomplete: str) -> list[str]:
+    """Return the names of contexts that begin so."""
+    from roost.client.context import context_file, load_contexts
+
+    try:
+        path = context_file(os.environ, Path.cwd())
+        names = [] if path is None else sorted(load_contexts(path).contexts)
+    except RoostError:
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_from(*words: str) -> Callable[[str], list[str]]:
+    """Return a completion of words that are known beforehand."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [word for word in words if word.startswith(incomplete)]
+
+    return complete
 
 
 def complete_vms(incomplete: str) -> list[str]:

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from roost.cli.words.completing import complete_hosts, complete_projects, complete_vms
+from roost.cli.words.options import OWN_PROJECT
 
 VMArgument = Annotated[
     str, typer.Argument(metavar="VM", help="Name or id of the VM.", autocompletion=complete_vms)
@@ -38,10 +39,28 @@ ProjectOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Project in which a VM's name is looked up (default: default).",
+        help="Project in which a VM's name is looked up; else ROOST_PROJECT, else the context's, "
+        "else your own.",
         autocompletion=complete_projects,
     ),
+    OWN_PROJECT,
 ]
+#: Of lists: of one project, by default that of the context.
+ListedProject = Annotated[
+    str | None,
+    typer.Option(
+        "--project",
+        metavar="NAME",
+        help="Only of this project; else ROOST_PROJECT, else the context's; '' is of all.",
+        autocompletion=complete_projects,
+    ),
+    OWN_PROJECT,
+]
+#: States of a VM, as lists take them.
+VM_STATES = (
+    "pending", "starting", "running", "pausing", "paused", "stopping", "stopped", "migrating",
+    "failed", "unknown", "deleting",
+)  # fmt: skip
 WatchOption = Annotated[
     bool, typer.Option("--watch", "-w", help="Show it again whenever something happens.")
 ]

@@ -15,6 +15,13 @@ import typer
 from roost.base.errors import InvalidRequest
 from roost.cli.show.reporting import reports_errors as reports_errors
 from roost.cli.show.screen import Output
+from roost.cli.words.completing import (
+    complete_from,
+    complete_groups,
+    complete_hosts,
+    complete_projects,
+    complete_strategies,
+)
 
 if TYPE_CHECKING:
     from roost.model.flow import PlaceRequest
@@ -38,6 +45,14 @@ OutputOption = Annotated[
         "--output", "-o", help="Answer as tables (wide: more columns), names, JSON or YAML."
     ),
 ]
+
+
+class _OwnProject:
+    """Marks an option for a project that the context can give."""
+
+
+#: In the annotation of an option: without it, ROOST_PROJECT or the context's project holds.
+OWN_PROJECT = _OwnProject()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +90,11 @@ REQUEST_OPTIONS = (
         "A group of the fleet, or a new one with its rule ('web anti-affinity host').",
         many=True,
     ),
-    RequestOption("project", "NAME", "Project that the VM belongs to."),
+    RequestOption(
+        "project",
+        "NAME",
+        "Project that the VM belongs to; else ROOST_PROJECT, else the context's, else your own.",
+    ),
     RequestOption("priority", "N", "Priority of the VM."),
     RequestOption("strategy", "NAME", "Strategy for this request; see `roost strategies`."),
     RequestOption("seed", "N", "Seed of the random strategy."),
@@ -95,6 +114,18 @@ REQUEST_OPTIONS = (
         "prefer", "TERM:WEIGHT", "A wish on labels with its weight ('ssd exists:50').", True, _WHERE
     ),
 )
+
+
+#: Options whose values the shell completes.
+_COMPLETED = {
+    "numa": complete_from("any", "one", "split"),
+    "group": complete_groups,
+    "project": complete_projects,
+    "strategy": complete_strategies,
+    "pin": complete_hosts,
+    "exclude": complete_hosts,
+    "driver": complete_from("qemu", "virtual"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,15 +180,21 @@ def _extended(text: str) -> tuple[str, str]:
 
 
 def _parameter(option: RequestOption) -> inspect.Parameter:
-    kind = list[str] if option.many else str
+    kind: Any = list[str] if option.many else str
     info = typer.Option(
-        f"--{option.word}", metavar=option.metavar, help=option.help, rich_help_panel=option.panel
+        f"--{option.word}",
+        metavar=option.metavar,
+        help=option.help,
+        rich_help_panel=option.panel,
+        autocompletion=_COMPLETED.get(option.word),
     )
     return inspect.Parameter(
         option.parameter,
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
         default=None,
-        annotation=Annotated[kind | None, info],
+        annotation=Annotated[kind | None, info, OWN_PROJECT]
+        if option.word == "project"
+        else Annotated[kind | None, info],
     )
 
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 from rich.console import RenderableType
@@ -19,8 +19,9 @@ from rich.text import Text
 
 from roost.cli.show.reporting import reports_errors
 from roost.cli.show.screen import Output, show, show_document, show_text
-from roost.cli.words.opening import chosen_output
-from roost.cli.words.options import OutputOption, with_parameters
+from roost.cli.words.completing import complete_contexts
+from roost.cli.words.opening import chosen_output, fleet_file
+from roost.cli.words.options import OWN_PROJECT, OutputOption, with_parameters
 
 if TYPE_CHECKING:
     from msgspec import Struct
@@ -34,7 +35,8 @@ ServerOption = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        help="Address of the server; else ROOST_SERVER, else the context file.",
+        help="Address of the server, or of several with commas; else ROOST_SERVER, else the "
+        "context.",
         rich_help_panel="Server",
     ),
 ]
@@ -42,8 +44,18 @@ TokenOption = Annotated[
     str | None,
     typer.Option(
         metavar="TOKEN",
-        help="Token to show it; else ROOST_TOKEN, else the context file.",
+        help="Token to show it; else ROOST_TOKEN, else the context.",
         rich_help_panel="Server",
+    ),
+]
+ContextOption = Annotated[
+    str | None,
+    typer.Option(
+        "--context",
+        metavar="NAME",
+        help="Context to go by; else the current one (`roost context`).",
+        rich_help_panel="Server",
+        autocompletion=complete_contexts,
     ),
 ]
 
@@ -55,6 +67,7 @@ class Session:
     form: Output
     server: str | None = None
     token: str | None = None
+    named: str | None = None  # the context
     wide: bool = False  # more columns
     names: bool = False  # only names, one a line
     _client: "Client | None" = None
@@ -64,7 +77,14 @@ class Session:
         """Return which server is meant, and as whom we come."""
         from roost.client.context import read_context
 
-        return read_context(os.environ, Path.cwd(), server=self.server, token=self.token)
+        return read_context(
+            os.environ, Path.cwd(), server=self.server, token=self.token, name=self.named
+        )
+
+    @property
+    def project(self) -> str | None:
+        """Return the project of commands that name none; None leaves it to the server."""
+        return self.context.project
 
     @property
     def client(self) -> "Client":
@@ -75,7 +95,11 @@ class Session:
             found = self.context
             patience = Patience(_TRIES_S, _REFUSED_S)
             self._client = Client(
-                found.server, found.token, ca_file=found.ca_file, patience=patience
+                found.server,
+                found.token,
+                ca_file=found.ca_file,
+                others=found.others,
+                patience=patience,
             )
         return self._client
 
@@ -85,7 +109,13 @@ class Session:
 
         found = self.context
         patience = Patience(_TRIES_S, _REFUSED_S)
-        return AsyncClient(found.server, found.token, ca_file=found.ca_file, patience=patience)
+        return AsyncClient(
+            found.server,
+            found.token,
+            ca_file=found.ca_file,
+            others=found.others,
+            patience=patience,
+        )
 
     def close(self) -> None:
         """Close the client's connections."""
@@ -131,12 +161,21 @@ def document(body: "Struct") -> dict[str, Any]:
 
 def asks_server(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that name a server, handed over as `session: Session`."""
+    parameters = inspect.signature(command, eval_str=True).parameters
+    owned = [name for name, each in parameters.items() if OWN_PROJECT in get_args(each.annotation)]
 
     @functools.wraps(command)
     def wrapper(**values: Any) -> None:
         form = chosen_output(values.pop("output"))
-        session = Session(form.plain, values.pop("server"), values.pop("token"))
+        session = Session(
+            form.plain, values.pop("server"), values.pop("token"), values.pop("context")
+        )
         session.wide, session.names = form is Output.WIDE, form is Output.NAME
+        if owned and not _asks_file(values):
+            for name in owned:
+                if values[name] is None:
+                    values[name] = session.project
+                values[name] = values[name] or None
         try:
             command(session=session, **values)
         finally:
@@ -146,8 +185,14 @@ def asks_server(command: Callable[..., None]) -> Callable[..., None]:
         _option("output", OutputOption),
         _option("server", ServerOption),
         _option("token", TokenOption),
+        _option("context", ContextOption),
     ]
     return reports_errors(with_parameters(wrapper, command, last=options, without="session"))
+
+
+def _asks_file(values: dict[str, Any]) -> bool:
+    """Say whether a command asks a fleet file, which knows no context."""
+    return "fleet" in values and fleet_file(values["fleet"]) is not None
 
 
 def _option(name: str, annotation: Any) -> inspect.Parameter:

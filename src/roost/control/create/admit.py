@@ -36,7 +36,7 @@ from roost.control.create.pending import (
 )
 from roost.control.create.routes import create_routes
 from roost.control.create.searches import Searches
-from roost.control.create.underlying import spread_of, under
+from roost.control.create.underlying import in_own_project, spread_of, under
 from roost.control.memory.displacing import may_displace
 from roost.control.memory.follower import Follower
 from roost.control.memory.holdings import ORDINARY
@@ -120,6 +120,7 @@ class Admit(Part):
         self, body: CreateVM, who: Principal, key: str | None, digest: bytes
     ) -> Created:
         """Create one VM."""
+        body = in_own_project(body, who)
         ask = await self._prepare(body, who, self._scoped(who, key, digest), self._ids.new("vm"))
         if ask.body.on_no_fit == "preempt":
             await self._refuse_if_nobody_leaves(ask, who)
@@ -177,13 +178,13 @@ class Admit(Part):
         asker: Asker | None = None,
     ) -> CreatedMany:
         """Create many VMs, each by itself or all or none of them."""
-        names = {(vm.project, vm.name) for vm in body.vms}
-        if len(names) != len(body.vms):
+        vms = [in_own_project(vm, who) for vm in body.vms]
+        if len({(vm.project, vm.name) for vm in vms}) != len(vms):
             raise InvalidRequest("a VM's name is in the batch twice")
-        ids = self._ids.many("vm", len(body.vms))
+        ids = self._ids.many("vm", len(vms))
         asks: list[PendingCreate] = []
         items: list[PendingCreate | RoostError] = []
-        for index, (vm, vm_id) in enumerate(zip(body.vms, ids, strict=True)):
+        for index, (vm, vm_id) in enumerate(zip(vms, ids, strict=True)):
             scoped = self._scoped(who, f"{key}#{index}" if key else None, digest)
             try:
                 ask = await self._prepare(vm, who, scoped, vm_id)

@@ -20,7 +20,7 @@ from roost.control.create.making_room import MakesRoom
 from roost.control.create.questionroutes import question_routes
 from roost.control.create.recommending import recommend_existing, recommend_new
 from roost.control.create.searches import Searches
-from roost.control.create.underlying import spread_of, under
+from roost.control.create.underlying import in_own_project, spread_of, under
 from roost.control.memory.displacing import may_displace
 from roost.control.memory.holdings import ORDINARY, Life
 from roost.control.memory.oneatatime import OneAtATime
@@ -114,7 +114,7 @@ class Questions(Part):
 
     def _life(self, body: CreateVM, who: Principal) -> Life:
         """Return how long a VM would live, and what it might draw on."""
-        return life_of(self._roster, spec_of(body, by=who.name).spec, body.project)
+        return life_of(self._roster, spec_of(body, by=who.name).spec, body.project or who.home)
 
     def _may_displace(self, body: CreateVM, policy: str) -> bool:
         """Say whether a VM might displace others: its policy or its class says so."""
@@ -233,6 +233,7 @@ class Questions(Part):
 
     def _request(self, body: CreateVM, who: Principal) -> tuple[PlaceRequest, list[GroupRow]]:
         """Return the place request of a body, and the groups that it would define."""
+        body = in_own_project(body, who)
         if who.project is not None and body.project != who.project:
             raise NotFound(f"no project {body.project!r}", project=body.project)
         if body.reservation:

@@ -8,6 +8,7 @@ from roost.control.memory.roster import Roster
 from roost.model.policies import PolicySpread
 from roost.model.rules import NO_CHOICE, Choice
 from roost.model.states import Restart
+from roost.parts.access import Principal
 from roost.wire.bodies import CreateVM
 from roost.wire.bundles import read_bundle
 from roost.wire.specs import NO_POLICY, Under
@@ -21,6 +22,11 @@ def spread_of(roster: Roster, policy: str) -> PolicySpread | None:
     with suppress(msgspec.MsgspecError):
         return read_bundle(row.bundle).spread
     return None
+
+
+def in_own_project(body: CreateVM, who: Principal) -> CreateVM:
+    """Return a body with a project: one that names none is in its caller's own."""
+    return body if body.project else msgspec.structs.replace(body, project=who.home)
 
 
 def under(roster: Roster, body: CreateVM) -> tuple[Under, Choice]:

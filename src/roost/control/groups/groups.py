@@ -127,7 +127,7 @@ class Groups(Part):
         self, body: CreateGroup, who: Principal, key: str | None = None
     ) -> GroupDetail:
         """Make a group without members; the same key with the same body gives the first answer."""
-        project = body.project
+        project = body.project or who.home
         if who.project not in (None, project):
             raise NotFound(f"no project {project!r}", project=project)
         row = GroupRow(id=f"{project}/{body.name}", project=project, name=body.name, **_rule(body))

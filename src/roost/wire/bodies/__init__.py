@@ -108,7 +108,9 @@ from roost.wire.bodies.vms import (
     VMPage,
 )
 from roost.wire.bodies.words import (
+    DEFAULT_PROJECT,
     MOST_IN_BATCH,
+    OWN_PROJECT,
     Amount,
     Cores,
     Labels,
@@ -126,7 +128,9 @@ from roost.wire.bodies.words import (
 )
 
 __all__ = [
+    "DEFAULT_PROJECT",
     "MOST_IN_BATCH",
+    "OWN_PROJECT",
     "AffinityBody",
     "Amount",
     "AmountsBody",

@@ -7,6 +7,7 @@ from msgspec import Meta
 from roost.model.states import OnNoFit, Restart
 from roost.wire.bodies.words import (
     MOST_IN_BATCH,
+    OWN_PROJECT,
     Amount,
     Cores,
     Labels,
@@ -144,7 +145,7 @@ class CreateVM(Request):
     name: Name
     demand: DemandBody | None = None  # None: that of its flavor
     flavor: Name | None = None  # in place of the demand
-    project: ProjectName = "default"
+    project: ProjectName = OWN_PROJECT  # none: a member's own, else `default`
     policy: Name | None = None  # None: the project's default, if it has one
     strategy: Annotated[str, Meta(max_length=64)] | None = None
     constraints: ConstraintsBody | None = None

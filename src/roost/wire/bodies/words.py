@@ -7,6 +7,9 @@ from msgspec import Meta, Struct
 # "$" alone would also match before a line break at the end.
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$(?!\n)")]
 ProjectName = Name
+#: Of a body that names no project: a member's own, else `default`.
+OWN_PROJECT = ""
+DEFAULT_PROJECT = "default"
 Moment = Annotated[
     str, Meta(max_length=40, description="A moment, such as `2026-11-20T08:00:00Z`.")
 ]
