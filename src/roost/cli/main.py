@@ -123,9 +123,14 @@ COMMANDS = (
         "backup",
         "roost.cli.backups:backup",
         _RUNNING,
-        "Write a copy of the database to a file.",
+        "Write a copy of the database to a file, while servers run or not.",
     ),
-    Entry("restore", "roost.cli.backups:restore", _RUNNING, "Put a copy of the database back."),
+    Entry(
+        "restore",
+        "roost.cli.backups:restore",
+        _RUNNING,
+        "Put a copy of the database back. Stop every server first.",
+    ),
     Entry("ledger", "roost.cli.ledger:ledger", _RUNNING, "Finish an upgrade of the database."),
     Entry(
         "warm",
