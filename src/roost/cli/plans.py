@@ -55,6 +55,12 @@ def show_(
 ) -> None:
     """Show a plan: its moves in waves, what they cost, what stands in their way."""
     found = session.client.get_plan(plan)
+    after = found.next
+    while after is not None:
+        page = session.client.get_plan(plan, after=after)
+        found.listed += page.listed
+        after = page.next
+    found.next = None
     if html is not None:
         _write_report(found, html)
     _show(session, found)

@@ -15,9 +15,16 @@ def list_plans(
     return Call("GET", path("plans"), reads(wire.PlanPage), asked)
 
 
-def get_plan(plan: str) -> Call[wire.PlanDetail]:
-    """Return a plan with its moves."""
-    return Call("GET", path("plans", plan), _read_one)
+def get_plan(
+    plan: str,
+    *,
+    move_state: str | None = None,
+    limit: int | None = None,
+    after: int | None = None,
+) -> Call[wire.PlanDetail]:
+    """Return a plan with one page of its moves, all or those of a state."""
+    asked = query(move_state=move_state, limit=limit, after=after)
+    return Call("GET", path("plans", plan), _read_one, asked)
 
 
 def create_plan(plan: wire.CreatePlan, *, key: str | None = None) -> Call[wire.PlanDetail]:

@@ -176,8 +176,9 @@ class Plane:
         self.series.brought = self.learning.hurry
         self.topology = Topology(store, self.roster)
         self.gathering = Gathering(
-            store, self.roster, series_reader or series, clock, self.topology.bandwidth
-        )
+            store, self.roster, series_reader or series, clock, self.topology.bandwidth,
+            self.topology.known,
+        )  # fmt: skip
         planning = Planning(self.gathering, self.roster, clock)
         self.plans = Plans(store, self.roster, planning, clock, ids)
         self.projects = Projects(store)
@@ -242,7 +243,7 @@ class Plane:
             Drain(store, self.roster, self.moves, self.lineage, leases.singleton("drain"), clock),
             PlanRunner(
                 store, self.roster, self.moves, planning, self.lineage, leases.singleton("plans"),
-                clock,
+                clock, timers.plan_s,
             ),
             MoveLimits(
                 store, self.roster, self.lineage, leases.singleton("moves"), clock, timers

@@ -18,5 +18,6 @@ class Timers:
         15.0  # silence after which another process takes over what one does for all
     )
     move_s: float = 600.0  # a move that does not begin to send by then is abandoned
+    plan_s: float = 900.0  # how long a move of a plan may wait for something before it has failed
     purge_s: float = 300.0  # how often what is too old is deleted
     fence_margin: float = 1.05

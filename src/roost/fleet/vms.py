@@ -186,6 +186,12 @@ class VMTable:
         """Return the numbers of the VMs on one host."""
         return np.flatnonzero(self.host[: self.count] == row)
 
+    def by_host(self, hosts: int) -> list[Int64Array]:
+        """Return the numbers of the VMs on each of the first so many hosts, in one pass."""
+        here = self.host[: self.count]
+        order = np.argsort(here, kind="stable").astype(np.int64)
+        return np.split(order, np.searchsorted(here[order], np.arange(hosts + 1)))[1:-1]
+
     def copy(self) -> "VMTable":
         """Return an independent copy."""
         other = VMTable.__new__(VMTable)

@@ -5,7 +5,7 @@ the values are new. Any other statement that runs often is built once too, with 
 module that asks it. As in SQL, no row has the value None: what may be empty is no key.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -50,6 +50,28 @@ def find_rows(connection: Connection, table: Table, key: Row) -> list[Row]:
 def insert_row(connection: Connection, table: Table, row: Mapping[str, Any]) -> None:
     """Insert a row into a table."""
     connection.execute(_insert(table), dict(row))
+
+
+def insert_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert rows into a table, all in one statement."""
+    if rows:
+        connection.execute(_insert(table), [dict(row) for row in rows])
+
+
+def update_rows(
+    connection: Connection, table: Table, key: tuple[str, ...], rows: Sequence[Mapping[str, Any]]
+) -> None:
+    """Change rows that are there, whole and in one statement; `key` names the columns to find."""
+    if not rows:
+        return
+    others = tuple(name for name in _names(table) if name not in key)
+    connection.execute(
+        _update_whole(table, key, others),
+        [
+            {f"is_{name}" if name in key else f"new_{name}": row[name] for name in _names(table)}
+            for row in rows
+        ],
+    )
 
 
 def update_row(connection: Connection, table: Table, key: Row, values: Row) -> Row | None:
@@ -135,6 +157,12 @@ def _update(
         changed[name] = table.c[name] + changed[name]
     statement = update(table).where(*_conditions(table, key)).values(changed)
     return statement.returning(*table.c)
+
+
+@cache
+def _update_whole(table: Table, key: tuple[str, ...], others: tuple[str, ...]) -> Update:
+    changed = {name: _parameter(table, "new", name) for name in others}
+    return update(table).where(*_conditions(table, key)).values(changed)
 
 
 @cache

@@ -569,6 +569,7 @@ plan_moves = _table(
     _number("ended_ms", nullable=True),
 )
 Index("plan_moves_vm", plan_moves.c.vm)
+Index("plan_moves_ended", plan_moves.c.state, plan_moves.c.ended_ms)
 
 topologies = _table(
     "topologies",

@@ -14,7 +14,15 @@ from sqlalchemy import Connection, Table, bindparam, delete, insert, select, upd
 from sqlalchemy.sql.elements import ColumnElement
 
 from roost.ledger.rows import Changes, Event
-from roost.ledger.statements import delete_rows, find_row, find_rows, insert_row, update_row
+from roost.ledger.statements import (
+    delete_rows,
+    find_row,
+    find_rows,
+    insert_row,
+    insert_rows,
+    update_row,
+    update_rows,
+)
 from roost.ledger.tables import counters
 from roost.ledger.tables import events as events_table
 
@@ -111,6 +119,16 @@ class Tx:
         """Insert a row and return it."""
         insert_row(self.connection, table, row)
         return dict(row)
+
+    def insert_all(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Insert many rows in one statement."""
+        insert_rows(self.connection, table, rows)
+
+    def change_all(
+        self, table: Table, key: tuple[str, ...], rows: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Change many rows that are there in one statement; each is given whole."""
+        update_rows(self.connection, table, key, rows)
 
     def change(self, table: Table, key: dict[str, Any], **values: Any) -> dict[str, Any] | None:
         """Change the row that has these values and return it, or None; `Plus` is relative."""

@@ -63,12 +63,13 @@ class Asked:
         self._count += count
         if self._total > MOST_COUNTED * ONE or len(self._counts) > MOST_ASKED:
             self._forget()
+        if len(self._new) > MOST_ASKED:
+            self._new = _commonest(self._new)
 
     def _forget(self) -> None:
         """Let what was asked before count half; of too many kinds, the rarest not at all."""
         halved = ((kind, count // 2) for kind, count in self._counts.items())
-        left = sorted((count, _order(kind), kind) for kind, count in halved if count)
-        self._counts = {kind: count for count, _, kind in left[-MOST_ASKED // 2 :]}
+        self._counts = _commonest({kind: count for kind, count in halved if count})
         self._total = sum(self._counts.values())
 
     def taken(self) -> dict[TypicalRequest, int]:
@@ -80,6 +81,8 @@ class Asked:
         """Take back what could not be kept."""
         for kind, count in counts.items():
             self._new[kind] = self._new.get(kind, 0) + count
+        if len(self._new) > MOST_ASKED:
+            self._new = _commonest(self._new)
 
     def replace(self, counts: Mapping[TypicalRequest, int]) -> None:
         """Begin anew from what is kept, with what was counted since."""
@@ -107,6 +110,12 @@ class Asked:
         left = max(0, len(new) - len(staying)) if staying else len(new)
         picked = [kind for kind in kinds[:MOST_KINDS] if kind in before] + new[:left] + staying
         return tuple(sorted(picked[:MOST_KINDS], key=_order))
+
+
+def _commonest(counts: Mapping[TypicalRequest, int]) -> dict[TypicalRequest, int]:
+    """Return the kinds that are asked most, half as many as may be counted, the rarest first."""
+    ordered = sorted(counts.items(), key=lambda each: (each[1], _order(each[0])))
+    return dict(ordered[-MOST_ASKED // 2 :])
 
 
 def _order(kind: TypicalRequest) -> tuple[object, ...]:

@@ -89,9 +89,9 @@ class Verdicts:
         return frozenset(found)
 
 
-def judge_hosts(question: Question) -> Verdicts:
-    """Ask every filter about every registered host."""
-    rows = question.fleet.present_rows()
+def judge_hosts(question: Question, rows: Int64Array | None = None) -> Verdicts:
+    """Ask every filter about every registered host, or about some of them."""
+    rows = question.fleet.present_rows() if rows is None else rows
     filters: tuple[Filter, ...] = ()
     for each in FILTERS:
         if each.applies(question):

@@ -56,6 +56,10 @@ DEFAULT_LIMITS = Limits()
 Bandwidth = Callable[[int, int], float]
 
 
+class GivenUp(Exception):
+    """Nobody wants the draft any more."""
+
+
 def unknown_bandwidth(_source: int, _target: int) -> float:
     """Return the bandwidth between two hosts of which nothing is known."""
     return float(UNKNOWN_BANDWIDTH)
@@ -74,6 +78,12 @@ class Board:
     bandwidth: Bandwidth = unknown_bandwidth  # by fleet rows, bytes per second
     factor: float = 1.0  # how far predictions were off so far
     moved: dict[str, int] = field(default_factory=dict)  # who was moved here, from which row
+    given_up: Callable[[], bool] = lambda: False  # whether nobody wants the draft any more
+
+    def check_wanted(self) -> None:
+        """Raise GivenUp when nobody wants the draft any more."""
+        if self.given_up():
+            raise GivenUp
 
     # Reading
 
@@ -170,9 +180,8 @@ class Board:
         """Return the reasons for which the engine would not place a VM where it is."""
         row = self.row_of(who)
         with self.without(who):
-            verdicts = judge_hosts(self.world.question(who.request))
-            at = int(np.flatnonzero(verdicts.rows == row)[0])
-            return tuple(reason.value for reason in verdicts.reasons(at))
+            verdicts = judge_hosts(self.world.question(who.request), np.array([row]))
+            return tuple(reason.value for reason in verdicts.reasons(0))
 
     # Moving
 

@@ -56,6 +56,7 @@ class MoveCost:
     convergence: float  # probability that pre-copy ends by itself
     then: Then  # what happens where it does not
     slow_down_s: float  # seconds of work that the VM loses while it is sent
+    factor: float = 1.0  # what was learnt, and is in the seconds
 
     @property
     def lost_s(self) -> float:
@@ -76,7 +77,7 @@ def move_cost(
     bandwidth = max(1.0, bandwidth)
     if load.mode == "cold":
         whole = factor * (load.disk_bytes / bandwidth + FIXED_S)
-        return MoveCost(whole, whole, load.disk_bytes, 1, 1.0, "converges", 0.0)
+        return MoveCost(whole, whole, load.disk_bytes, 1, 1.0, "converges", 0.0, factor)
     dirty = load.dirty_bytes_per_s
     if dirty is None:
         dirty = UNKNOWN_DIRTY * load.memory_bytes
@@ -114,6 +115,7 @@ def move_cost(
         convergence=_convergence(ratio),
         then=then,
         slow_down_s=factor * slower,
+        factor=factor,
     )
 
 
@@ -128,7 +130,8 @@ def _convergence(ratio: float) -> float:
 def learnt_factor(pairs: Sequence[tuple[float, float]]) -> float:
     """Return by how much predictions are off: the median of actual over predicted seconds.
 
-    Of fewer than three moves nothing is learnt.
+    Predictions are those before anything learnt was put into them: it would count twice. Of fewer
+    than three moves nothing is learnt.
     """
     ratios = sorted(actual / predicted for predicted, actual in pairs if predicted > 0)
     if len(ratios) < 3:

@@ -164,6 +164,7 @@ def draft(board: Board, wish: Wish) -> Draft:
     try:
         proposal = next(proposals)
         while True:
+            board.check_wanted()
             drafted = _judge(board, proposal, tally, urgent=urgent)
             if drafted is not None:
                 made.append(drafted)
@@ -229,6 +230,7 @@ def in_waves(
     """Order moves in waves on the world of before; return those that no order makes possible."""
     left, found, wave = list(moves), list[Drafted](), 0
     while left:
+        board.check_wanted()
         wave += 1
         taken, left = _one_wave(world, board, left, wave)
         if not taken:

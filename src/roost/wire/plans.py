@@ -13,6 +13,9 @@ MOST_NAMED = 1000
 MOST_MOVES = 5000
 
 Goal = Literal["balance", "consolidate", "drain", "repair", "defragment", "headroom", "move"]
+MoveState = Literal["planned", "running", "done", "failed", "dropped"]
+#: Numbers of moves stay below; a plan that is planned anew counts on.
+MOST_NUMBER = 1_000_000
 PlanState = Literal["planned", "waiting", "running", "paused", "done", "failed", "cancelled"]
 
 
@@ -43,7 +46,8 @@ class CreatePlan(Request):
 class MoveCostBody(Reply):
     """What a move is predicted to cost, or did cost. `then`: what happens if it does not converge.
 
-    Of a move that was made, `convergence` and `then` are empty.
+    Of a move that was made, `convergence` and `then` are empty. `factor` is what was learnt from
+    earlier moves and is in the predicted seconds.
     """
 
     total_s: float
@@ -52,6 +56,7 @@ class MoveCostBody(Reply):
     rounds: int | None = None
     convergence: float | None = None
     then: str = ""
+    factor: float | None = None
 
 
 class PlanMoveBody(Reply):
@@ -111,6 +116,7 @@ class PlanBody(Reply):
     moves: int
     done: int
     failed: int
+    moving: int
     waves: int
     wave: int
     replans: int
@@ -131,10 +137,12 @@ class PlanBody(Reply):
 class PlanDetail(PlanBody):
     """A plan with its moves, what stands in its way, and what the loads of hosts become.
 
+    `listed` are some of its moves in their order; `next` continues them when there are more.
     `actual` is the fleet when it ended; `accuracy` is actual over predicted seconds of its moves.
     """
 
     listed: list[PlanMoveBody]
+    next: int | None
     blocked: list[BlockerBody]
     vetoed: list[BlockerBody]
     more_vetoes: int
@@ -169,6 +177,16 @@ class PlanPage(Reply):
 
     plans: list[PlanBody]
     next: str | None = None
+
+
+class ShowPlan(Query):
+    """Which moves of a plan to list: in their order, after a number, of one state or of all."""
+
+    move_state: MoveState | None = None
+    limit: Limit = 1000
+    after: Annotated[
+        int, Meta(ge=0, le=MOST_NUMBER, description="The `next` of the page before.")
+    ] = 0
 
 
 class ListPlans(Query):

@@ -37,6 +37,7 @@ FROZEN = {
     "0021_jobs.py": "e399c77ad978fe3a",
     "0022_flavors.py": "13ad723dcb95ef6b",
     "0023_weights.py": "4701da1ebf2a16a0",
+    "0024_plan_moves_ended.py": "1cb9a4070733f6de",
     "asked_bodies.py": "931e0832c5e6be3d",
 }
 

@@ -7,6 +7,7 @@ from roost.model.hosts import Device, HostSpec, Resource
 from roost.model.resources import Demand, DeviceDemand
 from roost.placement.asked import MOST_ASKED, MOST_COUNTED, ONE, Asked
 from roost.placement.engine import Engine
+from roost.placement.mix import TypicalRequest
 
 SMALL, LARGE = Demand(1000, GIB), Demand(16_000, 64 * GIB)
 
@@ -100,3 +101,14 @@ def test_a_decision_names_no_mix_unless_it_went_by_one() -> None:
     placement = engine.find(PlaceRequest("vm", Demand(1000, GIB)))
     assert placement is not None
     assert placement.mix == ""
+
+
+def test_what_cannot_be_kept_for_long_stays_bounded() -> None:
+    asked = Asked()
+    for number in range(3 * MOST_ASKED):
+        asked.note(Demand(1 + number, GIB))
+    new = asked.taken()
+    assert 0 < len(new) <= MOST_ASKED
+    more = {TypicalRequest(10**6 + number, GIB): ONE for number in range(3 * MOST_ASKED)}
+    asked.give_back({**new, **more})
+    assert 0 < len(asked.taken()) <= MOST_ASKED

@@ -3,13 +3,19 @@
 import pytest
 
 from roost.base.units import GIB, MIB
+from roost.control.plans.gathering import _pairs
+from roost.control.plans.record import cost_text
+from roost.ledger.rows import PlanMoveRow
+from roost.ledger.transaction import row_json
 from roost.planner.cost import (
     FIXED_S,
     SWITCH_S,
     Load,
+    MoveCost,
     learnt_factor,
     move_cost,
 )
+from roost.wire.plans import MoveCostBody
 
 SPEED = 1024 * MIB  # a GiB in a second
 
@@ -64,3 +70,25 @@ def test_predictions_learn_from_three_moves_on_and_within_bounds() -> None:
     assert learnt_factor([(1.0, 2.0), (1.0, 2.0)]) == 1.0
     assert learnt_factor([(1.0, 2.0), (2.0, 4.0), (1.0, 3.0)]) == 2.0
     assert learnt_factor([(1.0, 100.0)] * 3) == 4.0
+
+
+def test_what_was_learnt_is_in_a_prediction_once_and_is_not_learnt_again() -> None:
+    truth = 2.0
+    factor = 1.0
+    for _ in range(6):  # every move takes twice as long as the model says by itself
+        costs = [move_cost(Load(GIB, rate * MIB), SPEED, factor=factor) for rate in (1, 50, 200)]
+        moved = [
+            move_row(cost, truth * move_cost(Load(GIB, rate * MIB), SPEED).total_s)
+            for cost, rate in zip(costs, (1, 50, 200), strict=True)
+        ]
+        factor = learnt_factor(_pairs(moved))
+        assert factor == pytest.approx(truth, rel=0.02)
+
+
+def move_row(cost: MoveCost, took_s: float) -> PlanMoveRow:
+    """Return a move that was made, with what it was to take and what it took."""
+    return PlanMoveRow(
+        plan="p", number=1, wave=1, vm="v", name="v", source=1, target=2, state="done", why="",
+        draft=0, predicted=cost_text(cost), actual=row_json(MoveCostBody(total_s=took_s)),
+        begun_ms=0, ended_ms=1,
+    )  # fmt: skip

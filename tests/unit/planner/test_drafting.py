@@ -2,10 +2,15 @@
 
 from dataclasses import replace
 
+import pytest
+
+from roost.fleet.layout import Int64Array
 from roost.model.groups import GroupRule, GroupSpec
 from roost.model.hosts import Scope
 from roost.model.outlook import Expected
 from roost.placement.engine import NO_FIT
+from roost.placement.question import Question
+from roost.placement.verdicts import Verdicts, judge_hosts
 from roost.placement.whatif import WhatIf
 from roost.planner.board import Board, Limits
 from roost.planner.drafting import Draft, Wish, draft
@@ -172,3 +177,21 @@ def test_a_plan_is_safe_after_every_prefix_and_the_law_sees_one_that_is_not() ->
     assert safe_after_every_prefix(WhatIf.like(before), found)
     broken = replace(found, moves=tuple(replace(each, target=1) for each in found.moves))
     assert not safe_after_every_prefix(WhatIf.like(before), broken)
+
+
+def test_repair_judges_a_vm_on_its_own_host_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[int] = []
+
+    def counting(question: Question, rows: Int64Array | None = None) -> Verdicts:
+        found = judge_hosts(question) if rows is None else judge_hosts(question, rows)
+        judged.append(len(found.rows))
+        return found
+
+    monkeypatch.setattr("roost.planner.board.judge_hosts", counting)
+    apart = GroupSpec("web", GroupRule.ANTI_AFFINITY, Scope.HOST)
+    placed = {f"h{n}": vms(f"p{n}", f"q{n}", f"r{n}") for n in range(20)}
+    placed["h0"] += vms("v1", "v2", groups=(apart,))
+    found = draft(board_of([host(f"h{n}") for n in range(20)], placed), Wish("repair"))
+    assert len(found.moves) == 1
+    # Twenty hosts with equal plain VMs, each judged once, and the two of the group.
+    assert sum(judged) <= 20 + 2

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 #: How often the plan is looked at.
 _LOOK_S = 1.0
+#: Moves under way that are named.
+_MOST_NAMED = 3
 _OVER = ("done", "failed", "cancelled")
 
 
@@ -29,14 +31,14 @@ async def watch_plan(client: "AsyncClient", plan: str, timeout_s: float) -> "Pla
             with bar:
                 task = bar.add_task(plan, total=None)
                 while True:
-                    found = await client.get_plan(plan)
+                    found = await client.get_plan(plan, move_state="running", limit=_MOST_NAMED)
                     line = _line(found)
                     bar.update(task, description=line, completed=found.done, total=found.moves)
                     if line != last and not target.is_terminal:
                         note(line)
                     last = line
                     if found.state in _OVER:
-                        return found
+                        return await client.get_plan(plan)
                     await asyncio.sleep(_LOOK_S)
     except TimeoutError:
         raise Unavailable(
@@ -47,9 +49,10 @@ async def watch_plan(client: "AsyncClient", plan: str, timeout_s: float) -> "Pla
 
 
 def _line(found: "PlanDetail") -> str:
-    moving = [f"{each.name} to {each.target}" for each in found.listed if each.state == "running"]
+    moving = [f"{each.name} to {each.target}" for each in found.listed]
     words = [f"{found.state}, wave {found.wave} of {found.waves}, {found.done} of {found.moves}"]
     if moving:
-        more = f" and {len(moving) - 3} more" if len(moving) > 3 else ""
-        words.append(f"moving {', '.join(moving[:3])}{more}")
+        left = found.moving - len(moving)
+        more = f" and {left} more" if left > 0 else ""
+        words.append(f"moving {', '.join(moving)}{more}")
     return "; ".join(words)

@@ -161,12 +161,13 @@ class Learning(Part):
     def _homes(self) -> list[_Home]:
         """Return every host with what is on it; a cleanup claim has nothing that runs."""
         fleet = self._roster.fleet
+        here = fleet.vms.by_host(fleet.hosts.count)
         return [
             _Home(
                 entry.name,
                 tuple(
                     name
-                    for number in fleet.vms.on_host(entry.fleet_row).tolist()
+                    for number in here[entry.fleet_row].tolist()
                     if not (name := fleet.vms.names[number]).endswith(f":{CLEANUP}")
                 ),
             )

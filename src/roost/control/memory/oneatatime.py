@@ -5,10 +5,14 @@ connection and what was asked, however many ask.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 from roost.base.errors import SearchBusy
+
+T = TypeVar("T")
 
 #: How many wait for their turn in one process; the next is refused.
 MOST_WAITING = 32
@@ -43,3 +47,22 @@ class OneAtATime:
             yield
         finally:
             self._turn.release()
+
+
+async def to_the_end(work: Callable[[], T], give_up: Callable[[], object]) -> T:
+    """Run a thread's work; who is cancelled tells it to give up, and waits until it has.
+
+    So a turn ends when the work has: a thread cannot be cancelled, and one more for everybody who
+    asks and hangs up would keep every processor busy.
+    """
+    under_way = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(under_way)
+    except asyncio.CancelledError:
+        give_up()
+        while not under_way.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait((under_way,))
+        if not under_way.cancelled():
+            under_way.exception()  # nobody asks for it any more
+        raise

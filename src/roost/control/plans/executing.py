@@ -22,7 +22,9 @@ from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import Roster
 from roost.control.moves.moving import Moving, take_back
 from roost.control.plans import writing
+from roost.control.plans.forgetting import FORGET_EVERY_S, KEPT_S, PlanRetention
 from roost.control.plans.planning import Planning
+from roost.control.plans.reading import taken_vms
 from roost.control.plans.record import (
     CANCELLED,
     DONE,
@@ -54,8 +56,6 @@ log = logging.getLogger("roost.plans")
 
 #: How often the rest of one plan is planned anew before it is given up.
 MOST_REPLANS = 5
-#: How long a move may wait for a budget, a clean-up or a VM in between before it counts as failed.
-PATIENCE_S = 900.0
 #: Failures of one VM in a plan after which it is left where it is.
 _MOST_FAILURES = 2
 #: How long the end of a plan waits for hosts that clean up what they have sent.
@@ -90,12 +90,17 @@ class PlanRunner(Part):
         lineage: Lineage,
         singleton: Singleton,
         clock: Clock,
+        patience_s: float = 900.0,
+        keep_s: int = KEPT_S,
     ) -> None:
         self._store, self._roster, self._moving = store, roster, moving
         self._planning, self._lineage, self._clock = planning, lineage, clock
         self.singleton = singleton
+        self._patience_s, self._retention = patience_s, PlanRetention(store, singleton, keep_s)
         self._watched = MovesWatched()
         self._waits: dict[tuple[str, int], float] = {}  # moves that cannot begin, since when
+        self._lost: dict[tuple[str, int], float] = {}  # those under way with a host that is lost
+        self._forget_at = clock.monotonic()
         self._any_open = True  # at the last look
 
     def follow(self, event: Event, changes: Changes) -> None:
@@ -109,14 +114,18 @@ class PlanRunner(Part):
     def gained(self) -> None:
         """Count times anew: another process may have looked meanwhile."""
         self._waits.clear()
+        self._lost.clear()
         self._any_open = True
 
     def is_due(self) -> bool:
-        """Say whether a plan waits or runs."""
-        return self._any_open
+        """Say whether a plan waits or runs, or old ones are to be forgotten."""
+        return self._any_open or self._clock.monotonic() >= self._forget_at
 
     async def look(self) -> None:
         """Take the running plan a step further; let the next one begin when none runs."""
+        if self._clock.monotonic() >= self._forget_at:
+            more = await self._retention.forget_old(self._clock.wall_ms())
+            self._forget_at = self._clock.monotonic() + (0.0 if more else FORGET_EVERY_S)
         opened = await self._store.read(lambda c: _plans(c, _OPEN))
         trailing = await self._store.read(lambda c: _plans(c, _TRAILING))
         self._any_open = bool(opened or trailing)
@@ -125,6 +134,9 @@ class PlanRunner(Part):
             if row.state == CANCELLED:
                 await self._take_back(row)
         running = next((row for row in opened if row.state == RUNNING), None)
+        # What a plan waits for while it is paused, or behind another, is no sign of failure.
+        now = running.id if running is not None else None
+        self._waits = {key: since for key, since in self._waits.items() if key[0] == now}
         if running is None:
             running = await self._begin_next(opened)
         if running is not None:
@@ -252,7 +264,7 @@ class PlanRunner(Part):
             found = await self._moving.begin(seen, row.id, only=target, also=also)
         except (Conflict, Unavailable, NotFound) as error:
             since = self._waits.setdefault((row.id, move.number), self._clock.monotonic())
-            if self._clock.monotonic() - since > PATIENCE_S:
+            if self._clock.monotonic() - since > self._patience_s:
                 await self._fail(row, move, f"it waited too long: {error.message}")
                 return False
             log.info("VM %s waits to move: %s", move.name, error.message)
@@ -286,6 +298,7 @@ class PlanRunner(Part):
         ended = []
         for each in under_way:
             outcome = settle(each, found.get(each.vm), self._watched.note_of(each.vm))
+            outcome = outcome or self._lost_for_long(each)
             if outcome is not None:
                 now = self._clock.wall_ms()
                 ended.append(self._watched.settled(_ended(each, outcome, now)))
@@ -303,6 +316,24 @@ class PlanRunner(Part):
         for each in ended:
             log.info("plan %s: move of VM %s is %s %s", row.id, each.name, each.state, each.why)
         return await self._store.read(lambda c: _moves(c, row.id))
+
+    def _lost_for_long(self, move: PlanMoveRow) -> Outcome | None:
+        """Give a move up whose source or target is lost: it may be so for ever, and a plan ends.
+
+        The VM is still in the middle of its move; it is settled when the host comes back or is
+        fenced, whatever this plan is by then.
+        """
+        key = (move.plan, move.number)
+        lost = next((host for host in (move.target, move.source) if not self._takes(host)), None)
+        if lost is None:
+            self._lost.pop(key, None)
+            return None
+        now = self._clock.monotonic()
+        if now - self._lost.setdefault(key, now) <= self._patience_s:
+            return None
+        del self._lost[key]
+        name = self._roster.host_name(lost) or f"number {lost}"
+        return Outcome(FAILED, f"host {name!r} was lost in the middle of the move, and is not back")
 
     async def _fail(self, row: PlanRow, move: PlanMoveRow, why: str, state: str = FAILED) -> None:
         ended = _ended(move, Outcome(state, why), self._clock.wall_ms())
@@ -330,7 +361,10 @@ class PlanRunner(Part):
         for each in moves:
             failures[each.vm] = failures.get(each.vm, 0) + (each.state == FAILED)
         tired = {vm for vm, times in failures.items() if times >= _MOST_FAILURES}
-        draft = await self._planning.draft(asked_of(row), failed=tired, refusable=False)
+        taken = await self._store.read(lambda c: taken_vms(c, row.id))
+        draft = await self._planning.draft(
+            asked_of(row), taken=taken, failed=tired, refusable=False
+        )
         last = max((each.number for each in moves), default=0)
         wave = max((each.wave for each in moves if each.state != PLANNED), default=0)
         found = found_in(draft, self._planning.host_names())
@@ -341,14 +375,10 @@ class PlanRunner(Part):
             now = writing.locked_plan(tx, row.id)
             if now.state != RUNNING:
                 return
-            dropped = [
-                msgspec.structs.replace(each, state="dropped", why=why, ended_ms=tx.at_ms)
-                for each in writing.moves_of(tx, row.id)
-                if each.state == PLANNED
-            ]
+            dropped = writing.dropped_moves(tx, row.id, why)
             fresh = self._planning.rows(row.id, draft, last + 1, wave, now.replans + 1)
             writing.change(
-                tx, row.id, "plan.replanned", [*dropped, *fresh],
+                tx, row.id, "plan.replanned", dropped, fresh=fresh,
                 replans=now.replans + 1, found=row_json(found),
                 note=f"{why}: {len(fresh)} moves instead of {len(dropped)}",
             )  # fmt: skip

@@ -7,7 +7,7 @@ the claim when its turn comes, and the rest is planned anew.
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 
 import numpy as np
 from sqlalchemy import Connection, bindparam, select
@@ -56,8 +56,10 @@ class Gathering:
         series: SeriesReader,
         clock: Clock,
         declared: Callable[[int, int], float | None] = lambda _a, _b: None,
+        ready: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         self._store, self._roster, self._series, self._clock = store, roster, series, clock
+        self._ready = ready  # reads the newest network
         self._declared = declared  # bandwidth between hosts, where somebody has described it
 
     def _bandwidth(self, source: int, target: int) -> float:
@@ -68,6 +70,8 @@ class Gathering:
     async def board(self, limits: Limits, at_ms: int | None = None) -> Board:
         """Return a board of now, for a plan that begins at a moment."""
         now_ms = self._clock.wall_ms()
+        if self._ready is not None:
+            await self._ready()
         placed = await requests_of_placed(self._store, self._roster)
         rows = await self._store.read(lambda c: _done(c, now_ms - 1000 * COUNTED_S))
         budgets = await self._store.read(spending)
@@ -151,9 +155,10 @@ def _done(connection: Connection, since_ms: int) -> list[PlanMoveRow]:
 
 
 def _pairs(rows: list[PlanMoveRow]) -> list[tuple[float, float]]:
-    """Return predicted and actual seconds of moves that were made."""
-    return [
-        (predicted_of(row).total_s, actual.total_s)
-        for row in rows
-        if (actual := actual_of(row)) is not None
-    ]
+    """Return predicted and actual seconds of moves that were made; nothing learnt is in either."""
+    found = []
+    for row in rows:
+        predicted, actual = predicted_of(row), actual_of(row)
+        if actual is not None:
+            found.append((predicted.total_s / (predicted.factor or 1.0), actual.total_s))
+    return found

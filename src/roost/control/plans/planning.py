@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from roost.base.clock import Clock
-from roost.control.memory.oneatatime import OneAtATime
+from roost.control.memory.oneatatime import OneAtATime, to_the_end
 from roost.control.memory.roster import Roster
 from roost.control.plans.gathering import Gathering
 from roost.control.plans.record import PLANNED, Asked, Numbers, cost_text, numbers_of
@@ -45,16 +45,20 @@ class Planning:
             board = await self._gathering.board(limits, at_ms)
             board = _holding(board, taken, "another plan moves it")
             board = _holding(board, failed, "it has failed to move twice in this plan")
-            found = await asyncio.to_thread(draft, board, wish_of(asked))
+            unwanted = asyncio.Event()
+            board.given_up = unwanted.is_set
+            found = await to_the_end(lambda: draft(board, wish_of(asked)), unwanted.set)
             # Of those that move alone: a fleet has more VMs than anybody would read samples of.
             rates = await self._gathering.dirty_rates([each.who.vm for each in found.moves])
-            return with_rates(board, found, rates) if rates else found
+            if not rates:
+                return found
+            return await to_the_end(lambda: with_rates(board, found, rates), unwanted.set)
 
     async def numbers(self) -> Numbers:
         """Return the fleet in numbers as it is now."""
         async with self._long.turn(refusable=False):
             board = await self._gathering.board(Limits())
-            return numbers_of(await asyncio.to_thread(picture, board))
+            return numbers_of(await to_the_end(lambda: picture(board), lambda: None))
 
     def rows(
         self, plan: str, found: Draft, first: int = 1, after: int = 0, draft: int = 0

@@ -4,11 +4,12 @@ A plan that is kept holds no room: its moves claim their targets when they begin
 fit any more by then is planned anew. Here only rows are written; `executing` acts on them.
 """
 
+import asyncio
 from collections.abc import Sequence
 from hashlib import sha256
 
 import msgspec
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from roost.base.clock import Clock
 from roost.base.errors import Conflict, InvalidRequest
@@ -18,8 +19,8 @@ from roost.control.memory.roster import Roster
 from roost.control.plans import writing
 from roost.control.plans.checking import check_plans
 from roost.control.plans.planning import Planning
-from roost.control.plans.reading import detail, detail_of, listed, plan_row
-from roost.control.plans.recommending import recommend_fleet
+from roost.control.plans.reading import detail, drafted, listed, plan_row, taken_vms
+from roost.control.plans.recommending import Recommending
 from roost.control.plans.record import (
     CANCELLED,
     OVER,
@@ -36,7 +37,6 @@ from roost.control.vms.lookup import vm_row
 from roost.ledger.examination import Examination
 from roost.ledger.rows import PlanRow
 from roost.ledger.store import Store
-from roost.ledger.tables import plan_moves, plans
 from roost.ledger.transaction import Tx, row_json
 from roost.parts.access import Principal
 from roost.parts.idempotency import find_keys, use_key
@@ -48,19 +48,13 @@ from roost.wire.plans import (
     ListPlans,
     PlanDetail,
     PlanPage,
+    ShowPlan,
 )
 from roost.wire.translate import demand_of
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 #: How far a start may lie behind the server's clock and still mean now.
 _LATE_MS = 60_000
-#: VMs that open plans have in hand.
-_TAKEN = (
-    select(plan_moves.c.vm)
-    .join(plans, plans.c.id == plan_moves.c.plan)
-    .where(plans.c.state.in_((WAITING, RUNNING, PAUSED)))
-    .where(plan_moves.c.state.in_((PLANNED, RUNNING)))
-)
 
 
 class Plans(Part):
@@ -71,6 +65,7 @@ class Plans(Part):
     ) -> None:
         self._store, self._roster, self._planning = store, roster, planning
         self._clock, self._ids = clock, ids
+        self._recommending = Recommending(store, planning, clock)
 
     def routes(self) -> Sequence[Route]:
         """Return the HTTP routes of this part."""
@@ -86,17 +81,17 @@ class Plans(Part):
         """Return plans, the newest first."""
         return await self._store.read(lambda connection: listed(connection, asked))
 
-    async def get(self, plan: str) -> PlanDetail:
-        """Return one plan with its moves."""
+    async def get(self, plan: str, asked: ShowPlan | None = None) -> PlanDetail:
+        """Return one plan with a page of its moves."""
 
         def question(connection: Connection) -> PlanDetail:
-            return detail(connection, plan_row(connection, plan), self._roster)
+            return detail(connection, plan_row(connection, plan), self._roster, asked)
 
         return await self._store.read(question)
 
     async def recommend(self) -> FleetRecommendations:
         """Return what is wrong with the fleet, and what one plan would do about each of it."""
-        return await recommend_fleet(self._planning, await self._store.read(_taken))
+        return await self._recommending.fleet()
 
     # Making
 
@@ -114,7 +109,7 @@ class Plans(Part):
         now = self._clock.wall_ms()
         start, end = _window(body, now)
         asked = await self._asked(body, who)
-        taken = await self._store.read(_taken)
+        taken = await self._store.read(taken_vms)
         draft = await self._planning.draft(asked, taken=taken, at_ms=start)
         row = PlanRow(
             id="" if body.dry_run else self._ids.new("plan"),
@@ -135,16 +130,15 @@ class Plans(Part):
         )
         moves = self._planning.rows(row.id, draft)
         if body.dry_run:
-            return Answered(200, detail_of(row, moves, self._roster))
+            return Answered(200, await asyncio.to_thread(drafted, row, moves, self._roster))
 
-        def change(tx: Tx) -> PlanDetail:
+        def change(tx: Tx) -> str:
             made = use_key(tx, scope, key, digest, row.id)
             if made is None:
                 writing.insert(tx, row, moves)
-            kept = plan_row(tx.connection, made or row.id)
-            return detail(tx.connection, kept, self._roster)
+            return made or row.id
 
-        return await self._store.write(change, who.name)
+        return await self.get(await self._store.write(change, who.name))
 
     async def _asked(self, body: CreatePlan, who: Principal) -> Asked:
         """Return what is asked in the words of the ledger; refuse what does not belong to it."""
@@ -198,16 +192,16 @@ class Plans(Part):
     async def cancel(self, plan: str, who: Principal) -> PlanDetail:
         """End a plan; moves that have not left their hosts are taken back."""
 
-        def change(tx: Tx) -> PlanDetail:
+        def change(tx: Tx) -> None:
             row = writing.locked_plan(tx, plan)
             if row.state == CANCELLED:
-                return detail(tx.connection, row, self._roster)
+                return
             if row.state in OVER:
                 raise Conflict(f"plan {plan!r} is {row.state} already", plan=plan)
-            row = writing.end(tx, row, CANCELLED, f"cancelled by {who.name}")
-            return detail(tx.connection, row, self._roster)
+            writing.end(tx, row, CANCELLED, f"cancelled by {who.name}")
 
-        return await self._store.write(change, who.name)
+        await self._store.write(change, who.name)
+        return await self.get(plan)
 
     async def _turn(
         self,
@@ -221,20 +215,21 @@ class Plans(Part):
         """Bring a plan from one of some states to another; done already is no mistake."""
         done = (state, RUNNING) if state == WAITING else (state,)
 
-        def change(tx: Tx) -> PlanDetail:
+        def change(tx: Tx) -> None:
             row = writing.locked_plan(tx, plan)
             if row.state in done and row.state not in states:
-                return detail(tx.connection, row, self._roster)
+                return
             if row.state not in states:
                 raise Conflict(
                     f"plan {plan!r} is {row.state}, not {' or '.join(states)}",
                     plan=plan,
                     state=row.state,
                 )
-            row = writing.change(tx, plan, kind, state=state, why=why, note=why)
-            return detail(tx.connection, row, self._roster)
+            writing.change(tx, plan, kind, state=state, why=why, note=why)
 
-        return await self._store.write(change, who.name)
+        # Its moves are read afterwards: who writes would wait for it.
+        await self._store.write(change, who.name)
+        return await self.get(plan)
 
 
 def _window(body: CreatePlan, now_ms: int) -> tuple[int | None, int | None]:
@@ -246,7 +241,3 @@ def _window(body: CreatePlan, now_ms: int) -> tuple[int | None, int | None]:
     if end is not None and end <= max(now_ms, start or 0):
         raise InvalidRequest(f"the end {body.end!r} is in the past, or not after the start")
     return start, end
-
-
-def _taken(connection: Connection) -> frozenset[str]:
-    return frozenset(vm for (vm,) in connection.execute(_TAKEN))

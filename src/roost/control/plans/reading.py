@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, bindparam, func, select
 
 from roost.base.errors import InvalidRequest, NotFound
 from roost.base.timestamps import timestamp
@@ -11,6 +11,10 @@ from roost.control.memory.roster import Roster
 from roost.control.plans.record import (
     DONE,
     FAILED,
+    PAUSED,
+    PLANNED,
+    RUNNING,
+    WAITING,
     actual_of,
     blocker_body,
     found_of,
@@ -19,10 +23,20 @@ from roost.control.plans.record import (
     predicted_of,
 )
 from roost.ledger.rows import PlanMoveRow, PlanRow
-from roost.ledger.statements import find_row, find_rows
+from roost.ledger.statements import find_row
 from roost.ledger.tables import plan_moves, plans
 from roost.planner.cost import learnt_factor
-from roost.wire.plans import ListPlans, PlanBody, PlanDetail, PlanMoveBody, PlanPage
+from roost.wire.plans import ListPlans, PlanBody, PlanDetail, PlanMoveBody, PlanPage, ShowPlan
+
+#: Moves that were made whose seconds are compared with the predicted ones, the last of a plan.
+_MOST_COMPARED = 200
+#: VMs that open plans have in hand.
+_TAKEN = (
+    select(plan_moves.c.vm)
+    .join(plans, plans.c.id == plan_moves.c.plan)
+    .where(plans.c.state.in_((WAITING, RUNNING, PAUSED)), plans.c.id != bindparam("but"))
+    .where(plan_moves.c.state.in_((PLANNED, RUNNING)))
+)
 
 
 def plan_row(connection: Connection, plan: str) -> PlanRow:
@@ -54,28 +68,57 @@ def listed(connection: Connection, asked: ListPlans) -> PlanPage:
     )
 
 
-def detail(connection: Connection, row: PlanRow, roster: Roster) -> PlanDetail:
-    """Return a plan with all of its moves."""
-    moves = [PlanMoveRow(**each) for each in find_rows(connection, plan_moves, {"plan": row.id})]
-    return detail_of(row, moves, roster)
+def detail(
+    connection: Connection, row: PlanRow, roster: Roster, asked: ShowPlan | None = None
+) -> PlanDetail:
+    """Return a plan with a page of its moves."""
+    asked = asked or ShowPlan()
+    mine = select(plan_moves).where(plan_moves.c.plan == row.id)
+    query = mine.where(plan_moves.c.number > asked.after).order_by(plan_moves.c.number)
+    if asked.move_state is not None:
+        query = query.where(plan_moves.c.state == asked.move_state)
+    found = connection.execute(query.limit(asked.limit + 1)).mappings()
+    moves = [PlanMoveRow(**each) for each in found]
+    newest = mine.where(plan_moves.c.state == DONE).order_by(plan_moves.c.number.desc())
+    made = connection.execute(newest.limit(_MOST_COMPARED)).mappings()
+    return _detail(
+        row,
+        _counts(connection, [row.id]),
+        moves[: asked.limit],
+        [PlanMoveRow(**each) for each in made],
+        roster,
+        moves[asked.limit - 1].number if len(moves) > asked.limit else None,
+    )
 
 
-def detail_of(row: PlanRow, moves: Sequence[PlanMoveRow], roster: Roster) -> PlanDetail:
-    """Return a plan and its moves as a body."""
+def drafted(row: PlanRow, moves: Sequence[PlanMoveRow], roster: Roster) -> PlanDetail:
+    """Return a plan that is not kept, with all of its moves."""
+    return _detail(row, {(row.id, PLANNED): len(moves)}, moves, (), roster, None)
+
+
+def taken_vms(connection: Connection, but: str = "") -> frozenset[str]:
+    """Return the VMs that open plans have in hand, all or all but one."""
+    return frozenset(connection.execute(_TAKEN, {"but": but}).scalars())
+
+
+def _detail(
+    row: PlanRow,
+    counts: Mapping[tuple[str, str], int],
+    moves: Sequence[PlanMoveRow],
+    made: Sequence[PlanMoveRow],
+    roster: Roster,
+    after: int | None,
+) -> PlanDetail:
     found = found_of(row)
     pairs = [
         (predicted_of(each).total_s, actual.total_s)
-        for each in moves
-        if each.state == DONE and (actual := actual_of(each)) is not None
+        for each in made
+        if (actual := actual_of(each)) is not None
     ]
-    counts: dict[tuple[str, str], int] = {}
-    for each in moves:
-        key = (row.id, each.state)
-        counts[key] = counts.get(key, 0) + 1
-    fields = _fields(row, counts)
     return PlanDetail(
-        **fields,
+        **_fields(row, counts),
         listed=[_move(each, roster) for each in moves],
+        next=after,
         blocked=[blocker_body(each) for each in found.blocked],
         vetoed=[blocker_body(each) for each in found.vetoed],
         more_vetoes=found.more_vetoes,
@@ -106,6 +149,7 @@ def _fields(row: PlanRow, counts: Mapping[tuple[str, str], int]) -> dict[str, An
         "moves": sum(count for state, count in mine.items() if state != "dropped"),
         "done": mine.get(DONE, 0),
         "failed": mine.get(FAILED, 0),
+        "moving": mine.get(RUNNING, 0),
         "waves": found.waves,
         "wave": row.wave,
         "replans": row.replans,

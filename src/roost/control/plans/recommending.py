@@ -1,11 +1,16 @@
 """Say what is wrong with the fleet now, and what one plan would do about each of it.
 
 Goals are drafted one after the other on copies of the fleet; nothing is kept. What is urgent comes
-first: broken rules, hosts that run short, then uneven loads, then hosts that need not run.
+first: broken rules, hosts that run short, then uneven loads, then hosts that need not run. Whoever
+asks within some seconds gets the same answer: every viewer may ask, and each one costs four drafts.
 """
 
+from roost.base.clock import Clock
+from roost.control.memory.oneatatime import OneAtATime
 from roost.control.plans.planning import Planning
+from roost.control.plans.reading import taken_vms
 from roost.control.plans.record import Asked, blocker_body, found_in, picture_body
+from roost.ledger.store import Store
 from roost.planner.drafting import Draft
 from roost.wire.plans import FleetRecommendation, FleetRecommendations
 
@@ -15,14 +20,34 @@ GOALS = ("repair", "headroom", "balance", "consolidate")
 _MOST_BLOCKERS = 20
 
 
-async def recommend_fleet(planning: Planning, taken: frozenset[str]) -> FleetRecommendations:
-    """Return what plans would do about the fleet as it is now; idle ones are left out."""
-    found = []
-    for goal in GOALS:
-        draft = await planning.draft(Asked(goal), taken=taken)
-        if draft.moves or draft.blockers:
-            found.append(_recommendation(planning, draft))
-    return FleetRecommendations(recommendations=found)
+#: For how long an answer is good enough for others who ask.
+FRESH_S = 10.0
+
+
+class Recommending:
+    """Answers everybody who asks, with one answer at a time."""
+
+    def __init__(self, store: Store, planning: Planning, clock: Clock) -> None:
+        self._store, self._planning, self._clock = store, planning, clock
+        self._turns = OneAtATime("recommendations")
+        self._answer: FleetRecommendations | None = None
+        self._at = 0.0
+
+    async def fleet(self) -> FleetRecommendations:
+        """Return what plans would do about the fleet as it is now; idle ones are left out."""
+        async with self._turns.turn():
+            if self._answer is None or self._clock.monotonic() - self._at > FRESH_S:
+                self._answer, self._at = await self._ask(), self._clock.monotonic()
+            return self._answer
+
+    async def _ask(self) -> FleetRecommendations:
+        taken = await self._store.read(taken_vms)
+        found = []
+        for goal in GOALS:
+            draft = await self._planning.draft(Asked(goal), taken=taken)
+            if draft.moves or draft.blockers:
+                found.append(_recommendation(self._planning, draft))
+        return FleetRecommendations(recommendations=found)
 
 
 def _recommendation(planning: Planning, draft: Draft) -> FleetRecommendation:

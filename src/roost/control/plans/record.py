@@ -142,6 +142,7 @@ def cost_text(cost: MoveCost) -> str:
             rounds=cost.rounds,
             convergence=cost.convergence,
             then=cost.then,
+            factor=None if cost.factor == 1.0 else round(cost.factor, 4),
         )
     )
 

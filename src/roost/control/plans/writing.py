@@ -4,14 +4,14 @@ A plan's row is locked first by whoever changes it or one of its moves, so an op
 and the process that carries it out take turns.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 
 from roost.base.errors import Conflict, NotFound
-from roost.control.plans.record import OVER, PLANNED
+from roost.control.plans.record import DROPPED, OVER, PLANNED
 from roost.ledger.rows import Changes, PlanMoveRow, PlanRow
 from roost.ledger.statements import Plus
 from roost.ledger.tables import plan_moves, plans
@@ -22,6 +22,7 @@ MOST_KEPT, MOST_OPEN = 200, 20
 
 _OPEN = select(func.count()).select_from(plans).where(plans.c.state.not_in(OVER))
 _OLDEST = select(plans.c.id).where(plans.c.state.in_(OVER)).order_by(plans.c.created_ms, plans.c.id)
+_NUMBERS = select(plan_moves.c.number).where(plan_moves.c.plan == bindparam("plan"))
 _KEPT = select(func.count()).select_from(plans)
 
 
@@ -37,15 +38,14 @@ def insert(tx: Tx, row: PlanRow, moves: Sequence[PlanMoveRow]) -> None:
         if oldest is not None:
             remove(tx, str(oldest))
     tx.insert(plans, msgspec.structs.asdict(row))
-    for each in moves:
-        tx.insert(plan_moves, msgspec.structs.asdict(each))
+    tx.insert_all(plan_moves, [msgspec.structs.asdict(each) for each in moves])
     note = f"{row.goal}: {len(moves)} moves"
     _say(tx, "plan.created", row, moves, note)
 
 
 def remove(tx: Tx, plan: str) -> None:
     """Forget a plan that is over, with its moves."""
-    numbers = [row["number"] for row in tx.find_all(plan_moves, plan=plan)]
+    numbers = tx.connection.execute(_NUMBERS, {"plan": plan}).scalars().all()
     tx.remove(plan_moves, plan=plan)
     tx.remove(plans, id=plan)
     changes: Changes = {
@@ -67,46 +67,39 @@ def change(
     tx: Tx,
     plan: str,
     kind: str,
-    moves: Iterable[PlanMoveRow] = (),
+    moves: Sequence[PlanMoveRow] = (),
     *,
+    fresh: Sequence[PlanMoveRow] = (),
     note: str = "",
     **values: Any,
 ) -> PlanRow:
-    """Change a plan and some of its moves, and say so."""
+    """Change a plan and some of its moves, add fresh ones, and say so."""
     found = tx.change(plans, {"id": plan}, generation=Plus(1), **values)
     assert found is not None
-    row, written = PlanRow(**found), []
-    for each in moves:
-        fields = msgspec.structs.asdict(each)
-        key = {"plan": fields.pop("plan"), "number": fields.pop("number")}
-        if tx.change(plan_moves, key, **fields) is None:
-            tx.insert(plan_moves, msgspec.structs.asdict(each))
-        written.append(each)
-    _say(tx, kind, row, written, note)
+    row = PlanRow(**found)
+    changed = [msgspec.structs.asdict(each) for each in moves]
+    tx.change_all(plan_moves, ("plan", "number"), changed)
+    tx.insert_all(plan_moves, [msgspec.structs.asdict(each) for each in fresh])
+    _say(tx, kind, row, (*moves, *fresh), note)
     return row
 
 
-def moves_of(tx: Tx, plan: str) -> list[PlanMoveRow]:
-    """Return the moves of a plan in their order."""
-    return [PlanMoveRow(**row) for row in tx.find_all(plan_moves, plan=plan)]
+def dropped_moves(tx: Tx, plan: str, why: str) -> list[PlanMoveRow]:
+    """Return the moves of a plan that were not begun, as they are once they are dropped."""
+    waiting = tx.find_all(plan_moves, plan=plan, state=PLANNED)
+    ended = {"state": DROPPED, "why": why, "ended_ms": tx.at_ms}
+    return [PlanMoveRow(**{**row, **ended}) for row in waiting]
 
 
-def end(tx: Tx, row: PlanRow, state: str, why: str, moves: Iterable[PlanMoveRow] = ()) -> PlanRow:
+def end(tx: Tx, row: PlanRow, state: str, why: str) -> PlanRow:
     """End a plan; moves that were not begun are dropped."""
-    given = {each.number: each for each in moves}
-    dropped = []
-    for each in moves_of(tx, row.id):
-        now = given.pop(each.number, each)
-        if now.state == PLANNED:
-            now = msgspec.structs.replace(now, state="dropped", why=why, ended_ms=tx.at_ms)
-        if now is not each:
-            dropped.append(now)
+    dropped = dropped_moves(tx, row.id, why)
     return change(
         tx, row.id, f"plan.{state}", dropped, note=why, state=state, why=why, ended_ms=tx.at_ms
     )
 
 
-def _say(tx: Tx, kind: str, row: PlanRow, moves: Iterable[PlanMoveRow], note: str) -> None:
+def _say(tx: Tx, kind: str, row: PlanRow, moves: Sequence[PlanMoveRow], note: str) -> None:
     changes: Changes = {"plans": {row.id: row}}
     if listed := {each.key: each for each in moves}:
         changes["plan_moves"] = listed

@@ -56,7 +56,9 @@ class Topology(Part):
     def __init__(self, store: Store, roster: Roster) -> None:
         self._store, self._roster = store, roster
         self._row: TopologyRow | None = None
+        self._read: TopologyRow | None = None  # the row that the routes are of
         self._routes: Routes | None = None
+        self._reading = asyncio.Lock()
 
     def routes(self) -> Sequence[Route]:
         """Return the HTTP routes of this part."""
@@ -65,28 +67,28 @@ class Topology(Part):
     def load(self, connection: Connection) -> None:
         """Load the network from one consistent view."""
         found = find_row(connection, topologies, {"id": FLEET})
-        self._take(None if found is None else TopologyRow(**found))
+        self._row = None if found is None else TopologyRow(**found)
 
     def follow(self, event: Event, changes: Changes) -> None:
-        """Take over a network that was applied."""
+        """Take note of a network that was applied; it is read when somebody asks for it."""
         for row in changes.of(TOPOLOGIES).values():
-            self._take(row)
+            self._row = row
 
-    def _take(self, row: TopologyRow | None) -> None:
-        self._row, self._routes = row, None
-        if row is None:
-            return
-        try:
-            self._routes = Routes(network(_decode(row.document)))
-        except (msgspec.DecodeError, InvalidRequest) as error:
-            # Another release may write what this one does not know: then nothing is known here.
-            log.warning("the topology cannot be read: %s", error)
+    async def known(self) -> Routes | None:
+        """Return the routes of the newest network, read in a thread: it may be a large document."""
+        async with self._reading:
+            if (row := self._row) is not self._read:
+                routes = None if row is None else await asyncio.to_thread(_routes_of, row)
+                self._read, self._routes = row, routes
+            return self._routes
 
     def examine(self, connection: Connection, found: Examination) -> None:
         """Tell the doctor of hosts that the topology does not name, and of those that are gone."""
-        if self._routes is None:
+        row = self._row
+        routes = self._routes if row is self._read else None if row is None else _routes_of(row)
+        if routes is None:
             return
-        named = set(self._routes.network.hosts)
+        named = set(routes.network.hosts)
         registered = {entry.name for entry in self._roster.hosts.values()}
         found.count("topology", len(named))
         for name in sorted(registered - named):
@@ -107,15 +109,13 @@ class Topology(Part):
 
     async def get(self) -> TopologyBody:
         """Return the network: the declared one, or one assumed from zones and racks."""
-        known, row = self._routes, self._row
-        if known is None:
-            known = Routes(self._assumed())
-        return await asyncio.to_thread(self._body, known, row)
+        known, row = await self.known(), self._read
+        return await asyncio.to_thread(self._body, known or self._assumed(), row)
 
     async def path(self, source: str, dest: str) -> PathBody:
         """Return the path between two nodes."""
-        known = self._routes or Routes(self._assumed())
-        found = known.path(source, dest)
+        known = await self.known()
+        found = await asyncio.to_thread(lambda: (known or self._assumed()).path(source, dest))
         narrow = found.narrowest
         return PathBody(
             source=source,
@@ -127,10 +127,13 @@ class Topology(Part):
             narrowest=None if narrow is None else _link(narrow),
         )
 
-    def _assumed(self) -> Network:
-        return network_of(
-            Labelled(entry.name, entry.inventory.zone, entry.inventory.rack)
-            for entry in self._roster.hosts.values()
+    def _assumed(self) -> Routes:
+        entries = list(self._roster.hosts.values())
+        return Routes(
+            network_of(
+                Labelled(entry.name, entry.inventory.zone, entry.inventory.rack)
+                for entry in entries
+            )
         )
 
     def _body(self, known: Routes, row: TopologyRow | None) -> TopologyBody:
@@ -199,6 +202,15 @@ def network(body: ApplyTopology, known_hosts: set[str] | None = None) -> Network
         [Traffic(t.source, t.dest, t.rate) for t in body.traffic],
         known_hosts,
     )
+
+
+def _routes_of(row: TopologyRow) -> Routes | None:
+    try:
+        return Routes(network(_decode(row.document)))
+    except (msgspec.DecodeError, InvalidRequest) as error:
+        # Another release may write what this one does not know: then nothing is known here.
+        log.warning("the topology cannot be read: %s", error)
+        return None
 
 
 def _link(link: Link) -> LinkBody:
