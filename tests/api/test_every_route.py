@@ -28,6 +28,7 @@ BODIES = {
     "ResizeVM": {"cpu": 2},
     "SetVM": {"restart": "elsewhere"},
     "MigrateVM": {"host": "h1"},
+    "SetHost": {"taints": [{"key": "gpu"}]},
     "SetLabels": {"labels": {"a": "b"}},
     "SetMaintenance": {"on": False},
     "ConfirmDead": {"reason": "it burns"},

@@ -54,8 +54,10 @@ from roost.wire.agentlink import (
     SeenVM,
     TaintInfo,
     Tombstone,
+    Welcome,
     within_bounds,
 )
+from roost.wire.hostsettings import as_welcomed
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +109,8 @@ class Reconciler:
         self._records: dict[str, Record] = {}
         self._local: dict[str, LocalVM] = {}
         self._reserved = Reserved(self._local, self._records)
+        self._inventory: Inventory | None = None
+        self._limits: Welcome | None = None  # what operators set in place of our own
         self._doing: dict[str, Step] = {}
         self._progress: dict[str, ProgressInfo] = {}
         self._crashes = Crashes()
@@ -130,8 +134,16 @@ class Reconciler:
 
     def use_inventory(self, inventory: Inventory | None) -> None:
         """Set the host's inventory for admission; None: unknown, so the host is full."""
+        self._inventory = inventory
+        if inventory is not None and self._limits is not None:
+            inventory = as_welcomed(inventory, self._limits)
         self._reserved.capacity = HostCapacity(inventory)
         self._lanes.room_appeared()
+
+    def use_limits(self, welcome: Welcome) -> None:
+        """Count the host's capacity with the reserve and overcommitment that operators set."""
+        self._limits = welcome
+        self.use_inventory(self._inventory)
 
     def take_list(self, desired: Desired) -> bool:
         """Replace the desired list; False when its digest does not match."""

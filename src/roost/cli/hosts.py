@@ -6,6 +6,7 @@ import typer
 from rich.text import Text
 
 from roost.base.errors import InvalidRequest
+from roost.cli.hostsettings import set_
 from roost.cli.show.screen import Output, show, show_document
 from roost.cli.words.each import do_each
 from roost.cli.words.loading import new_group
@@ -247,7 +248,7 @@ def delete(session: Session, host: HostArgument) -> None:
 
 host = new_group(
     "host",
-    "See hosts, cordon, drain and label them.",
+    "See hosts, cordon, drain, label and set them.",
     {
         "list": list_,
         "show": show_,
@@ -257,6 +258,7 @@ host = new_group(
         "drain": drain,
         "maintenance": maintenance,
         "labels": labels,
+        "set": set_,
         "confirm-dead": confirm_dead,
         "recover": recover,
         "adopt-held": adopt_held,

@@ -18,7 +18,7 @@ _RUNNING = "Running roost"
 
 COMMANDS = (
     Entry("vm", "roost.cli.vms:vm", _THINGS, "Create, see, change and delete VMs."),
-    Entry("host", "roost.cli.hosts:host", _THINGS, "See hosts, cordon, drain and label them."),
+    Entry("host", "roost.cli.hosts:host", _THINGS, "See hosts, cordon, drain, label and set them."),
     Entry("group", "roost.cli.groups:group", _THINGS, "Groups of VMs: their rules and members."),
     Entry("flavor", "roost.cli.flavors:flavor", _THINGS, "Flavors: the amounts of VMs, by name."),
     Entry("rule", "roost.cli.rules:rule", _THINGS, "Rules about where VMs may be."),

@@ -61,6 +61,7 @@ class Methods(
     drain_host = Method(routes.drain_host)
     get_drain = Method(routes.get_drain)
     set_labels = Method(routes.set_labels)
+    set_host = Method(routes.set_host)
     confirm_dead = Method(routes.confirm_dead)
     recover_host = Method(routes.recover_host)
     adopt_held = Method(routes.adopt_held)

@@ -247,6 +247,11 @@ def set_labels(host: str, labels: Mapping[str, str]) -> Call[bodies.HostBody]:
     return Call("PUT", path("hosts", host, "labels"), _read_host, body=body)
 
 
+def set_host(host: str, settings: bodies.SetHost) -> Call[bodies.HostBody]:
+    """Set labels, taints, overcommitment or reserve of a host; what is left out stays."""
+    return Call("PATCH", path("hosts", host), _read_host, body=settings)
+
+
 def recover_host(host: str) -> Call[bodies.RecoveredBody]:
     """Start all VMs of a host elsewhere that is proved to be off."""
     return Call("POST", path("hosts", host, "recover"), _read_recovered)

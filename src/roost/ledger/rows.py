@@ -389,6 +389,7 @@ class HostRow(Struct, kw_only=True):
     fenced: FenceMethod | None
     held: str
     registered_ms: int
+    settings: str | None = None
 
 
 class Event(Struct, kw_only=True):

@@ -238,6 +238,8 @@ hosts = _table(
     _text("fenced", nullable=True),  # how, while it is
     _text("held"),  # JSON list of VMs it runs that are on no list
     _number("registered_ms"),
+    # What an operator set in place of the inventory's, JSON, see wire/hostsettings.py.
+    _text("settings", nullable=True),
     UniqueConstraint("name", name="hosts_name"),
 )
 

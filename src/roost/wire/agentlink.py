@@ -343,6 +343,9 @@ class Welcome(Struct, tag="welcome"):
     lease_s: float
     full_list_s: float
     protocol: int = 1  # what both speak from now on
+    # What an operator set in place of the agent's own, by resource: cpu, memory, disk.
+    reserve: dict[str, int] = {}
+    ratio_milli: dict[str, int] = {}
 
 
 class Desired(Struct, tag="desired", omit_defaults=True):

@@ -398,7 +398,7 @@ POST /api/v1/vms/x/restart · POST /api/v1/vms/x/resize · POST /api/v1/vms/x/mi
 POST /api/v1/vms/x/pause · POST /api/v1/vms/x/resume · POST /api/v1/vms/x/cancel-migration
 GET /api/v1/vms/x/console · GET /api/v1/vms/x/explain · GET /api/v1/hosts · GET /api/v1/hosts/x
 GET /api/v1/hosts/x/scheduling-info · POST /api/v1/hosts/x/cordon · POST /api/v1/hosts/x/uncordon
-PUT /api/v1/hosts/x/maintenance
+PUT /api/v1/hosts/x/maintenance · PATCH /api/v1/hosts/x
 POST /api/v1/hosts/x/drain · GET /api/v1/hosts/x/drain · PUT /api/v1/hosts/x/labels
 POST /api/v1/hosts/x/held/x/destroy · POST /api/v1/hosts/x/held/x/adopt
 POST /api/v1/hosts/x/recover · POST /api/v1/vms/x/recover
@@ -432,6 +432,7 @@ GET /healthz · GET /readyz · GET /metrics · GET /api/v1/openapi.json
 ARGUMENTS: dict[str, Any] = {
     "vm": "x", "host": "x", "name": "x", "token": "x", "join_token": "t", "reason": "off",
     "labels": {}, "vms": [WEB], "amounts": b.ResizeVM(cpu=1), "changes": b.SetVM(),
+    "settings": b.SetHost(labels=None),
     "quota": b.QuotaBody(),
     "project": "x", "applied": ApplyPolicy(policy=None), "earlier": RollBackPolicy(version=1),
     "change": ChangeConstraint(priority=3), "members": ["x"], "rule": SetGroupRule(rule="spread"),

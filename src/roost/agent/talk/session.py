@@ -259,6 +259,7 @@ class Session:
                     self._renewed(message.number)
                 case Welcome():
                     self._welcome = message
+                    self._reconciler.use_limits(message)
                 case Refused():
                     self._refused(message)
                 case ConsoleRequest():

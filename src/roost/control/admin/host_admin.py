@@ -14,6 +14,7 @@ from roost.control.agents.sessions import Agents
 from roost.control.create.placing import find_host
 from roost.control.hosts.held_list import shown_held
 from roost.control.hosts.registering import change_host, locked_host
+from roost.control.hosts.setting import set_host
 from roost.control.memory.host_entries import HostEntry
 from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import Roster
@@ -43,6 +44,7 @@ from roost.parts.access import Principal
 from roost.parts.part import Part
 from roost.parts.routes import Route
 from roost.placement.scheduling_info import scheduling_info
+from roost.wire.agentlink import AmountInfo, Inventory
 from roost.wire.answers import rejection_json
 from roost.wire.bodies import (
     ConfirmDead,
@@ -51,10 +53,12 @@ from roost.wire.bodies import (
     HostBody,
     HostPage,
     SchedulingInfo,
+    SetHost,
     SetLabels,
     SetMaintenance,
     VMBody,
 )
+from roost.wire.hostsettings import FIELDS, read_settings
 from roost.wire.queries import HostQuery
 from roost.wire.translate import ADMINS, HEALTHS
 
@@ -168,6 +172,9 @@ class Hosts(Part):
             fenced=row.fenced,
             held=shown_held(row),
             unusable=entry.aside,
+            overcommit={name: each.ratio_milli / 1000 for name, each in _limits(inventory)},
+            reserve={name: each.reserve for name, each in _limits(inventory)},
+            overridden=_overridden(row),
         )
 
     # Changing
@@ -259,6 +266,11 @@ class Hosts(Part):
         await self._store.write(change, who.name)
         return await self.get(name)
 
+    async def set(self, name: str, body: SetHost, who: Principal) -> HostBody:
+        """Set labels, taints, overcommitment or reserve of a host in place of its agent's."""
+        await self._store.write(lambda tx: set_host(tx, name, body), who.name)
+        return await self.get(name)
+
     async def confirm_dead(self, name: str, body: ConfirmDead, who: Principal) -> HostBody:
         """Record an operator's word that a host is off: its VMs may be restarted elsewhere."""
 
@@ -299,6 +311,21 @@ class Hosts(Part):
     async def delete(self, name: str, who: Principal) -> None:
         """Remove a host that has no VMs, with the credential of its agent."""
         await self._store.write(lambda tx: _remove(tx, name), who.name)
+
+
+def _limits(inventory: Inventory) -> list[tuple[str, AmountInfo]]:
+    return [(name, getattr(inventory, field)) for name, field in FIELDS.items()]
+
+
+def _overridden(row: HostRow) -> list[str]:
+    kept = read_settings(row.settings)
+    found = {
+        "labels": row.labels is not None,
+        "taints": kept.taints is not None,
+        "overcommit": bool(kept.ratio_milli),
+        "reserve": bool(kept.reserve),
+    }
+    return [name for name, is_set in found.items() if is_set]
 
 
 #: VMs that are on a host, or on their way to it.

@@ -33,7 +33,9 @@ from roost.control.series.recording import Readings
 from roost.control.survive.liveness import Evidence
 from roost.control.survive.restore_judge import hosts_to_ask, take_answer
 from roost.control.timers import Timers
+from roost.ledger.changes import HOSTS, Changes
 from roost.ledger.examination import Examination
+from roost.ledger.rows import Event
 from roost.ledger.store import Store
 from roost.ledger.transaction import row_json
 from roost.parts.access import Principal
@@ -58,6 +60,7 @@ from roost.wire.agentlink import (
     encode,
     take_from_agent,
 )
+from roost.wire.hostsettings import read_settings
 
 log = logging.getLogger("roost.agents")
 
@@ -93,6 +96,8 @@ class Link(Protocol):
 class Agents(Part):
     """All agents that are connected to this process."""
 
+    follows = (HOSTS,)
+
     def __init__(
         self,
         store: Store,
@@ -125,6 +130,13 @@ class Agents(Part):
         self.unreadable = telemetry.counter(
             "roost_agent_messages_refused", "Messages of agents that could not be read."
         )
+
+    def follow(self, event: Event, changes: Changes) -> None:
+        """Tell connected agents what operators have set about their hosts."""
+        for number, row in changes.of(HOSTS).items():
+            session = self._sessions.get(int(number))
+            if session is not None and row is not None:
+                session.welcome(int(number))
 
     def loops(self) -> Sequence[Loop]:
         """Return the background loops of this part."""
@@ -278,12 +290,31 @@ class Session:
         self._greeting = self._presenting = False
         self._next_refusal_s = 0.0  # when it may be logged again that it does not destroy
         self.next_list_s = 0.0  # when its whole list is due again
+        self._protocol = 1
+        self._welcomed: Welcome | None = None  # what the agent was told last
         self._asked: dict[int, asyncio.Future[ConsoleReply | None]] = {}
 
     def send(self, message: ToAgent) -> None:
         """Send one message."""
         if not self._closed:
             self.link.send(encode(message))
+
+    def welcome(self, number: int) -> None:
+        """Tell the agent that its host is registered, and what operators set about its amounts."""
+        entry, timers = self._agents.roster.hosts.get(number), self._agents.timers
+        kept = read_settings(None if entry is None else entry.row.settings)
+        message = Welcome(
+            number,
+            timers.heartbeat_s,
+            timers.lease_s,
+            timers.full_list_s,
+            self._protocol,
+            kept.reserve,
+            kept.ratio_milli,
+        )
+        if message != self._welcomed:  # a new connection has been told nothing
+            self._welcomed = message
+            self.send(message)
 
     def received(self, data: bytes) -> None:
         """Handle one message of the agent; one that cannot be decoded ends the connection.
@@ -418,8 +449,8 @@ class Session:
         self._conversation = ConnectionOrder(hello.instance, hello.conversation)
         agents.lineage.let_in(number)
         agents.attach(self, number)
-        timers = agents.timers
-        self.send(Welcome(number, timers.heartbeat_s, timers.lease_s, timers.full_list_s, protocol))
+        self._protocol, self._welcomed = protocol, None
+        self.welcome(number)
         agents.intake.report(number, hello.vms, hello.held, self._conversation)
         if hello.digest != agents.dispatch.digest(number):
             await self.send_list(number)

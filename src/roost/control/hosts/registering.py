@@ -29,6 +29,7 @@ from roost.ledger.transaction import Tx, row_json
 from roost.model.hosts import HostSpec
 from roost.model.resources import WHOLE_DEVICE
 from roost.wire.agentlink import Hello, Inventory
+from roost.wire.hostsettings import adjusted
 from roost.wire.translate import host_spec
 
 #: What executes. An incoming copy that waits does not: its host must be let in to hear of its end.
@@ -52,8 +53,9 @@ class Registered(NamedTuple):
 
 def register(tx: Tx, hello: Hello) -> Registered:
     """Enter a host, or what is different about it since it registered last."""
-    spec = host_spec(hello.host, hello.inventory)  # refuses what makes no sense
     found = tx.find(hosts, name=hello.host, lock=True)
+    counted = adjusted(hello.inventory, None if found is None else found["settings"])
+    spec = host_spec(hello.host, counted)  # refuses what makes no sense
     inventory = inventory_text(hello.inventory)
     if found is None:
         return Registered(_enter(tx, hello, spec, inventory), 0)

@@ -14,6 +14,7 @@ from roost.control.memory.held_copies import without_held
 from roost.ledger.rows import HostRow
 from roost.model.hosts import HostSpec, Resource
 from roost.wire.agentlink import AmountInfo, Inventory
+from roost.wire.hostsettings import adjusted
 from roost.wire.translate import host_spec
 
 _inventory = msgspec.json.Decoder(Inventory)
@@ -62,7 +63,7 @@ def _unknown(name: str) -> HostSpec:
 
 def read_host(row: HostRow) -> tuple[Inventory, HostSpec]:
     """Return what a row of the ledger says that a host is."""
-    inventory = _inventory.decode(row.inventory)
+    inventory = adjusted(_inventory.decode(row.inventory), row.settings)
     labels = None if row.labels is None else _labels.decode(row.labels)
     spec = host_spec(row.name, inventory, labels=labels, health=row.health, admin=row.admin)
     return inventory, without_held(spec, row)

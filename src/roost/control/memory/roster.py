@@ -133,6 +133,11 @@ class _HostFailed(Exception):
         self.number, self.why = number, why
 
 
+def _shape(row: HostRow) -> tuple[str | None, ...]:
+    """Return what a host is, apart from its health and what operators decided about it."""
+    return row.inventory, row.labels, row.held, row.settings
+
+
 def how_leaves(phase: str, desired: str, restart: str) -> int:
     """Return how a placed VM may make room for others."""
     if phase or desired == "absent":
@@ -518,7 +523,7 @@ class Roster(Part):
         self.room += 1
         before, known.row = known.row, row
         known.generation = max(known.generation, generation)
-        if (before.inventory, before.labels, before.held) == (row.inventory, row.labels, row.held):
+        if _shape(before) == _shape(row):
             if before.health != row.health:
                 self.fleet.set_health(row.name, HEALTHS[row.health])
             if before.admin != row.admin:

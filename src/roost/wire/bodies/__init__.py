@@ -62,8 +62,10 @@ from roost.wire.bodies.hosts import (
     NotRecovered,
     RecoveredBody,
     SchedulingInfo,
+    SetHost,
     SetLabels,
     SetMaintenance,
+    TaintBody,
 )
 from roost.wire.bodies.projects import (
     CreateJoinToken,
@@ -208,6 +210,7 @@ __all__ = [
     "RunnerUpBody",
     "SchedulingInfo",
     "ScoreTermBody",
+    "SetHost",
     "SetLabels",
     "SetMaintenance",
     "SetQuota",
@@ -216,6 +219,7 @@ __all__ = [
     "Size",
     "StrategiesBody",
     "StrategyBody",
+    "TaintBody",
     "Text",
     "TogetherBody",
     "TokenBody",

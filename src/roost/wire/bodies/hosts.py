@@ -1,10 +1,10 @@
 """Bodies of hosts: how they are shown, labelled, drained and confirmed dead."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
-from roost.wire.bodies.words import Labels, Reply, Request
+from roost.wire.bodies.words import Labels, Reply, Request, Size
 
 
 class HostAmounts(Reply):
@@ -45,6 +45,9 @@ class HostBody(Reply):
     held: list[dict[str, Any]] = []  # VMs it runs that are not on its list
     unusable: str = ""  # why it is set aside: what it registered with cannot be loaded
     capabilities: list[str] = []  # what VMs may ask for by `capability`
+    overcommit: dict[str, float] = {}  # cpu, memory, disk; how far each is promised
+    reserve: dict[str, int] = {}  # what is kept back of each, in millicores and bytes
+    overridden: list[str] = []  # what an operator has set in place of what its agent says
 
 
 class HostPage(Reply):
@@ -65,6 +68,31 @@ class SetLabels(Request):
     """A host's labels, all of them."""
 
     labels: Labels
+
+
+class TaintBody(Request):
+    """A mark that keeps away VMs without a matching toleration, or is only held against a host."""
+
+    key: Annotated[str, Meta(pattern=r"^[^=:\s]{1,63}$(?!\n)")]
+    value: Annotated[str, Meta(pattern=r"^[^=:\s]{0,253}$(?!\n)")] = ""
+    effect: Literal["no-place", "prefer-not"] = "no-place"
+
+
+Limited = Literal["cpu", "memory", "disk"]
+#: How far a resource is promised: 2 is twice what there is.
+Ratio = Annotated[float, Meta(ge=0.001, le=1000)] | Annotated[int, Meta(ge=1, le=1000)]
+
+
+class SetHost(Request):
+    """What is to be another about a host; what is left out stays, null: as its agent says.
+
+    Each is replaced as a whole, and survives every registration of the agent.
+    """
+
+    labels: Labels | UnsetType | None = UNSET
+    taints: Annotated[list[TaintBody], Meta(max_length=64)] | UnsetType | None = UNSET
+    overcommit: dict[Limited, Ratio] | UnsetType | None = UNSET
+    reserve: dict[Limited, Size] | UnsetType | None = UNSET
 
 
 class SetMaintenance(Request):

@@ -1,0 +1,114 @@
+"""What operators set about hosts in place of what agents say: it holds, and survives them."""
+
+import json
+
+import pytest
+
+from roost.agent.capacity import HostCapacity
+from roost.base.errors import InvalidRequest, NoFit
+from roost.testing.agent import inventory
+from roost.wire.agentlink import Welcome
+from roost.wire.bodies import SetHost, TaintBody
+from roost.wire.hostsettings import as_welcomed
+from tests.integration.control.rig import OPERATOR, Rig, run
+from tests.integration.control.typed import typing
+
+WRONG: tuple[tuple[str, ...], ...] = (
+    ("--overcommit", "gpu=2"),
+    ("--overcommit", "cpu=0"),
+    ("--taint", "a:b"),
+    ("--label", "x"),
+    ("--taint", "x-"),
+    ("--as-agent", "name"),
+    (),
+)
+
+
+def told(rig: Rig, host: str) -> Welcome:
+    """Return what an agent was told last about its host."""
+    return [each for each in rig.agents[host].heard if isinstance(each, Welcome)][-1]
+
+
+def test_overcommitment_holds_at_once_and_after_the_agent_registers_anew(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        agent = await rig.host("h0", 4, 8)
+        for n in range(4):
+            await rig.running(f"a{n}")
+        with pytest.raises(NoFit):
+            await rig.create("b")
+        await rig.plane.hosts.set("h0", SetHost(overcommit={"cpu": 2}), OPERATOR)
+        await rig.settle()
+        assert (told(rig, "h0").ratio_milli, told(rig, "h0").reserve) == ({"cpu": 2000}, {})
+        await rig.running("b")
+        agent.disconnect()
+        agent.inventory = inventory(4, 8, labels={"new": "yes"})  # another boot of the machine
+        agent.connect(rig.plane)
+        await rig.settle()
+        assert told(rig, "h0").ratio_milli == {"cpu": 2000}
+        host = await rig.plane.hosts.get("h0")
+        assert (host.cpu_milli.capacity, host.labels) == (8000, {"new": "yes"})
+        await rig.restart()
+        assert (await rig.plane.hosts.get("h0")).cpu_milli.capacity == 8000
+
+    run(database_url, test)
+
+
+def test_an_agent_counts_by_what_it_is_told() -> None:
+    mine = inventory(4, 8)
+    told = Welcome(1, 1.0, 1.0, 1.0, reserve={"memory": 1 << 30}, ratio_milli={"cpu": 2500})
+    counted = HostCapacity(as_welcomed(mine, told))
+    assert counted._capacity["cpu_milli"] == 10_000
+    assert counted._capacity["memory_bytes"] == 7 << 30
+    assert as_welcomed(mine, Welcome(1, 1.0, 1.0, 1.0)) is mine
+
+
+def test_a_taint_keeps_vms_away_and_a_reserve_takes_room(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h0", 4, 8)
+        await rig.running("here")
+        await rig.plane.hosts.set("h0", SetHost(taints=[TaintBody(key="gpu")]), OPERATOR)
+        await rig.settle()
+        with pytest.raises(NoFit):
+            await rig.create("plain")
+        await rig.create("bound", constraints={"tolerations": [{"key": "gpu"}]})
+        rig.shrunk = True  # below what it has promised
+        await rig.plane.hosts.set("h0", SetHost(taints=None, reserve={"cpu": 3}), OPERATOR)
+        await rig.settle()
+        host = await rig.plane.hosts.get("h0")
+        assert (host.cpu_milli.capacity, host.cpu_milli.committed) == (1000, 2000)
+        assert (host.taints, host.overridden) == ([], ["reserve"])
+        with pytest.raises(NoFit):
+            await rig.create("plain")
+        with pytest.raises(InvalidRequest, match="nothing"):
+            await rig.plane.hosts.set("h0", SetHost(), OPERATOR)
+        again = await rig.plane.hosts.set("h0", SetHost(reserve={"cpu": "3000m"}), OPERATOR)
+        assert again.generation == host.generation  # as it was: nothing is written
+
+    run(sqlite_url, test)
+
+
+def test_host_set_as_it_is_typed(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h0", 4, 8, labels={"zone": "a"})
+        await rig.host("h1", 4, 8, labels={"zone": "a"})
+        await rig.host("h2", 4, 8)
+        async with typing(rig, monkeypatch) as type_:
+            await type_("host", "set", "-l", "zone=a", "--taint", "gpu=yes", "--label", "tier=gold")
+            shown = json.loads((await type_("host", "show", "h1", "-o", "json")).output)
+            assert shown["taints"] == [{"key": "gpu", "value": "yes", "effect": "no-place"}]
+            assert shown["labels"] == {"zone": "a", "tier": "gold"}
+            assert "h2" in (await type_("place", "--cpu", "1", "--memory", "1GiB")).output
+            await type_("host", "set", "h0", "--taint", "gpu-", "--label", "tier-")
+            said = await type_("host", "set", "h0", "--overcommit", "cpu=2", "--reserve", "cpu=1")
+            assert "cpu x2" in said.output
+            # What is not named stays.
+            more = await type_("host", "set", "h0", "--reserve", "memory=1GiB")
+            assert "1 cores, 1 GiB memory" in more.output
+            await type_("host", "set", "h0", "--as-agent", "reserve", "--as-agent", "overcommit")
+            again = json.loads((await type_("host", "show", "h0", "-o", "json")).output)
+            assert again["overridden"] == ["labels", "taints"]
+            for wrong in WRONG:
+                assert "error" in (await type_("host", "set", "h0", *wrong, rc=2)).output
+            assert (await type_("host", "set", "nope", "--taint", "a", rc=3)).output
+
+    run(sqlite_url, test)
