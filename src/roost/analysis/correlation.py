@@ -17,6 +17,8 @@ from roost.analysis.grid import Floats, Ints, filled
 _BITS, _KEYS = 12, 24
 #: Values of a shape: means of so many stretches of time.
 _SHAPE = 168
+#: Steps in which two resources must both be known to be compared: a day of five minutes.
+_LEAST_POINTS = 288
 #: Members of a key that are compared with each other; a larger key is taken in pieces.
 _MOST_TOGETHER = 256
 
@@ -91,6 +93,37 @@ def bottleneck(
         if excess > 1.0 and (best is None or excess > best.excess):
             best = Bottleneck(name, excess, share)
     return best
+
+
+@dataclass(frozen=True, slots=True)
+class Related:
+    """Two resources of a VM whose courses are alike: the second follows the first by `lag` steps."""
+
+    first: str
+    second: str
+    correlation: float
+    lag: int
+
+
+def related(figures: dict[str, Floats], most: int, least: float = 0.6) -> list[Related]:
+    """Return the pairs of resources that correlate at least so much, the strongest first.
+
+    Who leads stands first: of two without a lag, the first by name.
+    """
+    found = []
+    names = sorted(figures)
+    for at, one in enumerate(names):
+        for other in names[at + 1 :]:
+            both = np.isfinite(figures[one]) & np.isfinite(figures[other])
+            if both.sum() < _LEAST_POINTS:
+                continue
+            seen = lagged(
+                np.where(both, figures[one], np.nan), np.where(both, figures[other], np.nan), most
+            )
+            if abs(seen.correlation) >= least:
+                lead, follow = (one, other) if seen.lag >= 0 else (other, one)
+                found.append(Related(lead, follow, seen.correlation, abs(seen.lag)))
+    return sorted(found, key=lambda pair: (-abs(pair.correlation), pair.first, pair.second))
 
 
 def shapes(values: Floats) -> Floats:

@@ -87,11 +87,34 @@ class ZombieBody(Reply):
     cycle_found: bool
 
 
+class TogetherBody(Reply):
+    """Two resources of a VM that move together: `second` follows `first` by `lag_s` seconds."""
+
+    first: str
+    second: str
+    correlation: float
+    lag_s: int
+
+
+class BottleneckBody(Reply):
+    """What stands out while a resource of a VM peaks.
+
+    `excess` is how far it is then above its usual, in standard deviations; `share` of the peaks are
+    among its own highest twentieth.
+    """
+
+    peaking: str
+    resource: str
+    excess: float
+    share: float
+
+
 class ProfileBody(Reply):
     """What was learnt of a VM from the readings of the last week, up to `origin_ms`.
 
     `resources` has `cpu` (millicores) and `memory` (bytes). `workload_class` is null while less
-    than a day was read.
+    than a day was read. `together` and `bottlenecks` also look at disk io and network; the former
+    has the strongest first.
     """
 
     vm: str
@@ -104,3 +127,5 @@ class ProfileBody(Reply):
     class_probability: float
     resources: dict[str, ResourceProfileBody]
     zombie: ZombieBody
+    together: list[TogetherBody]
+    bottlenecks: list[BottleneckBody]

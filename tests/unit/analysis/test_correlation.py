@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from roost.analysis.correlation import alike, bottleneck, lagged, peak_groups, shapes
+from roost.analysis.correlation import alike, bottleneck, lagged, peak_groups, related, shapes
 
 
 def families(count: int, each: int, noise: float) -> np.ndarray:
@@ -72,3 +72,14 @@ def test_nothing_waits_where_nothing_rises_or_too_little_is_known() -> None:
     cpu = rng.uniform(0, 50, 500)
     assert bottleneck(cpu, {"network": rng.uniform(0, 5, 500)}) is None
     assert bottleneck(cpu[:10], {"network": cpu[:10]}) is None
+
+
+def test_resources_that_follow_each_other_are_told_with_who_leads() -> None:
+    rng = np.random.default_rng(5)
+    disk = rng.gamma(1.0, 10.0, 900)
+    cpu = np.roll(disk, 6) + rng.normal(0, 1, 900)  # half an hour later
+    found = related({"cpu": cpu, "disk io": disk, "network": rng.uniform(0, 5, 900)}, 24)
+    assert [(pair.first, pair.second, pair.lag) for pair in found] == [("disk io", "cpu", 6)]
+    assert found[0].correlation > 0.9
+    known = np.where(np.arange(900) < 200, cpu, np.nan)  # less than a day
+    assert related({"cpu": known, "disk io": disk}, 24) == []

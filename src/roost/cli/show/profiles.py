@@ -7,7 +7,14 @@ from roost.base.timestamps import timestamp
 from roost.base.units import MIB
 from roost.cli.show import pictures, sentences
 from roost.cli.show.tables import labelled, table
-from roost.wire.profiles import PatternBody, ProfileBody, ResourceProfileBody, SizingBody
+from roost.wire.profiles import (
+    BottleneckBody,
+    PatternBody,
+    ProfileBody,
+    ResourceProfileBody,
+    SizingBody,
+    TogetherBody,
+)
 
 _CLASSES = {
     "diurnal_service": "a service that follows the day",
@@ -40,8 +47,23 @@ def profile(body: ProfileBody, resource: str, width: int) -> RenderableType:
     if body.zombie.zombie:
         days = f"{body.zombie.days_seen:.0f} days"
         parts.append(labelled("zombie", f"{days} without work, traffic or rhythm: is it needed?"))
+    parts += [labelled("together", _together(each)) for each in body.together]
+    parts += [labelled("bottleneck", _bottleneck(each)) for each in body.bottlenecks]
     parts += [Text(""), *_picture(body, resource, body.resources[resource], width)]
     return Group(*parts)
+
+
+def _together(pair: TogetherBody) -> str:
+    moves = "with" if pair.correlation > 0 else "against"
+    words = f"{pair.second} moves {moves} {pair.first} (correlation {pair.correlation:.2f}"
+    return f"{words}, {_length(pair.lag_s)} later)" if pair.lag_s else f"{words})"
+
+
+def _bottleneck(found: BottleneckBody) -> str:
+    return (
+        f"when {found.peaking} peaks, {found.resource} is {found.excess:.1f} deviations above its "
+        f"usual, and among its highest in {found.share:.0%} of the peaks"
+    )
 
 
 def _class(body: ProfileBody) -> str:

@@ -4,12 +4,14 @@ Every question is answered from the store as it is now: nothing is kept, and not
 next pass over all VMs.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from roost.analysis import classes
 from roost.analysis.classes import Sizing
+from roost.analysis.correlation import bottleneck, related
 from roost.analysis.forecasting import Forecast, forecast_batch
 from roost.analysis.grid import Floats
 from roost.analysis.outlook import DAY_STEPS, POINTS, STEP_S
@@ -20,11 +22,13 @@ from roost.ledger.rows import VMRow
 from roost.model.series import Resolution, Subject
 from roost.wire.profiles import (
     PAST_HOURS,
+    BottleneckBody,
     ForecastBody,
     PatternBody,
     ProfileBody,
     ResourceProfileBody,
     SizingBody,
+    TogetherBody,
     ZombieBody,
 )
 
@@ -35,6 +39,15 @@ _HOUR_STEPS = 3600 // STEP_S
 MEANS = ("cpu_milli.mean", "memory_bytes.mean")
 HIGHS = ("cpu_milli.p95", "memory_bytes.max")
 NETWORK = ("net_received_bytes_per_s.mean", "net_sent_bytes_per_s.mean")
+DISK = ("disk_read_bytes_per_s.mean", "disk_write_bytes_per_s.mean")
+#: Shares of time in which something waited, by what it waited for.
+WAITING = {
+    "waiting for cpu": "psi_cpu_some_avg60.mean",
+    "waiting for io": "psi_io_some_avg60.mean",
+    "waiting for memory": "psi_memory_some_avg60.mean",
+}
+#: How far apart two resources may move and still be told of: two hours.
+_MOST_LAG = 24
 
 
 class WeekOfVM(NamedTuple):
@@ -44,10 +57,16 @@ class WeekOfVM(NamedTuple):
     figures: dict[str, Floats]
 
 
-async def read_week(reader: SeriesReader, vm: str, origin_ms: int) -> WeekOfVM:
+#: What a report on all VMs reads of each, and what a profile of one reads.
+OF_MANY = (*MEANS, *HIGHS, *NETWORK)
+OF_ONE = (*OF_MANY, *DISK, *WAITING.values())
+
+
+async def read_week(
+    reader: SeriesReader, vm: str, origin_ms: int, asked: Sequence[str] = OF_ONE
+) -> WeekOfVM:
     """Read a VM's series of the week before a moment."""
     first_ms = origin_ms - POINTS * STEP_MS
-    asked = (*MEANS, *HIGHS, *NETWORK)
     found = await reader.read(
         Subject("vm", vm), first_ms, origin_ms, Resolution.FIVE_MINUTES, asked
     )
@@ -98,7 +117,50 @@ def profile_of(vm: VMRow, week: WeekOfVM, hours: int) -> ProfileBody:
             network_p99_bytes=_number(evidence.network_p99_bytes),
             cycle_found=evidence.cycle_found,
         ),
+        together=_together(week),
+        bottlenecks=_bottlenecks(week),
     )
+
+
+def _work(week: WeekOfVM) -> dict[str, Floats]:
+    """Return a VM's courses by what they are called."""
+    cpu, memory = (week.figures[name] for name in MEANS)
+    read, written = (week.figures[name] for name in DISK)
+    received, sent = (week.figures[name] for name in NETWORK)
+    return {"cpu": cpu, "memory": memory, "disk io": read + written, "network": received + sent}
+
+
+def _together(week: WeekOfVM) -> list[TogetherBody]:
+    return [
+        TogetherBody(
+            first=pair.first,
+            second=pair.second,
+            correlation=round(pair.correlation, 3),
+            lag_s=pair.lag * STEP_S,
+        )
+        for pair in related(_work(week), _MOST_LAG)
+    ]
+
+
+def _bottlenecks(week: WeekOfVM) -> list[BottleneckBody]:
+    """Say of each resource what stands out while it peaks: what waits, if that was read."""
+    waiting = {name: week.figures[figure] for name, figure in WAITING.items()}
+    waited = {name: values for name, values in waiting.items() if np.isfinite(values).any()}
+    work = _work(week)
+    found = []
+    for name, values in work.items():
+        others = waited or {other: work[other] for other in work if other != name}
+        seen = bottleneck(values, others)
+        if seen is not None:
+            found.append(
+                BottleneckBody(
+                    peaking=name,
+                    resource=seen.resource,
+                    excess=round(seen.excess, 2),
+                    share=round(seen.share, 3),
+                )
+            )
+    return found
 
 
 def _pattern(pattern: WorkloadPattern) -> PatternBody:

@@ -27,7 +27,7 @@ from roost.analysis.store import SeriesReader
 from roost.base.clock import Clock
 from roost.base.errors import SeriesUnavailable
 from roost.control.learning.gathering import gather, origin_of
-from roost.control.learning.profiling import HIGHS, MEANS, NETWORK, read_week
+from roost.control.learning.profiling import HIGHS, MEANS, NETWORK, OF_MANY, read_week
 from roost.control.learning.telling import Known, Whole, report_of
 from roost.control.memory.roster import Roster
 from roost.ledger.capacity import RUN
@@ -133,7 +133,7 @@ class Reporting:
         use = await gather(self._reader, Subject("host", home.name), origin_ms)
         series, found = [], []
         for vm, asked in home.vms:
-            week = await read_week(self._reader, vm, origin_ms)
+            week = await read_week(self._reader, vm, origin_ms, OF_MANY)
             figures = week.figures
             means = Use(*(figures[name] for name in MEANS))
             looked = VMWeek(
