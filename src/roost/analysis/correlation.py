@@ -97,7 +97,7 @@ def bottleneck(
 
 @dataclass(frozen=True, slots=True)
 class Related:
-    """Two resources of a VM whose courses are alike: the second follows the first by `lag` steps."""
+    """Two resources of a VM that move alike: the second follows the first by `lag` steps."""
 
     first: str
     second: str

@@ -15,7 +15,7 @@ from roost.ledger.rows import VMRow
 
 
 def week(**changes: object) -> WeekOfVM:
-    """A week without disk and network, and a cpu that is at rest nineteen twentieths of the time."""
+    """Return a week without disk and network, in which the cpu peaks one step of twenty."""
     rng = np.random.default_rng(1)
     figures = {name: np.zeros(POINTS) for name in OF_ONE}
     peaks = np.arange(POINTS) % 20 == 0
