@@ -4,7 +4,6 @@ import functools
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,7 +15,8 @@ from roost.cli.moves import migrate
 from roost.cli.place import NO
 from roost.cli.preempting import preempt
 from roost.cli.recommend import recommend
-from roost.cli.show.screen import Output, show, show_document
+from roost.cli.show.screen import Output, show
+from roost.cli.vmsettings import Restart, resize, set_
 from roost.cli.watch.consoles import console
 from roost.cli.words.completing import (
     complete_from,
@@ -41,23 +41,15 @@ from roost.cli.words.nouns import (
     SortOption,
     TimeoutOption,
     VMArgument,
-    VMsArgument,
     WatchOption,
 )
 from roost.cli.words.options import RequestWords, takes_request
 from roost.cli.words.selecting import SelectorOption, named_vms
-from roost.cli.words.session import Session, asks_server, document
+from roost.cli.words.session import Session, asks_server
 
 if TYPE_CHECKING:
     from roost.client import AsyncClient
     from roost.wire.bodies import VMBody, VMPage
-
-
-class Restart(StrEnum):
-    """Where a VM may be started again when its host dies."""
-
-    HERE = "here"
-    ELSEWHERE = "elsewhere"
 
 
 _BOOT = "What it boots"
@@ -439,102 +431,6 @@ def _each(
 def _now(body: "VMBody") -> str:
     where = f" on {body.host}" if body.host else ""
     return f"{body.name} is {body.state}{where} (wanted: {body.desired})"
-
-
-@asks_server
-def resize(
-    session: Session,
-    vm: VMArgument,
-    cpu: Annotated[str | None, typer.Option(metavar="CORES", help="Cores or millicores.")] = None,
-    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Memory (8GiB).")] = None,
-    disk: Annotated[str | None, typer.Option(metavar="SIZE", help="Disk (40GiB).")] = None,
-    project: ProjectOption = None,
-) -> None:
-    """Give a VM other amounts; what is left out stays."""
-    from msgspec import UNSET
-
-    from roost.base.units import exact_cpu, parse_bytes, parse_cpu
-    from roost.cli.show import listings
-    from roost.wire.bodies import ResizeVM
-
-    if cpu is memory is disk is None:
-        raise InvalidRequest("resize to what?", hint="Maybe --cpu 4 or --memory 8GiB.")
-    amounts = ResizeVM(
-        cpu=UNSET if cpu is None else exact_cpu(parse_cpu(cpu)),
-        memory=UNSET if memory is None else parse_bytes(memory, "memory"),
-        disk=UNSET if disk is None else parse_bytes(disk, "disk"),
-    )
-    found = session.client.resize_vm(vm, amounts, project=project)
-    said = f"{found.name} has {listings.amounts(found.demand)} on {found.host or 'no host yet'}"
-    session.show(found, Text(said))
-
-
-@asks_server
-def set_(
-    session: Session,
-    vm: VMsArgument,
-    restart: Annotated[
-        Restart | None, typer.Option(help="Where it may start again after the loss of its host.")
-    ] = None,
-    policy: Annotated[
-        str | None, typer.Option(help="The policy it is to be under from now on.")
-    ] = None,
-    no_policy: Annotated[
-        bool, typer.Option("--no-policy", help="It is to be under no policy from now on.")
-    ] = False,
-    project: ProjectOption = None,
-) -> None:
-    """Set where VMs may be started again after the loss of their host, or their policy.
-
-    `elsewhere` holds once a VM's host has said that it stops the VM when its lease ends; until then
-    only a fence command that succeeded, or your word (`roost host confirm-dead`), brings it
-    elsewhere. `here` holds at once.
-
-    Under another policy a VM stays where it is, with its strategy and its restart; hard rules that
-    its place breaks are told, and `roost rule check` lists them.
-    """
-    from roost.wire.bodies import SetVM
-
-    if policy is not None or no_policy:
-        _set_policy(session, vm, policy, no_policy, restart, project)
-        return
-    if restart is None:
-        raise InvalidRequest("nothing to set", hint="Maybe --restart, --policy or --no-policy.")
-    changes = SetVM(restart="elsewhere" if restart is Restart.ELSEWHERE else "here")
-    bodies = [session.client.set_vm(name, changes, project=project) for name in vm]
-    if session.form is not Output.TABLE:
-        listed = [document(body) for body in bodies]
-        show_document(listed[0] if len(listed) == 1 else {"vms": listed}, session.form)
-        return
-    for body in bodies:
-        waits = "" if body.restart_acknowledged else ", once its host has said that it stops it"
-        show(Text(f"{body.name} restarts {body.restart}{waits}"))
-
-
-def _set_policy(
-    session: Session,
-    vm: list[str],
-    policy: str | None,
-    no_policy: bool,
-    restart: Restart | None,
-    project: str | None,
-) -> None:
-    """Put VMs under another policy, or none, and say what their places break."""
-    from roost.wire.policies import ApplyPolicy
-
-    if restart is not None or (policy is not None and no_policy):
-        raise InvalidRequest("--policy, --no-policy and --restart are set one at a time")
-    applied = ApplyPolicy(policy=policy)
-    bodies = [session.client.set_vm_policy(name, applied, project=project) for name in vm]
-    if session.form is not Output.TABLE:
-        listed = [document(body) for body in bodies]
-        show_document(listed[0] if len(listed) == 1 else {"vms": listed}, session.form)
-        return
-    for body in bodies:
-        under = f"policy {body.policy}" if body.policy is not None else "no policy"
-        show(Text(f"{body.name} is {'now' if body.changed else 'already'} under {under}"))
-        for each in body.violations:
-            show(Text(f"  on {body.host} it breaks {each.rule}: {each.part}; it stays there"))
 
 
 @asks_server

@@ -21,7 +21,6 @@ from roost.control.vms.idle import tell_idle
 from roost.control.vms.lookup import locked_vm, vm_row
 from roost.control.vms.requests import request_of
 from roost.control.vms.resizing import ChangedSince, Judged, resize, wanted_amounts
-from roost.control.vms.restart_policy import set_vm
 from roost.control.vms.routes import vm_routes
 from roost.control.vms.ruling import (
     host_of_claim,
@@ -29,6 +28,7 @@ from roost.control.vms.ruling import (
     refused_where_it_is,
     used_when_resized,
 )
+from roost.control.vms.setting import change_vm
 from roost.control.vms.states import in_state
 from roost.control.vms.use import read_use
 from roost.control.vms.views import decided_placement, explanation_body, vm_body
@@ -279,14 +279,18 @@ class Lifecycle(Part):
         )
 
     async def set(self, ref: str, project: str | None, body: SetVM, who: Principal) -> VMBody:
-        """Set where a VM may be started after the loss of its host.
+        """Set a VM's name, labels, priority, hosts, or where it starts after a loss of its host.
 
         To stay with its host is as good as a start there: not on the word of a ledger that may be
         old, by which a VM that was recovered since is still at its home of before.
         """
         if body.restart == "here":
             await self._lineage.require_sure()
-        return await self._write(lambda tx: set_vm(tx, ref, project, body, who), who)
+        changed = await self._write(
+            lambda tx: change_vm(tx, ref, project, body, who, self._roster), who
+        )
+        await self._follower.catch_up()  # the roster still has the spec of before
+        return await self.get(changed.id, None, who)
 
     async def delete(self, ref: str, project: str | None, who: Principal) -> VMBody:
         """Ask for a VM to be destroyed; it is gone when its agent has said so.

@@ -7,7 +7,16 @@ from msgspec import UNSET, Meta, UnsetType
 from roost.model.states import Restart
 from roost.wire.bodies.asking import BootBody, NicBody
 from roost.wire.bodies.decisions import AnswerBody, PlacementBody, RejectionBody, TogetherBody
-from roost.wire.bodies.words import Cores, Name, Reply, Request, Size
+from roost.wire.bodies.words import (
+    Cores,
+    Labels,
+    Name,
+    Priority,
+    Reply,
+    Request,
+    Size,
+    Words,
+)
 
 
 class AmountsBody(Reply):
@@ -149,9 +158,18 @@ class AnswersBody(Reply):
 
 
 class SetVM(Request):
-    """What is to be another about a VM; what is left out stays."""
+    """What is to be another about a VM; what is left out stays.
+
+    `labels`, `hosts` (one of these) and `not_hosts` replace all that were there. Where the VM is it
+    stays: hosts count from its next placement on.
+    """
 
     restart: Restart | UnsetType = UNSET
+    name: Name | UnsetType = UNSET
+    labels: Labels | UnsetType = UNSET
+    priority: Priority | UnsetType = UNSET
+    hosts: Words | UnsetType = UNSET
+    not_hosts: Words | UnsetType = UNSET
 
 
 class ResizeVM(Request):
