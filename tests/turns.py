@@ -5,7 +5,7 @@ every case runs (`make test-all`, `make pytest ARGS=...`, pytest by hand). Three
 `in_turn` thins a list of parameters, the marker `turns(n)` lets every n-th case of a file run, and
 `drawing(n)` lets Hypothesis draw a third of n examples, from one of three seeds.
 A test of the control plane that runs on both databases always runs on SQLite, and on PostgreSQL in
-one of three turns. What is about PostgreSQL itself always runs: the ledger's own tests, those that
+one of five turns. What is about PostgreSQL itself always runs: the ledger's own tests, those that
 ask for `postgres_url`, and races, which are marked `turns(1)`. How many wait for another commit is
 said at the end.
 """
@@ -25,8 +25,8 @@ D = TypeVar("D", bound=Callable[..., Any])
 #: Seeds that a property's examples are drawn from, one at a commit.
 SEEDS = 3
 
-#: Tests of the control plane on both databases: of a file's cases on PostgreSQL one in three runs.
-CONTROL, ON_POSTGRESQL = "tests/integration/control/", 3
+#: Tests of the control plane on both databases: of a file's cases on PostgreSQL one in five runs.
+CONTROL, ON_POSTGRESQL = ("tests/integration/control/", "tests/integration/jobs/"), 5
 
 
 def in_turn(cases: Sequence[C], count: int) -> Sequence[C]:

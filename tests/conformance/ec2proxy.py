@@ -6,6 +6,7 @@ answer that is lost after the work was done, lists that lag behind, spot machine
 """
 
 import re
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -81,7 +82,7 @@ class Ec2Proxy:
     def _forward(self, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
         kept = {"content-type", "authorization", "x-amz-date"}
         passed = {name: value for name, value in headers.items() if name.lower() in kept}
-        answer = httpx.post(self.behind, content=body, headers=passed, timeout=60.0)
+        answer = httpx.post(self.behind, content=body, headers=passed, timeout=60.0, verify=_NOBODY)
         return answer.status_code, answer.content
 
 
@@ -94,6 +95,8 @@ def _error_of(status: int, code: str, said: str) -> tuple[int, bytes]:
     return status, f"{text}<RequestID>r</RequestID></Response>".encode()
 
 
+#: Whom to trust on plain HTTP: loading those that the machine trusts takes 50 ms each time.
+_NOBODY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 _NAMESPACE = 'xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"'
 _NO_INSTANCES = (
     f"<DescribeInstancesResponse {_NAMESPACE}><requestId>r</requestId><reservationSet/>"

@@ -17,6 +17,7 @@ from roost.agent.machine.pressure import UseReader, read_pressure
 from roost.base.units import GIB, MIB
 from roost.wire.agentlink import AmountInfo, CellInfo, DeviceInfo, Inventory
 from roost.wire.translate import host_spec
+from tests.turns import draws_in_turn
 from tests.unit.agent.fakehost import FakeHost
 
 A100, NIC = "10de:20b5", "8086:1572"
@@ -328,8 +329,8 @@ def spoil(path: Path, how: bytes | str | None) -> None:
         path.mkdir()
 
 
+@draws_in_turn(150, deadline=None)
 @given(version=st.sampled_from([1, 2]), at=st.integers(0, 1000), how=BROKEN)
-@settings(max_examples=150, deadline=None)
 def test_no_file_that_is_lost_or_broken_makes_room(
     version: int, at: int, how: bytes | str | None
 ) -> None:
