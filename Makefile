@@ -188,13 +188,21 @@ bench-cli: $(STAMP) ## CPU of commands: their start, and lists of 10,000 VMs
 bench-packing: $(STAMP) ## packing quality on public traces (DATA=folder)
 	$(BIN)/python -m benchmarks.packing --data $(DATA)
 
+# Where the tests are that carry the marker `kernel`: collecting all others takes as long again.
+KERNEL_TESTS := tests/property tests/unit/analysis tests/unit/placement
+
 .PHONY: test-kernels-python
 test-kernels-python: $(STAMP) ## kernel tests with the compiler off
-	NUMBA_DISABLE_JIT=1 $(PYTEST) -m kernel $(PYTEST_ARGS)
+	NUMBA_DISABLE_JIT=1 $(PYTEST) $(KERNEL_TESTS) -m kernel $(PYTEST_ARGS)
 
+.PHONY: kernels-bounds
+kernels-bounds: $(STAMP) ## compile the kernels with array bounds checked, or find that they are there
+	@NUMBA_BOUNDSCHECK=1 $(BIN)/roost warm
+
+# Compiled by one process first, for each of several would compile them all.
 .PHONY: test-bounds
-test-bounds: $(STAMP) ## kernel tests with array bounds checked
-	NUMBA_BOUNDSCHECK=1 $(PYTEST) -m kernel $(PYTEST_ARGS)
+test-bounds: kernels-bounds ## kernel tests with array bounds checked
+	NUMBA_BOUNDSCHECK=1 $(PYTEST) $(KERNEL_TESTS) -m kernel $(PYTEST_ARGS)
 
 .PHONY: chaos
 chaos: $(STAMP) ## the control plane and agents through simulated faults (SEEDS=1000 worlds, FIRST=0, MORE=0 drawn from the commit, SCENARIOS=all or names)
