@@ -379,9 +379,29 @@ def join(host: str, join_token: str) -> Call[bodies.JoinedBody]:
 # Events, health
 
 
-def list_events(*, since: int | None = None, limit: int | None = None) -> Call[bodies.EventPage]:
-    """Return one page of events."""
-    return Call("GET", path("events"), reads(bodies.EventPage), query(since=since, limit=limit))
+def list_events(
+    *,
+    since: int | None = None,
+    limit: int | None = None,
+    last: int | None = None,
+    vm: str | None = None,
+    project: str | None = None,
+    host: str | None = None,
+    kind: str | None = None,
+    since_time: str | None = None,
+    until_time: str | None = None,
+    text: str | None = None,
+) -> Call[bodies.EventPage]:
+    """Return one page of events: after a sequence, or the `last` so many; of all or of some."""
+    return Call(
+        "GET",
+        path("events"),
+        reads(bodies.EventPage),
+        query(
+            since=since, limit=limit, last=last, vm=vm, project=project, host=host, kind=kind,
+            since_time=since_time, until_time=until_time, text=text,
+        ),
+    )  # fmt: skip
 
 
 def finish_upgrade() -> Call[bodies.UpgradeBody]:

@@ -604,6 +604,8 @@ events = Table(
     _text("note"),
     _text("tx"),  # the transaction, to find it again after an ambiguous commit
 )
+Index("events_subject", events.c.subject, events.c.seq)
+Index("events_kind", events.c.kind, events.c.seq)
 
 folded_rows = _table(
     "folded_rows",  # the last word on each row of events up to the counter `folded`

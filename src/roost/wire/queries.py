@@ -100,6 +100,27 @@ class ListEvents(Query):
         str, Meta(max_length=64, description="The `tx` of event `since`: refused if it is not.")
     ] = ""
     limit: Limit = 100
+    last: (
+        Annotated[int, Meta(ge=1, le=1000, description="The newest so many, in place of `limit`.")]
+        | None
+    ) = None
+    vm: Annotated[str, Meta(max_length=64, description="About this VM: its name or id.")] = ""
+    project: Annotated[str, Meta(max_length=64, description="Project of the VM's name.")] | None = (
+        None
+    )
+    host: Annotated[str, Meta(max_length=64, description="About this host itself.")] = ""
+    kind: Annotated[
+        str, Meta(max_length=64, description="Of this kind; `vm.*` is of all that begin so.")
+    ] = ""
+    since_time: Annotated[
+        str, Meta(max_length=40, description="Not before `2026-11-20T08:00:00Z`.")
+    ] = ""
+    until_time: Annotated[
+        str, Meta(max_length=40, description="Before `2026-11-20T08:00:00Z`.")
+    ] = ""
+    text: Annotated[
+        str, Meta(max_length=200, description="With this in note, subject, actor or kind.")
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

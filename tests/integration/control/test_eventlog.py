@@ -9,7 +9,7 @@ import pytest
 from roost.base.clock import RealClock
 from roost.base.errors import EventsRewritten
 from roost.base.ids import IdSource
-from roost.control.memory import eventlog
+from roost.control.memory import eventlog, eventsearch
 from roost.control.memory.eventlog import EventLog
 from roost.control.memory.follower import Follower
 from roost.ledger.changes import Changes
@@ -102,7 +102,7 @@ def test_an_event_says_who_did_what_and_when(database_url: str) -> None:
 def test_members_see_their_projects_events_and_get_past_the_others(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(eventlog, "WINDOW", 7)
+    monkeypatch.setattr(eventsearch, "WINDOW", 7)
 
     async def test(place: Place) -> None:
         await place.say(*["other"] * 50, "lab", *[None] * 20, "lab", "other")

@@ -416,6 +416,9 @@ def history(count: int) -> Any:
 
     def page(seen: Any) -> b.EventPage:
         asked = dict(seen.query)
+        if "last" in asked:
+            last = range(max(1, count + 1 - int(asked["last"])), count + 1)
+            return b.EventPage(events=[event(seq) for seq in last], next=count)
         since, limit = int(asked.get("since", 0)), int(asked.get("limit", 100))
         events = [event(seq) for seq in range(since + 1, count + 1)][:limit]
         return b.EventPage(events=events, next=events[-1].seq if events else since)
@@ -441,6 +444,8 @@ def test_events_are_the_last_ones_or_all_since(server: CannedServer) -> None:
     assert len(lines) == 50
     assert lines[0].split()[0] == "71"
     assert "vm_created" in lines[0]
+    assert len(server.requests) == 1
+    assert len(said("events", "--last", "7").splitlines()) == 7
     assert len(said("events", "--since", "0").splitlines()) == 120
     found = [
         json.loads(line) for line in said("events", "--since", "118", "-o", "json").splitlines()
@@ -456,6 +461,20 @@ def test_an_event_names_its_vm(server: CannedServer) -> None:
     )
     line = said("events", "--since", "0").strip()
     assert line.endswith("vm/vm-1  web-1  reason=asked  for now  by token/tok-1")
+
+
+def test_events_are_chosen_by_the_server(server: CannedServer) -> None:
+    server.on("GET", "/api/v1/events", b.EventPage(events=[event(1)], next=9))
+    said("events", "--vm", "web-1", "--project", "shop", "--kind", "vm.*", "--text", "x")
+    assert dict(server.requests[-1].query) == {
+        "last": "50", "vm": "web-1", "project": "shop", "kind": "vm.*", "text": "x",
+    }  # fmt: skip
+    said("events", "--host", "h1", "--since", "1h", "--until", "2026-11-20T08:00:00+01:00")
+    asked = dict(server.requests[-1].query)
+    assert asked["until_time"] == "2026-11-20T07:00:00.000Z"
+    assert asked["since_time"].endswith("Z")
+    assert "neither a length of time nor" in said("events", "--since", "yesterday", code=2)
+    assert "--follow shows all events" in said("events", "--follow", "--vm", "a", code=2)
 
 
 def test_events_follow_the_stream(server: CannedServer) -> None:

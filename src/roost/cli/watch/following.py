@@ -131,19 +131,5 @@ async def _fetch_patiently(client: "AsyncClient", fetch: Fetch[T]) -> T:
 
 
 async def newest_sequence(client: "AsyncClient") -> int:
-    """Return the sequence of the newest event, found by halving: there is no gap below it."""
-
-    async def any_after(sequence: int) -> bool:
-        page = await client.list_events(since=sequence, limit=1)
-        return bool(page.events)
-
-    low, high = 0, 1
-    while await any_after(high):
-        low, high = high, high * 4
-    while low < high:
-        middle = (low + high) // 2
-        if await any_after(middle):
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    """Return the sequence of the newest event."""
+    return (await client.list_events(last=1)).next

@@ -23,9 +23,19 @@ from typing import Any, NamedTuple
 import msgspec
 from sqlalchemy import Connection, Select, select
 
-from roost.base.errors import EventsGone, EventsRewritten
+from roost.base.errors import EventsGone, EventsRewritten, InvalidRequest
 from roost.base.timestamps import timestamp
+from roost.control.memory import eventsearch
 from roost.control.memory.eventroutes import event_routes
+from roost.control.memory.eventsearch import (
+    EVERYTHING,
+    Wanted,
+    backwards,
+    before_moment,
+    forwards,
+    has_filters,
+    wanted,
+)
 from roost.ledger.base import read_base
 from roost.ledger.changes import Changes
 from roost.ledger.older import hide_asked
@@ -38,6 +48,7 @@ from roost.parts.part import Part
 from roost.parts.routes import Route
 from roost.wire.bodies import EventBody, EventPage
 from roost.wire.eventstream import event_frame, places_frame
+from roost.wire.queries import ListEvents
 
 #: Newest events that are kept in memory for readers.
 MOST_RECENT = 1000
@@ -50,9 +61,6 @@ PAGES_BYTES = 8 * 2**20
 ENTRY_BYTES = 300
 #: Readers who are woken in one turn of the event loop.
 ROUSED = 32
-#: Sequences that one query looks through: a member's few events may be far apart.
-WINDOW = 20_000
-
 #: Who makes room for a VM, and for whom one was stopped: members are not told in events.
 _OTHERS = (("preemptions", "victims"), ("displaced", "preemptor"))
 
@@ -158,6 +166,43 @@ class EventLog(Part):
         """Return the HTTP routes of this part."""
         return event_routes(self)
 
+    async def listed(self, asked: ListEvents, who: Principal) -> EventPage:
+        """Return a page of events, of all or of those that a query asks for."""
+        if not has_filters(asked):
+            return await self.page(asked.since, asked.limit, who, tx=asked.tx)
+        await self._require_same(asked.since, asked.tx)
+        want, since, head = await self._store.read(lambda c: _sought(c, asked, who))
+        if asked.last is not None:
+            return await self._last(asked.last, since, head, want, who)
+        return await self._first(asked.limit, since, head, want, who)
+
+    async def _first(
+        self, limit: int, since: int, head: int, want: Wanted, who: Principal
+    ) -> EventPage:
+        """Return the first events after a sequence that are looked for."""
+        found: list[Event] = []
+        while len(found) < limit and since < head:
+            query = forwards(since, want, who).limit(limit - len(found))
+            rows = await self._store.read(lambda c: _read(c, query))  # noqa: B023
+            found += [event for event in rows if event.seq <= head]
+            since = head if want.is_indexed else since + eventsearch.WINDOW
+        reached = found[-1].seq if len(found) == limit else head
+        return EventPage(events=[event_body(event, who) for event in found], next=reached)
+
+    async def _last(
+        self, number: int, since: int, head: int, want: Wanted, who: Principal
+    ) -> EventPage:
+        """Return the newest events that are looked for, oldest first."""
+        found: list[Event] = []
+        before = head
+        while len(found) < number and before > since:
+            query = backwards(before, want, who).limit(number - len(found))
+            rows = await self._store.read(lambda c: _read(c, query))  # noqa: B023
+            found += [event for event in rows if event.seq > since]
+            before = since if want.is_indexed else before - eventsearch.WINDOW
+        bodies = [event_body(event, who) for event in reversed(found)]
+        return EventPage(events=bodies, next=head)
+
     async def page(self, since: int, limit: int, who: Principal, *, tx: str = "") -> EventPage:
         """Return events after a sequence; `next` goes past those the caller may not see."""
         await self._require_same(since, tx)
@@ -201,6 +246,15 @@ class EventLog(Part):
             return [(seq, tx) for seq, tx in found if tx]
 
         return await self._store.read(ask)
+
+    def followed_by(self, asked: ListEvents, since: int, who: Principal) -> AsyncIterator[bytes]:
+        """Yield all events after `since`, then new ones; a stream is shared and has no filters."""
+        if has_filters(asked):
+            raise InvalidRequest(
+                "a stream tells of all events",
+                hint="Maybe leave out vm, host, kind, text, times and last, and choose from it.",
+            )
+        return self.stream(since, who, tx=asked.tx)
 
     async def stream(self, since: int, who: Principal, *, tx: str = "") -> AsyncIterator[bytes]:
         """Yield past events after `since` as frames, then new ones; never ends by itself."""
@@ -296,12 +350,24 @@ def _window(
     # The head first: what commits after it is left for the next time.
     head = _head(connection)
     since = _begin(connection, since)
-    query = _events(since, who).limit(limit)
-    rows = [Event(**row._mapping) for row in connection.execute(query)]
+    rows = _read(connection, forwards(since, EVERYTHING, who).limit(limit))
     if len(rows) == limit:
         return rows, rows[-1].seq, head
-    reached = max(since, min(head, since + WINDOW))
+    reached = max(since, min(head, since + eventsearch.WINDOW))
     return [event for event in rows if event.seq <= reached], reached, head
+
+
+def _sought(connection: Connection, asked: ListEvents, who: Principal) -> tuple[Wanted, int, int]:
+    """Return which events are looked for, behind which sequence to begin, and the last there is."""
+    head = _head(connection)
+    want, since = wanted(connection, asked, who), _begin(connection, asked.since)
+    if want.from_ms is not None:
+        since = max(since, before_moment(connection, since, head, want.from_ms))
+    return want, since, head
+
+
+def _read(connection: Connection, query: Select[Any]) -> list[Event]:
+    return [Event(**row._mapping) for row in connection.execute(query)]
 
 
 def _begin(connection: Connection, since: int) -> int:
@@ -313,16 +379,6 @@ def _begin(connection: Connection, since: int) -> int:
     if since and since < base:
         raise EventsGone(since, base)
     return max(since, base)
-
-
-def _events(since: int, who: Principal) -> Select[Any]:
-    e = events_table.c
-    query = select(events_table).where(e.seq > since, e.seq <= since + WINDOW)
-    if who.role == "member":
-        query = query.where(e.project == who.project)
-    if who.role != "admin":
-        query = query.where(e.subject.not_like("token/%"))
-    return query.order_by(e.seq)
 
 
 def visible(event: Event, who: Principal) -> bool:

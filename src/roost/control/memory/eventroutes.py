@@ -16,11 +16,11 @@ def event_routes(events: "EventLog") -> tuple[Route, ...]:
     """Return the routes of events."""
     return (
         Route(method="GET", path="/api/v1/events", noun="events", verb="list_events",
-              call=lambda call: events.page(
-                  call.query.since, call.query.limit, call.who, tx=call.query.tx),
+              call=lambda call: events.listed(call.query, call.who),
               roles=VIEWER | MEMBER,
-              summary="List events, or follow them with Accept: text/event-stream",
+              summary="List events, or follow all of them with Accept: text/event-stream",
               query=ListEvents, reply=b.EventPage,
-              stream=lambda call, since: events.stream(since, call.who, tx=call.query.tx)),
+              errors=("not_found",),
+              stream=lambda call, since: events.followed_by(call.query, since, call.who)),
     )
 # fmt: on
