@@ -39,6 +39,7 @@ FROZEN = {
     "0023_weights.py": "4701da1ebf2a16a0",
     "0024_plan_moves_ended.py": "1cb9a4070733f6de",
     "0025_host_settings.py": "594e55be27c3db65",
+    "0026_event_search.py": "cbc99120643277ad",
     "asked_bodies.py": "931e0832c5e6be3d",
 }
 
