@@ -50,9 +50,9 @@ def drawing(count: int, **given: Any) -> tuple[settings, Callable[[D], D]]:
     return settings(max_examples=-(-count // SEEDS), **given), seed(drawn(turn) % SEEDS)
 
 
-def draws_in_turn(count: int, **given: Any) -> Callable[[D], D]:
-    """Let a property draw a share of so many examples at each commit."""
-    chosen, seeded = drawing(count, **given)
+def draws_in_turn(count: int | None = None, **given: Any) -> Callable[[D], D]:
+    """Let a property draw a share of so many examples at each commit, or of the profile's."""
+    chosen, seeded = drawing(count or settings.default.max_examples, **given)
     return lambda prop: seeded(chosen(prop))
 
 

@@ -26,6 +26,7 @@ from roost.model.resources import Demand, DeviceDemand, NumaMode
 from roost.wire.text import words
 from roost.wire.text.fleetfile import dump, parse
 from roost.wire.text.requestwords import parse_line, write_request
+from tests.turns import draws_in_turn
 
 # Characters that mean something in a fleet file come up more often than by chance.
 ODD = st.text(st.sampled_from('ab1 ,=:#*?x[]-\\"\n\r\t\u00a0\u2028!.'), max_size=6)
@@ -155,11 +156,13 @@ def fleets(draw: st.DrawFn) -> FleetDescription:
     return FleetDescription(tuple(hosts), tuple(groups), tuple(vms), tuple(holds), tuple(used))
 
 
+@draws_in_turn()
 @given(fleets())
 def test_parse_gives_back_what_was_dumped(fleet: FleetDescription) -> None:
     assert parse(dump(fleet)) == fleet
 
 
+@draws_in_turn()
 @given(fleets())
 def test_dump_does_not_depend_on_the_order_of_the_hosts(fleet: FleetDescription) -> None:
     assert dump(replace(fleet, hosts=fleet.hosts[::-1])) == dump(fleet)

@@ -24,12 +24,13 @@ from tests.property.rule_expressions import (
     expressions,
     google,
 )
+from tests.turns import draws_in_turn
 
 ANY_KIND = st.sampled_from(SIMPLE).flatmap(expressions)
 
 
+@draws_in_turn(settings.default.max_examples * 2)
 @given(st.one_of(expressions(wrong=0), ANY_KIND))
-@settings(max_examples=settings.default.max_examples * 2)
 def test_values_and_errors_are_those_of_cel(expr: Expr) -> None:
     text = write(expr)
     ours, theirs = evaluate(parse(text), VALUES), google(text)
@@ -53,6 +54,7 @@ VAGUE = re.compile(r"\[\]|\{\}|\bany\b")
 CONSTANT = re.compile(r'duration\("(x|10)"\)|matches\("\("\)|\bint\("')
 
 
+@draws_in_turn()
 @given(st.one_of(expressions(wrong=0), ANY_KIND))
 def test_types_are_checked_as_in_cel_but_for_numbers(expr: Expr) -> None:
     text = write(expr)

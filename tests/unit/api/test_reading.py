@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
@@ -23,6 +23,7 @@ from roost.api.reading import (
 from roost.base.errors import InvalidRequest, NotFound, TooLarge
 from roost.wire.bodies import CreateVM, ResizeVM
 from roost.wire.queries import ExplainVM, ListEvents, ListVMs
+from tests.turns import draws_in_turn
 
 
 class Body(Struct, forbid_unknown_fields=True):
@@ -96,7 +97,7 @@ _BODIES = st.recursive(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@draws_in_turn(400)
 @given(_BODIES)
 def test_a_body_is_refused_if_and_only_if_it_has_a_key_twice(body: str) -> None:
     found: list[bool] = []

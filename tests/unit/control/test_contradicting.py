@@ -1,12 +1,13 @@
 """Contradictions of rules: those that all pairs of conjuncts have, in a bounded number of steps."""
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from roost.control.policies.contradicting import MOST_STEPS, Steps, contradictions
 from roost.control.policies.demands import Demand
 from roost.model.rules import Rule
 from tests.naive import contradicting as naive
+from tests.turns import draws_in_turn
 
 NUMBERS = ("1000", "2000", "2000.0", "3000", "0.0 / 0.0")
 TEXTS = ('"a"', '"b"', '"c"')
@@ -39,7 +40,7 @@ def told(found: tuple[Demand, Demand]) -> tuple[str, str, str, str]:
     return one.rule, one.part, other.rule, other.part
 
 
-@settings(max_examples=200, deadline=None)
+@draws_in_turn(200)
 @given(rule_sets())
 @example([Rule("policy/mine/r", "vm.priority in [] && vm.priority in []")])
 def test_the_contradictions_are_those_of_all_pairs_of_conjuncts(rules: list[Rule]) -> None:

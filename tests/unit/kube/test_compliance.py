@@ -3,12 +3,13 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.kube.base.names import HOSTNAME_LABEL, RACK_LABEL, ZONE_LABEL
 from roost.kube.vms.compliance import Placed, violations
 from roost.kube.vms.spec import VM, Group, group_text, parse_group
+from tests.turns import draws_in_turn
 
 KEYS = {"host": HOSTNAME_LABEL, "rack": RACK_LABEL, "zone": ZONE_LABEL}
 NODES = {
@@ -123,7 +124,7 @@ def broken(where: list[Placed]) -> set[tuple[str, str, str]]:
     return found
 
 
-@settings(max_examples=400)
+@draws_in_turn(400)
 @given(placements())
 def test_what_does_not_hold_is_what_a_plain_loop_finds(where: list[Placed]) -> None:
     found = {(each.namespace, each.vm, each.rule) for each in violations(where, NODES)}

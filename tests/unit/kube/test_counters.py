@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.kube.metering.counters import Counter, Rates, Totals
+from tests.turns import draws_in_turn
 
 millionths = st.integers(0, 1_000_000)
 rates_ = st.integers(0, 64_000_000).flatmap(
@@ -17,6 +18,7 @@ rates_ = st.integers(0, 64_000_000).flatmap(
 steps = st.lists(st.tuples(st.integers(0, 10**13), rates_), max_size=20)
 
 
+@draws_in_turn()
 @given(steps, st.integers(0, 10**13))
 def test_totals_are_the_integrals_of_their_rates(
     history: list[tuple[int, Rates]], rest: int

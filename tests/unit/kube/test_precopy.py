@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from roost.kube.moving.copying import Copying, fair_shares
 from roost.kube.moving.precopy import Copy, Limits, Stage, bytes_per_s
+from tests.turns import draws_in_turn
 
 GIB = float(2**30)
 MEMORY = st.floats(0.0, 512 * GIB)
@@ -146,6 +147,7 @@ def naive_shares(flows: dict[int, tuple[str, str]], nic: dict[str, float]) -> di
     return rates
 
 
+@draws_in_turn()
 @given(st.lists(PAIRS, max_size=8), CAPACITIES)
 def test_shares_are_those_of_pouring_in_drops(
     pairs: list[tuple[str, str]], nic: dict[str, int]

@@ -4,11 +4,12 @@ import zlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.series import codec
 from roost.series.codec import Corrupt, Packed, pack, pack_table
+from tests.turns import draws_in_turn
 
 #: What agents read: whole numbers, hundredths, anything, and what is unknown.
 VALUES = (
@@ -32,8 +33,8 @@ def came_back(columns: list[list[float]], moments: list[int], *, table: bool) ->
         np.testing.assert_array_equal(packed.columns([name])[name], values)
 
 
+@draws_in_turn(300)
 @given(COLUMNS, MOMENTS, st.booleans())
-@settings(max_examples=300, deadline=None)
 def test_columns_come_back_to_the_bit(
     columns: list[list[float]], moments: list[int], table: bool
 ) -> None:
