@@ -7,7 +7,15 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 
 from roost.base.units import GIB
-from roost.wire.bodies import AmountsBody, VMBody, VMPage
+from roost.wire.bodies import (
+    AmountsBody,
+    LimitBody,
+    ProjectBody,
+    ProjectPage,
+    VMBody,
+    VMPage,
+)
+from roost.wire.flavors import FlavorPage
 
 PAGE = 1000
 
@@ -21,6 +29,18 @@ def pages(count: int) -> list[bytes]:
         page = VMPage(vms=listed, next=None if last else str(start // PAGE + 1))
         made.append(msgspec.json.encode(page))
     return made
+
+
+def wanted(count: int) -> str:
+    """Return a file of `roost apply` that says what the served VMs are."""
+    lines = ["vms:"]
+    for number in range(count):
+        lines += [
+            f"  - name: app-{number:05}",
+            "    demand: {cpu: 2, memory: 4GiB, disk: 20GiB}",
+            f"    labels: {{team: t{number % 9}, app: web}}",
+        ]
+    return "\n".join(lines) + "\n"
 
 
 def _vm(number: int) -> VMBody:
@@ -50,16 +70,26 @@ def _vm(number: int) -> VMBody:
 def serve(count: int) -> ThreadingHTTPServer:
     """Serve so many VMs on a port of loopback, in a thread, until it is shut down."""
     ready = pages(count)
+    none = LimitBody(used=0, quota=None)
+    default = ProjectBody(
+        name="default", cpu_milli=none, memory_bytes=none, disk_bytes=none, vms=none
+    )
+    others = {
+        "/api/v1/projects": msgspec.json.encode(ProjectPage(projects=[default])),
+        "/api/v1/flavors": msgspec.json.encode(FlavorPage(flavors=[])),
+    }
 
     class Handler(BaseHTTPRequestHandler):
-        """Answers every question with a page of VMs."""
+        """Answers every question with a page of VMs, but for projects and flavors."""
 
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
             """Send the page that is asked for."""
-            after = parse_qs(urlsplit(self.path).query).get("after", ["0"])[0]
-            body = ready[int(after)]
+            asked = urlsplit(self.path)
+            body = others.get(asked.path)
+            if body is None:
+                body = ready[int(parse_qs(asked.query).get("after", ["0"])[0])]
             self.send_response(200)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(body)))

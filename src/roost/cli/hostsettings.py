@@ -103,10 +103,12 @@ def _wanted(
         fields["taints"] = stay + added_taints
     had = now.overridden
     if ratios:
-        before = dict(now.overcommit) if "overcommit" in had else {}
+        before = {n: each for n, each in now.overcommit.items() if f"overcommit.{n}" in had}
         fields["overcommit"] = before | {name: _ratio(text) for name, text in ratios.items()}
     if kept:
-        earlier: dict[str, Any] = dict(now.reserve) if "reserve" in had else {}
+        earlier: dict[str, Any] = {
+            n: each for n, each in now.reserve.items() if f"reserve.{n}" in had
+        }
         if "cpu" in earlier:
             earlier["cpu"] = f"{earlier['cpu']}m"
         fields["reserve"] = earlier | kept

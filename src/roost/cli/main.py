@@ -61,6 +61,13 @@ COMMANDS = (
     Entry("token", "roost.cli.tokens:token", _THINGS, "Tokens for people, programs and agents."),
     Entry("events", "roost.cli.events:events", _THINGS, "Show what happened, and what happens."),
     Entry(
+        "apply",
+        "roost.cli.applying:apply",
+        _THINGS,
+        "Bring the fleet to what YAML files say, after a plan.",
+    ),
+    Entry("diff", "roost.cli.applying:diff", _THINGS, "Say what apply would do."),
+    Entry(
         "place",
         "roost.cli.place:place",
         _QUESTIONS,

@@ -76,7 +76,7 @@ def test_a_taint_keeps_vms_away_and_a_reserve_takes_room(sqlite_url: str) -> Non
         await rig.settle()
         host = await rig.plane.hosts.get("h0")
         assert (host.cpu_milli.capacity, host.cpu_milli.committed) == (1000, 2000)
-        assert (host.taints, host.overridden) == ([], ["reserve"])
+        assert (host.taints, host.overridden) == ([], ["reserve.cpu"])
         with pytest.raises(NoFit):
             await rig.create("plain")
         with pytest.raises(InvalidRequest, match="nothing"):

@@ -319,13 +319,10 @@ def _limits(inventory: Inventory) -> list[tuple[str, AmountInfo]]:
 
 def _overridden(row: HostRow) -> list[str]:
     kept = read_settings(row.settings)
-    found = {
-        "labels": row.labels is not None,
-        "taints": kept.taints is not None,
-        "overcommit": bool(kept.ratio_milli),
-        "reserve": bool(kept.reserve),
-    }
-    return [name for name, is_set in found.items() if is_set]
+    found = ["labels"] if row.labels is not None else []
+    found += ["taints"] if kept.taints is not None else []
+    found += [f"overcommit.{name}" for name in kept.ratio_milli]
+    return found + [f"reserve.{name}" for name in kept.reserve]
 
 
 #: VMs that are on a host, or on their way to it.

@@ -47,7 +47,8 @@ class HostBody(Reply):
     capabilities: list[str] = []  # what VMs may ask for by `capability`
     overcommit: dict[str, float] = {}  # cpu, memory, disk; how far each is promised
     reserve: dict[str, int] = {}  # what is kept back of each, in millicores and bytes
-    overridden: list[str] = []  # what an operator has set in place of what its agent says
+    # What an operator has set in place of what its agent says: labels, taints, overcommit.cpu ...
+    overridden: list[str] = []
 
 
 class HostPage(Reply):

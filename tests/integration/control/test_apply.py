@@ -1,0 +1,153 @@
+"""`roost apply` and `roost diff` as they are typed, against a control plane that is served."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.integration.control.rig import Rig, run
+from tests.integration.control.typed import typing
+
+SHOP = """
+projects:
+  - name: shop
+    quota: {cpu: 64, memory: 256GiB}
+flavors:
+  - {name: m1, demand: {cpu: 1, memory: 1GiB}, description: small}
+hosts:
+  - name: h0
+    labels: {tier: gold}
+    taints: [{key: noisy, effect: prefer-not}]
+    overcommit: {cpu: 2}
+    reserve: {cpu: 1, memory: 1GiB}
+groups:
+  - {name: web, project: shop, rule: spread}
+---
+vms:
+  - {name: web-1, project: shop, flavor: m1, groups: [web], labels: {app: shop}}
+  - {name: web-2, project: shop, flavor: m1, groups: [web], labels: {app: shop}}
+  - name: db-1
+    project: shop
+    demand: {cpu: 2, memory: 2GiB, disk: 10GiB}
+    labels: {app: shop}
+    priority: 5
+"""
+
+
+def test_an_apply_makes_what_a_file_says_and_a_second_one_nothing(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(SHOP)
+
+    async def test(rig: Rig) -> None:
+        await rig.host("h0", 8, 16)
+        async with typing(rig, monkeypatch) as type_:
+            planned = await type_("diff", "-f", str(tmp_path), rc=1)
+            assert "+ vm db-1 of shop" in planned.output
+            assert "6 to create, 1 to change, 0 to delete, 0 unchanged" in planned.output
+            made = await type_("apply", "-f", str(tmp_path))
+            assert "vm web-1 created on h0" in made.output, made.output
+            await rig.settle()
+            again = await type_("apply", "-f", str(file))
+            assert again.output == "0 to create, 0 to change, 0 to delete, 7 unchanged\n"
+            await type_("diff", "-f", str(file))
+            # What is changed by hand is brought back, and what the file says anew is done.
+            await type_("vm", "set", "db-1", "--project", "shop", "--label", "app=other")
+            await type_("host", "set", "h0", "--taint", "noisy-")
+            file.write_text(SHOP.replace("cpu: 2, memory: 2GiB", "cpu: 3, memory: 2GiB")
+                            .replace("groups: [web], labels: {app: shop}}\n  - {name: web-2",
+                                     "labels: {app: shop}}\n  - {name: web-2"))  # fmt: skip
+            said = (await type_("apply", "-f", str(file))).output
+            assert "~ vm db-1 of shop  cpu: 2 -> 3" in said, said
+            assert "labels: app=other -> app=shop" in said
+            assert "taints: none -> noisy=:prefer-not" in said
+            assert "~ vm web-1 of shop  leaves group web" in said
+            await rig.settle()
+            told = json.loads((await type_("apply", "-f", str(file), "-o", "json")).output)
+            assert told == {"steps": [], "unchanged": 7}
+
+    run(sqlite_url, test)
+
+
+def test_pruning_deletes_what_no_file_names_and_asks_before_much(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lines = [f"  - {{name: a{n}, labels: {{app: x}}, demand: {{cpu: 0.1, memory: 1MiB}}}}"
+             for n in range(20)]  # fmt: skip
+    file = tmp_path / "vms.yaml"
+
+    async def test(rig: Rig) -> None:
+        await rig.host("h0", 8, 16)
+        await rig.running("other")
+        async with typing(rig, monkeypatch) as type_:
+            file.write_text("vms:\n" + "\n".join(lines))
+            await type_("apply", "-f", str(file))
+            await rig.settle()
+            file.write_text("vms:\n" + "\n".join(lines[:18]))
+            assert "18 unchanged" in (await type_("diff", "-f", str(file))).output
+            prune = ("apply", "-f", str(file), "--prune", "-l", "app=x")
+            assert "- vm a18" in (await type_(*prune)).output  # 2 of 21
+            await rig.settle()
+            file.write_text("vms:\n" + "\n".join(lines[:10]))
+            refused = await type_(*prune, rc=2)
+            assert "8 of 19 VMs would be deleted, more than a tenth" in refused.output
+            await type_(*prune, "--yes")
+            await rig.settle()
+            assert len((await type_("vm", "list", "-o", "name")).output.split()) == 11
+            assert (
+                "belong together" in (await type_("apply", "-f", str(file), "--prune", rc=2)).output
+            )
+
+    run(sqlite_url, test)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("vms:\n  - name: a\n    demnd: {cpu: 1}\n", "x.yaml:3:5: there is no field `demnd` here"),
+        ("vms:\n  - {name: a, demand: {cpu: 1, memroy: 1GiB}}\n", "x.yaml:2:32"),
+        ("vm:\n  - name: a\n", "x.yaml:1:1: there is no field `vm` here"),
+        ("vms:\n  - name: 7\n    flavor: x\n", "x.yaml:2:5: expected `str`"),
+        ("vms:\n  - name: a\n    name: b\n", "x.yaml:3:5: the field `name` is there twice"),
+        ("vms: [\n", "x.yaml:2:1"),
+        ("hosts:\n  - name: h\n    taints: [{key: a, effect: never}]\n", "x.yaml:3:"),
+        ("vms:\n  - name: a\n", "needs a demand or a flavor"),
+        ("vms:\n  - {name: a, flavor: x}\n  - {name: a, flavor: x}\n", "already"),
+    ],
+)
+def test_a_mistake_in_a_file_is_told_by_its_place(tmp_path: Path, text: str, told: str) -> None:
+    from roost.base.errors import InvalidRequest
+    from roost.cli.words.applyfile import read_wanted
+
+    file = tmp_path / "x.yaml"
+    file.write_text(text)
+    with pytest.raises(InvalidRequest) as wrong:
+        read_wanted([str(file)])
+    assert told in wrong.value.message, wrong.value.message
+    if "demnd" in text:
+        assert wrong.value.hint == "Maybe `demand`?"
+    if "memroy" in text:
+        assert wrong.value.hint == "Maybe `memory`?"
+
+
+def test_what_cannot_be_done_is_told_beside_what_was(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text("""
+hosts: [{name: nope, labels: {a: b}}]
+vms:
+  - {name: huge, demand: {cpu: 99, memory: 1GiB}}
+  - {name: fits, demand: {cpu: 1, memory: 1GiB}}
+""")
+
+    async def test(rig: Rig) -> None:
+        await rig.host("h0", 8, 16)
+        async with typing(rig, monkeypatch) as type_:
+            said = await type_("apply", "-f", str(file), rc=4)
+            assert "host nope: there is no such host" in said.output
+            assert "vm fits created on h0" in said.output
+            assert "1 of 3 done, 2 failed" in said.output
+
+    run(sqlite_url, test)
