@@ -58,10 +58,21 @@ def deaf_after_a_freeze(seed: int) -> History:
     )
 
 
+def full_beside_an_owner(seed: int) -> History:
+    """Room is kept for an owner, who draws on a part of it; others take all that they can get."""
+    kept = Action(4.0, "reserve", "kept-a", {"cpu": 3, "units": 1})
+    owner = Action(8.0, "create", "owner", {"cpu": 1, "reservation": "kept-a"})
+    others = [Action(12.0 + n, "create", f"other{n}", {"cpu": 1}) for n in range(10)]
+    slow = Action(11.0, "slow", "h0", {"seconds": 1.0, "for": 5.0})
+    actions = [kept, owner, slow, *others]
+    return History(seed, hosts=2, planes=1, calm_s=60.0, actions=actions)
+
+
 #: A mistake, by name, and a history that somebody wrote to bring it out.
 WRITTEN: dict[str, Callable[[int], History]] = {
     "no waiting for the refuser": refused_and_deaf,
     "old list": back_to_a_slow_ledger,
     "stale generation": forgotten_on_a_full_disk,
     "lease counted from receipt": deaf_after_a_freeze,
+    "drawn twice": full_beside_an_owner,
 }
