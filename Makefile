@@ -185,7 +185,7 @@ bench-kube: $(STAMP) ## the same requests through kube-scheduler and through roo
 	$(BIN)/python -m benchmarks.kube $(if $(SHORT),--short)
 
 .PHONY: bench-cli
-bench-cli: $(STAMP) ## CPU of commands: their start, and lists of 10,000 VMs
+bench-cli: $(STAMP) ## CPU of commands, size of an install, a first start with nothing compiled (minutes)
 	$(BIN)/python -m benchmarks.cli
 
 .PHONY: bench-packing

@@ -63,6 +63,7 @@ class ServeOptions:
     keep_5m_days: int = 60
     keep_1h_days: int = 400
     keep_1d_days: int = 3660
+    oidc: Path | None = None  # a TOML file: whose bearer tokens are taken besides
     prometheus: str | None = None  # whose series are shown instead of those that are kept here
     prometheus_queries: Path | None = None  # a TOML file: what to ask it for each figure
     search_limit_s: float = 5.0  # of the exact search for an all-or-none batch

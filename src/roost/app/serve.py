@@ -31,7 +31,7 @@ from roost.app.folders import SERVER_KEPT, close_to_others
 from roost.app.jobs import job_settings
 from roost.app.logs import set_up_logs
 from roost.app.options import KEY_NAME, ServeOptions
-from roost.app.warming import warm_up
+from roost.app.warming import compile_elsewhere, is_warm, warm_up
 from roost.base.backoff import BackOff
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import InvalidRequest, Unavailable
@@ -81,6 +81,7 @@ class Running:
     series: SeriesStore
     admin_token: str | None  # when this start made it
     _serving: asyncio.Task[None] = field(repr=False)
+    _keys: asyncio.Task[None] | None = field(default=None, repr=False)  # of the tokens' issuer
 
     async def wait(self) -> None:
         """Wait until the server has stopped."""
@@ -88,6 +89,8 @@ class Running:
 
     async def stop(self) -> None:
         """Stop serving, then everything else, in the order that loses nothing."""
+        if self._keys is not None:
+            self._keys.cancel()
         await self.plane.stop()
         self.server.should_exit = True
         await self._serving
@@ -178,6 +181,13 @@ async def start(
             reader,
             bring=job_parts(job_settings(options, lambda: server.url, clock)),
         )
+        issuer = None
+        if options.oidc is not None:
+            from roost.app.oidc import Issuer, http_fetch, read_issuer
+
+            believed = read_issuer(options.oidc)
+            issuer = Issuer(believed, clock, http_fetch(believed.ca_file))
+            plane.access.foreign = issuer
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         app = build_app(
             plane, clock=clock, ids=ids, meter=plane.telemetry, limits=client_limits(options, files)
@@ -213,7 +223,8 @@ async def start(
         await series.close()
         await store.close()
         raise
-    return Running(plane, server, store, series, token, serving)
+    keys = None if issuer is None else asyncio.create_task(issuer.run())
+    return Running(plane, server, store, series, token, serving, keys)
 
 
 async def open_patiently(
@@ -293,11 +304,18 @@ def _backlog(files: int) -> int:
 
 
 async def _warm() -> None:
-    on_first_compile(
-        lambda: log.info(
-            "compiling kernels (first run on this machine only, one to three minutes) ..."
+    """Make the kernels ready; what is not compiled yet is compiled by another process.
+
+    Compiling holds Python's lock for seconds at a time: agents would be unheard and requests
+    unanswered meanwhile. Loading what is compiled does not.
+    """
+    if not is_warm():
+        log.info(
+            "compiling kernels in another process (once for each version and user, one to three "
+            "minutes; `roost warm` does it beforehand) ..."
         )
-    )
+        await compile_elsewhere()
+    on_first_compile(lambda: log.info("compiling kernels ..."))
     await in_background(warm_up)
 
 

@@ -1,9 +1,15 @@
 """Make the kernels ready before the first request: compiled once per machine, loaded each time."""
 
+import asyncio
+import sys
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
+from roost.app.childprocess import die_with_parent
+from roost.base.private import plain_environment
 from roost.base.units import GIB
 from roost.fleet.fleet import Fleet
 from roost.model.constraints import Constraints
@@ -13,11 +19,58 @@ from roost.model.resources import Demand
 from roost.placement.capacity import capacity
 from roost.placement.engine import Engine
 from roost.placement.explain import explain
+from roost.placement.kernels.compiling import CACHE_FOLDER
 from roost.placement.strategies import STRATEGIES
+
+
+def _sign() -> Path | None:
+    """Return the file that says that everything was compiled; its name, of which sources."""
+    from roost.analysis.kernels.compiling import FOLDER
+
+    if CACHE_FOLDER is None or FOLDER is None:
+        return None
+    return CACHE_FOLDER / f"warm-{FOLDER.name}"
+
+
+def is_warm() -> bool:
+    """Say whether the kernels of these sources were compiled before; without a folder, never."""
+    sign = _sign()
+    return sign is not None and sign.exists()
+
+
+async def compile_elsewhere() -> None:
+    """Compile the kernels in another process, which ends with this one.
+
+    Whatever becomes of it, this process can go on: it compiles what it does not find.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        "from roost.app.warming import warm_up; warm_up()",
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        env=plain_environment(),
+        preexec_fn=die_with_parent,
+    )
+    try:
+        await process.wait()
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
 
 
 def warm_up() -> None:
     """Decide by every strategy on a fleet of two hosts; takes minutes the first time."""
+    _decide_by_all()
+    _warm_analysis()
+    if (sign := _sign()) is not None:
+        with suppress(OSError):
+            sign.touch()
+
+
+def _decide_by_all() -> None:
     fleet = Fleet()
     for name in ("a", "b"):
         whole = Resource(64 * GIB)
@@ -37,7 +90,6 @@ def warm_up() -> None:
     explain(engine, request)
     capacity(engine, request)
     capacity(engine, request, Scope.HOST)
-    _warm_analysis()
 
 
 def _warm_analysis() -> None:

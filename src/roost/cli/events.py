@@ -162,8 +162,8 @@ def _kept_events(
     while True:
         page = session.client.list_events(since=since, limit=_PAGE, **which)
         yield from page.events
-        if not page.events or page.next <= since:
-            return
+        if len(page.events) < _PAGE:
+            return  # only the last page is not full
         since = page.events[-1].seq
 
 

@@ -104,6 +104,13 @@ def serve(
             help="Context file to write for commands on this machine (default: where they look).",
         ),
     ] = None,
+    oidc: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Take tokens of an OpenID Connect issuer, too: TOML with issuer, audience, roles.",
+        ),
+    ] = None,
     strategy: Annotated[
         str | None,
         typer.Option(
@@ -328,6 +335,7 @@ def serve(
                 keep_5m_days=keep_5m_days,
                 keep_1h_days=keep_1h_days,
                 keep_1d_days=keep_1d_days,
+                oidc=oidc,
                 prometheus=prometheus,
                 prometheus_queries=prometheus_queries,
                 search_limit_s=search_limit,

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from roost.base.errors import Unavailable
 from roost.fleet.fleet import Fleet
 from roost.jobs.ordering import Queued, Used, Whole, in_order
 from roost.model.hosts import HostSpec, Resource
@@ -285,7 +286,13 @@ def _want(
     if not needs:
         return
     # Its solver takes a second to import, and most control planes never rent a machine.
-    from roost.providers.mix.program import cheapest_mix
+    try:
+        from roost.providers.mix.program import cheapest_mix
+    except ModuleNotFoundError as missing:
+        raise Unavailable(
+            "which machines to rent for jobs is found with OR-Tools, which is not installed",
+            hint="Maybe pip install 'roost[solver]' where the control plane runs.",
+        ) from missing
 
     market = next_market(pool, machines, ())
     found = cheapest_mix(needs, [Offer(each, market) for each in types], limits)

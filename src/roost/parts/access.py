@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from hmac import compare_digest
-from typing import Any
+from typing import Any, Protocol
 
 from sqlalchemy import ColumnElement, Connection, or_, select
 
@@ -50,6 +50,8 @@ MOST_ABSENT = 10_000
 MOST_ASKED = 500
 #: No id or secret is longer; what is longer is no token.
 _LONGEST = 128
+#: How tokens of roost begin.
+_OWN = "roost_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,16 @@ class Principal:
     def home(self) -> str:
         """Return the project of what a caller makes and names none for."""
         return self.project or DEFAULT_PROJECT
+
+
+class ForeignTokens(Protocol):
+    """Authenticates bearer tokens that somebody else makes."""
+
+    def principal(self, bearer: str) -> Principal | None:
+        """Return whose token this is, if it was verified before and is still good."""
+
+    async def check(self, bearer: str) -> Principal:
+        """Verify a token and return whose it is; raises Unauthorized."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +101,7 @@ class Access(Part):
         self._asked: dict[str, asyncio.Future[_Known | None]] = {}
         self._asking: asyncio.Task[None] | None = None
         self._moved = 0  # grows with every change of a token
+        self.foreign: ForeignTokens | None = None  # tokens that are not roost's own
 
     def routes(self) -> Sequence[Route]:
         """Return the HTTP routes of this part."""
@@ -99,10 +112,14 @@ class Access(Part):
     def principal(self, bearer: str) -> Principal | None:
         """Return the principal of a token if the cache knows it, without asking the ledger."""
         known = self._bearers.get(bearer)
+        if known is None and self.foreign is not None:
+            return self.foreign.principal(bearer)
         return known.who if known is not None and self._valid(known) else None
 
     async def check(self, bearer: str) -> Principal:
         """Return the principal that a token authenticates; raises Unauthorized."""
+        if self.foreign is not None and bearer.count(".") == 2 and not bearer.startswith(_OWN):
+            return await self.foreign.check(bearer)
         token_id, secret = _parts(bearer)
         known = self._known.get(token_id)
         if known is None and token_id not in self._absent:

@@ -22,6 +22,8 @@ GREEDY = "greedy"
 EXACT = "exact search"
 #: VMs that the exact search takes on.
 MOST_EXACT = 1000
+#: Why a batch was not searched for exactly.
+NO_SOLVER = "the exact search needs OR-Tools, which is not installed: pip install 'roost[solver]'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +79,13 @@ def place_exactly(
             f"only up to {most_exact} VMs are searched for exactly"
         ))  # fmt: skip
     # Loading the solver takes longer than most placements, so only those who need it pay.
-    from roost.placement.solver.relaxing import conflict_of
-    from roost.placement.solver.searching import search
+    try:
+        from roost.placement.solver.relaxing import conflict_of
+        from roost.placement.solver.searching import search
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] != "ortools":
+            raise
+        return _refused(requests, rejection, GREEDY, proven=False, why=NO_SOLVER)
 
     effort = effort or Effort()
     limit = effort.left
