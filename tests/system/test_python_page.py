@@ -25,7 +25,7 @@ def test_the_code_of_the_page_runs(shared: Site, tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     said = done.stdout.splitlines()
-    assert said[0] == "ok"
+    assert said[0] == "alive"
     assert said[1].startswith("it would go to ")
     assert said[2].endswith("because least_loaded")
     assert said[3].startswith("insufficient_resources ")
