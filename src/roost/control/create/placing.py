@@ -81,8 +81,26 @@ def look_for_host(
 ) -> Found:
     """Place an existing VM as if it had no host, and say which reservation it would draw on.
 
-    `held` is what a host keeps free for this VM.
+    `held` is what a host keeps free for this VM. A refusal proposes nothing by which the VM would
+    go to a host that it shall not go to: that is not its owner's rule, and cannot be lifted.
     """
+    found = _look(roster, vm, only=only, never=never, explain=explain, spec=spec, held=held)
+    if not never or not isinstance(found.answer, Rejection):
+        return found
+    fixes = tuple(fix for fix in found.answer.fixes if fix.host not in never)
+    return found._replace(answer=replace(found.answer, fixes=fixes))
+
+
+def _look(
+    roster: Roster,
+    vm: VMRow,
+    *,
+    only: str | None,
+    never: tuple[str, ...],
+    explain: bool,
+    spec: VMSpec | None,
+    held: HoldRow | None,
+) -> Found:
     request = request_of(vm, roster, spec)
     if only is not None or never:
         constraints = request.constraints
