@@ -71,6 +71,20 @@ def apply(
     results.end(plan)
 
 
+def apply_files(
+    server: str, token: str | None, files: list[str]
+) -> tuple[list[dict[str, Any]], int]:
+    """Apply files and return what became of each step, and how many things were as they say."""
+    session = Session(Output.JSON, server, token)
+    try:
+        plan, _ = _planned(session, files, False, None)
+        results = _Results(session)
+        _carry_out(session, plan, results)
+        return results.told, plan.unchanged
+    finally:
+        session.close()
+
+
 def _planned(
     session: Session, files: list[str], prune: bool, selector: str | None
 ) -> "tuple[Plan, int]":
@@ -159,19 +173,19 @@ class _Results:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._told: list[dict[str, Any]] = []
+        self.told: list[dict[str, Any]] = []
         self._failed: list[tuple[str, int]] = []
 
     def done(self, step: "Step", said: str) -> None:
         """Tell of a step that was done."""
-        self._told.append(_step_json(step) | {"result": said})
+        self.told.append(_step_json(step) | {"result": said})
         if self._session.form is Output.TABLE:
             show(Text(f"{step.kind} {step.name} {said}"))
 
     def failed(self, step: "Step", message: str, code: int) -> None:
         """Tell of a step that was not done, and why."""
         self._failed.append((step.name, code))
-        self._told.append(_step_json(step) | {"error": message})
+        self.told.append(_step_json(step) | {"error": message})
         if self._session.form is Output.TABLE:
             said = Text(f"{step.kind} {step.name}: {message}", style="red")
             console(stderr=True).print(said, soft_wrap=True)
@@ -179,9 +193,9 @@ class _Results:
     def end(self, plan: "Plan") -> None:
         """Sum up, and end with the code of the first failure."""
         if self._session.form is not Output.TABLE:
-            show_document({"steps": self._told, "unchanged": plan.unchanged}, self._session.form)
+            show_document({"steps": self.told, "unchanged": plan.unchanged}, self._session.form)
         elif self._failed:
-            count, of = len(self._failed), len(self._told)
+            count, of = len(self._failed), len(self.told)
             said = f"{of - count} of {of} done, {count} failed"
             console(stderr=True).print(Text(said, style="yellow"))
         if self._failed:

@@ -4,6 +4,7 @@ Every wait is for an event of the control plane and has a limit; what a step fou
 summary too, which is what `-o json` prints.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from roost.app.demo import HOSTS, TIMERS, VICTIM, ZONES, VirtualStage
 from roost.base.clock import Clock
 from roost.base.errors import InvariantBroken, NoFit
 from roost.base.units import GIB
+from roost.cli.applying import apply_files
 from roost.cli.demo.runner import Screen, Try, typed, typed_command
 from roost.cli.demo.served import ServedTour
 from roost.cli.show import sentences, tables
@@ -26,6 +28,15 @@ from roost.wire.bodies import CreateVM, DemandBody, EventBody, HostBody, Rejecti
 BATCH = 200
 EACH = 3  # VMs of each strategy
 CORDONED = "host-07"
+SHOP = """\
+projects: [{name: shop, quota: {cpu: 32, memory: 64GiB}}]
+flavors: [{name: m1, demand: {cpu: 1, memory: 2GiB, disk: 10GiB}}]
+hosts: [{name: host-01, labels: {tier: gold}}]
+groups: [{name: web, project: shop, rule: anti-affinity}]
+vms:
+  - {name: web-1, project: shop, flavor: m1, groups: [web], labels: {app: shop}}
+  - {name: web-2, project: shop, flavor: m1, groups: [web], labels: {app: shop}}
+"""
 SMALL = DemandBody(cpu=1, memory="2GiB", disk="10GiB")
 LARGE = DemandBody(cpu=12, memory="24GiB", disk="100GiB")
 #: Limits of waits, in seconds: many times what they take, for machines that are busy.
@@ -38,8 +49,8 @@ class VirtualTour(ServedTour[VirtualStage]):
     def __init__(self, clock: Clock, screen: Screen, stage: VirtualStage) -> None:
         super().__init__(clock, screen, stage)
         self.steps = (
-            self.hosts, self.batch, self.strategies, self.no_room, self.kill, self.bring_back,
-            self.doctor,
+            self.hosts, self.batch, self.files, self.strategies, self.no_room, self.kill,
+            self.bring_back, self.doctor,
         )  # fmt: skip
 
     def tries(self) -> Sequence[Try]:
@@ -127,6 +138,33 @@ class VirtualTour(ServedTour[VirtualStage]):
             "placed_s": round(placed_s, 3),
             "running_s": round(running_s, 3),
         }
+
+    async def files(self) -> None:
+        """Bring the fleet to what a file says, twice."""
+        path = self._stage.folder / "shop.yaml"
+        path.write_text(SHOP)
+        self._screen.heading(
+            "A file: what shall be there, applied twice",
+            "A project with its quota, a flavor, a label of a host, a group and its VMs. The second"
+            " time there is nothing to do.",
+        )
+        self._screen.lines(*(f"  {line}" for line in SHOP.splitlines()), "")
+        context = self._stage.context
+        told = []
+        for _ in range(2):
+            self._screen.lines(f"$ roost apply -f {path.name}")
+            steps, unchanged = await asyncio.to_thread(
+                apply_files, context.server, context.token, [str(path)]
+            )
+            failed = [step for step in steps if "error" in step]
+            if failed:
+                raise InvariantBroken(f"apply could not do: {failed[0]}")
+            lines = [f"{step['kind']} {step['name']} {step['result']}" for step in steps]
+            self._screen.lines(*lines, f"{len(steps)} done, {unchanged} unchanged", "")
+            told.append({"done": len(steps), "unchanged": unchanged})
+        if told[1]["done"]:
+            raise InvariantBroken("a second apply has found something to do")
+        self.summary["apply"] = told
 
     async def strategies(self) -> None:
         """Create VMs by every strategy."""
