@@ -49,6 +49,7 @@ BODIES = {
     "DryRunPolicy": {"requests": 10},
     "ApplyPolicy": {"policy": None},
     "CreatePlan": {"goal": "balance"},
+    "PlanMaintenance": {"at_once": 2},
     "ApplyTopology": {"nodes": [{"id": "core", "type": "switch"}], "links": []},
     "CreateReservation": {
         "name": "new",

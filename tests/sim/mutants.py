@@ -9,6 +9,7 @@ before the colon are its name. How many worlds find each:
 from collections.abc import Callable
 from dataclasses import replace
 
+import msgspec
 import pytest
 from sqlalchemy import update
 
@@ -32,6 +33,8 @@ from roost.control.moves.machine import (
     GoBack,
     Recall,
 )
+from roost.control.plans import executing, writing
+from roost.control.plans.planning import Planning
 from roost.control.preempt import beginning, choosing, displacing
 from roost.control.rules import switching
 from roost.control.survive import liveness, recover
@@ -444,3 +447,51 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     """proof before the word: a lease counts for a VM whose host was not told that it may leave"""
     patch.setattr(restart_policy, "ASKED", "elsewhere")
+
+
+# Plans
+
+
+@mutant
+def _(patch: Patch) -> None:
+    """begun before it was claimed: a move is written apart from the claim of its target"""
+    real = moving.Moving.begin
+
+    async def begin(self, vm, *given, also=None, **more):
+        if also is not None:
+            await self._store.write(also)
+        return await real(self, vm, *given, **more)
+
+    patch.setattr(moving.Moving, "begin", begin)
+
+
+@mutant
+def _(patch: Patch) -> None:
+    """all waves at once: every move of a plan is put into the first wave"""
+    real = Planning.rows
+
+    def rows(self, plan, found, first=1, after=0, draft=0):
+        listed = real(self, plan, found, first, after, draft)
+        return [msgspec.structs.replace(each, wave=after + 1) for each in listed]
+
+    patch.setattr(Planning, "rows", rows)
+
+
+@mutant
+def _(patch: Patch) -> None:
+    """left waiting: a plan that ends keeps the moves that it has not begun"""
+    patch.setattr(writing, "dropped_moves", lambda *_given: [])
+
+
+@mutant
+def _(patch: Patch) -> None:
+    """deaf to a pause: who carries a plan out does not look again whether it still runs"""
+
+    class Deaf:
+        def __getattr__(self, name):
+            return getattr(writing, name)
+
+        def locked_plan(self, tx, plan):
+            return msgspec.structs.replace(writing.locked_plan(tx, plan), state="running")
+
+    patch.setattr(executing, "writing", Deaf())

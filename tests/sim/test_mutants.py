@@ -47,6 +47,10 @@ FOUND_AT = {
     "unreadable row": 0,
     "only in the log": 0,
     "proof before the word": 10,
+    "begun before it was claimed": 1,
+    "all waves at once": 1,
+    "left waiting": 1,
+    "deaf to a pause": 1,
 }
 #: Mistakes that need so much at once that drawn worlds find them seldom: none of those from 6 to 57
 #: finds the first as worlds are drawn now, none has found the second yet, and none of those from 3

@@ -69,6 +69,10 @@ class ServeOptions:
     search_limit_s: float = 5.0  # of the exact search for an all-or-none batch
     pressure_bounds: Mapping[str, float] = field(default_factory=dict)  # percent, by resource
     overload_bound: float = 0.01  # of safe levels in reports
+    continuous: str = "off"  # planning without being asked: off, recommend, apply
+    continuous_every_s: float = 600.0
+    continuous_most: int = 20  # moves of one plan
+    continuous_day: int = 200  # moves in a day
     members_priority: int = 0  # the greatest that a member may give a VM
     database_wait_s: float = 300.0  # how long a start waits for a database that is away
 

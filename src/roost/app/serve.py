@@ -50,6 +50,7 @@ from roost.client.context import (
     write_contexts,
 )
 from roost.control.plane import Plane, PlaneSettings
+from roost.control.plans.continuouslimits import ContinuousLimits
 from roost.control.survive.recover import RecoverLimits
 from roost.control.timers import Timers
 from roost.jobs.compose import job_parts
@@ -273,6 +274,12 @@ def plane_settings(options: ServeOptions) -> PlaneSettings:
         members_priority=options.members_priority,
         pressure_bounds=options.pressure_bounds,
         overload_bound=options.overload_bound,
+        continuous=ContinuousLimits(
+            mode=options.continuous,  # type: ignore[arg-type]
+            every_s=options.continuous_every_s,
+            most=options.continuous_most,
+            day=options.continuous_day,
+        ),
         series=Kept(
             options.keep_readings_days,
             options.keep_5m_days,

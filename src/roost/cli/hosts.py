@@ -1,13 +1,14 @@
 """`roost host`: look at hosts, close and open them, empty them, label them, forget them."""
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
-from roost.base.errors import InvalidRequest
+from roost.base.errors import InvalidRequest, RoostError
 from roost.cli.hostsettings import set_
-from roost.cli.show.screen import Output, show, show_document
+from roost.cli.show.screen import Output, note, show, show_document
 from roost.cli.words.each import do_each
 from roost.cli.words.loading import new_group
 from roost.cli.words.nouns import (
@@ -24,6 +25,10 @@ from roost.cli.words.session import Session, asks_server
 if TYPE_CHECKING:
     from roost.client import AsyncClient
     from roost.wire.bodies import HostBody, HostPage
+    from roost.wire.plans import PlanDetail
+
+#: VMs that are named before a drain begins.
+_MOST_PREDICTED = 10
 
 
 @asks_server
@@ -111,18 +116,42 @@ def drain(
         bool, typer.Option("--status", help="Only say how far a drain has come.")
     ] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Stay until it is empty or stuck.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Only say what would move where, and what cannot leave."),
+    ] = False,
     timeout: TimeoutOption = 600.0,
 ) -> None:
-    """Cordon a host and move its VMs away, one at a time."""
-    from roost.cli.show import listings
+    """Cordon a host and move its VMs away, one at a time; says before how long, and what cannot."""
+    from roost.cli.show import listings, plans
     from roost.cli.watch.waiting import wait_for_drain
+    from roost.wire.plans import CreatePlan
 
+    if not status:
+        wish = CreatePlan(goal="drain", hosts=[host], dry_run=True, at_once=1, per_host=1)
+        if dry_run:
+            ahead = session.client.create_plan(wish)
+            session.show(ahead, plans.detail(ahead))
+            raise typer.Exit(1 if ahead.blocked else 0)
+        with suppress(RoostError):  # a drain does not fail for what is only to be told
+            _predict(session.client.create_plan(wish))
     found = session.client.get_drain(host) if status else session.client.drain_host(host)
     if wait and found.state == "draining":
         found = wait_for_drain(session, host, timeout)
     session.show(found, listings.drain(found))
     if found.state == "blocked":
         raise typer.Exit(1)
+
+
+def _predict(ahead: "PlanDetail") -> None:
+    """Say how long a drain will take, and what will stand in its way."""
+    from roost.cli.show.plans import seconds
+
+    note(f"{ahead.moves} VMs leave, in about {seconds(ahead.eta_s)}")
+    for each in ahead.blocked[:_MOST_PREDICTED]:
+        note(f"{each.name} cannot leave: {each.why}")
+    if (more := len(ahead.blocked) - _MOST_PREDICTED) > 0:
+        note(f"and {more} more cannot")
 
 
 @asks_server

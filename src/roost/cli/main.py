@@ -43,6 +43,12 @@ COMMANDS = (
         _THINGS,
         "Plan moves towards a goal, and carry them out.",
     ),
+    Entry(
+        "maintenance",
+        "roost.cli.maintenance:maintenance",
+        _THINGS,
+        "Roll maintenance over hosts, in groups that rules and N+1 allow.",
+    ),
     Entry("job", "roost.cli.jobs:job", _THINGS, "Programs that run on rented machines."),
     Entry("pool", "roost.cli.pools:pool", _THINGS, "Machines that are rented for jobs."),
     Entry(

@@ -222,6 +222,15 @@ def recommend(session: Session) -> None:
     session.show(found, plans.recommendations(found.recommendations))
 
 
+@asks_server
+def continuous(session: Session) -> None:
+    """Say what continuous mode may do, and what its last look said."""
+    from roost.cli.show import plans
+
+    found = session.client.get_continuous()
+    session.show(found, plans.continuous(found))
+
+
 def _show(session: Session, found: "PlanDetail") -> None:
     from roost.cli.show import plans
 
@@ -253,5 +262,6 @@ plan = new_group(
         "pause": pause,
         "resume": resume,
         "cancel": cancel,
+        "continuous": continuous,
     },
 )

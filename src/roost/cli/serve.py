@@ -29,6 +29,14 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
+class ContinuousMode(StrEnum):
+    """What the server plans without being asked."""
+
+    OFF = "off"
+    RECOMMEND = "recommend"
+    APPLY = "apply"
+
+
 class LogLevel(StrEnum):
     """Which log lines are written."""
 
@@ -244,6 +252,23 @@ def serve(
             "`roost analyze fleet` calls safe: 0.01 is one time in a hundred.",
         ),
     ] = 0.01,
+    continuous: Annotated[
+        ContinuousMode,
+        typer.Option(
+            help="Look at the fleet now and then: recommend plans (kept as drafts), or apply "
+            "them within limits.",
+        ),
+    ] = ContinuousMode.OFF,
+    continuous_every: Annotated[
+        float,
+        typer.Option(min=10.0, max=86_400.0, metavar="S", help="Time between two such looks."),
+    ] = 600.0,
+    continuous_most: Annotated[
+        int, typer.Option(min=1, max=500, metavar="N", help="Moves of one such plan.")
+    ] = 20,
+    continuous_day: Annotated[
+        int, typer.Option(min=1, max=100_000, metavar="N", help="Moves of all of them in a day.")
+    ] = 200,
     members_priority: Annotated[
         int,
         typer.Option(
@@ -341,6 +366,10 @@ def serve(
                 search_limit_s=search_limit,
                 pressure_bounds=_pressure_bounds(pressure_bound or []),
                 overload_bound=overload_bound,
+                continuous=continuous.value,
+                continuous_every_s=continuous_every,
+                continuous_most=continuous_most,
+                continuous_day=continuous_day,
                 members_priority=members_priority,
                 database_wait_s=database_wait,
             )

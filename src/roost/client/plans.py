@@ -57,6 +57,16 @@ def recommend_fleet() -> Call[wire.FleetRecommendations]:
     return Call("GET", path("recommendations"), reads(wire.FleetRecommendations))
 
 
+def plan_maintenance(asked: wire.PlanMaintenance) -> Call[wire.MaintenanceBody]:
+    """Put hosts into groups that may be away together; nothing is kept."""
+    return Call("POST", path("maintenance"), reads(wire.MaintenanceBody), body=asked)
+
+
+def get_continuous() -> Call[wire.ContinuousBody]:
+    """Return what continuous mode may do, and what its last look said."""
+    return Call("GET", path("continuous"), reads(wire.ContinuousBody))
+
+
 class PlanMethods:
     """What clients do with plans."""
 
@@ -68,3 +78,5 @@ class PlanMethods:
     resume_plan = Method(resume_plan)
     cancel_plan = Method(cancel_plan)
     recommend_fleet = Method(recommend_fleet)
+    plan_maintenance = Method(plan_maintenance)
+    get_continuous = Method(get_continuous)

@@ -44,6 +44,8 @@ from roost.control.moves import handover
 from roost.control.moves.draining import Drain
 from roost.control.moves.limits import MoveLimits
 from roost.control.moves.moving import Moving
+from roost.control.plans.continuous import Continuous
+from roost.control.plans.continuouslimits import ContinuousLimits
 from roost.control.plans.executing import PlanRunner
 from roost.control.plans.gathering import Gathering
 from roost.control.plans.planning import Planning
@@ -106,6 +108,7 @@ class PlaneSettings:
     series: SeriesKept = field(default_factory=SeriesKept)
     pressure_bounds: Mapping[str, float] = field(default_factory=dict)  # percent, by resource
     overload_bound: float = 0.01  # of a safe level: how likely a host may be short
+    continuous: ContinuousLimits = field(default_factory=ContinuousLimits)  # planning by itself
 
 
 class Plane:
@@ -244,6 +247,10 @@ class Plane:
             PlanRunner(
                 store, self.roster, self.moves, planning, self.lineage, leases.singleton("plans"),
                 clock, timers.plan_s,
+            ),
+            Continuous(
+                store, planning, self.lineage, leases.singleton("continuous"), clock, ids,
+                settings.continuous,
             ),
             MoveLimits(
                 store, self.roster, self.lineage, leases.singleton("moves"), clock, timers

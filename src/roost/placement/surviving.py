@@ -73,6 +73,10 @@ class Rehearsal:
             guess = (low + high) // 2
         return low, blocking
 
+    def survives(self, losses: list[tuple[int, ...]], scope: Scope) -> bool:
+        """Say whether each of some losses, of one or more domains at once, would be survived."""
+        return self._first_not_survived(self._losses_of(losses, scope)) == len(losses)
+
     def set_copies(self, count: int) -> None:
         """Go to the world in which just the first `count` copies are placed."""
         world = self._world

@@ -6,6 +6,7 @@ limits come as the caller's questions between batches of steps.
     problem      the general form of "who should be where", as arrays
     formulating  a fleet as a problem: formulate(engine, wishes) -> Formulated(problem, hosts, vms)
     search       search(problem, steps, seed) -> Found(moves, cost, ...), compiled local search
+    rolling      maintenance of many hosts, in groups that rules and N+1 allow
     waves        order(problem, moves, limits) -> Ordered(waves, impossible), safe in every prefix
     kernels      the compiled loops of the search
     board        the fleet of one moment, on which the engine is asked about moves

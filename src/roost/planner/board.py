@@ -78,6 +78,7 @@ class Board:
     bandwidth: Bandwidth = unknown_bandwidth  # by fleet rows, bytes per second
     factor: float = 1.0  # how far predictions were off so far
     moved: dict[str, int] = field(default_factory=dict)  # who was moved here, from which row
+    urgent: bool = True  # whether the moves of this draft were ordered, or mend a broken rule
     given_up: Callable[[], bool] = lambda: False  # whether nobody wants the draft any more
 
     def check_wanted(self) -> None:

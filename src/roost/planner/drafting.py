@@ -156,6 +156,7 @@ def proposals_of(board: Board, wish: Wish) -> Proposals:
 def draft(board: Board, wish: Wish) -> Draft:
     """Plan towards a goal on a board; the board's fleet is as after the plan then."""
     urgent = wish.goal in URGENT if wish.urgent is None else wish.urgent
+    board.urgent = urgent
     second = WhatIf.like(board.world)  # of before
     before = picture(board)
     tally, made = _Tally(), list[Drafted]()

@@ -48,7 +48,7 @@ from roost.sim.laws.checking import Broken, Laws
 #: The timers of a world: short, so that leases end and moves are given up within its few minutes.
 TIMERS = Timers(
     heartbeat_s=2.0, lease_s=15.0, suspect_s=6.0, offline_s=12.0, full_list_s=60.0,
-    singleton_s=6.0, move_s=30.0, purge_s=20.0,
+    singleton_s=6.0, move_s=30.0, plan_s=40.0, purge_s=20.0,
 )  # fmt: skip
 #: Commits before the ledger is examined as a whole for the first time.
 _EXAMINE_EVERY = 400
@@ -366,6 +366,8 @@ class World:
             return missing
         if host := self.laws.books.overdrawn():
             return f"{host} has promised more than it says to have"
+        if unended := self.laws.plans.unended(self.laws.books.at_ms):
+            return unended
         return self.actor.who_waits_but_fits(rows)
 
     def verdict(self, broken: str) -> Verdict:

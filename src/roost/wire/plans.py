@@ -172,6 +172,61 @@ class FleetRecommendations(Reply):
     recommendations: list[FleetRecommendation]
 
 
+class PlanMaintenance(Request):
+    """Which hosts are to be emptied in turn: all that are open if none is named.
+
+    At most `at_once` are away together. With `spare` the loss of one more host could be restarted
+    elsewhere at every moment (N+1).
+    """
+
+    hosts: Annotated[list[Name], Meta(max_length=MOST_NAMED)] = field(default_factory=list)
+    at_once: Annotated[int, Meta(ge=1, le=MOST_NAMED)] = 10
+    spare: bool = True
+
+
+class MaintenanceGroup(Reply):
+    """Hosts that are away together, and what must move for that."""
+
+    hosts: list[str]
+    moves: int
+    sent_bytes: int
+    eta_s: float
+
+
+class MaintenanceBlocked(Reply):
+    """A host that cannot be emptied, and the VMs that hold it, or what else does."""
+
+    host: str
+    blocked: list[BlockerBody]
+
+
+class MaintenanceBody(Reply):
+    """Hosts in groups, one group after the other, and those that are left out."""
+
+    groups: list[MaintenanceGroup]
+    left: list[MaintenanceBlocked]
+
+
+class ContinuousBody(Reply):
+    """Continuous mode: how the server was told to plan by itself, and what the last look said.
+
+    mode: `off`, `recommend` (plans are kept as drafts) or `apply`. A plan has at most `most` moves;
+    a VM moves at most `vm_day` times in a day, all together `day` times. One process looks for all:
+    `looks_here` says whether it is the one that answers, whose `said` and `looked_at` these are.
+    """
+
+    mode: str
+    goals: list[str]
+    every_s: float
+    most: int
+    vm_day: int
+    day: int
+    looks_here: bool
+    looked_at: str | None
+    said: str
+    plans: "list[PlanBody]"
+
+
 class PlanPage(Reply):
     """Some plans, the newest first; `next` continues the list when there are more."""
 
@@ -193,5 +248,6 @@ class ListPlans(Query):
     """Which plans to list."""
 
     state: PlanState | None = None
+    created_by: Name | None = None
     limit: Limit = 100
     after: After | None = None

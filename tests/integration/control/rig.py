@@ -27,6 +27,7 @@ from roost.control.agents.connections import ConnectionOrder
 from roost.control.agents.dispatch import Dispatch
 from roost.control.memory.roster import Roster
 from roost.control.plane import Plane, PlaneSettings
+from roost.control.plans.continuouslimits import ContinuousLimits
 from roost.control.survive.recover import RecoverLimits
 from roost.control.timers import Timers
 from roost.fleet.check import check as check_fleet
@@ -91,6 +92,7 @@ class Rig:
             patience_s=self.given.get("patience_s", 600.0),
             recover=self.given.get("recover", RecoverLimits()),
             pressure_bounds=self.given.get("pressure_bounds", {}),
+            continuous=self.given.get("continuous", ContinuousLimits()),
         )
         command = self.given.get("fence_command")
         seal = self.given.get("seal")

@@ -9,6 +9,7 @@ from roost.base.units import format_bytes
 from roost.cli.show import listings, tables
 from roost.wire.plans import (
     BlockerBody,
+    ContinuousBody,
     FleetRecommendation,
     HostLoadBody,
     PictureBody,
@@ -164,3 +165,21 @@ def seconds(value: float) -> str:
     if value < 3600:
         return f"{value / 60:.1f} min"
     return f"{value / 3600:.1f} h"
+
+
+def continuous(found: ContinuousBody) -> RenderableType:
+    """Return what continuous mode may do, what it said, and its last plans."""
+    if found.mode == "off":
+        return Text("continuous mode is off: `roost serve --continuous recommend` switches it on")
+    lines = [
+        Text(f"{found.mode}: {', '.join(found.goals)}, every {seconds(found.every_s)}"),
+        Text(
+            f"at most {found.most} moves in a plan, {found.vm_day} of a VM and {found.day} in all "
+            "in a day"
+        ),
+    ]
+    if found.looked_at is not None:
+        lines.append(Text(f"{found.looked_at}: {found.said}"))
+    elif not found.looks_here:
+        lines.append(Text("another process looks, or none has yet", style="dim"))
+    return Group(*lines, listed(found.plans)) if found.plans else Group(*lines)

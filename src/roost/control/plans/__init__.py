@@ -5,7 +5,10 @@ planning      drafts on a copy of the fleet, in a thread
 gathering     the board of a draft: fleet, VMs, budgets, cool-downs, dirty rates
 recommending  what is wrong with the fleet, and what a plan would do about it
 executing     the part that carries plans out, one process for all, whatever dies meanwhile
+continuous    plans that nobody asked for: off, recommended or applied, within limits
+continuouslimits  those limits
 forgetting    plans that ended long ago are deleted
+maintaining   hosts in groups that may be away together
 settling      what became of a move, read from its VM's row
 watching      what is heard of moves under way: progress, reasons, downtime
 writing       rows and events

@@ -5,7 +5,7 @@ each copies the whole fleet twice.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from roost.base.clock import Clock
@@ -18,6 +18,7 @@ from roost.model.flow import PlaceRequest
 from roost.model.resources import Demand
 from roost.planner.board import Board, Limits
 from roost.planner.drafting import Draft, Wish, draft, picture, with_rates
+from roost.planner.rolling import Rolling, roll
 
 #: The name under which room for a VM that is not there yet is looked for.
 NEWCOMER = "the new VM"
@@ -35,16 +36,18 @@ class Planning:
         asked: Asked,
         *,
         taken: Collection[str] = (),
+        held: Mapping[str, str] | None = None,
         failed: Collection[str] = (),
         at_ms: int | None = None,
         refusable: bool = True,
     ) -> Draft:
-        """Draft a plan; VMs of other plans stay, and so do those that have failed to move."""
+        """Draft a plan; VMs of other plans stay, those that are held, and those that failed."""
         async with self._long.turn(refusable=refusable):
             limits = Limits(asked.per_host, asked.at_once, asked.most)
             board = await self._gathering.board(limits, at_ms)
-            board = _holding(board, taken, "another plan moves it")
-            board = _holding(board, failed, "it has failed to move twice in this plan")
+            board = _holding(board, dict.fromkeys(taken, "another plan moves it"))
+            tired = "it has failed to move twice in this plan"
+            board = _holding(board, {**(held or {}), **dict.fromkeys(failed, tired)})
             unwanted = asyncio.Event()
             board.given_up = unwanted.is_set
             found = await to_the_end(lambda: draft(board, wish_of(asked)), unwanted.set)
@@ -53,6 +56,14 @@ class Planning:
             if not rates:
                 return found
             return await to_the_end(lambda: with_rates(board, found, rates), unwanted.set)
+
+    async def roll(self, rows: Sequence[int], most: int, *, spare: bool) -> Rolling:
+        """Put hosts, by fleet row, into groups that may be away together."""
+        async with self._long.turn():
+            board = await self._gathering.board(Limits())
+            unwanted = asyncio.Event()
+            board.given_up = unwanted.is_set
+            return await to_the_end(lambda: roll(board, rows, most, spare=spare), unwanted.set)
 
     async def numbers(self) -> Numbers:
         """Return the fleet in numbers as it is now."""
@@ -97,13 +108,13 @@ def wish_of(asked: Asked) -> Wish:
     if asked.size is not None:
         size = asked.size
         request = PlaceRequest(NEWCOMER, Demand(size.cpu_milli, size.memory_bytes, size.disk_bytes))
-    return Wish(asked.goal, tuple(asked.hosts), tuple(asked.vms), asked.to, request)
+    return Wish(asked.goal, tuple(asked.hosts), tuple(asked.vms), asked.to, request, asked.urgent)
 
 
-def _holding(board: Board, vms: Iterable[str], why: str) -> Board:
-    """Return a board on which some VMs stay where they are."""
+def _holding(board: Board, vms: Mapping[str, str]) -> Board:
+    """Return a board on which some VMs stay where they are, and why."""
     held = {vm: board.candidates[vm] for vm in vms if vm in board.candidates}
     if held:
-        stay = {vm: replace(who, stays=who.stays or why) for vm, who in held.items()}
+        stay = {vm: replace(who, stays=who.stays or vms[vm]) for vm, who in held.items()}
         board.candidates = {**board.candidates, **stay}
     return board

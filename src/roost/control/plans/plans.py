@@ -18,6 +18,7 @@ from roost.base.timestamps import read_timestamp
 from roost.control.memory.roster import Roster
 from roost.control.plans import writing
 from roost.control.plans.checking import check_plans
+from roost.control.plans.maintaining import plan_maintenance
 from roost.control.plans.planning import Planning
 from roost.control.plans.reading import detail, drafted, listed, plan_row, taken_vms
 from roost.control.plans.recommending import Recommending
@@ -46,7 +47,9 @@ from roost.wire.plans import (
     CreatePlan,
     FleetRecommendations,
     ListPlans,
+    MaintenanceBody,
     PlanDetail,
+    PlanMaintenance,
     PlanPage,
     ShowPlan,
 )
@@ -92,6 +95,10 @@ class Plans(Part):
     async def recommend(self) -> FleetRecommendations:
         """Return what is wrong with the fleet, and what one plan would do about each of it."""
         return await self._recommending.fleet()
+
+    async def maintenance(self, asked: PlanMaintenance) -> MaintenanceBody:
+        """Return hosts in groups that may be away together, one group after the other."""
+        return await plan_maintenance(self._planning, self._roster, asked)
 
     # Making
 

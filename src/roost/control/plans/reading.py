@@ -52,6 +52,8 @@ def listed(connection: Connection, asked: ListPlans) -> PlanPage:
     query = select(plans).order_by(plans.c.created_ms.desc(), plans.c.id.desc())
     if asked.state is not None:
         query = query.where(plans.c.state == asked.state)
+    if asked.created_by is not None:
+        query = query.where(plans.c.created_by == asked.created_by)
     if asked.after is not None:
         at, _, last = asked.after.partition("|")
         if not at.isdigit():

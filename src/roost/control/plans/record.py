@@ -43,6 +43,7 @@ class Asked(Struct, omit_defaults=True):
     per_host: int = 2
     at_once: int = 8
     most: int = 500
+    urgent: bool | None = None  # None: as the goal is; False: cost and cool-down always count
 
 
 class Blocker(Struct, omit_defaults=True):

@@ -7,10 +7,21 @@ from roost.parts.routes import CHANGING, Route
 from roost.wire import plans as w
 
 if TYPE_CHECKING:
+    from roost.control.plans.continuous import Continuous
     from roost.control.plans.plans import Plans
 
 
 # fmt: off
+def continuous_routes(part: "Continuous") -> tuple[Route, ...]:
+    """Return the route of continuous mode."""
+    return (
+        Route(method="GET", path="/api/v1/continuous", noun="continuous", verb="get",
+              call=lambda call: part.get(), roles=VIEWER,
+              summary="Say what continuous mode may do, and what its last look said",
+              reply=w.ContinuousBody),
+    )
+
+
 def plan_routes(parts: "Plans") -> tuple[Route, ...]:
     """Return the routes of plans."""
     return (
@@ -18,6 +29,10 @@ def plan_routes(parts: "Plans") -> tuple[Route, ...]:
               call=lambda call: parts.recommend(), roles=VIEWER,
               summary="Say what is wrong with the fleet, and what a plan would do about it",
               reply=w.FleetRecommendations, errors=("search_busy",)),
+        Route(method="POST", path="/api/v1/maintenance", noun="maintenance", verb="plan",
+              call=lambda call: parts.maintenance(call.body), roles=OPERATOR,
+              summary="Put hosts into groups that may be away together; nothing is kept",
+              body=w.PlanMaintenance, reply=w.MaintenanceBody, errors=("search_busy",)),
         Route(method="GET", path="/api/v1/plans", noun="plans", verb="list",
               call=lambda call: parts.list(call.query), roles=VIEWER,
               summary="List plans, the newest first", query=w.ListPlans, reply=w.PlanPage),

@@ -34,7 +34,7 @@ def propose(board: Board) -> Proposals:
         broken = _broken(board, who, judged)
         if not broken:
             continue
-        if kept := held_back(board, who, urgent=True):
+        if kept := held_back(board, who, urgent=board.urgent):
             stuck.append(kept)
             continue
         found = board.find(who)

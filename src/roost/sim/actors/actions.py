@@ -35,10 +35,12 @@ from roost.wire.bodies import (
     GroupBody,
     MigrateVM,
     ResizeVM,
+    SetMaintenance,
     SetVM,
 )
 from roost.wire.constraints import ChangeConstraint, CreateConstraint
 from roost.wire.groups import GroupVMs, SetBudget, SetGroupRule
+from roost.wire.plans import CreatePlan, PlanDetail
 from roost.wire.policies import ApplyPolicy, ChangePolicy, CreatePolicy, PolicyRuleBody
 from roost.wire.priorities import CreatePriorityClass
 from roost.wire.reservations import CreateReservation
@@ -60,6 +62,7 @@ class Actor(Mischief, Operators, Disasters):
         super().__init__()
         self._world = world
         self._keys = 0
+        self._plans: dict[str, str] = {}  # ids of plans, by what histories call them
         self._users: set[asyncio.Task[None]] = set()
 
     def do(self, action: Action) -> None:
@@ -173,6 +176,19 @@ class Actor(Mischief, Operators, Disasters):
                 await plane.groups.set_budget(name, None, SetBudget(**given), _USER)
             case "set_policy" | "apply_policy":
                 await _change_policy(plane, what, name, given, key)
+            case "plan":
+                wish = CreatePlan(goal=given["goal"], hosts=given.get("hosts", []),
+                                  apply=given.get("apply", False), at_once=given.get("at_once", 3),
+                                  per_host=given.get("per_host", 2))  # fmt: skip
+                planned = await plane.plans.create(wish, ADMIN, key)
+                assert isinstance(planned, PlanDetail)
+                self._plans[name] = planned.id
+            case "plan_apply" | "plan_pause" | "plan_resume" | "plan_cancel":
+                if name in self._plans:
+                    act = getattr(plane.plans, what.removeprefix("plan_"))
+                    await act(self._plans[name], ADMIN)
+            case "set_maintenance":
+                await plane.hosts.set_maintenance(name, SetMaintenance(on=given["on"]), ADMIN)
             case "quota":
                 await self.set_quota(plane, name, given)
             case _:
@@ -310,6 +326,7 @@ class Actor(Mischief, Operators, Disasters):
                 host.life.thaw()
             world.network.heal(host.name)
             host.start()
+            self._ask("set_maintenance", host.name, {"on": False})
             self._ask("uncordon", host.name, {})
 
     def who_waits_but_fits(self, rows: list[VMRow]) -> str:

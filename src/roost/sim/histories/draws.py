@@ -257,6 +257,9 @@ _FILLING, _DISPLACING = 16, 6
 #: Share of worlds in which capacity is reserved, and how often in each.
 _RESERVED_OFTEN = 0.35
 _RESERVATIONS = 12
+#: Share of worlds in which moves are planned, and how often in each.
+_PLANNED_OFTEN = 0.3
+_PLANS = 8
 #: Share of worlds in which policies are changed and made a project's default, and how often.
 _POLICIES_OFTEN = 0.2
 _POLICY_CHANGES = 12
@@ -337,6 +340,7 @@ def draw_history(seed: int, *, actions: int = 90, seconds: float = 150.0) -> His
     drawn += _changes_of_reservations(Random(f"reservations {seed}"), seconds)
     drawn += _priorities(Random(f"priorities {seed}"), seconds)
     drawn += _changes_of_policies(Random(f"policies {seed}"), history, seconds)
+    drawn += _plans(Random(f"plans {seed}"), history, seconds)
     history.actions = sorted(drawn, key=lambda action: action.at)
     return history
 
@@ -532,6 +536,45 @@ def _changes_of_policies(random: Random, history: History, seconds: float) -> li
     return drawn
 
 
+def _plans(random: Random, history: History, seconds: float) -> list[Action]:
+    """Draw plans that are applied, paused, resumed and cancelled, and faults in the middle of them.
+
+    Some hosts are drained by a plan and taken into maintenance if they are empty in time.
+    """
+    if random.random() >= _PLANNED_OFTEN:
+        return []
+    drawn = []
+    hosts = [host_name(n) for n in range(history.hosts)]
+    for number in range(_PLANS):
+        at, name = round(random.uniform(15.0, 0.9 * seconds), 2), f"plan-{number}"
+        goal = random.choice(("balance", "drain", "drain", "consolidate", "repair", "headroom"))
+        host = random.choice(hosts)
+        given: Given = {"goal": goal, "apply": random.random() < 0.6}
+        given |= {"at_once": random.randint(1, 4), "per_host": random.randint(1, 3)}
+        if goal == "drain":
+            given["hosts"] = [host]
+        drawn.append(Action(at, "plan", name, given))
+        acts = [("plan_apply", 0.5, 3.0)] if not given["apply"] else []
+        if random.random() < 0.5:
+            acts.append(("plan_pause", 0.5, 12.0))
+            if random.random() < 0.8:
+                acts.append(("plan_resume", 12.0, 40.0))
+        if random.random() < 0.25:
+            acts.append(("plan_cancel", 1.0, 30.0))
+        for do, least, most in acts:
+            drawn.append(Action(round(at + random.uniform(least, most), 2), do, name))
+        if goal == "drain" and random.random() < 0.6:
+            on = at + random.uniform(5.0, 30.0)
+            off = on + random.uniform(5.0, 40.0)
+            drawn.append(Action(round(on, 2), "set_maintenance", host, {"on": True}))
+            drawn.append(Action(round(off, 2), "set_maintenance", host, {"on": False}))
+        if random.random() < 0.5:
+            do = random.choice(("kill_agent", "power_off", "cut", "kill_plane", "plane_dies_at"))
+            on_, how = _NAMED[do].draw(Chance(random, history, Theme()))
+            drawn.append(Action(round(at + random.uniform(0.5, 15.0), 2), do, on_, how))
+    return drawn
+
+
 def _condition(random: Random, history: History) -> str:
     """Draw what a rule asks of hosts: where they are, who they are, how many VMs they have."""
     host, zone = host_name(random.randrange(history.hosts)), f"z{random.randrange(history.zones)}"
@@ -597,6 +640,7 @@ _ASKED = frozenset(
     | {"create_class", "set_budget"}
     | {"set_restart", "create_rule", "change_rule", "delete_rule", "reserve", "unreserve"}
     | {"set_policy", "apply_policy"}
+    | {"plan", "plan_apply", "plan_pause", "plan_resume", "plan_cancel", "set_maintenance"}
 )
 
 

@@ -42,6 +42,7 @@ from roost.ledger.tables import (
     vm_specs,
     vms,
 )
+from roost.sim.laws.planned import Plan, PlanMove
 from roost.sim.laws.reserved import Hold, ReservedRoom
 from roost.sim.laws.roommade import Preemption, RoomMade
 from roost.sim.laws.ruled import PolicyRow, RelaxationRow, RuledPlaces, RuleRow
@@ -169,6 +170,8 @@ class Changes(Struct):
     preemptions: dict[str, Preemption | None] = {}
     displaced: dict[str, dict[str, Any] | None] = {}
     policies: dict[str, PolicyRow | None] = {}
+    plans: dict[str, Plan | None] = {}
+    plan_moves: dict[str, PlanMove | None] = {}
 
 
 class _Constraints(Struct):

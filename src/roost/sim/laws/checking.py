@@ -8,6 +8,7 @@
 | the state of a guest is nowhere lost or left behind (`guests`) | at every change of a VM |
 | events have no gaps | at every commit |
 | promises, quotas, constraints, hard rules and generations (`books`) | at every commit |
+| plans begin moves in order, within limits, and end (`planned`) | at every commit, at the end |
 | every accepted create exists until its delete | at every commit, and when a create is answered |
 | rows, claims, quotas and events agree (`doctor`) | every so many commits, and at the end |
 | the fleet in memory is the sum of its VMs (`fleet.check`) | sampled, as often as above in whole |
@@ -29,6 +30,7 @@ from roost.ledger.rows import Event
 from roost.ledger.tables import counters, tombstones
 from roost.sim.laws.books import VM, Books, Broken, Changes, read_changes
 from roost.sim.laws.guests import Guests
+from roost.sim.laws.planned import PlannedMoves
 
 __all__ = ["Broken", "Laws"]
 
@@ -43,6 +45,7 @@ class Laws:
         self._now = now
         self.books = Books(now)
         self.guests = Guests()
+        self.plans = PlannedMoves()
         self.copies: dict[str, dict[str, LocalVM]] = defaultdict(dict)  # VM -> host -> copy
         self.accepted: dict[str, str] = {}  # id -> name of VMs whose create was answered
         self.deleted: set[str] = set()  # ids whose delete was accepted, or is in doubt
@@ -105,6 +108,7 @@ class Laws:
 
     def committed(self, events: list[Event]) -> None:
         """Check a commit of the ledger."""
+        planned = False
         for event in events:
             if event.seq != self._seq + 1:
                 raise Broken(f"event {event.seq} follows {self._seq}")
@@ -114,6 +118,13 @@ class Laws:
             if event.kind == "vm.expired":
                 self.deleted.add(event.subject.partition("/")[2])
             self.books.apply(event.kind, changes)
+            for number, host in changes.hosts.items():
+                if host is not None and host.health == "offline":
+                    self.plans.host_lost(int(number))
+            if changes.plans or changes.plan_moves:
+                if wrong := self.plans.apply(changes.plans, changes.plan_moves):
+                    raise Broken(wrong)
+                planned = True
             for vm_id, vm in changes.vms.items():
                 self._see_row(event, vm_id, vm)
             self._see_graves(changes)
@@ -122,6 +133,10 @@ class Laws:
             elif event.kind in ("vm.refused", "vm.displaced"):
                 self.guests.forget(event.subject.partition("/")[2])
         self.books.check()
+        if planned:
+            moving = {vm: (row.phase, row.target) for vm, row in self.books.vms.items()}
+            if wrong := self.plans.check(moving):
+                raise Broken(wrong)
 
     def _see_row(self, event: Event, vm_id: str, vm: VM | None) -> None:
         if vm is None:
@@ -152,6 +167,7 @@ class Laws:
         """Begin again from an old database that was put in place of the ledger."""
         before = self.books.vms
         self.books = Books.read(connection, self._now)
+        self.plans = PlannedMoves.read(connection)
         after = self.books.vms
         for vm_id in before | after:
             if before.get(vm_id) != after.get(vm_id):

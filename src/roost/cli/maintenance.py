@@ -1,0 +1,204 @@
+"""`roost maintenance`: empty hosts group by group, do something to each, and bring them back."""
+
+import subprocess
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from roost.base.errors import Conflict, Unavailable
+from roost.cli.show.screen import note
+from roost.cli.words.completing import complete_hosts
+from roost.cli.words.loading import new_group
+from roost.cli.words.session import Session, asks_server
+
+if TYPE_CHECKING:
+    from roost.wire.plans import MaintenanceBody, MaintenanceGroup
+
+HostsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[HOST]...",
+        help="Hosts to roll over; all that are open if none is named.",
+        autocompletion=complete_hosts,
+    ),
+]
+AtOnceOption = Annotated[
+    int, typer.Option("--at-once", min=1, max=1000, metavar="N", help="Hosts away together.")
+]
+SpareOption = Annotated[
+    bool,
+    typer.Option(
+        "--spare/--no-spare", help="Keep room to restart the VMs of one more host that is lost."
+    ),
+]
+
+
+@asks_server
+def plan(
+    session: Session,
+    host: HostsArgument = None,
+    at_once: AtOnceOption = 10,
+    spare: SpareOption = True,
+) -> None:
+    """Show in which groups hosts would be emptied, and which cannot be; nothing is changed."""
+    from roost.cli.show import maintenance
+
+    found = _ask(session, host or [], at_once, spare=spare)
+    session.show(found, maintenance.groups(found))
+    if found.left:
+        raise typer.Exit(1)
+
+
+@asks_server
+def run(
+    session: Session,
+    command: Annotated[
+        str,
+        typer.Option(
+            "--command",
+            metavar="COMMAND",
+            help="What to do to a host while it is out of service, by the shell; its name is in "
+            "$ROOST_HOST. It must not end before the host may come back.",
+        ),
+    ],
+    host: HostsArgument = None,
+    at_once: AtOnceOption = 10,
+    spare: SpareOption = True,
+    keep_going: Annotated[
+        bool,
+        typer.Option(
+            "--keep-going", help="Roll over the others when some hosts cannot be emptied."
+        ),
+    ] = False,
+    drain_timeout: Annotated[
+        float,
+        typer.Option(min=1.0, metavar="S", help="How long a group may take to be empty."),
+    ] = 3600.0,
+    online_timeout: Annotated[
+        float,
+        typer.Option(min=1.0, metavar="S", help="How long a host may take to be heard again."),
+    ] = 600.0,
+) -> None:
+    """Roll over hosts: empty a group by a plan, run the command for each host, bring it back.
+
+    Groups are asked for anew before each one, so that rules and N+1 hold for the fleet as it is. It
+    stops at the first command that fails; that host stays in maintenance. Run it again with the
+    hosts that are left to go on.
+    """
+    from roost.cli.show import maintenance
+
+    first = _ask(session, host or [], at_once, spare=spare)
+    if first.left and not keep_going:
+        session.show(first, maintenance.groups(first))
+        raise typer.Exit(1)
+    waiting = [name for group in first.groups for name in group.hosts]
+    done: list[str] = []
+    while waiting:
+        found = _ask(session, waiting, at_once, spare=spare)
+        if not found.groups:
+            _stop(done, waiting, f"host {found.left[0].host!r} cannot be emptied any more")
+        group = found.groups[0]
+        _roll(session, group, command, drain_timeout, online_timeout, done, waiting)
+        waiting = [name for name in waiting if name not in group.hosts]
+    note(f"{len(done)} hosts are done")
+
+
+def _ask(session: Session, hosts: list[str], at_once: int, *, spare: bool) -> "MaintenanceBody":
+    from roost.wire.plans import PlanMaintenance
+
+    asked = PlanMaintenance(hosts=hosts, at_once=at_once, spare=spare)
+    return session.client.plan_maintenance(asked)
+
+
+def _roll(
+    session: Session,
+    group: "MaintenanceGroup",
+    command: str,
+    drain_timeout: float,
+    online_timeout: float,
+    done: list[str],
+    waiting: list[str],
+) -> None:
+    """Empty one group, do what is to be done to each host of it, and open it again."""
+    client = session.client
+    note(f"{', '.join(group.hosts)}: {group.moves} VMs leave, in about {group.eta_s:.0f} s")
+    for name in group.hosts:
+        client.cordon_host(name)
+    try:
+        _drain(session, group, drain_timeout)
+    except (Conflict, Unavailable) as error:
+        for name in group.hosts:
+            client.uncordon_host(name)
+        _stop(done, waiting, error.message)
+    for name in group.hosts:
+        client.set_maintenance(name, on=True)
+    for name in group.hosts:
+        note(f"{name} is empty and out of service: {command}")
+        code = _execute(command, name)
+        if code:
+            _stop(done, waiting, f"the command for {name} ended with {code}; it is in maintenance")
+        _wait_online(session, name, online_timeout)
+        client.set_maintenance(name, on=False)
+        done.append(name)
+        note(f"{name} is back")
+
+
+def _drain(session: Session, group: "MaintenanceGroup", timeout: float) -> None:
+    """Empty the hosts of a group by a plan; what cannot leave is an error."""
+    import asyncio
+
+    from roost.cli.watch.planwatch import watch_plan
+    from roost.wire.plans import CreatePlan
+
+    made = session.client.create_plan(CreatePlan(goal="drain", hosts=group.hosts, apply=True))
+    try:
+        over = asyncio.run(watch_plan(session.async_client(), made.id, timeout))
+    except Unavailable:
+        session.client.cancel_plan(made.id)
+        raise
+    if over.state != "done" or over.blocked:
+        why = over.why or ", ".join(f"{each.name}: {each.why}" for each in over.blocked[:3])
+        raise Conflict(f"{', '.join(group.hosts)} could not be emptied: {why}", plan=over.id)
+
+
+def _execute(command: str, host: str) -> int:
+    """Run the user's command for one host; its output goes where ours goes."""
+    import os
+
+    # The user's own command line, typed for this purpose: the shell is what was asked for.
+    return subprocess.run(
+        command, shell=True, check=False, env={**os.environ, "ROOST_HOST": host}
+    ).returncode
+
+
+def _wait_online(session: Session, host: str, timeout: float) -> None:
+    from roost.base.clock import RealClock
+    from roost.cli.watch.jobprogress import pause
+
+    clock = RealClock()
+    end = clock.monotonic() + timeout
+    while session.client.get_host(host).health != "online":
+        if clock.monotonic() > end:
+            raise Unavailable(
+                f"host {host!r} is not heard of after {timeout:g} s",
+                hint=f"Maybe bring it back, then roost host maintenance off {host}.",
+                host=host,
+            )
+        pause(1.0)
+
+
+def _stop(done: list[str], waiting: list[str], why: str) -> None:
+    left = [name for name in waiting if name not in done]
+    raise Conflict(
+        f"{why}; {len(done)} hosts are done, {len(left)} are left",
+        hint=f"Maybe go on with: roost maintenance run --command ... {' '.join(left[:20])}",
+        done=done,
+        left=left,
+    )
+
+
+maintenance = new_group(
+    "maintenance",
+    "Roll maintenance over hosts, in groups that rules and N+1 allow.",
+    {"plan": plan, "run": run},
+)
