@@ -16,8 +16,9 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
@@ -34,6 +35,7 @@ _TEMPLATE = "roost_template"
 #: Where a server's data may be: anybody may pass the parents of both, while pytest's own folders
 #: are root's. The first is in memory, and is taken when it has so much room.
 _MEMORY, _DISK, _ROOM_BYTES = Path("/dev/shm"), Path("/tmp"), 2 * 2**30
+_LEFT_S = 3600.0
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "max_connections": "200",
@@ -178,6 +180,20 @@ def _user_exists(name: str) -> bool:
     return True
 
 
+def _forget_the_dead(parent: Path) -> None:
+    """Remove what servers have left in memory whose processes were killed, after an hour."""
+    for folder in parent.glob("roost-postgres-*"):
+        noted = folder / "data" / "postmaster.pid"
+        with suppress(OSError, ValueError):
+            old = time.time() - folder.stat().st_mtime > _LEFT_S
+            if old and not (noted.exists() and _lives(int(noted.read_text().split()[0]))):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lives(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
 @contextmanager
 def running_postgres(parent: Path = _DISK, **settings: str) -> Iterator[PostgresServer]:
     """Run a server of one's own, to stop it or with other settings than the shared one."""
@@ -209,6 +225,7 @@ async def _prepare(url: str) -> None:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """Run the server that all tests of this process share."""
+    _forget_the_dead(_MEMORY)
     with running_postgres(_roomy()) as server:
         server.execute(f"CREATE DATABASE {_TEMPLATE}")
         asyncio.run(_prepare(server.url(_TEMPLATE)))
