@@ -467,9 +467,10 @@ def batch(
         bool, typer.Option("--dry-run", help="Say where they would go, and create none.")
     ] = False,
 ) -> None:
-    """Create many VMs at once."""
+    """Create many VMs at once; those that are there already as asked are no failures."""
     from roost.cli.show import batches, listings
     from roost.cli.words.batchfile import read_batch
+    from roost.cli.words.repeated import settle_repeated
 
     asked = read_batch(file, session.project)
     if dry_run:
@@ -479,7 +480,9 @@ def batch(
             raise typer.Exit(1)
         return
     found = session.client.create_vms(asked.vms, atomic=atomic or asked.atomic, key=key)
-    session.show(found, listings.batch(found))
+    there = settle_repeated(session.client, asked.vms, found)
+    said = f"{there} there already, as asked" if there else ""
+    session.show(found, listings.batch(found), Text(said, style="dim"))
     if found.failed:
         raise typer.Exit(1)
 

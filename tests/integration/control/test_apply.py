@@ -151,3 +151,24 @@ vms:
             assert "1 of 3 done, 2 failed" in said.output
 
     run(sqlite_url, test)
+
+
+def test_a_batch_that_is_run_again_fails_for_nothing_that_is_as_asked(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "batch.txt"
+    file.write_text("a cpu=1 memory=1GiB\nb cpu=1 memory=1GiB\n")
+
+    async def test(rig: Rig) -> None:
+        await rig.host("h0", 8, 16)
+        async with typing(rig, monkeypatch) as type_:
+            await type_("vm", "batch", str(file))
+            again = await type_("vm", "batch", str(file))
+            assert "0 created, 0 queued, 0 failed" in again.output
+            assert "2 there already, as asked" in again.output
+            file.write_text("a cpu=2 memory=1GiB\nb cpu=1 memory=1GiB\nc cpu=1 memory=1GiB\n")
+            other = json.loads((await type_("vm", "batch", str(file), "-o", "json", rc=1)).output)
+            assert (other["created"], other["failed"]) == (1, 1)
+            assert [each["error"] is None for each in other["results"]] == [False, True, True]
+
+    run(sqlite_url, test)

@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 from roost.cli.main import app
 from roost.wire import bodies as b
+from roost.wire.flavors import FlavorPage
 from tests.unit.client.bodies import GIB, event, host, placement, project, rejection, token, vm
 from tests.unit.client.canned import CannedServer, Reply, error
 
@@ -262,6 +263,10 @@ def test_a_batch_with_failures_ends_with_one(server: CannedServer) -> None:
     fine = b.BatchItem(name="a", id="vm-a", host="h1", state="starting")
     body = b.BatchBody(results=[fine, refused], created=1, queued=0, failed=1)
     server.on("POST", "/api/v1/vms:batch", body)
+    # It looks whether what failed is there already, as it was asked for.
+    server.on("GET", "/api/v1/projects", b.ProjectPage(projects=[project("default")]))
+    server.on("GET", "/api/v1/flavors", FlavorPage(flavors=[]))
+    server.on("GET", "/api/v1/vms", b.VMPage(vms=[]))
     lines = "a cpu=1 memory=1GiB\nb cpu=1 memory=1GiB\n"
     assert "b is taken" in said("vm", "batch", "-", stdin=lines, code=1)
 
