@@ -149,7 +149,7 @@ bench-engine: $(STAMP) ## speed and memory of the engine beside the plain compil
 	$(BIN)/python -m benchmarks.engine $(if $(SHORT),--short)
 
 .PHONY: bench-jobs
-bench-jobs: $(STAMP) ## plans of 100,000 queued jobs, an array of as many, the cheapest mix (SHORT=1: fewer cases)
+bench-jobs: $(STAMP) ## 10,000 jobs beside dask.distributed, plans of 100,000, an array of as many, the cheapest mix (SHORT=1: fewer)
 	$(BIN)/python -m benchmarks.jobs $(if $(SHORT),--short)
 
 .PHONY: bench-rules
@@ -214,6 +214,10 @@ chaos: $(STAMP) ## the control plane and agents through simulated faults (SEEDS=
 	  $(if $(filter-out 0,$(MORE)),--more $(MORE) --from '$(FROM)') $(addprefix --scenario ,$(SCENARIOS))
 
 # SEED=N one draw of faults, SECONDS=N or MINUTES=N of faults, DATABASE=sqlite|postgresql|both
+.PHONY: chaos-jobs
+chaos-jobs: $(STAMP) ## jobs on machines of a simulated cloud that fails, is slow and answers twice (SEEDS=10 worlds, FIRST=0)
+	@PYTHONHASHSEED=0 $(BIN)/python -m roost.sim.rented.jobworld --seeds $(or $(filter-out 1000,$(SEEDS)),10) --first $(FIRST)
+
 .PHONY: chaos-real
 chaos-real: $(STAMP) ## real processes killed, frozen and cut off on real databases (SEED=1 SECONDS=120 DATABASE=both)
 	@$(BIN)/python -m tests.campaign --seed $(or $(SEED),1) --database $(or $(DATABASE),both) \

@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.engine.measuring import say_if_busy
+from benchmarks.jobs.local import JOBS, local_rows
 from benchmarks.jobs.mix import CASES, cheapest_mix_row
 from benchmarks.jobs.planning import plan_row, submit_row
 from benchmarks.results import table, write_json
@@ -21,10 +22,17 @@ OUTPUT = Path(__file__).resolve().parents[2] / "build" / "bench" / "jobs.json"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, run, print, write the JSON file."""
     parser = argparse.ArgumentParser(prog="benchmarks.jobs", description=__doc__)
-    parser.add_argument("--short", action="store_true", help="a few cases of the mix only")
+    parser.add_argument(
+        "--short", action="store_true", help="fewer jobs, and a few cases of the mix"
+    )
     options = parser.parse_args(arguments)
     say_if_busy()
-    results = [plan_row(), submit_row(), cheapest_mix_row(5 if options.short else CASES)]
+    results = [
+        *local_rows(1000 if options.short else JOBS),
+        plan_row(),
+        submit_row(),
+        cheapest_mix_row(5 if options.short else CASES),
+    ]
     Console().print(table("jobs", results))
     write_json(OUTPUT, results)
     return 0

@@ -15,6 +15,7 @@ from roost.cli.words.jobwords import (
     EnvOption,
     MemoryOption,
     OutputsOption,
+    RegistryOption,
     RetriesOption,
     RunLimitOption,
     complete_jobs,
@@ -90,6 +91,7 @@ def submit(
     image: Annotated[
         str | None, typer.Option(metavar="IMAGE", help="Container image to run it in.")
     ] = None,
+    registry_account: RegistryOption = None,
     count: Annotated[
         int, typer.Option("--count", metavar="N", min=1, help="So many equal jobs.")
     ] = 1,
@@ -114,7 +116,7 @@ def submit(
     """Submit a job; with --count, an array of equal ones."""
     fields = spec_fields(
         command, image, cpu, memory, disk, env, parameter, output_file, run_limit, queue_limit,
-        retries, priority,
+        retries, priority, registry_account,
     )  # fmt: skip
     _send(session, fields, count, None, pool, kind, project, name, needs, wait=wait, key=key)
 
@@ -133,6 +135,7 @@ def array(
     image: Annotated[
         str | None, typer.Option(metavar="IMAGE", help="Container image to run it in.")
     ] = None,
+    registry_account: RegistryOption = None,
     pool: PoolOption = None,
     kind: KindOption = None,
     project: ProjectOption = None,
@@ -154,7 +157,7 @@ def array(
     """Submit one job for each item; {item} and {index} in the command are filled in."""
     fields = spec_fields(
         command, image, cpu, memory, disk, env, parameter, output_file, run_limit, queue_limit,
-        retries, priority,
+        retries, priority, registry_account,
     )  # fmt: skip
     found = read_items(items)
     _send(session, fields, 1, found, pool, kind, project, name, needs, wait=wait, key=key)
@@ -364,6 +367,7 @@ def kind_create(
     image: Annotated[
         str | None, typer.Option(metavar="IMAGE", help="Container image to run it in.")
     ] = None,
+    registry_account: RegistryOption = None,
     schema: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="JSON schema of the parameters of its jobs."),
@@ -389,7 +393,7 @@ def kind_create(
 
     fields = spec_fields(
         command, image, cpu, memory, disk, env, parameter, output_file, run_limit, queue_limit,
-        retries, priority,
+        retries, priority, registry_account,
     )  # fmt: skip
     if schema is not None:
         try:

@@ -20,8 +20,10 @@ from sqlalchemy import Connection
 
 from roost.base.errors import InvalidRequest
 from roost.jobs.books import ON_MACHINE, job_name
+from roost.jobs.catalogue import open_credentials
 from roost.jobs.rows import spec_of
 from roost.model.job import JobSpec, attempt_id
+from roost.parts.sealing import Seal
 from roost.wire.workerlink import Assignment, InputOrder, OutputOrder, RegistryLogin
 
 _WORD = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_]*)(?:\.([^{}]+))?\}")
@@ -110,22 +112,34 @@ def assignment(row: Mapping[str, Any], outputs_to: str, login: RegistryLogin | N
 class Assigner:
     """Makes assignments; knows where outputs go by default and how registries are opened."""
 
-    def __init__(self, outputs_to: str, logins: Mapping[str, RegistryLogin]) -> None:
-        self._outputs_to, self._logins = outputs_to, logins
+    def __init__(self, outputs_to: str, seal: Seal) -> None:
+        self._outputs_to, self._seal = outputs_to, seal
 
     @staticmethod
     def rows(connection: Connection, machine: str) -> list[dict[str, Any]]:
         """Return the jobs that a machine has."""
         return [dict(row) for row in connection.execute(ON_MACHINE, {"on": machine}).mappings()]
 
-    def assignments(self, rows: Iterable[Mapping[str, Any]]) -> list[Assignment]:
+    def assignments(
+        self, connection: Connection, rows: Iterable[Mapping[str, Any]]
+    ) -> list[Assignment]:
         """Return the jobs of a machine as its worker is told them."""
-        found = []
+        found: list[Assignment] = []
+        logins: dict[str, RegistryLogin | None] = {"": None}
         for row in rows:
             if row["state"] not in ("scheduled", "running"):
                 continue
             account = spec_of(row["spec"]).registry_account
-            found.append(assignment(row, self._outputs_to, self._logins.get(account)))
+            if account not in logins:
+                logins[account] = self._login(connection, account)
+            found.append(assignment(row, self._outputs_to, logins[account]))
             if len(found) >= MOST_AT_A_TIME:
                 break
         return found
+
+    def _login(self, connection: Connection, account: str) -> RegistryLogin | None:
+        """Open the credentials of an account for a registry; None when it has none for one."""
+        known = open_credentials(connection, self._seal, account)
+        if not known.get("registry_user"):
+            return None
+        return RegistryLogin(known["registry_user"], known.get("registry_password", ""))

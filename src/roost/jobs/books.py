@@ -209,10 +209,15 @@ def end_attempts(
     found: list[tuple[dict[str, Any], After]] = []
     for row, report in ended:
         spec = spec_of(row["spec"])
-        tried = Tried(row["state"], row["retries"], row["restarts"], spec.retries, spec.restarts)
-        reason: EndReason = report.reason
-        if row["reason"] == "run_limit" and row["state"] == "cancelling":
-            reason = "run_limit"
+        reason, state = report.reason, row["state"]
+        if row["reason"] == "run_limit" and state == "cancelling":
+            # It was told to end because nobody had heard of its end. It may have been quick and
+            # only its worker not heard: then what the worker says counts, or that it is gone.
+            if report.outcome == "cancelled" or reason == "run_limit":
+                reason = "run_limit"
+            else:
+                state = "running"
+        tried = Tried(state, row["retries"], row["restarts"], spec.retries, spec.restarts)
         after = after_attempt(tried, report.outcome, reason)
         share = share_of(
             row["cpu_milli"],

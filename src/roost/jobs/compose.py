@@ -1,6 +1,6 @@
 """Jobs put together: the parts of one process, in the order in which a plane runs them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +20,6 @@ from roost.jobs.renting import Renting
 from roost.jobs.submitting import Submitting
 from roost.parts.part import Part
 from roost.parts.sharing import Bring, Shared
-from roost.wire.workerlink import RegistryLogin
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,6 @@ class JobSettings:
     patience: Patience = field(default_factory=Patience)
     kept: KeptJobs = field(default_factory=KeptJobs)
     outputs: Path | None = None  # the folder of `outputs_to`, if it is this server's own
-    logins: Mapping[str, RegistryLogin] = field(default_factory=dict)
 
 
 def job_parts(settings: JobSettings) -> Bring:
@@ -61,7 +59,7 @@ def job_parts(settings: JobSettings) -> Bring:
             Pools(store, catalogue, ring),
             Accounts(store, shared.seal, catalogue),
             WorkerDoor(
-                store, clock, shared.access, Assigner(settings.outputs_to, settings.logins), bell,
+                store, clock, shared.access, Assigner(settings.outputs_to, shared.seal), bell,
                 ring,
             ),
             planner,

@@ -199,7 +199,8 @@ class WorkerDoor(Part):
         keep_chunks(tx, body.logs, machine)
         for each in begun:
             each["state"] = "running"
-        return self._orders(row, list(mine.values()), body), changed or bool(ended)
+        orders = self._orders(tx.connection, row, list(mine.values()), body)
+        return orders, changed or bool(ended)
 
     def _hear(self, tx: Tx, row: dict[str, Any], body: WorkerPoll) -> tuple[dict[str, Any], bool]:
         values: dict[str, Any] = {
@@ -233,10 +234,15 @@ class WorkerDoor(Part):
         found = connection.execute(select(machines).where(_M.id == machine)).mappings().first()
         if found is None or found["ended_ms"] is not None:
             return _leave(body)
-        return self._orders(dict(found), self._assigner.rows(connection, machine), body)
+        rows = self._assigner.rows(connection, machine)
+        return self._orders(connection, dict(found), rows, body)
 
     def _orders(
-        self, row: Mapping[str, Any], mine: list[dict[str, Any]], body: WorkerPoll
+        self,
+        connection: Connection,
+        row: Mapping[str, Any],
+        mine: list[dict[str, Any]],
+        body: WorkerPoll,
     ) -> WorkerOrders:
         """Return what a machine should have, from its row and the jobs that it has."""
         here = {
@@ -252,7 +258,7 @@ class WorkerDoor(Part):
         new = [each for name, each in here.items() if name not in known and name not in reported]
         leave = row["state"] in ("returning", "returned", "failed")
         return WorkerOrders(
-            assignments=[] if leave else self._assigner.assignments(new),
+            assignments=[] if leave else self._assigner.assignments(connection, new),
             cancel=sorted(cancel),
             acknowledged=sorted(reported),
             drain=row["state"] == "draining",

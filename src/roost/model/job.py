@@ -31,7 +31,7 @@ JOB_TRANSITIONS: Mapping[JobState, tuple[JobState, ...]] = {
     "queued": ("scheduled", "cancelled", "failed"),
     "scheduled": ("running", "completed", "failed", "queued", "cancelling", "cancelled", "lost"),
     "running": ("completed", "failed", "queued", "cancelling", "cancelled", "lost"),
-    "cancelling": ("cancelled", "completed", "failed"),
+    "cancelling": ("cancelled", "completed", "failed", "queued", "lost"),  # the last two: run limit
     "completed": (),
     "failed": (),
     "cancelled": (),

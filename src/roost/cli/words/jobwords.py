@@ -31,6 +31,10 @@ RunLimitOption = Annotated[
     str | None,
     typer.Option("--run-limit", metavar="LENGTH", help="End it after so long (1h by default)."),
 ]
+RegistryOption = Annotated[
+    str | None,
+    typer.Option(metavar="ACCOUNT", help="Account whose credentials open the image's registry."),
+]
 RetriesOption = Annotated[
     int | None, typer.Option("--retries", metavar="N", min=0, help="Try again after failures.")
 ]
@@ -77,6 +81,7 @@ def spec_fields(
     queue_limit: str | None,
     retries: int | None,
     priority: int | None,
+    registry_account: str | None,
 ) -> dict[str, Any]:
     """Return the fields of a job's body that were given."""
     from roost.wire.bodies import DemandBody
@@ -92,6 +97,7 @@ def spec_fields(
         "queue_limit_s": None if queue_limit is None else read_duration(queue_limit),
         "retries": retries,
         "priority": priority,
+        "registry_account": registry_account,
     }
     if cpu is not None or memory is not None or disk is not None:
         found["demand"] = DemandBody(cpu=cpu or _CPU, memory=memory or _MEMORY, disk=disk or 0)

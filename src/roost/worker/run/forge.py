@@ -9,6 +9,7 @@ them, and then goes too. Run as `python -m roost.worker.run.forge DATA`: the dat
 its command line, and on that of every warden, so that they can be found by it.
 """
 
+import gc
 import os
 import selectors
 import signal
@@ -21,6 +22,9 @@ from roost.worker.run.warden import fork
 def main() -> None:
     """Fork a warden for every folder that is named on the standard input."""
     os.umask(0o077)
+    # Wardens live for a moment: a collection in one would copy all that it shares with the forge.
+    gc.disable()
+    gc.freeze()
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     waker_reads, waker_writes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)

@@ -13,7 +13,7 @@ Standard library only: the forge imports it, and forks a process of every attemp
 
 import json
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,7 @@ def write(path: Path, value: Plan | Warden | Ended) -> None:
     """Write a file in one step; it survives a crash of ours, though maybe no power cut."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     with beside.open("w", encoding="utf-8") as file:
-        json.dump(asdict(value), file)
+        file.write(json.dumps({name: getattr(value, name) for name in value.__slots__}))
     beside.rename(path)
 
 

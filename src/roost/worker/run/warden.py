@@ -209,7 +209,7 @@ class _Run:
             ready.register(waker_reads, selectors.EVENT_READ)
             for log in self._logs.values():
                 ready.register(log.reads, selectors.EVENT_READ, log)
-            next_look = time.monotonic()
+            next_look = time.monotonic() + _LOOK_S  # it looks at every process of the machine
             while True:
                 now = time.monotonic()
                 if why := self._over(now, deadline, now >= next_look):
