@@ -33,7 +33,7 @@ from roost.control.moves.machine import (
     GoBack,
     Recall,
 )
-from roost.control.plans import executing, writing
+from roost.control.plans import writing
 from roost.control.plans.planning import Planning
 from roost.control.preempt import beginning, choosing, displacing
 from roost.control.rules import switching
@@ -481,17 +481,3 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     """left waiting: a plan that ends keeps the moves that it has not begun"""
     patch.setattr(writing, "dropped_moves", lambda *_given: [])
-
-
-@mutant
-def _(patch: Patch) -> None:
-    """deaf to a pause: who carries a plan out does not look again whether it still runs"""
-
-    class Deaf:
-        def __getattr__(self, name):
-            return getattr(writing, name)
-
-        def locked_plan(self, tx, plan):
-            return msgspec.structs.replace(writing.locked_plan(tx, plan), state="running")
-
-    patch.setattr(executing, "writing", Deaf())

@@ -50,7 +50,6 @@ FOUND_AT = {
     "begun before it was claimed": 1,
     "all waves at once": 1,
     "left waiting": 1,
-    "deaf to a pause": 1,
 }
 #: Mistakes that need so much at once that drawn worlds find them seldom: none of those from 6 to 57
 #: finds the first as worlds are drawn now, none has found the second yet, and none of those from 3
