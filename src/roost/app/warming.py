@@ -1,6 +1,7 @@
 """Make the kernels ready before the first request: compiled once per machine, loaded each time."""
 
 import asyncio
+import os
 import sys
 from contextlib import suppress
 from dataclasses import replace
@@ -22,12 +23,15 @@ from roost.placement.explain import explain
 from roost.placement.kernels.compiling import CACHE_FOLDER
 from roost.placement.strategies import STRATEGIES
 
+#: Whether kernels are compiled at all, or run as Python.
+COMPILES = os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
+
 
 def _sign() -> Path | None:
     """Return the file that says that everything was compiled; its name, of which sources."""
     from roost.analysis.kernels.compiling import FOLDER
 
-    if CACHE_FOLDER is None or FOLDER is None:
+    if CACHE_FOLDER is None or FOLDER is None or not COMPILES:
         return None
     return CACHE_FOLDER / f"warm-{FOLDER.name}"
 
@@ -35,7 +39,7 @@ def _sign() -> Path | None:
 def is_warm() -> bool:
     """Say whether the kernels of these sources were compiled before; without a folder, never."""
     sign = _sign()
-    return sign is not None and sign.exists()
+    return not COMPILES or (sign is not None and sign.exists())
 
 
 async def compile_elsewhere() -> None:
