@@ -70,9 +70,14 @@ COMMANDS = (
         "apply",
         "roost.cli.applying:apply",
         _THINGS,
-        "Bring the fleet to what YAML files say, after a plan.",
+        "Bring projects, quotas, flavors, hosts, groups and VMs to what files say.",
     ),
-    Entry("diff", "roost.cli.applying:diff", _THINGS, "Say what apply would do."),
+    Entry(
+        "diff",
+        "roost.cli.applying:diff",
+        _THINGS,
+        "Say what `roost apply` would do, and do nothing; ends with 1 if that is something.",
+    ),
     Entry(
         "place",
         "roost.cli.place:place",
