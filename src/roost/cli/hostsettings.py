@@ -84,6 +84,7 @@ def _wanted(
     """Return the whole of each setting that a change names, from what a host has now."""
     from roost.cli.words.asking import read_labels
     from roost.wire.bodies import SetHost, TaintBody
+    from roost.wire.hostsettings import CONDITION
 
     fields: dict[str, Any] = dict.fromkeys(as_agent)
     if labels:
@@ -99,7 +100,11 @@ def _wanted(
         if missing := gone - {each["key"] for each in now.taints}:
             raise InvalidRequest(f"host {now.name!r} has no taint {min(missing)!r}")
         replaced = gone | {each.key for each in added_taints}
-        stay = [TaintBody(**each) for each in now.taints if each["key"] not in replaced]  # type: ignore[arg-type]
+        stay = [
+            TaintBody(**each)  # type: ignore[arg-type]
+            for each in now.taints
+            if each["key"] not in replaced and not each["key"].startswith(CONDITION)
+        ]
         fields["taints"] = stay + added_taints
     had = now.overridden
     if ratios:

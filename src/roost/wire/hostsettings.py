@@ -9,11 +9,17 @@ import msgspec
 from msgspec import Struct
 
 from roost.base.errors import InvalidRequest
+from roost.base.units import MAX_AMOUNT
 from roost.wire.agentlink import AmountInfo, Inventory, TaintInfo, Welcome
 from roost.wire.bodies import SetHost
 
 #: Resources whose reserve and overcommitment can be set, and their fields of an inventory.
 FIELDS = {"cpu": "cpu_milli", "memory": "memory_bytes", "disk": "disk_bytes"}
+
+
+#: How the keys of taints begin that an agent sets by what it sees, such as a full disk: no setting
+#: takes them away or puts them there.
+CONDITION = "roost/"
 
 
 class HostSettings(Struct, omit_defaults=True):
@@ -47,23 +53,27 @@ def adjusted(inventory: Inventory, text: str | None) -> Inventory:
     settings = _decode(text)
     changes: dict[str, object] = dict(limited(inventory, settings.reserve, settings.ratio_milli))
     if settings.taints is not None:
-        changes["taints"] = settings.taints
+        conditions = [each for each in inventory.taints if each.key.startswith(CONDITION)]
+        changes["taints"] = [*settings.taints, *conditions]
     return msgspec.structs.replace(inventory, **changes)
 
 
 def limited(
     inventory: Inventory, reserve: dict[str, int], ratio_milli: dict[str, int]
 ) -> dict[str, AmountInfo]:
-    """Return the amounts of an inventory that have another reserve or overcommitment."""
+    """Return the amounts of an inventory that have another reserve or overcommitment.
+
+    A host may have grown since a ratio was set: it counts as far as amounts go, for a host that
+    could not register would lose its lease.
+    """
     found: dict[str, AmountInfo] = {}
     for resource, field in FIELDS.items():
         if resource in reserve or resource in ratio_milli:
             had: AmountInfo = getattr(inventory, field)
-            found[field] = AmountInfo(
-                had.total,
-                reserve.get(resource, had.reserve),
-                ratio_milli.get(resource, had.ratio_milli),
-            )
+            kept = reserve.get(resource, had.reserve)
+            most = MAX_AMOUNT * 1000 // max(1, (had.total or 0) - kept)
+            ratio = ratio_milli.get(resource, had.ratio_milli)
+            found[field] = AmountInfo(had.total, kept, min(ratio, max(1, most)))
     return found
 
 
@@ -79,6 +89,8 @@ def changed(settings: HostSettings, body: SetHost, amounts: dict[str, int]) -> H
     if not isinstance(body.taints, msgspec.UnsetType):
         given = body.taints
         taints = None if given is None else [TaintInfo(t.key, t.value, t.effect) for t in given]
+        if condition := [t.key for t in taints or () if t.key.startswith(CONDITION)]:
+            raise InvalidRequest(f"taint {condition[0]!r}: an agent alone says so of its host")
         if taints is not None and len({(t.key, t.value) for t in taints}) < len(taints):
             raise InvalidRequest("a taint is given twice")
     if not isinstance(body.overcommit, msgspec.UnsetType):

@@ -3,11 +3,12 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from roost.agent.capacity import HostCapacity
 from roost.base.errors import InvalidRequest, NoFit
 from roost.testing.agent import inventory
-from roost.wire.agentlink import Welcome
+from roost.wire.agentlink import AmountInfo, TaintInfo, Welcome
 from roost.wire.bodies import SetHost, TaintBody
 from roost.wire.hostsettings import as_welcomed
 from tests.integration.control.rig import OPERATOR, Rig, run
@@ -110,5 +111,58 @@ def test_host_set_as_it_is_typed(sqlite_url: str, monkeypatch: pytest.MonkeyPatc
             for wrong in WRONG:
                 assert "error" in (await type_("host", "set", "h0", *wrong, rc=2)).output
             assert (await type_("host", "set", "nope", "--taint", "a", rc=3)).output
+
+    run(sqlite_url, test)
+
+
+FULL = TaintInfo("roost/disk-full")
+
+
+def test_what_an_agent_sees_of_its_host_stands_beside_taints_that_were_set(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(rig: Rig) -> None:
+        agent = await rig.host("h0", 4, 8)
+        await rig.plane.hosts.set("h0", SetHost(taints=[TaintBody(key="gpu")]), OPERATOR)
+        agent.disconnect()
+        agent.inventory = replace(agent.inventory, taints=[FULL])
+        agent.connect(rig.plane)
+        await rig.settle()
+        assert {each["key"] for each in (await rig.plane.hosts.get("h0")).taints} == {
+            "gpu", FULL.key,
+        }  # fmt: skip
+        tolerant = {"tolerations": [{"key": "gpu"}]}
+        with pytest.raises(NoFit):
+            await rig.create("web", constraints=tolerant)
+        async with typing(rig, monkeypatch) as typed:
+            await typed("host", "set", "h0", "--taint", "gold=yes")
+        agent.disconnect()
+        agent.inventory = replace(agent.inventory, taints=[])
+        agent.connect(rig.plane)
+        await rig.settle()
+        keys = {each["key"] for each in (await rig.plane.hosts.get("h0")).taints}
+        assert keys == {"gpu", "gold"}
+        with pytest.raises(InvalidRequest, match="an agent alone"):
+            mine = SetHost(taints=[TaintBody(key=FULL.key)])
+            await rig.plane.hosts.set("h0", mine, OPERATOR)
+
+    run(database_url, test)
+
+
+def test_a_host_that_has_grown_beyond_what_its_overcommitment_can_count_registers(
+    sqlite_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        agent = await rig.host("h0", 4, 8)
+        with pytest.raises(InvalidRequest, match="more than 2\\^48"):
+            await rig.plane.hosts.set("h0", SetHost(overcommit={"memory": 60_000}), OPERATOR)
+        await rig.plane.hosts.set("h0", SetHost(overcommit={"memory": 1000}), OPERATOR)
+        agent.disconnect()
+        agent.inventory = replace(agent.inventory, memory_bytes=AmountInfo(2**46))
+        agent.connect(rig.plane)
+        await rig.settle()
+        host = await rig.plane.hosts.get("h0")
+        assert host.health == "online"
+        assert 2**47 < host.memory_bytes.capacity <= 2**48
 
     run(sqlite_url, test)

@@ -16,7 +16,14 @@ from roost.ledger.older import release_before_may_be_here
 from roost.ledger.transaction import Tx, row_json
 from roost.wire.agentlink import Inventory
 from roost.wire.bodies import SetHost
-from roost.wire.hostsettings import adjusted, changed, read_settings, settings_text
+from roost.wire.hostsettings import (
+    FIELDS,
+    HostSettings,
+    adjusted,
+    changed,
+    read_settings,
+    settings_text,
+)
 from roost.wire.translate import cores, host_spec, size
 
 _inventory = msgspec.json.Decoder(Inventory).decode
@@ -39,9 +46,20 @@ def set_host(tx: Tx, name: str, body: SetHost) -> None:
     if not values:
         return
     if "settings" in values:
-        spec = host_spec(name, adjusted(_inventory(host.inventory), text))
+        counted = adjusted(_inventory(host.inventory), text)
+        _refuse_beyond_amounts(counted, read_settings(text))
+        spec = host_spec(name, counted)
         set_capacity(tx, host.number, *capacity_of(spec))
     change_host(tx, host.number, "host.set", note=", ".join(sorted(values)), **values)
+
+
+def _refuse_beyond_amounts(counted: Inventory, wanted: HostSettings) -> None:
+    """Refuse an overcommitment that no amount can hold; later, a host may grow beyond it."""
+    for resource, ratio in wanted.ratio_milli.items():
+        if getattr(counted, FIELDS[resource]).ratio_milli < ratio:
+            raise InvalidRequest(
+                f"{resource} {ratio / 1000:g} times over is more than 2^48", resource=resource
+            )
 
 
 def _amounts(body: SetHost) -> dict[str, int]:
