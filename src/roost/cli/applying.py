@@ -108,7 +108,9 @@ def _fleet_now(session: Session, wanted: "WantedFleet") -> "FleetNow":
 
     client = session.client
     projects = {each.name: each for each in client.list_projects().projects}
-    own = "default" if "default" in projects or len(projects) != 1 else next(iter(projects))
+    own = session.project
+    if own is None:
+        own = "default" if "default" in projects or len(projects) != 1 else next(iter(projects))
     groups = []
     if wanted.groups:
         groups = every_page(
@@ -176,6 +178,11 @@ class _Results:
         self.told: list[dict[str, Any]] = []
         self._failed: list[tuple[str, int]] = []
 
+    @property
+    def any_failed(self) -> bool:
+        """Return whether a step was not done."""
+        return bool(self._failed)
+
     def done(self, step: "Step", said: str) -> None:
         """Tell of a step that was done."""
         self.told.append(_step_json(step) | {"result": said})
@@ -203,7 +210,10 @@ class _Results:
 
 
 def _carry_out(session: Session, plan: "Plan", results: _Results) -> None:
-    """Do the steps in their order; one that fails does not keep the others from being done."""
+    """Do the steps in their order; one that fails keeps only deletions from being done.
+
+    What a file renames is created and deleted: without the new one the old one stays.
+    """
     new = [step for step in plan.steps if (step.kind, step.action) == ("vm", "create")]
     made = False
     for step in plan.steps:
@@ -215,6 +225,9 @@ def _carry_out(session: Session, plan: "Plan", results: _Results) -> None:
         if step.action == "stays":
             results.failed(step, step.what, 4)
             continue
+        if step.action == "delete" and results.any_failed:
+            results.failed(step, "not deleted: not everything else could be done", 4)
+            continue
         try:
             results.done(step, _do(session, step))
         except RoostError as error:
@@ -222,6 +235,18 @@ def _carry_out(session: Session, plan: "Plan", results: _Results) -> None:
 
 
 def _create(session: Session, steps: "list[Step]", results: _Results) -> None:
+    from roost.wire.bodies import MOST_IN_BATCH
+
+    for begin in range(0, len(steps), MOST_IN_BATCH):
+        some = steps[begin : begin + MOST_IN_BATCH]
+        try:
+            _create_some(session, some, results)
+        except RoostError as error:
+            for step in some:
+                results.failed(step, error.message, error.exit_code)
+
+
+def _create_some(session: Session, steps: "list[Step]", results: _Results) -> None:
     found = session.client.create_vms([step.body for step in steps])
     for step, item in zip(steps, found.results, strict=True):
         if item.error is not None:
@@ -251,7 +276,7 @@ def _do(session: Session, step: "Step") -> str:
     elif step.kind == "group":
         client.set_group_rule(name, body, project=where)
     elif step.action == "delete":
-        client.delete_vm(name, project=where)
+        client.delete_vm(body)  # by its id: names can change, and be taken by others
         return "deleted"
     elif isinstance(body, ResizeVM):
         client.resize_vm(name, body, project=where)

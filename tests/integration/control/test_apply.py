@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
+from roost.ledger.tables import vms
 from tests.integration.control.rig import Rig, run
 from tests.integration.control.typed import typing
 
@@ -170,5 +172,48 @@ def test_a_batch_that_is_run_again_fails_for_nothing_that_is_as_asked(
             other = json.loads((await type_("vm", "batch", str(file), "-o", "json", rc=1)).output)
             assert (other["created"], other["failed"]) == (1, 1)
             assert [each["error"] is None for each in other["results"]] == [False, True, True]
+
+    run(sqlite_url, test)
+
+
+def test_a_prune_leaves_other_projects_alone_and_deletes_nothing_after_a_failure(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "shop.yaml"
+    head = "projects: [{name: shop}]\nvms:\n"
+    vm = "  - {name: %s, project: shop, demand: {cpu: %s, memory: 1GiB}, labels: {app: web}}\n"
+    file.write_text(head + vm % ("old", 1))
+
+    async def test(rig: Rig) -> None:
+        await rig.host("h0", 8, 16)
+        await rig.create("theirs", labels={"app": "web"})
+        prune = ("apply", "-f", str(file), "--prune", "-l", "app=web", "--yes")
+        async with typing(rig, monkeypatch) as type_:
+            await type_(*prune)
+            await rig.settle()
+            file.write_text(head + vm % ("new", 100))  # which fits nowhere
+            refused = await type_(*prune, rc=6)
+            assert "vm old: not deleted" in refused.output
+            file.write_text(head + vm % ("new", 2))
+            assert "vm old deleted" in (await type_(*prune)).output
+            await rig.settle()
+        assert {row["name"] for row in await rig.rows(select(vms.c.name))} == {"new", "theirs"}
+
+    run(sqlite_url, test)
+
+
+def test_files_that_name_no_project_are_about_the_context_s(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text("vms:\n  - {name: web, demand: {cpu: 1, memory: 1GiB}}\n")
+
+    async def test(rig: Rig) -> None:
+        await rig.host("h0", 8, 16)
+        async with typing(rig, monkeypatch) as type_:
+            await type_("project", "create", "shop")
+            monkeypatch.setenv("ROOST_PROJECT", "shop")
+            await type_("apply", "-f", str(file))
+        assert [row["project"] for row in await rig.rows(select(vms.c.project))] == ["shop"]
 
     run(sqlite_url, test)

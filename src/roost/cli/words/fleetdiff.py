@@ -30,6 +30,7 @@ from roost.wire.bodies import (
 )
 from roost.wire.flavors import ChangeFlavor, CreateFlavor, FlavorBody
 from roost.wire.groups import CreateGroup, GroupSummary, SetGroupRule
+from roost.wire.hostsettings import CONDITION
 from roost.wire.translate import demand_of
 
 _RULE = ("rule", "scope", "hard", "max_skew", "weight")
@@ -98,10 +99,16 @@ def plan_of(wanted: WantedFleet, now: FleetNow, prune: Selector | None = None) -
         named.add(key)
         _vm(plan, vm, key[0], now.vms.get(key), sizes)
     if prune is not None:
+        # Files are about the projects that they name, whoever else uses the same labels.
+        about = {project for project, _ in named} | {each.name for each in wanted.projects}
+        about |= {each.project or now.own for each in wanted.groups}
+        about = about or {now.own}
         for key, there in now.vms.items():
-            if key not in named and there.state != "deleting" and prune.matches(there.labels):
+            if key in named or there.state == "deleting" or there.project not in about:
+                continue
+            if prune.matches(there.labels):
                 what = f"no file names it, and it has {prune.text}"
-                plan.add(Step("vm", there.name, there.project, "delete", what))
+                plan.add(Step("vm", there.name, there.project, "delete", what, there.id))
     return plan
 
 
@@ -165,8 +172,10 @@ def _is_set(name: str, now: HostBody) -> bool:
 
 
 def _now_value(name: str, now: HostBody) -> Any:
-    if name not in ("overcommit", "reserve"):
-        return getattr(now, name)
+    if name == "taints":  # but for what the agent sees of its host, which nobody sets
+        return [each for each in now.taints if not each["key"].startswith(CONDITION)]
+    if name == "labels":
+        return now.labels
     found: dict[str, Any] = getattr(now, name)
     kept = {key: each for key, each in found.items() if f"{name}.{key}" in now.overridden}
     if name == "reserve" and "cpu" in kept:  # told in millicores
@@ -275,8 +284,10 @@ def _fixed(wanted: CreateVM, size: Demand, now: VMBody) -> str:
         found.append(f"gpu {now.demand.gpu}, wanted {gpus}")
     if dict(size.extended) != now.demand.extended:
         found.append("extended resources")
-    if wanted.strategy is not None and wanted.strategy != now.strategy:
-        found.append(f"strategy {now.strategy}, wanted {wanted.strategy}")
+    for name in ("strategy", "policy", "priority_class"):
+        new, old = getattr(wanted, name), getattr(now, name)
+        if new is not None and new != old:
+            found.append(f"{name} {old or 'none'}, wanted {new}")
     return f"cannot be changed: {'; '.join(found)}" if found else ""
 
 
