@@ -142,8 +142,8 @@ def test_what_an_agent_sees_of_its_host_stands_beside_taints_that_were_set(
         await rig.settle()
         keys = {each["key"] for each in (await rig.plane.hosts.get("h0")).taints}
         assert keys == {"gpu", "gold"}
+        mine = SetHost(taints=[TaintBody(key=FULL.key)])
         with pytest.raises(InvalidRequest, match="an agent alone"):
-            mine = SetHost(taints=[TaintBody(key=FULL.key)])
             await rig.plane.hosts.set("h0", mine, OPERATOR)
 
     run(database_url, test)
