@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from roost.agent.agent import Agent, AgentSettings
 from roost.agent.compose import virtual_agent
@@ -98,6 +99,23 @@ def test_the_host_introduces_itself_with_its_inventory_and_credential(tmp_path: 
         assert hello.inventory.virtual
         assert hello.inventory.memory_bytes.reserve == 2**30
         assert hello.inventory.labels == {"disk": "ssd"}
+
+    asyncio.run(story())
+
+
+def test_the_first_word_of_a_control_plane_says_how_far_the_host_is_overcommitted(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        control = ModelControl()
+        async with connected(tmp_path, control):
+            has = control.hellos[0].inventory.cpu_milli.total
+        assert has is not None
+        control.welcome = replace(control.welcome, ratio_milli={"cpu": 2000})
+        control.desired = listing(vm("vm-1", cpu_milli=has), vm("vm-2", cpu_milli=has))
+        async with connected(tmp_path, control):
+            await control.until_seen("vm-1", "running")
+            await control.until_seen("vm-2", "running")
 
     asyncio.run(story())
 

@@ -136,6 +136,7 @@ class Session:
                 limit = max(2.5 * welcome.heartbeat_s, welcome.lease_s / 2)
                 group.create_task(self._watch_silence(limit))
                 self._welcome, self._attempts, self._anew = welcome, 0, True
+                self._reconciler.use_limits(welcome)
                 self.connected.set()
                 group.create_task(self._listen(link, group))
                 group.create_task(self._beat(link, welcome))

@@ -36,6 +36,10 @@ def has_it_at_home(vm: VMRow) -> bool:
     return at_rest and vm.observed in _HAS_IT and vm.observed_generation == vm.generation
 
 
+def _key(held: tuple[int, StoredHeld]) -> tuple[int, str]:
+    return held[0], held[1].id
+
+
 class Remains(Part):
     """Orders hosts to destroy what they hold of moves that never arrived."""
 
@@ -47,6 +51,7 @@ class Remains(Part):
     ) -> None:
         self._store, self._roster, self._lineage = store, roster, lineage
         self.singleton = singleton
+        self._last = (-1, "")  # host and VM that were looked at last
 
     async def may_look(self) -> bool:
         """Allow looking only once the ledger is known not to be a restored old copy."""
@@ -58,9 +63,14 @@ class Remains(Part):
 
     async def look(self) -> None:
         """Order the destruction of remains whose VM is at home."""
-        found = [held for held, _ in zip(self._held(), range(_MOST_TOGETHER), strict=False)]
-        if found:
-            await self._store.write(lambda tx: self._order(tx, found))
+        found = sorted(self._held(), key=_key)
+        if not found:
+            return
+        # In turn: those of which nothing is known yet must not keep the others waiting.
+        turn = [each for each in found if _key(each) > self._last] or found
+        some = turn[:_MOST_TOGETHER]
+        self._last = _key(some[-1])
+        await self._store.write(lambda tx: self._order(tx, some))
 
     def _held(self) -> Iterator[tuple[int, StoredHeld]]:
         for number, entry in self._roster.hosts.items():
