@@ -427,6 +427,8 @@ def tell_command_line(path: Path, server: str, token_file: Path, ca: Path | None
         write_context(path, made)
     elif known.single is not None:
         log.info("%s names another machine's server and is kept", path)
+    elif (mine := known.contexts.get(LOCAL)) is not None and not _is_here(mine.server):
+        log.info("the context %r of %s names another machine's server and is kept", LOCAL, path)
     else:
         write_contexts(path, known.put(LOCAL, made, use=False))
         if known.current not in (None, LOCAL):

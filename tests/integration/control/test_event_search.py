@@ -150,6 +150,11 @@ def test_a_vm_is_known_by_name_in_its_project_or_by_id(database_url: str) -> Non
             await log.listed(ListEvents(vm="nobody"), ROOT)
         with pytest.raises(NotFound):  # another project's names are no business of a member
             await log.listed(ListEvents(vm="vm-1"), MEMBER)
+        with pytest.raises(NotFound):  # nor is whether there is such a name
+            await log.listed(ListEvents(vm="vm-1", project="default"), MEMBER)
+        await store.claim([proposal("vm-2", name="vm-frontend-01")], ["ann"], 0)
+        page = await log.listed(ListEvents(vm="vm-frontend-01"), ROOT)
+        assert {event.subject for event in page.events} == {"vm/vm-2"}
         gone = await log.listed(ListEvents(vm="vm-1m7h1jvd0g32zhxhww40"), ROOT)
         assert gone.events == []
         with pytest.raises(InvalidRequest, match="which of them"):

@@ -102,6 +102,14 @@ def test_a_server_here_is_called_local_in_a_file_with_several(file: Path, tmp_pa
     assert (found.current, found.named("local").token) == ("prod", "roost_1_admin")
 
 
+def test_a_context_local_that_names_another_machine_is_kept(file: Path, tmp_path: Path) -> None:
+    said("context", "add", "local", "--server", "https://elsewhere:1", "--token", "roost_1_mine")
+    token = tmp_path / "admin-token"
+    token.write_text("roost_1_admin\n")
+    tell_command_line(file, "http://127.0.0.1:7070", token, None)
+    assert load_contexts(file).named("local").server == "https://elsewhere:1"
+
+
 def test_a_command_goes_by_the_context_that_it_names(file: Path) -> None:
     with CannedServer() as one, CannedServer() as two:
         for server, name in ((one, "one"), (two, "two")):

@@ -35,11 +35,18 @@ class Wanted:
     from_ms: int | None = None
     until_ms: int | None = None
     text: str | None = None
+    of_some: bool = False  # of all that there are, who asks may see some
 
     @property
     def is_indexed(self) -> bool:
-        """Say whether an index finds them."""
-        return self.subject is not None or self.kind is not None
+        """Say whether an index finds them, and little else.
+
+        A kind may have nearly all events: with a text or for a member most of them may be read in
+        vain.
+        """
+        if self.subject is not None:
+            return True
+        return self.kind is not None and self.text is None and not self.of_some
 
     def conditions(self) -> list[ColumnElement[bool]]:
         """Return what their rows fulfil."""
@@ -86,16 +93,23 @@ def wanted(connection: Connection, asked: ListEvents, who: Principal) -> Wanted:
         read_timestamp(asked.since_time, "since_time") if asked.since_time else None,
         read_timestamp(asked.until_time, "until_time") if asked.until_time else None,
         asked.text or None,
+        who.role == "member",
     )
 
 
 def _vm_id(connection: Connection, ref: str, project: str | None, who: Principal) -> str:
-    """Return the id of a VM; one that is deleted is known by its id alone."""
-    if ref.startswith("vm-") and len(ref) > len("vm-") + 10:
-        return ref
+    """Return the id of a VM; one that is deleted is known by its id alone.
+
+    A name may look like an id. Of another project's VMs a member is told nothing, also not that
+    there is one.
+    """
     owner = project or who.home
-    query = select(vms.c.id).where(vms.c.project == owner, vms.c.name == ref)
-    found = connection.execute(query).scalar()
+    found = None
+    if who.project in (None, owner):
+        query = select(vms.c.id).where(vms.c.project == owner, vms.c.name == ref)
+        found = connection.execute(query).scalar()
+    if found is None and ref.startswith("vm-") and len(ref) > len("vm-") + 10:
+        return ref
     if found is None:
         raise NotFound(f"no VM {ref!r}", hint="Maybe name one that was deleted by its id.", vm=ref)
     return str(found)
