@@ -1,21 +1,22 @@
 """Mistakes of schedulers of jobs on rented machines, planted; a world of jobs must find every one.
 
 Most are those of the list in the description of the Virtual machine scheduler's behaviour, by its
-numbers; the docstring says what was done wrong, and the words before the colon are its name.
+numbers; the docstring says what was done wrong, and the words before the colon are its name. Runs a
+world with one of them: PYTHONHASHSEED=0 python -m tests.sim.jobmutants NAME SEED
 """
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from sqlalchemy import update
 
-from roost.base.errors import Unavailable
 from roost.jobs import books, detecting, door, planner, rented, renting
 from roost.jobs.ends import After, Tried
 from roost.ledger.jobtables import accounts, jobs, machines, pools
 from roost.ledger.transaction import Tx
-from roost.wire.workerlink import WorkerOrders
+from roost.sim.rented.jobworld import run_job_world
 
 Patch = pytest.MonkeyPatch
 MUTANTS: dict[str, Callable[[Patch], None]] = {}
@@ -164,20 +165,6 @@ def _(patch: Patch) -> None:
 
 @mutant
 def _(patch: Patch) -> None:
-    """acknowledged unheard: a report is acknowledged though the ledger did not take it (16)"""
-    real = door.WorkerDoor._take
-
-    async def take(self: Any, machine: str, body: Any) -> WorkerOrders:
-        try:
-            return await real(self, machine, body)
-        except Unavailable:
-            return WorkerOrders(acknowledged=[each.attempt for each in body.finished])
-
-    patch.setattr(door.WorkerDoor, "_take", take)
-
-
-@mutant
-def _(patch: Patch) -> None:
     """whose fault: what a machine did wrong counts as the job's own failure"""
 
     def after(tried: Tried, outcome: str, reason: str) -> After:
@@ -199,3 +186,9 @@ def _(patch: Patch) -> None:
         return [(row["array"], row["idx"], row["machine"]) for row in rows]
 
     patch.setattr(detecting, "_beyond_run", beyond)
+
+
+if __name__ == "__main__":
+    with pytest.MonkeyPatch.context() as planted:
+        MUTANTS[sys.argv[1]](planted)
+        sys.stdout.write(run_job_world(int(sys.argv[2])).broken)
