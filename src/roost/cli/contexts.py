@@ -115,7 +115,9 @@ def add(
     ],
     token: Annotated[
         str | None,
-        typer.Option(metavar="TOKEN", help="Token; better --token-file, which no list of processes shows."),
+        typer.Option(
+            metavar="TOKEN", help="Token; better --token-file, which no list of processes shows."
+        ),
     ] = None,
     token_file: Annotated[
         Path | None,
