@@ -87,7 +87,7 @@ class ZombieBody(Reply):
     cycle_found: bool
 
 
-class TogetherBody(Reply):
+class MovingTogetherBody(Reply):
     """Two resources of a VM that move together: `second` follows `first` by `lag_s` seconds."""
 
     first: str
@@ -127,5 +127,5 @@ class ProfileBody(Reply):
     class_probability: float
     resources: dict[str, ResourceProfileBody]
     zombie: ZombieBody
-    together: list[TogetherBody]
+    together: list[MovingTogetherBody]
     bottlenecks: list[BottleneckBody]

@@ -9,11 +9,11 @@ from roost.cli.show import pictures, sentences
 from roost.cli.show.tables import labelled, table
 from roost.wire.profiles import (
     BottleneckBody,
+    MovingTogetherBody,
     PatternBody,
     ProfileBody,
     ResourceProfileBody,
     SizingBody,
-    TogetherBody,
 )
 
 _CLASSES = {
@@ -53,7 +53,7 @@ def profile(body: ProfileBody, resource: str, width: int) -> RenderableType:
     return Group(*parts)
 
 
-def _together(pair: TogetherBody) -> str:
+def _together(pair: MovingTogetherBody) -> str:
     moves = "with" if pair.correlation > 0 else "against"
     words = f"{pair.second} moves {moves} {pair.first} (correlation {pair.correlation:.2f}"
     return f"{words}, {_length(pair.lag_s)} later)" if pair.lag_s else f"{words})"

@@ -24,11 +24,11 @@ from roost.wire.profiles import (
     PAST_HOURS,
     BottleneckBody,
     ForecastBody,
+    MovingTogetherBody,
     PatternBody,
     ProfileBody,
     ResourceProfileBody,
     SizingBody,
-    TogetherBody,
     ZombieBody,
 )
 
@@ -130,9 +130,9 @@ def _work(week: WeekOfVM) -> dict[str, Floats]:
     return {"cpu": cpu, "memory": memory, "disk io": read + written, "network": received + sent}
 
 
-def _together(week: WeekOfVM) -> list[TogetherBody]:
+def _together(week: WeekOfVM) -> list[MovingTogetherBody]:
     return [
-        TogetherBody(
+        MovingTogetherBody(
             first=pair.first,
             second=pair.second,
             correlation=round(pair.correlation, 3),
