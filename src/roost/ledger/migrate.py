@@ -22,8 +22,8 @@ from roost.base.errors import Conflict
 if TYPE_CHECKING:
     from alembic.config import Config
 
-#: Any number that no other program locks on the same database.
-_ADVISORY = 7_270_013
+#: What a process locks that opens a PostgreSQL ledger: any number that no other program locks.
+OPENERS = 7_270_013
 #: How roost numbers its revisions; other programs that use Alembic have theirs.
 _REVISION = re.compile(r"\d{4}")
 _SCRIPTS = Path(__file__).with_name("migrations")
@@ -42,7 +42,7 @@ def configuration() -> "Config":
 def upgrade(connection: Connection) -> None:
     """Bring the schema up to date."""
     if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY})
+        hold_openers(connection)
     else:
         file = connection.connection.driver_connection
         assert isinstance(file, sqlite3.Connection)
@@ -53,8 +53,22 @@ def upgrade(connection: Connection) -> None:
             file.execute("BEGIN IMMEDIATE")  # all revisions or none, and one fsync
     if _checked_revision(connection) != max(_revisions()):
         _run_revisions(connection)
-    elif connection.in_transaction():
+    if connection.in_transaction():
         connection.commit()
+
+
+def hold_openers(connection: Connection) -> None:
+    """Keep every process waiting that opens this PostgreSQL ledger, until the transaction ends."""
+    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": OPENERS})
+
+
+def upgrade_within(connection: Connection) -> None:
+    """Bring a PostgreSQL ledger's schema up to date in a transaction that goes on after it."""
+    found = _checked_revision(connection)
+    if found is None:
+        raise Conflict("the database is no ledger of roost: it has no tables")
+    if found != max(_revisions()):
+        _run_revisions(connection)
 
 
 def _checked_revision(connection: Connection) -> str | None:
@@ -109,8 +123,6 @@ def _run_revisions(connection: Connection) -> None:
     config = configuration()
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
-    if connection.in_transaction():
-        connection.commit()
 
 
 @cache
@@ -119,6 +131,7 @@ def _finished() -> str:
     engine = create_engine("sqlite://")
     with engine.connect() as connection:
         _run_revisions(connection)
+        connection.commit()
         memory = connection.connection.driver_connection
         assert isinstance(memory, sqlite3.Connection)
         script = "\n".join(memory.iterdump())

@@ -3,7 +3,6 @@
 import asyncio
 import sqlite3
 import stat
-from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -18,28 +17,8 @@ from roost.base.errors import Conflict, InvalidRequest, NotFound
 from roost.ledger.store import Store
 from roost.ledger.tables import doubts, events, roll_call, vms
 from roost.parts.sealedrows import unlock
-from tests.databases import opened
 from tests.examining import doctor
-from tests.integration.ledger.records import add_host, proposal
-
-
-def on(url: str, act: Callable[[Store], Awaitable[None]]) -> None:
-    async def whole() -> None:
-        async with opened(url) as store:
-            await act(store)
-
-    asyncio.run(whole())
-
-
-async def fill(store: Store, *names: str) -> None:
-    """Add a host and VMs on it."""
-    if not await rows(store, select(vms)):
-        await store.write(lambda tx: add_host(tx, 1))
-    await store.claim([proposal(name) for name in names], ["ann"] * len(names), 0)
-
-
-async def rows(store: Store, query: object) -> list[object]:
-    return await store.read(lambda c: list(c.execute(query).scalars()))  # type: ignore[call-overload]
+from tests.integration.ledger.copying import fill, on, rows
 
 
 def test_a_copy_of_a_ledger_in_use_is_put_back_with_every_vm_in_doubt(
