@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from sqlalchemy import and_, bindparam, case, insert, select, update
+from sqlalchemy import Select, and_, bindparam, case, func, insert, or_, select, update
 
 from roost.jobs.ends import After, Tried, after_attempt, cost_micro, share_of
 from roost.jobs.rows import spec_of
@@ -366,20 +366,34 @@ def free_waiting(tx: Tx, array: str) -> None:
     sums.write(tx)
 
 
-#: Jobs of an array that can be cancelled, locked in the order in which everybody locks them.
-_TO_CANCEL = (
-    select(_J.idx, _J.state, _J.machine)
-    .where(_J.array == bindparam("of"), _J.state.in_(("queued", "scheduled", "running")))
-    .order_by(_J.idx)
-    .with_for_update()
+#: Jobs on a machine that a user can still cancel. One that was told to end because it ran too long
+#: is tried again if its machine is lost, so it has to hear that nobody wants it any more.
+_CAN_BE_TOLD = or_(
+    _J.state.in_(("scheduled", "running")),
+    and_(_J.state == "cancelling", _J.reason == "run_limit"),
 )
+
+
+def _to_cancel(array: str, index: int | None) -> Select[Any]:
+    """Return the question that locks jobs in everybody's order and counts those on each machine."""
+    locked = (
+        select(_J.idx, _J.machine)
+        .where(_J.array == array, or_(_J.state == "queued", _CAN_BE_TOLD))
+        .order_by(_J.idx)
+        .with_for_update()
+    )
+    if index is not None:
+        locked = locked.where(_J.idx == index)
+    each = locked.subquery().c
+    return select(each.machine, func.count().label("number")).group_by(each.machine)
 
 
 def cancel_jobs(tx: Tx, array: str, index: int | None) -> tuple[int, int, list[str]]:
     """Cancel jobs of an array; return how many at once, how many later, and their machines.
 
     What is queued or on a machine is locked before its array, as reports and plans do it. What
-    waits for others is freed with its array locked, so there the array comes first.
+    waits for others is freed with its array locked, so there the array comes first. Jobs are only
+    counted here: an array may have more of them than anybody wants to load while others wait.
     """
     own = tx.find(job_arrays, id=array)
     which = [_J.array == array, *([] if index is None else [_J.idx == index])]
@@ -391,18 +405,13 @@ def cancel_jobs(tx: Tx, array: str, index: int | None) -> tuple[int, int, list[s
         gone = update(jobs).where(*which, _J.state == "waiting").values(ended)
         at_once = tx.connection.execute(gone).rowcount
         sums.moved(array, "waiting", "cancelled", at_once)
-    locked = _TO_CANCEL if index is None else _TO_CANCEL.where(_J.idx == index)
-    found = tx.rows(locked, of=array)
-    queued = sum(row["state"] == "queued" for row in found)
+    found = {row["machine"]: row["number"] for row in tx.rows(_to_cancel(array, index))}
+    queued = found.pop(None, 0)
     if queued:
         tx.connection.execute(update(jobs).where(*which, _J.state == "queued").values(ended))
         sums.moved(array, "queued", "cancelled", queued)
-    told = [str(row["machine"]) for row in found if row["state"] != "queued"]
-    if told:
-        tx.connection.execute(
-            update(jobs)
-            .where(*which, _J.state.in_(("scheduled", "running")))
-            .values(state="cancelling", reason="cancelled")
-        )
+    if found:
+        told = update(jobs).where(*which, _CAN_BE_TOLD)
+        tx.connection.execute(told.values(state="cancelling", reason="cancelled"))
     sums.write(tx)
-    return at_once + queued, len(told), sorted(set(told))
+    return at_once + queued, sum(found.values()), sorted(found)

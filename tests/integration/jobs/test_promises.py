@@ -1,10 +1,14 @@
 """What users are promised: order between arrays, kinds, limits, budgets, warm machines, answers."""
 
+from typing import Any
+
 import pytest
 from sqlalchemy import select
 
 from roost.base.errors import Conflict, InvalidRequest, NotFound
+from roost.jobs.books import cancel_jobs
 from roost.ledger.jobtables import jobs, machines, pools
+from roost.ledger.transaction import Tx
 from roost.providers.errors import NoCapacity
 from roost.testing.jobs import SMALL
 from roost.wire import jobs as w
@@ -194,6 +198,57 @@ def test_a_job_that_was_told_to_end_on_a_machine_that_is_gone_is_tried_again(
         assert (job.state, job.attempt) == ("completed", 2)
 
     run(sqlite_url, test)
+
+
+def test_a_job_that_was_told_to_end_and_then_cancelled_is_never_tried_again(
+    database_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.pool()
+        made = await rig.submit(run_limit_s=10)
+        await rig.settle(finish=False)
+        (token,) = rig.cloud.running
+        rig.dead.add(token)
+        rig.clock.move(80)
+        await rig.process.leases.tick()
+        await rig.process.detecting._end_old()
+        assert (await rig.job(made.id)).reason == "run_limit"
+        answer = await rig.desk.cancel(made.id, OPERATOR)
+        assert (answer.cancelled, answer.cancelling) == (0, 1)
+        again = await rig.desk.cancel(made.id, OPERATOR)
+        assert (again.cancelled, again.cancelling) == (0, 0)
+        await rig.pass_by(100)
+        await rig.settle()
+        job = await rig.job(made.id)
+        assert (job.state, job.attempt) == ("cancelled", 1)
+
+    run(database_url, test)
+
+
+def test_a_cancel_counts_the_jobs_of_an_array_and_loads_none(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.pool(max_machines=2, types=["small"])
+        made = await rig.submit(count=50, demand=TWO)
+        await rig.settle(finish=False)
+
+        def cancel(tx: Tx) -> tuple[tuple[int, int, list[str]], int]:
+            loaded: list[int] = []
+            rows = tx.rows
+
+            def counted(*args: Any, **given: Any) -> list[dict[str, Any]]:
+                found = rows(*args, **given)
+                loaded.append(len(found))
+                return found
+
+            tx.rows = counted  # type: ignore[method-assign]
+            return cancel_jobs(tx, made.id, None), sum(loaded)
+
+        (now, later, told), loaded = await rig.store.write(cancel)
+        assert (now, later, told) == (48, 2, sorted(rig.cloud.running))
+        assert loaded == 3, "one for what is queued and one for each machine"
+        await rig.settle(finish=False)
+
+    run(database_url, test)
 
 
 def test_a_pool_keeps_warm_machines_beside_those_that_work(sqlite_url: str) -> None:
