@@ -2,7 +2,7 @@
 
 | what | goes |
 |---|---|
-| an array with all that is its own | long after its end, or when there are too many jobs |
+| an array with all that is its own | long after its end, or after an hour with too many jobs |
 | a machine | long after it was given back, or when there are too many |
 | an attempt that was tried again | with its array, or when there are too many |
 | logs | after two weeks, or when there is too much of them; the oldest first |
@@ -36,7 +36,8 @@ from roost.parts.part import Loop, Part
 
 log = logging.getLogger("roost.jobs")
 
-#: Between two looks at files, and the least age of those that go because there are too many.
+#: Between two looks at files, and the least age of files and arrays that go because there are too
+#: many: whoever waits for an end must find what came of it.
 LOOK_S, YOUNG_S = 600.0, 3600
 _MOST_MACHINES, _MOST_ATTEMPTS = 100_000, 1_000_000
 
@@ -68,6 +69,7 @@ def rows_kept(kept: KeptJobs) -> tuple[Kept, ...]:
     return (
         Kept(
             job_arrays, "finished_ms", seconds, most=kept.most, weight="size", unless=NEEDED,
+            young_s=YOUNG_S,
             parts=((jobs, "array"), (job_attempts, "array"), (job_links, "array")),
         ),
         Kept(job_attempts, "ended_ms", seconds, most=_MOST_ATTEMPTS),

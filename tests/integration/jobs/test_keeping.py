@@ -3,11 +3,14 @@
 import asyncio
 import os
 from pathlib import Path
+from random import Random
+from threading import Event
 from typing import Any
 
 from sqlalchemy import insert, select, update
 
-from roost.jobs.keeping import LOOK_S, Keeping, KeptJobs, rows_kept
+from roost.base.ids import IdSource
+from roost.jobs.keeping import YOUNG_S, Keeping, KeptJobs, rows_kept
 from roost.ledger.jobtables import (
     job_arrays,
     job_attempts,
@@ -16,7 +19,9 @@ from roost.ledger.jobtables import (
     jobs,
     machines,
 )
+from roost.ledger.opening import open_store
 from roost.ledger.retention import DAY_S, Kept, Purged, purge, surplus
+from roost.ledger.transaction import Tx
 from roost.testing.clock import HandClock
 from roost.wire import jobs as w
 from tests.integration.jobs.rig import Rig, run
@@ -105,12 +110,97 @@ def test_so_many_jobs_are_kept_the_newest_arrays_whole(database_url: str) -> Non
             rig.clock.move(10)
             made.append(await rig.submit(count=size))
             await rig.settle()
+        rig.clock.move(YOUNG_S)
         await purge_all(rig, KeptJobs(most=8), piece=2)
         assert await names(rig, job_arrays, "id") == {made[1].id, made[2].id}
         assert len(await rig.rows(select(jobs))) == 7
         await rig.check()
 
     run(database_url, test)
+
+
+def test_what_has_just_ended_stays_for_an_hour_however_many_there_are(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.pool(types=["large"])
+        made = await rig.submit(count=9)
+        await rig.settle()
+        await purge_all(rig, KeptJobs(most=8))
+        assert len(await rig.rows(select(jobs))) == 9
+        rig.clock.move(YOUNG_S - 1)
+        await purge_all(rig, KeptJobs(most=8))
+        assert await names(rig, jobs, "array") == {made.id}
+        rig.clock.move(1)
+        await purge_all(rig, KeptJobs(most=8))
+        assert await names(rig, job_arrays, "id") == set()
+
+    run(database_url, test)
+
+
+def test_of_what_was_kept_at_one_moment_only_what_is_too_much_goes(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        now = rig.clock.wall_ms()
+        row = {"stream": "stdout", "data": "", "length": 100, "dropped": 0, "at_ms": now}
+        rows = [{**row, "attempt": "m/1", "start": n} for n in range(10)]
+        await rig.store.write(lambda tx: tx.connection.execute(insert(job_logs), rows) and None)
+        await purge_all(rig, KeptJobs(logs_bytes=350), piece=2)
+        left = await rig.rows(select(job_logs.c.start).order_by(job_logs.c.start))
+        assert [each["start"] for each in left] == [7, 8, 9]
+
+    run(database_url, test)
+
+
+def test_an_array_that_a_submit_begins_to_need_while_others_are_deleted_stays(
+    postgres_url: str,
+) -> None:
+    """The submit has locked it and its link is not to be seen yet when the purge looks."""
+
+    async def test(rig: Rig) -> None:
+        await rig.pool(types=["large"])
+        rig.ending = lambda a: {"outcome": "failed", "reason": "exit_code", "exit_code": 1}
+        old = await rig.submit(count=3)
+        other = await rig.submit()
+        await rig.settle()
+        rig.clock.move(31 * DAY_S)
+        long = await rig.submit()
+        linked, go_on = Event(), Event()
+
+        def submit(tx: Tx) -> None:
+            tx.find(job_arrays, lock=True, id=old.id)
+            row = tx.find(job_arrays, lock=True, id=long.id)
+            assert row is not None
+            tx.insert(job_arrays, row | {"id": "job-later", "waiting": 1, "queued": 0, "size": 1})
+            for need in (old.id, long.id):
+                tx.insert(job_links, {"array": "job-later", "needs": need})
+            linked.set()
+            assert go_on.wait(30)
+
+        async def submit_there() -> None:
+            ids = IdSource(rig.clock.wall_ms, Random(7))
+            second = await open_store(postgres_url, rig.clock, ids)
+            try:
+                await second.write(submit)
+            finally:
+                await second.close()
+
+        try:
+            async with asyncio.timeout(60):
+                # In a thread with a loop of its own: its transaction stays open until it is told.
+                there = asyncio.to_thread(lambda: asyncio.run(submit_there()))
+                submitting = asyncio.create_task(there)
+                await asyncio.to_thread(linked.wait, 30)
+                [kept] = [each for each in rows_kept(KeptJobs()) if each.table is job_arrays]
+                now = rig.clock.wall_ms()
+                purging = asyncio.create_task(rig.store.write(lambda tx: purge(tx, kept, now, 99)))
+                await asyncio.wait({purging}, timeout=3)  # or it waits for the submit
+                go_on.set()
+                await asyncio.gather(submitting, purging)
+        finally:
+            go_on.set()
+        assert await names(rig, job_arrays, "id") == {old.id, long.id, "job-later"}
+        assert len(await rig.rows(select(jobs).where(jobs.c.array == old.id))) == 3
+        assert other.id not in await names(rig, jobs, "array")
+
+    run(postgres_url, test)
 
 
 def test_logs_are_kept_up_to_so_many_bytes(database_url: str) -> None:
@@ -162,4 +252,3 @@ def test_old_outputs_go_and_the_oldest_when_there_are_too_many(tmp_path: Path) -
     assert asyncio.run(keeping.delete_outputs()) == 2
     assert [each.exists() for each in (ancient, older, newer, young)] == [False, False, True, True]
     assert [loop.pause_s for loop in keeping.loops()] == [0.0]
-    assert LOOK_S > 1
