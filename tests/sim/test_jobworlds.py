@@ -19,7 +19,7 @@ FOUND_AT = {
     "half a funeral": 1,
     "cancelling is final": 1,
     "eager sweep": 1,
-    "no sweep": 4,
+    "no sweep": 8,
     "whose fault": 1,
 }
 
