@@ -1,11 +1,12 @@
 """`roost maintenance`: empty hosts group by group, do something to each, and bring them back."""
 
+import contextlib
 import subprocess
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roost.base.errors import Conflict, Unavailable
+from roost.base.errors import Conflict, RoostError, Unavailable
 from roost.cli.show.screen import note
 from roost.cli.words.completing import complete_hosts
 from roost.cli.words.loading import new_group
@@ -82,8 +83,8 @@ def run(
     """Roll over hosts: empty a group by a plan, run the command for each host, bring it back.
 
     Groups are asked for anew before each one, so that rules and N+1 hold for the fleet as it is. It
-    stops at the first command that fails; that host stays in maintenance. Run it again with the
-    hosts that are left to go on.
+    stops at the first command that fails; that host stays in maintenance, and the others of its
+    group are opened again. Run it again with the hosts that are left to go on.
     """
     from roost.cli.show import maintenance
 
@@ -122,25 +123,41 @@ def _roll(
     """Empty one group, do what is to be done to each host of it, and open it again."""
     client = session.client
     note(f"{', '.join(group.hosts)}: {group.moves} VMs leave, in about {group.eta_s:.0f} s")
-    for name in group.hosts:
-        client.cordon_host(name)
+    closed: list[str] = []  # those that nothing was done to yet
     try:
-        _drain(session, group, drain_timeout)
-    except (Conflict, Unavailable) as error:
         for name in group.hosts:
-            client.uncordon_host(name)
-        _stop(done, waiting, error.message)
-    for name in group.hosts:
-        client.set_maintenance(name, on=True)
-    for name in group.hosts:
-        note(f"{name} is empty and out of service: {command}")
-        code = _execute(command, name)
-        if code:
-            _stop(done, waiting, f"the command for {name} ended with {code}; it is in maintenance")
-        _wait_online(session, name, online_timeout)
-        client.set_maintenance(name, on=False)
-        done.append(name)
-        note(f"{name} is back")
+            closed.append(name)  # before it is asked for: an answer may get lost
+            client.cordon_host(name)
+        try:
+            _drain(session, group, drain_timeout)
+        except (Conflict, Unavailable) as error:
+            _stop(done, waiting, error.message)
+        for name in group.hosts:
+            client.set_maintenance(name, on=True)
+        for name in group.hosts:
+            note(f"{name} is empty and out of service: {command}")
+            closed.remove(name)
+            code = _execute(command, name)
+            if code:
+                why = f"the command for {name} ended with {code}; it is in maintenance"
+                _stop(done, waiting, why)
+            _wait_online(session, name, online_timeout)
+            client.set_maintenance(name, on=False)
+            done.append(name)
+            note(f"{name} is back")
+    finally:
+        _reopen(session, closed)
+
+
+def _reopen(session: Session, hosts: list[str]) -> None:
+    """Open hosts again that nothing was done to; one that cannot be does not keep the others."""
+    for name in hosts:
+        try:
+            session.client.uncordon_host(name)  # out of maintenance as well
+        except RoostError as error:
+            note(f"{name} stays closed: {error.message}")
+        else:
+            note(f"{name} is open again: nothing was done to it")
 
 
 def _drain(session: Session, group: "MaintenanceGroup", timeout: float) -> None:
@@ -153,8 +170,9 @@ def _drain(session: Session, group: "MaintenanceGroup", timeout: float) -> None:
     made = session.client.create_plan(CreatePlan(goal="drain", hosts=group.hosts, apply=True))
     try:
         over = asyncio.run(watch_plan(session.async_client(), made.id, timeout))
-    except Unavailable:
-        session.client.cancel_plan(made.id)
+    except BaseException:  # Ctrl-C as well: the hosts are opened again, and need not be emptied
+        with contextlib.suppress(RoostError):
+            session.client.cancel_plan(made.id)
         raise
     if over.state != "done" or over.blocked:
         why = over.why or ", ".join(f"{each.name}: {each.why}" for each in over.blocked[:3])

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from roost.cli.main import app
 from roost.wire.bodies import ConstraintsBody, CreateToken
+from roost.wire.plans import ListPlans
 from tests.integration.control.rig import ADMIN, Rig, run
 from tests.integration.control.test_group_api import served
 
@@ -73,6 +74,35 @@ def test_a_command_that_fails_stops_the_roll_with_its_host_in_maintenance(
         assert "1 hosts are done, 2 are left" in told
         states = {each.name: each.row.admin for each in rig.plane.roster.hosts.values()}
         assert states == {"a": "open", "b": "maintenance", "c": "open"}
+
+    typed(sqlite_url, monkeypatch, test)
+
+
+def admins(rig: Rig) -> dict[str, str]:
+    return {each.name: each.row.admin for each in rig.plane.roster.hosts.values()}
+
+
+def test_hosts_of_a_group_that_nothing_was_done_to_are_opened_again(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = ("maintenance", "run", "a", "b", "--at-once", "2", "--no-spare", "--command")
+
+    async def test(rig: Rig) -> None:
+        told = await says(rig, *two, "exit 3", code=4)
+        assert "a, b: " in told  # they are away together
+        assert "the command for a ended with 3; it is in maintenance" in told
+        assert "b is open again: nothing was done to it" in told
+        assert admins(rig) == {"a": "maintenance", "b": "open", "c": "open"}
+        await says(rig, "host", "maintenance", "off", "a")
+
+        async def interrupted(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("roost.cli.watch.planwatch.watch_plan", interrupted)
+        await says(rig, *two, "true", code=130)
+        assert admins(rig) == dict.fromkeys("abc", "open")
+        [last, *_] = (await rig.plane.plans.list(ListPlans())).plans
+        assert last.state in ("cancelled", "done")
 
     typed(sqlite_url, monkeypatch, test)
 
