@@ -246,7 +246,7 @@ class Plane:
             Drain(store, self.roster, self.moves, self.lineage, leases.singleton("drain"), clock),
             PlanRunner(
                 store, self.roster, self.moves, planning, self.lineage, leases.singleton("plans"),
-                clock, timers.plan_s,
+                clock, timers.plan_s, limits=settings.continuous,
             ),
             Continuous(
                 store, planning, self.lineage, leases.singleton("continuous"), clock, ids,

@@ -127,15 +127,19 @@ def _convergence(ratio: float) -> float:
     return round(0.5 * (1 + math.erf(-math.log(ratio) / (_SPREAD * math.sqrt(2)))), 4)
 
 
-def learnt_factor(pairs: Sequence[tuple[float, float]]) -> float:
-    """Return by how much predictions are off: the median of actual over predicted seconds.
-
-    Predictions are those before anything learnt was put into them: it would count twice. Of fewer
-    than three moves nothing is learnt.
-    """
+def median_ratio(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """Return the median of actual over predicted seconds; None for fewer than three moves."""
     ratios = sorted(actual / predicted for predicted, actual in pairs if predicted > 0)
     if len(ratios) < 3:
-        return 1.0
+        return None
     middle = len(ratios) // 2
-    median = ratios[middle] if len(ratios) % 2 else (ratios[middle - 1] + ratios[middle]) / 2
-    return min(_MOST_FACTOR, max(_LEAST_FACTOR, median))
+    return ratios[middle] if len(ratios) % 2 else (ratios[middle - 1] + ratios[middle]) / 2
+
+
+def learnt_factor(pairs: Sequence[tuple[float, float]]) -> float:
+    """Return by how much predictions are to be corrected, within bounds; 1 while little is known.
+
+    Predictions are those before anything learnt was put into them: it would count twice.
+    """
+    median = median_ratio(pairs)
+    return 1.0 if median is None else min(_MOST_FACTOR, max(_LEAST_FACTOR, median))

@@ -1,12 +1,17 @@
 """Continuous mode: off, recommended, applied; calm for a week of chasing; and never two at once."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from roost.control.plans.continuous import AUTHOR, Continuous
-from roost.control.plans.continuouslimits import ContinuousLimits
+from roost.control.plans.continuous import Continuous
+from roost.control.plans.continuouslimits import AUTHOR, ContinuousLimits
+from roost.control.plans.planning import Planning
+from roost.control.plans.record import Asked
 from roost.model.outlook import Predicted
+from roost.planner.drafting import Draft
 from roost.wire.plans import ListPlans, PlanBody
 from tests.integration.control.rig import OPERATOR, Rig, gib, run, run_two
 from tests.integration.control.test_plans import hosts_of, plan, uneven
@@ -75,6 +80,42 @@ def test_it_waits_while_an_operator_s_plan_is_open(database_url: str) -> None:
         assert other.id in (await part_of(rig).get()).said
 
     run(database_url, test, continuous=EVERY)
+
+
+@pytest.mark.parametrize("limits", [{"most": 2}, {"day": 2}, {"vm_day": 1}])
+def test_what_is_planned_anew_keeps_the_limits_of_the_whole(
+    sqlite_url: str, limits: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[set[str]] = []
+    draft = Planning.draft
+
+    async def noting(self: Planning, asked: Asked, **given: Any) -> Draft:
+        if "failed" in given:  # it is planned anew
+            held.append(set(given.get("held") or ()))
+        return await draft(self, asked, **given)
+
+    monkeypatch.setattr(Planning, "draft", noting)
+
+    async def test(rig: Rig) -> None:
+        await uneven(rig)
+        while not (opened := await own_plans(rig)) or not opened[0].moving:
+            await rig.pass_by(2)
+        plan_id = opened[0].id
+        await rig.plane.plans.pause(plan_id, OPERATOR)
+        await rig.pass_by(10)
+        moves = (await rig.plane.plans.get(plan_id)).listed
+        first, *_ = (each for each in moves if each.state == "done")
+        left = next(each for each in moves if each.state == "planned")
+        await rig.move(left.name, "b" if left.target == "c" else "c")  # the fleet has drifted
+        await rig.plane.plans.resume(plan_id, OPERATOR)
+        await rig.pass_by(40)
+        anew = await rig.plane.plans.get(plan_id)
+        assert (anew.state, anew.replans) == ("done", 1)
+        assert 1 <= anew.done <= limits.get("most", limits.get("day", 9))
+        assert ({first.vm} <= held[0]) == ("vm_day" in limits)
+
+    strict = replace(EVERY, at_once=1, every_s=10.0, **limits)  # type: ignore[arg-type]
+    run(sqlite_url, test, continuous=strict, dated=True)
 
 
 async def chased(rig: Rig, hours: int) -> int:

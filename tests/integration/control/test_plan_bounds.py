@@ -17,7 +17,7 @@ from roost.ledger.tables import plan_moves
 from roost.ledger.transaction import Tx
 from roost.planner.board import Board
 from roost.planner.drafting import Draft, Wish
-from roost.wire.plans import CreatePlan, PlanDetail, ShowPlan
+from roost.wire.plans import CreatePlan, ListPlans, PlanDetail, ShowPlan
 from tests.integration.control.rig import OPERATOR, Rig, run
 from tests.integration.control.test_plans import plan, uneven
 from tests.integration.control.test_topology import star
@@ -45,7 +45,8 @@ def test_a_plan_ends_though_its_target_is_lost_in_the_middle_and_never_fenced(
                 break
         await rig.pass_by(300, silent=("b",))
         over = await rig.plane.plans.get(made.id)
-        assert over.state in ("done", "failed")
+        # The plan is done with all that it could do, and says what it could not.
+        assert (over.state, over.failed, over.why) == ("done", 1, "1 VMs could not move")
         assert (over.listed[0].state, over.listed[0].why) == (
             "failed", "host 'b' was lost in the middle of the move, and is not back",
         )  # fmt: skip
@@ -122,17 +123,50 @@ def test_what_is_planned_anew_leaves_vms_of_other_plans_alone(database_url: str)
 
 def test_patience_is_not_spent_while_a_plan_is_paused(database_url: str) -> None:
     async def test(rig: Rig) -> None:
-        await uneven(rig)
-        made = await plan(rig, goal="balance", apply=True)
-        await rig.plane.run_singletons()
-        runner = runner_of(rig)
-        runner._waits[made.id, 1] = rig.clock.monotonic()
+        await rig.host("a", cpu=8, memory=8)
+        await rig.running("vm-0")
+        await rig.host("b", cpu=8, memory=8)
+        made = await plan(rig, goal="move", vms=["vm-0"], to="b")
+        await rig.pass_by(100, silent=("a",))
+        await rig.plane.plans.apply(made.id, OPERATOR)
+        await rig.pass_by(50, silent=("a",))  # a is offline, and cannot send it
         await rig.plane.plans.pause(made.id, OPERATOR)
-        await rig.hear()
-        await runner.look()
-        assert runner._waits == {}
+        await rig.pass_by(100, silent=("a",))
+        await rig.plane.plans.resume(made.id, OPERATOR)
+        await rig.pass_by(20, silent=("a",))
+        waits = await rig.plane.plans.get(made.id)
+        assert (waits.state, waits.listed[0].state) == ("running", "planned")
+        await rig.pass_by(30)
+        done = await rig.plane.plans.get(made.id)
+        assert (done.state, done.done, done.failed) == ("done", 1, 0)
+        assert await rig.state("vm-0") == ("running", "b")
 
-    run(database_url, test)
+    run(database_url, test, timers=Timers(plan_s=60.0))
+
+
+def test_a_plan_whose_moves_count_still_makes_no_room_for_others(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roost.control.plans.writing.MOST_KEPT", 2)
+
+    async def test(rig: Rig) -> None:
+        await uneven(rig)
+        made = await plan(rig, goal="move", vms=["vm-0"], to="b", apply=True)
+        await rig.pass_by(20)
+        assert (await rig.plane.plans.get(made.id)).done == 1
+        for _ in range(4):
+            draft = await plan(rig, goal="drain", hosts=["a"])
+            await rig.plane.plans.cancel(draft.id, OPERATOR)
+        kept = (await rig.plane.plans.list(ListPlans())).plans
+        assert {each.id for each in kept} == {made.id, draft.id}  # drafts go first
+        rig.clock.move(DAY_MS // 1000)
+        await rig.pass_by(2)
+        await plan(rig, goal="drain", hosts=["a"])
+        with pytest.raises(NotFound):
+            await rig.plane.plans.get(made.id)
+        await rig.check()
+
+    run(database_url, test, dated=True)
 
 
 def test_who_hangs_up_ends_the_thread_before_the_next_has_a_turn(

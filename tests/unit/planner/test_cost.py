@@ -13,6 +13,7 @@ from roost.planner.cost import (
     Load,
     MoveCost,
     learnt_factor,
+    median_ratio,
     move_cost,
 )
 from roost.wire.plans import MoveCostBody
@@ -70,6 +71,8 @@ def test_predictions_learn_from_three_moves_on_and_within_bounds() -> None:
     assert learnt_factor([(1.0, 2.0), (1.0, 2.0)]) == 1.0
     assert learnt_factor([(1.0, 2.0), (2.0, 4.0), (1.0, 3.0)]) == 2.0
     assert learnt_factor([(1.0, 100.0)] * 3) == 4.0
+    assert median_ratio([(1.0, 100.0)] * 3) == 100.0  # as it is told, not as it is used
+    assert median_ratio([(1.0, 2.0), (0.0, 2.0), (1.0, 2.0)]) is None
 
 
 def test_what_was_learnt_is_in_a_prediction_once_and_is_not_learnt_again() -> None:

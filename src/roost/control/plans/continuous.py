@@ -14,7 +14,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, bindparam, func, select
+from sqlalchemy import Connection, select
 
 from roost.base.clock import Clock
 from roost.base.errors import Conflict
@@ -22,7 +22,8 @@ from roost.base.ids import IdSource
 from roost.base.timestamps import timestamp
 from roost.control.memory.restore_detect import Lineage
 from roost.control.plans import writing
-from roost.control.plans.continuouslimits import APPLY, OFF, ContinuousLimits
+from roost.control.plans.continuouslimits import APPLY, AUTHOR, OFF, ContinuousLimits
+from roost.control.plans.daymoves import DayMoves, day_moves
 from roost.control.plans.planning import Planning
 from roost.control.plans.reading import listed, taken_vms
 from roost.control.plans.record import (
@@ -34,10 +35,9 @@ from roost.control.plans.record import (
     found_in,
 )
 from roost.control.plans.routes import continuous_routes
-from roost.ledger.retention import DAY_S
 from roost.ledger.rows import PlanRow
 from roost.ledger.store import Store
-from roost.ledger.tables import plan_moves, plans
+from roost.ledger.tables import plans
 from roost.ledger.transaction import Tx, row_json
 from roost.parts.part import Part
 from roost.parts.routes import Route
@@ -47,8 +47,6 @@ from roost.wire.plans import ContinuousBody, ListPlans
 
 log = logging.getLogger("roost.plans")
 
-#: Who its plans are by.
-AUTHOR = "continuous"
 #: How many looks in a row must find something before it is believed.
 LOOKS = 2
 #: How long a draft of its own stands before a newer look replaces it.
@@ -56,17 +54,6 @@ FRESH_S = 3600
 #: Plans of its own that are told.
 _TOLD = 10
 
-_DAY = (
-    select(plan_moves.c.vm, func.count())
-    .where(plan_moves.c.state.in_(("done", "failed")), plan_moves.c.ended_ms > bindparam("since"))
-    .group_by(plan_moves.c.vm)
-)
-_OWN_DAY = (
-    select(func.count())
-    .select_from(plan_moves)
-    .where(plan_moves.c.state.in_(("done", "failed")), plan_moves.c.ended_ms > bindparam("since"))
-    .where(plan_moves.c.plan.in_(select(plans.c.id).where(plans.c.created_by == AUTHOR)))
-)
 #: Plans of others that are not over, drafts aside, and its own drafts.
 _BUSY = select(plans.c.id).where(plans.c.state.not_in((*OVER, PLANNED))).limit(1)
 _OWN = select(plans.c.id).where(plans.c.state == PLANNED, plans.c.created_by == AUTHOR)
@@ -112,22 +99,19 @@ class Continuous(Part):
         log.info("continuous mode: %s", self.said)
 
     async def _look(self) -> str:
-        since = {"since": self._clock.wall_ms() - 1000 * DAY_S}
+        now_ms = self._clock.wall_ms()
 
-        def ask(connection: Connection) -> tuple[str, dict[str, int], int, frozenset[str]]:
-            own = int(connection.execute(_OWN_DAY, since).scalar_one())
-            return _busy(connection), _day(connection, since), own, taken_vms(connection)
+        def ask(connection: Connection) -> tuple[str, DayMoves, frozenset[str]]:
+            return _busy(connection), day_moves(connection, now_ms), taken_vms(connection)
 
-        busy, moved, own, taken = await self._store.read(ask)
+        busy, moved, taken = await self._store.read(ask)
         if busy:
             self._found.clear()
             return f"plan {busy!r} is open"
         limits = self.limits
-        left = limits.day - own
+        left, held = moved.left(limits), moved.held(limits)
         if left <= 0:
-            return f"{own} VMs were moved in a day, and {limits.day} may be"
-        enough = "it has moved often enough in a day"
-        held = {vm: enough for vm, times in moved.items() if times >= limits.vm_day}
+            return f"{moved.own} VMs were moved in a day, and {limits.day} may be"
         told = []
         for goal in limits.goals:
             most = min(limits.most, left)
@@ -209,7 +193,3 @@ class Continuous(Part):
 
 def _busy(connection: Connection) -> str:
     return connection.execute(_BUSY).scalar() or ""
-
-
-def _day(connection: Connection, since: dict[str, int]) -> dict[str, int]:
-    return {vm: int(times) for vm, times in connection.execute(_DAY, since)}

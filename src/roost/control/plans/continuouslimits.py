@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+#: Who its plans are by.
+AUTHOR = "continuous"
 OFF, RECOMMEND, APPLY = "off", "recommend", "apply"
 Mode = Literal["off", "recommend", "apply"]
 

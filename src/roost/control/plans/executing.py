@@ -22,6 +22,8 @@ from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import Roster
 from roost.control.moves.moving import Moving, take_back
 from roost.control.plans import writing
+from roost.control.plans.continuouslimits import AUTHOR, ContinuousLimits
+from roost.control.plans.daymoves import day_moves
 from roost.control.plans.forgetting import FORGET_EVERY_S, KEPT_S, PlanRetention
 from roost.control.plans.planning import Planning
 from roost.control.plans.reading import taken_vms
@@ -34,6 +36,7 @@ from roost.control.plans.record import (
     PLANNED,
     RUNNING,
     WAITING,
+    Asked,
     asked_of,
     found_in,
     found_of,
@@ -92,7 +95,9 @@ class PlanRunner(Part):
         clock: Clock,
         patience_s: float = 900.0,
         keep_s: int = KEPT_S,
+        limits: ContinuousLimits | None = None,
     ) -> None:
+        self._limits = limits or ContinuousLimits()  # of the plans that nobody asked for
         self._store, self._roster, self._moving = store, roster, moving
         self._planning, self._lineage, self._clock = planning, lineage, clock
         self.singleton = singleton
@@ -361,9 +366,10 @@ class PlanRunner(Part):
         for each in moves:
             failures[each.vm] = failures.get(each.vm, 0) + (each.state == FAILED)
         tired = {vm for vm, times in failures.items() if times >= _MOST_FAILURES}
+        asked, held = await self._what_is_left(row, moves)
         taken = await self._store.read(lambda c: taken_vms(c, row.id))
         draft = await self._planning.draft(
-            asked_of(row), taken=taken, failed=tired, refusable=False
+            asked, taken=taken, held=held, failed=tired, refusable=False
         )
         last = max((each.number for each in moves), default=0)
         wave = max((each.wave for each in moves if each.state != PLANNED), default=0)
@@ -385,6 +391,19 @@ class PlanRunner(Part):
 
         await self._store.write(change)
         log.info("plan %s is planned anew: %s", row.id, why)
+
+    async def _what_is_left(
+        self, row: PlanRow, moves: Sequence[PlanMoveRow]
+    ) -> tuple[Asked, dict[str, str]]:
+        """Return what may still be asked for a plan, and the VMs that it may not move any more."""
+        asked = asked_of(row)
+        made = sum(each.state in (DONE, RUNNING) for each in moves)
+        most, held = max(0, asked.most - made), dict[str, str]()
+        if row.created_by == AUTHOR:
+            now_ms = self._clock.wall_ms()
+            moved = await self._store.read(lambda c: day_moves(c, now_ms))
+            most, held = min(most, moved.left(self._limits)), moved.held(self._limits)
+        return msgspec.structs.replace(asked, most=most), held
 
     async def _end(self, row: PlanRow, state: str, why: str) -> None:
         found = found_of(row)

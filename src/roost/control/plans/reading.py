@@ -25,7 +25,7 @@ from roost.control.plans.record import (
 from roost.ledger.rows import PlanMoveRow, PlanRow
 from roost.ledger.statements import find_row
 from roost.ledger.tables import plan_moves, plans
-from roost.planner.cost import learnt_factor
+from roost.planner.cost import median_ratio
 from roost.wire.plans import ListPlans, PlanBody, PlanDetail, PlanMoveBody, PlanPage, ShowPlan
 
 #: Moves that were made whose seconds are compared with the predicted ones, the last of a plan.
@@ -112,11 +112,13 @@ def _detail(
     after: int | None,
 ) -> PlanDetail:
     found = found_of(row)
+    # Against what the plan said, with all that was learnt by then: it is that which was off.
     pairs = [
         (predicted_of(each).total_s, actual.total_s)
         for each in made
         if (actual := actual_of(each)) is not None
     ]
+    took = median_ratio(pairs)
     return PlanDetail(
         **_fields(row, counts),
         listed=[_move(each, roster) for each in moves],
@@ -126,7 +128,7 @@ def _detail(
         more_vetoes=found.more_vetoes,
         hosts=[load_body(each) for each in found.hosts],
         actual=None if found.actual is None else picture_body(found.actual),
-        accuracy=round(learnt_factor(pairs), 3) if len(pairs) >= 3 else None,
+        accuracy=None if took is None else round(took, 3),
     )
 
 

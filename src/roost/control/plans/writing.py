@@ -11,31 +11,47 @@ import msgspec
 from sqlalchemy import bindparam, func, select
 
 from roost.base.errors import Conflict, NotFound
-from roost.control.plans.record import DROPPED, OVER, PLANNED
+from roost.control.plans.record import DONE, DROPPED, FAILED, OVER, PLANNED
 from roost.ledger.rows import Changes, PlanMoveRow, PlanRow
 from roost.ledger.statements import Plus
 from roost.ledger.tables import plan_moves, plans
 from roost.ledger.transaction import Tx
+from roost.planner.guards import COUNTED_S
 
-#: Plans that are kept, and those that may be under way or wait for their start at once.
+#: Plans that are kept, beside those whose moves count still, and those that may be under way or
+#: wait for their start at once.
 MOST_KEPT, MOST_OPEN = 200, 20
+#: Plans that make room for one new one; more than one after a day of many.
+_MOST_REMOVED = 5
 
 _OPEN = select(func.count()).select_from(plans).where(plans.c.state.not_in(OVER))
-_OLDEST = select(plans.c.id).where(plans.c.state.in_(OVER)).order_by(plans.c.created_ms, plans.c.id)
+#: Moves of a day are counted by who moves VMs next, however many plans there were meanwhile.
+_COUNTED = (
+    select(plan_moves.c.plan)
+    .where(plan_moves.c.state.in_((DONE, FAILED)), plan_moves.c.ended_ms > bindparam("since"))
+    .where(plan_moves.c.plan == plans.c.id)
+)
+_OLDEST = (
+    select(plans.c.id)
+    .where(plans.c.state.in_(OVER), ~_COUNTED.exists())
+    .order_by(plans.c.created_ms, plans.c.id)
+    .limit(bindparam("most"))
+)
 _NUMBERS = select(plan_moves.c.number).where(plan_moves.c.plan == bindparam("plan"))
 _KEPT = select(func.count()).select_from(plans)
 
 
 def insert(tx: Tx, row: PlanRow, moves: Sequence[PlanMoveRow]) -> None:
-    """Keep a new plan with its moves; the oldest that is over makes room for it."""
+    """Keep a new plan with its moves; the oldest that is over and counts no more makes room."""
     if int(tx.connection.execute(_OPEN).scalar_one()) >= MOST_OPEN:
         raise Conflict(
             f"{MOST_OPEN} plans are open already",
             hint="Maybe cancel those that nobody will apply.",
         )
-    if int(tx.connection.execute(_KEPT).scalar_one()) >= MOST_KEPT:
-        oldest = tx.connection.execute(_OLDEST.limit(1)).scalar()
-        if oldest is not None:
+    over = int(tx.connection.execute(_KEPT).scalar_one()) - MOST_KEPT + 1
+    if over > 0:
+        asked = {"since": tx.at_ms - 1000 * COUNTED_S, "most": min(over, _MOST_REMOVED)}
+        for oldest in tx.connection.execute(_OLDEST, asked).scalars().all():
             remove(tx, str(oldest))
     tx.insert(plans, msgspec.structs.asdict(row))
     tx.insert_all(plan_moves, [msgspec.structs.asdict(each) for each in moves])
