@@ -130,7 +130,8 @@ class Catalogue:
         except Exception as error:
             # Whatever an SDK throws: offers of other accounts are asked for all the same.
             log.exception("%s does not say what it offers", name)
-            said = f"an error that nobody expected: {error!r}"
+            # Its words may hold what the account is opened with: they are for the log alone.
+            said = f"an error that nobody expected: {type(error).__name__}; the log has more"
         types = offer.types if offer is not None else ()
         self._offers[key] = _Offer(types, said, self._clock.monotonic() + AGAIN_S)
         return types

@@ -114,8 +114,8 @@ class Renting(Part):
         await asyncio.gather(*(self._catalogue.refresh(*each) for each in sorted(wanted)))
 
     async def _work_for_one(self) -> int:
-        busy = sorted(self._busy)
-        if not await self._store.read(lambda c: _has_work(c, busy)):
+        busy, now = sorted(self._busy), self._clock.wall_ms()
+        if not await self._store.read(lambda c: _has_work(c, busy, now)):
             return 0
         claimed = await self._store.write(self._claim, self._holder)
         if claimed:
@@ -176,7 +176,8 @@ class Renting(Part):
         except Exception as error:
             # Whatever an SDK throws: the other machines go on, and this one is asked for again.
             log.exception("machine %s", row["id"])
-            said = f"an error that nobody expected: {error!r}"
+            # Its words may hold what the account is opened with: they are for the log alone.
+            said = f"an error that nobody expected: {type(error).__name__}; the log has more"
             await self._store.write(lambda tx: self._failed(tx, row, said, final=False))
 
     async def _launch(self, row: dict[str, Any]) -> None:
@@ -306,11 +307,12 @@ _ANY = (
         _M.ended_ms.is_(None),
         _M.claimed_by == "",
         _M.state.in_(("pending", "returning")),
+        _M.not_before_ms <= bindparam("now"),
         _M.account.not_in(bindparam("busy", expanding=True)),
     )
     .limit(1)
 )
 
 
-def _has_work(connection: Connection, busy: Sequence[str]) -> bool:
-    return connection.execute(_ANY, {"busy": busy}).first() is not None
+def _has_work(connection: Connection, busy: Sequence[str], now_ms: int) -> bool:
+    return connection.execute(_ANY, {"busy": busy, "now": now_ms}).first() is not None

@@ -28,6 +28,21 @@ log = logging.getLogger("roost.worker")
 EngineName = Literal["podman", "docker"]
 #: Variables that an engine needs of its own.
 _OWN = ("PATH", "HOME", "XDG_RUNTIME_DIR", "DOCKER_HOST", "CONTAINER_HOST")
+#: Names, and how names begin, of variables that change what an engine, its loader, or what it
+#: starts does outside of the container. With one line they are in a file, for the container alone.
+_STEERING = (
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "ENV", "IFS", "TMPDIR", "TMP", "TEMP", "TZ",
+    "TZDIR", "LANG", "LANGUAGE", "LOCPATH", "NLSPATH", "GCONV_PATH", "GETCONF_DIR", "HOSTALIASES",
+    "LOCALDOMAIN", "RES_OPTIONS", "RESOLV_HOST_CONF", "NIS_PATH", "GODEBUG", "GOTRACEBACK",
+    "GOMAXPROCS", "GOGC", "GOMEMLIMIT", "GOCOVERDIR", "GORACE", "GNUPGHOME", "SSL_CERT_FILE",
+    "SSL_CERT_DIR", "SSLKEYLOGFILE", "SSH_AUTH_SOCK", "SSH_ASKPASS", "BASH_ENV",
+)  # fmt: skip
+_STEERING_BEGINS = (
+    "_", "LD_", "LC_", "GLIBC_", "MALLOC_", "CONTAINER_", "CONTAINERS_", "DOCKER_", "BUILDAH_",
+    "BUILDKIT_", "PODMAN_", "LIBPOD_", "REGISTRY_", "REGISTRIES_", "STORAGE_", "NETAVARK_", "CNI_",
+    "CONMON_", "OCI_", "XDG_", "DBUS_", "LISTEN_", "NOTIFY_", "SYSTEMD_", "BASH_FUNC_", "PYTHON",
+    "PERL5", "OTEL_", "SUDO_", "MOBY_",
+)  # fmt: skip
 _ASK_S = 20.0
 _PULL_S = 1800.0
 _MISSING = (
@@ -95,7 +110,7 @@ class Engine:
         that no file of lines can hold."""
         own = {name: os.environ[name] for name in _OWN if name in os.environ}
         passed = {name: value for name, value in environment.items() if not _is_line(value)}
-        if clash := sorted(passed.keys() & set(_OWN)):
+        if clash := sorted(name for name in passed if _steers(name)):
             raise FilesFailed(
                 "parameters", f"the variable {clash[0]} of a container may have one line only"
             )
@@ -140,6 +155,15 @@ class Engine:
 def _is_line(value: str) -> bool:
     """Say whether a file with a variable in each line can hold a value."""
     return "\n" not in value and "\r" not in value
+
+
+def _steers(name: str) -> bool:
+    upper = name.upper()
+    return (
+        upper in (*_OWN, *_STEERING)
+        or upper.startswith(_STEERING_BEGINS)
+        or upper.endswith("_PROXY")
+    )
 
 
 def container_name(attempt: str) -> str:

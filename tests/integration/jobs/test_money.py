@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from sqlalchemy import select
 
@@ -267,7 +268,21 @@ def test_an_error_that_nobody_expected_holds_up_no_other_machine(sqlite_url: str
         rows = await rig.rows(select(machines))
         assert sorted(row["state"] for row in rows) == ["allocated", "allocated", "pending"]
         assert all(not row["claimed_by"] for row in rows)
-        assert "KeyError" in (await rig.process.pools.get("default", OPERATOR)).trouble
+        trouble = (await rig.process.pools.get("default", OPERATOR)).trouble
+        assert "KeyError" in trouble
+        reasons = " ".join(row["reason"] for row in rows)
+        assert "Reservations" not in trouble + reasons, "what an SDK says may hold secrets"
+        writes: list[str] = []
+        write = rig.store.write
+
+        async def counted(change: Any, actor: str = "roost") -> Any:
+            writes.append(actor)
+            return await write(change, actor)
+
+        rig.process.renting._store.write = counted
+        assert await rig.process.renting._work_for_one() == 0
+        assert writes == [], "nothing is written while its only machine backs off"
+        rig.process.renting._store.write = write
         await rig.pass_by(10)
         assert len(rig.cloud.running) == 3
 

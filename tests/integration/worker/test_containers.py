@@ -98,8 +98,26 @@ def test_a_variable_of_several_lines_reaches_its_container(tmp_path: Path) -> No
     assert {"--env=TEXT", "--env=CARRIED"} <= set(words)
     assert not any("lines" in word for word in words), "command lines are everybody's to read"
     assert engine.variables(given).items() >= {"TEXT": "two\nlines", "CARRIED": "a\rb"}.items()
-    with pytest.raises(FilesFailed, match="PATH"):
-        engine.variables({"PATH": "/bin\n/sbin"})
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["PATH", "HOME", "LD_PRELOAD", "LD_LIBRARY_PATH", "https_proxy", "ALL_PROXY", "DOCKER_CONFIG",
+     "CONTAINERS_CONF", "REGISTRY_AUTH_FILE", "STORAGE_OPTS", "GODEBUG", "TMPDIR", "GCONV_PATH",
+     "_CONTAINERS_USERNS_CONFIGURED", "XDG_CONFIG_HOME"],
+)  # fmt: skip
+def test_no_variable_of_a_job_steers_the_engine(tmp_path: Path, name: str) -> None:
+    with pytest.raises(FilesFailed, match=name):
+        Engine.variables({name: "/tmp/evil.so:\n"})
+    asked = assignment("a:1", "true", image="localhost/shell:1")
+    Engine("podman", ("podman",)).run(asked, tmp_path, {name: "one line"})
+    assert (tmp_path / "environment").read_text() == f"{name}=one line\n"
+    assert Engine.variables({name: "one line"}).get(name) != "one line"
+
+
+@pytest.mark.parametrize("name", ["SSH_KEY", "TLS_CERT", "GOOGLE_CREDENTIALS", "PATHS", "HOMEPAGE"])
+def test_texts_of_several_lines_have_names_of_their_own(name: str) -> None:
+    assert Engine.variables({name: "two\nlines"})[name] == "two\nlines"
 
 
 @pytest.mark.parametrize(
