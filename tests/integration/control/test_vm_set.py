@@ -1,13 +1,15 @@
 """VMs that exist get other names, labels, priorities, hosts and sizes."""
 
+import asyncio
 import json
 
 import pytest
 
 from roost.base.errors import Conflict, Forbidden, InvalidRequest
+from roost.ledger.transaction import constraints_generation
 from roost.parts.access import Principal
 from roost.wire.bodies import AffinityBody, SetVM
-from tests.integration.control.rig import OPERATOR, Rig, run
+from tests.integration.control.rig import OPERATOR, Rig, run, run_two
 from tests.integration.control.typed import typing
 
 LABELS = ("--label", "tier=gold", "--label", "team-")
@@ -75,6 +77,40 @@ def test_what_cannot_be_set_is_refused_and_nothing_is_changed(sqlite_url: str) -
         await rig.plane.vms.set("a", None, SetVM(labels={"app": "web", "x": "1"}), OPERATOR)
 
     run(sqlite_url, test)
+
+
+def test_a_name_moves_no_generation_of_constraints_and_a_label_does(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h0", 8, 8)
+        await rig.running("a")
+        before = await rig.store.read(constraints_generation)
+        await rig.plane.vms.set("a", None, SetVM(name="z"), OPERATOR)
+        assert await rig.store.read(constraints_generation) == before
+        await rig.plane.vms.set("z", None, SetVM(labels={"x": "1"}), OPERATOR)
+        assert await rig.store.read(constraints_generation) == before + 1
+
+    run(sqlite_url, test)
+
+
+def test_of_two_processes_that_give_one_name_the_second_hears_that_it_is_taken(
+    postgres_url: str,
+) -> None:
+    async def test(first: Rig, second: Rig) -> None:
+        await first.host("h0", 8, 8)
+        for name in "abcdef":
+            await first.running(name)
+        await second.hear()
+        for number, (one, other) in enumerate(("ab", "cd", "ef")):
+            named = SetVM(name=f"new-{number}")
+            told = await asyncio.gather(
+                first.plane.vms.set(one, None, named, OPERATOR),
+                second.plane.vms.set(other, None, named, OPERATOR),
+                return_exceptions=True,
+            )
+            failed = [each for each in told if isinstance(each, BaseException)]
+            assert [type(each) for each in failed] == [Conflict]
+
+    run_two(postgres_url, test)
 
 
 def test_vm_set_and_resize_as_they_are_typed(

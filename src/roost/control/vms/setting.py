@@ -2,8 +2,8 @@
 
 The VM stays where it is; another pin counts from its next placement on. Labels that a label rule of
 the project goes by cannot be changed: members of such a rule would have to be judged again, and one
-that breaks it moved. The generation of constraints moves on, so whoever is about to place the VM as
-it was decides again.
+that breaks it moved. The generation of constraints moves on with all but a name: whoever is about
+to place the VM as it was decides again.
 """
 
 from collections.abc import Mapping
@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
 
 from roost.base.errors import Conflict, Forbidden, InvalidRequest
 from roost.control.memory.roster import Roster
@@ -61,10 +62,10 @@ def change_vm(
         if vm.phase:
             raise Conflict(f"VM {vm.name!r} is moving; wait until it has arrived", vm=vm.id)
         _refuse_beside_older(tx)
-        row = tx.change(vms, {"id": vm.id}, generation=Plus(1), **values)
-        assert row is not None
+        row = _write(tx, vm, values)
         changes["vms"] = {vm.id: row}
-        changes["constraints_generation"] = advance_constraints(tx)  # type: ignore[assignment]
+        if said != ["name"]:  # no rule goes by a name, and every create under way goes round again
+            changes["constraints_generation"] = advance_constraints(tx)  # type: ignore[assignment]
         tx.event("vm.set", f"vm/{vm.id}", changes, project=vm.project, note=", ".join(said))
         vm = VMRow(**row)
     if body.restart is not UNSET:
@@ -72,14 +73,28 @@ def change_vm(
     return vm
 
 
+def _write(tx: Tx, vm: VMRow, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Change a VM's row; a name that another process takes at the same moment is a conflict."""
+    try:
+        row = tx.change(vms, {"id": vm.id}, generation=Plus(1), **values)
+    except IntegrityError as error:
+        if "name" not in values:
+            raise
+        raise _taken(vm, values["name"]) from error
+    assert row is not None
+    return row
+
+
+def _taken(vm: VMRow, name: str) -> Conflict:
+    return Conflict(f"project {vm.project!r} has a VM {name!r} already", vm=vm.id, name=name)
+
+
 def _values(tx: Tx, vm: VMRow, body: SetVM, who: Principal) -> dict[str, Any]:
     """Return the columns of a VM's row that are to be others; refuses what cannot be."""
     values: dict[str, Any] = {}
     if not isinstance(body.name, UnsetType) and body.name != vm.name:
         if tx.find(vms, project=vm.project, name=body.name) is not None:
-            raise Conflict(
-                f"project {vm.project!r} has a VM {body.name!r} already", vm=vm.id, name=body.name
-            )
+            raise _taken(vm, body.name)
         values["name"] = body.name
     if not isinstance(body.labels, UnsetType):
         text = labels_text(body.labels) if body.labels else ""
