@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 from msgspec import UnsetType
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, or_, select
 
 from roost.base.errors import Conflict, InvalidRequest, NotFound
 from roost.base.units import parse_cpu
 from roost.jobs.catalogue import Catalogue
-from roost.ledger.jobtables import account_secrets, accounts, pools
+from roost.ledger.jobtables import account_secrets, accounts, machines, pools
 from roost.ledger.statements import Plus, count_rows, find_row, find_rows
 from roost.ledger.store import Store
 from roost.ledger.tables import projects
@@ -28,8 +28,9 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 class Accounts(Part):
     """Accounts with providers."""
 
-    def __init__(self, store: Store, seal: Seal, catalogue: Catalogue) -> None:
+    def __init__(self, store: Store, seal: Seal, catalogue: Catalogue, untracked_s: float) -> None:
         self._store, self._seal, self._catalogue = store, seal, catalogue
+        self._untracked_s = untracked_s
 
     def routes(self) -> Sequence[Route]:
         """Return the HTTP routes of this part."""
@@ -134,11 +135,25 @@ class Accounts(Part):
             user = tx.row(select(pools.c.name).where(pools.c.account == name).limit(1))
             if user is not None:
                 raise Conflict(f"pool {user['name']!r} rents with {name!r}", account=name)
+            self._refuse_unnamed(tx, name)
             tx.remove(accounts, name=name)
             tx.remove(account_secrets, account=name)
             tx.event("account.deleted", f"account/{name}", {})
 
         await self._store.write(change, who.name)
+
+    def _refuse_unnamed(self, tx: Tx, name: str) -> None:
+        """Refuse while a launch that nobody heard of may still show: only the account finds it."""
+        m = machines.c
+        since = tx.at_ms - round(1000 * self._untracked_s)
+        asked = select(m.id).where(m.account == name, m.launches > 0, m.cloud_id.is_(None))
+        row = tx.row(asked.where(or_(m.ended_ms.is_(None), m.ended_ms > since)).limit(1))
+        if row is not None:
+            raise Conflict(
+                f"{row['id']} was asked for with {name!r} and may still be made; it is looked for "
+                f"until {self._untracked_s:.0f} s after its end",
+                account=name,
+            )
 
     def _keep_secret(self, tx: Tx, name: str, body: w.AccountSpecBody) -> None:
         if isinstance(body.credentials, UnsetType):

@@ -57,7 +57,7 @@ def job_parts(settings: JobSettings) -> Bring:
             JobDesk(store, clock, submitting, bell, ring),
             JobKinds(store),
             Pools(store, catalogue, ring),
-            Accounts(store, shared.seal, catalogue),
+            Accounts(store, shared.seal, catalogue, settings.patience.untracked_s),
             WorkerDoor(
                 store, clock, shared.access, Assigner(settings.outputs_to, shared.seal), bell,
                 ring,

@@ -8,13 +8,16 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
 from sqlalchemy import select
 
+from roost.base.errors import Conflict
 from roost.base.ids import IdSource
 from roost.jobs.detecting import Patience
 from roost.jobs.owner import Owner
 from roost.jobs.renting import MOST_LAUNCHES, UNNAMED_S
 from roost.ledger.jobtables import machines
+from roost.ledger.transaction import Tx
 from roost.model.job import Account, CloudMachine, Launch
 from roost.parts.part import Loop
 from roost.providers.base import OWNER_TAG, tag_of
@@ -257,6 +260,28 @@ class BrokenCloud(ModelCloud):
         if not self.launches:
             raise ZeroDivisionError
         return await super().machines(owner)
+
+
+def test_an_account_stays_while_a_launch_that_nobody_heard_of_may_show(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.accounts.create(w.CreateAccount(name="ours", provider="model"), OPERATOR)
+
+        def asked(tx: Tx) -> None:
+            row: dict[str, Any] = {}
+            for column in machines.columns:
+                number = column.type.python_type is int
+                row[column.name] = None if column.nullable else 0 if number else ""
+            tx.insert(machines, row | {"id": "machine-1", "account": "ours", "state": "returned",
+                                       "launches": 1, "ended_ms": tx.at_ms})  # fmt: skip
+
+        await rig.store.write(asked)
+        rig.clock.move(Patience().untracked_s - 1)
+        with pytest.raises(Conflict, match="machine-1"):
+            await rig.accounts.delete("ours", OPERATOR)
+        rig.clock.move(1)
+        await rig.accounts.delete("ours", OPERATOR)
+
+    run(sqlite_url, test)
 
 
 def test_an_error_that_nobody_expected_holds_up_no_other_machine(sqlite_url: str) -> None:
