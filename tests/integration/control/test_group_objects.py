@@ -316,7 +316,9 @@ def test_a_member_of_a_project_has_its_groups_alone(database_url: str) -> None:
         for attempt in (
             rig.plane.groups.get("apart", "default", MEMBER),
             rig.plane.groups.get("apart", None, MEMBER),
-            rig.plane.groups.create(CreateGroup(name="x", rule="spread"), MEMBER),
+            rig.plane.groups.create(
+                CreateGroup(name="x", rule="spread", project="default"), MEMBER
+            ),
             rig.plane.groups.delete("apart", "default", MEMBER),
             rig.plane.groups.add("mine", None, GroupVMs(vms=["b"]), MEMBER),
             rig.plane.groups.add("mine", "lab", GroupVMs(vms=["b"]), OPERATOR),

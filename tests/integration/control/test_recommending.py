@@ -1,6 +1,7 @@
 """Recommendations of a real plane: where creates and moves go, what rules say, who may ask."""
 
 import pytest
+from msgspec.structs import replace
 
 from roost.base.errors import InvalidRequest, NotFound
 from roost.parts.access import Principal
@@ -106,6 +107,7 @@ def test_who_may_ask_and_for_what(database_url: str) -> None:
         with pytest.raises(NotFound):
             await ask(rig, MEMBER, vm="web", project="default")
         with pytest.raises(NotFound):
-            await ask(rig, MEMBER, new=NEW)
+            await ask(rig, MEMBER, new=replace(NEW, project="default"))
+        assert (await ask(rig, MEMBER, new=NEW)).recommendations  # in the member's own project
 
     run(database_url, test)

@@ -177,7 +177,7 @@ def _retention(connection: Connection, store: Store) -> None:
 def _jobs(connection: Connection, _store: Store) -> None:
     """Ask what the planner, the detector, renting and users ask all the time."""
     planner._read(connection)
-    renting._has_work(connection, [])
+    renting._has_work(connection, [], 0)
     planner._next_jobs(connection, "job-1", 1, 5)
     detecting._beyond_queue(connection, 10**12)
     detecting._beyond_run(connection, 10**12)
