@@ -34,8 +34,8 @@ flavors: [{name: m1, demand: {cpu: 1, memory: 2GiB, disk: 10GiB}}]
 hosts: [{name: host-01, labels: {tier: gold}}]
 groups: [{name: web, project: shop, rule: anti-affinity}]
 vms:
-  - {name: web-1, project: shop, flavor: m1, groups: [web], labels: {app: shop}}
-  - {name: web-2, project: shop, flavor: m1, groups: [web], labels: {app: shop}}
+  - {name: shop-1, project: shop, flavor: m1, groups: [web], labels: {app: shop}}
+  - {name: shop-2, project: shop, flavor: m1, groups: [web], labels: {app: shop}}
 """
 SMALL = DemandBody(cpu=1, memory="2GiB", disk="10GiB")
 LARGE = DemandBody(cpu=12, memory="24GiB", disk="100GiB")
