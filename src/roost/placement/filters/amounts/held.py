@@ -4,7 +4,9 @@ import numpy as np
 
 from roost.fleet.layout import BoolArray, Int64Array
 from roost.model.reasons import Reason
+from roost.model.resources import NumaMode
 from roost.placement.filtering import Filter, IndexForm
+from roost.placement.partfit import cells_fit, enough_devices
 from roost.placement.question import Question
 
 
@@ -17,6 +19,14 @@ def _column(question: Question, rows: Int64Array) -> BoolArray:
         # A host that is short without any hold is the resource filters' business.
         short_by_holds = (promised <= capacity) & (promised + hosts.held[rows, column] > capacity)
         passes &= ~short_by_holds
+    if question.terms.devices is not None:
+        free = hosts.arrays.device_free[rows]
+        passes &= enough_devices(question, rows, free) | ~enough_devices(
+            question, rows, free + hosts.held_devices[rows]
+        )
+    if question.terms.numa is not NumaMode.ANY:
+        free = hosts.arrays.cell_free[rows]
+        passes &= cells_fit(question, free) | ~cells_fit(question, free + hosts.held_cells[rows])
     return passes
 
 
