@@ -5,21 +5,23 @@
     what is still left        -> the cheapest set of machine types, within what the pool may have
 
 A job that finds no room is passed over and those behind it are looked at, so one that is large
-blocks nobody. Jobs that end within a moment are assigned a little ahead, beyond what a machine can
-run at once: its worker starts them when there is room, and a plan for each would take longer than
-the job. Nothing here is written; the planner commits what still holds.
+blocks nobody; after a minute of that, in a pool that cannot grow, a machine is held for it: others
+get nothing there until it fits. Jobs that end within a moment are assigned a little ahead, beyond
+what a machine can run at once: its worker starts them when there is room, and a plan for each would
+take longer than the job. Nothing here is written; the planner commits what still holds.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from roost.base.errors import Unavailable
 from roost.fleet.fleet import Fleet
-from roost.jobs.ordering import Queued, Used, Whole, in_order
+from roost.jobs.deciding.experience import NO_EXPERIENCE, Experience, usable
+from roost.jobs.deciding.ordering import Queued, Used, Whole, in_order
 from roost.model.hosts import HostSpec, Resource
 from roost.model.job import Fit, MachineType, Market, Pool
 from roost.model.resources import Demand
@@ -28,6 +30,9 @@ from roost.placement.engine import Engine
 from roost.providers.mix.problem import MixLimits, Need, Offer
 
 Rows = Sequence[Mapping[str, Any]]
+_AMOUNTS = ("cpu_milli", "memory_bytes", "disk_bytes")
+#: States of machines on their way.
+COMING = ("pending", "allocating", "allocated")
 
 #: Strategies of the engine by a pool's fit; `next` goes on where the last one was placed.
 STRATEGY: Mapping[Fit, str] = {
@@ -38,6 +43,8 @@ STRATEGY: Mapping[Fit, str] = {
 }
 #: Work that a machine may have ahead, in seconds, and how many times its capacity at most.
 AHEAD_S, MOST_AHEAD = 0.5, 32.0
+#: After how long a machine is held for a job that others pass.
+HOLD_AFTER_S = 60.0
 #: Jobs of one plan: more are the next one's.
 MOST_PLANNED = 200_000
 
@@ -49,8 +56,10 @@ class Plan:
     assigned: Counter[tuple[str, str]] = field(default_factory=Counter)  # (machine, array)
     ahead: Counter[tuple[str, str]] = field(default_factory=Counter)
     wanted: list[tuple[MachineType, Market]] = field(default_factory=list)
+    regions: list[str] = field(default_factory=list)  # of what is wanted; empty: anywhere
     left: Counter[str] = field(default_factory=Counter)  # jobs of arrays without room
     coming: Counter[str] = field(default_factory=Counter)  # of those, on machines on their way
+    refused: str = ""  # what a provider said of types that are left alone for a while
 
     @property
     def machines(self) -> set[str]:
@@ -113,17 +122,25 @@ def plan_pool(
     used: Used,
     types: Sequence[MachineType],
     room: MixLimits,
+    known: Experience = NO_EXPERIENCE,
 ) -> Plan:
-    """Return what a pool should do next; `room` is what it may still rent."""
+    """Return what a pool should do next; `room` is what it may still rent.
+
+    Of `types`, which are as providers describe them, jobs count on what is `known` to come.
+    """
     plan = Plan()
-    ready = [row for row in machines if row["state"] == "ready"]
-    coming = [row for row in machines if row["state"] in ("pending", "allocating", "allocated")]
+    ready: Rows = [row for row in machines if row["state"] == "ready"]
+    coming = [row for row in machines if row["state"] in COMING]
     more = max(0, pool.max_machines - len(machines))
     if room.machines is not None:
         more = min(more, room.machines)
+    if queued and not more and not coming:
+        ready, queued = hold(plan, ready, queued)
     if queued:
-        whole = _whole(machines, types)
-        picks = _picks(pool, queued, whole, used, _most(ready, coming, types, more, queued))
+        whole = whole_of(machines, types)
+        real = usable(types, known)
+        slots = _slots(ready, coming, real, more, queued)
+        picks = _picks(plan, pool, queued, whole, used, slots)
         left = _assign(plan, pool, ready, picks)
         left = _place_ahead(plan, pool, ready, left)
         for array, number in left:
@@ -131,12 +148,48 @@ def plan_pool(
         beyond = _place_coming(plan, coming, left) if left else []
         if beyond and more and types:
             limits = MixLimits(more, room.cpu_milli, room.budget_micro)
-            _want(plan, pool, machines, types, limits, beyond)
+            _want(plan, pool, machines, list(zip(types, real, strict=True)), limits, beyond)
     _keep_warm(plan, pool, ready, coming, machines, types)
     return plan
 
 
-def _whole(machines: Rows, types: Sequence[MachineType]) -> Whole:
+def hold(plan: Plan, ready: Rows, queued: Sequence[Queued]) -> tuple[Rows, Sequence[Queued]]:
+    """Hold a machine for the job that was passed for longest; return what others may have.
+
+    One job and one machine at a time: one that has room now, else the one of which least is taken,
+    so that it is free soonest as far as anybody knows. It is chosen anew with every plan; nothing
+    new goes there meanwhile.
+    """
+    passed = [each for each in queued if each.waits_s >= HOLD_AFTER_S]
+    for each in sorted(passed, key=lambda each: (-each.priority, -each.waits_s, each.array)):
+        asked = {name: getattr(each, name) for name in _AMOUNTS}
+        large = [row for row in ready if all(row[f"{n}_capacity"] >= a for n, a in asked.items())]
+        if not large:
+            continue
+        ranks = [(not has_room(row, asked), _taken(row), row["id"]) for row in large]
+        rank, held = min(zip(ranks, large, strict=True), key=lambda pair: pair[0])
+        if not rank[0]:
+            plan.assigned[held["id"], each.array] += 1
+        else:
+            plan.left[each.array] += 1
+        others = [replace(q, number=q.number - 1) if q is each else q for q in queued]
+        return [row for row in ready if row is not held], [q for q in others if q.number]
+    return ready, queued
+
+
+def has_room(row: Mapping[str, Any], asked: Mapping[str, int]) -> bool:
+    """Say whether a machine could take one more job of these amounts now."""
+    more = {**asked, "attempts": 1}
+    return all(row[f"{n}_capacity"] - row[f"{n}_committed"] >= a for n, a in more.items())
+
+
+def _taken(row: Mapping[str, Any]) -> float:
+    """Return the largest share of a machine's amounts that is promised."""
+    shares: list[float] = [row[f"{n}_committed"] / max(1, row[f"{n}_capacity"]) for n in _AMOUNTS]
+    return max(shares)
+
+
+def whole_of(machines: Rows, types: Sequence[MachineType]) -> Whole:
     """Return what shares are of: all machines of a pool, or one of its largest type."""
     cpu = sum(row["cpu_milli_capacity"] for row in machines)
     memory = sum(row["memory_bytes_capacity"] for row in machines)
@@ -146,38 +199,83 @@ def _whole(machines: Rows, types: Sequence[MachineType]) -> Whole:
     return Whole(max(1, cpu), max(1, memory))
 
 
-def _most(
+Amounts = tuple[int, int, int]
+
+
+def _slots(
     ready: Rows, coming: Rows, types: Sequence[MachineType], more: int, queued: Sequence[Queued]
-) -> int:
-    """Return how many jobs can be placed at most: a long queue is not looked at for nothing."""
-    least_cpu = max(1, min(each.cpu_milli for each in queued))
-    least_memory = max(1, min(each.memory_bytes for each in queued))
+) -> dict[Amounts, int]:
+    """Return of each demand how many can be placed at most, and no more than are queued.
 
-    def slots(cpu: int, memory: int) -> int:
-        return max(0, min(cpu // least_cpu, memory // least_memory))
+    A long queue is not looked at for nothing, and what has no place keeps nobody behind it back.
+    """
+    rows = (*ready, *coming)
+    free = np.array(
+        [[r[f"{name}_capacity"] - r[f"{name}_committed"] for name in _AMOUNTS] for r in rows],
+        np.int64,
+    ).reshape(-1, 3)
+    attempts = np.array([r["attempts_capacity"] - r["attempts_committed"] for r in rows], np.int64)
+    kinds = np.array(
+        [(t.cpu_milli, t.memory_bytes, t.disk_bytes) for t in types], np.int64
+    ).reshape(-1, 3)
+    number: Counter[Amounts] = Counter()
+    ahead: set[Amounts] = set()
+    for each in queued:
+        number[_demand(each)] += each.number
+        if _factor(each) > 1:
+            ahead.add(_demand(each))
+    found: dict[Amounts, int] = {}
+    for demand, queued_number in number.items():
+        slots = int(np.minimum(_times(free, demand), attempts).clip(min=0).sum())
+        if demand in ahead:
+            slots += int(attempts[: len(ready)].clip(min=0).sum())
+        if more and len(kinds):
+            slots += more * int(_times(kinds, demand).max())
+        found[demand] = min(slots, queued_number)
+    return found
 
-    free = sum(
-        slots(
-            row["cpu_milli_capacity"] - row["cpu_milli_committed"],
-            row["memory_bytes_capacity"] - row["memory_bytes_committed"],
-        )
-        for row in (*ready, *coming)
-    )
-    if any(_factor(each) > 1 for each in queued):
-        free += sum(row["attempts_capacity"] - row["attempts_committed"] for row in ready)
-    grown = more * max((slots(t.cpu_milli, t.memory_bytes) for t in types), default=0)
-    return min(MOST_PLANNED, free + grown)
+
+def _demand(each: Queued) -> Amounts:
+    return each.cpu_milli, each.memory_bytes, each.disk_bytes
+
+
+def _times(room: np.ndarray[Any, Any], demand: Amounts) -> np.ndarray[Any, Any]:
+    """Return how many times a demand fits into each row of amounts."""
+    asked = [place for place in range(3) if demand[place]]
+    if not asked:
+        return np.full(len(room), MOST_PLANNED, np.int64)
+    times: np.ndarray[Any, Any] = room[:, asked] // np.array([demand[place] for place in asked])
+    least: np.ndarray[Any, Any] = times.min(axis=1).clip(min=0)
+    return least
 
 
 def _picks(
-    pool: Pool, queued: Sequence[Queued], whole: Whole, used: Used, most: int
+    plan: Plan,
+    pool: Pool,
+    queued: Sequence[Queued],
+    whole: Whole,
+    used: Used,
+    slots: Mapping[Amounts, int],
 ) -> list[tuple[Queued, int]]:
+    """Return in order which jobs are tried; those of which none can be placed are left at once."""
+    open_slots = {demand: number for demand, number in slots.items() if number}
+    for each in queued:
+        if not slots[_demand(each)]:
+            plan.left[each.array] += each.number
+    able = [each for each in queued if slots[_demand(each)]]
     found: list[tuple[Queued, int]] = []
-    for array, number in in_order(queued, pool.ordering, whole, used):
-        if most <= 0:
+    most = MOST_PLANNED
+    for array, number in in_order(able, pool.ordering, whole, used):
+        if most <= 0 or not open_slots:
             break
-        taken = min(number, most)
+        demand = _demand(array)
+        taken = min(number, most, open_slots.get(demand, 0))
+        if not taken:
+            continue
         most -= taken
+        open_slots[demand] -= taken
+        if not open_slots[demand]:
+            del open_slots[demand]
         if found and found[-1][0] is array:
             found[-1] = array, found[-1][1] + taken
         else:
@@ -214,7 +312,8 @@ def _assign(
     plan: Plan, pool: Pool, ready: Rows, picks: Sequence[tuple[Queued, int]]
 ) -> list[tuple[Queued, int]]:
     rows = place(board(ready), _columns(picks), pool.fit) if picks else []
-    plan.assigned, left = _tally(picks, rows, [row["id"] for row in ready])
+    taken, left = _tally(picks, rows, [row["id"] for row in ready])
+    plan.assigned.update(taken)
     return left
 
 
@@ -273,16 +372,16 @@ def _want(
     plan: Plan,
     pool: Pool,
     machines: Rows,
-    types: Sequence[MachineType],
+    types: Sequence[tuple[MachineType, MachineType]],
     limits: MixLimits,
     beyond: Sequence[tuple[Queued, int]],
 ) -> None:
-    """Want the cheapest machines that hold what is left."""
+    """Want the cheapest machines that hold what is left, of types as they are called and are."""
     demands: Counter[tuple[int, int, int]] = Counter()
     for array, number in beyond:
         demands[array.cpu_milli, array.memory_bytes, array.disk_bytes] += number
     needs = [Need(Demand(*amounts), number) for amounts, number in demands.items()]
-    needs = [need for need in needs if any(each.holds(need.demand) for each in types)]
+    needs = [need for need in needs if any(real.holds(need.demand) for _, real in types)]
     if not needs:
         return
     # Its solver takes a second to import, and most control planes never rent a machine.
@@ -295,10 +394,11 @@ def _want(
         ) from missing
 
     market = next_market(pool, machines, ())
-    found = cheapest_mix(needs, [Offer(each, market) for each in types], limits)
+    found = cheapest_mix(needs, [Offer(real, market) for _, real in types], limits)
     for filled in found.filled:
         for _ in range(filled.machines):
-            plan.wanted.append((types[filled.offer], next_market(pool, machines, plan.wanted)))
+            called, _ = types[filled.offer]
+            plan.wanted.append((called, next_market(pool, machines, plan.wanted)))
 
 
 def _keep_warm(
@@ -316,13 +416,21 @@ def _keep_warm(
     idle = len(empty - plan.machines)
     spare = max(0, len(coming) + len(plan.wanted) - (1 if plan.left else 0))
     short = max(
-        pool.min_machines - len(machines) - len(plan.wanted),
+        pool.min_machines - staying(machines) - len(plan.wanted),
         pool.warm - idle - spare,
     )
     room = pool.max_machines - len(machines) - len(plan.wanted)
     cheapest = min(types, key=lambda each: (each.price(pool.market), each.name))
     for _ in range(max(0, min(short, room))):
         plan.wanted.append((cheapest, next_market(pool, machines, plan.wanted)))
+
+
+def staying(machines: Rows) -> int:
+    """Count the machines that a pool has or soon will, without those on their way back.
+
+    The latter are rented still, so they count against every limit, and for no least number.
+    """
+    return sum(row["state"] not in ("draining", "returning") for row in machines)
 
 
 def next_market(pool: Pool, machines: Rows, wanted: Sequence[tuple[MachineType, Market]]) -> Market:

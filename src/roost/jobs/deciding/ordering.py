@@ -31,6 +31,7 @@ class Queued:
     number: int
     priority: int = 0
     run_s: float = 3600.0  # expected, or at most
+    waits_s: float = 0.0  # since its submission, while none of its jobs has a machine
 
 
 @dataclass(frozen=True, slots=True)
