@@ -9,10 +9,11 @@ that contradicts, the conjuncts are gone through in their order for the first tw
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, combinations
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import lru_cache
+from itertools import chain
 
-from roost.control.policies.demands import Demand, demands_of
+from roost.control.rules.demands import Demand, demands_of
 from roost.model.rules import Rule
 from roost.placement.rules.paths import Path
 
@@ -85,6 +86,10 @@ class _Asked:
             self.strictest[demand.path].add(demand)
 
 
+#: What rules ask is remembered: a rule that is made is compared with a thousand others.
+_asked = lru_cache(maxsize=2048)(_Asked)
+
+
 def contradictions(
     rules: Sequence[Rule], about: Callable[[str], bool], steps: Steps
 ) -> Iterator[tuple[Demand, Demand]]:
@@ -92,19 +97,26 @@ def contradictions(
 
     Of two rules at least one is a rule that this is `about`. Ends when all steps are taken.
     """
-    asked = {rule.name: _Asked(rule) for rule in rules if rule.hard}
+    asked = {rule.name: _asked(rule) for rule in rules if rule.hard}
     mine = {name for name in asked if about(name)}
     fields = {path for name in mine for path in asked[name].strictest}
     names = [name for name in asked if not fields.isdisjoint(asked[name].strictest)]
-    itself = ((name, name) for name in names)
-    for one, other in chain(itself, combinations(names, 2)):
-        if one not in mine and other not in mine:
-            continue
+    itself = ((name, name) for name in names if name in mine)
+    for one, other in chain(itself, _pairs(names, mine)):
         if steps.over:
             return
         found = _first(asked[one], asked[other], steps)
         if found is not None:
             yield found
+
+
+def _pairs(names: Sequence[str], mine: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield all pairs, in their order, of which one is mine."""
+    last = max((at for at, name in enumerate(names) if name in mine), default=-1)
+    for at, one in enumerate(names):
+        for other in names[at + 1 :] if one in mine else names[at + 1 : last + 1]:
+            if one in mine or other in mine:
+                yield one, other
 
 
 def _first(one: _Asked, other: _Asked, steps: Steps) -> tuple[Demand, Demand] | None:
