@@ -12,6 +12,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.stamp
+# Of an install without tools: a demo on a fresh clone has no use for cloud SDKs and test runners.
+PLAIN  := $(VENV)/.plain
 PYTEST := $(BIN)/python -m pytest
 
 # ONCE=1   make demo ends by itself          SHORT=1  the quick rows of a benchmark
@@ -48,25 +50,37 @@ help: ## print this list
 setup: $(STAMP) ## create .venv with roost and its tools, pinned (quick the second time)
 	@echo "setup: $(VENV) is ready"
 
-$(STAMP): pyproject.toml constraints.txt
+.PHONY: plain
+plain: $(PLAIN) ## create .venv with roost alone, as `pip install .` would: what ./roost and the demo need
+	@echo "plain: $(VENV) is ready"
+
+# What is installed is compiled to bytecode when it is first imported, not all of it beforehand: most never is.
+define install
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "setup: roost needs Python 3.11 or newer. Maybe: make setup PYTHON=python3.12" >&2; exit 1; }
-	@echo "setup: creating $(VENV) with $$("$(PYTHON)" --version)"
-	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
-	@echo "setup: installing roost and its tools as pinned in constraints.txt (about a minute)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@test -x $(BIN)/python || { echo "setup: creating $(VENV) with $$("$(PYTHON)" --version)"; "$(PYTHON)" -m venv $(VENV); }
+	@echo "setup: installing $(1) as pinned in constraints.txt ($(2))"
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '$(3)'
+endef
+
+$(STAMP): pyproject.toml constraints.txt
+	$(call install,roost and its tools,two to four minutes,.[dev])
+	@touch $@ $(PLAIN)
+
+$(PLAIN): pyproject.toml constraints.txt
+	$(call install,roost,half a minute,.)
 	@touch $@
 
 .PHONY: demo
-demo: $(STAMP) ## run a control plane with 20 virtual hosts and show what it does (ONCE=1: end after the tour)
+demo: $(PLAIN) ## run a control plane with 20 virtual hosts and show what it does (ONCE=1: end after the tour)
 	@$(if $(ONCE),ONCE=$(ONCE)) $(BIN)/roost demo
 
 .PHONY: demo-plan
-demo-plan: $(STAMP) ## an uneven fleet of virtual hosts, its plan, the moves as they happen, the calm afterwards (a minute)
+demo-plan: $(PLAIN) ## an uneven fleet of virtual hosts, its plan, the moves as they happen, the calm afterwards (a minute)
 	@$(if $(ONCE),ONCE=$(ONCE)) $(BIN)/roost demo --plan
 
 .PHONY: demo-qemu
-demo-qemu: $(STAMP) ## boot three real guests on two hosts, move one while it counts, break things (after make parts)
+demo-qemu: $(STAMP) ## boot three real guests on two hosts, move one by a plan while it counts, break things (after make parts)
 	@$(if $(ONCE),ONCE=$(ONCE)) $(BIN)/roost demo --qemu
 
 .PHONY: demo-analysis

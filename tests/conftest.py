@@ -68,6 +68,20 @@ def kernels() -> None:
     warm_up()
 
 
+#: What files of this process are kept from, before a test runs.
+_UMASK = os.umask(0o022)
+os.umask(_UMASK)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Take back what a server, agent or worker that ran in this process has set for all of it.
+
+    They keep other users from their files; files of the next test would be kept from them, too.
+    """
+    os.umask(_UMASK)
+
+
 #: What a Linux guest says on its console when its memory is not what it wrote.
 _BROKEN = (b"---[ end trace", b"Kernel panic", b"segfault at")
 _MOST_TRIES = 3

@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from sqlalchemy import Connection
 
-from roost.ledger.claims import Outcome, Proposal
+from roost.ledger.claims.proposals import Outcome, Proposal
 from roost.ledger.store import Listener, Store
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.transaction import Tx
 
 T = TypeVar("T")
 

@@ -2,7 +2,7 @@
 
 Built on first use by tools/build-guest, once for all processes of a run. What it can be told on the
 kernel's command line stands at the top of tools/guest/init. `debian` is a whole distribution, by
-tools/build-debian, for what only a real guest shows.
+tools/build-debian, for what only a real guest shows; `worker_image` is that one with roost in it.
 """
 
 import hashlib
@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple, NoReturn
@@ -66,6 +67,13 @@ def debian() -> Debian:
     return Debian(folder / "vmlinuz", folder / "initrd.gz", folder / "disk.raw")
 
 
+def worker_image() -> Debian:
+    """Return the Debian that has roost, built if need be; skips the test where it cannot be."""
+    need("qemu-system-x86_64", "qemu-img", "mmdebstrap")
+    folder = _folder("build-worker-image")
+    return Debian(folder / "vmlinuz", folder / "initrd.gz", folder / "disk.raw")
+
+
 def boot_info(cmdline: str = "", *, image: Path | None = None, user_data: str = "") -> BootInfo:
     """Return an order to boot the guest; `cmdline` is added to what it always needs."""
     kernel, initrd = guest()
@@ -112,7 +120,7 @@ def _folder(tool: str) -> Path:
 @cache
 def _built(tool: str) -> tuple[Path | None, str]:
     # The tools hold a lock, so that other workers wait for the one that builds.
-    words = [TOOLS / tool]
+    words = [sys.executable, TOOLS / tool]
     done = subprocess.run(words, capture_output=True, text=True, timeout=_BUILD_S, check=False)
     if done.returncode:
         return None, " ".join(done.stderr.split())

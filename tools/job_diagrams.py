@@ -7,7 +7,7 @@ import dataclasses
 import re
 from pathlib import Path
 
-from roost.ledger import jobtables
+from roost.ledger.schema import jobtables
 from roost.model import job as model
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "job-diagrams.md"

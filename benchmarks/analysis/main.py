@@ -19,6 +19,7 @@ from benchmarks.analysis import (
     judging,
     levels,
     lifetimes,
+    peaks,
     store,
 )
 from benchmarks.analysis.sizes import FULL, SHORT
@@ -44,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         *store.jobs(sizes),
         *bitbrains.jobs(options.data, sizes),
         *levels.jobs(options.data, sizes),
+        *peaks.jobs(options.data, sizes),
         *lifetimes.jobs(options.data, sizes),
         *consolidation.jobs(options.data, sizes),
     ]

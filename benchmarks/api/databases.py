@@ -22,11 +22,11 @@ from benchmarks.api.workload import create_body, hello, host_name, placed_rows
 from roost.base.clock import RealClock
 from roost.base.ids import IdSource
 from roost.control.hosts.registering import register
-from roost.ledger.claims import KEPT, Proposal
+from roost.ledger.claims.proposals import KEPT, Proposal
 from roost.ledger.opening import open_store
+from roost.ledger.schema.tables import tokens
 from roost.ledger.store import Store
-from roost.ledger.tables import tokens
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.transaction import Tx
 from roost.parts.access import public
 from roost.wire.bodies import CreateVM
 from roost.wire.specs import spec_of

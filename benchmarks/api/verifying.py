@@ -4,8 +4,8 @@ from sqlalchemy import Connection, func, or_, select
 
 from benchmarks.api.databases import with_store
 from roost.control.admin.doctor import doctor
+from roost.ledger.schema.tables import host_amounts, vms
 from roost.ledger.store import Store
-from roost.ledger.tables import host_amounts, vms
 
 _AMOUNTS = ("cpu_milli", "memory_bytes", "disk_bytes", "vms")
 

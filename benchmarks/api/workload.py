@@ -1,7 +1,7 @@
 """The hosts and VMs that the benchmark is made of; everything follows from a number."""
 
 from roost.base.units import GIB
-from roost.ledger.rows import ClaimRow, VMRow
+from roost.ledger.schema.rows import ClaimRow, VMRow
 from roost.wire.agentlink import PROTOCOL, AmountInfo, Hello, Inventory
 
 #: Cores and GiB of memory; a host has 20 GiB of disk for each core, a VM asks for 10.

@@ -1,18 +1,26 @@
 """What a plain install takes on disk: roost and all that it requires, as installed here.
 
 Counted from the files that each distribution says are its own, so that no package index is asked;
-bytes of compiled Python are left out, as pip may or may not write them.
+bytes of compiled Python are left out, as pip may or may not write them. What roost itself is and
+requires is read from the checkout: what an editable install says of it may be older.
 """
 
+import tomllib
+from collections.abc import Iterable
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path
 
 from packaging.requirements import Requirement
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 
-def plain_install(name: str = "roost") -> dict[str, int]:
+
+def plain_install() -> dict[str, int]:
     """Return the bytes of every distribution that `pip install roost` brings, by name."""
-    found: dict[str, int] = {}
-    waiting: list[tuple[str, frozenset[str]]] = [(name, frozenset())]
+    sources = (REPOSITORY / "src").rglob("*")
+    found = {"roost": sum(p.stat().st_size for p in sources if p.is_file() and p.suffix != ".pyc")}
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    waiting = wanted_of(project["dependencies"], frozenset())
     seen: set[tuple[str, frozenset[str]]] = set()
     while waiting:
         each = waiting.pop()
@@ -24,14 +32,16 @@ def plain_install(name: str = "roost") -> dict[str, int]:
         except PackageNotFoundError:
             continue  # for another platform
         found[each[0]] = bytes_of(made)
-        waiting += wanted_by(made, each[1])
+        waiting += wanted_of(made.requires or (), each[1])
     return found
 
 
-def wanted_by(made: Distribution, extras: frozenset[str]) -> list[tuple[str, frozenset[str]]]:
-    """Return what a distribution requires here, with these extras of it."""
+def wanted_of(
+    requirements: Iterable[str], extras: frozenset[str]
+) -> list[tuple[str, frozenset[str]]]:
+    """Return what of such requirements applies here, with these extras."""
     wanted = []
-    for text in made.requires or ():
+    for text in requirements:
         requirement = Requirement(text)
         marker = requirement.marker
         if marker is None or any(marker.evaluate({"extra": e}) for e in (extras or {""})):

@@ -47,19 +47,21 @@ from roost.placement.kernels.fit import (
     T_NUMA,
     T_WORD,
     Ask,
+    asked_devices,
     in_sorted,
     row_cells,
     row_devices,
     row_penalty,
 )
 from roost.placement.kernels.fragments import MixArrays, primary_left, thriftiest, worth_lost
-from roost.placement.kernels.keys import SCORE_ONE, host_key, imbalance, request_key
+from roost.placement.kernels.keys import SCORE_ONE, host_key, imbalance
 from roost.placement.kernels.scan import GUESSES
 from roost.placement.kernels.scores import (
     SCORE_BALANCE,
     SCORE_DOT,
     SCORE_FRAGMENTS,
     alignment,
+    own_key,
 )
 from roost.placement.kernels.search import MOST, NOWHERE, draw
 from roost.placement.kernels.tally import AFFINITY, ANTI_AFFINITY, WEIGHT_ONE, add_member, entry_of
@@ -164,7 +166,7 @@ def score_of(
         uneven = imbalance_here(hosts, row) if ask.terms[T_NUMA] == ONE_CELL else 0
         return SCORE_ONE - uneven
     if score == SCORE_DOT:
-        return -alignment_here(hosts.headroom[row], ask.demand)
+        return -alignment_here(hosts.headroom[row], ask.demand, asked_devices(ask))
     if score == SCORE_FRAGMENTS:
         return worth_lost(hosts, ask, mix, row)
     return int64(keys[row])
@@ -300,7 +302,7 @@ def plain_batch(
     for index in range(len(rows)):
         ask = ready_ask(groups, tables, batch, index, scratch)
         demand = ask.demand
-        own = request_key(score, demand[CPU], demand[MEMORY], demand[DISK])
+        own = own_key(score, ask)
         if options[S_WAY] == BY_DRAW:
             seed = batch.seed[index]
             row, total = draw_from_all(hosts, marks, groups, ask, options, seed, fits)

@@ -23,6 +23,7 @@ from roost.placement.kernels.decide import Batch, Scratch
 from roost.placement.kernels.fit import A_COUNTS
 from roost.placement.kernels.search import NOWHERE
 from roost.placement.mix import NO_MIX, Mix
+from roost.placement.nearness import Nearness
 from roost.placement.rankings import Rankings
 from roost.placement.rules.columns import RuleColumns
 from roost.placement.selectors import Selectors
@@ -47,7 +48,7 @@ class PlainScan:
         self.cursor = -1
         self._keys = np.zeros(0, np.int64)
         self._selectors = Selectors(fleet, Rankings(fleet))
-        self._terms = TermsTables(fleet, self._selectors, RuleColumns(fleet))
+        self._terms = TermsTables(fleet, self._selectors, RuleColumns(fleet), Nearness(fleet))
         needed = self.strategy.needs_mix and mix is not None
         self._mix = mix.arrays(fleet) if needed and mix is not None else NO_MIX
 

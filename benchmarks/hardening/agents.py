@@ -1,6 +1,7 @@
 """Rows: what a rogue agent costs others' creates, and a start on a ledger with a bad host."""
 
 import sqlite3
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from functools import partial
@@ -20,7 +21,10 @@ from benchmarks.results import Result, at_least, at_most
 
 _GOAL_MS = 100.0
 _ROGUE, _RESTART = "rogue hello: others' create p99", "restart with a bad host"
-_BAD = f'{{"cpu_milli":{{"capacity":1}},"devices":[{{"model":"x","memory_bytes":{2**70}}}]}}'
+_BAD = (
+    '{"cpu_milli":{"total":1},"memory_bytes":{"total":1},"disk_bytes":{"total":1},'
+    f'"devices":[{{"model":"x","memory_bytes":{2**70}}}]}}'
+)
 
 
 def jobs(sizes: Sizes, folder: Path) -> Iterator[Job]:
@@ -39,7 +43,10 @@ def _rogue(sizes: Sizes, folder: Path) -> Iterator[Result]:
         alone = good_requests(serving.port, serving.token, sizes.watched_s / 4, 0)
         with harm(Orders("rogues", serving.port, sizes.rogues, credentials)):
             beside = good_requests(serving.port, serving.token, sizes.watched_s, 10_000_000)
-    note = f"{sizes.rogues} of them; {beside.note}; alone p99 {alone.p99_ms:.1f} ms"
+            heard = sum(_is_registered(serving, f"rogue-{at}") for at in range(sizes.rogues))
+    if not heard:
+        raise Wrong("no rogue was ever registered: nothing was measured")
+    note = f"{heard} registered; {beside.note}; alone p99 {alone.p99_ms:.1f} ms"
     yield at_most(_ROGUE, beside.p99_ms, "ms", sizes.goal(_GOAL_MS), note=note)
 
 
@@ -47,6 +54,20 @@ def _join(serving: Serving, host: str) -> str:
     token = post(serving, "/api/v1/join-tokens", {"host": host})["secret"]
     joined = post(serving, "/api/v1/agents/join", {"host": host}, str(token))
     return str(joined["credential"])
+
+
+def _is_registered(serving: Serving, host: str) -> bool:
+    request = urllib.request.Request(
+        f"{serving.url}/api/v1/hosts/{host}",
+        headers={"Authorization": f"Bearer {serving.token}"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            return bool(reply.status == 200)
+    except urllib.error.HTTPError as error:
+        if error.code != 404:
+            raise
+        return False
 
 
 def _restart(sizes: Sizes, folder: Path) -> Iterator[Result]:

@@ -17,11 +17,11 @@ def messages(host: str) -> list[list[bytes]]:
     plain = _hello(host)
     full = _hello(
         host,
-        extended={f"{host}-{n}": {"capacity": 1} for n in range(32)},
+        extended={f"{host}-{n}": {"total": 1} for n in range(32)},
         labels={f"label-{n}": "x" * 200 for n in range(256)},
         devices=[{"model": f"{host}-{n}", "memory_bytes": 2**40} for n in range(16)],
     )
-    absurd = _hello(host, extended={f"r{n}": {"capacity": 1} for n in range(20_000)})
+    absurd = _hello(host, extended={f"r{n}": {"total": 1} for n in range(20_000)})
     beyond = _hello(host, devices=[{"model": "x", "memory_bytes": 2**70}])
     lies = _report({"id": f"vm-{n}", "generation": 2**62, "seen": "running"} for n in range(16_000))
     unread = _report({"id": "", "generation": -1, "seen": "no"} for _ in range(16_000))
@@ -53,7 +53,7 @@ async def talk_nonsense(port: int, credential: str, host: str, begun: asyncio.Se
 
 
 def _hello(host: str, **more: object) -> bytes:
-    whole = {"capacity": 2**40}
+    whole = {"total": 2**40}
     inventory = {"cpu_milli": whole, "memory_bytes": whole, "disk_bytes": whole, **more}
     said = {"type": "hello", "protocol": 1, "host": host, "instance": "rogue", "version": "x"}
     return msgspec.json.encode({**said, "inventory": inventory})

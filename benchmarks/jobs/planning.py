@@ -16,8 +16,8 @@ from roost.base.clock import RealClock
 from roost.base.ids import IdSource
 from roost.base.units import GIB
 from roost.jobs.catalogue import Catalogue
-from roost.jobs.ordering import Queued
-from roost.jobs.planning import plan_pool
+from roost.jobs.deciding.ordering import Queued
+from roost.jobs.deciding.planning import plan_pool
 from roost.jobs.pools import Pools
 from roost.jobs.submitting import Submitting
 from roost.ledger.opening import open_store
@@ -74,11 +74,12 @@ async def _submit(folder: Path, count: int) -> tuple[float, float]:
     ids = IdSource(clock.wall_ms)
     store = await open_store(f"sqlite:///{folder / 'roost.db'}", clock, ids)
     try:
-        catalogue = Catalogue(store, clock, Seal(), ModelClouds(ModelCloud()))
+        seal = Seal()
+        catalogue = Catalogue(store, clock, seal, ModelClouds(ModelCloud()))
         await Pools(store, catalogue, lambda: None).create(
             CreatePool(name="default", provider="model"), WHO
         )
-        submitting = Submitting(store, clock, ids, catalogue)
+        submitting = Submitting(store, clock, ids, catalogue, seal)
         began, cpu = time.perf_counter(), time.process_time()
         made = await submitting.submit(SubmitJobs(command=["true"], count=count), WHO, None)
         took = time.perf_counter() - began, time.process_time() - cpu

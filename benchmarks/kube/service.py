@@ -18,7 +18,7 @@ from roost.control.hosts.registering import register
 from roost.kube.base.objects import Object
 from roost.kube.translate.nodes import translate_node
 from roost.ledger.store import Store
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.transaction import Tx
 from roost.model.hosts import HostSpec
 from roost.wire.agentlink import PROTOCOL, AmountInfo, Hello, Inventory
 

@@ -29,6 +29,8 @@ CELL_CORES = 40
 CELL_MEMORY_GB = 90
 
 FIRST_FIT, BALANCE_FIT, BEST_FIT, FRAGMENTATION, FRAGMENTATION_WHOLE = 0, 1, 2, 3, 4
+#: Balance fit with its shares as whole numbers of 1/360, so that equals are equal.
+BALANCE_FIT_EXACT = -1
 POLICIES = {
     "first fit": FIRST_FIT,
     "balance fit": BALANCE_FIT,
@@ -152,12 +154,28 @@ def choose_balance_fit(free: Ints, cpu: int, memory: int) -> int:
 
 
 @kernel
+def choose_balance_fit_exactly(free: Ints, cpu: int, memory: int) -> int:
+    """Return what `choose_balance_fit` would without rounding: of equals, the first server."""
+    best, best_imbalance = NOWHERE, -1
+    for server in range(free.shape[0]):
+        first, second = room(free, server, 0), room(free, server, 1)
+        cell = 0 if first >= second else 1
+        if not fits(free, server, cell, cpu, memory):
+            cell = 1 - cell
+        if abs(first - second) > best_imbalance and fits(free, server, cell, cpu, memory):
+            best, best_imbalance = 2 * server + cell, abs(first - second)
+    return best
+
+
+@kernel
 def choose(
     policy: int, free: Ints, demand: tuple[int, int, bool], tables: tuple[Ints, Ints]
 ) -> int:
     """Return the best spot for the demand, or NOWHERE."""
     if policy == BALANCE_FIT and not demand[2]:
         return choose_balance_fit(free, demand[0], demand[1])
+    if policy == BALANCE_FIT_EXACT and not demand[2]:
+        return choose_balance_fit_exactly(free, demand[0], demand[1])
     best, best_score = NOWHERE, 0
     for spot in range(2 * free.shape[0]):
         if feasible(free, spot, demand[0], demand[1], demand[2]):

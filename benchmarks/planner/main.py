@@ -13,7 +13,7 @@ from rich.console import Console
 
 from benchmarks.engine.main import run
 from benchmarks.engine.measuring import named, say_if_busy
-from benchmarks.planner import fleets, fragments, ganeti, roadef
+from benchmarks.planner import costs, fleets, fragments, ganeti, roadef
 from benchmarks.results import table, write_json
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -31,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seconds = options.seconds or (60.0 if options.short else 300.0)
     every = [
         *fleets.jobs(short=options.short),
+        *costs.jobs(OUTPUT.parent, short=options.short),
         *fragments.jobs(options.data),
         *ganeti.jobs(options.data),
         *roadef.jobs(options.data, seconds),

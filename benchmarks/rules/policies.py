@@ -25,7 +25,7 @@ from roost.model.vm import VMSpec
 from roost.placement.engine import Engine
 from roost.placement.whatif import WhatIf
 from roost.wire.policies import PolicyDryRunBody
-from roost.wire.specs import spec_text
+from roost.wire.spectext import spec_text
 
 PROJECT = "shop"
 BUNDLE = Bundle("least_loaded", rules=(PolicyRule("lot", 'host.labels.lot in ["0", "1"]'),))

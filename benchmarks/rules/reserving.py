@@ -17,8 +17,7 @@ from benchmarks.rules.decisions import fleet_of, plain_requests
 from roost.control.create.drawing import find_living
 from roost.control.memory.holdings import Holdings, Life
 from roost.control.memory.roster import Roster
-from roost.ledger.holdsums import Limits
-from roost.ledger.rows import HoldRow, ReservationRow
+from roost.ledger.schema.rows import HoldRow, ReservationRow
 from roost.placement.engine import NO_FIT, Engine
 
 _HOSTS = 10_000
@@ -48,8 +47,7 @@ def reserved(engine: Engine) -> Roster:
         roster.hosts[row] = _Entry(row, fleet.hosts.names[row])  # type: ignore[assignment]
         start = _NOW + (number % 2) * _LATER
         _reserve(roster.holdings, number, row, start)
-        held = roster.holdings.held(row, _NOW)
-        fleet.keep_free(row, _four(held))
+        fleet.keep_free(row, roster.holdings.held(row, _NOW))
     return roster
 
 
@@ -58,11 +56,6 @@ class _Entry:
 
     def __init__(self, row: int, name: str) -> None:
         self.fleet_row, self.number, self.name = row, row, name
-
-
-def _four(held: Limits) -> tuple[int, int, int, int]:
-    cpu, memory, disk, places = held
-    return cpu, memory, disk, places
 
 
 def _reserve(holdings: Holdings, number: int, host: int, start: int) -> None:

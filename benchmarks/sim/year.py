@@ -28,8 +28,8 @@ from roost.base.ids import IdSource
 from roost.control.agents.connections import ConnectionOrder
 from roost.control.groups.ending import EMPTY_S, EmptyRules
 from roost.control.plane import Plane, PlaneSettings
-from roost.ledger.sqlite import SqliteStore
-from roost.ledger.tables import decisions, events, groups
+from roost.ledger.schema.tables import decisions, events, groups
+from roost.ledger.sqlite.store import SqliteStore
 from roost.parts.access import Principal
 from roost.parts.retention import Purge
 from roost.testing.agent import ModelAgent, inventory

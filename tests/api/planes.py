@@ -19,9 +19,9 @@ from roost.base.clock import Clock, RealClock
 from roost.base.ids import IdSource
 from roost.control.plane import Plane, PlaneSettings
 from roost.jobs.compose import JobSettings, job_parts
-from roost.ledger.sqlite import SqliteStore
-from roost.ledger.tables import tokens
-from roost.ledger.transaction import Tx
+from roost.ledger.schema.tables import tokens
+from roost.ledger.sqlite.store import SqliteStore
+from roost.ledger.writes.transaction import Tx
 from roost.parts.access import Access, Principal, public
 from roost.parts.routes import Route
 from roost.parts.serving import Link, Session

@@ -248,6 +248,29 @@ def test_who_takes_nothing_of_any_answer_is_cut_off() -> None:
     asyncio.run(run())
 
 
+def test_who_takes_an_answer_slowly_is_not_cut_off() -> None:
+    """The kernel keeps megabytes for a client: ours stay where they are while it takes those.
+
+    Two pieces empty the client's buffer, and only then does it say that there is room: so a busy
+    machine, which takes one piece between two looks, is not a client that stands still.
+    """
+
+    async def run() -> None:
+        async with serving(limits=Limits(stalled_s=0.8)) as running:
+            with socket.socket() as ours:
+                ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+                ours.connect(("127.0.0.1", running.server.port))
+                ours.sendall(b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 200)
+                ours.setblocking(False)
+                loop = asyncio.get_running_loop()
+                for _ in range(60):
+                    await asyncio.sleep(0.04)
+                    await loop.sock_recv(ours, 32 * 1024)
+                    assert running.server.server_state.connections, "it was cut off"
+
+    asyncio.run(run())
+
+
 def test_a_body_that_nobody_wants_is_not_read_without_end() -> None:
     async def run() -> None:
         async with serving() as running, connection(running) as (reader, writer):
@@ -274,8 +297,7 @@ def test_the_oldest_stranger_makes_room_and_known_connections_do_not_count() -> 
                 pair[1].write(create(f"vm-{number}"))
                 assert (await response(pair[0]))[0] == 201
                 known.append(pair)
-            strangers = await stack.enter_async_context(half_requests(running, 5))
-            await asyncio.sleep(0)
+            silent = [await stack.enter_async_context(connection(running)) for _ in range(5)]
             async with connection(running) as (reader, _):  # all of them are young
                 assert await refusal(reader) == (429, "too_many_requests")
             await asyncio.sleep(0.45)
@@ -283,10 +305,23 @@ def test_the_oldest_stranger_makes_room_and_known_connections_do_not_count() -> 
                 writer.write(GET + b"\r\n")
                 await asyncio.sleep(0.1)
                 assert (await response(reader))[0] == 200
-            assert await ended(strangers[0])
+            assert await ended(silent[0][0])
             for number, (reader, writer) in enumerate(known):
                 writer.write(create(f"more-{number}"))
                 assert (await response(reader))[0] == 201
+
+    asyncio.run(run())
+
+
+def test_half_requests_keep_nobody_out_however_young_they_are() -> None:
+    async def run() -> None:
+        async with serving(limits=Limits(strangers=5)) as running, AsyncExitStack() as stack:
+            for number in range(4):
+                await stack.enter_async_context(half_requests(running, 5))
+                await asyncio.sleep(0.05)  # their bytes are there
+                async with connection(running) as (reader, writer):
+                    writer.write(create(f"vm-{number}"))
+                    assert (await response(reader))[0] == 201
 
     asyncio.run(run())
 

@@ -51,6 +51,8 @@ BODIES = {
     "CreatePlan": {"goal": "balance"},
     "PlanMaintenance": {"at_once": 2},
     "ApplyTopology": {"nodes": [{"id": "core", "type": "switch"}], "links": []},
+    "MeasureTopology": {"dry_run": True},
+    "SetTraffic": {"pairs": [{"source": "default/a", "dest": "default/b", "rate": 1.5}]},
     "CreateReservation": {
         "name": "new",
         "demand": {"cpu": 1, "memory": "1GiB"},
@@ -74,6 +76,8 @@ BODIES = {
     "WorkerLogs": {"chunks": []},
 }
 
+NEEDED = {"ReadOutput": "?name=result"}
+
 
 def named(routes: list[Route]) -> list[object]:
     """Return the routes as parameters with readable names."""
@@ -88,6 +92,11 @@ def where(route: Route) -> str:
 def body_of(route: Route) -> dict[str, object] | None:
     """Return a body that the route takes."""
     return BODIES[route.body.__name__] if route.body is not None else None  # type: ignore[return-value]
+
+
+def asked_of(route: Route) -> str:
+    """Return the query that the route does not go without."""
+    return NEEDED.get(route.query.__name__, "") if route.query is not None else ""
 
 
 def tokens_of(route: Route) -> dict[str, str]:
@@ -127,6 +136,12 @@ def test_a_broken_token_is_refused(site: Site, route: Route, header: str) -> Non
     headers = {"Authorization": header.encode("latin-1")}
     response = site.ask(route.method, where(route), role=None, headers=headers, json=body_of(route))
     refusal(response, 401, "unauthorized")
+
+
+@pytest.mark.parametrize("reason", ["a%00b", "a%0ab", "%1b[2J", "x" * 254])
+def test_a_reason_that_is_not_one_short_line_is_refused(site: Site, reason: str) -> None:
+    response = site.ask("POST", f"/api/v1/hosts/no-such/cordon?reason={reason}", json=None)
+    refusal(response, 400, "invalid_request")
 
 
 @pytest.mark.parametrize("route", named(CLOSED))
@@ -232,7 +247,7 @@ def test_an_unknown_parameter_is_refused(site: Site, route: Route) -> None:
 @pytest.mark.parametrize("name", ["no-such", "a%20b", "%00", "-x", "a" * 64, "%C3%A9"])
 @pytest.mark.parametrize("route", named(NAMED))
 def test_what_is_not_there_is_not_found(site: Site, route: Route, name: str) -> None:
-    address = re.sub(r"{\w+}", name, route.path)
+    address = re.sub(r"{\w+}", name, route.path) + asked_of(route)
     response = site.ask(route.method, address, json=body_of(route))
     refusal(response, 404, "not_found")
 

@@ -27,6 +27,9 @@ def test_a_resize_that_does_not_fit_says_what_is_short(
         error = json.loads(result.stdout)["error"]
         assert error["code"] == "insufficient_resources"
         assert error["details"]
+        assert error["details"]["rejection"]["fixes"] == []  # nor would an empty host be enough
     else:
+        assert "is too small for its new size" in result.output
+        assert "smallest fix" not in result.output
         assert "TiB" in result.output or "GiB" in result.output
         assert "memory" in result.output

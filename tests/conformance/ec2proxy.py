@@ -2,7 +2,7 @@
 
 It adds what moto lacks: the same client token is the same answer, and with other words an error.
 And it injects what a cloud does: no capacity in a zone, quotas, throttling, wrong credentials, an
-answer that is lost after the work was done, lists that lag behind, spot machines reclaimed.
+answer that is lost after the work was done, lists that lag behind.
 """
 
 import re
@@ -33,9 +33,13 @@ class Ec2Proxy:
         self.faults: list[str] = []  # of the next launches, or of all requests for `credentials`
         self.empty_zones: set[str] = set()
         self.hidden_lists = 0  # so many lists show nothing
-        self.reclaimed: set[str] = set()
+        self.reclaimed: set[str] = set()  # spot machines whose metadata say so
+        self.actions: list[str] = []
         self.launches = 0  # that reached moto
         self.forgets_tokens = False  # as moto does
+        #: Spot prices by type, zone and since when, if not moto's; and how many a page has.
+        self.spot_prices: list[tuple[str, str, str, str]] = []
+        self.page = 1000
         self._tokens: dict[str, tuple[str, bytes]] = {}
         self._lock = Lock()
 
@@ -43,6 +47,7 @@ class Ec2Proxy:
         """Return status and body, or None to hang up."""
         words = {name: values[0] for name, values in parse_qs(body.decode()).items()}
         action = words.get("Action", "")
+        self.actions.append(action)
         if "credentials" in self.faults:
             return _error("credentials")
         if action == "RunInstances":
@@ -51,8 +56,8 @@ class Ec2Proxy:
         if action == "DescribeInstances" and self.hidden_lists and "InstanceId.1" not in words:
             self.hidden_lists -= 1
             return 200, _NO_INSTANCES
-        if action == "DescribeSpotInstanceRequests":
-            return 200, _spot_requests(self.reclaimed)
+        if action == "DescribeSpotPriceHistory" and self.spot_prices:
+            return 200, self._spot_history(words)
         if self.faults and action == "TerminateInstances":
             return _error(self.faults.pop(0))
         return self._forward(body, headers)
@@ -79,6 +84,25 @@ class Ec2Proxy:
             self._tokens[token] = asked, answer
         return None if fault == "lost answer" else (200, answer)
 
+    def _spot_history(self, words: dict[str, str]) -> bytes:
+        """Return a page of prices, the newest first: those since a time, and those that held then.
+
+        Without a time it is the history of 90 days.
+        """
+        since = words.get("StartTime", "")
+        asked = {value for name, value in words.items() if name.startswith("InstanceType.")}
+        newest_first = sorted(self.spot_prices, key=lambda each: each[3], reverse=True)
+        found, held = [], set[tuple[str, str]]()
+        for each in newest_first:
+            kind, zone, _, at = each
+            if kind in asked and (at >= since or (kind, zone) not in held):
+                found.append(each)
+            if at < since:
+                held.add((kind, zone))
+        start = int(words.get("NextToken", "0"))
+        end = start + min(self.page, int(words.get("MaxResults", "1000")))
+        return _spot_prices(found[start:end], str(end) if end < len(found) else "")
+
     def _forward(self, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
         kept = {"content-type", "authorization", "x-amz-date"}
         passed = {name: value for name, value in headers.items() if name.lower() in kept}
@@ -104,16 +128,17 @@ _NO_INSTANCES = (
 ).encode()
 
 
-def _spot_requests(reclaimed: set[str]) -> bytes:
+def _spot_prices(found: list[tuple[str, str, str, str]], following: str) -> bytes:
     items = "".join(
-        f"<item><spotInstanceRequestId>sir-1</spotInstanceRequestId><instanceId>{each}</instanceId>"
-        "<status><code>marked-for-termination</code></status></item>"
-        for each in reclaimed
+        f"<item><instanceType>{kind}</instanceType><availabilityZone>{zone}</availabilityZone>"
+        f"<productDescription>Linux/UNIX</productDescription><spotPrice>{price}</spotPrice>"
+        f"<timestamp>{at}</timestamp></item>"
+        for kind, zone, price, at in found
     )
     return (
-        f"<DescribeSpotInstanceRequestsResponse {_NAMESPACE}><requestId>r</requestId>"
-        f"<spotInstanceRequestSet>{items}</spotInstanceRequestSet>"
-        "</DescribeSpotInstanceRequestsResponse>"
+        f"<DescribeSpotPriceHistoryResponse {_NAMESPACE}><requestId>r</requestId>"
+        f"<spotPriceHistorySet>{items}</spotPriceHistorySet><nextToken>{following}</nextToken>"
+        "</DescribeSpotPriceHistoryResponse>"
     ).encode()
 
 

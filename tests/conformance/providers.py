@@ -1,5 +1,7 @@
 """What every provider must do, whatever goes wrong in between; one function for each law."""
 
+from typing import Protocol, runtime_checkable
+
 import pytest
 
 from roost.base.units import GIB
@@ -25,33 +27,34 @@ FAULTS: dict[str, type[ProviderError]] = {
 }
 
 
-class Rig:
-    """A provider under test, and what its cloud can be made to do."""
+class Rig(Protocol):
+    """A provider under test, and what every cloud can be made to do."""
 
     #: Faults of `FAULTS` that this cloud knows.
-    faults: tuple[str, ...] = ()
-    can_lose_answers = can_hide = can_reclaim = False
-    remembers_gone = True  # the tokens of machines that were given back
+    faults: tuple[str, ...]
+    remembers_gone: bool  # the tokens of machines that were given back
 
     def provider(self) -> Provider:
         """Return a provider; every call another one, as of another process."""
-        raise NotImplementedError
 
     def fault(self, kind: str) -> None:
-        """Let the next launch fail so."""
-        raise NotImplementedError
+        """Let the next launch fail so; an empty kind ends it."""
+
+
+@runtime_checkable
+class LosesAnswers(Rig, Protocol):
+    """A cloud whose answers can be lost."""
 
     def lose_next_answer(self) -> None:
         """Let the next launch be carried out, and its answer be lost."""
-        raise NotImplementedError
+
+
+@runtime_checkable
+class HidesNew(Rig, Protocol):
+    """A cloud whose lists can lag."""
 
     def hide_new(self) -> None:
         """Let lists not show what is new, for a while."""
-        raise NotImplementedError
-
-    def reclaim(self, cloud_id: str) -> None:
-        """Let the cloud announce that it takes a spot machine back."""
-        raise NotImplementedError
 
 
 async def order(
@@ -101,7 +104,7 @@ async def a_token_makes_one_machine(rig: Rig) -> None:
     assert len(await provider.machines("plane-1")) == 2
 
 
-async def a_lost_answer_makes_no_second_machine(rig: Rig) -> None:
+async def a_lost_answer_makes_no_second_machine(rig: LosesAnswers) -> None:
     """A launch whose answer was lost is asked again, and answered by the machine it made."""
     provider = rig.provider()
     asked = await order(provider)
@@ -112,7 +115,7 @@ async def a_lost_answer_makes_no_second_machine(rig: Rig) -> None:
     assert [each.cloud_id for each in await provider.machines("plane-1")] == [made.cloud_id]
 
 
-async def a_list_that_lags_makes_no_second_machine(rig: Rig) -> None:
+async def a_list_that_lags_makes_no_second_machine(rig: HidesNew) -> None:
     """A machine that lists do not show yet is still the one of its token."""
     provider = rig.provider()
     asked = await order(provider)
@@ -157,13 +160,3 @@ async def a_fault_says_what_to_do_next(rig: Rig, kind: str) -> None:
     rig.fault("")
     assert (await provider.launch(asked)).machine == "machine-1"
     assert len(await provider.machines("plane-1")) == 1
-
-
-async def a_reclaimed_machine_says_so(rig: Rig) -> None:
-    """A spot machine that the cloud takes back shows it."""
-    provider = rig.provider()
-    made = await provider.launch(await order(provider, market="spot"))
-    assert made.market == "spot"
-    rig.reclaim(made.cloud_id)
-    (seen,) = await provider.machines("plane-1")
-    assert seen.reclaim

@@ -189,6 +189,19 @@ async def what_is_due_is_filed_and_the_newest_stays(store: EmbeddedSeries) -> No
     assert points(await whole(store, H1)) == [(BEGIN, 1), (now, 2)]
 
 
+async def what_a_clock_far_ahead_has_put_holds_nothing_up(store: EmbeddedSeries) -> None:
+    await store.put([reading(BEGIN, 1, H1)], BEGIN + 5 * DAY_MS, old=True)
+    await store.put([reading(BEGIN, 2), reading(BEGIN + MINUTE_MS, 2, H1)], BEGIN)
+    now, filed = BEGIN + 61 * MINUTE_MS, 0
+    await store.put([reading(now, 3, H1)], now)
+    while done := await store.tidy(now, Kept()):
+        filed += done
+    assert filed == 3
+    assert "h1" in await store.newest_of("host", now, now)
+    assert points(await whole(store, H1)) == [(BEGIN, 1), (BEGIN + MINUTE_MS, 2), (now, 3)]
+    assert points(await whole(store)) == [(BEGIN, 2)]
+
+
 LAWS: tuple[Law, ...] = (
     what_is_put_is_read,
     filing_changes_nothing_that_is_read,
@@ -202,6 +215,7 @@ LAWS: tuple[Law, ...] = (
     the_newest_readings_are_found_filed_or_not,
     the_newest_of_all_hosts_are_found_together,
     what_is_due_is_filed_and_the_newest_stays,
+    what_a_clock_far_ahead_has_put_holds_nothing_up,
 )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from roost.ledger.tables import vms
+from roost.ledger.schema.tables import vms
 from roost.testing.agent import ModelAgent
 from roost.testing.clock import HandClock
 from roost.testing.control import ModelControl

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,11 @@ from tests.conformance.ec2proxy import Ec2Proxy, serving
 Law = Callable[..., Coroutine[Any, Any, None]]
 
 
-class LocalRig(suite.Rig):
+class LocalRig:
     """Worker processes of this machine: here they only sleep."""
 
     faults = ("capacity",)
+    remembers_gone = True
 
     def __init__(self, folder: Path) -> None:
         self.folder, self._most = folder, 8
@@ -72,11 +74,11 @@ class LocalRig(suite.Rig):
             asyncio.run(provider.terminate(each.name))
 
 
-class AwsRig(suite.Rig):
+class AwsRig:
     """EC2 as moto has it, behind the proxy."""
 
     faults = tuple(suite.FAULTS)
-    can_lose_answers = can_hide = can_reclaim = True
+    remembers_gone = True
 
     def __init__(self, proxy: Ec2Proxy, address: str, region: str) -> None:
         self.proxy, self._address, self.region = proxy, address, region
@@ -109,16 +111,12 @@ class AwsRig(suite.Rig):
         """Show nothing in the next list."""
         self.proxy.hidden_lists = 1
 
-    def reclaim(self, cloud_id: str) -> None:
-        """Mark a spot machine for termination."""
-        self.proxy.reclaimed.add(cloud_id)
 
-
-class FleetRig(suite.Rig):
+class FleetRig:
     """VMs of a control plane that is held in memory."""
 
     faults = ("capacity", "quota", "throttled", "credentials", "broken")
-    can_lose_answers = True
+    remembers_gone = True
 
     def __init__(self) -> None:
         self._vms: dict[str, FleetVM] = {}
@@ -179,11 +177,10 @@ class FleetRig(suite.Rig):
         """Close nothing at all."""
 
 
-class AzureRig(suite.Rig):
+class AzureRig:
     """Azure as our stub has it."""
 
     faults = tuple(suite.FAULTS)
-    can_lose_answers = True
     remembers_gone = False
 
     def __init__(self, stub: AzureStub, address: str) -> None:
@@ -289,15 +286,14 @@ def test_a_fault_says_what_to_do_next(rig: suite.Rig, kind: str) -> None:
 @pytest.mark.parametrize(
     ("law", "needs"),
     [
-        (suite.a_lost_answer_makes_no_second_machine, "can_lose_answers"),
-        (suite.a_list_that_lags_makes_no_second_machine, "can_hide"),
-        (suite.a_reclaimed_machine_says_so, "can_reclaim"),
+        (suite.a_lost_answer_makes_no_second_machine, suite.LosesAnswers),
+        (suite.a_list_that_lags_makes_no_second_machine, suite.HidesNew),
     ],
-    ids=["lost answer", "lagging list", "reclaim"],
+    ids=["lost answer", "lagging list"],
 )
-def test_a_law_of_clouds_holds(rig: suite.Rig, law: Law, needs: str) -> None:
-    if not getattr(rig, needs):
-        pytest.skip("this provider loses, hides and reclaims nothing")
+def test_a_law_of_clouds_holds(rig: suite.Rig, law: Law, needs: type) -> None:
+    if not isinstance(rig, needs):
+        pytest.skip("this provider loses and hides nothing")
     asyncio.run(law(rig))
 
 
@@ -347,6 +343,43 @@ def test_an_empty_zone_is_passed_over_for_the_next(request: pytest.FixtureReques
             await provider.launch(await suite.order(provider, "machine-2"))
 
     asyncio.run(case())
+    rigs.close()
+
+
+def test_a_list_of_spot_machines_is_one_call(request: pytest.FixtureRequest) -> None:
+    async def case(rig: AwsRig) -> None:
+        provider = rig.provider()
+        made = await provider.launch(await suite.order(provider, market="spot"))
+        rig.proxy.actions.clear()
+        (seen,) = await provider.machines("plane-1")
+        assert (seen.cloud_id, seen.market) == (made.cloud_id, "spot")
+        assert rig.proxy.actions == ["DescribeInstances"]
+
+    with contextmanager(aws_rig)(request) as rig:
+        asyncio.run(case(rig))
+
+
+def test_a_spot_price_is_that_of_now_in_the_dearest_zone(
+    request: pytest.FixtureRequest,
+) -> None:
+    """Not the dearest of 90 days, and of every type however long the history is."""
+    rigs = aws_rig(request)
+    rig = next(rigs)
+    rig.proxy.page = 2
+    rig.proxy.spot_prices = [
+        ("t3.micro", "us-east-1a", "0.0100", "2026-01-01T00:00:00.000Z"),
+        ("t3.micro", "us-east-1a", "0.0030", "2026-01-03T00:00:00.000Z"),
+        ("t3.micro", "us-east-1a", "0.0099", "2026-01-02T00:00:00.000Z"),
+        ("t3.micro", "us-east-1b", "0.0040", "2026-01-02T00:00:00.000Z"),
+        ("t3.micro", "us-east-1c", "0.0050", "2026-01-02T00:00:00.000Z"),  # no zone of ours
+        ("m5.large", "us-east-1b", "0.0500", "2026-01-01T00:00:00.000Z"),
+        ("c5.xlarge", "us-east-1a", "0.0900", "2025-12-01T00:00:00.000Z"),
+    ]
+
+    types = asyncio.run(rig.provider().machine_types())
+
+    found = {each.name: each.spot_price_micro for each in types}
+    assert found == {"t3.micro": 4000, "m5.large": 50_000, "c5.xlarge": 90_000}
     rigs.close()
 
 

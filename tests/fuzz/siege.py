@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, select
 
-from roost.ledger.tables import claims, events, hosts, projects, tokens, vms
+from roost.ledger.schema.tables import claims, events, hosts, projects, tokens, vms
 from roost.sim.actors.rogue import HARMS
 from roost.testing.agent import ModelAgent
 from roost.testing.clock import HandClock

@@ -18,7 +18,7 @@ from roost.api.fast.agentsocket import AgentSocket
 from roost.api.fast.httpprotocol import LeanHttp
 from roost.control.agents.sessions import Agents, Session
 from roost.control.vms import lookup
-from roost.ledger.rows import VMRow
+from roost.ledger.schema.rows import VMRow
 from roost.parts.access import Principal
 from roost.wire.agentlink import PROTOCOL, Hello
 from tests.fuzz.attack import CONVERSATION, Attack, attacks, frame, requests

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import combinations, product
 
-from roost.control.policies.demands import Demand, demands_of
+from roost.control.rules.demands import Demand, demands_of
 from roost.model.rules import Rule
 
 

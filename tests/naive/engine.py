@@ -9,7 +9,9 @@ from roost.model.resources import NumaMode
 from tests.naive.assign import pick_cells, pick_devices
 from tests.naive.filters import count_fewest, fits
 from tests.naive.fleet import VM, Ask, Row, World
+from tests.naive.network import network_penalties
 from tests.naive.numbers import WEIGHT_ONE, draw
+from tests.naive.peaks import peak_penalties
 from tests.naive.rules import soft_left, soft_penalties
 from tests.naive.scores import SCORES, penalty
 
@@ -64,7 +66,7 @@ def ranked(
     """Return the best hosts for a request, the best first: the winner and its runners-up."""
     ask, rows = candidates(world, request)
     score = scorer or SCORES[strategy]
-    soft = soft_penalties(world.rows(), ask)
+    soft = charges(world.rows(), ask)
     totals = {
         row.number: score(row, ask) + penalty(row, ask) + WEIGHT_ONE * soft[row.number]
         for row in rows
@@ -83,6 +85,15 @@ def ranked(
         rows = [each for each in rows if each is not row]
         choices.append(_choice(row, ask, totals[row.number], CELL_RULES[strategy]))
     return choices
+
+
+def charges(rows: list[Row], ask: Ask) -> dict[int, int]:
+    """Return what soft rules, network and peaks charge every host, in hundredths of a score."""
+    far, peaks = network_penalties(rows, ask), peak_penalties(rows, ask)
+    return {
+        number: each + far[number] + peaks[number]
+        for number, each in soft_penalties(rows, ask).items()
+    }
 
 
 def place(
@@ -139,6 +150,9 @@ def _drawn(world: World, ask: Ask, rows: list[Row], totals: dict[int, int]) -> R
         or ask.request.constraints.preferences
         or any(not group.hard for group in ask.groups)
         or soft_left(ask)
+        or ask.saturated
+        or (ask.network is not None and ask.request.talks)
+        or ask.request.day is not None
     )
     fitting = {row.number: row for row in rows}
     if not charged:

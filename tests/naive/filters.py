@@ -10,6 +10,7 @@ from roost.model.reasons import Reason
 from roost.model.resources import NumaMode
 from tests.naive.assign import pick_cells, pick_devices
 from tests.naive.fleet import Ask, Row
+from tests.naive.network import bandwidth, latency
 from tests.naive.predicates import holds_on
 from tests.naive.rules import attributes_allow, rules_hold, rules_without_error
 
@@ -235,6 +236,8 @@ TWINS: dict[Reason, Callable[[Row, Ask], bool]] = {
     Reason.PREDICATE: predicate,
     Reason.RULE: rules_hold,
     Reason.RULE_ERROR: rules_without_error,
+    Reason.LATENCY: latency,
+    Reason.BANDWIDTH: bandwidth,
     Reason.AFFINITY: affinity,
     Reason.ANTI_AFFINITY: anti_affinity,
     Reason.SPREAD: spread,

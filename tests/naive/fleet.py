@@ -10,9 +10,10 @@ from roost.model.constraints import NO_CONSTRAINTS, Constraints
 from roost.model.flow import PlaceRequest
 from roost.model.groups import GroupSpec
 from roost.model.hosts import Admin, Health, HostSpec, Resource, Scope, TaintEffect
-from roost.model.outlook import NOTHING_EXPECTED, Expected
+from roost.model.outlook import NOTHING_EXPECTED, DayCourse, Expected
 from roost.model.resources import Demand, NumaMode
 from roost.model.rules import NO_RULES, RuleSet
+from roost.topology.network import Network
 
 WHOLE_DEVICE = 1000
 
@@ -91,6 +92,10 @@ class Ask:
     fewest: dict[str, int] = field(default_factory=dict)  # by spread group
     facts: Facts = field(default_factory=Facts)
     verdicts: dict[int, list[Any]] = field(default_factory=dict)  # of hard rules, by host
+    network: Network | None = None
+    saturated: frozenset[str] = frozenset()  # hosts behind saturated uplinks
+    partners: dict[str, str] = field(default_factory=dict)  # where those are that it talks with
+    days: dict[int, list[DayCourse]] = field(default_factory=dict)  # of the VMs on each host
 
 
 def capacity_of(resource: Resource) -> int:
@@ -132,6 +137,8 @@ class World:
         self.clock: dict[str, int] = {}
         self.counted: dict[str, tuple[str, Demand]] = {}  # VMs of projects, by name
         self.quotas: dict[str, dict[str, int]] = {}
+        self.network: Network | None = None
+        self.saturated: frozenset[str] = frozenset()
         self._rows: dict[int, Row] = {}  # sums that are still right, by host
 
     def copy(self) -> "World":
@@ -152,6 +159,7 @@ class World:
         self.used = {number: dict(amounts) for number, amounts in kept.used.items()}
         self.pressure, self.bounds = dict(kept.pressure), dict(kept.bounds)
         self.predicted = dict(kept.predicted)
+        self.network, self.saturated = kept.network, kept.saturated
         self._rows = {}
 
     # Changes
@@ -261,7 +269,16 @@ class World:
                     key = (group.name, rows[vm.host].domain(group.scope))
                     members[key] = members.get(key, 0) + 1
                     sizes[group.name] += 1
-        return Ask(request, groups, members, sizes, facts=facts_of(self, groups, request))
+        asked = Ask(request, groups, members, sizes, facts=facts_of(self, groups, request))
+        asked.network, asked.saturated = self.network, self.saturated
+        keys = {talk.key for talk in request.talks}
+        for vm in self.vms.values() if keys else ():
+            if vm.name in keys:
+                asked.partners[vm.name] = self.hosts[vm.host].name
+        for vm in self.vms.values():
+            if vm.expected.day is not None:
+                asked.days.setdefault(vm.host, []).append(vm.expected.day)
+        return asked
 
     def used_by(self, project: str, without: str = "") -> dict[str, int]:
         """Return what the VMs of a project ask for, but for one, and how many they are."""

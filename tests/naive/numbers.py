@@ -11,6 +11,9 @@ WEIGHT_ONE = SCORE_ONE // 100
 #: The reference host that free amounts are measured against: 64 cores, 256 GiB, 4 TiB.
 REFERENCE = {"cpu": 64_000, "memory": 256 * 2**30, "disk": 4 * 2**40}
 
+#: Eight whole devices, in thousandths.
+REFERENCE_DEVICES = 8_000
+
 #: Tenths of the score that each base resource has.
 WEIGHTS = {"cpu": 4, "memory": 4, "disk": 2}
 

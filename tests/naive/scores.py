@@ -10,7 +10,14 @@ from roost.model.hosts import TaintEffect
 from roost.model.resources import NumaMode
 from tests.naive.filters import members_beside, term_holds, tolerates
 from tests.naive.fleet import Ask, Row
-from tests.naive.numbers import REFERENCE, SCORE_ONE, WEIGHT_ONE, WEIGHTS, ratio
+from tests.naive.numbers import (
+    REFERENCE,
+    REFERENCE_DEVICES,
+    SCORE_ONE,
+    WEIGHT_ONE,
+    WEIGHTS,
+    ratio,
+)
 
 #: A prefer-not taint charges half a score, however many there are.
 PREFER_NOT = 50
@@ -29,7 +36,7 @@ def least_loaded(row: Row, ask: Ask) -> int:
     )
 
 
-def best_fit(row: Row, ask: Ask) -> int:
+def amounts_left(row: Row, ask: Ask) -> int:
     """0.4 cpu + 0.4 memory + 0.2 disk of what stays free, each over the reference host."""
     amounts = dict(ask.request.demand.amounts())
     return sum(
@@ -38,9 +45,26 @@ def best_fit(row: Row, ask: Ask) -> int:
     )
 
 
+def devices_asked(ask: Ask) -> int:
+    """Thousandths of devices that the VM asks for."""
+    devices = ask.request.demand.devices
+    return 0 if devices is None else devices.count * devices.milli
+
+
+def devices_free(row: Row) -> int:
+    """Free thousandths of all devices of the host."""
+    return sum(max(0, free) for free in row.device_free)
+
+
+def best_fit(row: Row, ask: Ask) -> int:
+    """What amounts stay free, and one whole score for eight free devices."""
+    left = ratio(devices_free(row), REFERENCE_DEVICES)
+    return amounts_left(row, ask) + 10 * (left - ratio(devices_asked(ask), REFERENCE_DEVICES))
+
+
 def worst_fit(row: Row, ask: Ask) -> int:
-    """The most left first."""
-    return -best_fit(row, ask)
+    """The most amounts left first, whatever devices there are."""
+    return -amounts_left(row, ask)
 
 
 def fewest_vms(row: Row, ask: Ask) -> int:
@@ -57,11 +81,12 @@ def dot_product(row: Row, ask: Ask) -> int:
     """Demand times free amount, each over the reference and in 15 fraction bits, at most 1024."""
     amounts = dict(ask.request.demand.amounts())
 
-    def half(amount: int, name: str) -> int:
-        return min(ratio(amount, REFERENCE[name]), 1024 * 2**30) // 2**15
+    def half(amount: int, whole: int) -> int:
+        return min(ratio(amount, whole), 1024 * 2**30) // 2**15
 
-    return -sum(
-        weight * half(amounts[name], name) * half(row.free(name), name)
+    devices = half(devices_asked(ask), REFERENCE_DEVICES)
+    return -10 * devices * half(devices_free(row), REFERENCE_DEVICES) - sum(
+        weight * half(amounts[name], REFERENCE[name]) * half(row.free(name), REFERENCE[name])
         for name, weight in WEIGHTS.items()
     )
 
@@ -74,7 +99,7 @@ def balance_fit(row: Row, ask: Ask) -> int:
     ]
     uneven = 0
     if shares and ask.request.demand.numa is NumaMode.ONE_CELL:
-        uneven = max(shares) - min(shares)
+        uneven = (max(shares) - min(shares) + 2**9) // 2**10 * 2**10
     return 10 * 2**30 - 10 * uneven
 
 

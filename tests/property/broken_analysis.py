@@ -64,6 +64,9 @@ MUTANTS = {
         "backtest", "high = int(np.ceil((count + 1) * (1.0 - tail))) - 1",
         "high = int(np.ceil((count + 1) * (1.0 - tail))) - 2", "the_back_test_chooses_as_its_twin",
     ),
+    "one origin is enough for an interval": (
+        "backtest", "seen >= LEAST_ORIGINS:", "seen >= 1:", "the_back_test_chooses_as_its_twin",
+    ),
     "a sample is smoothed before it is there": (
         "backtest", "smooth(value, kept[1][row])", "smooth(0.0, kept[1][row])",
         "forecast_and_advance_say_what_the_model_says",

@@ -15,6 +15,7 @@ from roost.model.constraints import (
     LabelOperator,
     LabelTerm,
     Preference,
+    Talk,
     Toleration,
 )
 from roost.model.flow import PlaceRequest
@@ -31,9 +32,10 @@ from roost.model.hosts import (
     Taint,
     TaintEffect,
 )
-from roost.model.outlook import Expected
+from roost.model.outlook import DAY_LEVELS, DAY_PARTS, DayCourse, Expected
 from roost.model.resources import Demand, DeviceDemand, NumaMode
 from roost.model.rules import NO_RULES, RuleSet
+from roost.topology.network import Link, Network, Node
 from tests.naive.predicates import PREDICATES
 from tests.property import expressions
 
@@ -67,6 +69,7 @@ FOCI: dict[str, frozenset[str] | None] = {
     "attributes": frozenset({"labels", "taints", "preferences", "hardware"}),
     "outlook": frozenset({"outlook", "limits", "preferences", "labels", "names"}),
     "rules": frozenset({"rules", "labels", "places", "hardware", "states", "groups", "extended"}),
+    "network": frozenset({"network", "states", "preferences", "labels", "names"}),
     "soft rules": frozenset({"rules", "soft", "labels", "places", "devices", "cells"}),
 }
 
@@ -238,7 +241,47 @@ def request(climate: Climate, number: object, name: str | None = None) -> PlaceR
     )
     if "outlook" in climate.features:
         asked = replace(asked, expected=expected(stream(climate.seed, "expected", number)))
+        if stream(climate.seed, "day", number).random() < 0.5:
+            asked = replace(asked, day=asked.expected.day)
+    if "network" in climate.features:
+        asked = replace(asked, talks=talks(climate, stream(climate.seed, "talks", number)))
     return expressions.subject(asked, rng) if climate.rules else asked
+
+
+def talks(climate: Climate, rng: Random) -> tuple[Talk, ...]:
+    """Return with whom a VM talks; some of them are nowhere."""
+    if rng.random() < 0.2:
+        return ()
+    found = []
+    for number in rng.sample(range(40), rng.randint(1, 5)):
+        steps = rng.choice((number, f"growing-{number % 12}", f"growing-{number % 12}-0"))
+        found.append(
+            Talk(
+                f"vm-{climate.seed}-{steps}",
+                f"partner {number}",
+                rng.choice((0, rng.randint(1, 10**5), rng.randint(1, 10**9))),
+                rng.choice((None, None, 0, rng.randint(0, 3000))),
+                rng.choice((None, None, rng.randint(0, 10**7))),
+            )
+        )
+    return tuple({each.key: each for each in found}.values())
+
+
+def network(climate: Climate, version: int) -> Network:
+    """Return a network that knows most hosts; ways tie, islands are there."""
+    rng = stream(climate.seed, "network", version)
+    switches = [f"s{number}" for number in range(rng.randint(1, 6))]
+    hosts = [f"host-{number:04}" for number in range(64) if rng.random() < 0.85]
+    numbers = ((100.0, 0.0, 0.0), (1000.0, 0.1, 0.5), (10_000.0, 0.5, 0.0), (1000.0, 2.0, 0.95))
+    links = [Link(one, other, *rng.choice(numbers)) for at, one in enumerate(switches)
+             for other in switches[at + 1 :] if rng.random() < 0.6]  # fmt: skip
+    for name in hosts:
+        above = rng.sample(switches, rng.choice((0, 1, 1, 1, 1, min(2, len(switches)))))
+        links += [Link(name, switch, *rng.choice(numbers)) for switch in above]
+    if len(hosts) > 1:
+        links.append(Link(hosts[0], hosts[1], 10.0, 0.01))
+    nodes = [Node(name, "host") for name in hosts] + [Node(name, "switch") for name in switches]
+    return Network(tuple(nodes), tuple(links))
 
 
 def expected(rng: Random) -> Expected:
@@ -246,7 +289,14 @@ def expected(rng: Random) -> Expected:
     cpu = rng.choice((None, 0, rng.randint(0, 6000)))
     memory = rng.choice((None, 0, rng.randint(0, 9 * GIB)))
     hours = rng.choice((0, rng.randint(0, 5), rng.randint(0, 80), rng.randint(0, 600)))
-    return Expected(cpu, memory, rng.choice((None, 3600 * hours, 3600 * hours, 3600 * hours + 1)))
+    end = rng.choice((None, 3600 * hours, 3600 * hours, 3600 * hours + 1))
+    return Expected(cpu, memory, end, day=day(rng) if rng.random() < 0.6 else None)
+
+
+def day(rng: Random) -> DayCourse:
+    """Return the course of a VM's day; few levels, so that peaks meet."""
+    levels = rng.choices((0, 3, 17, DAY_LEVELS), k=DAY_PARTS)
+    return DayCourse(rng.choice((0, 7, 2000, rng.randint(1, 10**6))), tuple(levels))
 
 
 def predicted(rng: Random) -> tuple[int, int]:

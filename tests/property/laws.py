@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from roost.fleet.fleet import Fleet
 from roost.model.description import FleetDescription
+from roost.model.flow import Rejection
 from roost.placement.batching import columns_of
 from roost.placement.engine import NO_FIT, Engine
 from roost.placement.registry import FILTERS
@@ -91,6 +92,24 @@ def batch_equals_singles(seed: int, hosts: int, count: int, focus: str = "any") 
         ]
     )
     pair.check()
+
+
+def explained_batch_equals_singles(seed: int, hosts: int, count: int, focus: str = "any") -> None:
+    """A batch with runners-up says of each what it would have been told alone."""
+    pair = grown(seed, hosts, 10, focus)
+    alone, names = pair.fork().engine, tuple(CELL_RULES)
+    asked = [
+        replace(each, strategy=names[(seed + at // 3) % len(names)])
+        for at, each in enumerate(requests(pair, count))
+    ]
+    answers = pair.engine.place_batch(asked, runners_up=2)
+    for request, answer in zip(asked, answers, strict=True):
+        found = alone.find(request, runners_up=2)
+        if found is None:
+            assert isinstance(answer, Rejection), (request, answer)
+        else:
+            assert answer == found, (request, answer, found)
+            alone.commit(request, found)
 
 
 def columns_equal_singles(

@@ -20,12 +20,14 @@ from roost.model.outlook import NEVER_S, Expected, Predicted, PredictionBasis
 from roost.model.resources import BASE_RESOURCES, Demand, NumaMode
 from roost.placement.batching import columns_of
 from roost.placement.engine import Engine, seed_of
+from roost.placement.nearness import HostNetwork
 from roost.placement.rules.parts import How
+from roost.topology.distances import Distances
+from roost.topology.network import Network
 from tests.naive import engine as naive
 from tests.naive.assign import device_suits
 from tests.naive.fleet import VM, Ask, Row, World
 from tests.naive.numbers import SCORE_ONE, WEIGHT_ONE
-from tests.naive.rules import soft_penalties
 from tests.naive.scores import SCORES, penalty
 from tests.property import generators
 from tests.property.generators import Climate
@@ -68,6 +70,19 @@ class Pair:
             self.world.groups[group.name] = group
         for index in range(hosts):
             self.register(generators.host(climate, index))
+        if "network" in climate.features:
+            self.rewire(generators.network(climate, 0), generators.stream(climate.seed, "wires"))
+
+    def rewire(self, network: Network | None, rng: Random) -> None:
+        """Describe another network, or none."""
+        self.world.network, self.world.saturated = network, frozenset()
+        if network is None:
+            self.engine.set_network(None)
+            return
+        if rng.random() < 0.4:
+            behind = [name for name in network.hosts if rng.random() < 0.3]
+            self.world.saturated = frozenset(behind)
+        self.engine.set_network(HostNetwork(Distances(network), self.world.saturated))
 
     # Hosts
 
@@ -329,7 +344,11 @@ class Pair:
         """Return an engine on a snapshot, with the same cursor and mix."""
         engine = self.engine
         other = QuietEngine(
-            self.fleet.snapshot(), mix=engine.mix, rules=engine.rules, clock=engine.clock
+            self.fleet.snapshot(),
+            mix=engine.mix,
+            rules=engine.rules,
+            clock=engine.clock,
+            network=engine.network,
         )
         other.cursor = self.engine.cursor
         return other
@@ -407,7 +426,7 @@ def base_amounts(demand: Demand) -> tuple[int, int, int]:
 def judged(engine: Engine, request: PlaceRequest, world: World) -> naive.Scorer:
     """Return a scorer that looks a host up in the engine's whole-fleet scores."""
     column = engine.scores(request)
-    soft = soft_penalties(world.rows(), world.ask(request))
+    soft = naive.charges(world.rows(), world.ask(request))
 
     def score(row: Row, ask: Ask) -> int:
         charged = penalty(row, ask) + WEIGHT_ONE * soft[row.number]
@@ -429,6 +448,8 @@ def step(pair: Pair, number: object, without: frozenset[str] = frozenset()) -> N
     names = [name for name in STEPS if name not in without]
     if "outlook" not in pair.climate.features:
         names = [name for name in names if name not in FORESEEING]
+    if "network" not in pair.climate.features:
+        names = [name for name in names if name not in WIRING]
     name = rng.choices(names, [STEPS[name][0] for name in names])[0]
     STEPS[name][1](pair, number, rng)
 
@@ -465,7 +486,7 @@ def settled(request: PlaceRequest, engine: Engine) -> PlaceRequest:
             for part in rule.parts.conjuncts
         )
     ]
-    request = replace(request, lifted=(*request.lifted, *anew))
+    request = replace(request, lifted=(*request.lifted, *anew), talks=(), day=None)
     predicate = request.constraints.predicate
     if predicate is None or predicate.stable:
         return request
@@ -521,6 +542,11 @@ def _measure(pair: Pair, number: object, rng: Random) -> None:
         measured = {"cpu": rng.randint(0, 9999), "memory": rng.randint(0, 99)}
         pair.fleet.set_used(pair.world.hosts[host].name, measured.items())
         pair.world.set_used(host, measured)
+
+
+def _rewire(pair: Pair, number: object, rng: Random) -> None:
+    if not pair.marks:  # undoing is about the fleet
+        pair.rewire(rng.choice((None, generators.network(pair.climate, rng.randint(0, 3)))), rng)
 
 
 def _predict(pair: Pair, number: object, rng: Random) -> None:
@@ -612,6 +638,9 @@ TIMELY = frozenset({"mark", "undo", "keep"})
 #: Steps about what is foreseen or measured, for climates in which it is.
 FORESEEING = frozenset({"predict", "expect", "press"})
 
+#: Steps about the network, for climates with one.
+WIRING = frozenset({"rewire"})
+
 STEPS = {
     "ask": (40, _ask),
     "place": (25, _place),
@@ -626,6 +655,7 @@ STEPS = {
     "predict": (4, _predict),
     "expect": (4, _expect),
     "press": (4, _press),
+    "rewire": (2, _rewire),
     "register": (3, _register),
     "remove_host": (1, _remove_host),
     "state": (4, _state),

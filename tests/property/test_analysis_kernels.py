@@ -98,7 +98,7 @@ def test_fold_equals_its_twin(values: np.ndarray, period: float, upto: int) -> N
 def work_for(origins: int, steps: int) -> backtest.Work:
     return backtest.Work(
         np.zeros(1024), np.zeros(11), np.zeros((2, 144)), np.zeros(144),
-        np.zeros((backtest.MODELS, origins, steps)), np.zeros(4),
+        np.zeros((backtest.MODELS, origins, steps)), np.zeros(4), np.zeros(1024),
     )  # fmt: skip
 
 
@@ -110,13 +110,14 @@ _two = st.tuples(st.floats(2.0, 30.0) | st.just(0.0), st.floats(2.0, 30.0) | st.
 @given(_past, _two)
 def test_the_back_test_chooses_as_its_twin(values: np.ndarray, two: tuple[float, float]) -> None:
     periods = np.array([two])
-    origins, steps = np.array([30, 41, 52]), np.array([1, 3, 12])
+    origins, steps = np.array([30, 36, 41, 46, 52]), np.array([1, 3, 12])
     plan = backtest.Plan(origins, steps, np.array([0, 0, 1]))
     fitted = backtest.Fitted(np.zeros((1, 2), np.int64), *(np.zeros((1, 2)) for _ in range(3)))
     known = values >= 1.0
-    backtest.backtest(values, known, periods, plan, np.full(2, 0.4), work_for(3, 3), fitted)
+    backtest.backtest(values, known, periods, plan, np.full(2, 0.4), work_for(5, 3), fitted)
     for bucket, some in enumerate(([1, 3], [12])):
         errors: dict[int, list[float]] = {}
+        tried: dict[int, set[int]] = {}
         for origin in origins.tolist():
             told = naive.Told(values[0, :origin].tolist(), two, 30)
             for ahead in some:
@@ -124,13 +125,19 @@ def test_the_back_test_chooses_as_its_twin(values: np.ndarray, two: tuple[float,
                 for model in range(backtest.MODELS if two[0] >= 2 else 8):
                     if at < 60 and known[0, at]:
                         error = values[0, at] - told.say(model, ahead)
-                        errors.setdefault(model, []).extend([error] if np.isfinite(error) else [])
-        means = {m: float(np.mean(np.abs(e))) for m, e in errors.items() if e}
+                        if np.isfinite(error):
+                            errors.setdefault(model, []).append(error)
+                            tried.setdefault(model, set()).add(origin)
+        means = {m: float(np.mean(np.abs(e))) for m, e in errors.items()}
         if not means:
             assert np.isnan(fitted.error[0, bucket])
             continue
         assert fitted.error[0, bucket] == pytest.approx(min(means.values()), rel=1e-6, abs=1e-6)
-        chosen = sorted(errors[int(fitted.model[0, bucket])])
+        model = int(fitted.model[0, bucket])
+        if len(tried[model]) < 4:
+            assert np.isnan([fitted.low[0, bucket], fitted.high[0, bucket]]).all()
+            continue
+        chosen = sorted(errors[model])
         low, high = int(np.floor((len(chosen) + 1) * 0.3)), int(np.ceil((len(chosen) + 1) * 0.7))
         quantiles = chosen[max(low - 1, 0)], chosen[min(high - 1, len(chosen) - 1)]
         got = fitted.low[0, bucket], fitted.high[0, bucket]

@@ -21,7 +21,7 @@ from roost.fleet.fleet import Fleet
 from roost.fleet.groups import Groups
 from roost.fleet.hosts import HostTable
 from roost.fleet.labels import Labels
-from roost.fleet.layout import CPU
+from roost.fleet.layout import CPU, Int64Array
 from roost.fleet.projects import ProjectAccounts
 from roost.fleet.vms import VMTable
 from roost.model.constraints import LabelOperator, LabelTerm, Toleration
@@ -33,10 +33,11 @@ from roost.placement import batching, rankings, selectors, tables
 from roost.placement import engine as engine_module
 from roost.placement.engine import Engine
 from roost.placement.filtering import Filter
-from roost.placement.filters import spread
+from roost.placement.filters.neighbours import spread
 from roost.placement.kernels.domain_bits import WHERE
 from roost.placement.kernels.keys import KEY_FREE
 from roost.placement.kernels.ranking import P_KEY, Ranking, file_in_order, write_keys
+from roost.placement.peaks import MOST_CHARGED, HostDays
 from roost.placement.rankings import Rankings
 from roost.placement.registry import FILTERS
 from roost.placement.rules import binding, left, lines, parts
@@ -55,6 +56,7 @@ from tests.property.laws import (
     batch_equals_singles,
     columns_equal_singles,
     engine_equals_twin,
+    explained_batch_equals_singles,
     filters_agree,
     long_lived_engine_equals_twin,
     snapshot_stands_apart,
@@ -80,6 +82,11 @@ def changes(seed: int, focus: str = "any") -> None:
 def batches(seed: int) -> None:
     """Batches of mixed strategies."""
     batch_equals_singles(seed, 15, 25)
+
+
+def explained_batches(seed: int) -> None:
+    """Batches with runners-up."""
+    explained_batch_equals_singles(seed, 15, 25)
 
 
 def crowded_batches(seed: int) -> None:
@@ -162,6 +169,7 @@ LAWS = (
     foreseen_filters,
     foreseen_undo,
     batches,
+    explained_batches,
     crowded_batches,
     columns,
     filters,
@@ -251,6 +259,27 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     """a batch forgets what is expected of its VMs"""
     patch.setattr(batching, "_expected_of", nothing)
+
+
+@broken(foreseen)
+def _keep_days(patch: Patch) -> None:
+    """the day of a host is not summed again when VMs come and go"""
+    real = HostDays.days
+
+    def days(self: HostDays) -> Int64Array:
+        if len(self._days) != self._fleet.hosts.count:
+            return real(self)
+        return self._days
+
+    patch.setattr(HostDays, "days", days)
+
+
+@broken(foreseen)
+def _charge_own_peak(patch: Patch) -> None:
+    """every host charges the VM's whole peak, whatever its neighbours do"""
+    patch.setattr(
+        HostDays, "charges", lambda self, day: np.full(len(self.days()), MOST_CHARGED, np.int64)
+    )
 
 
 @broken(foreseen)
@@ -613,9 +642,9 @@ def _(patch: Patch) -> None:
     """a batch begins its turn at the first host"""
     real = Engine._place_until_refusal
 
-    def place(self, requests, strategy):
+    def place(self, requests, strategy, runners_up):
         self.cursor = -1
-        return real(self, requests, strategy)
+        return real(self, requests, strategy, runners_up)
 
     patch.setattr(Engine, "_place_until_refusal", place)
 
@@ -625,12 +654,31 @@ def _(patch: Patch) -> None:
     """a batch ends at its first refusal"""
     real = Engine._place_until_refusal
 
-    def place(self, requests, strategy):
-        placed = real(self, requests, strategy)
+    def place(self, requests, strategy, runners_up):
+        placed = real(self, requests, strategy, runners_up)
         del requests[len(placed) + 1 :]
         return placed
 
     patch.setattr(Engine, "_place_until_refusal", place)
+
+
+@broken(explained_batches)
+def _(patch: Patch) -> None:
+    """a batch charges a VM before it is said why it went there"""
+    patch.setattr(Engine, "_reads_predictions", lambda self, strategy: False)
+    patch.setattr(Engine, "_batch_key", lambda self, request: (self.strategy_of(request), ""))
+
+
+@broken(explained_batches)
+def _(patch: Patch) -> None:
+    """every request of a batch is told the runners-up of the last"""
+    real = Engine._whys
+
+    def whys(self, *given):
+        found = list(real(self, *given))
+        return iter([(parts, found[-1][1], sure) for parts, _, sure in found])
+
+    patch.setattr(Engine, "_whys", whys)
 
 
 @broken(batches)

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.model.flow import PlaceRequest
+from roost.model.groups import GroupRule, GroupSpec
 from roost.model.hosts import Scope
+from roost.model.reasons import Reason
 from roost.placement import capacity as counting
 from roost.placement.capacity import capacity
 from roost.placement.engine import Engine
@@ -74,7 +76,7 @@ def survives(engine: Engine, scope: Scope) -> bool:
         hosts, vms = world.fleet.hosts, world.fleet.vms
         rows = np.flatnonzero(hosts.arrays.domain[: hosts.count, scope] == domain)
         lost = np.flatnonzero(np.isin(vms.host[: vms.count], rows)).tolist()
-        lost.sort(key=lambda vm: -float(np.dot(vms.demand[vm, :3], _WEIGHTS)))
+        lost.sort(key=lambda vm: -_size(*vms.demand[vm, :3].tolist()))
         requests = [_as_request(world, vm) for vm in lost]
         for vm in lost:
             world.fleet.remove(vm)
@@ -88,7 +90,13 @@ def survives(engine: Engine, scope: Scope) -> bool:
     return True
 
 
-_WEIGHTS = np.array([0.4 / 64_000, 0.4 / (256 * 2**30), 0.2 / (4 * 2**40)])
+def _size(cpu_milli: int, memory_bytes: int, disk_bytes: int) -> float:
+    """Return the size of a VM, added up in the engine's order: equal sizes must stay equal."""
+    return (
+        0.4 * cpu_milli / 64_000
+        + 0.4 * memory_bytes / (256 * 2**30)
+        + 0.2 * disk_bytes / (4 * 2**40)
+    )
 
 
 def _as_request(world: Engine, vm: int) -> PlaceRequest:
@@ -99,10 +107,10 @@ def _as_request(world: Engine, vm: int) -> PlaceRequest:
     return request(f"again-{vm}", *amounts[:3], groups=specs)
 
 
-@given(st.integers(2, 9), st.integers(0, 2**16), st.sampled_from(list(Scope)))
-@examples(25)
+@given(st.integers(2, 9), st.integers(0, 2**16), st.sampled_from(list(Scope)), st.booleans())
+@examples(50)
 def test_every_loss_survives_the_count_and_not_one_more(
-    hosts: int, seed: int, scope: Scope
+    hosts: int, seed: int, scope: Scope, spread: bool
 ) -> None:
     rng = np.random.default_rng(seed)
     engine = engine_on(
@@ -119,13 +127,18 @@ def test_every_loss_survives_the_count_and_not_one_more(
     )
     for number in range(int(rng.integers(0, 2 * hosts))):
         asked = request(
-            f"old-{number}", int(rng.integers(1, 9)) * 1000, int(rng.integers(1, 9)) << 30
+            f"old-{number}",
+            int(rng.integers(1, 9)) * 1000,
+            int(rng.integers(1, 9)) << 30,
+            groups=(GroupSpec("even", GroupRule.SPREAD),) if spread else (),
         )
         placement = engine.find(asked)
         if placement is not None:
             engine.commit(asked, placement)
     asked = request("copy", int(rng.integers(1, 6)) * 1000, int(rng.integers(1, 9)) << 30)
-    count = capacity(engine, asked, scope).count
+    answer = capacity(engine, asked, scope)
+    count = answer.count
+    assert (answer.stranded is not None) == bool(answer.blocking)
     held = []
     world = Engine(engine.fleet.snapshot(), "least_loaded")
     for number in range(count + 1):
@@ -149,6 +162,45 @@ def test_two_losses_are_sampled_where_they_are_many_and_say_so(hosts: int, sampl
     answer = capacity(engine, request(cpu_milli=4000), Scope.HOST, losses=2)
     assert answer.sampled == sampled
     assert 0 < answer.count <= 4 * (hosts - 2)
+
+
+@pytest.mark.parametrize("strategy", ["least_loaded", "random", "round_robin"])
+@pytest.mark.parametrize(
+    ("rule", "reason"),
+    [
+        (GroupRule.ANTI_AFFINITY, Reason.ANTI_AFFINITY),
+        (GroupRule.SPREAD, Reason.CPU),  # played through with the engine, not in one kernel
+    ],
+    ids=["anti-affinity", "spread"],
+)
+def test_the_vm_that_a_loss_strands_is_named_with_its_reasons(
+    strategy: str, rule: GroupRule, reason: Reason
+) -> None:
+    engine = engine_on(*(host(f"h{number}", 4000) for number in range(3)), strategy=strategy)
+    own = GroupSpec("web", rule, Scope.HOST)
+    for number in range(3):
+        vm = request(f"web-{number}", 3000, groups=(own,))
+        placement = engine.find(vm)
+        assert placement is not None
+        engine.commit(vm, placement)
+    answer = capacity(engine, request("copy", 1000), Scope.HOST)
+    stranded = answer.stranded
+    assert (answer.count, answer.blocking) == (0, f"host h{answer.blocking[-1]}")
+    assert stranded is not None
+    lost = engine.fleet.vms.numbers[stranded.vm]
+    assert engine.fleet.hosts.names[int(engine.fleet.vms.host[lost])] == answer.blocking[5:]
+    counted = {each.reason: each.total for each in stranded.reasons}
+    assert counted[Reason.NOT_ONLINE] == 1
+    assert counted[reason] >= 2
+
+
+def test_a_copy_that_a_loss_strands_has_the_name_that_was_asked_for() -> None:
+    engine = engine_on(host("h1", 4000), host("h2", 4000))
+    answer = capacity(engine, request("copy", 4000), Scope.HOST)
+    assert answer.count == 1
+    assert answer.stranded is not None
+    assert answer.stranded.vm == "copy"
+    assert answer.refused is None
 
 
 def test_the_fleet_is_left_as_it_was() -> None:

@@ -14,6 +14,7 @@ from tests.property.laws import (
     columns_equal_singles,
     engine_equals_twin,
     examples,
+    explained_batch_equals_singles,
     long_lived_engine_equals_twin,
     search_equals_scores,
     snapshot_stands_apart,
@@ -56,6 +57,14 @@ def test_a_batch_equals_its_requests_one_by_one(
     seed: int, hosts: int, count: int, focus: str
 ) -> None:
     batch_equals_singles(seed, hosts, count, focus)
+
+
+@examples(40)
+@given(seed=SEEDS, hosts=st.integers(1, 40), count=st.integers(2, 30), focus=FOCI)
+def test_a_batch_says_why_as_its_requests_would_one_by_one(
+    seed: int, hosts: int, count: int, focus: str
+) -> None:
+    explained_batch_equals_singles(seed, hosts, count, focus)
 
 
 @examples(40)

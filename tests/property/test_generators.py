@@ -20,7 +20,7 @@ SEEDS = range(60)
 
 def test_every_reason_is_at_times_the_only_one_that_refuses_a_host() -> None:
     alone: Counter[Reason] = Counter()
-    foci = ("any", "rules", "outlook")
+    foci = ("any", "rules", "outlook", "network")
     for seed, focus in [(seed, focus) for seed in SEEDS for focus in foci]:
         if set(alone) == set(Reason):
             break

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from roost.planner.kernels.annealing import anneal
+from roost.planner.kernels.choosing import choose
 from roost.planner.kernels.descending import descend, take_back
 from roost.planner.kernels.ruining import ruin
 from roost.planner.kernels.tables import COST, FORBIDDEN, State
 from roost.planner.kernels.trials import ask
 from roost.planner.layout import cost_of, facts_of, state_of
-from roost.planner.search import Search, hand_of
+from roost.planner.search import Search, chosen_of, hand_of
 from tests.naive import planner as naive
 from tests.property.problems import random_problem
 
@@ -69,6 +70,24 @@ def test_a_search_keeps_its_sums_and_every_hard_rule(seed: int) -> None:
         assert not hand.taken.any()
         descend(facts, state)
         take_back(facts, state)
+        assert int(state.sums[COST]) == naive.cost(problem, state.place)
+        assert naive.legal(problem, state.place)
+        assert (state.place == problem.start)[problem.fixed].all()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_choice_of_few_moves_keeps_its_list_its_sums_and_every_hard_rule(seed: int) -> None:
+    problem = random_problem(seed, fill=0.3)
+    facts, chosen = facts_of(problem), chosen_of(problem, 3)
+    state = state_of(problem, facts, problem.start, seed)
+    for heat in (1000.0, 10.0, 0.0):
+        choose(facts, state, chosen, 300, heat, ODDS)
+        away = np.flatnonzero(state.place != problem.start).tolist()
+        assert len(away) <= 3
+        assert sorted(chosen.vm[: chosen.how_many[0]].tolist()) == away
+        assert [chosen.vm[chosen.at[vm]] for vm in away] == away
+        assert np.count_nonzero(chosen.at >= 0) == len(away)
+        assert same_as_fresh(problem, facts, state)
         assert int(state.sums[COST]) == naive.cost(problem, state.place)
         assert naive.legal(problem, state.place)
         assert (state.place == problem.start)[problem.fixed].all()

@@ -1,5 +1,7 @@
 """The search is the same for a seed, better than its start, and calm on its own result."""
 
+from itertools import combinations, product
+
 import numpy as np
 import pytest
 
@@ -28,6 +30,38 @@ def test_what_is_found_is_legal_and_costs_what_it_says(seed: int) -> None:
     for vm, host in found.moves:
         place[vm] = host
     assert np.array_equal(place, found.place)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_at_most_two_moves_are_the_best_two(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    start, demand = rng.integers(0, 4, 8).astype(np.int32), rng.integers(1, 8, (8, 1))
+    used = np.bincount(start, weights=demand[:, 0], minlength=4).astype(np.int64)[:, None]
+    one = np.ones(1, np.int64)
+    problem = simple(start, demand, used + 12, slot=16 * one, slot_weight=one)
+    lowest = naive.cost(problem, start)
+    for pair in combinations(range(8), 2):
+        for hosts in product(range(4), repeat=2):
+            place = start.copy()
+            place[list(pair)] = hosts
+            if naive.legal(problem, place):
+                lowest = min(lowest, naive.cost(problem, place))
+    found = search(problem, 60_000, seed, most=2)
+    assert len(found.moves) <= 2
+    assert found.cost == naive.cost(problem, found.place) == lowest
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_few_moves_keep_every_rule(seed: int) -> None:
+    problem = random_problem(seed, vms=20, hosts=6, fill=0.3)
+    found = search(problem, 40_000, seed, most=3)
+    assert len(found.moves) <= 3
+    assert found.cost == naive.cost(problem, found.place) <= found.cost_before
+    assert naive.legal(problem, found.place)
+
+
+def test_no_move_at_all_is_allowed_too() -> None:
+    assert search(random_problem(3), 20_000, most=0).moves == ()
 
 
 def test_a_search_stops_when_its_caller_says_so() -> None:

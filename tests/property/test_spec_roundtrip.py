@@ -22,15 +22,9 @@ from roost.model.constraints import LabelOperator
 from roost.model.flow import PlaceRequest
 from roost.model.vm import VMSpec
 from roost.wire import bodies as b
-from roost.wire import specs
-from roost.wire.specs import (
-    boot_body,
-    constraints_json,
-    nic_body,
-    read_spec,
-    spec_of,
-    spec_text,
-)
+from roost.wire import spectext
+from roost.wire.specs import boot_body, constraints_json, nic_body, spec_of
+from roost.wire.spectext import read_spec, spec_text
 from roost.wire.text import requestwords
 from roost.wire.text.requestwords import (
     write_constraints,
@@ -248,14 +242,14 @@ Patch = pytest.MonkeyPatch
 
 
 def _numa_is_not_kept(patch: Patch) -> None:
-    real = specs._spec_form
+    real = spectext._spec_form
 
     def form(spec: VMSpec) -> Any:
         made = real(spec)
-        made.demand.numa = specs.NumaMode.ANY
+        made.demand.numa = spectext.NumaMode.ANY
         return made
 
-    patch.setattr(specs, "_spec_form", form)
+    patch.setattr(spectext, "_spec_form", form)
 
 
 def _excluded_hosts_are_shown_as_wanted(patch: Patch) -> None:
@@ -270,7 +264,7 @@ def _excluded_hosts_are_shown_as_wanted(patch: Patch) -> None:
 
 
 def _cards_lose_their_forwards(patch: Patch) -> None:
-    real = specs.nic_body
+    real = nic_body
 
     def bare(nic: Any) -> b.NicBody:
         return msgspec.structs.replace(real(nic), forward=[])
@@ -279,13 +273,13 @@ def _cards_lose_their_forwards(patch: Patch) -> None:
 
 
 def _unknown_fields_in_lists_are_forgotten(patch: Patch) -> None:
-    real = specs._find_unknown
+    real = spectext._find_unknown
 
     def find(plain: Any, form: Any, path: Any, found: Any) -> None:
         if not isinstance(form, list):
             real(plain, form, path, found)
 
-    patch.setattr(specs, "_find_unknown", find)
+    patch.setattr(spectext, "_find_unknown", find)
 
 
 def _weights_are_not_written(patch: Patch) -> None:

@@ -26,8 +26,16 @@ from roost.placement.strategies import STRATEGIES
 HERE = Path(__file__).parent
 SCENARIOS = sorted([*HERE.rglob("*.fleet"), *HERE.rglob("*.data")])
 COMMAND, BY_HAND = "#$ roost ", "#= "
-#: No text says a compiled constraint: only a program hands one over. Rules are a server's.
-UNSAYABLE = {Reason.PRESSURE, Reason.PREDICATE, Reason.RULE, Reason.RULE_ERROR}
+#: No text says a compiled constraint: only a program hands one over. Rules and the network are a
+#: server's.
+UNSAYABLE = {
+    Reason.PRESSURE,
+    Reason.PREDICATE,
+    Reason.RULE,
+    Reason.RULE_ERROR,
+    Reason.LATENCY,
+    Reason.BANDWIDTH,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from roost.control.moves.machine import (
     GoBack,
     Recall,
 )
-from roost.control.plans import writing
+from roost.control.plans import keepingroom, writing
 from roost.control.plans.planning import Planning
 from roost.control.preempt import beginning, choosing, displacing
 from roost.control.rules import switching
@@ -41,10 +41,12 @@ from roost.control.survive import liveness, recover
 from roost.control.vms import deletion, lifecycle, restart_policy
 from roost.fleet.fleet import Fleet
 from roost.hostkit.failures import DriverError
-from roost.ledger import base, capacity, holding, holdsums, sqliteclaims
-from roost.ledger.rows import ConstraintRow, VMRow
-from roost.ledger.tables import constraints, host_amounts
-from roost.ledger.transaction import Tx
+from roost.ledger.claims import capacity, holding, holdsums
+from roost.ledger.schema.rows import ConstraintRow, VMRow
+from roost.ledger.schema.tables import constraints, host_amounts
+from roost.ledger.sqlite import claims as sqliteclaims
+from roost.ledger.upkeep import base
+from roost.ledger.writes.transaction import Tx
 from roost.model.flow import PlaceRequest
 from roost.sim.actors.database import PlaneStore
 
@@ -359,6 +361,13 @@ def _(patch: Patch) -> None:
 
 @mutant
 def _(patch: Patch) -> None:
+    """cards given away: a device is charged without asking whether it is held for others"""
+    text = capacity.CHARGE_COUNTERS.update.replace(" + t.held", "")
+    patch.setattr(capacity, "CHARGE_COUNTERS", capacity.CHARGE_COUNTERS._replace(update=text))
+
+
+@mutant
+def _(patch: Patch) -> None:
     """drawn twice: what an owner's VM takes of a reservation is let go of twice"""
 
     def left(kept, drawn):
@@ -481,3 +490,12 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     """left waiting: a plan that ends keeps the moves that it has not begun"""
     patch.setattr(writing, "dropped_moves", lambda *_given: [])
+
+
+@mutant
+def _(patch: Patch) -> None:
+    """held for ever: room that was held for a plan's moves stays held when it is over"""
+    real = keepingroom.hold_for_moves
+    patch.setattr(
+        keepingroom, "hold_for_moves", lambda tx, plan, put, _gone: real(tx, plan, put, ())
+    )

@@ -16,10 +16,11 @@ from tests.sim.jobmutants import MUTANTS
 ROOT = Path(__file__).parents[2]
 #: Mistakes whose seed is not 0: the first world that breaks a law with it.
 FOUND_AT = {
+    "no fence": 4,
     "half a funeral": 1,
-    "cancelling is final": 1,
     "eager sweep": 1,
-    "no sweep": 8,
+    "no sweep": 14,
+    "cancelling is final": 7,
     "whose fault": 1,
 }
 
@@ -42,7 +43,7 @@ def test_every_law_holds_in_a_storm_and_after_it(seed: int) -> None:
 
 @pytest.mark.turns(6)
 def test_a_world_runs_the_same_way_again() -> None:
-    assert run_job_world(3).digest == run_job_world(3).digest
+    assert run_job_world(0).digest == run_job_world(0).digest
 
 
 def test_ten_mistakes_are_planted_at_least() -> None:

@@ -15,8 +15,8 @@ from sqlalchemy import Connection, create_engine, insert, select
 
 from roost.agent.drivers.base import LocalVM
 from roost.base.units import GIB
-from roost.ledger.rows import ClaimRow, Event, GroupRow, HostRow, VMRow
-from roost.ledger.tables import (
+from roost.ledger.schema.rows import ClaimRow, Event, GroupRow, HostRow, VMRow
+from roost.ledger.schema.tables import (
     claims,
     counters,
     host_amounts,
@@ -26,7 +26,7 @@ from roost.ledger.tables import (
     tombstones,
     vms,
 )  # fmt: skip
-from roost.ledger.transaction import row_json
+from roost.ledger.writes.transaction import row_json
 from roost.sim.laws.checking import Broken, Laws
 
 CPU, MEMORY = 4000, 16 * GIB

@@ -4,6 +4,7 @@ Each takes the seed of everything that chance still decides in it: delays, and w
 """
 
 from collections.abc import Callable
+from random import Random
 
 from roost.sim.histories.history import Action, History
 
@@ -68,6 +69,23 @@ def full_beside_an_owner(seed: int) -> History:
     return History(seed, hosts=2, planes=1, calm_s=60.0, actions=actions)
 
 
+def cards_at_once(seed: int) -> History:
+    """Of two cards one is reserved at one process while another one gives cards to VMs."""
+    random = Random(seed)
+    actions = [Action(11.0, "slow", "h0", {"seconds": 1.0, "for": 5.0})]
+    for turn in range(16):
+        at = 4.0 + 4 * turn
+        asked = {"cpu": 1, "gpu": 1, "units": 1}
+        actions.append(Action(at, "reserve", f"card-{turn}", asked))
+        for vm in ("a", "b"):
+            then = round(at + random.uniform(0.0, 0.06), 4)
+            actions.append(Action(then, "create", f"{vm}{turn}", {"gpu": 1}))
+        actions += [Action(at + 2, "delete", f"{vm}{turn}") for vm in ("a", "b")]
+        actions.append(Action(at + 2, "unreserve", f"card-{turn}"))
+    actions.sort(key=lambda action: action.at)
+    return History(seed, hosts=2, planes=2, cards=1, calm_s=60.0, actions=actions)
+
+
 #: A mistake, by name, and a history that somebody wrote to bring it out.
 WRITTEN: dict[str, Callable[[int], History]] = {
     "no waiting for the refuser": refused_and_deaf,
@@ -75,4 +93,5 @@ WRITTEN: dict[str, Callable[[int], History]] = {
     "stale generation": forgotten_on_a_full_disk,
     "lease counted from receipt": deaf_after_a_freeze,
     "drawn twice": full_beside_an_owner,
+    "cards given away": cards_at_once,
 }

@@ -241,10 +241,13 @@ class Site:
         )
 
     def end(self) -> None:
-        """End everything that was started, guards too."""
+        """End everything that was started, guards and workers of local machines too."""
         for process in self.processes:
             if process.exit_code is None:
                 process.kill()
+        for worker in workers_in(self.folder / "plane" / "machines"):
+            with suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGKILL)
         for sign in (self.folder / "hosts").rglob("guard.json"):
             dismiss_guard(sign.parent, force=True)
 
@@ -315,3 +318,17 @@ def all_settled(client: Client) -> dict[str, VMBody]:
         return found if done and found else None
 
     return eventually("all VMs are as they are wanted", settled, every_s=0.2)
+
+
+def workers_in(folder: Path) -> list[int]:
+    """Return the processes that have a machine's folder on their command line."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if str(folder).encode() in words:
+                found.append(int(entry.name))
+    return found

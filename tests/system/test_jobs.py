@@ -2,13 +2,14 @@
 
 import os
 import signal
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from roost.client import Client
-from roost.wire.jobs import CreatePool, SubmitJobs
-from tests.system.processes import Site, eventually
+from roost.wire.jobs import CreatePool, OutputBody, SubmitJobs
+from tests.system.processes import Site, eventually, workers_in
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +29,24 @@ def test_a_sweep_runs_on_local_workers_and_the_pool_goes_back_to_nothing(site: S
             ("completed", 0),
         ]
         assert [each.stdout for each in done] == ["0\n", "6\n", "0\n"]
+        _files_go_in_and_out(site)
+        _what_is_kept_is_fetched(site, client)
         eventually("the pool is empty", lambda: not client.get_pool("default").machines)
+    assert server.stop() == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has another user's jobs")
+def test_jobs_of_local_workers_run_as_the_user_that_their_server_names(site: Site) -> None:
+    site.environment["ROOST_JOB_USER"] = "nobody"
+    server = site.serve()
+    with site.client(server) as client:
+        client.create_pool(CreatePool(name="default", provider="local", max_machines=1))
+        secret = next(site.folder.glob("**/roost.db"))
+
+        (done,) = client.jobs.map(["sh", "-c", f"id -un; cat {secret} 2>&1 >{{item}}"], ["copy"])
+
+        assert (done.state, done.exit_code) == ("failed", 1)
+        assert done.stdout == f"nobody\ncat: {secret}: Permission denied\n"
     assert server.stop() == 0
 
 
@@ -42,7 +60,7 @@ def test_a_job_whose_worker_is_killed_ends_all_the_same(site: Site) -> None:
         eventually("it runs", lambda: client.get_job(made.id).state == "running")
 
         (folder,) = Path(site.folder).glob("**/machines/*/machine.json")
-        for pid in _workers(folder.parent):
+        for pid in workers_in(folder.parent):
             os.kill(pid, signal.SIGKILL)
 
         eventually(
@@ -94,8 +112,37 @@ def test_jobs_go_on_while_their_server_is_killed_and_started_again(site: Site) -
         machines = client.list_machines("default", ended=True, limit=100).machines
         assert len(machines) <= 3, "machines were rented twice"
         _none_is_left(client)
-        assert _workers(site.folder / "plane" / "machines") == []
+        assert workers_in(site.folder / "plane" / "machines") == []
     assert server.stop() == 0
+
+
+def _files_go_in_and_out(site: Site) -> None:
+    given, kept = site.folder / "given", site.folder / "kept"
+    given.write_text("five")
+    digest = sha256(b"five").hexdigest()
+    words = ["--input", f"a={given.as_uri()}#sha256:{digest}", "--keep", "b"]
+    words += ["--keep-in", kept.as_uri(), "--wait", "--", "cp", "a", "b"]
+    said = site.roost("job", "submit", *words)
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert [path.read_text() for path in kept.glob("**/b")] == ["five"]
+
+
+def _what_is_kept_is_fetched(site: Site, client: Client) -> None:
+    size = 3 * 2**20 + 1
+    work = f"mkdir s; head -c {size} /dev/urandom > s/b; sha256sum < s/b; echo one > a"
+    made = client.submit_jobs(
+        SubmitJobs(
+            command=["sh", "-c", work], outputs=[OutputBody(name="s/b"), OutputBody(name="a")]
+        )
+    )
+    assert client.get_array(made.id, wait_s=30).state == "completed"
+    to = site.folder / "fetched"
+    said = site.roost("job", "fetch", made.id, "--to", str(to))
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert said.stdout.split() == [str(to / "s/b"), str(to / "a")]
+    assert sha256((to / "s/b").read_bytes()).hexdigest() == client.jobs.log(made.id).split()[0]
+    assert (to / "a").read_text() == "one\n"
+    assert b"".join(client.jobs.output(made.id, "a")) == b"one\n"
 
 
 def _events_of(client: Client, array: str) -> list[str]:
@@ -106,17 +153,3 @@ def _events_of(client: Client, array: str) -> list[str]:
 
 def _none_is_left(client: Client) -> None:
     eventually("the pool is empty", lambda: not client.get_pool("default").machines)
-
-
-def _workers(folder: Path) -> list[int]:
-    """Return the processes that have a machine's folder on their command line."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if str(folder).encode() in words:
-                found.append(int(entry.name))
-    return found

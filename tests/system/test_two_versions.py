@@ -1,8 +1,9 @@
-"""Two releases of roost side by side on one PostgreSQL: the one before specs were stored, and this.
+"""Two releases of roost side by side on one PostgreSQL: an earlier one, and this.
 
-The older one is taken from the repository's history and runs in the same interpreter, found before
-the installed one. It has made the ledger and goes on while this release migrates it, and both are
-asked for everything that users ask for. A SQLite file has one process, so there is no such test.
+The older one, of before specs were stored or of a late schema, is taken from the repository's
+history and runs in the same interpreter, found before the installed one. It has made the ledger and
+goes on while this release migrates it, and both are asked for everything that users ask for. A
+SQLite file has one process, so there is no such test.
 """
 
 import asyncio
@@ -32,17 +33,25 @@ from tests.system.processes import (
     examine,
     small,
 )
+from tests.turns import in_turn
 
 pytestmark = pytest.mark.slow
 
 #: The last commit whose ledger has bodies (schema 0003).
 OLDER = "ec9856d"
+#: One that knows all but what came last (schema 0026).
+LATE = "82b8465"
+#: What they say on a ledger that a later release has migrated.
+REFUSALS = {
+    OLDER: "Can't locate revision identified by",
+    LATE: "a later release has migrated it",
+}
 
 
-@pytest.fixture
-def older(tmp_path: Path) -> Iterator[Site]:
+@pytest.fixture(params=[OLDER])
+def older(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
     """Give a test a site in the same folder, whose processes are of the release before."""
-    made = older_site(tmp_path, OLDER)
+    made = older_site(tmp_path, request.param)
     try:
         yield made
     finally:
@@ -204,8 +213,11 @@ def all_events(client: Client) -> list[EventBody]:
     return found
 
 
+@pytest.mark.parametrize(
+    ("older", "refusal"), in_turn(list(REFUSALS.items()), 1), indirect=["older"]
+)
 def test_two_versions_do_everything_on_one_ledger(
-    older: Site, site: Site, postgres: PostgresServer
+    older: Site, refusal: str, site: Site, postgres: PostgresServer
 ) -> None:
     url = postgres.new_database()
     both = Both(older, site, url)
@@ -225,7 +237,7 @@ def test_two_versions_do_everything_on_one_ledger(
         assert_quiet(before, after)
         again = older.serve_again(before, ready=False)
         assert again.wait() != 0
-        assert "Can't locate revision identified by" in again.log()
+        assert refusal in again.log()
 
         finished = site.roost("ledger", "finish-upgrade", "--server", after.url)
         assert finished.returncode == 0, finished.stderr

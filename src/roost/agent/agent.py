@@ -18,8 +18,9 @@ from roost.agent.fencing.lease import Lease
 from roost.agent.fencing.recipes import GuardHandle, NoGuard
 from roost.agent.reconciler import Reconciler, ReconcilerSettings
 from roost.agent.store import Store
+from roost.agent.talk.probing import ProbeSettings, Probing
 from roost.agent.talk.registering import HostFacts, Registering
-from roost.agent.talk.session import RETRY, Session, SessionSettings
+from roost.agent.talk.session import FLOWS_S, RETRY, Session, SessionSettings
 from roost.base.backoff import BackOff
 from roost.base.clock import Clock, first_of
 from roost.base.errors import InvalidRequest
@@ -53,6 +54,7 @@ class AgentSettings:
     ratio_milli: Mapping[str, int] = field(default_factory=dict)
     observe_s: float = 5.0  # how often the driver is asked what is here
     sample_s: float = 15.0
+    flows_s: float = FLOWS_S  # how often it is told who talks, where that is counted
     report_within_s: float = 0.05
     retry: BackOff = RETRY  # of lost connections
     stop_grace_s: float = 30.0
@@ -61,6 +63,7 @@ class AgentSettings:
     max_destroy: int | None = None
     back_off: LaneBackOff = field(default_factory=LaneBackOff)
     budgets: Budgets = field(default_factory=Budgets)
+    probe: ProbeSettings | None = None  # None: it neither probes nor is probed
 
 
 class Agent:
@@ -99,6 +102,7 @@ class Agent:
         self._registering = Registering(
             _facts(settings), driver=driver, reconciler=self.reconciler, guard=self._guard
         )
+        self._probing = Probing(settings.probe, clock)
         self.session = Session(
             SessionSettings(
                 host=settings.name,
@@ -106,12 +110,14 @@ class Agent:
                 instance=ids.new("agent"),
                 version=__version__,
                 sample_s=settings.sample_s,
+                flows_s=settings.flows_s,
                 report_within_s=settings.report_within_s,
                 retry=settings.retry,
             ),
             transport=transport,
             reconciler=self.reconciler,
             registering=self._registering,
+            probing=self._probing,
             lease=self._lease,
             store=store,
             clock=clock,
@@ -138,6 +144,7 @@ class Agent:
                 group.create_task(self.reconciler.save_lists())
                 group.create_task(self.session.run())
         finally:
+            await self._probing.close()
             await self.reconciler.close()
             await self._driver.close()
             self._store.close()

@@ -36,7 +36,7 @@ from roost.agent.desired import DesiredList, Order
 from roost.agent.diskerrors import DISK_ERROR, DISK_ERROR_WORDS, DiskErrors
 from roost.agent.drivers.base import FENCED, ConsolePart, Driver, LocalVM
 from roost.agent.fencing.lease import Lease
-from roost.agent.store import MOST_GONE, Record, Store
+from roost.agent.store import MOST_GONE, HostLimits, Record, Store
 from roost.agent.teardown import TeardownGuard
 from roost.base.clock import Clock
 from roost.hostkit.failures import DriverError
@@ -46,6 +46,7 @@ from roost.wire.agentlink import (
     Delta,
     Desired,
     DesiredVM,
+    FlowInfo,
     HeldVM,
     Inventory,
     LedgerPoint,
@@ -55,9 +56,10 @@ from roost.wire.agentlink import (
     TaintInfo,
     Tombstone,
     Welcome,
+    most_sent,
     within_bounds,
 )
-from roost.wire.hostsettings import as_welcomed
+from roost.wire.hostsettings import with_limits
 
 log = logging.getLogger(__name__)
 
@@ -110,12 +112,13 @@ class Reconciler:
         self._local: dict[str, LocalVM] = {}
         self._reserved = Reserved(self._local, self._records)
         self._inventory: Inventory | None = None
-        self._limits: Welcome | None = None  # what operators set in place of our own
+        self._limits = HostLimits()  # what operators set in place of our own
         self._doing: dict[str, Step] = {}
         self._progress: dict[str, ProgressInfo] = {}
         self._crashes = Crashes()
         self._disk_errors = DiskErrors()
         self._conditions: list[TaintInfo] = []
+        self._no_flows = ""  # why they could not be read the last time
         self._granted: set[str] = set()
         self._stuck: dict[str, asyncio.Task[Any]] = {}
         self._cuts: dict[str, asyncio.Task[None]] = {}
@@ -128,6 +131,7 @@ class Reconciler:
         self._records.update({record.id: record for record in self._store.records()})
         stored = self._store.desired()
         self._desired = DesiredList.read(stored) if stored else None
+        self._limits = self._store.limits() or self._limits
         points = [self._store.heard(), self._desired.point if self._desired else None]
         known = [point for point in points if point is not None]
         self.heard = max(known, key=lambda point: point.seq, default=None)
@@ -135,14 +139,20 @@ class Reconciler:
     def use_inventory(self, inventory: Inventory | None) -> None:
         """Set the host's inventory for admission; None: unknown, so the host is full."""
         self._inventory = inventory
-        if inventory is not None and self._limits is not None:
-            inventory = as_welcomed(inventory, self._limits)
+        if inventory is not None:
+            inventory = with_limits(inventory, self._limits.reserve, self._limits.ratio_milli)
         self._reserved.capacity = HostCapacity(inventory)
         self._lanes.room_appeared()
 
     def use_limits(self, welcome: Welcome) -> None:
         """Count the host's capacity with the reserve and overcommitment that operators set."""
-        self._limits = welcome
+        told = HostLimits(welcome.reserve, welcome.ratio_milli)
+        if told != self._limits:
+            self._limits = told
+            try:
+                self._store.save_limits(told)
+            except OSError as error:
+                log.error("the limits of this host could not be written: %s", error)
         self.use_inventory(self._inventory)
 
     def take_list(self, desired: Desired) -> bool:
@@ -227,6 +237,18 @@ class Reconciler:
         except DriverError as error:
             log.warning("no samples: %s", error.message)
             return []
+
+    async def flows(self) -> list[FlowInfo]:
+        """Return what VMs have sent to other cards, the most first; none when it is not counted."""
+        try:
+            found = await self._ask("flows", self._driver.flows())
+        except DriverError as error:
+            if error.message != self._no_flows:
+                log.warning("no flows: %s", error.message)
+            self._no_flows = error.message
+            return []
+        self._no_flows = ""
+        return most_sent(found)
 
     async def console(self, vm_id: str, start: int | None, limit: int) -> ConsolePart:
         """Return a piece of a VM's serial log; raises DriverError."""

@@ -6,6 +6,7 @@
                        so that an old list cannot bring it back
     DIR/lease          the deadline, for the fence guard
     DIR/heard          the newest point of a ledger that was heard of
+    DIR/limits.json    the reserve and overcommitment that operators set in place of our own
     DIR/agent.lock     one agent per folder
 
 A broken file is put aside and counts as unknown, never as empty: without a list nothing is
@@ -60,6 +61,13 @@ class Record(Struct, frozen=True, omit_defaults=True):
         return msgspec.json.decode(self.order, type=_Told).restart if self.order else None
 
 
+class HostLimits(Struct, frozen=True):
+    """What operators set in place of the agent's own, by resource; as in a welcome."""
+
+    reserve: dict[str, int] = {}
+    ratio_milli: dict[str, int] = {}
+
+
 class LeaseFile(Struct, frozen=True):
     """The lease as the guard reads it: seconds on the monotonic clock of this boot."""
 
@@ -106,6 +114,12 @@ class Store(Protocol):
     def save_heard(self, point: LedgerPoint) -> None:
         """Keep a point of the ledger, at once but not against a power cut: lists carry it too."""
 
+    def limits(self) -> HostLimits | None:
+        """Return the limits that were told last."""
+
+    def save_limits(self, limits: HostLimits) -> None:
+        """Keep the limits: VMs that were placed by them must fit after a boot without a server."""
+
 
 class MemoryStore:
     """Everything in memory; hand the same one to the next agent to simulate a restart."""
@@ -116,6 +130,7 @@ class MemoryStore:
         self._desired: Desired | None = None
         self._lease: float | None = None
         self._heard: LedgerPoint | None = None
+        self._limits: HostLimits | None = None
         self.shortened = asyncio.Event()  # the lease ends earlier than it did
 
     def open(self) -> None:
@@ -165,6 +180,14 @@ class MemoryStore:
     def save_heard(self, point: LedgerPoint | None) -> None:
         """Keep a point of the ledger."""
         self._heard = point
+
+    def limits(self) -> HostLimits | None:
+        """Return the limits that were told last."""
+        return self._limits
+
+    def save_limits(self, limits: HostLimits) -> None:
+        """Keep the limits."""
+        self._limits = limits
 
 
 class FolderStore:
@@ -257,6 +280,14 @@ class FolderStore:
     def save_heard(self, point: LedgerPoint) -> None:
         """Keep a point of the ledger."""
         write_whole(self.folder / "heard", msgspec.json.encode(point), durable=False)
+
+    def limits(self) -> HostLimits | None:
+        """Return the limits that were told last."""
+        return _decode(self.folder / "limits.json", HostLimits)
+
+    def save_limits(self, limits: HostLimits) -> None:
+        """Keep the limits, on the spot: they are changed by hand, and rarely."""
+        write_whole(self.folder / "limits.json", msgspec.json.encode(limits))
 
 
 class _Form(Struct):

@@ -14,6 +14,7 @@ the order in which a series goes through them:
     classes        classes of workloads, advice on sizes, VMs that nobody needs
     class_weights  the numbers of the classes' network
     lifetime       what is left of a VM's life, from counts
+    days           the course of a VM's cpu through a day
     outlook        what the engine is told: predicted use of hosts, expected use of VMs
     correlation    resources with a lag, VMs that peak together
     oversubscription  how often a host's cpu may be promised

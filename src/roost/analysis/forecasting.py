@@ -33,6 +33,8 @@ _LAST_ORIGIN = 12
 #: series; the benchmark judges days 12 to 14.
 _LET_OUT = np.array([1.0, 1.0, 0.4, 0.3])
 LEAST_POINTS = 24
+#: Series whose gaps are bridged at once.
+_AT_ONCE = 128
 
 
 class Model(NamedTuple):
@@ -136,11 +138,12 @@ class LiveForecasts:
         if self._points < 1:
             values, known = np.zeros((series, 1)), np.zeros((series, 1), np.bool_)
             self._points = 1
-        self._learnable = known.sum(axis=1) >= LEAST_POINTS
+        self._learnable = np.count_nonzero(known, axis=1) >= LEAST_POINTS
         self.periods = seasons(values, day_steps) if periods is None else periods.copy()
         self._values = np.empty((series, self._points + room))
-        past = np.ascontiguousarray(filled(values))
-        self._values[:, : self._points] = past
+        for begin in range(0, series, _AT_ONCE):  # what stays in the caches is not fetched twice
+            some = slice(begin, begin + _AT_ONCE)
+            self._values[some, : self._points] = filled(values[some])
         ranges = len(RANGE_ENDS)
         plan = self._plan()
         self._work = kernels.Work(
@@ -150,6 +153,7 @@ class LiveForecasts:
             np.zeros(kernels.BINS),
             np.zeros((kernels.MODELS, max(len(plan.origins), 1), len(plan.steps))),
             np.zeros(4),
+            np.zeros(max(144, self._points)),
         )
         self._fitted = kernels.Fitted(
             np.full((series, ranges), 2, np.int64),
@@ -157,7 +161,9 @@ class LiveForecasts:
         )
         if len(plan.origins):
             wide = 1.0 - (1.0 - coverage) * _LET_OUT
-            kernels.backtest(past, known, self.periods, plan, wide, self._work, self._fitted)
+            kernels.backtest(
+                self._values, known, self.periods, plan, wide, self._work, self._fitted
+            )
         self._unlearn(~self._learnable)
         self._kept = (np.zeros((series, 2, kernels.BINS)), np.zeros((series, 4)))
         kernels.settle(self._values, self._points, self.periods, self._work, *self._kept)
@@ -192,8 +198,9 @@ class LiveForecasts:
         point, low, high = told
         # Bounds that the live samples have shown to be too narrow or too wide.
         factor = self._following[:, 3:4]
-        low += (factor - 1.0) * (low - point)
-        high += (factor - 1.0) * (high - point)
+        if (factor != 1.0).any():
+            low += (factor - 1.0) * (low - point)
+            high += (factor - 1.0) * (high - point)
         low[np.isnan(low)] = -np.inf
         high[np.isnan(high)] = np.inf
         np.maximum(told, self._least, out=told)

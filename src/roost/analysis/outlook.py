@@ -15,18 +15,22 @@ from typing import NamedTuple
 
 import numpy as np
 
+from roost.analysis.days import day_alike, day_of
 from roost.analysis.forecasting import LEAST_POINTS, forecast_batch
 from roost.analysis.grid import Floats
+from roost.analysis.lifetime import Path
 from roost.base.units import MAX_AMOUNT
 from roost.model.outlook import Expected, Predicted, PredictionBasis
 
 #: The grid of all series here: roll-ups of five minutes, a week of them.
 STEP_S, POINTS = 300, 2016
 DAY_STEPS = 86_400 // STEP_S
-#: VMs of one size from which something is expected of another of that size.
+#: VMs of one class from which something is expected of another of that class.
 LEAST_ALIKE = 5
+#: Days that are learnt from, also where not all of them are known: a day of less has no bounds.
+_LEAST_DAYS = 2
 #: Names this way of reckoning in digests: one that changes gives other digests.
-_VERSION = "outlook 1"
+_VERSION = "outlook 4"
 
 
 class Use(NamedTuple):
@@ -74,11 +78,11 @@ class Ahead:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """All that is foreseen at one moment: of hosts, of VMs, and of VMs by their size."""
+    """All that is foreseen at one moment: of hosts, of VMs, and of new VMs by class."""
 
     hosts: Mapping[str, Predicted]
     vms: Mapping[str, Expected]
-    alike: Mapping[tuple[int, int], Expected]
+    alike: Mapping[Path, Expected]
     basis: PredictionBasis
 
 
@@ -100,7 +104,8 @@ def foresee(
         for vm in vms:
             cpu, memory = next(peaks), next(peaks)
             if cpu is not None and memory is not None:
-                expected[vm.name] = Expected(_whole(cpu.high), _whole(memory.high))
+                day = day_of(vm.use.cpu, ahead.origin_s, STEP_S)
+                expected[vm.name] = Expected(_whole(cpu.high), _whole(memory.high), day=day)
         counted.append(vms)
     predicted: dict[str, Predicted] = {}
     for (host, _), vms in zip(told, counted, strict=True):
@@ -121,30 +126,36 @@ def foresee(
 
 
 def expected_alike(
-    vms: Mapping[str, Expected], sizes: Mapping[str, tuple[int, int]]
-) -> dict[tuple[int, int], Expected]:
-    """Return what is expected of a VM that is new, by its size: what nine of ten like it use."""
-    found: dict[tuple[int, int], list[Expected]] = {}
+    vms: Mapping[str, Expected], classes: Mapping[str, Path]
+) -> dict[Path, Expected]:
+    """Return what is expected of a VM that is new, by class: what nine of ten like it use.
+
+    A class is a path from coarse to fine that begins with a VM's size: what VMs of another size
+    use says nothing.
+    """
+    found: dict[Path, list[Expected]] = {}
     for name, expected in vms.items():
-        if (size := sizes.get(name)) is not None:
-            found.setdefault(size, []).append(expected)
+        path = classes.get(name, ())
+        for length in range(1, len(path) + 1):
+            found.setdefault(path[:length], []).append(expected)
     alike = {}
-    for size, known in sorted(found.items()):
+    for path, known in sorted(found.items()):
         if len(known) >= LEAST_ALIKE:
             amounts = np.array([(each.cpu_milli, each.memory_bytes) for each in known], np.float64)
             cpu, memory = np.quantile(amounts, 0.9, axis=0)
-            alike[size] = Expected(_whole(cpu), _whole(memory))
+            day = day_alike([each.day for each in known])
+            alike[path] = Expected(_whole(cpu), _whole(memory), day=day)
     return alike
 
 
 def outlook_of(
     hosts: Mapping[str, Predicted],
     vms: Mapping[str, Expected],
-    sizes: Mapping[str, tuple[int, int]],
+    classes: Mapping[str, Path],
     ahead: Ahead,
 ) -> Outlook:
     """Return an outlook with the digest of all that it says: equal ones say the same."""
-    alike = expected_alike(vms, sizes)
+    alike = expected_alike(vms, classes)
     told = (
         _VERSION, ahead.until_s, ahead.quantile_milli,
         sorted(hosts.items()), sorted(vms.items()), sorted(alike.items()),
@@ -152,6 +163,14 @@ def outlook_of(
     digest = f"sha256:{sha256(repr(told).encode()).hexdigest()}"
     basis = PredictionBasis(digest, ahead.quantile_milli, ahead.until_s)
     return Outlook(hosts, vms, alike, basis)
+
+
+def with_lives(basis: PredictionBasis, lives: str) -> PredictionBasis:
+    """Return the basis of an outlook together with the digest of how long VMs live."""
+    if not lives or not basis.digest:
+        return PredictionBasis(lives) if lives else basis
+    digest = sha256(f"{basis.digest} {lives}".encode()).hexdigest()
+    return PredictionBasis(f"sha256:{digest}", basis.quantile_milli, basis.until_s)
 
 
 class _Peak(NamedTuple):
@@ -169,17 +188,28 @@ _NOTHING = _Peak(0.0, 0.0)
 
 def _peaks(rows: Sequence[Floats], ahead: Ahead) -> list[_Peak | None]:
     """Return the peak of every series; None where some step ahead has no bound."""
-    if not rows:
-        return []
     coverage = 2 * ahead.quantile_milli / 1000 - 1  # the upper bound is the quantile
-    found = forecast_batch(np.stack(rows), ahead.steps, day_steps=DAY_STEPS, coverage=coverage)
-    at = found.high.argmax(axis=1)
-    return [
-        _Peak(float(found.low[row, step]), float(found.high[row, step]))
-        if np.isfinite(found.high[row]).all()
-        else None
-        for row, step in enumerate(at.tolist())
-    ]
+    peaks: list[_Peak | None] = [None] * len(rows)
+    alike: dict[int, list[int]] = {}
+    for row, series in enumerate(rows):
+        alike.setdefault(_unknown_days(series), []).append(row)
+    for days, some in alike.items():
+        known = np.stack([rows[row][days * DAY_STEPS :] for row in some])
+        found = forecast_batch(known, ahead.steps, day_steps=DAY_STEPS, coverage=coverage)
+        for row, low, high in zip(some, found.low, found.high, strict=True):
+            if np.isfinite(high).all():
+                step = int(high.argmax())
+                peaks[row] = _Peak(float(low[step]), float(high[step]))
+    return peaks
+
+
+def _unknown_days(series: Floats) -> int:
+    """Return how many whole days at the beginning are not known, and not needed to learn from.
+
+    They would be filled with the first value, and the profile of a day be mostly of that.
+    """
+    first = int(np.isfinite(series).argmax())
+    return max(0, min(first, len(series) - _LEAST_DAYS * DAY_STEPS)) // DAY_STEPS
 
 
 def together(vms: Sequence[VMSeries]) -> Use:

@@ -36,7 +36,7 @@ class Level:
 
 
 def safe_levels(shares: Floats, bound: float) -> list[Level | None]:
-    """Return the level of each host; None where less than a day is known.
+    """Return the level of each host; None where less than a day is known, or too little to bound.
 
     `shares` is float64 [host, step] up to now: what its VMs used together, over what they asked
     for; NaN where nothing was read.
@@ -56,7 +56,9 @@ def safe_levels(shares: Floats, bound: float) -> list[Level | None]:
     ahead = forecast_batch(some, DAY_STEPS, day_steps=DAY_STEPS, coverage=1.0 - 2.0 * bound)
     # The bound is of a step, so it is the quantile over the coming day of what each step may be;
     # never less than what the past had, which a forecast that trusts its last days could forget.
-    foreseen = np.quantile(ahead.high, 1.0 - bound, axis=1)
+    bounded = np.isfinite(ahead.high).all(axis=1)
+    foreseen = np.full(len(some), np.inf)
+    foreseen[bounded] = np.quantile(ahead.high[bounded], 1.0 - bound, axis=1)
     past = np.nanquantile(some, 1.0 - bound, axis=1)
     for row, most in zip(rows.tolist(), np.maximum(foreseen, past).tolist(), strict=True):
         if np.isfinite(most):

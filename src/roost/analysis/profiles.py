@@ -236,8 +236,10 @@ def _shifts(values: Floats) -> tuple[Ints, Floats, Ints]:
     at = np.zeros((series, 1), np.int64)
     if count < 3 * _LEAST_BLOCKS:
         return kind, size, at
-    # A gap of blocks takes the value before: it is no change.
-    smooth = np.where(np.isfinite(blocks), blocks, np.nanmedian(blocks, axis=1, keepdims=True))
+    # A gap of blocks takes the value before: it is no change, and hides none.
+    smooth = _carried(blocks)
+    block = max(1, points // count)
+    first = points - count * block
     best = np.zeros(series)
     for cut in range(_LEAST_BLOCKS, count - _LEAST_BLOCKS):
         left, right = smooth[:, :cut], smooth[:, cut:]
@@ -247,7 +249,7 @@ def _shifts(values: Floats) -> tuple[Ints, Floats, Ints]:
         ratio = apart / np.maximum(within, 0.02 * np.abs(smooth).max(axis=1) + 1e-12)
         better = ratio > best
         best = np.where(better, ratio, best)
-        at[:, 0] = np.where(better, (cut * points) // count, at[:, 0])
+        at[:, 0] = np.where(better, first + cut * block, at[:, 0])
     # A straight trend reaches 3.5; a clean shift has no bound.
     kind[:, 0] = best > 5.0
     size[:, 0] = best
@@ -260,5 +262,31 @@ def _shifts(values: Floats) -> tuple[Ints, Floats, Ints]:
     changed = (kind[:, 0] == 0) & (times > 4.0)
     kind[changed, 0] = 2
     size[changed, 0] = times[changed]
-    at[changed, 0] = points // 2
+    at[changed, 0] = first + _turn(jumps[changed], np.abs(smooth[changed]).max(axis=1)) * block
     return kind, size, at
+
+
+def _carried(blocks: Floats) -> Floats:
+    """Return blocks of which those without a value have that before, or the first there is."""
+    known = np.isfinite(blocks)
+    last = np.maximum.accumulate(np.where(known, np.arange(blocks.shape[1]), -1), axis=1)
+    last = np.where(last < 0, known.argmax(axis=1)[:, None], last)
+    return np.asarray(np.take_along_axis(blocks, last, axis=1))
+
+
+def _turn(jumps: Floats, scale: Floats) -> Ints:
+    """Return the block of each series from which on the jumps between blocks are of another size.
+
+    Of all cuts the one at which two sizes say the jumps best, by the likelihood of exponential
+    ones: the ratio of both sides alone is largest where one side has few.
+    """
+    series, count = jumps.shape
+    least = 1e-9 + 1e-5 * scale
+    best, turn = np.full(series, np.inf), np.zeros(series, np.int64)
+    for cut in range(_LEAST_BLOCKS, count - _LEAST_BLOCKS + 1):
+        before, after = jumps[:, :cut].mean(axis=1), jumps[:, cut:].mean(axis=1)
+        said = cut * np.log(np.maximum(before, least))
+        said += (count - cut) * np.log(np.maximum(after, least))
+        turn = np.where(said < best, cut + 1, turn)
+        best = np.minimum(said, best)
+    return turn

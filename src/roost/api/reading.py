@@ -14,6 +14,7 @@ import msgspec
 import msgspec.inspect
 
 from roost.api.answers import Receive
+from roost.api.complaints import in_words
 from roost.api.errors import Malformed
 from roost.base.errors import InvalidRequest, NotFound, TooLarge
 from roost.wire.bodies import Name
@@ -27,13 +28,14 @@ KEY = r"^[!-~]{1,255}$"
 
 _name = re.compile(NAME)
 _key = re.compile(KEY.replace("$", r"\Z").encode())
-_PLACE = re.compile(r"^(?P<what>.*) - at `(?P<where>[^`]*)`$", re.DOTALL)
+_PLACE = re.compile(r"^(?P<what>.*) - at (?:`key` in )?`(?P<where>[^`]*)`$", re.DOTALL)
 
 
 class RequestDecoder:
     """Decodes the bodies of one route."""
 
     def __init__(self, kind: Any) -> None:
+        self._kind = kind
         self._decode = msgspec.json.Decoder(kind).decode
 
     def decode(self, raw: bytes) -> Any:
@@ -41,7 +43,7 @@ class RequestDecoder:
         try:
             decoded = self._decode(raw)
         except msgspec.DecodeError as error:
-            raise refusal(raw, error) from None
+            raise refusal(raw, error, self._kind) from None
         except UnicodeDecodeError:
             raise Malformed("the body is not UTF-8") from None
         except RecursionError:
@@ -52,14 +54,17 @@ class RequestDecoder:
         return decoded
 
 
-def refusal(raw: bytes, error: msgspec.DecodeError) -> InvalidRequest:
+def refusal(raw: bytes, error: msgspec.DecodeError, kind: Any) -> InvalidRequest:
     """Return the error for a body that was not understood."""
     if not raw:
         return Malformed("this needs a body, as JSON")
     if not isinstance(error, msgspec.ValidationError) or not _is_json(raw):
         return Malformed(f"the body is not JSON: {error}")
     what, where = _place(error)
-    return InvalidRequest(f"the body is wrong at {where or '$'}: {what}", at=where or "$")
+    said, hint = in_words(kind, what, where)
+    return InvalidRequest(
+        f"the body is wrong at {where or '$'}: {said}", hint=hint, at=where or "$"
+    )
 
 
 def _place(error: msgspec.DecodeError) -> tuple[str, str]:
@@ -160,7 +165,8 @@ class QueryReader(Generic[Query]):
         except msgspec.ValidationError as error:
             what, where = _place(error)
             at = f" at {where.removeprefix('$.')}" if where else ""
-            raise Malformed(f"the query is wrong{at}: {what}") from None
+            said, hint = in_words(self._kind, what, where)
+            raise Malformed(f"the query is wrong{at}: {said}", hint=hint) from None
 
     def _values(self, raw: bytes) -> dict[str, Any]:
         values: dict[str, Any] = {}

@@ -21,6 +21,7 @@ from roost.agent.fencing.guard import boot_id
 from roost.agent.fencing.recipes import FolderFences, GuardHandle, NoGuard, ProcessGuard
 from roost.agent.store import FolderStore
 from roost.agent.talk.join import join_once
+from roost.agent.talk.probing import ProbeSettings
 from roost.app.folders import AGENT_KEPT, close_to_others
 from roost.app.logs import set_up_logs
 from roost.app.options import AgentOptions
@@ -62,7 +63,7 @@ async def _run(options: AgentOptions) -> None:
 
 async def _run_until(stop: asyncio.Event, agents: list[Agent], name: str) -> None:
     tasks = [asyncio.create_task(agent.run()) for agent in agents]
-    log.info("%d agents run, of %s", len(agents), name)
+    log.info("%s, of %s", "1 agent runs" if len(agents) == 1 else f"{len(agents)} agents run", name)
     waiting = asyncio.create_task(stop.wait())
     await asyncio.wait((waiting, *tasks), return_when=asyncio.FIRST_COMPLETED)
     for task in (waiting, *tasks):
@@ -83,6 +84,8 @@ def check(options: AgentOptions) -> None:
         )
     if options.count > 1 and options.driver != "virtual":
         raise InvalidRequest("only virtual hosts can be several in one process")
+    if (options.probe_port or 0) + options.count - 1 >= 2**16:
+        raise InvalidRequest(f"--probe-port {options.probe_port}: not so many ports follow it")
     if options.driver == "qemu":
         from roost.app.qemuchecks import check_qemu  # virtual hosts need none of it
 
@@ -106,6 +109,7 @@ def one_by_one(options: AgentOptions) -> list[AgentOptions]:
                     "data": options.data / name,
                     "zone": zones[at % len(zones)],
                     "count": 1,
+                    "probe_port": options.probe_port and options.probe_port + at,
                 }
             )
         )
@@ -150,6 +154,7 @@ async def build_agent(options: AgentOptions, parts: contextlib.AsyncExitStack) -
         start_alone_after_s=options.start_alone_after_s,
         stop_grace_s=options.stop_grace_s,
         max_destroy=options.max_destroy,
+        probe=_probe(options),
     )
     return Agent(
         settings,
@@ -194,6 +199,11 @@ def _reserve(options: AgentOptions) -> dict[str, int]:
     """Return what was said to be kept; of what was not, the driver keeps what it finds right."""
     kept = options.reserve_memory_bytes
     return {} if kept is None else {"memory_bytes": kept}
+
+
+def _probe(options: AgentOptions) -> ProbeSettings | None:
+    port = options.probe_port
+    return None if port is None else ProbeSettings(options.probe_address, port)
 
 
 def _guard(options: AgentOptions, clock: RealClock) -> GuardHandle:

@@ -60,6 +60,8 @@ class Stage(ABC):
         self.hosts_folder = self.folder / "hosts"
         self.machines_folder = self.folder / "machines"
         self.commands: list[str] = []  # as anybody would type them
+        #: Whether the control plane found no compiled kernels, and compiles them beside its work.
+        self.compiles = False
         self._clock, self._say = clock, say
         self._environment = _environment(self.context_file)
         self._server: Child | None = None
@@ -80,8 +82,9 @@ class Stage(ABC):
         def told(line: str) -> None:
             if _COMPILES in line:
                 compiling.set()
+                self.compiles = True
                 self._say(
-                    "compiling kernels: the first start on a machine takes one to three minutes"
+                    "compiling kernels beside the demo: once on a machine, about five minutes"
                 )
             elif _LISTENS in line:
                 ready.set()

@@ -31,9 +31,9 @@ from roost.base.errors import Conflict, NotFound, Unavailable
 from roost.base.ids import IdSource
 from roost.base.private import plain_environment
 from roost.control.memory.restore_detect import doubt_all
-from roost.ledger.migrate import OPENERS, hold_openers, upgrade_within
-from roost.ledger.older import may_run_beside, write_for_older
-from roost.ledger.transaction import Tx, append_events
+from roost.ledger.upgrade.migrate import OPENERS, hold_openers, upgrade_within
+from roost.ledger.upgrade.older import may_run_beside, write_for_older
+from roost.ledger.writes.transaction import Tx, append_events
 
 _SERIES_SCHEMA = "roost_series"
 _FAILURES = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)

@@ -25,8 +25,8 @@ from roost.base.errors import Conflict, NotFound, Unavailable
 from roost.base.ids import IdSource
 from roost.base.private import FILE, make_folder
 from roost.control.memory.restore_detect import doubt_all
-from roost.ledger.migrate import refuse_foreign_file
-from roost.ledger.sqlite import SqliteStore, lock_file
+from roost.ledger.sqlite.store import SqliteStore, lock_file
+from roost.ledger.upgrade.migrate import refuse_foreign_file
 
 #: What SQLite and a store put beside a file.
 _BESIDE = ("-wal", "-shm", "-journal")

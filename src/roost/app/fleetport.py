@@ -1,19 +1,33 @@
 """The port of `roost.providers.fleet`, filled with the client: VMs of a roost as machines."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from roost.base.timestamps import read_timestamp
 from roost.client.asynchronous import AsyncClient
 from roost.model.resources import Demand
 from roost.providers.fleet import FleetVM
-from roost.wire.bodies import BootBody, CreateVM, DemandBody, ImageBody, VMBody
+from roost.wire.bodies import BootBody, CreateVM, DemandBody, ImageBody, NicBody, VMBody
+
+
+@dataclass(frozen=True, slots=True)
+class FleetBoot:
+    """How every VM that is rented boots, besides its image; images are DIGEST or DIGEST=URL."""
+
+    kernel: str = ""
+    initrd: str = ""
+    cmdline: str = ""
+    bridge: str = ""  # of the host, for its network card; empty: the driver's own network
 
 
 class ClientFleet:
     """A control plane that is asked over its public API."""
 
-    def __init__(self, client: AsyncClient, *, project: str = "default") -> None:
+    def __init__(
+        self, client: AsyncClient, *, project: str = "default", boots: FleetBoot | None = None
+    ) -> None:
         self._client, self._project = client, project
+        self._boots = boots or FleetBoot()
 
     async def create(
         self, name: str, demand: Demand, *, image: str, user_data: str, labels: Mapping[str, str]
@@ -26,11 +40,24 @@ class ClientFleet:
                 cpu=f"{demand.cpu_milli}m", memory=demand.memory_bytes, disk=demand.disk_bytes
             ),
             labels=dict(labels),
-            boot=BootBody(image=_image(image), user_data=user_data) if image else None,
+            boot=self._boot(image, user_data) if image else None,
+            nics=_cards(self._boots.bridge),
         )
         made = await self._client.create_vm(asked, key=name)
         # An answer to an old key may be of a VM that was deleted since.
         return _shown(await self._client.get_vm(made.id, project=self._project))
+
+    def _boot(self, image: str, user_data: str) -> BootBody:
+        kernel, initrd = (
+            _image(each) if each else None for each in (self._boots.kernel, self._boots.initrd)
+        )
+        return BootBody(
+            image=_image(image),
+            kernel=kernel,
+            initrd=initrd,
+            cmdline=self._boots.cmdline,
+            user_data=user_data,
+        )
 
     async def get(self, vm_id: str) -> FleetVM:
         """Return a VM."""
@@ -54,6 +81,11 @@ def _image(text: str) -> ImageBody:
     """Return an image from DIGEST or DIGEST=URL."""
     digest, _, url = text.partition("=")
     return ImageBody(digest=digest, url=url)
+
+
+def _cards(bridge: str) -> list[NicBody]:
+    """Return the network card of a VM; where no bridge is named its host gives it one."""
+    return [NicBody(mode="tap", bridge=bridge)] if bridge else []
 
 
 def _shown(vm: VMBody) -> FleetVM:

@@ -7,6 +7,7 @@ long to import.
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from roost.app.openproviders import open_azure, open_roost
@@ -48,14 +49,20 @@ class InstalledProviders:
         return await opener(account, credentials)
 
 
-def openers(options: ServeOptions, clock: Clock) -> dict[str, Opener]:
-    """Return how each provider is opened."""
+def openers(options: ServeOptions, clock: Clock, url: Callable[[], str]) -> dict[str, Opener]:
+    """Return how each provider is opened; `url` is where this server listens."""
 
     async def local(account: Account | None, credentials: Mapping[str, str]) -> Provider:
         from roost.providers.local import LocalProvider
 
         folder = (options.data / "machines").resolve()
-        return LocalProvider(folder, worker_command, LOCAL_TYPES, clock=clock)
+
+        def command(launch: Launch, data: Path) -> tuple[Sequence[str], Mapping[str, str]]:
+            # Where other machines find this server may lead nowhere from itself.
+            here = replace(launch.bootstrap, server=url())
+            return worker_command(replace(launch, bootstrap=here), data)
+
+        return LocalProvider(folder, command, LOCAL_TYPES, clock=clock)
 
     async def aws(account: Account | None, credentials: Mapping[str, str]) -> Provider:
         if account is None:
@@ -107,11 +114,12 @@ def job_settings(options: ServeOptions, url: Callable[[], str], clock: Clock) ->
     trusted = "" if options.tls_cert is None else options.tls_cert.read_text()
     outputs = (options.data / "outputs").resolve()
     return JobSettings(
-        providers=InstalledProviders(openers(options, clock)),
-        server=lambda: (url(), trusted),
-        outputs_to=outputs.as_uri(),
+        providers=InstalledProviders(openers(options, clock, url)),
+        server=lambda: (options.worker_server or url(), trusted),
+        outputs_to=options.outputs_to or outputs.as_uri(),
+        outputs_are_shared=bool(options.outputs_to),
         outputs=outputs,
-        patience=Patience(silent_s=options.worker_silent_s),
+        patience=Patience(worker_s=options.worker_start_s, silent_s=options.worker_silent_s),
         kept=KeptJobs(
             days=options.keep_jobs_days,
             most=options.keep_jobs,

@@ -13,14 +13,16 @@ from roost.model.job import Account
 from roost.providers.base import Provider
 from roost.providers.offers import read_types
 
-_ROOST = ("server", "project", "image", "types", "ca_file")
+_ROOST = (
+    "server", "project", "image", "kernel", "initrd", "cmdline", "bridge", "types", "ca_file"
+)  # fmt: skip
 #: Disk of a VM that is rented from a roost.
 _DISK_BYTES = 10 * GIB
 
 
 async def open_roost(account: Account | None, credentials: Mapping[str, str]) -> Provider:
     """Return VMs of a control plane as machines; the credential is `token`."""
-    from roost.app.fleetport import ClientFleet
+    from roost.app.fleetport import ClientFleet, FleetBoot
     from roost.client.asynchronous import AsyncClient
     from roost.providers.fleet import FleetProvider
 
@@ -34,7 +36,13 @@ async def open_roost(account: Account | None, credentials: Mapping[str, str]) ->
     client = AsyncClient(
         options["server"], credentials.get("token"), ca_file=options.get("ca_file") or None
     )
-    port = ClientFleet(client, project=options.get("project", "default"))
+    boots = FleetBoot(
+        options.get("kernel", ""),
+        options.get("initrd", ""),
+        options.get("cmdline", ""),
+        options.get("bridge", ""),
+    )
+    port = ClientFleet(client, project=options.get("project", "default"), boots=boots)
     types = read_types(options["types"], _DISK_BYTES)
     return FleetProvider(port, types, image=options.get("image", ""))
 

@@ -37,6 +37,8 @@ class ServeOptions:
     lease_s: float = 60.0
     suspect_s: float = 15.0
     offline_s: float = 60.0
+    worker_server: str = ""  # where rented machines reach this server; empty: where it listens
+    worker_start_s: float = 600.0  # from a machine's launch until its worker speaks
     worker_silent_s: float = 60.0  # then its machine is given back and its jobs are tried again
     # What one client may cost; the defaults of `roost.api.limits` say why.
     request_s: float = 15.0
@@ -56,6 +58,7 @@ class ServeOptions:
     keep_jobs: int = 1_000_000
     keep_job_logs_days: float = 14.0
     keep_job_logs_bytes: int = 2 * GIB
+    outputs_to: str = ""  # store of outputs that all machines reach; empty: the data folder
     keep_outputs_days: float = 30.0
     keep_outputs_bytes: int = 20 * GIB
     # For how many days series are kept: readings as they came, and rolled up.
@@ -69,6 +72,8 @@ class ServeOptions:
     search_limit_s: float = 5.0  # of the exact search for an all-or-none batch
     pressure_bounds: Mapping[str, float] = field(default_factory=dict)  # percent, by resource
     overload_bound: float = 0.01  # of safe levels in reports
+    predict_quantile: float = 0.9  # of what hosts and VMs will use: passed so seldom
+    predict_hours: int = 4  # how far ahead that is
     continuous: str = "off"  # planning without being asked: off, recommend, apply
     continuous_every_s: float = 600.0
     continuous_most: int = 20  # moves of one plan
@@ -94,6 +99,7 @@ class QemuOptions:
     cpu_model: str = ""  # empty: the host's under KVM, qemu64 under TCG
     pci: tuple[str, ...] = ()  # "vendor:device" of devices that VMs may have, beside GPUs
     bridges: tuple[str, ...] = ()  # that VMs may be on
+    count_flows: tuple[str, ...] = ()  # of them: those on which it is counted who talks
     disk_bytes_s: int = 0  # the most that one VM reads and writes each second; 0: no limit
     disk_iops: int = 0  # and in how many operations; 0: no limit
     run_as: str = ""  # the user that QEMU becomes; empty: the agent's
@@ -144,6 +150,8 @@ class AgentOptions:
     fence_guard: bool = False
     watchdog: str | None = None  # a device such as /dev/watchdog, for the fence guard to pet
     max_destroy: int | None = None  # VMs destroyed within ten seconds; None: a quarter of all
+    probe_port: int | None = None  # of several hosts each has the next; 0: any; None: no probes
+    probe_address: str = "127.0.0.1"
     log_format: str = "text"
     log_level: str = "info"
     ca_file: str | None = None

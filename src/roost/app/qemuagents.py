@@ -47,6 +47,7 @@ async def qemu_driver(
         binary=qemu.binary,
         cpu_model=qemu.cpu_model,
         bridges=qemu.bridges,
+        count_flows=qemu.count_flows,
         disk_bytes_s=qemu.disk_bytes_s,
         disk_iops=qemu.disk_iops,
         run_as=qemu.run_as,

@@ -37,6 +37,11 @@ def check_qemu(qemu: QemuOptions, *, kvm: Path = Path("/dev/kvm")) -> None:
     for program in (qemu.binary, "qemu-img"):
         if shutil.which(program) is None:
             raise InvalidRequest(f"QEMU is not installed: there is no {program!r}", hint=INSTALL)
+    if qemu.count_flows and shutil.which("nft") is None:
+        raise InvalidRequest(
+            "--count-flows: there is no 'nft'",
+            hint="Maybe: make parts, or apt-get install --no-install-recommends nftables",
+        )
     try:
         choose_accel(qemu.accel, kvm)
     except DriverError as error:

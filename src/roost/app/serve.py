@@ -14,7 +14,6 @@ import resource
 import shlex
 import signal
 import sys
-import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,10 +27,10 @@ from roost.api.app import build_app
 from roost.api.limits import Limits
 from roost.api.server import BACKLOG, Server, bind, build_server
 from roost.app.folders import SERVER_KEPT, close_to_others
+from roost.app.gettingready import GettingReady
 from roost.app.jobs import job_settings
 from roost.app.logs import set_up_logs
 from roost.app.options import KEY_NAME, ServeOptions
-from roost.app.warming import compile_elsewhere, is_warm, warm_up
 from roost.base.backoff import BackOff
 from roost.base.clock import Clock, RealClock
 from roost.base.errors import InvalidRequest, Unavailable
@@ -54,14 +53,13 @@ from roost.control.plans.continuouslimits import ContinuousLimits
 from roost.control.survive.recover import RecoverLimits
 from roost.control.timers import Timers
 from roost.jobs.compose import job_parts
-from roost.ledger.base import LEAST_EVENTS, EventsKept
 from roost.ledger.opening import open_store
-from roost.ledger.retention import DAY_S
 from roost.ledger.store import Store
+from roost.ledger.upkeep.base import LEAST_EVENTS, EventsKept
+from roost.ledger.upkeep.retention import DAY_S
 from roost.model.series import Kept
 from roost.parts.sealedrows import unlock
 from roost.parts.sealing import KeyFile
-from roost.placement.kernels.compiling import on_first_compile
 from roost.series.opening import open_series
 
 log = logging.getLogger("roost.serve")
@@ -80,6 +78,7 @@ class Running:
     server: Server
     store: Store
     series: SeriesStore
+    kernels: GettingReady
     admin_token: str | None  # when this start made it
     _serving: asyncio.Task[None] = field(repr=False)
     _keys: asyncio.Task[None] | None = field(default=None, repr=False)  # of the tokens' issuer
@@ -92,6 +91,7 @@ class Running:
         """Stop serving, then everything else, in the order that loses nothing."""
         if self._keys is not None:
             self._keys.cancel()
+        await self.kernels.stop()
         await self.plane.stop()
         self.server.should_exit = True
         await self._serving
@@ -210,14 +210,16 @@ async def start(
         await store.close()
         raise
     serving = asyncio.create_task(server.serve(sockets=[socket]))
+    kernels = GettingReady(clock, lambda: plane.roster.fleet.hosts.count)
     try:
         await server.wait_up()
         token_file = options.data / "admin-token"
         token = await plane.access.ensure_admin(lambda text: write_secret(token_file, text))
         if options.context is not None:
             tell_command_line(options.context, server.url, token_file, options.tls_cert)
-        await plane.start(_warm if warm else None)
+        await plane.start(kernels.begin if warm else None)
     except BaseException:
+        await kernels.stop()
         await plane.stop()
         server.should_exit = True
         await serving
@@ -225,7 +227,7 @@ async def start(
         await store.close()
         raise
     keys = None if issuer is None else asyncio.create_task(issuer.run())
-    return Running(plane, server, store, series, token, serving, keys)
+    return Running(plane, server, store, series, kernels, token, serving, keys)
 
 
 async def open_patiently(
@@ -274,6 +276,8 @@ def plane_settings(options: ServeOptions) -> PlaneSettings:
         members_priority=options.members_priority,
         pressure_bounds=options.pressure_bounds,
         overload_bound=options.overload_bound,
+        predict_quantile=options.predict_quantile,
+        predict_hours=options.predict_hours,
         continuous=ContinuousLimits(
             mode=options.continuous,  # type: ignore[arg-type]
             every_s=options.continuous_every_s,
@@ -308,48 +312,6 @@ def client_limits(options: ServeOptions, files: int) -> Limits:
 def _backlog(files: int) -> int:
     """Return how many connections may wait to be accepted: all of them may be, in one go."""
     return max(16, min(BACKLOG, files // 8))
-
-
-async def _warm() -> None:
-    """Make the kernels ready; what is not compiled yet is compiled by another process.
-
-    Compiling holds Python's lock for seconds at a time: agents would be unheard and requests
-    unanswered meanwhile. Loading what is compiled does not.
-    """
-    if not is_warm():
-        log.info(
-            "compiling kernels in another process (once for each version and user, one to three "
-            "minutes; `roost warm` does it beforehand) ..."
-        )
-        await compile_elsewhere()
-    on_first_compile(lambda: log.info("compiling kernels ..."))
-    await in_background(warm_up)
-
-
-async def in_background(work: Callable[[], None]) -> None:
-    """Run something in a thread that does not keep the process from ending."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
-
-    def settle(error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is None:
-            done.set_result(None)
-        else:
-            done.set_exception(error)
-
-    def run() -> None:
-        error: BaseException | None = None
-        try:
-            work()
-        except BaseException as raised:  # noqa: BLE001 - handed to whoever waits
-            error = raised
-        with contextlib.suppress(RuntimeError):  # the loop may be gone by now
-            loop.call_soon_threadsafe(settle, error)
-
-    threading.Thread(target=run, name="roost-warm-up", daemon=True).start()
-    await done
 
 
 def parse_listen(options: ServeOptions) -> tuple[str, int]:

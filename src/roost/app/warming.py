@@ -5,7 +5,9 @@ import os
 import sys
 from contextlib import suppress
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
@@ -21,6 +23,7 @@ from roost.placement.capacity import capacity
 from roost.placement.engine import Engine
 from roost.placement.explain import explain
 from roost.placement.kernels.compiling import CACHE_FOLDER
+from roost.placement.kernels.decide import judge
 from roost.placement.strategies import STRATEGIES
 
 #: Whether kernels are compiled at all, or run as Python.
@@ -28,12 +31,22 @@ COMPILES = os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
 
 
 def _sign() -> Path | None:
-    """Return the file that says that everything was compiled; its name, of which sources."""
-    from roost.analysis.kernels.compiling import FOLDER
+    """Return the file that says that everything was compiled: its name says from what, for what.
 
-    if CACHE_FOLDER is None or FOLDER is None or not COMPILES:
+    An image may be started on another processor than it was made on: its code is no use there.
+    """
+    from roost.analysis.kernels import compiling as analysis
+    from roost.planner.kernels import compiling as planner
+
+    if CACHE_FOLDER is None or analysis.FOLDER is None or planner.FOLDER is None or not COMPILES:
         return None
-    return CACHE_FOLDER / f"warm-{FOLDER.name}"
+    return CACHE_FOLDER / f"warm-{analysis.FOLDER.name}-{planner.FOLDER.name}-{_processor()}"
+
+
+def _processor() -> str:
+    """Return a digest of the processor that kernels are compiled for, as the compiler names it."""
+    named = cast(Any, judge).targetctx.codegen().magic_tuple()
+    return sha256(repr(named).encode()).hexdigest()[:8]
 
 
 def is_warm() -> bool:
@@ -42,15 +55,20 @@ def is_warm() -> bool:
     return not COMPILES or (sign is not None and sign.exists())
 
 
+def can_keep() -> bool:
+    """Say whether there is a folder in which one process leaves compiled code for others."""
+    return _sign() is not None
+
+
 async def compile_elsewhere() -> None:
     """Compile the kernels in another process, which ends with this one.
 
-    Whatever becomes of it, this process can go on: it compiles what it does not find.
+    It takes what processors others leave. Whatever becomes of it, this process can go on.
     """
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
-        "from roost.app.warming import warm_up; warm_up()",
+        "import os; os.nice(5); from roost.app.warming import warm_up; warm_up()",
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         env=plain_environment(),
@@ -70,6 +88,8 @@ def warm_up() -> None:
     _decide_by_all()
     _warm_analysis()
     if (sign := _sign()) is not None:
+        if not sign.exists():  # few processes ever plan for a large fleet: others load nothing
+            _compile_planner()
         with suppress(OSError):
             sign.touch()
 
@@ -105,3 +125,14 @@ def _warm_analysis() -> None:
     series = np.stack([np.sin(steps / 45.0) + 2.0, np.ones(len(steps))])
     forecast_batch(series, 48)
     profile_batch(series, 0, 300)
+
+
+def _compile_planner() -> None:
+    """Search better places for two VMs, all and one: a minute, which no plan waits for."""
+    from roost.planner.problem import simple
+    from roost.planner.search import propose, search
+
+    two, room = np.zeros(2, np.int32), np.full((2, 1), 4, np.int64)
+    problem = simple(two, np.ones((2, 1), np.int64), room)
+    propose(problem, steps=1)
+    search(problem, steps=1, heat=0.0, most=1)

@@ -23,6 +23,7 @@ from roost.worker.containers import find_engine
 from roost.worker.notices import METADATA, notices_of
 from roost.worker.plane import HttpPlane
 from roost.worker.run.hearth import Hearth
+from roost.worker.run.jobuser import JobUser, NoSuchUse, find_user, open_way
 from roost.worker.store import WorkerStore
 from roost.worker.worker import Worker, WorkerSettings
 
@@ -46,6 +47,7 @@ class WorkerOptions:
     container_engine: str = ""
     container_options: tuple[str, ...] = ()
     grace_s: float = 5.0
+    job_user: str = ""  # empty: jobs run as the worker's own
     log_format: str = "text"
     log_level: str = "info"
 
@@ -85,8 +87,20 @@ async def _join(options: WorkerOptions, store: WorkerStore) -> None:
         await plane.close()
 
 
+def _user_of_jobs(options: WorkerOptions) -> JobUser | None:
+    if not options.job_user:
+        return None
+    try:
+        user = find_user(options.job_user)
+        open_way(options.data / "attempts", user)
+    except NoSuchUse as error:
+        raise InvalidRequest(f"--job-user: {error}") from error
+    return user
+
+
 async def _work(options: WorkerOptions, store: WorkerStore, stop: asyncio.Event) -> None:
     clock, random = RealClock(), SystemRandom()
+    user = _user_of_jobs(options)
     groups = LimitGroups(f"worker-{options.machine}")
     engine = await find_engine(options.container_engine, options.container_options)
     given = Given(options.cpu_milli, options.memory_bytes, options.disk_bytes)
@@ -105,7 +119,7 @@ async def _work(options: WorkerOptions, store: WorkerStore, stop: asyncio.Event)
         WorkerSettings(instance=IdSource(clock.wall_ms).new("worker")),
         plane=plane,
         store=store,
-        parts=AttemptParts(hearth, groups, engine, clock, random, options.grace_s),
+        parts=AttemptParts(hearth, groups, engine, clock, random, options.grace_s, user=user),
         capacity=capacity,
         notices=notices_of(options.notices, options.data, options.metadata),
         clock=clock,

@@ -5,9 +5,11 @@ can run the same code on virtual time. Durations are always measured on `monoton
 only ever shown to people or stored beside a row, never compared between machines.
 """
 
-import asyncio
 import time
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:  # a command that asks once never waits by it, and needs none of it to start
+    import asyncio
 
 
 class Clock(Protocol):
@@ -36,15 +38,19 @@ class RealClock:
 
     async def sleep(self, seconds: float) -> None:
         """Wait for so many seconds."""
+        import asyncio
+
         await asyncio.sleep(seconds)
 
 
-async def first_of(clock: Clock, seconds: float, event: asyncio.Event) -> bool:
+async def first_of(clock: Clock, seconds: float, event: "asyncio.Event") -> bool:
     """Wait for an event, at most so long; return whether it came.
 
     Not by `asyncio.wait_for`, which is not on this clock and in Python 3.11 may swallow a
     cancellation that comes together with the event: then whoever waits would never end.
     """
+    import asyncio
+
     loop = asyncio.get_running_loop()
     waits = loop.create_task(event.wait()), loop.create_task(clock.sleep(seconds))
     try:

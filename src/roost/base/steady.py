@@ -56,7 +56,7 @@ class SteadyWall:
             return ""
         by = round(self._jumped[0] - self._believed)
         return (
-            f"the wall clock jumped by {by:+d} s: no VM and no reservation is ended before it has "
+            f"the wall clock jumped by {by:+d} s: no VM, reservation or job is ended before it has "
             f"been steady for {CONFIRM_S:.0f} s"
         )
 

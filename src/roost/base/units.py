@@ -57,7 +57,8 @@ def parse_bytes(text: str, what: str = "size") -> int:
             return 0
         known = " ".join(_BYTE_UNITS)
         close = [u for u in _BYTE_UNITS if unit and u[0].lower() == unit[0].lower()]
-        hint = f"Maybe {number}{' or '.join(close)}?" if close else f"Maybe one of {known}."
+        near = [f"{number}{each}" for each in close] or ([] if unit else [f"{number}GiB"])
+        hint = f"Maybe {' or '.join(near)}?" if near else None
         problem = f"has the unknown unit {unit!r}" if unit else "has no unit"
         raise InvalidRequest(f"{what} {text!r} {problem}; known units: {known}", hint=hint)
     return _whole(number * _BYTE_UNITS[unit], text, what)

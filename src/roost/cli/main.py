@@ -9,7 +9,7 @@ import typer
 
 from roost import __version__
 from roost.base.errors import InvalidRequest
-from roost.cli.show.screen import Output, show, show_error
+from roost.cli.show.screen import Output, show_error, show_text
 from roost.cli.words.loading import Entry, lazy_group, new_app, stand_in
 
 _THINGS = "What there is"
@@ -17,148 +17,179 @@ _QUESTIONS = "Questions (of the server, or of a fleet file with --fleet)"
 _RUNNING = "Running roost"
 
 COMMANDS = (
-    Entry("vm", "roost.cli.vms:vm", _THINGS, "Create, see, change and delete VMs."),
-    Entry("host", "roost.cli.hosts:host", _THINGS, "See hosts, cordon, drain, label and set them."),
-    Entry("group", "roost.cli.groups:group", _THINGS, "Groups of VMs: their rules and members."),
-    Entry("flavor", "roost.cli.flavors:flavor", _THINGS, "Flavors: the amounts of VMs, by name."),
-    Entry("rule", "roost.cli.rules:rule", _THINGS, "Rules about where VMs may be."),
+    Entry("vm", "roost.cli.vms.vms:vm", _THINGS, "Create, see, change and delete VMs."),
     Entry(
-        "policy", "roost.cli.policies:policy", _THINGS, "Policies: bundles of how VMs are placed."
+        "host",
+        "roost.cli.fleet.hosts:host",
+        _THINGS,
+        "See hosts, cordon, drain, label and set them.",
+    ),
+    Entry(
+        "group", "roost.cli.vms.groups:group", _THINGS, "Groups of VMs: their rules and members."
+    ),
+    Entry(
+        "flavor", "roost.cli.vms.flavors:flavor", _THINGS, "Flavors: the amounts of VMs, by name."
+    ),
+    Entry("rule", "roost.cli.steering.rules:rule", _THINGS, "Rules about where VMs may be."),
+    Entry(
+        "policy",
+        "roost.cli.steering.policies:policy",
+        _THINGS,
+        "Policies: bundles of how VMs are placed.",
     ),
     Entry(
         "priority",
-        "roost.cli.priorities:priority",
+        "roost.cli.steering.priorities:priority",
         _THINGS,
         "Priority classes, and who makes room for whom.",
     ),
     Entry(
         "reservation",
-        "roost.cli.reservations:reservation",
+        "roost.cli.steering.reservations:reservation",
         _THINGS,
         "Capacity kept for a project, a user or a purpose.",
     ),
     Entry(
         "plan",
-        "roost.cli.plans:plan",
+        "roost.cli.fleet.plans:plan",
         _THINGS,
         "Plan moves towards a goal, and carry them out.",
     ),
     Entry(
         "maintenance",
-        "roost.cli.maintenance:maintenance",
+        "roost.cli.fleet.maintenance:maintenance",
         _THINGS,
         "Roll maintenance over hosts, in groups that rules and N+1 allow.",
     ),
-    Entry("job", "roost.cli.jobs:job", _THINGS, "Programs that run on rented machines."),
-    Entry("pool", "roost.cli.pools:pool", _THINGS, "Machines that are rented for jobs."),
+    Entry("job", "roost.cli.rented.jobs:job", _THINGS, "Programs that run on rented machines."),
+    Entry("pool", "roost.cli.rented.pools:pool", _THINGS, "Machines that are rented for jobs."),
     Entry(
         "account",
-        "roost.cli.accounts:account",
+        "roost.cli.rented.accounts:account",
         _THINGS,
         "With whose credentials machines are rented.",
     ),
-    Entry("project", "roost.cli.projects:project", _THINGS, "Projects and their quotas."),
+    Entry("project", "roost.cli.access.projects:project", _THINGS, "Projects and their quotas."),
     Entry(
         "topology",
-        "roost.cli.topology:topology",
+        "roost.cli.fleet.topology:topology",
         _THINGS,
         "The network between hosts: links, paths, a picture.",
     ),
-    Entry("token", "roost.cli.tokens:token", _THINGS, "Tokens for people, programs and agents."),
-    Entry("events", "roost.cli.events:events", _THINGS, "Show what happened, and what happens."),
+    Entry(
+        "token", "roost.cli.access.tokens:token", _THINGS, "Tokens for people, programs and agents."
+    ),
+    Entry(
+        "events", "roost.cli.fleet.events:events", _THINGS, "Show what happened, and what happens."
+    ),
     Entry(
         "apply",
-        "roost.cli.applying:apply",
+        "roost.cli.fleet.applying:apply",
         _THINGS,
         "Bring projects, quotas, flavors, hosts, groups and VMs to what files say.",
     ),
     Entry(
         "diff",
-        "roost.cli.applying:diff",
+        "roost.cli.fleet.applying:diff",
         _THINGS,
         "Say what `roost apply` would do, and do nothing; ends with 1 if that is something.",
     ),
     Entry(
         "place",
-        "roost.cli.place:place",
+        "roost.cli.questions.place:place",
         _QUESTIONS,
         "Find a host for a VM, or say why there is none.",
     ),
     Entry(
         "explain",
-        "roost.cli.explain:explain",
+        "roost.cli.questions.explain:explain",
         _QUESTIONS,
         "Say why a VM fits on some hosts or on none.",
     ),
     Entry(
         "capacity",
-        "roost.cli.capacity:capacity",
+        "roost.cli.questions.capacity:capacity",
         _QUESTIONS,
         "Count how many more such VMs the fleet takes.",
     ),
-    Entry("info", "roost.cli.info:info", _QUESTIONS, "Show what the scheduler knows of one host."),
+    Entry(
+        "info",
+        "roost.cli.questions.info:info",
+        _QUESTIONS,
+        "Show what the scheduler knows of one host.",
+    ),
     Entry(
         "strategies",
-        "roost.cli.strategies:strategies",
+        "roost.cli.questions.strategies:strategies",
         _QUESTIONS,
         "List the strategies and how each one chooses.",
     ),
     Entry(
         "replay",
-        "roost.cli.replay:replay",
+        "roost.cli.questions.replay:replay",
         _QUESTIONS,
         "Take a recorded decision again and compare.",
     ),
     Entry(
         "analyze",
-        "roost.cli.analyze:analyze",
+        "roost.cli.questions.analyze:analyze",
         _QUESTIONS,
         "What VMs and hosts use over time.",
     ),
     Entry(
         "recommend",
-        "roost.cli.plans:recommend",
+        "roost.cli.fleet.plans:recommend",
         _QUESTIONS,
         "Say what is wrong with the fleet now, and what one plan would do about each of it.",
     ),
-    Entry("serve", "roost.cli.serve:serve", _RUNNING, "Run the control plane."),
-    Entry("agent", "roost.cli.agent:agent", _RUNNING, "Run the agent of a host."),
-    Entry("worker", "roost.cli.worker:worker", _RUNNING, "Run the worker of a rented machine."),
+    Entry(
+        "help",
+        "roost.cli.topics:help_",
+        _RUNNING,
+        "Explain a topic or a command; alone, list the topics.",
+    ),
+    Entry("serve", "roost.cli.running.serve:serve", _RUNNING, "Run the control plane."),
+    Entry("agent", "roost.cli.running.agent:agent", _RUNNING, "Run the agent of a host."),
+    Entry(
+        "worker", "roost.cli.running.worker:worker", _RUNNING, "Run the worker of a rented machine."
+    ),
     Entry(
         "doctor",
-        "roost.cli.doctor:doctor",
+        "roost.cli.running.doctor:doctor",
         _RUNNING,
         "Check that the server is well and that its database holds what it must.",
     ),
     Entry(
         "context",
-        "roost.cli.contexts:context",
+        "roost.cli.access.contexts:context",
         _RUNNING,
         "Which control planes commands ask, and as whom.",
     ),
-    Entry("key", "roost.cli.key:key", _RUNNING, "The key of the database's secrets."),
+    Entry("key", "roost.cli.running.key:key", _RUNNING, "The key of the database's secrets."),
     Entry(
         "backup",
-        "roost.cli.backups:backup",
+        "roost.cli.running.backups:backup",
         _RUNNING,
         "Write a copy of the database to a file, while servers run or not.",
     ),
     Entry(
         "restore",
-        "roost.cli.backups:restore",
+        "roost.cli.running.backups:restore",
         _RUNNING,
         "Put a copy of the database back. Stop every server first.",
     ),
-    Entry("ledger", "roost.cli.ledger:ledger", _RUNNING, "Finish an upgrade of the database."),
+    Entry(
+        "ledger", "roost.cli.running.ledger:ledger", _RUNNING, "Finish an upgrade of the database."
+    ),
     Entry(
         "warm",
-        "roost.cli.warm:warm",
+        "roost.cli.running.warm:warm",
         _RUNNING,
         "Compile the kernels now, so that no later start waits for them.",
     ),
     Entry(
         "sim",
-        "roost.cli.sim:sim",
+        "roost.cli.running.sim:sim",
         _RUNNING,
         "Run the control plane and agents through simulated faults.",
     ),
@@ -188,7 +219,7 @@ for _entry in COMMANDS:
 
 def _print_version(asked: bool) -> None:
     if asked:
-        show(f"roost {__version__}")
+        show_text(f"roost {__version__}")
         raise typer.Exit
 
 

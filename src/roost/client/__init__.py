@@ -10,6 +10,8 @@ Nothing here loads NumPy or the engine; the clients, and httpx with them, are im
 first named, for a server needs only the context.
 """
 
+import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from roost.client.context import Context, read_context, write_context
@@ -24,6 +26,8 @@ __all__ = ["AsyncClient", "Client", "Context", "Patience", "read_context", "writ
 
 def __getattr__(name: str) -> Any:
     """Import a client when it is first named."""
+    if name in ("AsyncClient", "Client"):
+        _load_httpx()
     if name == "Client":
         from roost.client.synchronous import Client
 
@@ -33,3 +37,18 @@ def __getattr__(name: str) -> Any:
 
         return AsyncClient
     raise AttributeError(f"module 'roost.client' has no attribute {name!r}")
+
+
+def _load_httpx() -> None:
+    """Import httpx without its own command line, for which it loads click, rich and pygments.
+
+    It does without that where they are not installed; a tenth of a command's imports are theirs.
+    """
+    part = "httpx._main"
+    if "httpx" in sys.modules:
+        return
+    sys.modules[part] = None  # type: ignore[assignment]
+    try:
+        import_module("httpx")
+    finally:
+        del sys.modules[part]

@@ -43,10 +43,20 @@ class Call(Generic[T]):
 
 
 def path(*parts: str) -> str:
-    """Return a path below the API; parts that people typed are quoted."""
+    """Return a path below the API; parts that people typed are quoted.
+
+    A slash would be one of the path's own to the server, quoted or not, and `..` another path.
+    """
     for part in parts[1:]:
         if not part:
-            raise InvalidRequest(f"an empty name is no name of one of the {parts[0]}")
+            raise InvalidRequest(
+                f"an empty name is none of the {parts[0]}",
+                hint="Maybe a variable of the shell is not set.",
+            )
+        if "/" in part or part in (".", ".."):
+            raise InvalidRequest(
+                f"{part!r} is none of the {parts[0]}: no name has a slash or is dots alone"
+            )
     return "/".join((API, *(quote(part, safe="") for part in parts)))
 
 

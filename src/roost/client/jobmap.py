@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _PAGE = 1000
 _WAIT_S = 10.0
+#: Bytes of an output that one call asks for.
+_PIECE = 1024 * 1024
 _ENDED = ("completed", "failed", "cancelled", "lost")
 
 
@@ -114,4 +116,15 @@ class Jobs:
             data += piece.data
             if not piece.data:
                 return data.decode(errors="replace")
+            start = piece.next
+
+    def output(self, job: str, name: str) -> Iterator[bytes]:
+        """Yield a file that a job has kept in the server's own store, piece by piece."""
+        start = 0
+        while True:
+            piece = self._client.read_job_output(job, name=name, start=start, limit=_PIECE)
+            if piece.data:
+                yield piece.data
+            if piece.ended:
+                return
             start = piece.next

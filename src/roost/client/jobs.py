@@ -66,6 +66,14 @@ def read_job_log(
     return Call("GET", path("jobs", job, "logs"), reads(w.LogBody), asked)
 
 
+def read_job_output(
+    job: str, *, name: str, start: int | None = None, limit: int | None = None
+) -> Call[w.OutputPiece]:
+    """Return a piece of a file that a job has kept in the server's own store."""
+    asked = query(name=name, start=start, limit=limit)
+    return Call("GET", path("jobs", job, "outputs"), reads(w.OutputPiece), asked)
+
+
 def explain_job(job: str) -> Call[w.ExplainBody]:
     """Return why a job is not running."""
     return Call("GET", path("jobs", job, "explain"), reads(w.ExplainBody))
@@ -196,6 +204,7 @@ class JobMethods:
     get_job = Method(get_job)
     cancel_jobs = Method(cancel_jobs)
     read_job_log = Method(read_job_log)
+    read_job_output = Method(read_job_output)
     explain_job = Method(explain_job)
     job_stats = Method(job_stats)
     list_job_kinds = Method(list_job_kinds)

@@ -215,9 +215,9 @@ def scheduling_info(host: str) -> Call[bodies.SchedulingInfo]:
     return Call("GET", path("hosts", host, "scheduling-info"), reads(bodies.SchedulingInfo))
 
 
-def cordon_host(host: str) -> Call[bodies.HostBody]:
-    """Place nothing new on a host."""
-    return Call("POST", path("hosts", host, "cordon"), _read_host)
+def cordon_host(host: str, *, reason: str | None = None) -> Call[bodies.HostBody]:
+    """Place nothing new on a host; the reason is told until it is open again."""
+    return Call("POST", path("hosts", host, "cordon"), _read_host, query(reason=reason))
 
 
 def uncordon_host(host: str) -> Call[bodies.HostBody]:
@@ -232,7 +232,7 @@ def set_maintenance(host: str, *, on: bool) -> Call[bodies.HostBody]:
 
 
 def drain_host(host: str) -> Call[bodies.DrainBody]:
-    """Cordon a host and move its VMs away, one at a time."""
+    """Cordon a host and move its VMs away, two at a time."""
     return Call("POST", path("hosts", host, "drain"), _read_drain)
 
 
@@ -424,9 +424,9 @@ def readiness() -> Call[bodies.HealthBody]:
     return Call("GET", "/readyz", _read_health, accepts=(503,))
 
 
-def metrics() -> Call[str]:
-    """Return the metrics as Prometheus reads them."""
-    return Call("GET", "/metrics", text)
+def metrics(*, hosts: str | None = None) -> Call[str]:
+    """Return the metrics as Prometheus reads them; those of hosts too, "no", or "only" those."""
+    return Call("GET", "/metrics", text, query=query(hosts=hosts))
 
 
 def openapi() -> Call[dict[str, Any]]:

@@ -35,11 +35,12 @@ from roost.control.groups.ending import EmptyRules
 from roost.control.groups.groups import Groups
 from roost.control.learning.learning import Learning
 from roost.control.memory.eventlog import EventLog
+from roost.control.memory.exposition import Exposition
 from roost.control.memory.fleet_check import FleetCheck
 from roost.control.memory.follower import Follower
 from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import Roster
-from roost.control.memory.telemetry import Gauge, Telemetry
+from roost.control.memory.telemetry import Gauge, Telemetry, Words
 from roost.control.moves import handover
 from roost.control.moves.draining import Drain
 from roost.control.moves.limits import MoveLimits
@@ -50,6 +51,7 @@ from roost.control.plans.executing import PlanRunner
 from roost.control.plans.gathering import Gathering
 from roost.control.plans.planning import Planning
 from roost.control.plans.plans import Plans
+from roost.control.plans.windowing import Windowing
 from roost.control.policies.policies import Policies
 from roost.control.preempt.asking import Asking
 from roost.control.preempt.choosing import Choosing
@@ -71,12 +73,15 @@ from roost.control.survive.remains import Remains
 from roost.control.survive.requested import RequestedRecovery
 from roost.control.survive.restore_judge import Settling
 from roost.control.timers import Timers
+from roost.control.topology.flows import LearntTraffic
+from roost.control.topology.measuring import Measuring
 from roost.control.topology.topology import Topology
+from roost.control.vms.counting import StateCounts
 from roost.control.vms.expiring import ExpiredVMs
 from roost.control.vms.lifecycle import Lifecycle
-from roost.ledger.base import EventsKept
-from roost.ledger.retention import Kept
 from roost.ledger.store import Store
+from roost.ledger.upkeep.base import EventsKept
+from roost.ledger.upkeep.retention import Kept
 from roost.model.series import Kept as SeriesKept
 from roost.parts.access import Access
 from roost.parts.idempotency import Keys
@@ -89,6 +94,7 @@ from roost.parts.sealing import Seal
 from roost.parts.sharing import Bring, Shared
 from roost.parts.singleton import HOLDER, Leases
 from roost.parts.watched_store import WatchedStore
+from roost.placement.kernels.running import is_interpreting
 from roost.series.opening import memory_series
 from roost.wire.bodies import DoctorBody, HealthBody
 
@@ -108,6 +114,8 @@ class PlaneSettings:
     series: SeriesKept = field(default_factory=SeriesKept)
     pressure_bounds: Mapping[str, float] = field(default_factory=dict)  # percent, by resource
     overload_bound: float = 0.01  # of a safe level: how likely a host may be short
+    predict_quantile: float = 0.9  # at which use is predicted
+    predict_hours: int = 4  # for how long ahead
     continuous: ContinuousLimits = field(default_factory=ContinuousLimits)  # planning by itself
 
 
@@ -126,14 +134,27 @@ class Plane:
         series_reader: SeriesReader | None = None,
         bring: Bring | None = None,
     ) -> None:
-        store = self._store = WatchedStore(store, clock)
+        self.telemetry = Telemetry(settings.release)
+        store = self._store = WatchedStore(store, clock, self.telemetry.database())
         self._clock, self._settings = clock, settings
         timers = settings.timers
-        self.telemetry = Telemetry(settings.release)
         self.roster = Roster(settings.strategy, clock.wall_ms)
         self.fleet_check = FleetCheck(self.roster)
         self.mix = KeptMix(store, self.roster)
         self.follower = Follower(store, clock)
+        self.telemetry.words(
+            Words(
+                "roost_events", "Events of the ledger by kind, whichever process made them.",
+                "kind", lambda: self.follower.counted,
+            ),
+            grow=True,
+        )  # fmt: skip
+        self._states = StateCounts(store, self.follower, clock)
+        self.telemetry.words(
+            Words("roost_vms", "VMs by what they are shown as.", "state", self._states.values),
+            grow=False,
+        )
+        self.metrics = Exposition(self.telemetry, self.roster, clock, self._states.refresh)
         self.access = Access(store, clock, ids)
         self.lineage = Lineage(store, self.roster, clock, timers)
         grouping = Grouping(store, self.roster, self.follower, self.lineage)
@@ -152,16 +173,18 @@ class Plane:
         series = series or memory_series(settings.series)
         self.readings = Readings(series, self.roster, clock, self.telemetry)
         self.evidence = Evidence(store, timers)
+        self.topology = Topology(store, self.roster, self.follower, clock)
+        self.flows = LearntTraffic(store, self.roster, self.topology.matrix, clock, self.telemetry)
         self.agents = Agents(
             store, self.roster, self.follower, self.dispatch, self.intake, self.readings,
-            self.evidence, self.lineage, clock, timers, self.telemetry,
+            self.flows, self.evidence, self.lineage, clock, timers, self.telemetry,
         )  # fmt: skip
         self.vms = Lifecycle(
             store, self.roster, self.follower, handover.delete, series, self.lineage
         )
         self.consoles = Consoles(store, self.roster, self.agents)
         self.hosts = Hosts(store, self.roster, self.agents, self.lineage)
-        self.questions = Questions(store, self.roster, grouping, self._searches)
+        self.questions = Questions(store, self.roster, self.follower, grouping, self._searches)
         self.groups = Groups(store, self.lineage)
         self.constraints = Constraints(
             store, self.roster, self.follower, clock, series, settings.pressure_bounds
@@ -174,16 +197,18 @@ class Plane:
             series, store, self.roster, clock, settings.series, series_reader or series
         )
         self.learning = Learning(
-            series_reader or series, store, self.roster, clock, settings.overload_bound
-        )
+            series_reader or series, store, self.roster, clock, settings.overload_bound,
+            quantile=settings.predict_quantile, hours=settings.predict_hours,
+        )  # fmt: skip
         self.series.brought = self.learning.hurry
-        self.topology = Topology(store, self.roster)
+        self.measuring = Measuring(self.roster, self.agents, self.topology, ids)
         self.gathering = Gathering(
             store, self.roster, series_reader or series, clock, self.topology.bandwidth,
-            self.topology.known,
+            self.topology.known, self.topology.links,
         )  # fmt: skip
         planning = Planning(self.gathering, self.roster, clock)
-        self.plans = Plans(store, self.roster, planning, clock, ids)
+        windowing = Windowing(series_reader or series, self.roster, clock)
+        self.plans = Plans(store, self.roster, planning, windowing, clock, ids)
         self.projects = Projects(store)
         self.events = EventLog(store)
         steady = SteadyWall(clock)
@@ -220,6 +245,7 @@ class Plane:
             self.flavors,
             self.asking,
             self.topology,
+            self.measuring,
             self.plans,
             self.projects,
             self.access,
@@ -228,6 +254,8 @@ class Plane:
             self.readings,
             self.series,
             self.learning,
+            self.learning.lives,
+            self.flows,
             self.evidence,
             self.agents,
             watcher,
@@ -278,7 +306,7 @@ class Plane:
             ),
             SealedRows(seal),
             Upgrade(store, seal),
-            Health(self.doctor, self.readiness, self.metrics_text),
+            Health(self.doctor, self.readiness, self.metrics.shared),
         )  # fmt: skip
         resting = Resting(self.parts, clock, self._is_certain)
         self.parts += (resting,)
@@ -339,6 +367,11 @@ class Plane:
             lambda: bool(self.readings.trouble),
         )
         yield Gauge(
+            "roost_kernels_compiled",
+            "0 while kernels are being compiled and run as Python: the same answers, slower.",
+            lambda: not is_interpreting(),
+        )
+        yield Gauge(
             "roost_fleet_wrong",
             "Hosts and groups whose sums in memory are not those of their VMs: a bug.",
             lambda: len(self.fleet_check.wrong),
@@ -378,6 +411,8 @@ class Plane:
         """End the loops and the connections; the store is whoever's opened it."""
         self._status = "stopping"
         self._searches.stop()
+        await self.measuring.close()
+        await self._states.close()
         await self.agents.close()
         await self._runner.stop()
 
@@ -402,16 +437,16 @@ class Plane:
             return HealthBody(status="no database", detail=self._store.trouble)
         said = []
         if self.lineage.restored:
-            said.append(f"an old database was restored: {self.lineage.doubted} VMs are in doubt")
+            in_doubt = self.lineage.doubted
+            counted = "1 VM is" if in_doubt == 1 else f"{in_doubt} VMs are"
+            said.append(f"an old database was restored: {counted} in doubt")
         if aside := sorted(self.roster.set_aside()):
             said.append(f"{len(aside)} hosts are set aside: {', '.join(aside[:10])}")
+        if is_interpreting():
+            said.append("kernels are being compiled and run as Python meanwhile: slower answers")
         if self.readings.trouble:
             said.append(f"series are not kept: {self.readings.trouble}")
         return HealthBody(status="ready", detail="; ".join(said))
-
-    def metrics_text(self) -> bytes:
-        """Return the Prometheus exposition."""
-        return self.telemetry.text()
 
     def require_ready(self) -> None:
         """Raise FleetUnavailable while the fleet is not loaded, or not followed."""

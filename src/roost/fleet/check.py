@@ -37,6 +37,7 @@ from roost.fleet.layout import (
 )
 from roost.fleet.outlook import expected_use
 from roost.model.hosts import Admin, Health, Scope
+from roost.model.kept import place_of
 from roost.model.resources import WHOLE_DEVICE
 
 #: Hosts and groups of one sample, and VMs on those hosts: three milliseconds in all.
@@ -163,8 +164,12 @@ def wrong_hosts(fleet: Fleet, rows: Int64Array) -> dict[int, str]:
             held[at[hold.row]] += fleet.vector(hold.demand)
     for row, kept in fleet.kept.items():
         if at[row] >= 0:
-            held[at[row], :BASE] += kept[:BASE]
-            fresh.headroom[at[row], width + SLOTS] -= kept[BASE]
+            held[at[row], :BASE] += kept.limits[:BASE]
+            fresh.headroom[at[row], width + SLOTS] -= kept.vms
+            for resource, amount in kept.extended:
+                held[at[row], hosts.resources.find(resource)] += amount
+            for counter, amount in kept.parts:
+                _keep_part(fresh, int(at[row]), counter, amount)
     fresh.headroom[:, :width] = fresh.capacity - fresh.committed - held
     _derive_headroom(fresh, width)
     takes = hosts.present[rows] & hosts.known[rows] & (hosts.health[rows] == Health.ONLINE)
@@ -186,6 +191,15 @@ def wrong_hosts(fleet: Fleet, rows: Int64Array) -> dict[int, str]:
     return wrong
 
 
+def _keep_part(fresh: HostArrays, row: int, counter: str, amount: int) -> None:
+    """Take off what is kept of one device or cell, as far as it is free."""
+    position, part = place_of(counter)
+    is_device = counter.startswith("device:")
+    free = fresh.device_free[row] if is_device else fresh.cell_free[row, :, part]
+    if position < len(free) and free[position] >= 0:
+        free[position] -= min(amount, int(free[position]))
+
+
 def _without_vms(fleet: Fleet, rows: Int64Array) -> HostArrays:
     """Return the columns of some hosts as they are without any VM."""
     hosts = fleet.hosts
@@ -197,6 +211,8 @@ def _without_vms(fleet: Fleet, rows: Int64Array) -> HostArrays:
     _expect(headroom.shape[1] == width + EXTRA_COLUMNS, "headroom has a wrong width")
     positions = np.arange(old.cell_capacity.shape[1])
     is_cell = positions[np.newaxis, :] < hosts.cell_count[rows][:, np.newaxis]
+    places = np.arange(old.device_free.shape[1])
+    is_device = places[np.newaxis, :] < hosts.device_count[rows][:, np.newaxis]
     predicted = old.predicted.copy()
     predicted[:, :KNOWN] = hosts.predicted_base[rows]
     return old._replace(
@@ -204,7 +220,7 @@ def _without_vms(fleet: Fleet, rows: Int64Array) -> HostArrays:
         predicted=predicted,
         committed=np.zeros_like(old.committed),
         vm_count=np.zeros_like(old.vm_count),
-        device_free=np.where(old.device_free >= 0, WHOLE_DEVICE, -1).astype(np.int64),
+        device_free=np.where(is_device, WHOLE_DEVICE, -1).astype(np.int64),
         cell_free=np.where(is_cell[:, :, np.newaxis], old.cell_capacity, -1).astype(np.int64),
     )
 

@@ -44,6 +44,7 @@ from roost.model.constraints import NO_TERMS, HostRequirements
 from roost.model.description import FleetDescription
 from roost.model.groups import GroupSpec
 from roost.model.hosts import PRESSURES, Admin, Health, HostSpec
+from roost.model.kept import NOTHING_KEPT, Counters, Kept
 from roost.model.outlook import NEVER_S, NO_BASIS, Expected, Predicted, PredictionBasis
 from roost.model.resources import Demand, NumaMode
 
@@ -54,11 +55,6 @@ class Hold:
 
     row: int
     demand: Demand
-
-
-Kept = tuple[int, int, int, int]
-
-NOTHING_KEPT: Kept = (0, 0, 0, 0)
 
 
 class Charger(Protocol):
@@ -81,8 +77,10 @@ class Fleet:
         self.terms.number(NO_TERMS)
         self.terms_generation = 0  # grows when all terms get other numbers
         self.holds: dict[str, Hold] = {}
-        #: What the ledger's holds keep free, by host row: cpu, memory, disk, places for VMs.
+        #: What the ledger's holds keep free, by host row.
         self.kept: dict[int, Kept] = {}
+        #: What of that is of devices and cells, by host row; see `HostTable.keep_parts`.
+        self.kept_parts: dict[int, Counters] = {}
         #: What the VMs of each project ask for together; rules read it.
         self.projects = ProjectAccounts()
         #: What the hosts' predictions were made from.
@@ -203,11 +201,14 @@ class Fleet:
         self._ensure(0, len(spec.devices), len(spec.cells), extended)
         # VMs are charged to domains, and by position to devices and cells: off, then on again.
         numbers = self.vms.on_host(row).tolist()
+        parts = self.kept_parts.get(row, ())
+        self._keep_parts(row, ())
         for number in numbers:
             self._recharge(number, -1)
         self.hosts.write_spec(row, spec)
         for number in numbers:
             self._recharge(number, 1)
+        self._keep_parts(row, parts)
         self.attributes_changed(row)
         self.on_undo(lambda: self.update_host(before))
 
@@ -315,7 +316,7 @@ class Fleet:
         self._set_expected(self.vm_number(name), expected_vector(expected))
 
     def set_expected_many(self, numbers: Int64Array, expected: Int64Array) -> None:
-        """Do the same to many VMs at once: their numbers, no one twice, and [vms, 3] columns."""
+        """Do the same to many VMs at once: their numbers, no one twice, and [vms, 4] columns."""
         write_expected(self, numbers, expected)
 
     def _set_expected(self, number: int, expected: Int64Array) -> None:
@@ -456,6 +457,8 @@ class Fleet:
             ends = self.hosts.arrays.headroom.item(row, len(self.hosts.resources) + ENDS)
             if self.vms.expected.item(number, E_ENDS) >= ends:
                 self.loose_ends.add(row)
+        if row in self.kept_parts:  # what is kept of a device is more or less than is free now
+            self.hosts.keep_parts(row, self.kept_parts[row])
         self.changes.add(row)
         self.version += 1
 
@@ -528,38 +531,62 @@ class Fleet:
         self.on_undo(take_back)
 
     def keep_free(self, row: int, kept: Kept) -> None:
-        """Keep so much cpu, memory, disk and so many places for VMs free on a host.
+        """Keep so much of a host's resources, and so many places for VMs, free.
 
         It takes the place of what was kept before, beside holds that have a name.
         """
+        before = self._keep(row, kept)
+        vector = self._extended_more(before, kept)
+        vector[:BASE] = np.subtract(kept.limits[:BASE], before.limits[:BASE])
+        self._held(row, vector, kept.vms - before.vms)
+        self.on_undo(lambda: self.keep_free(row, before))
+
+    def keep_free_many(self, kept: dict[int, Kept]) -> None:
+        """Keep resources and places for VMs free on many hosts at once, by row."""
+        if not kept:
+            return
+        before = {row: self._keep(row, new) for row, new in kept.items()}
+        rows = np.array(list(kept), np.int64)
+        more = np.array([new.limits for new in kept.values()], np.int64)
+        more -= np.array([old.limits for old in before.values()], np.int64)
+        self.hosts.held[rows, :BASE] += more[:, :BASE]
+        self.hosts.held_vms[rows] += more[:, BASE]
+        for row, new in kept.items():
+            if new.counters or before[row].counters:
+                self.hosts.held[row] += self._extended_more(before[row], new)
+        self.hosts.refresh_amounts(rows)
+        self.changes.add_many(rows)
+        self.version += 1
+        self.on_undo(lambda: self.keep_free_many(before))
+
+    def _keep(self, row: int, kept: Kept) -> Kept:
+        """Note what a host keeps free, and of which devices and cells; return what it did."""
         before = self.kept.get(row, NOTHING_KEPT)
         if kept == NOTHING_KEPT:
             self.kept.pop(row, None)
         else:
             self.kept[row] = kept
-        vector = np.zeros(len(self.hosts.resources), np.int64)
-        vector[:BASE] = np.subtract(kept[:BASE], before[:BASE])
-        self._held(row, vector, kept[BASE] - before[BASE])
-        self.on_undo(lambda: self.keep_free(row, before))
+        if kept.counters or before.counters:
+            # Names first: whoever takes columns in hand after this finds all of them.
+            self._ensure(0, 0, 0, tuple(name for name, _ in kept.extended))
+            self._keep_parts(row, kept.parts)
+        return before
 
-    def keep_free_many(self, kept: dict[int, Kept]) -> None:
-        """Keep cpu, memory, disk and places for VMs free on many hosts at once, by row."""
-        if not kept:
-            return
-        before = {row: self.kept.get(row, NOTHING_KEPT) for row in kept}
-        rows = np.array(list(kept), np.int64)
-        more = np.array(list(kept.values()), np.int64) - np.array(list(before.values()), np.int64)
-        self.hosts.held[rows, :BASE] += more[:, :BASE]
-        self.hosts.held_vms[rows] += more[:, BASE]
-        for row, new in kept.items():
-            if new == NOTHING_KEPT:
-                self.kept.pop(row, None)
-            else:
-                self.kept[row] = new
-        self.hosts.refresh_amounts(rows)
-        self.changes.add_many(rows)
-        self.version += 1
-        self.on_undo(lambda: self.keep_free_many(before))
+    def _keep_parts(self, row: int, parts: Counters) -> None:
+        if parts or row in self.kept_parts:
+            self.hosts.keep_parts(row, parts)
+        if parts:
+            self.kept_parts[row] = parts
+        else:
+            self.kept_parts.pop(row, None)
+
+    def _extended_more(self, before: Kept, kept: Kept) -> Int64Array:
+        """Return how much more is kept of each resource that only some hosts have."""
+        vector = np.zeros(len(self.hosts.resources), np.int64)
+        for sign, each in ((1, kept), (-1, before)):
+            for name, amount in each.extended:
+                vector[self.hosts.resources.find(name)] += sign * amount
+        return vector
 
     def _held(self, row: int, amount: Int64Array, vms: int = 0) -> None:
         self.hosts.held[row] += amount
@@ -576,8 +603,9 @@ class Fleet:
         """Number anew the terms that placed VMs have, without rules; say whether that was done.
 
         Every VM that a rule tells apart has terms of its own: the numbers of those who are gone, or
-        were refused, are in nobody's way then. What rules say of a placed VM is asked again
-        whenever it matters. Not while changes may be undone: those remember numbers.
+        were refused, are in nobody's way then. What rules say of a placed VM, with whom it
+        talks, and its day, are asked again whenever they matter. Not while changes may be undone:
+        those remember numbers.
         """
         if self._marks:
             return False
@@ -587,7 +615,7 @@ class Fleet:
         numbers = np.zeros(len(old), np.int32)
         for number in np.unique(self.vms.terms[:count]).tolist():
             terms = old[number]
-            if terms.rules:
+            if terms.rules or terms.talks or terms.day is not None:
                 terms = HostRequirements(terms.devices, terms.numa, terms.constraints)
             numbers[number] = new.number(terms)
         self.vms.terms[:count] = numbers[self.vms.terms[:count]]
@@ -600,13 +628,13 @@ class Fleet:
     def count_vm(self, key: str, project: str, amounts: Sequence[int]) -> None:
         """Count a VM, placed or not, among those of its project; as often as it is said."""
         before = self.projects.put(key, project, amounts)
-        if before == (project, tuple(amounts)):
-            return
-        self.version += 1
         if before is None:
             self.on_undo(lambda: self.discount_vm(key))
+        elif before == (project, tuple(amounts)):
+            return
         else:
             self.on_undo(lambda: self.count_vm(key, *before))
+        self.version += 1
 
     def discount_vm(self, key: str) -> None:
         """Count a VM no longer among those of its project."""
@@ -657,7 +685,7 @@ class Fleet:
         other.groups = self.groups.copy()
         other.terms = self.terms.copy()
         other.holds = dict(self.holds)
-        other.kept = dict(self.kept)
+        other.kept, other.kept_parts = dict(self.kept), dict(self.kept_parts)
         other.projects = self.projects.copy()
         other.basis, other.loose_ends = self.basis, set(self.loose_ends)
         other.version = self.version

@@ -5,6 +5,8 @@
 | total, reserve, ratio | int64 [hosts, resources] | what is there; kept by the host; thousandths |
 | held | int64 [hosts, resources] | kept free by reservations and moves |
 | held_vms | int64 [hosts] | places kept for VMs of reservations |
+| held_devices | int64 [hosts, devices] | thousandths of devices kept, taken off what is free |
+| held_cells | int64 [hosts, cells, 2] | cpu and memory of NUMA cells kept, likewise |
 | used | int64 [hosts, resources] | measured; -1 unknown |
 | pressure | float64 [hosts, 3] | measured: cpu, memory, io, in percent; not a number: unknown |
 | predicted_base | int64 [hosts, 2] | predicted cpu and memory less what is expected of the VMs |
@@ -16,6 +18,7 @@
 | site, architecture, driver | int32 [hosts] | numbers of interned words |
 | taint_set, capability_set | int32 [hosts] | numbers of interned sets |
 | cell_count | int8 [hosts] | NUMA cells; one may be empty |
+| device_count | int8 [hosts] | devices; below 0 free is one that two were decided for at once |
 
 The columns that decisions also change are in `HostArrays` (layout.py).
 """
@@ -59,6 +62,7 @@ from roost.model.hosts import (
     Scope,
     Taint,
 )
+from roost.model.kept import Counters, place_of
 from roost.model.resources import BASE_RESOURCES, WHOLE_DEVICE, Demand
 
 #: Different device models in one fleet: a request names them by the bits of one machine word.
@@ -116,6 +120,8 @@ class HostTable:
         self.predicted_base = np.zeros((capacity, 2), np.int64)
         self.predicted_shown = np.full((capacity, SHOWN), -1, np.int64)
         self.held_vms = np.zeros(capacity, np.int64)
+        self.held_devices = np.zeros((capacity, devices), np.int64)
+        self.held_cells = np.zeros((capacity, cells, 2), np.int64)
         self.max_vms = np.full(capacity, -1, np.int64)
         self.health = np.zeros(capacity, np.int8)
         self.admin = np.zeros(capacity, np.int8)
@@ -127,6 +133,7 @@ class HostTable:
         self.taint_set = np.zeros(capacity, np.int32)
         self.capability_set = np.zeros(capacity, np.int32)
         self.cell_count = np.zeros(capacity, np.int8)
+        self.device_count = np.zeros(capacity, np.int8)
         self.arrays = HostArrays(
             headroom=np.zeros((capacity, resources + EXTRA_COLUMNS), np.int64),
             committed=np.zeros((capacity, resources), np.int64),
@@ -175,12 +182,15 @@ class HostTable:
                 "predicted_base",
                 "predicted_shown",
                 "held_vms",
+                "held_devices",
+                "held_cells",
                 "max_vms",
                 "health",
                 "admin",
                 "known",
                 "present",
                 "cell_count",
+                "device_count",
             ),
         )
         before = {name: getattr(self, name) for name in columns}
@@ -307,14 +317,15 @@ class HostTable:
 
     def _write_devices(self, row: int, devices: tuple[Device, ...]) -> None:
         free, info = self.arrays.device_free[row], self.arrays.device_info[row]
+        known = int(self.device_count[row])
+        self.device_count[row] = len(devices)
         for position in range(len(free)):
-            was_there = free[position] >= 0
             if position >= len(devices):
                 free[position] = -1
                 info[position] = 0
                 continue
             device = devices[position]
-            if not was_there:
+            if position >= known:
                 free[position] = WHOLE_DEVICE
             info[position] = (
                 self.device_models.number(device.model),
@@ -331,6 +342,37 @@ class HostTable:
             taken = capacity[position] - np.maximum(free[position], 0)
             capacity[position] = new
             free[position] = capacity[position] - taken if position < len(cells) else -1
+
+    def keep_parts(self, row: int, parts: Counters) -> None:
+        """Keep so much of certain devices and cells free, in place of what was kept before.
+
+        No more than is free is taken off: below 0 there would be no such device. What was kept
+        goes on again whenever the host is charged, so all of it counts as soon as it is there.
+        """
+        arrays = self.arrays
+        arrays.device_free[row] += self.held_devices[row]
+        arrays.cell_free[row] += self.held_cells[row]
+        self.held_devices[row] = 0
+        self.held_cells[row] = 0
+        for counter, amount in parts:
+            position, part = place_of(counter)
+            if counter.startswith("device:"):
+                free, held = arrays.device_free[row], self.held_devices[row]
+            else:
+                free, held = arrays.cell_free[row, :, part], self.held_cells[row, :, part]
+            if position < len(free) and free[position] >= 0:  # else the host has lost it
+                held[position] = min(amount, int(free[position]))
+                free[position] -= held[position]
+        refresh_extras(arrays, row, len(self.resources))
+
+    def kept_of(self, row: int, counter: str) -> int:
+        """Return how much of a device or cell is kept free; 0 of one that no host has any more."""
+        position, part = place_of(counter)
+        if counter.startswith("device:"):
+            held = self.held_devices[row]
+        else:
+            held = self.held_cells[row, :, part]
+        return int(held[position]) if position < len(held) else 0
 
     def refresh(self, row: int) -> None:
         """Recompute every derived column of one host."""
@@ -406,10 +448,7 @@ class HostTable:
             capabilities=self.capability_sets[int(self.capability_set[row])],
             devices=tuple(
                 Device(self.device_models[int(model)], int(memory), bool(shareable))
-                for free, (model, memory, shareable) in zip(
-                    arrays.device_free[row], arrays.device_info[row], strict=True
-                )
-                if free >= 0
+                for model, memory, shareable in arrays.device_info[row][: self.device_count[row]]
             ),
             # A cell may have neither cpu nor memory, and still has its position.
             cells=tuple(

@@ -63,9 +63,10 @@ EMPTY_END = -(2**60)
 #: Columns of `HostArrays.predicted` after cpu and memory.
 KNOWN = 2
 
-#: Columns of what is expected of a VM: cpu and memory, -1 unknown, and its end, `NEVER_S` unknown.
-E_CPU, E_MEMORY, E_ENDS = range(3)
-UNKNOWN = (-1, -1, NEVER_S)
+#: Columns of what is expected of a VM: cpu and memory, -1 unknown; its end, `NEVER_S` unknown; the
+#: course of its cpu through a day (`DayCourse.packed`), 0 unknown.
+E_CPU, E_MEMORY, E_ENDS, E_DAY = range(4)
+UNKNOWN = (-1, -1, NEVER_S, 0)
 
 #: Number of resources every host has: cpu, memory, disk.
 BASE = 3

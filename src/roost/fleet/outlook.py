@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 MOST_PRESSURE = 100.0
 
 
-def columns_of(expected: Expected) -> tuple[int, int, int]:
+def columns_of(expected: Expected) -> tuple[int, int, int, int]:
     """Return what is expected of a VM in column order."""
     cpu, memory, ends = expected.cpu_milli, expected.memory_bytes, expected.ends_s
     return (
         UNKNOWN[0] if cpu is None else cpu,
         UNKNOWN[1] if memory is None else memory,
         UNKNOWN[2] if ends is None else ends,
+        UNKNOWN[3] if expected.day is None else expected.day.packed(),
     )
 
 
@@ -50,7 +51,7 @@ def expected_use(demand: Int64Array, expected: Int64Array) -> Int64Array:
 
 
 def write_expected(fleet: "Fleet", numbers: Int64Array, expected: Int64Array) -> None:
-    """Replace what is expected of many placed VMs, [vms, 3] in column order, at once."""
+    """Replace what is expected of many placed VMs, [vms, 4] in column order, at once."""
     vms, hosts = fleet.vms, fleet.hosts
     before = vms.expected[numbers]
     rows, demand = vms.host[numbers], vms.demand[numbers]

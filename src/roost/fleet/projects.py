@@ -5,7 +5,8 @@ the ledger counts it towards the quota. Moving a VM therefore changes nothing he
 the order of `BASE_RESOURCES`; a quota of None is no limit.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 #: Amounts of the base resources, and VMs.
 Use = tuple[int, int, int, int]
@@ -43,6 +44,24 @@ class ProjectAccounts:
         self._add(counted, 1)
         return before
 
+    def put_new(self, found: Iterable[tuple[str, str, int, int, int]]) -> None:
+        """Count many VMs that are not counted yet: key, project and amounts. For loading a fleet.
+
+        VMs of one size are added up together.
+        """
+        sizes: Counter[Counted] = Counter()
+        for key, project, cpu, memory, disk in found:
+            counted = (project, (cpu, memory, disk))
+            self._vms[key] = counted = self._same.setdefault(counted, counted)
+            sizes[counted] += 1
+        for counted, count in sizes.items():
+            self._add(counted, count)
+
+    def project_of(self, key: str) -> str:
+        """Return the project of a VM; empty if it is not counted."""
+        counted = self._vms.get(key)
+        return "" if counted is None else counted[0]
+
     def drop(self, key: str) -> Counted | None:
         """Count a VM no longer; return what it was counted as."""
         before = self._vms.pop(key, None)
@@ -50,14 +69,14 @@ class ProjectAccounts:
             self._add(before, -1)
         return before
 
-    def _add(self, counted: Counted, sign: int) -> None:
+    def _add(self, counted: Counted, times: int) -> None:
         project, (cpu, memory, disk) = counted
         has = self._sums.get(project, NO_USE)
         now = (
-            has[0] + sign * cpu,
-            has[1] + sign * memory,
-            has[2] + sign * disk,
-            has[3] + sign,
+            has[0] + times * cpu,
+            has[1] + times * memory,
+            has[2] + times * disk,
+            has[3] + times,
         )
         if now[3]:
             self._sums[project] = now

@@ -7,7 +7,7 @@
 | terms | int32 [vms] | number of its interned `HostRequirements` |
 | group_set | int32 [vms] | number of its interned set of groups |
 | devices, cells | int64 [vms] | bit masks of positions on the host |
-| expected | int64 [vms, 3] | cpu and memory it will use, -1 unknown; its end, `NEVER_S` unknown |
+| expected | int64 [vms, 4] | cpu and memory it will use, -1 unknown; its end; its day (`E_DAY`) |
 | leaves | int8 [vms] | how it may make room: `STAYS`, `MOVES` or `STOPS`; unknown is `STAYS` |
 | priority, since_ms | int64 [vms] | of one that may: its priority, and since when there is it |
 

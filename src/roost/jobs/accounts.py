@@ -10,11 +10,11 @@ from sqlalchemy import Connection, or_, select
 from roost.base.errors import Conflict, InvalidRequest, NotFound
 from roost.base.units import parse_cpu
 from roost.jobs.catalogue import Catalogue
-from roost.ledger.jobtables import account_secrets, accounts, machines, pools
-from roost.ledger.statements import Plus, count_rows, find_row, find_rows
+from roost.ledger.schema.jobtables import account_secrets, accounts, machines, pools
+from roost.ledger.schema.tables import projects
 from roost.ledger.store import Store
-from roost.ledger.tables import projects
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.statements import Plus, count_rows, find_row, find_rows
+from roost.ledger.writes.transaction import Tx
 from roost.parts.access import Principal
 from roost.parts.part import Part
 from roost.parts.roles import OPERATOR, VIEWER

@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 
 from roost.base.errors import InvalidRequest
 from roost.jobs.books import ON_MACHINE, job_name
-from roost.jobs.catalogue import open_credentials
+from roost.jobs.logins import login_for
 from roost.jobs.rows import spec_of
 from roost.model.job import JobSpec, attempt_id
 from roost.parts.sealing import Seal
@@ -31,6 +31,8 @@ _json = msgspec.json.Encoder().encode
 _read = msgspec.json.decode
 #: Assignments of one answer; the rest comes with the next.
 MOST_AT_A_TIME = 512
+#: The row of a job that no worker is told, and why.
+Refused = tuple[Mapping[str, Any], str]
 
 
 def fill(word: str, index: int, item: Any, parameters: Mapping[str, Any]) -> str:
@@ -105,6 +107,7 @@ def assignment(row: Mapping[str, Any], outputs_to: str, login: RegistryLogin | N
         inputs=[InputOrder(each.name, each.url, each.digest) for each in spec.inputs],
         outputs=[OutputOrder(each.name, each.required) for each in spec.outputs],
         outputs_to=f"{where.rstrip('/')}/{row['project']}/{attempt}" if where else "",
+        own_store=not spec.outputs_to,
         registry=login,
     )
 
@@ -122,24 +125,32 @@ class Assigner:
 
     def assignments(
         self, connection: Connection, rows: Iterable[Mapping[str, Any]]
-    ) -> list[Assignment]:
-        """Return the jobs of a machine as its worker is told them."""
+    ) -> tuple[list[Assignment], list[Refused]]:
+        """Return the jobs of a machine as its worker is told them, and those that it is not told:
+        their account has no login for their image."""
         found: list[Assignment] = []
-        logins: dict[str, RegistryLogin | None] = {"": None}
+        refused: list[Refused] = []
+        logins: dict[tuple[str, str], RegistryLogin | InvalidRequest | None] = {}
         for row in rows:
             if row["state"] not in ("scheduled", "running"):
                 continue
-            account = spec_of(row["spec"]).registry_account
-            if account not in logins:
-                logins[account] = self._login(connection, account)
-            found.append(assignment(row, self._outputs_to, logins[account]))
+            spec = spec_of(row["spec"])
+            key = spec.registry_account, spec.image
+            if key not in logins:
+                logins[key] = self._login(connection, *key)
+            if isinstance(login := logins[key], InvalidRequest):
+                refused.append((row, login.message))
+                continue
+            found.append(assignment(row, self._outputs_to, login))
             if len(found) >= MOST_AT_A_TIME:
                 break
-        return found
+        return found, refused
 
-    def _login(self, connection: Connection, account: str) -> RegistryLogin | None:
-        """Open the credentials of an account for a registry; None when it has none for one."""
-        known = open_credentials(connection, self._seal, account)
-        if not known.get("registry_user"):
-            return None
-        return RegistryLogin(known["registry_user"], known.get("registry_password", ""))
+    def _login(
+        self, connection: Connection, account: str, image: str
+    ) -> RegistryLogin | InvalidRequest | None:
+        """Open the login for an image; what stands against it is an answer, of one job of many."""
+        try:
+            return login_for(connection, self._seal, account, image)
+        except InvalidRequest as refusal:
+            return refusal

@@ -16,7 +16,7 @@ from sqlalchemy import Select, and_, bindparam, case, func, insert, or_, select,
 
 from roost.jobs.ends import After, Tried, after_attempt, cost_micro, share_of
 from roost.jobs.rows import spec_of
-from roost.ledger.jobtables import (
+from roost.ledger.schema.jobtables import (
     COUNTS,
     job_arrays,
     job_attempts,
@@ -24,7 +24,7 @@ from roost.ledger.jobtables import (
     jobs,
     machines,
 )
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.transaction import Tx
 from roost.model.job import FINAL, EndReason, JobState, attempt_id
 from roost.wire.workerlink import AttemptReport
 

@@ -15,9 +15,9 @@ from sqlalchemy import Connection
 
 from roost.base.clock import Clock
 from roost.base.errors import InvalidRequest, NotFound, RoostError
-from roost.ledger.jobtables import account_secrets, accounts
-from roost.ledger.statements import find_row
+from roost.ledger.schema.jobtables import account_secrets, accounts
 from roost.ledger.store import Store
+from roost.ledger.writes.statements import find_row
 from roost.model.job import Account, MachineType, Pool
 from roost.parts.sealing import Seal
 from roost.providers.base import Provider
@@ -157,6 +157,12 @@ def may_rent(pool: Pool, kind: MachineType) -> bool:
     if pool.types and kind.name not in pool.types:
         return False
     return not pool.regions or not kind.regions or bool(set(pool.regions) & set(kind.regions))
+
+
+def regions_for(pool: Pool, kind: MachineType) -> tuple[str, ...]:
+    """Return where a pool's machine of a type may be, as the pool names it; empty: anywhere."""
+    allowed = tuple(each for each in pool.regions if not kind.regions or each in kind.regions)
+    return allowed or ("",)
 
 
 def account_of(row: Mapping[str, object]) -> Account:

@@ -11,6 +11,7 @@ from roost.jobs.catalogue import Catalogue, Providers
 from roost.jobs.desk import JobDesk
 from roost.jobs.detecting import Detecting, Patience
 from roost.jobs.door import WorkerDoor
+from roost.jobs.fetching import Fetching
 from roost.jobs.keeping import Keeping, KeptJobs
 from roost.jobs.kinds import JobKinds
 from roost.jobs.owner import Owner
@@ -29,6 +30,7 @@ class JobSettings:
     providers: Providers
     server: Callable[[], tuple[str, str]]  # where workers reach it, and whom they trust
     outputs_to: str = ""  # where outputs go by default
+    outputs_are_shared: bool = True  # machines of every provider reach that place
     patience: Patience = field(default_factory=Patience)
     kept: KeptJobs = field(default_factory=KeptJobs)
     outputs: Path | None = None  # the folder of `outputs_to`, if it is this server's own
@@ -52,9 +54,16 @@ def job_parts(settings: JobSettings) -> Bring:
         )  # fmt: skip
         renting.planning = planner.summons.ring
         ring = planner.summons.ring
-        submitting = Submitting(store, clock, shared.ids, catalogue)
+        submitting = Submitting(
+            store, clock, shared.ids, catalogue, shared.seal,
+            outputs_are_shared=settings.outputs_are_shared,
+        )  # fmt: skip
         return (
-            JobDesk(store, clock, submitting, bell, ring),
+            JobDesk(
+                store, clock, submitting, bell, ring,
+                lambda pool: catalogue.types(pool, clock.monotonic())[0],
+                Fetching(store, settings.outputs),
+            ),
             JobKinds(store),
             Pools(store, catalogue, ring),
             Accounts(store, shared.seal, catalogue, settings.patience.untracked_s),

@@ -8,6 +8,7 @@ from roost.base.clock import Clock
 from roost.jobs.bell import LOOK_S, Bell
 from roost.jobs.books import cancel_jobs
 from roost.jobs.explaining import explain
+from roost.jobs.fetching import Fetching
 from roost.jobs.reading import (
     array_detail,
     array_page,
@@ -17,11 +18,14 @@ from roost.jobs.reading import (
     job_row,
     read_log,
 )
-from roost.jobs.rows import parse_job
+from roost.jobs.rows import parse_job, pool_of
 from roost.jobs.stats import read_stats
 from roost.jobs.submitting import Submitting
+from roost.ledger.schema.jobtables import pools
 from roost.ledger.store import Store
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.statements import find_row
+from roost.ledger.writes.transaction import Tx
+from roost.model.job import MachineType, Pool
 from roost.parts.access import Principal
 from roost.parts.part import Part
 from roost.parts.roles import MEMBER, OPERATOR, VIEWER
@@ -39,9 +43,12 @@ class JobDesk(Part):
         submitting: Submitting,
         bell: Bell,
         planning: Callable[[], None],
+        offers: Callable[[Pool], Sequence[MachineType]],
+        fetching: Fetching,
     ) -> None:
+        self._fetching = fetching
         self._store, self._clock, self._submitting = store, clock, submitting
-        self._bell, self._planning = bell, planning
+        self._bell, self._planning, self._offers = bell, planning, offers
 
     def routes(self) -> Sequence[Route]:
         """Return the HTTP routes of this part."""
@@ -80,6 +87,10 @@ class JobDesk(Part):
                   call=lambda call: self.logs(call.path["job"], call.query, call.who),
                   roles=VIEWER | MEMBER, summary="Read what a job has written",
                   query=w.ReadLogs, reply=w.LogBody),
+            Route(method="GET", path="/api/v1/jobs/{job}/outputs", noun="jobs", verb="output",
+                  call=lambda call: self.output(call.path["job"], call.query, call.who),
+                  roles=VIEWER | MEMBER, summary="Read a file that a job has kept",
+                  query=w.ReadOutput, reply=w.OutputPiece),
             Route(method="GET", path="/api/v1/jobs/{job}/explain", noun="jobs", verb="explain",
                   call=lambda call: self.explain(call.path["job"], call.who),
                   roles=VIEWER | MEMBER, summary="Say why a job is not running",
@@ -138,13 +149,19 @@ class JobDesk(Part):
         """Return a piece of a log."""
         return await self._store.read(lambda c: read_log(c, name, asked, who))
 
+    async def output(self, name: str, asked: w.ReadOutput, who: Principal) -> w.OutputPiece:
+        """Return a piece of a file that a job has kept."""
+        return await self._fetching.read(name, asked, who)
+
     async def explain(self, name: str, who: Principal) -> w.ExplainBody:
         """Say why a job is not running."""
         now = self._clock.wall_ms()
 
         def question(connection: Connection) -> w.ExplainBody:
             row, own = job_row(connection, name, who)
-            return explain(connection, row, own, now)
+            pool = find_row(connection, pools, {"name": own["pool"]})
+            types = () if pool is None else self._offers(pool_of(pool["spec"]))
+            return explain(connection, row, own, now, types)
 
         return await self._store.read(question)
 

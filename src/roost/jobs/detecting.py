@@ -13,8 +13,9 @@
 | a job running beyond its limit and a grace | limit_grace_s | its worker is told to end it |
 
 Everything is counted on this process's own monotonic clock, from when it first saw a thing as it
-is; attempts on a machine that is given back end with it, whatever state they are in. Every change
-checks the lease's token.
+is; attempts on a machine that is given back end with it, whatever state they are in. The limits of
+jobs alone are of the wall clock, as their rows are: after a jump of it no job is ended before it
+has been steady for a while. Every change checks the lease's token.
 """
 
 import asyncio
@@ -27,13 +28,14 @@ from sqlalchemy import Connection, and_, bindparam, select, text, update
 
 from roost.base.clock import Clock
 from roost.base.errors import RoostError
+from roost.base.steady import SteadyWall
 from roost.jobs.bell import Bell
 from roost.jobs.books import Sums, lose_machine
 from roost.jobs.catalogue import Catalogue
-from roost.jobs.rented import live_machines, move_machine
+from roost.jobs.rented import SILENT_FROM_THE_START, live_machines, move_machine
 from roost.jobs.rows import pool_of
 from roost.jobs.unchanged import Unchanged
-from roost.ledger.jobtables import (
+from roost.ledger.schema.jobtables import (
     QUEUED,
     accounts,
     job_arrays,
@@ -42,7 +44,7 @@ from roost.ledger.jobtables import (
     pools,
 )
 from roost.ledger.store import Store
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.transaction import Tx
 from roost.model.job import CloudMachine, EndReason
 from roost.parts.part import Part
 from roost.parts.singleton import Singleton
@@ -96,6 +98,7 @@ class Detecting(Part):
         self._unknown = Unchanged(clock)
         self._missing = Unchanged(clock)
         self._swept_at = self._looked_at = float("-inf")
+        self._steady = SteadyWall(clock, aloud=False)
 
     def gained(self) -> None:
         """Begin to count anew: another process has looked until now."""
@@ -118,7 +121,8 @@ class Detecting(Part):
         live = {row["id"] for row in rows}
         self._machines.forget_others(live)
         self._missing.forget_others(live)
-        await self._end_old()
+        if self._steady.is_steady():
+            await self._end_old()
         now = self._clock.monotonic()
         if now - self._swept_at >= self._patience.sweep_s:
             self._swept_at = now
@@ -128,12 +132,14 @@ class Detecting(Part):
 
     async def _look_at(self, row: dict[str, Any]) -> None:
         state, wait = row["state"], self._patience
-        seen = (state, row["state_ms"], row["heard"], row["instance"], row["claimed_by"])
+        # A worker that speaks on though it was told to leave keeps no machine from its return.
+        heard = () if state == "returning" else (row["heard"], row["instance"])
+        seen = (state, row["state_ms"], row["claimed_by"], *heard)
         unchanged_s = self._machines.seconds(row["id"], seen)
         if state == "allocating" and unchanged_s >= wait.allocating_s:
             await self._write(row, lambda tx: self._ask_again(tx, row))
         elif state == "allocated" and unchanged_s >= wait.worker_s:
-            await self._give_up(row, "allocated", "worker_silent", "its worker never spoke")
+            await self._give_up(row, "allocated", "worker_silent", SILENT_FROM_THE_START)
         elif state in ("ready", "draining") and unchanged_s >= wait.silent_s:
             said = f"its worker has been silent for {unchanged_s:.0f} s"
             await self._give_up(row, state, "worker_silent", said)

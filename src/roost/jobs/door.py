@@ -15,15 +15,16 @@ from sqlalchemy import Connection, func, insert, select, update
 
 from roost.base.clock import Clock
 from roost.base.errors import Conflict, Unauthorized
-from roost.jobs.assigning import Assigner
+from roost.jobs.assigning import Assigner, Refused
 from roost.jobs.bell import LOOK_S, Bell
 from roost.jobs.books import Sums, end_attempts, job_name, mark_running, on_machine
 from roost.jobs.rented import MOST_AT_ONCE, move_machine
-from roost.ledger.jobtables import job_attempts, job_logs, jobs, machines
-from roost.ledger.statements import Plus
+from roost.jobs.rows import type_of
+from roost.ledger.schema.jobtables import job_attempts, job_logs, jobs, machines
+from roost.ledger.schema.tables import tokens
 from roost.ledger.store import Store
-from roost.ledger.tables import tokens
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.statements import Plus
+from roost.ledger.writes.transaction import Tx
 from roost.model.job import attempt_id
 from roost.parts.access import Access, Principal, insert_token, revoke_tokens, token_parts
 from roost.parts.part import Part
@@ -31,6 +32,7 @@ from roost.parts.roles import JOINING, WORKER
 from roost.parts.routes import Route
 from roost.wire.workerlink import (
     PROTOCOL,
+    AttemptReport,
     LogChunk,
     LogOffset,
     LogsTaken,
@@ -143,7 +145,7 @@ class WorkerDoor(Part):
             if left <= 0:
                 break
             await self._bell.wait(f"machine/{machine}", min(left, LOOK_S))
-            answer = await self._store.read(lambda c: self._ordered(c, machine, body))
+            answer = await self._look(machine, body)
         return answer
 
     async def _take(self, machine: str, body: WorkerPoll) -> WorkerOrders:
@@ -151,7 +153,15 @@ class WorkerDoor(Part):
         beat = now - self._heard.get(machine, -HEARD_S) >= HEARD_S
         news = body.finished or body.logs or body.capacity is not None or body.notice or beat
         if not news and all(each.state != "running" for each in body.attempts):
-            return await self._store.read(lambda c: self._ordered(c, machine, body))
+            return await self._look(machine, body)
+        return await self._write(machine, body, now)
+
+    async def _look(self, machine: str, body: WorkerPoll) -> WorkerOrders:
+        """Return what a machine should have; what no worker may be told is ended before."""
+        answer, refused = await self._store.read(lambda c: self._ordered(c, machine, body))
+        return await self._write(machine, body, self._clock.monotonic()) if refused else answer
+
+    async def _write(self, machine: str, body: WorkerPoll, now: float) -> WorkerOrders:
         answer, changed = await self._store.write(
             lambda tx: self._record(tx, machine, body), f"machine/{machine}"
         )
@@ -195,23 +205,24 @@ class WorkerDoor(Part):
             and mine[each.attempt]["state"] == "scheduled"
         ]
         mark_running(tx, begun)
-        sums.write(tx, machine)
-        keep_chunks(tx, body.logs, machine)
         for each in begun:
             each["state"] = "running"
-        orders = self._orders(tx.connection, row, list(mine.values()), body)
-        return orders, changed or bool(ended)
+        orders, refused = self._orders(tx.connection, row, list(mine.values()), body)
+        end_attempts(tx, row, [(dict(each), _denied(each, why)) for each, why in refused], sums)
+        sums.write(tx, machine)
+        keep_chunks(tx, body.logs, machine)
+        return orders, changed or bool(ended) or bool(refused)
 
     def _hear(self, tx: Tx, row: dict[str, Any], body: WorkerPoll) -> tuple[dict[str, Any], bool]:
         values: dict[str, Any] = {
             "heard": Plus(1), "instance": body.instance, "sequence": body.sequence
         }  # fmt: skip
         if body.capacity is not None:
-            # It is the last word on what it has; it never has more than was paid for.
-            told = body.capacity
+            # It is the last word on what it has, as often as it says it: a disk that was full may
+            # be empty again. It never has more than was paid for.
+            told, rented = body.capacity, type_of(row["type"])
             for name in ("cpu_milli", "memory_bytes", "disk_bytes"):
-                rented = row[f"{name}_capacity"]
-                values[f"{name}_capacity"] = min(rented, getattr(told, name))
+                values[f"{name}_capacity"] = min(getattr(rented, name), getattr(told, name))
             values["containers"] = told.containers
             values["attempts_capacity"] = MOST_AT_ONCE
         found = tx.change(machines, {"id": row["id"]}, **values) or row
@@ -230,10 +241,12 @@ class WorkerDoor(Part):
             return moved or found, moved is not None
         return found, False
 
-    def _ordered(self, connection: Connection, machine: str, body: WorkerPoll) -> WorkerOrders:
+    def _ordered(
+        self, connection: Connection, machine: str, body: WorkerPoll
+    ) -> tuple[WorkerOrders, list[Refused]]:
         found = connection.execute(select(machines).where(_M.id == machine)).mappings().first()
         if found is None or found["ended_ms"] is not None:
-            return _leave(body)
+            return _leave(body), []
         rows = self._assigner.rows(connection, machine)
         return self._orders(connection, dict(found), rows, body)
 
@@ -243,8 +256,9 @@ class WorkerDoor(Part):
         row: Mapping[str, Any],
         mine: list[dict[str, Any]],
         body: WorkerPoll,
-    ) -> WorkerOrders:
-        """Return what a machine should have, from its row and the jobs that it has."""
+    ) -> tuple[WorkerOrders, list[Refused]]:
+        """Return what a machine should have, from its row and the jobs that it has, and those of
+        them that it may not have."""
         here = {
             attempt_id(job_name(each["array"], each["idx"]), each["attempt"]): each for each in mine
         }
@@ -256,15 +270,23 @@ class WorkerDoor(Part):
             if attempt not in here or here[attempt]["state"] == "cancelling"
         ]
         new = [each for name, each in here.items() if name not in known and name not in reported]
+        # Cancelled before the worker has heard of it: it says so, or how it ended here before.
+        cancel += [
+            name
+            for name, each in here.items()
+            if name not in known and name not in reported and each["state"] == "cancelling"
+        ]
         leave = row["state"] in ("returning", "returned", "failed")
-        return WorkerOrders(
-            assignments=[] if leave else self._assigner.assignments(connection, new),
+        told, refused = self._assigner.assignments(connection, [] if leave else new)
+        orders = WorkerOrders(
+            assignments=told,
             cancel=sorted(cancel),
             acknowledged=sorted(reported),
             drain=row["state"] == "draining",
             leave=leave,
             poll_s=POLL_S,
         )
+        return orders, refused
 
     # Logs
 
@@ -276,6 +298,12 @@ class WorkerDoor(Part):
         )
         self._bell.ring(f"log/{each.attempt}" for each in found)
         return LogsTaken(logs=found)
+
+
+def _denied(row: Mapping[str, Any], why: str) -> AttemptReport:
+    """Return the end of an attempt that no worker is told: its submitter has to mend the job."""
+    name = attempt_id(job_name(row["array"], row["idx"]), row["attempt"])
+    return AttemptReport(attempt=name, outcome="failed", reason="image_denied", message=why)
 
 
 def _leave(body: WorkerPoll) -> WorkerOrders:

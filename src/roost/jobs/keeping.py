@@ -23,7 +23,7 @@ from sqlalchemy import exists
 
 from roost.base.clock import Clock
 from roost.base.units import GIB
-from roost.ledger.jobtables import (
+from roost.ledger.schema.jobtables import (
     job_arrays,
     job_attempts,
     job_links,
@@ -31,7 +31,7 @@ from roost.ledger.jobtables import (
     jobs,
     machines,
 )
-from roost.ledger.retention import DAY_S, Kept
+from roost.ledger.upkeep.retention import DAY_S, Kept
 from roost.parts.part import Loop, Part
 
 log = logging.getLogger("roost.jobs")

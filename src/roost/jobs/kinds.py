@@ -11,11 +11,11 @@ from roost.base.timestamps import timestamp
 from roost.jobs.rows import plain, spec_of, stored
 from roost.jobs.schemas import check_schema
 from roost.jobs.submitting import spec_from
-from roost.ledger.jobtables import job_kinds
-from roost.ledger.statements import count_rows, find_row, find_rows
+from roost.ledger.schema.jobtables import job_kinds
+from roost.ledger.schema.tables import projects
 from roost.ledger.store import Store
-from roost.ledger.tables import projects
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.statements import count_rows, find_row, find_rows
+from roost.ledger.writes.transaction import Tx
 from roost.parts.access import Principal
 from roost.parts.part import Part
 from roost.parts.roles import MEMBER, OPERATOR, VIEWER

@@ -10,9 +10,9 @@ from hashlib import sha256
 from sqlalchemy import Connection, select, text
 
 from roost.base.ids import IdSource
+from roost.ledger.schema.tables import counters
 from roost.ledger.store import Store
-from roost.ledger.tables import counters
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.transaction import Tx
 
 _NAME = "machines_owner"
 # SQLite and PostgreSQL spell this alike.

@@ -10,60 +10,58 @@ import asyncio
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, select, text, update
+from sqlalchemy import Connection, bindparam, select, text, update
 
 from roost.base.clock import Clock
 from roost.base.errors import RoostError
 from roost.base.ids import IdSource
 from roost.jobs.bell import LOOK_S, Bell, Summons
 from roost.jobs.books import Sums
-from roost.jobs.catalogue import Catalogue
-from roost.jobs.ordering import Queued
-from roost.jobs.planning import MOST_AHEAD, Plan, plan_pool
-from roost.jobs.rented import Wanted, live_machines, move_machine, want_machine
-from roost.jobs.rows import pool_of
+from roost.jobs.catalogue import Catalogue, regions_for
+from roost.jobs.deciding.experience import Experience, foreseen
+from roost.jobs.deciding.ordering import Queued, Used
+from roost.jobs.deciding.planning import COMING, MOST_AHEAD, Plan, next_market, plan_pool, staying
+from roost.jobs.queue import read_queued, read_used
+from roost.jobs.refusals import (
+    NOTHING_REFUSED,
+    Refusals,
+    one_of_each_doubted,
+    open_regions,
+    read_refusals,
+    still_offered,
+    what_was_said,
+)
+from roost.jobs.rented import (
+    Wanted,
+    live_machines,
+    move_machine,
+    read_experience,
+    want_machine,
+)
+from roost.jobs.rows import pool_of, type_of
 from roost.jobs.unchanged import Unchanged
-from roost.ledger.jobtables import (
+from roost.ledger.schema.jobtables import (
     QUEUED,
     RENTED,
     accounts,
-    job_arrays,
     jobs,
     machines,
     pools,
 )
-from roost.ledger.statements import find_rows
 from roost.ledger.store import Store
-from roost.ledger.transaction import Tx
-from roost.model.job import Pool
+from roost.ledger.writes.statements import find_rows
+from roost.ledger.writes.transaction import Tx
+from roost.model.job import MachineType, Market, Pool
 from roost.parts.part import Loop, Part
 from roost.parts.singleton import NotHolder, Singleton
 from roost.providers.mix.problem import MixLimits
 
 log = logging.getLogger("roost.jobs")
 
-_A, _J, _M = job_arrays.c, jobs.c, machines.c
-_QUEUED = (
-    select(
-        _A.id, _A.project, _A.pool, _A.priority, _A.cpu_milli, _A.memory_bytes, _A.disk_bytes,
-        _A.queued, _A.measured, _A.run_ms, _A.run_limit_s,
-    )
-    .where(_A.finished_ms.is_(None), _A.queued > 0)
-    .order_by(_A.id)
-)  # fmt: skip
-_USED = (
-    select(
-        _A.pool,
-        _A.project,
-        func.sum(_A.live * _A.cpu_milli),
-        func.sum(_A.live * _A.memory_bytes),
-    )
-    .where(_A.finished_ms.is_(None), _A.live > 0)
-    .group_by(_A.pool, _A.project)
-)
+_J, _M = jobs.c, machines.c
 _NEXT = (
     select(_J.idx)
     .where(_J.array == bindparam("of"), QUEUED, _J.not_before_ms <= bindparam("now"))
@@ -126,8 +124,10 @@ class Seen:
     troubles: Mapping[str, str]
     machines: Mapping[str, list[dict[str, Any]]]
     queued: Mapping[str, list[Queued]]
-    used: Mapping[str, dict[str, tuple[int, int]]]
+    used: Mapping[str, Used]
     rooms: Mapping[str, MixLimits]  # what each pool may still rent
+    refused: Mapping[str, Refusals]  # what each pool leaves alone for a while
+    known: Mapping[str, Experience]  # what machines of each pool came with
 
 
 class Planner(Part):
@@ -174,7 +174,8 @@ class Planner(Part):
 
     async def plan_all(self) -> bool:
         """Plan every pool once; return whether anything was assigned."""
-        seen = await self._store.read(_read)
+        now_ms = self._clock.wall_ms()
+        seen = await self._store.read(lambda connection: _read(connection, now_ms))
         # Of all pools at once: what one of them has, the others do not.
         self._idle.forget_others({row["id"] for rows in seen.machines.values() for row in rows})
         waits = {each.array for arrays in seen.queued.values() for each in arrays}
@@ -195,11 +196,22 @@ class Planner(Part):
         queued = [each for each in queued if each.number]
         types, trouble = self._catalogue.types(pool, self._clock.monotonic())
         used, room = seen.used.get(name, {}), seen.rooms[name]
+        market, refused = next_market(pool, rows, ()), seen.refused.get(name, NOTHING_REFUSED)
+        coming = {type_of(row["type"]).name for row in rows if row["state"] in COMING}
+        offered = still_offered(pool, types, market, refused, coming)
         # Beside the event loop: a long queue or a hard mix takes a second.
-        plan = await asyncio.to_thread(plan_pool, pool, rows, queued, used, types, room)
+        known = seen.known.get(name, {})
+        there = [_foreseen(row, known) for row in rows]
+        plan = await asyncio.to_thread(plan_pool, pool, there, queued, used, offered, room, known)
         surplus = self._surplus(pool, rows, plan)
-        if trouble != seen.troubles[name] and trouble:
-            await self._store.write(lambda tx: self._say(tx, name, trouble))
+        if plan.left or max(pool.min_machines, pool.warm) > staying(rows):
+            left_alone = [each for each in types if each not in offered]
+            plan.refused = what_was_said(left_alone, market, refused)
+        plan.wanted = one_of_each_doubted(plan.wanted, refused)
+        plan.regions = [_region(pool, kind, on, refused) for kind, on in plan.wanted]
+        said = trouble or plan.refused
+        if said and said != seen.troubles[name]:
+            await self._store.write(lambda tx: self._say(tx, name, said))
         if not (plan.assigned or plan.ahead or plan.wanted or surplus):
             return False
         demands = {each.array: each for each in queued}
@@ -235,7 +247,7 @@ class Planner(Part):
         grace = min(pool.idle_grace_s, 5) if waiting else pool.idle_grace_s
         old = [row for row in idle if since[row["id"]] >= grace]
         old.sort(key=lambda row: (-row["price_micro"], row["id"]))
-        spare = min(len(rows) - pool.min_machines, len(idle) - pool.warm)
+        spare = min(staying(rows) - pool.min_machines, len(idle) - pool.warm)
         return [row["id"] for row in old[: max(0, spare)]]
 
     def _commit(
@@ -272,9 +284,9 @@ class Planner(Part):
                 sums.moved(array, "queued", "scheduled", len(these))
                 assigned += len(these)
         sums.write(tx)
-        said = ""
-        for kind, market in plan.wanted:
-            wanted = Wanted(pool.name, pool.account, kind, market, _region(pool, kind))
+        said = plan.refused
+        for (kind, market), region in zip(plan.wanted, plan.regions, strict=True):
+            wanted = Wanted(pool.name, pool.account, kind, market, region)
             refused = want_machine(tx, self._ids.new("machine"), wanted)
             if refused is not None:
                 said = f"the limits of its {refused} allow no further machine {kind.name}"
@@ -310,43 +322,34 @@ def _next_jobs(connection: Connection, array: str, now_ms: int, most: int) -> li
 
 
 def _fewer(queued: Queued, number: int) -> Queued:
-    return Queued(
-        queued.array, queued.project, queued.cpu_milli, queued.memory_bytes, queued.disk_bytes,
-        number, queued.priority, queued.run_s,
-    )  # fmt: skip
+    return replace(queued, number=number)
 
 
-def _region(pool: Pool, kind: Any) -> str:
-    allowed = [each for each in kind.regions if not pool.regions or each in pool.regions]
-    return allowed[0] if allowed else (pool.regions[0] if pool.regions else "")
+def _region(pool: Pool, kind: MachineType, market: Market, refused: Refusals) -> str:
+    """Return where a machine is to be; empty: its provider goes through all that it has."""
+    return (open_regions(pool, kind, market, refused) or regions_for(pool, kind))[0]
 
 
-def _read(connection: Connection) -> Seen:
+def _foreseen(row: Mapping[str, Any], known: Experience) -> Mapping[str, Any]:
+    return row if row["heard"] else foreseen(row, type_of(row["type"]), known)
+
+
+def _read(connection: Connection, now_ms: int) -> Seen:
     found = find_rows(connection, pools, {})
+    known = read_experience(connection, now_ms)
     payers = {row["name"]: row for row in find_rows(connection, accounts, {})}
     of: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in connection.execute(live_machines()).mappings():
         of[row["pool"]].append(dict(row))
-    queued: dict[str, list[Queued]] = defaultdict(list)
-    for each in connection.execute(_QUEUED):
-        known = each.measured >= 3
-        run_s = each.run_ms / 1000 / each.measured if known else float(each.run_limit_s)
-        queued[each.pool].append(
-            Queued(
-                each.id, each.project, each.cpu_milli, each.memory_bytes, each.disk_bytes,
-                each.queued, each.priority, run_s,
-            )
-        )  # fmt: skip
-    used: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
-    for pool, project, cpu, memory in connection.execute(_USED):
-        used[pool][project] = int(cpu), int(memory)
     return Seen(
         {row["name"]: pool_of(row["spec"]) for row in found},
         {row["name"]: row["trouble"] for row in found},
         of,
-        queued,
-        used,
+        read_queued(connection, now_ms),
+        read_used(connection),
         {row["name"]: _room(row, payers.get(row["account"])) for row in found},
+        read_refusals(connection, now_ms),
+        known,
     )
 
 

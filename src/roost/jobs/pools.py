@@ -13,10 +13,10 @@ from roost.base.units import parse_cpu
 from roost.jobs.catalogue import Catalogue
 from roost.jobs.rented import COUNT_LIVE, rent_micro
 from roost.jobs.rows import pool_of, stored, type_of
-from roost.ledger.jobtables import accounts, job_arrays, machines, pools
-from roost.ledger.statements import Plus, count_rows, find_row, find_rows
+from roost.ledger.schema.jobtables import accounts, job_arrays, machines, pools
 from roost.ledger.store import Store
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.statements import Plus, count_rows, find_row, find_rows
+from roost.ledger.writes.transaction import Tx
 from roost.model.job import Pool
 from roost.parts.access import Principal
 from roost.parts.part import Part

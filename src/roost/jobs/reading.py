@@ -14,8 +14,15 @@ from roost.base.errors import NotFound
 from roost.base.timestamps import timestamp
 from roost.jobs.books import job_name
 from roost.jobs.rows import parse_job, plain, shown_name, spec_of
-from roost.ledger.jobtables import COUNTS, job_arrays, job_attempts, job_links, job_logs, jobs
-from roost.ledger.statements import find_row, find_rows
+from roost.ledger.schema.jobtables import (
+    COUNTS,
+    job_arrays,
+    job_attempts,
+    job_links,
+    job_logs,
+    jobs,
+)
+from roost.ledger.writes.statements import find_row, find_rows
 from roost.model.job import FINAL, INTERNAL, attempt_id
 from roost.parts.access import Principal
 from roost.wire import jobs as w
@@ -126,6 +133,11 @@ def job_row(
     return row, own
 
 
+def kept_outputs(row: Mapping[str, Any]) -> list[w.KeptOutput]:
+    """Return what a job has left, as its worker has said."""
+    return msgspec.json.decode(row["outputs"] or "[]", type=list[w.KeptOutput])
+
+
 def _job(row: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "id": shown_name(row["array"], row["idx"], own["size"]),
@@ -150,7 +162,7 @@ def _job(row: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
         "cpu_ms": row["cpu_ms"],
         "memory_bytes": row["memory_bytes"],
         "cost_micro": row["cost_micro"],
-        "outputs": msgspec.json.decode(row["outputs"] or "[]", type=list[w.KeptOutput]),
+        "outputs": kept_outputs(row),
     }
 
 

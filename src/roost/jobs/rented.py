@@ -6,16 +6,18 @@ two writers cannot pass them together; what a machine added is taken away in the
 ends it. A state changes only along `MACHINE_TRANSITIONS`, and only from the state that was seen.
 """
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Table, bindparam, func, or_, select, update
+from sqlalchemy import Connection, Table, bindparam, func, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from roost.base.errors import InvariantBroken
+from roost.jobs.deciding.experience import REMEMBERED_MS, Experience, Reported, amounts_of
 from roost.jobs.rows import stored, type_of
-from roost.ledger.jobtables import RENTED, accounts, machine_secrets, machines, pools
-from roost.ledger.transaction import Tx
+from roost.ledger.schema.jobtables import RENTED, accounts, machine_secrets, machines, pools
+from roost.ledger.writes.transaction import Tx
 from roost.model.job import MACHINE_TRANSITIONS, MachineState, MachineType, Market
 from roost.parts.access import revoke_tokens
 
@@ -173,6 +175,44 @@ def live_machines(pool: str | None = None) -> Any:
     """Return the query for machines that are rented or on their way."""
     query = select(machines).where(_M.ended_ms.is_(None)).order_by(_M.id)
     return query if pool is None else query.where(_M.pool == pool)
+
+
+#: Why a machine was given back that came and was never heard of.
+SILENT_FROM_THE_START = "its worker never spoke"
+
+_SPOKEN = select(
+    _M.pool,
+    _M.type,
+    func.max(_M.created_ms),
+    func.max(_M.cpu_milli_capacity),
+    func.max(_M.memory_bytes_capacity),
+    func.max(_M.disk_bytes_capacity),
+).where(_M.heard > 0)
+
+
+def read_experience(
+    connection: Connection, now_ms: int, pool: str | None = None
+) -> dict[str, Experience]:
+    """Return what machines of every pool, or of one, came with, by type.
+
+    Those that are there count however old they are, but a type of which none was wanted lately is
+    not known: what an old machine has left of its disk is no reason to rent no other.
+    """
+    since = now_ms - REMEMBERED_MS
+    found: dict[str, dict[str, Reported]] = defaultdict(dict)
+    for which in (_M.ended_ms.is_(None), _M.ended_ms > since):
+        query = _SPOKEN.where(which).group_by(_M.pool, _M.type)
+        if pool is not None:
+            query = query.where(_M.pool == pool)
+        for of, kind, newest_ms, cpu, memory, disk in connection.execute(query):
+            type_ = type_of(kind)
+            told = Reported(amounts_of(type_), (int(cpu), int(memory), int(disk)), int(newest_ms))
+            before = found[str(of)].get(type_.name)
+            found[str(of)][type_.name] = told if before is None else before.joined(told)
+    return {
+        of: {name: told for name, told in types.items() if told.newest_ms > since}
+        for of, types in found.items()
+    }
 
 
 def idle_since(row: dict[str, Any]) -> int | None:

@@ -22,16 +22,22 @@ from roost.jobs.books import lose_machine
 from roost.jobs.catalogue import Catalogue
 from roost.jobs.rented import move_machine
 from roost.jobs.rows import pool_of, type_of
-from roost.ledger.jobtables import accounts, machine_secrets, machines, pools
-from roost.ledger.statements import find_row
+from roost.ledger.schema.jobtables import accounts, machine_secrets, machines, pools
 from roost.ledger.store import Store
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.statements import find_row
+from roost.ledger.writes.transaction import Tx
 from roost.model.job import Bootstrap, CloudMachine, Launch
 from roost.parts.access import Access, insert_token
 from roost.parts.part import Loop, Part
 from roost.parts.sealing import Seal
 from roost.providers.base import MACHINE_TAG, OWNER_TAG, Provider
-from roost.providers.errors import BadCredentials, MachineGone, Refused
+from roost.providers.errors import (
+    BadCredentials,
+    MachineGone,
+    NoCapacity,
+    QuotaReached,
+    Refused,
+)
 
 log = logging.getLogger("roost.jobs")
 
@@ -170,6 +176,8 @@ class Renting(Part):
             await self._store.write(lambda tx: self._failed(tx, row, said, final=False))
         except RoostError as error:
             final = isinstance(error, MachineGone | Refused | BadCredentials)
+            # Nothing was made, and another type may be had: the planner chooses again at once.
+            final |= isinstance(error, NoCapacity | QuotaReached) and row["launches"] == 1
             log.warning("machine %s: %s", row["id"], error.message)
             said = error.message
             await self._store.write(lambda tx: self._failed(tx, row, said, final=final))

@@ -5,7 +5,7 @@ from typing import Any
 from sqlalchemy import Connection, func, select
 
 from roost.jobs.rented import rent_micro
-from roost.ledger.jobtables import COUNTS, QUEUED, job_arrays, jobs, machines, pools
+from roost.ledger.schema.jobtables import COUNTS, QUEUED, job_arrays, jobs, machines, pools
 from roost.parts.access import Principal
 from roost.wire import jobs as w
 

@@ -21,21 +21,25 @@ from roost.base.ids import IdSource
 from roost.base.units import MIB, format_bytes, format_cpu
 from roost.jobs.assigning import fill
 from roost.jobs.books import free_waiting
-from roost.jobs.catalogue import Catalogue
+from roost.jobs.catalogue import Catalogue, may_rent
+from roost.jobs.deciding.experience import usable
+from roost.jobs.logins import login_for
 from roost.jobs.reading import array_detail
+from roost.jobs.rented import read_experience
 from roost.jobs.rows import parse_job, pool_of, spec_of, stored
 from roost.jobs.schemas import check_parameters
-from roost.ledger.jobtables import accounts, job_arrays, job_kinds, job_links, jobs, pools
-from roost.ledger.sqliterows import insert_rows
-from roost.ledger.sqlitewriter import raw_of
-from roost.ledger.statements import find_row
+from roost.ledger.schema.jobtables import accounts, job_arrays, job_kinds, job_links, jobs, pools
+from roost.ledger.schema.tables import projects
+from roost.ledger.sqlite.rows import insert_rows
+from roost.ledger.sqlite.writer import raw_of
 from roost.ledger.store import Store
-from roost.ledger.tables import projects
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.statements import find_row
+from roost.ledger.writes.transaction import Tx
 from roost.model.job import Input, JobSpec, MachineType, Output, Pool
 from roost.model.resources import Demand
 from roost.parts.access import Principal
 from roost.parts.idempotency import find_keys, use_key
+from roost.parts.sealing import Seal
 from roost.wire.jobs import ArrayDetail, JobSpecBody, SubmitJobs
 from roost.wire.translate import demand_of
 
@@ -79,11 +83,26 @@ def spec_from(body: JobSpecBody, base: JobSpec | None) -> JobSpec:
     return JobSpec(**(values | found))
 
 
+#: The provider whose workers share the server's own disk.
+_LOCAL = "local"
+
+
 class Submitting:
     """Writes arrays of jobs."""
 
-    def __init__(self, store: Store, clock: Clock, ids: IdSource, catalogue: Catalogue) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        ids: IdSource,
+        catalogue: Catalogue,
+        seal: Seal,
+        *,
+        outputs_are_shared: bool = True,
+    ) -> None:
         self._store, self._clock, self._ids, self._catalogue = store, clock, ids, catalogue
+        self._seal = seal
+        self._outputs_are_shared = outputs_are_shared
 
     async def submit(self, body: SubmitJobs, who: Principal, key: str | None) -> ArrayDetail:
         """Submit jobs; the same key with the same body gives the first answer."""
@@ -108,8 +127,13 @@ class Submitting:
             raise NotFound(
                 f"there is no account {spec.registry_account!r}", account=spec.registry_account
             )
+        if spec.registry_account:
+            account, image = spec.registry_account, spec.image
+            await self._store.read(lambda c: login_for(c, self._seal, account, image))
+        _check_places(pool, spec)
+        self._check_store(pool, spec)
         await self._check_size(pool, spec)
-        needs = list(dict.fromkeys(parse_job(each)[0] for each in body.needs))
+        needs = list(dict.fromkeys(parse_job(each) for each in body.needs))
         new_id = self._ids.new("job")
 
         def change(tx: Tx) -> ArrayDetail:
@@ -121,21 +145,69 @@ class Submitting:
 
         return await self._store.write(change, who.name)
 
+    def _check_store(self, pool: Pool, spec: JobSpec) -> None:
+        """Refuse outputs that would be written to a rented machine's own disk and go with it."""
+        if (
+            not spec.outputs
+            or spec.outputs_to
+            or self._outputs_are_shared
+            or pool.provider == _LOCAL
+        ):
+            return
+        raise InvalidRequest(
+            f"machines of pool {pool.name!r} do not reach this server's folder of outputs, and the "
+            f"job keeps {spec.outputs[0].name!r}",
+            hint="Maybe name a store: roost job submit --keep-in s3://BUCKET/FOLDER, or for all "
+            "jobs roost serve --outputs-to.",
+            pool=pool.name,
+        )
+
     async def _check_size(self, pool: Pool, spec: JobSpec) -> None:
         """Refuse a job that no machine of its pool can hold, with the nearest type."""
         offered = await self._catalogue.refresh(pool.provider, pool.account)
-        types = [each for each in offered if not pool.types or each.name in pool.types]
-        if not types or any(each.holds(spec.demand) for each in types):
+        types = [each for each in offered if may_rent(pool, each)]
+        if not types:
             return
-        nearest = min(types, key=lambda each: (_missing(each, spec.demand), each.name))
+        now_ms = self._clock.wall_ms()
+        known = await self._store.read(lambda c: read_experience(c, now_ms, pool.name))
+        real = usable(types, known.get(pool.name, {}))
+        if any(each.holds(spec.demand) for each in real):
+            return
+        nearest = min(real, key=lambda each: (_missing(each, spec.demand), each.name))
+        learnt = "" if nearest in types else ", by what such machines came with"
         raise InvalidRequest(
             f"no machine type of pool {pool.name!r} has {_amounts(spec.demand)}; the nearest, "
             f"{nearest.name!r}, has {format_cpu(nearest.cpu_milli)} cores, "
-            f"{format_bytes(nearest.memory_bytes)} and {format_bytes(nearest.disk_bytes)} of disk",
+            f"{format_bytes(nearest.memory_bytes)} and {format_bytes(nearest.disk_bytes)} of disk"
+            f"{learnt}",
             hint="Maybe ask for less, or allow a larger type: roost pool change.",
             nearest=nearest.name,
             pool=pool.name,
         )
+
+
+def _check_places(pool: Pool, spec: JobSpec) -> None:
+    """Refuse files of a rented machine: whoever submits knows and owns nothing there."""
+    if pool.provider == _LOCAL:
+        return
+    if spec.outputs_to.startswith("file:"):
+        raise InvalidRequest(
+            f"the store of outputs, {spec.outputs_to[:200]}, is a folder of a machine, and "
+            f"machines of pool {pool.name!r} are rented: a file: address is for pools of provider "
+            f"{_LOCAL!r}",
+            hint="Maybe --keep-in s3://BUCKET/FOLDER.",
+            pool=pool.name,
+        )
+    for each in spec.inputs:
+        if each.url.startswith("file:"):
+            raise InvalidRequest(
+                f"input {each.name!r} is a file of a machine, {each.url[:200]}, and machines of "
+                f"pool {pool.name!r} are rented: a file: address is for pools of provider "
+                f"{_LOCAL!r}",
+                hint="Maybe put it where the machine can fetch it: an https: or s3: address.",
+                pool=pool.name,
+                input=each.name,
+            )
 
 
 def _amounts(demand: Demand) -> str:
@@ -263,15 +335,12 @@ def _insert(
     spec: JobSpec,
     pool: Pool,
     items: list[str] | None,
-    needs: Sequence[str],
+    needs: Sequence[tuple[str, int | None]],
     who: Principal,
 ) -> None:
     size = body.count if items is None else len(items)
     state = "waiting" if needs else "queued"
-    for need in sorted(needs):  # everybody locks in this order
-        found = tx.find(job_arrays, lock=True, id=need)
-        if found is None or (who.project is not None and found["project"] != who.project):
-            raise NotFound(f"there is no job {need!r} to wait for", job=need)
+    awaited = _lock_needs(tx, needs, who)
     counts = dict.fromkeys(
         ("waiting", "queued", "live", "completed", "failed", "cancelled", "lost"), 0
     )
@@ -302,7 +371,7 @@ def _insert(
             "cost_micro": 0,
         },
     )
-    for need in needs:
+    for need in awaited:
         tx.insert(job_links, {"array": new_id, "needs": need})
     if tx.connection.dialect.name == "sqlite":
         # By the driver: SQLAlchemy takes longer to prepare so many rows than SQLite to keep them.
@@ -316,6 +385,24 @@ def _insert(
     tx.event("jobs.submitted", f"job/{new_id}", {}, project=project, note=note)
     if needs:
         free_waiting(tx, new_id)
+
+
+def _lock_needs(tx: Tx, needs: Sequence[tuple[str, int | None]], who: Principal) -> list[str]:
+    """Return the arrays that are waited for, locked; one job of many cannot be."""
+    for need, index in sorted(needs, key=lambda each: (each[0], each[1] or 0)):  # as everybody
+        found = tx.find(job_arrays, lock=True, id=need)
+        name = need if index is None else f"{need}.{index}"
+        if found is None or (who.project is not None and found["project"] != who.project):
+            raise NotFound(f"there is no job {name!r} to wait for", job=name)
+        if index is not None and index >= found["size"]:
+            raise NotFound(f"there is no job {name!r}; {need!r} has {found['size']}", job=name)
+        if index is not None and found["size"] > 1:
+            raise InvalidRequest(
+                f"{need} has {found['size']} jobs, and {name} cannot be waited for by itself",
+                hint=f"Maybe name {need}: it begins when all of it has ended.",
+                job=name,
+            )
+    return list(dict.fromkeys(need for need, _ in needs))
 
 
 def _rows(

@@ -8,7 +8,7 @@ from sqlalchemy.exc import ArgumentError
 from roost.base.clock import Clock
 from roost.base.errors import InvalidRequest
 from roost.base.ids import IdSource
-from roost.ledger.sqlite import SqliteStore
+from roost.ledger.sqlite.store import SqliteStore
 from roost.ledger.store import Store
 
 
@@ -25,7 +25,7 @@ async def open_store(url: str, clock: Clock, ids: IdSource) -> Store:
         return SqliteStore(Path(parsed.database), clock, ids)
     if parsed.drivername in ("postgresql", "postgres"):
         # Its driver takes a fifth of a second to import, and most processes have a file.
-        from roost.ledger.postgres import PostgresStore
+        from roost.ledger.postgres.store import PostgresStore
 
         return await PostgresStore.open(url, clock, ids)
     raise InvalidRequest(

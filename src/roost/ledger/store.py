@@ -1,8 +1,8 @@
-"""The port between control and a database; sqlite.py and postgres.py implement it.
+"""The port between control and a database; `sqlite` and `postgres` implement it.
 
     read    a question, on a consistent view
-    write   a change (see transaction.py), alone or together with others in one commit
-    claim   many creates at once (see claims.py)
+    write   a change (see writes/transaction.py), alone or together with others in one commit
+    claim   many creates at once (see claims/proposals.py)
 
 Committed events go to `listener` in the order of their sequence as far as this process committed
 them; `doorbell` is rung when another process did. After an ambiguous commit the store reads the
@@ -15,9 +15,9 @@ from typing import Protocol, TypeVar
 from sqlalchemy import Connection
 
 from roost.base.errors import Unavailable
-from roost.ledger.claims import Outcome, Proposal
-from roost.ledger.rows import Event
-from roost.ledger.transaction import Tx
+from roost.ledger.claims.proposals import Outcome, Proposal
+from roost.ledger.schema.rows import Event
+from roost.ledger.writes.transaction import Tx
 
 T = TypeVar("T")
 

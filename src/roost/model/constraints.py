@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from roost.base.errors import InvalidRequest
+from roost.model.outlook import DayCourse
 from roost.model.resources import DeviceDemand, NumaMode
 
 
@@ -122,6 +123,42 @@ class Preference:
 
 
 @dataclass(frozen=True, slots=True)
+class NearRule:
+    """How near a VM must be to another, or to all members of a group: latency, bandwidth.
+
+    `of` is the id of the VM or group, `name` what the owner called it. Both ends are bound by it:
+    neither is placed where it would not hold.
+    """
+
+    of: str
+    name: str
+    group: bool = False
+    most_us: int | None = None
+    least_kbit: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.most_us is None and self.least_kbit is None:
+            raise InvalidRequest(
+                f"how near to {self.name!r} is not said",
+                hint="Maybe give a latency in ms or a bandwidth in Mbit/s.",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """Another VM that this one talks with, by what the fleet calls it, and how near it must be.
+
+    Latency at most `most_us`, bandwidth at least `least_kbit`, where these are asked for.
+    """
+
+    key: str
+    name: str
+    kbit: int = 0
+    most_us: int | None = None
+    least_kbit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Constraints:
     """Every hard condition and preference of a request. The default asks for nothing."""
 
@@ -137,6 +174,7 @@ class Constraints:
     excluded: tuple[str, ...] = ()  # none of these hosts
     predicate: Predicate | None = None
     preferences: tuple[Preference, ...] = ()
+    near: tuple[NearRule, ...] = ()  # what is asked of places is in the request's `talks`
 
 
 NO_CONSTRAINTS = Constraints()
@@ -173,6 +211,8 @@ class HostRequirements:
     numa: NumaMode = NumaMode.ANY
     constraints: Constraints = NO_CONSTRAINTS
     rules: tuple[BoundRule, ...] = ()
+    talks: tuple[Talk, ...] = ()
+    day: DayCourse | None = None  # hosts charge what it adds to their highest part of the day
 
 
 NO_TERMS = HostRequirements()

@@ -1,4 +1,4 @@
-"""The arrows between the parts of roost, one type each.
+"""The arrows between the parts of roost, one type each; all are here but the profile.
 
     PlaceRequest -> Placement | Rejection -> Claim -> Order -> Report -> Profile -> Plan(Move...)
       api            placement               ledger   agent    agent     analysis   planner
@@ -10,7 +10,7 @@
 | Order | `control/moves/machine.py` and `control/agents/dispatch.py` | `wire.agentlink.DesiredVM` |
 | Report | `control/agents/intake.py`, for the move machine | `wire.agentlink.SeenVM` |
 | Move | `control/vms/move_record.py`, from a VM's row | columns of the VM's row |
-| Profile | `analysis`, for the fleet's columns | series, in a store of their own |
+| Profile | `analysis`, of its own patterns: `profiles.WorkloadProfile` | learnt from series |
 | Plan | `planner/drafting.py` | `ledger.rows.PlanRow` and `PlanMoveRow` |
 """
 
@@ -20,9 +20,15 @@ from enum import StrEnum
 from typing import Literal, NamedTuple
 
 from roost.base.errors import InvalidRequest
-from roost.model.constraints import NO_CONSTRAINTS, NO_TERMS, Constraints, HostRequirements
+from roost.model.constraints import (
+    NO_CONSTRAINTS,
+    NO_TERMS,
+    Constraints,
+    HostRequirements,
+    Talk,
+)
 from roost.model.groups import GroupSpec
-from roost.model.outlook import NOTHING_EXPECTED, Expected, Foreseen
+from roost.model.outlook import NOTHING_EXPECTED, DayCourse, Expected, Foreseen
 from roost.model.reasons import Reason
 from roost.model.resources import Demand, NumaMode
 from roost.model.states import (
@@ -48,7 +54,8 @@ class PlaceRequest:
     fleet calls the VM once it is charged, where its name alone is not unique; empty: its name.
     `labels` and `restart` are there for rules to read; rules whose names are `lifted` do not bind
     it, those of `policy` do, and hard ones whose names are `relaxed` are soft for it. `expected` is
-    what analysis expects of it.
+    what analysis expects of it, `talks` with whom it talks and how near they must be; where its
+    peaks should lie apart from those of its neighbours, `day` is the course of its day.
     """
 
     name: str
@@ -66,6 +73,8 @@ class PlaceRequest:
     policy: str = ""
     relaxed: tuple[str, ...] = ()
     expected: Expected = NOTHING_EXPECTED
+    talks: tuple[Talk, ...] = ()
+    day: DayCourse | None = None
     terms: HostRequirements = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -74,8 +83,10 @@ class PlaceRequest:
         demand = self.demand
         terms = NO_TERMS
         asks = self.constraints is not NO_CONSTRAINTS and self.constraints != NO_CONSTRAINTS
-        if asks or demand.devices or demand.numa is not _ANY:
-            terms = HostRequirements(demand.devices, demand.numa, self.constraints)
+        if asks or demand.devices or demand.numa is not _ANY or self.talks or self.day:
+            terms = HostRequirements(
+                demand.devices, demand.numa, self.constraints, talks=self.talks, day=self.day
+            )
         object.__setattr__(self, "terms", terms)
 
 
@@ -271,18 +282,3 @@ class Plan:
     """Moves in waves: those of a wave may go on together, a wave begins when the last is over."""
 
     waves: tuple[tuple[Move, ...], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """What was learned of one VM's use of one resource, in the resource's own unit.
-
-    `confidence` runs from 0 (nothing was seen) to 1; unknown is full, so who reads a profile of
-    low confidence counts on what the VM was promised.
-    """
-
-    vm: str
-    resource: str
-    mean: float
-    peak: float
-    confidence: float

@@ -222,7 +222,6 @@ class CloudMachine:
     market: Market = "on_demand"
     created_ms: int = 0
     price_micro: int | None = None  # an hour, where the provider says it
-    reclaim: bool = False  # the provider has said that it will take it back
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ class Reason(StrEnum):
     PREDICATE = "predicate"
     RULE = "rule"
     RULE_ERROR = "rule_error"
+    LATENCY = "latency"
+    BANDWIDTH = "bandwidth"
     AFFINITY = "affinity"
     ANTI_AFFINITY = "anti_affinity"
     SPREAD = "spread"

@@ -64,7 +64,7 @@ GAUGES = frozenset(
     {
         "cpu_milli", "memory_bytes", "disk_bytes",
         "balloon_bytes", "dirty_bytes_per_s", "guest_available_bytes", "guest_cache_bytes",
-        "guest_free_bytes", "guest_total_bytes", "rss_bytes",
+        "guest_free_bytes", "guest_resident_bytes", "guest_total_bytes", "rss_bytes",
         "psi_cpu_full_avg10", "psi_cpu_some_avg10", "psi_cpu_some_avg60",
         "psi_io_full_avg10", "psi_io_some_avg10", "psi_io_some_avg60",
         "psi_memory_full_avg10", "psi_memory_some_avg10", "psi_memory_some_avg60",

@@ -7,7 +7,9 @@ VM's row, user data is a row of its own. So equal requests have equal specs, and
 each distinct one once.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import NamedTuple
 
 from roost.model.constraints import NO_CONSTRAINTS, Constraints
@@ -57,6 +59,18 @@ class Nic:
     forward: tuple[str, ...] = ()
 
 
+def mac_of(vm_id: str, number: int) -> str:
+    """Return the address of a card for which none is ordered; the same on every host."""
+    digest = blake2b(f"{vm_id}/{number}".encode(), digest_size=3).digest()
+    return "52:54:00:" + ":".join(f"{byte:02x}" for byte in digest)
+
+
+def cards_of(vm_id: str, nics: tuple[Nic, ...]) -> Iterator[str]:
+    """Yield the addresses of a VM's cards, in small letters; one that asks for none has one."""
+    for number, nic in enumerate(nics or (Nic(),)):
+        yield (nic.mac or mac_of(vm_id, number)).lower()
+
+
 @dataclass(frozen=True, slots=True)
 class VMSpec:
     """Everything an owner asked for that lasts.
@@ -100,6 +114,13 @@ class VMSpec:
     def has_user_data(self) -> bool:
         """Say whether cloud-init is given something: a row of its own holds it."""
         return self.boot is not None and bool(self.boot.user_data)
+
+
+def image_of(spec: VMSpec) -> str:
+    """Return the digest of the image that a VM boots, or of its kernel; empty: neither."""
+    boot = spec.boot
+    image = None if boot is None else boot.image or boot.kernel
+    return "" if image is None else image.digest
 
 
 class NewSpec(NamedTuple):

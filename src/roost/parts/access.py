@@ -26,11 +26,11 @@ from roost.base.errors import (
 )
 from roost.base.ids import IdSource
 from roost.base.timestamps import timestamp
-from roost.ledger.changes import TOKENS, Changes
-from roost.ledger.rows import Event
+from roost.ledger.schema.changes import TOKENS, Changes
+from roost.ledger.schema.rows import Event
+from roost.ledger.schema.tables import counters, projects, tokens
 from roost.ledger.store import Store
-from roost.ledger.tables import counters, projects, tokens
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.transaction import Tx
 from roost.parts.part import Part
 from roost.parts.routes import Route
 from roost.parts.tokenroutes import token_routes

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from sqlalchemy import Connection, select, text
 
 from roost.base.errors import Conflict
-from roost.ledger.retention import HOUR_S, Kept
+from roost.ledger.schema.tables import idempotency
 from roost.ledger.store import Store
-from roost.ledger.tables import idempotency
-from roost.ledger.transaction import Tx
+from roost.ledger.upkeep.retention import HOUR_S, Kept
+from roost.ledger.writes.transaction import Tx
 from roost.parts.part import Part
 
 # SQLite and PostgreSQL spell this alike. Losing a race must not raise: with SQLite an error would

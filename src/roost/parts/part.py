@@ -13,10 +13,10 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from roost.ledger.changes import ChangedTable, Changes
-from roost.ledger.examination import Examination
-from roost.ledger.retention import Kept
-from roost.ledger.rows import Event
+from roost.ledger.schema.changes import ChangedTable, Changes
+from roost.ledger.schema.rows import Event
+from roost.ledger.upkeep.examination import Examination
+from roost.ledger.upkeep.retention import Kept
 from roost.parts.routes import Route
 from roost.parts.singleton import Singleton
 

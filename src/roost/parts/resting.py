@@ -12,8 +12,8 @@ import logging
 from collections.abc import Callable, Sequence
 
 from roost.base.clock import Clock
-from roost.ledger.changes import Changes
-from roost.ledger.rows import Event
+from roost.ledger.schema.changes import Changes
+from roost.ledger.schema.rows import Event
 from roost.parts.part import Part
 
 log = logging.getLogger("roost.parts")
@@ -35,9 +35,13 @@ class Resting(Part):
                 self._concerned.setdefault(table.name, []).append(part)
         self.follows = [table for part in parts for table in part.wakes]
         self._looked: dict[Part, float] = {}  # since when nothing has woken those that rest
+        self._awake: set[tuple[str, ...]] = set()  # tables whose parts are all awake already
 
     def follow(self, event: Event, changes: Changes) -> None:
         """Wake the parts that an event concerns."""
+        if changes.tables in self._awake:
+            return
+        self._awake.add(changes.tables)
         for table in changes.tables:
             for part in self._concerned.get(table, ()):
                 self.wake(part)
@@ -49,6 +53,7 @@ class Resting(Part):
     def begins(self, part: Part) -> None:
         """Record that a part begins to look: what happens from now on wakes it again."""
         self._looked[part] = self._clock.monotonic()
+        self._awake.clear()
 
     def may_rest(self, part: Part) -> bool:
         """Say whether a part has nothing to look at; in doubt it has."""

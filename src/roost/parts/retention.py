@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 
 from roost.base.clock import Clock
-from roost.ledger.base import EventsKept, fold_old
-from roost.ledger.older import release_before_may_be_here
-from roost.ledger.retention import Kept, Purged, purge, surplus
 from roost.ledger.store import Store
-from roost.ledger.transaction import Tx
+from roost.ledger.upgrade.older import release_before_may_be_here
+from roost.ledger.upkeep.base import EventsKept, fold_old
+from roost.ledger.upkeep.retention import Kept, Purged, purge, surplus
+from roost.ledger.writes.transaction import Tx
 from roost.parts.part import Part
 from roost.parts.singleton import Singleton
 

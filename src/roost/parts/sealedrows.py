@@ -17,15 +17,15 @@ from sqlalchemy import Column, ColumnElement, Connection, Table, delete, func, s
 from sqlalchemy.dialects import postgresql, sqlite
 
 from roost.base.errors import Conflict
-from roost.ledger.changes import Changes
-from roost.ledger.examination import Examination
-from roost.ledger.jobtables import account_secrets, machine_secrets
-from roost.ledger.older import CLEAR
-from roost.ledger.rows import Event
-from roost.ledger.sqlite import SqliteStore
+from roost.ledger.schema.changes import Changes
+from roost.ledger.schema.jobtables import account_secrets, machine_secrets
+from roost.ledger.schema.rows import Event
+from roost.ledger.schema.tables import counters, sealing_keys, vm_user_data
+from roost.ledger.sqlite.store import SqliteStore
 from roost.ledger.store import DatabaseUnavailable, Store
-from roost.ledger.tables import counters, sealing_keys, vm_user_data
-from roost.ledger.transaction import Tx
+from roost.ledger.upgrade.older import CLEAR
+from roost.ledger.upkeep.examination import Examination
+from roost.ledger.writes.transaction import Tx
 from roost.parts.part import Part
 from roost.parts.sealing import FINGERPRINT, MARK, Key, KeyFile, Seal, SealBroken, new_key
 from roost.parts.watched_store import WatchedStore

@@ -20,9 +20,9 @@ from sqlalchemy import bindparam, select, text, update
 
 from roost.base.clock import Clock
 from roost.base.errors import Conflict
+from roost.ledger.schema.tables import leases
 from roost.ledger.store import Store
-from roost.ledger.tables import leases
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.transaction import Tx
 
 #: The lease that processes of the first release hold for all that one process does.
 GATE = "keeper"

@@ -1,23 +1,23 @@
-"""A store that remembers whether its database can be used: what `/readyz` says of it.
+"""A store that remembers whether its database can be used, and measures how long it takes.
 
 It stands between a control plane and the store of its database and lets every call through. A call
 that the database did not take, or a change that it has not answered for long, is trouble; a change
 that it takes, or a question after one that failed, ends it. Nothing is asked for that: every
 process renews its leases every few seconds, so trouble and its end are noticed soon, also where
 nobody asks for anything. The trouble is a sentence for whoever runs it; nobody is refused because
-of it here.
+of it here. How long each call took, and which the database failed, a meter is told.
 """
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from sqlalchemy import Connection
 
 from roost.base.clock import Clock
-from roost.ledger.claims import Outcome, Proposal
+from roost.ledger.claims.proposals import Outcome, Proposal
 from roost.ledger.store import DatabaseContended, DatabaseUnavailable, Listener, Store
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.transaction import Tx
 
 log = logging.getLogger("roost.database")
 
@@ -27,11 +27,27 @@ T = TypeVar("T")
 SILENT_S = 10.0
 
 
+class Meter(NamedTuple):
+    """Who is told the seconds of every call, by its kind, and of each that the database failed."""
+
+    read: Callable[[float], None]
+    write: Callable[[float], None]
+    claim: Callable[[float], None]
+    failed: Callable[[str, DatabaseUnavailable], None]
+
+
+def _nobody(*_told: object) -> None:
+    """Measure nothing at all."""
+
+
+UNMEASURED = Meter(_nobody, _nobody, _nobody, _nobody)
+
+
 class WatchedStore:
     """Implements `Store` over another one, and knows what is wrong with its database."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store, self._clock = store, clock
+    def __init__(self, store: Store, clock: Clock, meter: Meter = UNMEASURED) -> None:
+        self._store, self._clock, self._meter = store, clock, meter
         self._unread = self._unwritten = ""  # why the last call of each kind failed
         self._changing: dict[object, float] = {}  # changes under way, oldest first
 
@@ -85,11 +101,14 @@ class WatchedStore:
 
     async def read(self, question: Callable[[Connection], T]) -> T:
         """Run a read transaction on one consistent view."""
+        began = self._clock.monotonic()
         try:
             value = await self._store.read(question)
         except DatabaseUnavailable as error:
-            self._unread = self._noted(error) or self._unread
+            self._unread = self._noted("read", error) or self._unread
             raise
+        finally:
+            self._meter.read(self._clock.monotonic() - began)
         if self._unread and not self._unwritten:
             self._is_back()
         return value
@@ -97,14 +116,15 @@ class WatchedStore:
     async def write(self, change: Callable[[Tx], T], actor: str = "roost") -> T:
         """Run a write transaction and return what the function returned."""
         mark = object()
-        self._changing[mark] = self._clock.monotonic()
+        began = self._changing[mark] = self._clock.monotonic()
         try:
             value = await self._store.write(change, actor)
         except DatabaseUnavailable as error:
-            self._unwritten = self._noted(error) or self._unwritten
+            self._unwritten = self._noted("write", error) or self._unwritten
             raise
         finally:
             del self._changing[mark]
+            self._meter.write(self._clock.monotonic() - began)
         self._is_back()
         return value
 
@@ -118,14 +138,15 @@ class WatchedStore:
     ) -> list[Outcome]:
         """Commit a batch of creates and return the verdict on each."""
         mark = object()
-        self._changing[mark] = self._clock.monotonic()
+        began = self._changing[mark] = self._clock.monotonic()
         try:
             outcomes = await self._store.claim(proposals, actors, snapshot, atomic=atomic)
         except DatabaseUnavailable as error:
-            self._unwritten = self._noted(error) or self._unwritten
+            self._unwritten = self._noted("claim", error) or self._unwritten
             raise
         finally:
             del self._changing[mark]
+            self._meter.claim(self._clock.monotonic() - began)
         self._is_back()
         return outcomes
 
@@ -133,7 +154,8 @@ class WatchedStore:
         """Finish open transactions and close the database."""
         await self._store.close()
 
-    def _noted(self, error: DatabaseUnavailable) -> str:
+    def _noted(self, op: str, error: DatabaseUnavailable) -> str:
+        self._meter.failed(op, error)
         if isinstance(error, DatabaseContended):
             return ""  # it is there, and busy
         if not self.trouble:

@@ -5,6 +5,7 @@ ones count less and less. The mix is then the set of kinds that make up nearly a
 the engine hands requests in here; nothing here reads a clock or a database.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from roost.model.resources import Demand
@@ -16,6 +17,8 @@ ONE = 64
 MOST_COUNTED = 16_384
 #: Kinds that are counted; with more, the rarest half is forgotten.
 MOST_ASKED = 4_096
+#: Requests that are noted before they are counted.
+MOST_NOTED = 1_024
 #: The most frequent kinds are the mix, rare ones too: large rare requests need protection most.
 #: A kind that is in it stays while it is among so many, so that the mix does not change to and fro.
 STAYING = MOST_KINDS * 5 // 4
@@ -26,10 +29,11 @@ LOOK_EVERY = 256
 class Asked:
     """Counts requests by kind and says which kinds are typical."""
 
-    __slots__ = ("_count", "_counts", "_mix", "_new", "_next", "_total")
+    __slots__ = ("_count", "_counts", "_mix", "_new", "_next", "_noted", "_total")
 
     def __init__(self, counts: Mapping[TypicalRequest, int] | None = None) -> None:
         self._new: dict[TypicalRequest, int] = {}
+        self._noted: list[Demand] = []  # asked and not counted yet: every create adds one
         self._mix = Mix(())
         self._count, self._next = 0, 1
         self._counts: dict[TypicalRequest, int] = {}
@@ -38,13 +42,14 @@ class Asked:
             self.replace(counts)
 
     def __len__(self) -> int:
+        self._count_noted()
         return len(self._counts)
 
     def note(self, demand: Demand) -> None:
         """Count a request that is asked now."""
-        self._note(
-            TypicalRequest(demand.cpu_milli, demand.memory_bytes, demand.devices, demand.numa)
-        )
+        self._noted.append(demand)
+        if len(self._noted) >= MOST_NOTED:
+            self._count_noted()
 
     def note_all(self, demands: Iterable[Demand]) -> None:
         """Count many requests that are asked now."""
@@ -53,8 +58,21 @@ class Asked:
 
     def note_kinds(self, kinds: Mapping[TypicalRequest, int]) -> None:
         """Count so many requests of each kind."""
+        self._count_noted()
         for kind, count in kinds.items():
             self._note(kind, count)
+
+    def _count_noted(self) -> None:
+        """Count what was noted, those of one demand together: most share a few."""
+        if not self._noted:
+            return
+        noted, self._noted = self._noted, []
+        counts = Counter(map(id, noted))
+        for demand in {id(each): each for each in noted}.values():
+            kind = TypicalRequest(
+                demand.cpu_milli, demand.memory_bytes, demand.devices, demand.numa
+            )
+            self._note(kind, counts[id(demand)])
 
     def _note(self, kind: TypicalRequest, count: int = 1) -> None:
         self._counts[kind] = self._counts.get(kind, 0) + count * ONE
@@ -74,6 +92,7 @@ class Asked:
 
     def taken(self) -> dict[TypicalRequest, int]:
         """Return what was counted since the last time, to be added to what is kept."""
+        self._count_noted()
         new, self._new = self._new, {}
         return new
 
@@ -86,6 +105,7 @@ class Asked:
 
     def replace(self, counts: Mapping[TypicalRequest, int]) -> None:
         """Begin anew from what is kept, with what was counted since."""
+        self._count_noted()
         self._counts = dict(counts)
         for kind, count in self._new.items():
             self._counts[kind] = self._counts.get(kind, 0) + count
@@ -94,6 +114,7 @@ class Asked:
 
     def mix(self) -> Mix:
         """Return the mix; the same object as long as the same kinds are in it."""
+        self._count_noted()
         if self._count >= self._next:
             self._next = self._count + max(1, min(self._count, LOOK_EVERY))
             kinds = self._typical()

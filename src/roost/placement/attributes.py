@@ -9,19 +9,20 @@ from roost.model.constraints import HostRequirements
 from roost.model.flow import PlaceRequest
 from roost.model.hosts import TaintEffect
 from roost.placement.filtering import IndexForm
-from roost.placement.filters import (
+from roost.placement.filters import predicate
+from roost.placement.filters.attributes import (
     architecture,
     capabilities,
     driver,
     excluded,
     labels,
     pinned,
-    predicate,
     rack,
     site,
     taints,
     zone,
 )
+from roost.placement.nearness import Nearness
 from roost.placement.question import Question
 from roost.placement.rules.columns import ATTRIBUTES, BEFOREHAND, RuleColumns
 
@@ -60,6 +61,8 @@ def chosen(question: Question, rows: Int64Array) -> BoolArray:
     passes = selected(question, rows)
     if question.terms.rules:
         passes &= question.rules.hold(question.terms, rows, BEFOREHAND)
+    if question.terms.talks:
+        passes &= question.near.holds(question.terms.talks, rows)
     return passes
 
 
@@ -105,10 +108,12 @@ def question(
     request: PlaceRequest,
     terms: HostRequirements | None = None,
     rules: RuleColumns | None = None,
+    near: Nearness | None = None,
 ) -> Question:
     """Translate a request into the fleet's numbers; an engine brings the terms that rules bind."""
     demand = fleet.vector(request.demand)
     group_set = fleet.groups.set_number(request.groups)
     groups = fleet.groups.set_members(group_set)
     columns = RuleColumns(fleet) if rules is None else rules
-    return Question(fleet, demand, terms or request.terms, groups, eligible, columns)
+    near = Nearness(fleet) if near is None else near
+    return Question(fleet, demand, terms or request.terms, groups, eligible, columns, near)

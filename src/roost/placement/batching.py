@@ -22,7 +22,7 @@ class RequestColumns:
     terms: Int32Array
     group_set: Int32Array
     seed: Int64Array  # [K], or empty when no strategy draws
-    expected: Int64Array | None = None  # [K, 3] as in the VM columns; None: nothing is known
+    expected: Int64Array | None = None  # [K, 4] as in the VM columns; None: nothing is known
 
     def __post_init__(self) -> None:
         lengths = {len(self.demand), len(self.terms), len(self.group_set)}

@@ -36,6 +36,7 @@ class CapacityAnswer:
     sampled: bool = False  # too many combinations of losses: some were not tried
     blocking: str = ""  # the loss that could not be restarted with one copy more
     refused: Rejection | None = None  # why one more copy does not fit
+    stranded: Rejection | None = None  # the VM of that loss, by its key, that finds no host
 
 
 def capacity(
@@ -63,10 +64,11 @@ def capacity(
         world, request, copies, lambda first, count: place_copies(world, request, first, count)
     )
     count, blocking = rehearsal.most_that_survive(survive, losses)
-    refused = None
-    if count == len(copies):
-        refused = world.reject(request)
-    return CapacityAnswer(count, strategy, survive, losses, rehearsal.sampled, blocking, refused)
+    refused = world.reject(request) if count == len(copies) else None
+    stranded = rehearsal.stranded() if blocking else None
+    return CapacityAnswer(
+        count, strategy, survive, losses, rehearsal.sampled, blocking, refused, stranded
+    )
 
 
 def _fill(world: WhatIf, request: PlaceRequest) -> int:

@@ -13,7 +13,7 @@ All-or-nothing groups are in group.py, counting in capacity.py, explaining in ex
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -53,10 +53,12 @@ from roost.placement.kernels.fit import A_COUNTS
 from roost.placement.kernels.fragments import MixArrays
 from roost.placement.kernels.keys import SCORE_ONE
 from roost.placement.kernels.ranking import M_FREE_BLOCKS, Ranking, rebuild
-from roost.placement.kernels.scan import PART_PENALTY, PARTS
+from roost.placement.kernels.running import running
+from roost.placement.kernels.scan import PARTS
 from roost.placement.kernels.search import MOST, NOWHERE
 from roost.placement.kernels.tally import WEIGHT_ONE
 from roost.placement.mix import NO_MIX, Mix, mix_of
+from roost.placement.nearness import HostNetwork, Nearness
 from roost.placement.question import Question
 from roost.placement.rankings import Rankings
 from roost.placement.rejecting import reject
@@ -73,6 +75,9 @@ from roost.placement.tables import TermsTables
 
 #: More runners-up than this are not looked for.
 MOST_RUNNERS = 16
+#: Why a host was chosen: the parts of its score, who would have been next, how sure that is.
+Why = tuple[tuple[ScoreTerm, ...], tuple[RunnerUp, ...], float | None]
+UNEXPLAINED: Why = ((), (), None)
 _NO_ROWS = np.zeros(0, np.int64)
 
 
@@ -98,6 +103,7 @@ class Engine:
         mix: Mix | None = None,
         rules: RuleSet = NO_RULES,
         clock: Mapping[str, int] | None = None,
+        network: HostNetwork | None = None,
     ) -> None:
         if fleet is None:
             raise FleetUnavailable("the fleet is not loaded")
@@ -114,7 +120,8 @@ class Engine:
         self._selectors = Selectors(fleet, self._rankings)
         self._rule_columns = RuleColumns(fleet)
         self._binder = Binder(fleet, rules, clock)
-        self._terms = TermsTables(fleet, self._selectors, self._rule_columns)
+        self._near = Nearness(fleet, network)
+        self._terms = self._new_tables()
         self._terms_of = fleet.terms_generation
         # One decision reuses these, because allocating them anew would cost more than deciding.
         self._out = new_answers(1)
@@ -134,6 +141,24 @@ class Engine:
             name = request.strategy or choice.strategy or self.default_strategy
             return weighted_strategy(name, choice.weights)
         return strategy_named(request.strategy or self.default_strategy)
+
+    def _new_tables(self) -> TermsTables:
+        return TermsTables(self.fleet, self._selectors, self._rule_columns, self._near)
+
+    # The network
+
+    @property
+    def network(self) -> HostNetwork | None:
+        """Return what is known of the network between hosts."""
+        return self._near.network
+
+    def set_network(self, network: HostNetwork | None) -> None:
+        """Replace what is known of the network; VMs stay where they are."""
+        self._near = Nearness(self.fleet, network)
+        self._selectors.clear()
+        self._terms = self._new_tables()
+        self._directories.clear()
+        self.fleet.version += 1
 
     # Rules
 
@@ -180,7 +205,7 @@ class Engine:
             fleet.renumber_terms()
         if self._terms_of != fleet.terms_generation:
             self._terms_of = fleet.terms_generation
-            self._terms = TermsTables(fleet, self._selectors, self._rule_columns)
+            self._terms = self._new_tables()
             self._binder.forget()
             self._directories.clear()
 
@@ -190,7 +215,8 @@ class Engine:
 
     def question(self, request: PlaceRequest) -> Question:
         """Return a request as filters are asked about it."""
-        return ask(self.fleet, request, self.terms_of(request), self._rule_columns)
+        terms = self.terms_of(request)
+        return ask(self.fleet, request, terms, self._rule_columns, self._near)
 
     # One request
 
@@ -221,37 +247,45 @@ class Engine:
             return None
         out = self._out
         score, devices, cells = out.score.item(0), out.devices.item(0), out.cells.item(0)
-        names = self.fleet.hosts.names
-        runners: tuple[RunnerUp, ...] = ()
+        why = UNEXPLAINED
         if runners_up:
-            rows, scores = out.runner_row.tolist(), out.runner_score.tolist()
-            runners = tuple(
-                RunnerUp(names[rows[place]], scores[place])
-                for place in range(runners_up)
-                if rows[place] >= 0
-            )
+            runners = self._runners(out.runner_row.tolist(), out.runner_score.tolist(), runners_up)
+            terms, parts = self._terms_number.item(0), out.parts.tolist()
+            breakdown = self._breakdown(strategy, terms, row, score, parts)
+            why = breakdown, runners, _confidence(score, runners)
         return Placement(
             request.name,
-            names[row],
+            self.fleet.hosts.names[row],
             row,
             strategy.name,
             score,
             positions(devices) if devices else (),
             positions(cells) if cells else (),
-            self._breakdown(strategy, row, score) if runners_up else (),
-            runners,
-            _confidence(score, runners) if runners_up else None,
+            *why,
             row if strategy.turns else start,
             foreseen=self._foreseen(strategy, row),
             mix=self._mix_digest(strategy),
         )
 
+    def _runners(
+        self, rows: Sequence[int], scores: Sequence[int], count: int
+    ) -> tuple[RunnerUp, ...]:
+        """Return who would have been next, of so many that were looked for."""
+        names = self.fleet.hosts.names
+        return tuple(
+            RunnerUp(names[rows[place]], scores[place])
+            for place in range(count)
+            if rows[place] >= 0
+        )
+
     def _foreseen(self, strategy: Strategy, row: int) -> Foreseen | None:
         """Return what was foreseen of a host, if the strategy goes by it and there is anything."""
-        basis = self.fleet.basis
-        if not (strategy.foresees and basis.digest):
+        if not self._reads_predictions(strategy):
             return None
-        return Foreseen(basis, prediction(self.fleet, row))
+        return Foreseen(self.fleet.basis, prediction(self.fleet, row))
+
+    def _reads_predictions(self, strategy: Strategy) -> bool:
+        return (strategy.foresees or strategy.reads_ends) and bool(self.fleet.basis.digest)
 
     def _ready(self, request: PlaceRequest, strategy: Strategy) -> None:
         """Put a request into the arrays of one decision."""
@@ -399,7 +433,7 @@ class Engine:
             self.fleet.settle_ends()
         self._selectors.ensure_rows()
         scores = np.zeros(self.fleet.hosts.count, np.int64)
-        judge(
+        running(judge)(
             self.fleet.hosts.arrays,
             self._selectors.marks,
             self.fleet.groups.arrays,
@@ -412,25 +446,38 @@ class Engine:
         )
         return scores
 
-    def _breakdown(self, strategy: Strategy, row: int, score: int) -> tuple[ScoreTerm, ...]:
-        """Return the addends of the last decision's score.
+    def _breakdown(
+        self, strategy: Strategy, number: int, row: int, score: int, parts: Sequence[int]
+    ) -> tuple[ScoreTerm, ...]:
+        """Return the addends of a score: its parts, and what terms of that number charge a host.
 
         What no part explains stands under the strategy's name.
         """
-        cpu, memory, disk, _ = values = self._out.parts.tolist()
-        penalty = values[PART_PENALTY]
+        cpu, memory, disk, devices, penalty = parts
         terms = []
         if cpu or memory or disk:
             terms += [ScoreTerm("cpu", cpu), ScoreTerm("memory", memory), ScoreTerm("disk", disk)]
-        rest = score - penalty - cpu - memory - disk
+        if devices:
+            terms.append(ScoreTerm("devices", devices))
+        rest = score - penalty - cpu - memory - disk - devices
         if rest:
             terms.append(ScoreTerm(strategy.rest, rest))
-        rules, ranked = self._terms.charges(self._terms_number.item(0), row)
+        if not penalty and number == 0:  # terms without rules
+            return tuple(terms)
+        rules, ranked = self._terms.charges(number, row)
         charged = [ScoreTerm(f"rule {name}", each * WEIGHT_ONE) for name, each in rules]
         if ranked:
             charged.append(ScoreTerm("priority of rules", ranked * WEIGHT_ONE))
-        if kept := self._terms.devices_charge(self._terms_number.item(0), row):
+        if kept := self._terms.devices_charge(number, row):
             charged.append(ScoreTerm("devices kept for others", kept * WEIGHT_ONE))
+        if far := self._terms.distance_charge(number, row):
+            charged.append(ScoreTerm("distance to talkers", far * WEIGHT_ONE))
+        if added := self._terms.peaks_charge(number, row):
+            charged.append(ScoreTerm("peaks shared", added * WEIGHT_ONE))
+        if self._terms.uplink_charge(row):
+            charged.append(
+                ScoreTerm("saturated uplink", self._terms.uplink_charge(row) * WEIGHT_ONE)
+            )
         penalty -= sum(each.value for each in charged)
         if penalty:
             terms.append(ScoreTerm("preferences", penalty))
@@ -442,24 +489,44 @@ class Engine:
         self,
         requests: Sequence[PlaceRequest],
         reject: Callable[[PlaceRequest], Rejection] | None = None,
+        *,
+        runners_up: int = 0,
     ) -> list[Answer]:
         """Place and commit each in turn; one that fits nowhere is answered and left out.
 
         `reject` explains a refusal; who has explained the same before may answer from memory.
+        With runners-up the placements say why, as `find` does.
         """
         explain = reject or self.reject
+        runners_up = min(runners_up, MOST_RUNNERS)
         self._begin()
         self._check_batch(requests)
         answers: list[Answer] = []
-        for (strategy, _), run in groupby(requests, key=self._batch_key):
+        for (strategy, alone), run in groupby(requests, key=self._batch_key):
             rest = list(run)
+            if runners_up and (alone or self._reads_predictions(strategy)):
+                answers += [self._place_explained(each, explain, runners_up) for each in rest]
+                continue
             while rest:
-                placements = self._place_until_refusal(rest, strategy)
+                placements = self._place_until_refusal(rest, strategy, runners_up)
                 answers += placements
                 rest = rest[len(placements) :]
                 if rest:  # explained against the fleet as the request saw it
                     answers.append(explain(rest.pop(0)))
         return answers
+
+    def _place_explained(
+        self,
+        request: PlaceRequest,
+        explain: Callable[[PlaceRequest], Rejection],
+        runners_up: int,
+    ) -> Answer:
+        """Place and commit one whose reasons must be read before it is charged."""
+        placement = self.find(request, runners_up=runners_up)
+        if placement is None:
+            return explain(request)
+        self.commit(request, placement)
+        return placement
 
     def _batch_key(self, request: PlaceRequest) -> tuple[Strategy, str]:
         """Return what requests must share to be decided in one call of the kernel.
@@ -468,6 +535,7 @@ class Engine:
         """
         predicate = request.constraints.predicate
         alone = predicate is not None and not predicate.stable
+        alone |= bool(request.talks) or request.day is not None
         alone |= self._binder.binds and self._bound(request).restless
         return self.strategy_of(request), request.key or request.name if alone else ""
 
@@ -486,13 +554,14 @@ class Engine:
                 self.fleet.groups.set_number(request.groups)
 
     def _place_until_refusal(
-        self, requests: list[PlaceRequest], strategy: Strategy
+        self, requests: list[PlaceRequest], strategy: Strategy, runners_up: int
     ) -> list[Placement]:
         seeds = [seed_of(request) for request in requests] if strategy.draws else []
         columns = columns_of(self.fleet, requests, seeds, self.terms_number)
         cursor = self.cursor
-        out = self._place_all(columns, strategy, UNTIL_REFUSAL)
+        out = self._place_all(columns, strategy, UNTIL_REFUSAL, runners_up)
         done = int(np.count_nonzero(out.row >= 0))
+        whys = self._whys(columns, out, strategy, runners_up, done) if runners_up else None
         self._adopt(columns, out, strategy, [r.key or r.name for r in requests[:done]])
         placements = []
         names, called, mix = self.fleet.hosts.names, strategy.name, self._mix_digest(strategy)
@@ -508,13 +577,32 @@ class Engine:
                     score,
                     positions(devices) if devices else (),
                     positions(cells) if cells else (),
-                    cursor=cursor,
+                    *(UNEXPLAINED if whys is None else next(whys)),
+                    cursor,
                     foreseen=self._foreseen(strategy, row),
                     mix=mix,
                 )
             )
             self.count(request)
         return placements
+
+    def _whys(
+        self,
+        columns: RequestColumns,
+        out: Decisions,
+        strategy: Strategy,
+        runners_up: int,
+        done: int,
+    ) -> Iterator[Why]:
+        """Yield why each of the first answers of a batch is what it is."""
+        parts = out.parts.reshape(-1, PARTS)[:done].tolist()
+        rows = out.runner_row.reshape(-1, runners_up)[:done].tolist()
+        scores = out.runner_score.reshape(-1, runners_up)[:done].tolist()
+        decided = (each[:done].tolist() for each in (columns.terms, out.row, out.score))
+        for at, (terms, row, score) in enumerate(zip(*decided, strict=True)):
+            runners = self._runners(rows[at], scores[at], runners_up)
+            breakdown = self._breakdown(strategy, terms, row, score, parts[at])
+            yield breakdown, runners, _confidence(score, runners)
 
     def place_columns(
         self, columns: RequestColumns, strategy: str | Strategy | None = None
@@ -532,9 +620,11 @@ class Engine:
         first = self._adopt(columns, out, strategy, None)
         return DecisionColumns(out.row, out.score, out.devices, out.cells, first)
 
-    def _place_all(self, columns: RequestColumns, strategy: Strategy, commit: int) -> Decisions:
+    def _place_all(
+        self, columns: RequestColumns, strategy: Strategy, commit: int, runners_up: int = 0
+    ) -> Decisions:
         self._ready_terms(columns.terms, columns.group_set)
-        out = new_answers(len(columns))
+        out = new_answers(len(columns), len(columns) * runners_up)
         self._run(
             columns.demand,
             columns.terms,
@@ -545,6 +635,7 @@ class Engine:
             out,
             commit=commit,
             cursor=self.cursor,
+            runners_up=runners_up,
         )
         return out
 
@@ -591,6 +682,7 @@ class Engine:
         *,
         commit: int,
         cursor: int,
+        runners_up: int = 0,
     ) -> None:
         if strategy.reads_ends:
             self.fleet.settle_ends()
@@ -600,7 +692,7 @@ class Engine:
             memberships = int(np.count_nonzero(group_set)) * self._terms.most_groups
             self.fleet.groups.reserve(3 * memberships)
         ranking, changed = self._rankings.current(strategy.key, marks)
-        options = self._options_for(strategy, cursor, 0, commit)
+        options = self._options_for(strategy, cursor, runners_up, commit)
         hosts = self.fleet.hosts.arrays
         directory = Directory(
             Bundles(
@@ -620,7 +712,7 @@ class Engine:
                 out,
                 options,
                 self._mix_for(strategy, ranking),
-                self._scratch_for(0),
+                self._scratch_for(runners_up),
             )
         )
         to_refile = len(changed)
@@ -695,7 +787,7 @@ NO_FIT = MOST
 
 
 def new_answers(count: int, runners: int = MOST_RUNNERS) -> Decisions:
-    """Return empty answers for so many requests."""
+    """Return empty answers for so many requests, with room for so many runners-up in all."""
     return Decisions(
         row=np.full(count, -1, np.int32),
         score=np.zeros(count, np.int64),
@@ -703,7 +795,7 @@ def new_answers(count: int, runners: int = MOST_RUNNERS) -> Decisions:
         cells=np.zeros(count, np.int64),
         runner_row=np.full(runners, -1, np.int64),
         runner_score=np.zeros(runners, np.int64),
-        parts=np.zeros(PARTS, np.int64),
+        parts=np.zeros(count * PARTS, np.int64),
         ends=np.zeros(count, np.int64),
     )
 

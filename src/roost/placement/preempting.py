@@ -33,6 +33,7 @@ from roost.model.flow import PlaceRequest
 from roost.model.reasons import RESOURCE_REASONS, Reason
 from roost.model.resources import NumaMode
 from roost.placement.engine import Engine
+from roost.placement.kernels.running import running
 from roost.placement.kernels.victims import (
     F_BUDGET,
     F_COST,
@@ -263,7 +264,7 @@ def _by_kernel(
     while len(numbers) and turns < most:
         crowd, order = _crowd(engine, request, numbers, stops, limits)
         choice = _choice(crowd.lacks.shape[1])
-        least_victims(crowd, choice)
+        running(least_victims)(crowd, choice)
         row = int(choice.host[0])
         if row < 0:
             return None
@@ -287,7 +288,7 @@ def _crowd(
     priority, host = vms.priority[numbers], vms.host[numbers].astype(np.int64)
     order = np.zeros(len(numbers), np.int64)
     start = np.zeros(fleet.hosts.count + 1, np.int64)
-    deal(host, priority, order, start)
+    running(deal)(host, priority, order, start)
     width = len(fleet.hosts.resources)
     headroom = fleet.hosts.arrays.headroom[: fleet.hosts.count, : width + SLOTS + 1]
     wanted = np.append(fleet.vector(request.demand), 1)

@@ -9,6 +9,7 @@ from roost.fleet.layout import BoolArray, Int64Array
 from roost.model.constraints import HostRequirements
 
 if TYPE_CHECKING:
+    from roost.placement.nearness import Nearness
     from roost.placement.rules.columns import RuleColumns
 
 
@@ -18,7 +19,8 @@ class Question:
 
     `eligible(question, rows)` says which hosts satisfy everything but amounts and groups; the
     spread filter needs it, and gets it handed in because filters do not see each other. `rules`
-    computes what the rules among the terms say of hosts.
+    computes what the rules among the terms say of hosts, `near` how far those are that it talks
+    with.
     """
 
     fleet: Fleet
@@ -27,3 +29,4 @@ class Question:
     groups: tuple[int, ...]
     eligible: "Callable[[Question, Int64Array], BoolArray]"
     rules: "RuleColumns"
+    near: "Nearness"

@@ -188,18 +188,24 @@ class _Judge:
         base = int(self._plain[row])
         terms = self._world.amounts_in_score(self._request, row)
         yield from terms
-        # What devices charge is no wish of the request: the plain score has it already.
+        # What devices and uplinks charge is no wish of the request: the plain score has it already.
         kept = self._world.devices_charge(self._request, row) * WEIGHT_ONE
-        if rest := base - kept - sum(each.value for each in terms):
+        uplink = self._world.uplink_charge(row) * WEIGHT_ONE
+        if rest := base - kept - uplink - sum(each.value for each in terms):
             yield ScoreTerm(self._world.strategy_of(self._request).rest, rest)
         charges, ranked = self._world.charges(self._request, row)
         charged = [ScoreTerm(f"rule {name}", each * WEIGHT_ONE) for name, each in charges.items()]
         if ranked:
             charged.append(ScoreTerm("priority of rules", ranked * WEIGHT_ONE))
+        far = self._world.distance_charge(self._request, row)
+        charged.append(ScoreTerm("distance to talkers", far * WEIGHT_ONE))
+        added = self._world.peaks_charge(self._request, row)
+        charged.append(ScoreTerm("peaks shared", added * WEIGHT_ONE))
         if penalty := score - base - sum(each.value for each in charged):
             yield ScoreTerm("preferences", penalty)
         if kept:
             charged.append(ScoreTerm("devices kept for others", kept))
+        charged.append(ScoreTerm("saturated uplink", uplink))
         yield from (each for each in charged if each.value)
 
 
@@ -210,5 +216,7 @@ def _without_wishes(world: WhatIf, request: PlaceRequest) -> PlaceRequest:
         request,
         constraints=Constraints(tolerations=(Toleration(),)),
         groups=(),
+        talks=(),
+        day=None,
         lifted=(*request.lifted, *names),
     )

@@ -5,36 +5,37 @@ An ordered literal: no scanning, no decorators. State before rules before amount
 """
 
 from roost.placement.filtering import Filter
-from roost.placement.filters import (
-    admin,
-    affinity,
-    anti_affinity,
-    architecture,
-    capabilities,
+from roost.placement.filters import predicate, rule, rule_error
+from roost.placement.filters.amounts import (
     cpu,
     devices,
     disk,
-    driver,
-    excluded,
     extended,
-    health,
     held,
-    inventory,
-    labels,
     max_vms,
     memory,
     numa,
+)
+from roost.placement.filters.attributes import (
+    architecture,
+    capabilities,
+    driver,
+    excluded,
+    labels,
     pinned,
-    predicate,
-    pressure,
     rack,
-    rule,
-    rule_error,
     site,
-    spread,
     taints,
     zone,
 )
+from roost.placement.filters.neighbours import (
+    affinity,
+    anti_affinity,
+    bandwidth,
+    latency,
+    spread,
+)
+from roost.placement.filters.state import admin, health, inventory, pressure
 
 FILTERS: tuple[Filter, ...] = (
     health.FILTER,
@@ -54,6 +55,8 @@ FILTERS: tuple[Filter, ...] = (
     predicate.FILTER,
     rule.FILTER,
     rule_error.FILTER,
+    latency.FILTER,
+    bandwidth.FILTER,
     affinity.FILTER,
     anti_affinity.FILTER,
     spread.FILTER,

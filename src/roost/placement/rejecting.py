@@ -4,8 +4,9 @@ Every fix has been tried: the change is made to the fleet, the engine is asked a
 change is taken back.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,22 +39,41 @@ _MOST_RULES = 32
 def reject(engine: "Engine", request: PlaceRequest) -> Rejection:
     """Explain a refusal."""
     verdicts = judge_hosts(engine.question(request))
+    fixes = tuple(_fixes(engine, request, verdicts))
+    return rejection_by(verdicts, request.name, engine.strategy_of(request).name, fixes)
+
+
+def rejection_by(
+    verdicts: Verdicts, name: str, strategy: str, fixes: tuple[Fix, ...] = ()
+) -> Rejection:
+    """Return the refusal of a VM that these verdicts make."""
     miss = _nearest_miss(verdicts)
     larger = _larger_than_any_host(verdicts.question)
-    fixes = tuple(_fixes(engine, request, verdicts))
     counts = verdicts.counts()
-    code = _code(verdicts)
     return Rejection(
-        vm=request.name,
-        code=code,
-        message=_message(request, verdicts, counts, miss, larger, fixes),
-        strategy=engine.strategy_of(request).name,
+        vm=name,
+        code=_code(verdicts),
+        message=_message(name, verdicts, counts, miss, larger, fixes),
+        strategy=strategy,
         hosts=len(verdicts.rows),
         reasons=counts,
         nearest_miss=miss,
         fixes=fixes,
         larger_than_any_host=larger,
     )
+
+
+def renamed(rejection: Rejection, name: str) -> Rejection:
+    """Return the refusal of a VM under the name that people know it by."""
+    said = rejection.message.replace(_no_host(rejection.vm), _no_host(name), 1)
+    return replace(rejection, vm=name, message=said)
+
+
+def without_fixes_on(rejection: Rejection, never: Sequence[str]) -> Rejection:
+    """Return a refusal that proposes nothing by which the VM would go to one of these hosts."""
+    fixes = tuple(fix for fix in rejection.fixes if fix.host not in never)
+    said = rejection.message.removesuffix(_smallest(rejection.fixes)) + _smallest(fixes)
+    return replace(rejection, fixes=fixes, message=said)
 
 
 def _code(verdicts: Verdicts) -> RejectionCode:
@@ -203,13 +223,17 @@ def fix_text(fix: Fix) -> str:
 def _reason_text(count: ReasonCount) -> str:
     """Return a reason as a refusal names it; a rule by its name and the part that said no."""
     if not count.rule:
-        return count.reason.value
+        return f"{count.reason.value} {count.part}".rstrip()
     error = "an error in " if count.reason is Reason.RULE_ERROR else ""
     return f"{error}rule {count.rule}: {count.part}"
 
 
+def _no_host(name: str) -> str:
+    return f"no host for VM {name!r}: "
+
+
 def _message(
-    request: PlaceRequest,
+    name: str,
     verdicts: Verdicts,
     counts: tuple[ReasonCount, ...],
     miss: NearestMiss | None,
@@ -217,7 +241,7 @@ def _message(
     fixes: tuple[Fix, ...],
 ) -> str:
     if not len(verdicts.rows):
-        return f"no host for VM {request.name!r}: the fleet has no hosts"
+        return _no_host(name) + "the fleet has no hosts"
     parts = []
     if larger:
         asked = " and ".join(amount_text(each.resource, each.need) for each in larger)
@@ -230,6 +254,9 @@ def _message(
         short = " and ".join(amount_text(each.resource, each.short) for each in miss.shortages)
         where = f"{miss.hosts} hosts such as {miss.host}" if miss.hosts > 1 else miss.host
         parts.append(f"nearest: short by {short} on {where}")
-    if fixes:
-        parts.append(f"smallest fix: {fix_text(fixes[0])}")
-    return f"no host for VM {request.name!r}: " + "; ".join(parts)
+    return _no_host(name) + "; ".join(parts) + _smallest(fixes)
+
+
+def _smallest(fixes: tuple[Fix, ...]) -> str:
+    """Return the end of a refusal's message."""
+    return f"; smallest fix: {fix_text(fixes[0])}" if fixes else ""

@@ -8,6 +8,7 @@ from roost.model.flow import PlaceRequest
 from roost.model.groups import GroupSpec
 from roost.model.hosts import TaintEffect
 from roost.model.resources import NumaMode
+from roost.placement.nearness import is_bound
 from roost.placement.question import Question
 
 
@@ -30,6 +31,11 @@ def relaxations(
             rest = tuple(each for each in request.groups if each is not group)
             rule = f"{spec.rule.label} of group {spec.name} over {spec.scope.label}s"
             yield rule, replace(request, groups=rest)
+    for talk in request.talks:
+        if is_bound(talk):
+            free = replace(talk, most_us=None, least_kbit=None)
+            talks = tuple(free if each is talk else each for each in request.talks)
+            yield f"how near to {talk.name}", replace(request, talks=talks)
     demand = request.demand
     if demand.numa is not NumaMode.ANY:
         yield (
@@ -47,6 +53,11 @@ def _spec(question: Question, group: GroupSpec | str) -> GroupSpec | None:
         return group
     number = question.fleet.groups.find(group)
     return question.fleet.groups.specs[number] if number >= 0 else None
+
+
+def _known(question: Question, name: str) -> str:
+    """Return a host's name; of one that is not there with that, since it may be mistyped."""
+    return name if name in question.fleet.hosts.rows else f"{name} (no such host)"
 
 
 def _without_constraints(
@@ -72,7 +83,8 @@ def _without_constraints(
     if constraints.sites:
         yield f"site {', '.join(constraints.sites)}", replace(constraints, sites=())
     if constraints.pinned:
-        yield f"pinned to {', '.join(constraints.pinned)}", replace(constraints, pinned=())
+        named = ", ".join(_known(question, each) for each in constraints.pinned)
+        yield f"pinned to {named}", replace(constraints, pinned=())
     if constraints.excluded:
         yield f"excludes {', '.join(constraints.excluded)}", replace(constraints, excluded=())
     if constraints.predicate is not None:

@@ -13,6 +13,7 @@ from roost.model.flow import Answer, PlaceRequest
 from roost.model.rules import NO_RULES, RuleSet
 from roost.placement.engine import Engine, seed_of
 from roost.placement.mix import Mix
+from roost.placement.nearness import HostNetwork
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class DecisionRecord:
     rules: RuleSet = NO_RULES
     clock: tuple[tuple[str, int], ...] = ()
     predicted: str = ""  # digest of what the predictions were made from; empty: nothing predicted
+    network: HostNetwork | None = None
 
     def answer_bytes(self) -> bytes:
         """Return the answer in a form that is equal if and only if the answers are."""
@@ -50,6 +52,7 @@ def record(engine: Engine, request: PlaceRequest, *, runners_up: int = 2) -> Dec
         engine.rules,
         clock,
         engine.fleet.basis.digest,
+        engine.network,
     )
 
 
@@ -68,5 +71,11 @@ def replay(decision: DecisionRecord, fleet: Fleet, *, runners_up: int = 2) -> An
             predicted=decision.predicted,
             fleet=fleet.basis.digest,
         )
-    engine = Engine(fleet, mix=decision.mix, rules=decision.rules, clock=dict(decision.clock))
+    engine = Engine(
+        fleet,
+        mix=decision.mix,
+        rules=decision.rules,
+        clock=dict(decision.clock),
+        network=decision.network,
+    )
     return engine.place(decision.request, runners_up=runners_up, cursor=decision.cursor)

@@ -90,6 +90,7 @@ class Selectors:
         selector = self._kept.get(key)
         if selector is None:
             return self._add(key, column, listed)
+        selector.column = column  # who asks may be another than who asked first
         head = self._fleet.attribute_changes.head
         if selector.seen != head:
             rows = self._fleet.attribute_changes.since(selector.seen)

@@ -2,7 +2,7 @@
 
 Scores are int64 in fixed point: SCORE_ONE (10 x 2^30) is one whole score. With u = committed /
 capacity, f = what stays free after the placement over the reference host (64 cores, 256 GiB,
-4 TiB), and every ratio rounded down to 2^-30, the formulas below are exact in every
+4 TiB, 8 devices), and every ratio rounded down to 2^-30, the formulas below are exact in every
 implementation. Preferences and soft groups add their penalties (docs/reference/strategies.md).
 """
 
@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from roost.base.errors import InvalidStrategy
 from roost.fleet.assign import EMPTIEST, LOWEST, TIGHTEST
+from roost.model.outlook import DayCourse, Expected
 from roost.placement.kernels.decide import (
     BY_BOUND,
     BY_DRAW,
@@ -104,6 +105,10 @@ class Strategy:
         """Say whether the strategy reads what is predicted of hosts."""
         return self.score == KEY_PREDICTED
 
+    def day_for(self, expected: Expected) -> DayCourse | None:
+        """Return the day of a VM, if the strategy has peaks of neighbours lie apart."""
+        return expected.day if self.foresees else None
+
     @property
     def rest(self) -> str:
         """Return what the part of a score is called that no resource explains."""
@@ -125,7 +130,7 @@ STRATEGIES: dict[str, Strategy] = {
         Strategy(
             "best_fit",
             "pack: the fullest and smallest host that still suffices",
-            "min 0.4 f(cpu) + 0.4 f(memory) + 0.2 f(disk), after the placement",
+            "min 0.4 f(cpu) + 0.4 f(memory) + 0.2 f(disk) + f(devices), after the placement",
             BY_KEY,
             KEY_FREE,
             KEY_FREE,
@@ -188,7 +193,7 @@ STRATEGIES: dict[str, Strategy] = {
         Strategy(
             "dot_product",
             "match directions: the host whose free amounts point the way of the demand",
-            "max 0.4 d f(cpu) + 0.4 d f(memory) + 0.2 d f(disk), d = demand over the reference",
+            "max sum of d f: 0.4 cpu, 0.4 memory, 0.2 disk, 1 devices; d = demand / reference",
             BY_BOUND,
             KEY_PAIR_DOWN,
             SCORE_DOT,

@@ -6,14 +6,15 @@ largest number of copies is found by bisection: with it every loss is survived, 
 loss is not; both have been rehearsed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import combinations, islice
 from math import comb
 
 import numpy as np
 
 from roost.fleet.layout import CPU, DISK, MEMORY, BoolArray, Int64Array
-from roost.model.flow import PlaceRequest
+from roost.model.flow import PlaceRequest, Rejection
 from roost.model.groups import GroupRule
 from roost.model.hosts import Health, Scope
 from roost.placement.kernels.keys import REFERENCE_CPU, REFERENCE_DISK, REFERENCE_MEMORY
@@ -42,6 +43,7 @@ class Rehearsal:
         self._present = len(placed)
         self._suspects: list[tuple[int, ...]] = []  # losses that were not survived before
         self._tried_all = True  # at the last number of copies that was tried
+        self._told: tuple[int, tuple[int, ...], Scope] | None = None  # copies, what is lost
         self.sampled = False  # losses were left out at the number that was found
 
     def most_that_survive(self, scope: Scope, losses: int) -> tuple[int, str]:
@@ -72,6 +74,26 @@ class Rehearsal:
                 continue
             guess = (low + high) // 2
         return low, blocking
+
+    def stranded(self) -> Rejection | None:
+        """Say which VM finds no host in the loss that one copy more would not survive, and why."""
+        if self._told is None:
+            return None
+        copies, lost, scope = self._told
+        self.set_copies(copies)
+        losses, numbers = self._losses_and_vms([lost], scope)
+        names = self._world.fleet.vms.names
+        called = [names.get(number, self._request.name) for number in numbers.tolist()]
+        with self._without(losses, 0):
+            left = self._first_left(losses, 0)
+            if left is None:
+                return None
+            return self._world.reject_again(
+                called[left],
+                losses.demand[left],
+                int(losses.terms[left]),
+                int(losses.group_set[left]),
+            )
 
     def survives(self, losses: list[tuple[int, ...]], scope: Scope) -> bool:
         """Say whether each of some losses, of one or more domains at once, would be survived."""
@@ -114,6 +136,7 @@ class Rehearsal:
             return ""
         if tried[at] not in self._suspects:
             self._suspects.insert(0, tried[at])
+        self._told = copies, tried[at], scope
         return ", ".join(self._name(scope, each) for each in tried[at])
 
     def _first_not_survived(self, losses: Losses) -> int:
@@ -150,7 +173,13 @@ class Rehearsal:
         )
 
     def _played_through(self, losses: Losses, loss: int) -> bool:
-        """Say whether a loss is survived, by taking its hosts and VMs away for a while."""
+        """Say whether a loss is survived, by placing its VMs again one by one."""
+        with self._without(losses, loss):
+            return self._first_left(losses, loss) is None
+
+    @contextmanager
+    def _without(self, losses: Losses, loss: int) -> Iterator[None]:
+        """Take the hosts and VMs of a loss away for a while."""
         world, fleet = self._world, self._world.fleet
         cursor, mark = world.cursor, fleet.mark()
         try:
@@ -158,22 +187,32 @@ class Rehearsal:
                 for number in fleet.vms.on_host(row).tolist():
                     fleet.remove(number)
                 fleet.set_health(fleet.hosts.names[row], Health.OFFLINE)
-            return all(
-                world.place_again(
-                    losses.demand[vm],
-                    int(losses.terms[vm]),
-                    int(losses.group_set[vm]),
-                    vm,
-                    losses.expected[vm],
-                )
-                for vm in range(*_span(losses.vm_start, loss).indices(len(losses.terms)))
-            )
+            yield
         finally:
             fleet.undo(mark)
             world.cursor = cursor
 
+    def _first_left(self, losses: Losses, loss: int) -> int | None:
+        """Place the VMs of a loss again, and return the first that finds no host."""
+        for vm in range(*_span(losses.vm_start, loss).indices(len(losses.terms))):
+            if not self._world.place_again(
+                losses.demand[vm],
+                int(losses.terms[vm]),
+                int(losses.group_set[vm]),
+                int(losses.seed[vm]) if len(losses.seed) else 0,
+                losses.expected[vm],
+            ):
+                return vm
+        return None
+
     def _losses_of(self, tried: list[tuple[int, ...]], scope: Scope) -> Losses:
         """Return the losses as columns, the largest VM of each first."""
+        return self._losses_and_vms(tried, scope)[0]
+
+    def _losses_and_vms(
+        self, tried: list[tuple[int, ...]], scope: Scope
+    ) -> tuple[Losses, Int64Array]:
+        """Return the losses as columns, the largest VM of each first, and the VMs' numbers."""
         fleet, vms = self._world.fleet, self._world.fleet.vms
         rows_in = _grouped(fleet.hosts.arrays.domain[: fleet.hosts.count, scope])
         order = self._size_order()
@@ -186,7 +225,7 @@ class Rehearsal:
         picked = np.concatenate([_NONE, *numbers])
         picked = order[picked]  # from the place in the order of sizes to the number of the VM
         draws = strategy_named(self._world.default_strategy).draws
-        return Losses(
+        losses = Losses(
             _starts(hosts),
             np.concatenate([_NONE, *hosts]),
             _starts(numbers),
@@ -197,6 +236,7 @@ class Rehearsal:
             vms.host[picked].astype(np.int64),
             vms.expected[picked],
         )
+        return losses, picked
 
     def _size_order(self) -> Int64Array:
         """Return all VM numbers, the largest VM first."""

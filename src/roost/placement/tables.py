@@ -44,6 +44,10 @@ from roost.placement.kernels.fit import (
     T_WISHES,
     T_WORD,
 )
+from roost.placement.nearness import MOST_CHARGED as MOST_FAR
+from roost.placement.nearness import SATURATED_WEIGHT, Nearness, is_bound
+from roost.placement.peaks import MOST_CHARGED as MOST_ADDED
+from roost.placement.peaks import HostDays
 from roost.placement.question import Question
 from roost.placement.rules.columns import RuleColumns
 from roost.placement.rules.lines import Line
@@ -70,10 +74,17 @@ _SOURCES = {
 class TermsTables:
     """Compiled terms, lists, spread domains and group sets."""
 
-    def __init__(self, fleet: Fleet, selectors: Selectors, rules: RuleColumns) -> None:
+    def __init__(
+        self, fleet: Fleet, selectors: Selectors, rules: RuleColumns, near: Nearness
+    ) -> None:
         self._fleet = fleet
         self._selectors = selectors
         self._rules = rules
+        self._near = near
+        self._days = HostDays(fleet)
+        # What distance and peaks charge all hosts, by what charges and slot.
+        self._charged: dict[tuple[str, int], Int64Array] = {}
+        self._slot = 0  # where the terms that are compiled put that
         self.soft = SoftRules(rules)
         self._penalties: dict[Hashable, Penalties] = {}  # of all hosts, by the soft rules
         self._charged_at: dict[Hashable, int] = {}  # head of the attribute log
@@ -115,6 +126,9 @@ class TermsTables:
             generation = self._selectors.generation
             for number, group_set in sorted(pairs):
                 self.ready(number, group_set)
+                terms = self._fleet.terms[number]
+                self._slot += bool(terms.talks) or terms.day is not None
+            self._slot = 0
             if generation == self._selectors.generation:
                 return
         raise InvalidRequest(f"too many different rules in one batch: {len(pairs)}")
@@ -128,6 +142,7 @@ class TermsTables:
             terms = self._fleet.terms[new]
             predicate = terms.constraints.predicate
             restless = predicate is not None and not predicate.stable
+            restless |= bool(terms.talks) or terms.day is not None
             self._anew.append(restless or anew(terms))
         return self._anew[number]
 
@@ -175,7 +190,7 @@ class TermsTables:
 
     def _question(self, terms: HostRequirements) -> Question:
         nothing = np.zeros(len(self._fleet.hosts.resources), np.int64)
-        return Question(self._fleet, nothing, terms, (), eligible, self._rules)
+        return Question(self._fleet, nothing, terms, (), eligible, self._rules, self._near)
 
     def _compile_amounts(self, row: Int64Array, terms: HostRequirements) -> None:
         """Write what hard rules ask of amounts: floors for the index, inequalities for the rest."""
@@ -224,11 +239,14 @@ class TermsTables:
     def _selects(self, terms: HostRequirements) -> bool:
         if any(part.how is not How.AMOUNTS for _, part in hard_parts(terms)):
             return True
+        if any(map(is_bound, terms.talks)):
+            return True
         constraints = terms.constraints
         bare = Constraints(
             pinned=constraints.pinned,
             excluded=constraints.excluded,
             preferences=constraints.preferences,
+            near=constraints.near,
         )
         return constraints != bare or len(self._fleet.hosts.taint_sets) > 1
 
@@ -245,8 +263,10 @@ class TermsTables:
             constraints.sites,
             constraints.predicate,
             tuple(part.expr for _, part in hard_parts(terms) if part.how is not How.AMOUNTS),
+            tuple(filter(is_bound, terms.talks)),
         )
         restless = constraints.predicate is not None and not constraints.predicate.stable
+        restless |= any(map(is_bound, terms.talks))  # partners move
         if restless or any(part.how is How.ANEW for _, part in hard_parts(terms)):
             self._selectors.evaluate_again(key)
         return self._selectors.get(key, lambda rows: chosen(question, rows), listed=True)
@@ -283,6 +303,14 @@ class TermsTables:
         soft = tuple(rule for rule in terms.rules if not rule.hard)
         if soft:
             wishes += self._soft_wishes(soft)
+        if terms.talks and self._near.network is not None:
+            now = self._near.charges(terms.talks)
+            wishes += self._charge_wishes("far", now, MOST_FAR)
+        if terms.day is not None:
+            wishes += self._charge_wishes("peaks", self._days.charges(terms.day), MOST_ADDED)
+        if self._shuns_uplinks():
+            selector = self._selectors.get(("uplinks",), self._free_uplink, listed=False)
+            wishes += [selector.word, selector.shift, SATURATED_WEIGHT]
         if wishes:
             self._list(row, T_WISHES, np.array(wishes, np.int64))
             row[T_WISH_COUNT] = len(wishes) // 3
@@ -297,6 +325,52 @@ class TermsTables:
             return 0
         plain = without_devices(self._fleet.hosts, np.array([row]))[0]
         return 0 if plain else KEEP_DEVICES_WEIGHT
+
+    # Distance
+
+    def _shuns_uplinks(self) -> bool:
+        return self._near.network is not None and bool(self._near.network.saturated)
+
+    def _free_uplink(self, rows: Int64Array) -> BoolArray:
+        return ~self._near.is_saturated(rows)
+
+    def uplink_charge(self, row: int) -> int:
+        """Return what a host charges for its uplink, in hundredths of a score."""
+        return SATURATED_WEIGHT if self._near.is_saturated(np.array([row]))[0] else 0
+
+    def distance_charge(self, number: int, row: int) -> int:
+        """Return what a host charges these terms for its distance, in hundredths of a score."""
+        talks = self._fleet.terms[number].talks
+        return int(self._near.charges(talks)[row]) if talks else 0
+
+    def peaks_charge(self, number: int, row: int) -> int:
+        """Return what a host charges these terms for peaks they share, in hundredths of a score."""
+        day = self._fleet.terms[number].day
+        return int(self._days.charges(day)[row]) if day is not None else 0
+
+    def _charge_wishes(self, what: str, now: Int64Array, most: int) -> list[int]:
+        """Return what all hosts charge as marks with weights, one for each binary digit of it.
+
+        Every VM has charges of its own, and marks are few: all VMs use the same ones, which say
+        what holds for the one that is decided. Terms that are ready together have slots.
+        """
+        slot = what, self._slot
+        before, self._charged[slot] = self._charged.get(slot), now
+        changed = np.arange(len(now))
+        if before is not None and len(before) == len(now):
+            changed = np.flatnonzero(before != now)
+        wishes: list[int] = []
+        for digit in range(most.bit_length()):
+            key = (*slot, digit)
+            column = partial(self._without_charge, slot, digit)
+            selector = self._selectors.get(key, column, listed=False)
+            self._selectors.look_again(key, changed)
+            wishes += [selector.word, selector.shift, 1 << digit]
+        return wishes
+
+    def _without_charge(self, slot: tuple[str, int], digit: int, rows: Int64Array) -> BoolArray:
+        without: BoolArray = self._charged[slot][rows] >> digit & 1 == 0
+        return without
 
     def _soft_wishes(self, rules: tuple[BoundRule, ...]) -> list[int]:
         """Return what soft rules charge as marks with weights: one for each binary digit of it.
@@ -414,6 +488,7 @@ class TermsTables:
         self._penalties.clear()
         self._charged_at.clear()
         self._digits.clear()
+        self._charged.clear()
         self._lists_used = self._eligible_used = 0
         self._compiled_at = [_NEVER] * len(self._compiled_at)
         self._spread_at = [_NEVER] * len(self._spread_at)

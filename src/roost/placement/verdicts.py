@@ -9,6 +9,7 @@ from roost.model.flow import ReasonCount, Shortage
 from roost.model.reasons import RESOURCE_REASONS, Reason
 from roost.model.resources import NumaMode
 from roost.placement.filtering import Filter
+from roost.placement.partfit import cells_fit, enough_devices
 from roost.placement.question import Question
 from roost.placement.registry import FILTERS
 
@@ -127,14 +128,29 @@ def shortages(question: Question, row: int) -> tuple[Shortage, ...]:
     for each in FILTERS:
         if not each.applies(question) or each.column(question, rows)[0]:
             continue
-        if each.reason is Reason.DEVICE and question.terms.devices is not None:
+        if each.reason in (Reason.DEVICE, Reason.HELD) and _lacks_devices(question, rows)[0]:
+            assert question.terms.devices is not None
             missing.append(
                 Shortage("devices", question.terms.devices.count, suitable_devices(question, row))
             )
-        if each.reason is Reason.NUMA:
+        if each.reason in (Reason.NUMA, Reason.HELD) and _lacks_cells(question, rows)[0]:
             cells = 1 if question.terms.numa is NumaMode.ONE_CELL else 2
             missing.append(Shortage("numa_cells", cells, 0))
     return tuple(missing)
+
+
+def _lacks_devices(question: Question, rows: Int64Array) -> BoolArray:
+    """Say where devices are missing, beside what is held of them for others."""
+    if question.terms.devices is None:
+        return np.zeros(len(rows), np.bool_)
+    return ~enough_devices(question, rows, question.fleet.hosts.arrays.device_free[rows])
+
+
+def _lacks_cells(question: Question, rows: Int64Array) -> BoolArray:
+    """Say where NUMA cells are missing, beside what is held of them for others."""
+    if question.terms.numa is NumaMode.ANY:
+        return np.zeros(len(rows), np.bool_)
+    return ~cells_fit(question, question.fleet.hosts.arrays.cell_free[rows])
 
 
 def suitable_devices(question: Question, row: int) -> int:
@@ -171,11 +187,11 @@ def nearest(verdicts: Verdicts) -> tuple[int, int] | None:
     distance = (short / np.maximum(need, 1)).sum(axis=1)
     for index, each in enumerate(verdicts.filters):
         failed = verdicts.failed[index, candidates]
-        if each.reason is Reason.NUMA:
-            distance += failed
-        elif each.reason is Reason.DEVICE and question.terms.devices is not None:
+        if each.reason in (Reason.NUMA, Reason.HELD):
+            distance += failed & _lacks_cells(question, rows)
+        if each.reason in (Reason.DEVICE, Reason.HELD) and question.terms.devices is not None:
             count = question.terms.devices.count
-            for position in np.flatnonzero(failed).tolist():
+            for position in np.flatnonzero(failed & _lacks_devices(question, rows)).tolist():
                 distance[position] += 1 - suitable_devices(question, int(rows[position])) / count
     best = int(np.argmin(distance))  # the first, so the lowest host number among equals
     same = (short == short[best]).all(axis=1) & (distance == distance[best])

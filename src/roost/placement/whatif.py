@@ -8,9 +8,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from roost.fleet.layout import CPU, DISK, ENDS, KNOWN, MEMORY, Int64Array
-from roost.model.flow import PlaceRequest, ScoreTerm
+from roost.fleet.layout import CPU, DEVICE_TOTAL, DISK, ENDS, KNOWN, MEMORY, Int64Array
+from roost.model.flow import PlaceRequest, Rejection, ScoreTerm
 from roost.model.resources import BASE_RESOURCES
+from roost.placement.attributes import eligible
 from roost.placement.batching import RequestColumns
 from roost.placement.engine import MOST_RUNNERS, Engine, new_answers
 from roost.placement.kernels.decide import (
@@ -22,19 +23,25 @@ from roost.placement.kernels.decide import (
 )
 from roost.placement.kernels.fixed_point import MOST_WHOLES, RATIO_BITS
 from roost.placement.kernels.keys import (
+    DEVICES_WEIGHT,
     KEY_FREE,
     KEY_FREE_DOWN,
     KEY_LOAD,
     KEY_PREDICTED,
     MOST_PREDICTED,
     REFERENCE_CPU,
+    REFERENCE_DEVICES,
     REFERENCE_DISK,
     REFERENCE_MEMORY,
 )
 from roost.placement.kernels.losses import Losses, first_not_survived
 from roost.placement.kernels.ranking import rebuild
+from roost.placement.kernels.running import running
 from roost.placement.kernels.scores import SCORE_LIFETIME
+from roost.placement.question import Question
+from roost.placement.rejecting import rejection_by
 from roost.placement.strategies import Strategy, strategy_named
+from roost.placement.verdicts import judge_hosts
 
 _NO_SEED = np.zeros(0, np.int64)
 _NO_ROWS = np.zeros(0, np.int64)
@@ -47,12 +54,19 @@ class WhatIf(Engine):
     def like(cls, engine: Engine) -> "WhatIf":
         """Return a world that is as the engine's fleet is now."""
         fleet = engine.fleet.snapshot()
-        world = cls(fleet, engine.default_strategy, engine.mix_now(), engine.rules, engine.clock)
+        world = cls(
+            fleet,
+            engine.default_strategy,
+            engine.mix_now(),
+            engine.rules,
+            engine.clock,
+            engine.network,
+        )
         world.cursor = engine.cursor
         return world
 
     def amounts_in_score(self, request: PlaceRequest, row: int) -> tuple[ScoreTerm, ...]:
-        """Return the addends of a host's score that belong to cpu, memory and disk.
+        """Return the addends of a host's score that belong to amounts and devices.
 
         None of a strategy that goes by other things. The same numbers as the kernel that decides
         computes for the winner, for any host.
@@ -65,6 +79,7 @@ class WhatIf(Engine):
             weight = 2 if resource == DISK else 4
             if score == KEY_PREDICTED and arrays.predicted[row, KNOWN]:
                 if resource == DISK:
+                    values.append(0)
                     continue
                 part = _ratio(arrays.predicted[row, resource], arrays.total[row, resource])
                 part, weight = min(part, MOST_PREDICTED), 5
@@ -77,10 +92,16 @@ class WhatIf(Engine):
             else:
                 return ()
             values.append(weight * part)
-        names = BASE_RESOURCES
-        if not any(values):
-            return ()
-        return tuple(ScoreTerm(*each) for each in zip(names, values, strict=False))
+        terms = []
+        if any(values):
+            terms += [ScoreTerm(*each) for each in zip(BASE_RESOURCES, values, strict=True)]
+        if score in (KEY_FREE, SCORE_LIFETIME):
+            asked = request.demand.devices
+            left = _ratio(arrays.headroom[row, len(demand) + DEVICE_TOTAL], REFERENCE_DEVICES)
+            left -= _ratio(asked.count * asked.milli if asked else 0, REFERENCE_DEVICES)
+            if left:
+                terms.append(ScoreTerm("devices", DEVICES_WEIGHT * left))
+        return tuple(terms)
 
     def charges(self, request: PlaceRequest, row: int) -> tuple[dict[str, int], int]:
         """Return what each soft rule charges a host, and all of them by priority besides.
@@ -94,6 +115,18 @@ class WhatIf(Engine):
         """Return what a host charges for its devices, in hundredths of a score."""
         return self._terms.devices_charge(self.terms_number(request), row)
 
+    def distance_charge(self, request: PlaceRequest, row: int) -> int:
+        """Return what a host charges for its distance to talkers, in hundredths of a score."""
+        return self._terms.distance_charge(self.terms_number(request), row)
+
+    def peaks_charge(self, request: PlaceRequest, row: int) -> int:
+        """Return what a host charges for peaks it would share, in hundredths of a score."""
+        return self._terms.peaks_charge(self.terms_number(request), row)
+
+    def uplink_charge(self, row: int) -> int:
+        """Return what a host charges for its uplink, in hundredths of a score."""
+        return self._terms.uplink_charge(row)
+
     def fill_hosts(self, request: PlaceRequest) -> Int64Array:
         """Fill every host with copies of a request without groups; return how many each took.
 
@@ -103,7 +136,7 @@ class WhatIf(Engine):
         self._ready(request, strategy)
         self._selectors.ensure_rows()
         copies = np.zeros(self.fleet.hosts.count, np.int64)
-        copies_per_host(
+        running(copies_per_host)(
             self.fleet.hosts.arrays,
             self._selectors.marks,
             self.fleet.groups.arrays,
@@ -136,7 +169,7 @@ class WhatIf(Engine):
         options = self._options_for(strategy, self.cursor, 0, UNTIL_REFUSAL)
         lost = 0
         while True:
-            lost = first_not_survived(
+            lost = running(first_not_survived)(
                 arrays,
                 marks,
                 self.fleet.groups.arrays,
@@ -207,6 +240,20 @@ class WhatIf(Engine):
             self.cursor = row
         return True
 
+    def reject_again(self, name: str, demand: Int64Array, terms: int, group_set: int) -> Rejection:
+        """Say why a VM that is already in the fleet's numbers fits nowhere, without any fix."""
+        fleet = self.fleet
+        asked = Question(
+            fleet,
+            demand,
+            fleet.terms[terms],
+            fleet.groups.set_members(group_set),
+            eligible,
+            self._rule_columns,
+            self._near,
+        )
+        return rejection_by(judge_hosts(asked), name, self.default_strategy)
+
     def withdraw_last(self, count: int, request: PlaceRequest) -> None:
         """Take back the VMs that were placed last, for snapshots."""
         vms = self.fleet.vms
@@ -223,7 +270,6 @@ class WhatIf(Engine):
         out.devices[:] = vms.devices[numbers]
         out.cells[:] = vms.cells[numbers]
         strategy = self.strategy_of(request)
-        self._rankings.current(strategy.key, self._selectors.marks)
         width = len(self.fleet.hosts.resources)
         out.ends[:] = self.fleet.hosts.arrays.headroom[out.row, width + ENDS]
         self._take_back(columns, out, strategy)
@@ -243,7 +289,7 @@ class WhatIf(Engine):
             columns.expectations(),
             _NO_ROWS,
         )
-        filed = take_back(
+        filed = running(take_back)(
             arrays, marks, self.fleet.groups.arrays, ranking, self._terms.tables, batch, out, 0
         )
         if not filed:

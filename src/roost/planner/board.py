@@ -5,7 +5,7 @@ that is made here is charged at once, so the next question sees it. Loads are th
 where a host has them, else what is promised, as shares of capacity. A board belongs to one thread.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -39,6 +39,7 @@ class Candidate:
     quiet: str = ""  # why it is not to be disturbed
     resting: str = ""  # why it has moved enough for a while
     budgets: tuple[str, ...] = ()  # groups of its that have one
+    together: str = ""  # the affinity group with whose VMs it moves, if it is in one
 
 
 class Limits(NamedTuple):
@@ -47,6 +48,7 @@ class Limits(NamedTuple):
     per_host: int = 2
     at_once: int = 8
     most: int = 500
+    per_link: int = 4  # of a described network
     horizon_s: float = 86_400.0  # how far the benefit of a move is counted
 
 
@@ -54,6 +56,8 @@ class Limits(NamedTuple):
 DEFAULT_LIMITS = Limits()
 
 Bandwidth = Callable[[int, int], float]
+#: The links between two hosts, each by what tells it from others.
+Links = Callable[[int, int], Sequence[Hashable]]
 
 
 class GivenUp(Exception):
@@ -63,6 +67,11 @@ class GivenUp(Exception):
 def unknown_bandwidth(_source: int, _target: int) -> float:
     """Return the bandwidth between two hosts of which nothing is known."""
     return float(UNKNOWN_BANDWIDTH)
+
+
+def unknown_links(_source: int, _target: int) -> Sequence[Hashable]:
+    """Return the links between two hosts of which nothing is known."""
+    return ()
 
 
 @dataclass
@@ -76,6 +85,7 @@ class Board:
     limits: Limits = DEFAULT_LIMITS
     budgets: Mapping[str, int] = field(default_factory=dict)  # how many of a group may be away
     bandwidth: Bandwidth = unknown_bandwidth  # by fleet rows, bytes per second
+    links: Links = unknown_links  # by fleet rows
     factor: float = 1.0  # how far predictions were off so far
     moved: dict[str, int] = field(default_factory=dict)  # who was moved here, from which row
     urgent: bool = True  # whether the moves of this draft were ordered, or mend a broken rule
@@ -188,19 +198,34 @@ class Board:
 
     def move(self, who: Candidate, row: int) -> bool:
         """Move a VM here, if the engine lets it; False changes nothing."""
-        source = self.row_of(who)
-        with_target = only_on(who.request, self.name(row))
-        if with_target is None or source < 0 or source == row:
+        return self.move_all([(who, row)])
+
+    def move_all(self, moves: Sequence[tuple[Candidate, int]]) -> bool:
+        """Move VMs here together, each into room that the others leave; False changes nothing."""
+        fleet, sources = self.world.fleet, [self.row_of(who) for who, _ in moves]
+        if any(row < 0 or row == to for row, (_, to) in zip(sources, moves, strict=True)):
             return False
-        with self.without(who):
-            found = self.world.find(with_target)
-        if found is None:
-            return False
-        fleet = self.world.fleet
-        fleet.remove(fleet.vms.numbers[who.request.key])
-        self.world.commit(who.request, found)
-        self.moved[who.vm] = source
+        mark, version = fleet.mark(), fleet.version
+        for who, _ in moves:
+            fleet.remove(fleet.vms.numbers[who.request.key])
+        for who, row in moves:
+            asked = only_on(who.request, self.name(row))
+            found = None if asked is None else self.world.find(asked)
+            if found is None:
+                fleet.undo(mark)
+                fleet.version = version
+                return False
+            self.world.commit(who.request, found)
+        fleet.keep(mark)
+        self.moved.update((who.vm, row) for row, (who, _) in zip(sources, moves, strict=True))
         return True
+
+    def move_in_turn(self, moves: Sequence[tuple[Candidate, int]]) -> bool:
+        """Move VMs here one after the other, all of them; False changes nothing."""
+        with self.trial():
+            if not all(self.move(who, row) for who, row in moves):
+                return False
+        return all(self.move(who, row) for who, row in moves)
 
     @contextmanager
     def trial(self) -> Iterator[None]:

@@ -9,8 +9,8 @@ rates are samples: how sure the end is depends on how far `r` is from 1.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 from roost.model.states import MoveMode
 
@@ -35,14 +35,36 @@ _SLOWER, _THROTTLED = 0.05, 0.5
 _LEAST_FACTOR, _MOST_FACTOR = 0.25, 4.0
 
 
+class MemoryRead(NamedTuple):
+    """What was last measured of a VM's memory; None where it was not."""
+
+    dirty_bytes_per_s: float | None = None
+    resident_bytes: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What there is to send of one VM; a dirty rate of None was never measured."""
+    """What there is to send of one VM; a dirty rate of None was never measured.
+
+    Pages that a guest never wrote to are zero, and of those only a mark is sent: `resident_bytes`
+    are the others, all of the memory where that was never measured.
+    """
 
     memory_bytes: int
     dirty_bytes_per_s: float | None = None
     disk_bytes: int = 0  # only of a cold move
     mode: MoveMode = "live"
+    resident_bytes: int | None = None
+
+    def as_read(self, read: MemoryRead) -> "Load":
+        """Return the load with what was measured of the VM's memory."""
+        return replace(self, **read._asdict())
+
+    @property
+    def sent_first_bytes(self) -> int:
+        """Return what the first round of a live move sends."""
+        resident = self.resident_bytes
+        return self.memory_bytes if resident is None else min(self.memory_bytes, resident)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +103,14 @@ def move_cost(
     dirty = load.dirty_bytes_per_s
     if dirty is None:
         dirty = UNKNOWN_DIRTY * load.memory_bytes
+    whole_bytes = load.sent_first_bytes
     ratio = dirty / bandwidth
-    left, sent, rounds, took = float(load.memory_bytes), 0.0, 0, 0.0
+    left, sent, rounds, took = float(whole_bytes), 0.0, 0, 0.0
     ends = stand_still_s * bandwidth
     while left > ends and rounds < MOST_ROUNDS:
         seconds = left / bandwidth
         sent, took, rounds = sent + left, took + seconds, rounds + 1
-        written = min(load.memory_bytes, dirty * seconds)
+        written = min(whole_bytes, dirty * seconds)
         if written >= left:
             break  # each round is as long as the one before
         left = written

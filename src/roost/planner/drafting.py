@@ -1,13 +1,12 @@
 """Draft a plan: a goal proposes, guards may veto, and what is left is ordered in waves.
 
 Two worlds of one snapshot: in the first the goal's moves are made one after the other; in the
-second they are made as agents would, several at once, with both hosts charged while a VM is on its
-way. A wave is what may be under way together, within the limits of hosts, fleet and budgets; it is
-safe whatever becomes of its moves, because none counts on room that another one leaves.
+second they are rehearsed as agents would make them, several at once (`rehearsal`). What comes out
+of the second is the fleet after the plan.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,8 +14,8 @@ import numpy as np
 from roost.base.errors import InvalidRequest
 from roost.model.flow import Move, PlaceRequest, Plan
 from roost.placement.whatif import WhatIf
-from roost.planner.board import Board, Candidate, only_on
-from roost.planner.cost import MoveCost, move_cost
+from roost.planner.board import Board
+from roost.planner.cost import MemoryRead, move_cost
 from roost.planner.goals import (
     balance,
     consolidate,
@@ -25,9 +24,12 @@ from roost.planner.goals import (
     headroom,
     move,
     repair,
+    talkers,
 )
 from roost.planner.goals.base import Proposals
-from roost.planner.guards import Guard, Proposal, Veto, veto
+from roost.planner.guards import Exchange, Guard, Proposal, Veto, over_limit, veto, veto_of_cost
+from roost.planner.power import curves, fleet_watts
+from roost.planner.rehearsal import Drafted, in_waves
 
 #: Every goal by name, and what it does in a sentence.
 GOALS: Mapping[str, str] = {
@@ -37,14 +39,15 @@ GOALS: Mapping[str, str] = {
     "repair": "Move VMs that are where a rule does not want them.",
     "defragment": "Make a place for one large VM.",
     "headroom": "Take load off hosts that will run short.",
+    "talkers": "Bring VMs nearer to those they talk with.",
     "move": "Move the named VMs, to the named host if one is.",
 }
 #: Goals whose moves somebody ordered: cost and cool-down do not stop them.
 URGENT = frozenset({"drain", "repair", "defragment", "move"})
+#: Goals whose VMs are all to move: those that are too many for the plan stand in its way.
+_WHOLE = frozenset({"drain", "move"})
 #: Vetoes that a draft names; the rest is counted.
 _MOST_VETOES = 100
-#: Names of a claim that stands for the incoming half of a move.
-_INCOMING = "|incoming"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +60,7 @@ class Wish:
     to: str | None = None
     request: PlaceRequest | None = None
     urgent: bool | None = None  # None: as the goal is
-
-
-@dataclass(frozen=True, slots=True)
-class Drafted:
-    """One move of a draft, with its cost and why it is made."""
-
-    who: Candidate
-    source: int  # fleet rows
-    target: int
-    why: str
-    cost: MoveCost
-    wave: int = 0
+    spare: int = 0  # hosts that may be lost after a consolidation
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +72,19 @@ class Picture:
     fullest: float
     in_use: int
     loads: tuple[float, ...]  # by fleet row
+    watts: float | None = None  # that hosts in use draw, of those that say so
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """What the moves of VMs that belong together cost in all."""
+
+    group: str
+    vms: tuple[str, ...]  # names
+    waves: tuple[int, ...]
+    total_s: float
+    sent_bytes: int
+    stand_still_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,25 @@ class Draft:
         """Return for how long VMs stand still, all together."""
         return sum(each.cost.stand_still_s for each in self.moves)
 
+    def together(self) -> tuple[Together, ...]:
+        """Return what groups of VMs cost that move together or one after the other."""
+        groups: dict[str, list[Drafted]] = {}
+        for each in self.moves:
+            if each.who.together:
+                groups.setdefault(each.who.together, []).append(each)
+        return tuple(
+            Together(
+                group,
+                tuple(dict.fromkeys(each.who.name for each in moves)),
+                tuple(sorted({each.wave for each in moves})),
+                _eta_s(moves),
+                sum(each.cost.sent_bytes for each in moves),
+                sum(each.cost.stand_still_s for each in moves),
+            )
+            for group, moves in groups.items()
+            if len({each.who.vm for each in moves}) > 1
+        )
+
     def plan(self, numbers: Mapping[int, int]) -> Plan:
         """Return the moves as a plan of waves, with hosts by the ledger's numbers."""
         found: list[list[Move]] = [[] for _ in range(self.waves)]
@@ -117,13 +141,17 @@ class Draft:
 
 @dataclass
 class _Tally:
-    """What guards refused: the first of them by name."""
+    """What guards refused: the first of them by name, and all that make a plan come short."""
 
+    whole: bool = False  # whether everything that is proposed has to move
+    short: list[Veto] = field(default_factory=list)
     vetoes: list[Veto] = field(default_factory=list)
     more: int = 0
 
     def add(self, found: Veto) -> None:
-        if len(self.vetoes) < _MOST_VETOES:
+        if self.whole and found.guard is Guard.LIMIT:
+            self.short.append(found)
+        elif len(self.vetoes) < _MOST_VETOES:
             self.vetoes.append(found)
         else:
             self.more += 1
@@ -135,13 +163,15 @@ def proposals_of(board: Board, wish: Wish) -> Proposals:
         case "balance":
             return balance.propose(board)
         case "consolidate":
-            return consolidate.propose(board)
+            return consolidate.propose(board, wish.spare)
         case "drain":
             return drain.propose(board, wish.hosts)
         case "repair":
             return repair.propose(board)
         case "headroom":
             return headroom.propose(board)
+        case "talkers":
+            return talkers.propose(board)
         case "move":
             return move.propose(board, wish.vms, wish.to)
         case "defragment" if wish.request is not None:
@@ -159,7 +189,7 @@ def draft(board: Board, wish: Wish) -> Draft:
     board.urgent = urgent
     second = WhatIf.like(board.world)  # of before
     before = picture(board)
-    tally, made = _Tally(), list[Drafted]()
+    tally, made = _Tally(wish.goal in _WHOLE), list[Drafted]()
     proposals = proposals_of(board, wish)
     blockers: tuple[Veto, ...] = ()
     try:
@@ -167,14 +197,13 @@ def draft(board: Board, wish: Wish) -> Draft:
         while True:
             board.check_wanted()
             drafted = _judge(board, proposal, tally, urgent=urgent)
-            if drafted is not None:
-                made.append(drafted)
-            proposal = proposals.send(drafted is not None)
+            made += drafted
+            proposal = proposals.send(bool(drafted))
     except StopIteration as ended:
-        blockers = ended.value or ()
+        blockers = (*(ended.value or ()), *tally.short)
     waved, left = in_waves(second, board, made)
     blockers += left
-    after = picture(board)
+    after = picture(replace(board, world=second))
     waved = _with_shared_paths(board, waved)
     waves = max((each.wave for each in waved), default=0)
     return Draft(
@@ -183,21 +212,37 @@ def draft(board: Board, wish: Wish) -> Draft:
     )  # fmt: skip
 
 
-def with_rates(board: Board, found: Draft, rates: Mapping[str, float]) -> Draft:
-    """Return a draft with the costs that dirty rates of its VMs make, in bytes per second."""
+def with_readings(board: Board, found: Draft, read: Mapping[str, MemoryRead]) -> Draft:
+    """Return a draft with the costs that follow from readings of its VMs' memory."""
     moves = [
-        replace(
-            each,
-            who=replace(
-                each.who, load=replace(each.who.load, dirty_bytes_per_s=rates[each.who.vm])
-            ),
-        )
-        if each.who.vm in rates
+        replace(each, who=replace(each.who, load=each.who.load.as_read(read[each.who.vm])))
+        if each.who.vm in read
         else each
         for each in found.moves
     ]
     moves = _with_shared_paths(board, moves)
     return replace(found, moves=tuple(moves), eta_s=_eta_s(moves))
+
+
+def vetoes_as_read(board: Board, found: Draft, read: Mapping[str, MemoryRead]) -> tuple[Veto, ...]:
+    """Return what guards say of a draft's moves now that the memory of their VMs was read."""
+    refused: dict[str, Veto] = {}
+    for each in found.moves:
+        if each.who.vm not in read or each.who.vm in refused:
+            continue
+        load = each.who.load.as_read(read[each.who.vm])
+        cost = move_cost(load, board.bandwidth(each.source, each.target), factor=board.factor)
+        proposal = Proposal(each.who, each.target, each.relief, each.why)
+        if (told := veto_of_cost(board, proposal, cost, urgent=board.urgent)) is not None:
+            refused[each.who.vm] = told
+    return tuple(refused.values())
+
+
+def with_vetoes(found: Draft, vetoes: Sequence[Veto]) -> Draft:
+    """Return a draft with vetoes before its own."""
+    told = (*vetoes, *found.vetoes)
+    more = found.more_vetoes + max(0, len(told) - _MOST_VETOES)
+    return replace(found, vetoes=told[:_MOST_VETOES], more_vetoes=more)
 
 
 def _eta_s(moves: Sequence[Drafted]) -> float:
@@ -208,99 +253,43 @@ def _eta_s(moves: Sequence[Drafted]) -> float:
     return sum(longest.values())
 
 
-def _judge(board: Board, proposal: Proposal, tally: _Tally, *, urgent: bool) -> Drafted | None:
-    """Make a proposed move on the board unless a guard or the engine says no."""
-    who, source = proposal.who, board.row_of(proposal.who)
-    speed = board.bandwidth(source, proposal.row)
-    cost = move_cost(who.load, speed, factor=board.factor)
-    found = veto(board, proposal, cost, urgent=urgent)
-    if found is not None:
-        tally.add(found)
-        return None
-    if who.vm in board.moved or not board.move(who, proposal.row):
-        return None
-    return Drafted(who, source, proposal.row, proposal.why, cost)
-
-
-# Waves
-
-
-def in_waves(
-    world: WhatIf, board: Board, moves: list[Drafted]
-) -> tuple[list[Drafted], tuple[Veto, ...]]:
-    """Order moves in waves on the world of before; return those that no order makes possible."""
-    left, found, wave = list(moves), list[Drafted](), 0
-    while left:
-        board.check_wanted()
-        wave += 1
-        taken, left = _one_wave(world, board, left, wave)
-        if not taken:
-            why = "hosts wait for each other's room, and no spare room breaks the circle"
-            return found, tuple(Veto(e.who.vm, e.who.name, Guard.LIMIT, why) for e in left)
-        found += taken
-    return found, ()
-
-
-def _one_wave(
-    world: WhatIf, board: Board, moves: list[Drafted], wave: int
-) -> tuple[list[Drafted], list[Drafted]]:
-    limits, fleet = board.limits, world.fleet
-    busy: Counter[int] = Counter()
-    away: Counter[str] = Counter()
-    taken: list[tuple[Drafted, PlaceRequest]] = []
-    left: list[Drafted] = []
-    for each in moves:
-        groups = each.who.budgets
-        if (
-            len(taken) >= limits.at_once
-            or max(busy[each.source], busy[each.target]) >= limits.per_host
-            or any(away[group] >= board.budgets.get(group, 1) for group in groups)
-            or not _arrives(world, each)
-        ):
-            left.append(each)
-            continue
-        taken.append((each, each.who.request))
-        busy.update((each.source, each.target))
-        away.update(groups)
-    for each, request in taken:  # all have arrived: their first halves are gone
-        number = fleet.vms.numbers[request.key + _INCOMING]
-        vms = fleet.vms
-        amounts = vms.demand[number].copy()
-        terms, group_set = int(vms.terms[number]), int(vms.group_set[number])
-        devices, cells = int(vms.devices[number]), int(vms.cells[number])
-        expected = vms.expected[number].copy()
-        fleet.remove(number)
-        fleet.remove(vms.numbers[request.key])
-        fleet.apply(request.key, each.target, amounts, terms, group_set, devices, cells, expected)
-    return [replace(each, wave=wave) for each, _ in taken], left
-
-
-def _arrives(world: WhatIf, each: Drafted) -> bool:
-    """Charge the target with a VM that still is at its source, if the engine lets it."""
-    fleet, request = world.fleet, each.who.request
-    asked = only_on(request, fleet.hosts.names[each.target])
-    number = fleet.vms.numbers.get(request.key)
-    if asked is None or number is None:
-        return False
-    mark, version = fleet.mark(), fleet.version
-    fleet.remove(number)
-    found = world.find(asked)
-    fleet.undo(mark)
-    fleet.version = version
-    if found is None:
-        return False
-    world.commit(replace(request, key=request.key + _INCOMING), found)
-    return True
+def _judge(
+    board: Board, proposed: Proposal | Exchange, tally: _Tally, *, urgent: bool
+) -> list[Drafted]:
+    """Make proposed moves on the board, all or none, unless a guard or the engine says no."""
+    proposals = proposed.moves if isinstance(proposed, Exchange) else (proposed,)
+    in_turn = isinstance(proposed, Exchange) and proposed.in_turn
+    found = []
+    for each in proposals:
+        who, source = each.who, board.row_of(each.who)
+        cost = move_cost(who.load, board.bandwidth(source, each.row), factor=board.factor)
+        refused = veto(board, each, cost, urgent=urgent)
+        if refused is not None:
+            tally.add(refused)
+            return []
+        if who.vm in board.moved:
+            return []
+        found.append(Drafted(who, source, each.row, each.why, cost, relief=each.relief))
+    if (refused := over_limit(board, proposals)) is not None:
+        tally.add(refused)
+        return []
+    make = board.move_in_turn if in_turn else board.move_all
+    return found if make([(each.who, each.target) for each in found]) else []
 
 
 def _with_shared_paths(board: Board, moves: list[Drafted]) -> list[Drafted]:
     """Return moves with what they cost when those of a wave share the paths of their hosts."""
-    busy: Counter[tuple[int, int]] = Counter()
+
+    def lanes(each: Drafted) -> list[Hashable]:
+        links = board.links(each.source, each.target)
+        return [each.source, each.target, *(("link", link) for link in links)]
+
+    busy: Counter[tuple[int, Hashable]] = Counter()
     for each in moves:
-        busy.update(((each.wave, each.source), (each.wave, each.target)))
+        busy.update((each.wave, lane) for lane in lanes(each))
     found = []
     for each in moves:
-        sharing = max(busy[each.wave, each.source], busy[each.wave, each.target])
+        sharing = max(busy[each.wave, lane] for lane in lanes(each))
         speed = board.bandwidth(each.source, each.target) / sharing
         cost = move_cost(each.who.load, speed, factor=board.factor)
         found.append(replace(each, cost=cost))
@@ -320,4 +309,5 @@ def picture(board: Board) -> Picture:
         fullest=float(loads[rows].max()) if len(rows) else 0.0,
         in_use=int(np.count_nonzero(count[rows])),
         loads=tuple(round(float(each), 4) for each in loads),
+        watts=fleet_watts(board, curves(board)),
     )

@@ -16,6 +16,7 @@ from roost.model.groups import GroupRule
 from roost.model.hosts import Health
 from roost.placement.attributes import eligible
 from roost.placement.engine import Engine
+from roost.placement.nearness import Nearness
 from roost.placement.question import Question
 from roost.placement.rules.columns import BEFOREHAND, RuleColumns
 from roost.planner.problem import (
@@ -142,7 +143,7 @@ def _classes(fleet: Fleet, hosts: Int64Array, vms: Int64Array) -> tuple[Int32Arr
     allowed = np.ones((max(1, len(numbers)), len(hosts)), np.bool_)
     for at, number in enumerate(numbers.tolist()):
         terms = fleet.terms.values[number]
-        question = Question(fleet, nothing, terms, (), eligible, rules)
+        question = Question(fleet, nothing, terms, (), eligible, rules, Nearness(fleet))
         allowed[at] = eligible(question, hosts)
         if terms.rules:
             allowed[at] &= rules.hold(terms, hosts, BEFOREHAND)

@@ -5,7 +5,7 @@ drain, a named move) or that mends a broken rule is `urgent`: only what makes it
 do-not-disturb, stops it. Rules of placement are not here: the engine is asked, always.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -46,17 +46,38 @@ class Proposal:
     why: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Moves that are wanted together or not at all: VMs that change places, or empty a host."""
+
+    moves: tuple[Proposal, ...]
+    in_turn: bool = False  # one after the other; else each into room that the others leave
+
+
 _Check = Callable[[Board, Proposal, MoveCost], str]
+_Guarded = tuple[Guard, _Check, bool]  # whether it stops urgent moves as well
 
 
 def veto(board: Board, proposal: Proposal, cost: MoveCost, *, urgent: bool) -> Veto | None:
     """Return the first veto of a proposed move, or None."""
-    for guard, check, of_urgent in _GUARDS:
+    return _first(_GUARDS, board, proposal, cost, urgent=urgent)
+
+
+def _first(
+    guards: Sequence[_Guarded], board: Board, proposal: Proposal, cost: MoveCost, *, urgent: bool
+) -> Veto | None:
+    for guard, check, of_urgent in guards:
         if urgent and not of_urgent:
             continue
         if why := check(board, proposal, cost):
             return Veto(proposal.who.vm, proposal.who.name, guard, why)
     return None
+
+
+def veto_of_cost(board: Board, proposal: Proposal, cost: MoveCost, *, urgent: bool) -> Veto | None:
+    """Return the first veto of a move by guards that go by what it costs, or None."""
+    guards = [each for each in _GUARDS if each[0] in (Guard.LIFE, Guard.COST)]
+    return _first(guards, board, proposal, cost, urgent=urgent)
 
 
 def held_back(board: Board, who: Candidate, *, urgent: bool) -> Veto | None:
@@ -79,9 +100,17 @@ def _budget(board: Board, who: Candidate) -> str:
     return ""
 
 
+def _said_end(proposal: Proposal) -> int | None:
+    """Return when a VM ends, if its owner said so: a guess keeps nobody where it is."""
+    expected = proposal.who.request.expected
+    if expected.ends_s is None or expected.ends_s >= NEVER_S or expected.ends_learnt:
+        return None
+    return expected.ends_s
+
+
 def _life(board: Board, proposal: Proposal, cost: MoveCost) -> str:
-    ends = proposal.who.request.expected.ends_s
-    if ends is None or ends >= NEVER_S:
+    ends = _said_end(proposal)
+    if ends is None:
         return ""
     left = ends - board.now_s
     if left <= cost.total_s:
@@ -90,9 +119,9 @@ def _life(board: Board, proposal: Proposal, cost: MoveCost) -> str:
 
 
 def _cost(board: Board, proposal: Proposal, cost: MoveCost) -> str:
-    ends = proposal.who.request.expected.ends_s
+    ends = _said_end(proposal)
     left = board.limits.horizon_s
-    if ends is not None and ends < NEVER_S:
+    if ends is not None:
         left = min(left, float(max(0, ends - board.now_s)))
     benefit = proposal.relief * left
     if benefit < cost.lost_s:
@@ -103,10 +132,16 @@ def _cost(board: Board, proposal: Proposal, cost: MoveCost) -> str:
     return ""
 
 
-def _limit(board: Board, proposal: Proposal, _cost: MoveCost) -> str:
-    if len(board.moved) >= board.limits.most:
-        return f"a plan has at most {board.limits.most} moves"
-    return ""
+def over_limit(board: Board, proposals: Sequence[Proposal]) -> Veto | None:
+    """Return the veto of moves that belong together and are more than the plan has left."""
+    most = board.limits.most
+    if len(board.moved) + len(proposals) <= most:
+        return None
+    why = f"a plan has at most {most} moves"
+    if len(proposals) > 1:
+        why += f", and {len(proposals)} belong together"
+    who = proposals[0].who
+    return Veto(who.vm, who.name, Guard.LIMIT, why)
 
 
 def _refuse(_board: Board, proposal: Proposal, cost: MoveCost) -> str:
@@ -115,7 +150,7 @@ def _refuse(_board: Board, proposal: Proposal, cost: MoveCost) -> str:
     return ""
 
 
-_GUARDS: tuple[tuple[Guard, _Check, bool], ...] = (
+_GUARDS: tuple[_Guarded, ...] = (
     (Guard.AT_REST, lambda _, proposal, __: proposal.who.stays, True),
     (Guard.DO_NOT_DISTURB, lambda _, proposal, __: proposal.who.quiet, True),
     (Guard.BUDGET, lambda board, proposal, _: _budget(board, proposal.who), True),
@@ -123,7 +158,6 @@ _GUARDS: tuple[tuple[Guard, _Check, bool], ...] = (
     (Guard.LIFE, _life, False),
     (Guard.COST, _refuse, True),
     (Guard.COST, _cost, False),
-    (Guard.LIMIT, _limit, True),
 )
 
 

@@ -9,18 +9,12 @@ is then. Hosts with VMs that cannot leave are left out, and the VMs are named.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from roost.model.flow import PlaceRequest
-from roost.model.hosts import Scope
-from roost.model.resources import Demand
-from roost.placement.surviving import Rehearsal
 from roost.planner.board import Board
 from roost.planner.cost import move_cost
 from roost.planner.goals import drain
-from roost.planner.guards import Guard, Veto
+from roost.planner.guards import Guard, Proposal, Veto
+from roost.planner.sparing import can_do_without
 
-_NOTHING = PlaceRequest("nothing", Demand(1, 1))
 #: VMs that are named for one host.
 _MOST_NAMED = 5
 
@@ -80,24 +74,10 @@ def _next_group(board: Board, waiting: Sequence[int], most: int, *, spare: bool)
             break
         board.check_wanted()
         tried = (*group, row)
-        if not _can_do_without(board, tried, spare=spare) or _blockers(board, tried):
+        if not can_do_without(board, tried, int(spare)) or _blockers(board, tried):
             continue
         group = tried
     return group
-
-
-def _can_do_without(board: Board, rows: Sequence[int], *, spare: bool) -> bool:
-    """Say whether the VMs of these hosts, and of any one more, would find other hosts together."""
-    world = board.world
-    arrays, count = world.fleet.hosts.arrays, world.fleet.hosts.count
-    domain = arrays.domain[:count, Scope.HOST]
-    away = tuple(int(domain[row]) for row in rows)
-    busy = np.flatnonzero((arrays.vm_count[:count] > 0) & (domain >= 0)).tolist()
-    losses = [(*away, int(domain[row])) for row in busy if row not in rows] if spare else []
-    rehearsal = Rehearsal(
-        world, _NOTHING, np.zeros(0, np.int64), lambda _f, _c: np.zeros(0, np.int64)
-    )
-    return rehearsal.survives(losses or [away], Scope.HOST)
 
 
 def _blockers(board: Board, rows: Sequence[int]) -> tuple[Veto, ...]:
@@ -137,6 +117,7 @@ def _leave(
     try:
         proposal = next(proposals)
         while True:
+            assert isinstance(proposal, Proposal)  # a drain exchanges nothing
             who, source = proposal.who, board.row_of(proposal.who)
             moved = board.move(who, proposal.row)
             if moved:

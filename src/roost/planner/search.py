@@ -2,8 +2,10 @@
 
 The search anneals: random moves, exchanges and chains, of which also worse ones are made while it
 is hot (ADR-0038). It then walks down until nothing within a move or an exchange is better, and
-takes back every move whose cost outweighs what it gains. It reads no clock: `search` makes a number
-of steps, `search_while` asks its caller for the share of the time that is gone.
+takes back every move whose cost outweighs what it gains. Where only so many VMs may move it chooses
+them instead: one goes home for each that is chosen beyond that (ADR-0083). It reads no clock:
+`search` makes a number of steps, `search_while` asks its caller for the share of the time that is
+gone.
 """
 
 from collections.abc import Callable
@@ -13,6 +15,7 @@ import numpy as np
 
 from roost.fleet.layout import Int32Array
 from roost.planner.kernels.annealing import anneal
+from roost.planner.kernels.choosing import Chosen, choose
 from roost.planner.kernels.descending import descend, take_back
 from roost.planner.kernels.moving import move_many
 from roost.planner.kernels.ruining import Hand, ruin
@@ -50,21 +53,31 @@ class Found:
     steps: int
 
 
-def search(problem: Problem, steps: int, seed: int = 0, heat: float | None = None) -> Found:
+def search(
+    problem: Problem,
+    steps: int,
+    seed: int = 0,
+    heat: float | None = None,
+    most: int | None = None,
+) -> Found:
     """Search with so many trials: the same moves for the same problem, steps and seed."""
     batches = max(1, steps // BATCH)
     done = iter(range(batches + 1))
-    return search_while(problem, lambda: next(done) / batches, seed, heat)
+    return search_while(problem, lambda: next(done) / batches, seed, heat, most)
 
 
 def search_while(
-    problem: Problem, gone: Callable[[], float], seed: int = 0, heat: float | None = None
+    problem: Problem,
+    gone: Callable[[], float],
+    seed: int = 0,
+    heat: float | None = None,
+    most: int | None = None,
 ) -> Found:
     """Search until `gone`, asked between batches of trials, says that all the time is gone (1.0).
 
     The best that was seen is returned; a caller that stops early has that as well.
     """
-    search = Search(problem, seed, heat)
+    search = Search(problem, seed, heat, most)
     while (share := gone()) < 1.0:
         search.run(share)
     return search.finish()
@@ -77,28 +90,45 @@ def propose(
     *,
     least_share: float = LEAST_SHARE,
     least: int = 0,
+    most: int | None = None,
 ) -> Found:
     """Search straight down, and propose nothing unless the cost falls by a worthwhile amount.
 
     Worthwhile is a share of the cost, and an amount where one is given. Together with a cost for
     every move this keeps the planner calm: on its own result there is nothing left to find that
-    would be worth disturbing VMs for.
+    would be worth disturbing VMs for. Of more moves than `most` the best so many are searched for.
     """
-    search = Search(problem, seed, heat=0.0)
-    while search.steps < steps and not search.settled:
-        search.run(0.0)
-    found = search.finish()
+    found = _straight_down(problem, steps, seed, None)
+    if most is not None and len(found.moves) > most:
+        found = _straight_down(problem, steps, seed, most)
     gain = found.cost_before - found.cost
     if found.moves and gain >= least and gain >= least_share * found.cost_before:
         return found
     return Found((), problem.start.copy(), found.cost_before, found.cost_before, found.steps)
 
 
-class Search:
-    """One search: a problem, the VMs where they are now, and the best that was seen."""
+def _straight_down(problem: Problem, steps: int, seed: int, most: int | None) -> Found:
+    search = Search(problem, seed, heat=0.0, most=most)
+    while search.steps < steps and not search.settled:
+        search.run(0.0)
+    return search.finish()
 
-    def __init__(self, problem: Problem, seed: int = 0, heat: float | None = None) -> None:
+
+class Search:
+    """One search: a problem, the VMs where they are now, and the best that was seen.
+
+    With `most` it asks another question: which so many VMs to move, and where to.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        seed: int = 0,
+        heat: float | None = None,
+        most: int | None = None,
+    ) -> None:
         self.problem = problem
+        self.chosen = None if most is None else chosen_of(problem, most)
         self.facts = facts_of(problem)
         self.state: State = state_of(problem, self.facts, problem.start, seed)
         self.cost_before = self.best_cost = int(self.state.sums[COST])
@@ -118,7 +148,12 @@ class Search:
         heat = self.heat * _COOLED ** (share / _LAST)
         if share > _LAST:
             heat *= 10 ** (-5 * (share - _LAST) / (1 - _LAST))
-        if len(self.facts.movable) and self.problem.hosts > 1:
+        if not len(self.facts.movable) or self.problem.hosts < 2:
+            pass
+        elif self.chosen is not None:
+            if len(self.chosen.vm):
+                choose(self.facts, self.state, self.chosen, steps, heat, _ODDS)
+        else:
             anneal(self.facts, self.state, steps, heat, _ODDS, _EXCHANGES)
             rounds = steps // _STEPS_A_ROUND if self.problem.hosts <= _MOST_RUINED else 0
             ruin(self.facts, self.state, self.hand, rounds, heat, _ODDS, _RUINED_HOSTS)
@@ -139,7 +174,7 @@ class Search:
         self.state.sums[COST] = self.best_cost
         for _ in range(100):
             before = self.cost
-            if self.problem.vms * self.problem.hosts <= _MOST_DESCENDED:
+            if self.chosen is None and self.problem.vms * self.problem.hosts <= _MOST_DESCENDED:
                 descend(self.facts, self.state)
             take_back(self.facts, self.state)
             if self.cost == before:
@@ -167,6 +202,15 @@ def hand_of(problem: Problem) -> Hand:
         taken=np.zeros(len(problem.groups) + 1, np.int64),
         liftable=liftable,
         size=sizes_of(problem),
+    )
+
+
+def chosen_of(problem: Problem, most: int) -> Chosen:
+    """Return an empty list of so many VMs that may be away from their start."""
+    return Chosen(
+        vm=np.zeros(min(most, problem.vms), np.int32),
+        at=np.full(problem.vms, -1, np.int32),
+        how_many=np.zeros(1, np.int64),
     )
 
 

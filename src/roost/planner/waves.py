@@ -10,8 +10,10 @@ Moves that wait for each other in a circle go through a third host that has room
 none they are said to be impossible.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -53,15 +55,49 @@ class Ordered:
         return tuple(move for wave in self.waves for move in wave)
 
 
+class Ground(Protocol):
+    """Where VMs stand while waves are laid out; VMs and hosts are numbers of its own.
+
+    One is made of a problem's arrays, another of an engine's world (`rehearsal`).
+    """
+
+    def where(self, vm: int) -> int:
+        """Return the host that a VM is on, or on its way to."""
+
+    def enter(self, vm: int, target: int, number: int) -> set[int] | None:
+        """Charge the target with a VM that still is at its source.
+
+        Returns the earlier moves that this one rests on; None, and nothing changed, if it must
+        wait.
+        """
+
+    def leave(self, wave: Sequence[Move]) -> None:
+        """Free what the VMs of a wave had at their sources: all have arrived."""
+
+    def lanes(self, vm: int, source: int, target: int) -> Iterable[tuple[Hashable, int]]:
+        """Return what else a move takes a place of, and how many places there are at once."""
+
+    def thirds(self, vm: int) -> Iterable[int]:
+        """Return the hosts on which a VM might wait for its target, the best first."""
+
+    def size(self, vm: int) -> Any:
+        """Return by what the smallest VM is found: it goes the longer way."""
+
+
 def order(problem: Problem, moves: Sequence[Step], limits: Limits | None = None) -> Ordered:
-    """Put moves into waves."""
-    ordering = _Ordering(problem, limits or Limits())
-    pending = [(vm, target) for vm, target in moves if int(problem.start[vm]) != target]
+    """Put moves of a problem into waves."""
+    return order_on(ProblemGround(problem), moves, limits)
+
+
+def order_on(ground: Ground, moves: Sequence[Step], limits: Limits | None = None) -> Ordered:
+    """Put moves into waves on a ground."""
+    ordering = _Ordering(ground, limits or Limits())
+    pending = [(vm, target) for vm, target in moves if ground.where(vm) != target]
     waves: list[tuple[Move, ...]] = []
     while pending:
         wave, pending = ordering.wave(pending)
         if not wave:
-            wave, pending = ordering.detour(pending)
+            wave = ordering.detour(pending)
         if not wave:
             return Ordered(tuple(waves), tuple(pending))
         waves.append(tuple(wave))
@@ -69,11 +105,75 @@ def order(problem: Problem, moves: Sequence[Step], limits: Limits | None = None)
 
 
 class _Ordering:
+    """Waves as they are laid out on a ground."""
+
+    def __init__(self, ground: Ground, limits: Limits) -> None:
+        self.ground, self.limits = ground, limits
+        self.detoured: set[int] = set()  # each once, or two could go round for ever
+        self.count = 0
+
+    def wave(self, pending: list[Step]) -> tuple[list[Move], list[Step]]:
+        """Return the moves that can run together now, and those that cannot yet."""
+        chosen: list[Move] = []
+        left: list[Step] = []
+        taken: Counter[Hashable] = Counter()
+        for vm, target in pending:
+            lanes = self._lanes(vm, target)
+            free = len(chosen) < self.limits.per_wave and all(
+                taken[lane] < places for lane, places in lanes
+            )
+            move = self._begin(vm, target, detour=False) if free else None
+            if move is None:
+                left.append((vm, target))
+                continue
+            chosen.append(move)
+            taken.update(lane for lane, _ in lanes)
+        self.ground.leave(chosen)
+        return chosen, left
+
+    def detour(self, pending: list[Step]) -> list[Move]:
+        """Send one VM of a circle to a third host; return no move where none has room."""
+        smallest_first = sorted(pending, key=lambda step: (self.ground.size(step[0]), step[0]))
+        for vm, final in smallest_first:
+            if vm in self.detoured or not self._helps(vm, pending):
+                continue
+            for host in self.ground.thirds(vm):
+                if host in (self.ground.where(vm), final):
+                    continue
+                if any(places <= 0 for _, places in self._lanes(vm, host)):
+                    continue
+                move = self._begin(vm, host, detour=True)
+                if move is not None:
+                    self.detoured.add(vm)
+                    self.ground.leave([move])
+                    return [move]
+        return []
+
+    def _lanes(self, vm: int, target: int) -> list[tuple[Hashable, int]]:
+        source, places = self.ground.where(vm), self.limits.per_host
+        more = self.ground.lanes(vm, source, target)
+        return [(("host", source), places), (("host", target), places), *more]
+
+    def _helps(self, vm: int, pending: list[Step]) -> bool:
+        """Say whether some other move waits for the host that this VM is on."""
+        source = self.ground.where(vm)
+        return any(target == source and other != vm for other, target in pending)
+
+    def _begin(self, vm: int, target: int, *, detour: bool) -> Move | None:
+        """Take the room at the target; what is at the source stays taken until the wave ends."""
+        source = self.ground.where(vm)
+        waits = self.ground.enter(vm, target, self.count)
+        if waits is None:
+            return None
+        self.count += 1
+        return Move(self.count - 1, vm, source, target, tuple(sorted(waits)), detour)
+
+
+class ProblemGround:
     """The fleet of a problem while waves are laid out; plain lists, quicker one by one."""
 
-    def __init__(self, problem: Problem, limits: Limits) -> None:
+    def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.limits = limits
         self.demand: list[list[int]] = problem.demand.tolist()
         self.capacity: list[list[int]] = problem.capacity.tolist()
         self.place: list[int] = problem.start.tolist()
@@ -84,68 +184,19 @@ class _Ordering:
         self.without: list[list[int]] = used.tolist()
         self.departed: list[list[Move]] = [[] for _ in range(problem.hosts)]
         self.rules = _Rules(problem)
-        self.detoured: set[int] = set()  # each once, or two could go round for ever
-        self.count = 0
 
-    def wave(self, pending: list[Step]) -> tuple[list[Move], list[Step]]:
-        """Return the moves that can run together now, and those that cannot yet."""
-        chosen: list[Move] = []
-        left: list[Step] = []
-        busy: dict[int, int] = {}
-        for vm, target in pending:
-            source = self.place[vm]
-            free = (
-                len(chosen) < self.limits.per_wave
-                and busy.get(source, 0) < self.limits.per_host
-                and busy.get(target, 0) < self.limits.per_host
-            )
-            if not free or not self._fits(vm, target):
-                left.append((vm, target))
-                continue
-            blockers = self.rules.admits(vm, source, target)
-            if blockers is None:
-                left.append((vm, target))
-                continue
-            chosen.append(self._begin(vm, target, blockers, detour=False))
-            busy[source] = busy.get(source, 0) + 1
-            busy[target] = busy.get(target, 0) + 1
-        self._end(chosen)
-        return chosen, left
+    def where(self, vm: int) -> int:
+        """Return the host that a VM is on."""
+        return self.place[vm]
 
-    def detour(self, pending: list[Step]) -> tuple[list[Move], list[Step]]:
-        """Send one VM of a circle to a third host; return no move where none has room."""
-        smallest_first = sorted(pending, key=lambda step: (self.demand[step[0]], step[0]))
-        allowed, vm_class = self.problem.allowed, self.problem.vm_class
-        for vm, final in smallest_first:
-            if vm in self.detoured or not self._helps(vm, pending):
-                continue
-            for host in np.flatnonzero(allowed[vm_class[vm]]).tolist():
-                source = self.place[vm]
-                if host in (source, final) or not self._fits(vm, host):
-                    continue
-                blockers = self.rules.admits(vm, source, host)
-                if blockers is None:
-                    continue
-                self.detoured.add(vm)
-                move = self._begin(vm, host, blockers, detour=True)
-                self._end([move])
-                return [move], pending
-        return [], pending
-
-    def _helps(self, vm: int, pending: list[Step]) -> bool:
-        """Say whether some other move waits for the host that this VM is on."""
+    def enter(self, vm: int, target: int, number: int) -> set[int] | None:
+        """Charge the target, if amounts and rules allow it."""
+        if not self._fits(vm, target):
+            return None
         source = self.place[vm]
-        return any(target == source and other != vm for other, target in pending)
-
-    def _fits(self, vm: int, target: int) -> bool:
-        used, capacity = self.used[target], self.capacity[target]
-        return all(
-            amount == 0 or used[at] + amount <= capacity[at]
-            for at, amount in enumerate(self.demand[vm])
-        )
-
-    def _begin(self, vm: int, target: int, blockers: set[int], *, detour: bool) -> Move:
-        """Take the room at the target; what is at the source stays taken until the wave ends."""
+        blockers = self.rules.admits(vm, source, target)
+        if blockers is None:
+            return None
         for at, amount in enumerate(self.demand[vm]):
             self.used[target][at] += amount
             self.without[target][at] += amount
@@ -153,10 +204,39 @@ class _Ordering:
         earlier = self.rules.last_move.get(vm)
         if earlier is not None:  # the second half of a way through a third host
             waits.add(earlier)
-        move = Move(self.count, vm, self.place[vm], target, tuple(sorted(waits)), detour)
-        self.rules.begin(move)
-        self.count += 1
-        return move
+        self.rules.begin(Move(number, vm, source, target))
+        return waits
+
+    def leave(self, wave: Sequence[Move]) -> None:
+        """Free what the VMs of a wave had at their sources."""
+        for move in wave:
+            for at, amount in enumerate(self.demand[move.vm]):
+                self.used[move.source][at] -= amount
+            self.departed[move.source].append(move)
+            self.place[move.vm] = move.target
+        self.rules.end(wave)
+
+    def lanes(self, vm: int, source: int, target: int) -> Iterable[tuple[Hashable, int]]:
+        """Return nothing: only hosts are shared."""
+        return ()
+
+    def thirds(self, vm: int) -> Iterable[int]:
+        """Return the hosts that a VM's class may be on."""
+        allowed: list[int] = np.flatnonzero(
+            self.problem.allowed[self.problem.vm_class[vm]]
+        ).tolist()
+        return allowed
+
+    def size(self, vm: int) -> list[int]:
+        """Return the amounts of a VM."""
+        return self.demand[vm]
+
+    def _fits(self, vm: int, target: int) -> bool:
+        used, capacity = self.used[target], self.capacity[target]
+        return all(
+            amount == 0 or used[at] + amount <= capacity[at]
+            for at, amount in enumerate(self.demand[vm])
+        )
 
     def _needed_departures(self, vm: int, target: int) -> set[int]:
         """Return as many earlier departures as the room of an arrival comes from."""
@@ -173,14 +253,6 @@ class _Ordering:
                 over = [short - gives[at] for at, short in enumerate(over)]
                 waits.add(move.number)
         return waits
-
-    def _end(self, wave: list[Move]) -> None:
-        for move in wave:
-            for at, amount in enumerate(self.demand[move.vm]):
-                self.used[move.source][at] -= amount
-            self.departed[move.source].append(move)
-            self.place[move.vm] = move.target
-        self.rules.end(wave)
 
 
 class _Rules:
@@ -261,7 +333,7 @@ class _Rules:
         self.place[move.vm] = move.target
         self.last_move[move.vm] = move.number
 
-    def end(self, wave: list[Move]) -> None:
+    def end(self, wave: Sequence[Move]) -> None:
         """Count the VMs of a wave no longer at their sources."""
         for move in wave:
             for group in self.apart.get(move.vm, ()):

@@ -1,8 +1,7 @@
 """Check the types and fields of a rule when it is made, so that no mistake waits for a placement.
 
 `condition(text)` parses and checks; the `Condition` it returns is what the engine compiles and the
-interpreter evaluates. A mistake is refused with its position and, where one is close, the field or
-function that was probably meant.
+interpreter evaluates. A mistake is refused with its position and what was probably meant.
 """
 
 from collections.abc import Mapping
@@ -10,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from roost.base.errors import RuleError
+from roost.rules import suggesting
 from roost.rules.costs import check_cost
 from roost.rules.fields import AMOUNT_RECORDS, FIELDS, RESOURCE_UNITS, Changes, Field, Fields
 from roost.rules.functions import FUNCTIONS
 from roost.rules.mistakes import closest, mistake
-from roost.rules.parsing import MACROS, parse
+from roost.rules.parsing import parse
 from roost.rules.patterns import compile_pattern
 from roost.rules.positions import Span
 from roost.rules.syntax import (
@@ -95,7 +95,11 @@ def checked(expr: Expr, text: str, fields: Fields = FIELDS) -> Condition:
     checker = _Checker(text, fields)
     kind = checker.type_of(expr)
     if kind not in (BOOL, DYN):
-        raise checker.mistake(expr.span, f"a rule is a condition; this is of type {kind}")
+        raise checker.mistake(
+            expr.span,
+            f"a rule is a condition; this is of type {kind}",
+            suggesting.a_condition(checker.shown(expr), kind),
+        )
     if checker.macros:  # without one a rule costs as many steps as it has parts
         check_cost(expr, text)
     return Condition(text, expr, frozenset(checker.reads), checker.patterns)
@@ -117,9 +121,14 @@ class _Checker:
         self.patterns: dict[str, Any] = {}
         self.macros = False
 
-    def mistake(self, span: Span, message: str, maybe: str | None = None) -> RuleError:
+    def mistake(self, span: Span, message: str, maybe: str) -> RuleError:
         """Build the error of a mistake at this place."""
         return mistake(self.text, span, message, maybe=maybe)
+
+    def shown(self, node: Expr) -> str:
+        """Return a node as it is written, to be repeated in a suggestion."""
+        simple = isinstance(node, Ident | Select | Index | Call | Macro)
+        return suggesting.shown(self.text[node.span.start : node.span.end]) if simple else "..."
 
     def type_of(self, node: Expr) -> Type:
         """Return the type of a node whose value is used, or refuse the rule."""
@@ -154,10 +163,10 @@ class _Checker:
                 return self.binary(node)
             case Logical(operator, terms):
                 for term in terms:
-                    self.demand(term, BOOL, f"{operator} joins conditions")
+                    self.demand(term, f"{operator} joins conditions")
                 return BOOL
             case Conditional(question, then, otherwise):
-                self.demand(question, BOOL, "what stands before ? is a condition")
+                self.demand(question, "what stands before ? is a condition")
                 return self.branches(node, self.type_of(then), self.type_of(otherwise))
             case ListOf(items):
                 return list_of(self.common(items))
@@ -171,15 +180,21 @@ class _Checker:
         """Return the type of a conditional, both sides of which have it."""
         if not comparable(then, otherwise) or {then, otherwise} == {INT, DOUBLE}:
             raise self.mistake(
-                node.span, f"both sides of : are of one type, and these are {then} and {otherwise}"
+                node.span,
+                f"both sides of : are of one type, and these are {then} and {otherwise}",
+                suggesting.converted(":", then, otherwise),
             )
         return joined(then, otherwise)
 
-    def demand(self, node: Expr, wanted: Type, why: str) -> None:
-        """Refuse a node that is not of the type wanted."""
+    def demand(self, node: Expr, why: str, *, brackets: bool = False) -> None:
+        """Refuse a node that is no condition."""
         kind = self.type_of(node)
-        if kind not in (wanted, DYN):
-            raise self.mistake(node.span, f"{why}, and this is of type {kind}")
+        if kind not in (BOOL, DYN):
+            raise self.mistake(
+                node.span,
+                f"{why}, and this is of type {kind}",
+                suggesting.a_condition(self.shown(node), kind, brackets=brackets),
+            )
 
     def common(self, items: tuple[Expr, ...]) -> Type:
         """Return the one type of several nodes."""
@@ -244,7 +259,11 @@ class _Checker:
             return kind.inside[1]
         if kind == DYN:
             return DYN
-        raise self.mistake(node.span, f"a value of type {kind} has no fields")
+        raise self.mistake(
+            node.span,
+            f"a value of type {kind} has no fields",
+            suggesting.behind(self.shown(node.operand), node.field, kind),
+        )
 
     def path_of(self, node: Expr) -> str:
         """Return the dotted path of a field, or an empty text for anything else."""
@@ -273,39 +292,52 @@ class _Checker:
         kind, index = self.operand_type(node.operand), self.type_of(node.index)
         key = node.index.value if isinstance(node.index, Literal) else None
         if kind.name == "record" and kind.path in AMOUNT_RECORDS:
-            self.must_take(node.index, index, STRING, "a resource's name")
+            self.must_take(node.index, index, STRING, "a resource's name", '["cpu"]')
             self.note(kind.path, key if isinstance(key, str) else None)
             return INT
         if kind.name == "list":
-            self.must_take(node.index, index, INT, "a place in a list")
+            self.must_take(node.index, index, INT, "a place in a list", "[0]")
             return kind.inside[0]
         if kind.name == "map":
             if not comparable(kind.inside[0], index):
                 raise self.mistake(
                     node.index.span,
                     f"keys are of type {kind.inside[0]}, and this is of type {index}",
+                    f"a key of type {kind.inside[0]} is meant.",
                 )
             self.note_key(node.operand, key if isinstance(key, str) else None)
             return kind.inside[1]
         if kind == DYN:
             return DYN
-        raise self.mistake(node.span, f"a value of type {kind} has no items")
+        raise self.mistake(
+            node.span,
+            f"a value of type {kind} has no items",
+            f"{self.shown(node.operand)} is meant, without [...].",
+        )
 
-    def must_take(self, node: Expr, kind: Type, wanted: Type, what: str) -> None:
+    def must_take(self, node: Expr, kind: Type, wanted: Type, what: str, example: str) -> None:
         """Refuse an index of another type."""
         if kind not in (wanted, DYN):
-            raise self.mistake(node.span, f"{what} is of type {wanted}, and this is of type {kind}")
+            raise self.mistake(
+                node.span,
+                f"{what} is of type {wanted}, and this is of type {kind}",
+                suggesting.like(example),
+            )
 
     # ---------------------------------------------------------------------------- operators
 
     def unary(self, node: Unary) -> Type:
         """Check that ! negates a condition and - a number."""
         if node.operator == "!":
-            self.demand(node.operand, BOOL, "! negates a condition")
+            self.demand(node.operand, "! negates a condition", brackets=True)
             return BOOL
         kind = self.type_of(node.operand)
         if kind not in (INT, DOUBLE, DYN):
-            raise self.mistake(node.span, f"- negates a number, and this is of type {kind}")
+            raise self.mistake(
+                node.span,
+                f"- negates a number, and this is of type {kind}",
+                suggesting.negated(kind),
+            )
         return kind
 
     def binary(self, node: Binary) -> Type:
@@ -319,7 +351,7 @@ class _Checker:
                     raise self.mistake(
                         node.span,
                         f"{node.operator} compares {left} with {right}: they are never equal",
-                        _conversion(node, left, right),
+                        suggesting.converted(node.operator, left, right),
                     )
                 self.units(node)
                 return BOOL
@@ -328,7 +360,7 @@ class _Checker:
                     raise self.mistake(
                         node.span,
                         f"{node.operator} does not compare {left} with {right}",
-                        _conversion(node, left, right),
+                        suggesting.converted(node.operator, left, right),
                     )
                 self.units(node)
                 return BOOL
@@ -337,10 +369,16 @@ class _Checker:
     def containment(self, node: Binary, left: Type, right: Type) -> Type:
         """Check that `in` looks for something that can be there."""
         if right.name not in ("list", "map", "dyn"):
-            raise self.mistake(node.span, f"in looks into a list or a map, not into a {right}")
+            raise self.mistake(
+                node.span,
+                f"in looks into a list or a map, not into a {right}",
+                suggesting.looked_for(left, right),
+            )
         if right.inside and not comparable(left, right.inside[0]):
             raise self.mistake(
-                node.span, f"in looks for a {left} among values of type {right.inside[0]}"
+                node.span,
+                f"in looks for a {left} among values of type {right.inside[0]}",
+                suggesting.looked_for(left, right),
             )
         return BOOL
 
@@ -359,7 +397,7 @@ class _Checker:
             raise self.mistake(
                 node.span,
                 f"{node.operator} does not work on {left} and {right}",
-                _conversion(node, left, right),
+                suggesting.converted(node.operator, left, right),
             )
         return joined(left, right) if len(known) == 2 else known[0] if known else DYN
 
@@ -385,11 +423,10 @@ class _Checker:
         """Check a call against the ways the function can be called."""
         overloads = FUNCTIONS.get(node.function)
         if overloads is None:
-            meant = closest(node.function, (*FUNCTIONS, *MACROS, "has"))
             raise self.mistake(
                 node.span,
                 f"there is no function {node.function!r}",
-                f"{meant}() is meant." if meant else None,
+                suggesting.a_function(node.function),
             )
         member = node.target is not None
         parts = (node.target, *node.arguments) if node.target is not None else node.arguments
@@ -411,7 +448,11 @@ class _Checker:
                 if overload.member is member
             )
         )
-        raise self.mistake(node.span, f"{node.function}() takes {wanted}, not {given}")
+        raise self.mistake(
+            node.span,
+            f"{node.function}() takes {wanted}, not {given}",
+            suggesting.a_call(node.function, kinds),
+        )
 
     def constant(self, node: Call, function: Any) -> None:
         """Refuse a constant argument that the function cannot take, and compile a pattern."""
@@ -422,12 +463,14 @@ class _Checker:
             try:
                 self.patterns[last.value] = compile_pattern(last.value)
             except Unanswerable as error:
-                raise self.mistake(last.span, str(error)) from None
+                maybe = suggesting.a_constant(node.function, last.value)
+                raise self.mistake(last.span, str(error), maybe) from None
         elif node.target is None and len(node.arguments) == 1 and node.function != "size":
             try:
                 function(last.value)
             except Unanswerable as error:
-                raise self.mistake(last.span, str(error)) from None
+                maybe = suggesting.a_constant(node.function, last.value)
+                raise self.mistake(last.span, str(error), maybe) from None
 
     def macro(self, node: Macro) -> Type:
         """Check a macro; its variable hides one of the same name."""
@@ -435,7 +478,9 @@ class _Checker:
         over = self.type_of(node.over)
         if over.name not in ("list", "map", "dyn"):
             raise self.mistake(
-                node.span, f"{node.name}() goes through a list or a map, not a {over}"
+                node.span,
+                f"{node.name}() goes through a list or a map, not a {over}",
+                suggesting.like(f'host.taints.{node.name}(item, item.key == "a")'),
             )
         if node.variable in self.fields.members[""]:
             raise self.mistake(
@@ -448,7 +493,7 @@ class _Checker:
         hidden = self.scope.get(node.variable)
         self.scope[node.variable] = item
         if node.predicate is not None:
-            self.demand(node.predicate, BOOL, f"{node.name}() asks a condition of each item")
+            self.demand(node.predicate, f"{node.name}() asks a condition of each item")
         result = self.type_of(node.result) if node.result is not None else item
         del self.scope[node.variable]
         if hidden is not None:
@@ -471,14 +516,3 @@ def _takes(wanted: tuple[Type, ...], kinds: list[Type]) -> bool:
         kind in (want, DYN) or (want.inside != () and kind.name == want.name)
         for want, kind in zip(wanted, kinds, strict=True)
     )
-
-
-def _conversion(node: Binary, left: Type, right: Type) -> str | None:
-    kinds = {left, right}
-    if kinds == {INT, DOUBLE}:
-        return "double(...) around the whole number is meant."
-    if kinds == {INT, STRING}:
-        return "int(...) around the text is meant."
-    if NULL in kinds:
-        return "has(...) is meant: a field that is missing is not null."
-    return None

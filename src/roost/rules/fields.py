@@ -53,12 +53,20 @@ _AMOUNTS = (
     ("host.total", Changes.HOST, "what the host has of {}, whatever is promised or kept back"),
     ("host.capacity", Changes.HOST, "what may be promised to VMs of {}"),
     ("host.committed", Changes.AMOUNTS, "what is promised to VMs of {}"),
-    ("host.free", Changes.AMOUNTS, "what is left of {}: capacity less committed"),
+    (
+        "host.free",
+        Changes.AMOUNTS,
+        "what is left of {}: capacity less committed and less what is kept for others",
+    ),
     ("host.used", Changes.MEASURED, "what is in use of {}, as measured last"),
     ("vm.demand", Changes.VM, "what the VM asks for of {}"),
     ("fleet.capacity", Changes.FLEET, "what all hosts together may promise of {}"),
     ("fleet.committed", Changes.FLEET, "what is promised on all hosts together of {}"),
-    ("fleet.free", Changes.FLEET, "what is left on all hosts together of {}"),
+    (
+        "fleet.free",
+        Changes.FLEET,
+        "what is left on all hosts together of {}, less what is kept for others",
+    ),
 )
 
 #: The same of resources that every host has; a project's other ones are not counted.

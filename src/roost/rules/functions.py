@@ -35,6 +35,9 @@ for _power, _letter in enumerate("KMGTPE", 1):
     if _letter != "K":
         _FACTORS[_letter] = _FACTORS[f"{_letter}B"] = 1000**_power
 
+#: The units of a quantity.
+QUANTITIES = tuple(_FACTORS)
+
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(h|ms|m|s|us|µs|ns)")
 _NANOSECONDS = {
     "h": 3600 * 10**9,

@@ -10,14 +10,17 @@ from roost.base.errors import RuleError
 from roost.rules.positions import Span, picture
 
 
-def mistake(text: str, span: Span, message: str, *, maybe: str | None = None) -> RuleError:
-    """Build the error of one mistake; `maybe` is the suggestion, without its "Maybe"."""
+def mistake(text: str, span: Span, message: str, *, maybe: str) -> RuleError:
+    """Build the error of one mistake; `maybe` is the suggestion, without its "Maybe".
+
+    Every mistake has one: who reads a refusal is told what to write instead.
+    """
     return RuleError(
         message,
         line=span.line,
         column=span.column,
         picture=picture(text, span),
-        hint=None if maybe is None else f"Maybe {maybe}",
+        hint=f"Maybe {maybe}",
     )
 
 

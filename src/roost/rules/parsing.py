@@ -11,7 +11,7 @@ from bisect import bisect_right
 from math import inf
 
 from roost.base.errors import RuleError
-from roost.rules.mistakes import mistake
+from roost.rules.mistakes import closest, mistake
 from roost.rules.positions import Span
 from roost.rules.scanning import BadString, scan, string_value
 from roost.rules.syntax import (
@@ -63,6 +63,18 @@ _PRECEDENCE = {
 
 #: What people of other languages write, and what it is called here.
 _FOREIGN = {"and": "&&", "or": "||", "not": "!", "&": "&&", "|": "||", "=": "=="}
+_FOREIGN |= dict.fromkeys("\u201c\u201d\u201e\u2018\u2019`", '"') | {"#": "//", "\u2264": "<="}
+_FOREIGN |= {"\u2265": ">=", "\u2260": "!="}
+#: What was probably meant where a mark stands behind what could be a whole rule.
+_TOO_MANY = {
+    **dict.fromkeys(")]}", "one bracket less is meant, or one that opens it."),
+    ":": "c ? a : b or the like is meant.",
+    ",": "[...] around a list is meant.",
+    "not": "!(x in y) or the like is meant.",
+}
+_NAMED_VALUE = 'host.zone, "a", 1 or the like is meant.'
+_WHOLE = f"a number from {INT_MIN} to {INT_MAX} is meant."
+_FEWER = "a shorter list is meant; matches() compares with many texts at once."
 
 
 def parse(text: str) -> Expr:
@@ -77,7 +89,11 @@ def parse(text: str) -> Expr:
         )
     parser = _Parser(text)
     if not text.isascii() and (half := _SURROGATE.search(text)) is not None:
-        raise parser.mistake("this is half a character", parser.span(half.start(), half.end()))
+        raise parser.mistake(
+            "this is half a character",
+            parser.span(half.start(), half.end()),
+            maybe="the whole character is meant, of which this is one of two halves.",
+        )
     return parser.whole()
 
 
@@ -130,9 +146,7 @@ class _Parser:
 
     # --------------------------------------------------------------------------- refusing
 
-    def mistake(
-        self, message: str, span: Span | None = None, maybe: str | None = None
-    ) -> RuleError:
+    def mistake(self, message: str, span: Span | None = None, *, maybe: str) -> RuleError:
         """Build the error of a mistake at the token in hand, or at the span."""
         if span is None:
             if self.kind == "unreadable":
@@ -147,9 +161,9 @@ class _Parser:
         span = self.span(start, start + 1)
         if char in "\"'":
             message = f"the string that begins here has no closing {char}"
-            return mistake(self.text, span, message)
+            return mistake(self.text, span, message, maybe=f"{char} is meant behind the text.")
         meant = _FOREIGN.get(char)
-        maybe = None if meant is None else f"{meant} is meant."
+        maybe = "a text is meant: it stands in quotes." if meant is None else f"{meant} is meant."
         return mistake(self.text, span, f"{char!r} is not part of the language", maybe=maybe)
 
     def found(self) -> str:
@@ -162,13 +176,25 @@ class _Parser:
             earlier = self.token_span(opening)
             raise self.mistake(
                 f"{mark!r} is missing for the {self.tokens[opening]!r} of line {earlier.line}, "
-                f"column {earlier.column}: {self.found()}"
+                f"column {earlier.column}: {self.found()}",
+                maybe=self.instead_of(mark),
             )
         self.advance()
 
+    def instead_of(self, mark: str) -> str:
+        """Suggest what was meant by the token in hand, where a mark was expected."""
+        if self.kind == "end":
+            return f"{mark} is meant at the end."
+        token = self.tokens[self.at]
+        return f"{_FOREIGN.get(token, mark)} is meant here."
+
     def too_deep(self, span: Span) -> RuleError:
         """Build the error of what is nested too deep."""
-        return self.mistake(f"the rule is nested more than {MAX_DEPTH} levels deep", span)
+        return self.mistake(
+            f"the rule is nested more than {MAX_DEPTH} levels deep",
+            span,
+            maybe="several rules are meant, or a chain of && or ||, which is one level.",
+        )
 
     # ------------------------------------------------------------------------------ grammar
 
@@ -178,14 +204,24 @@ class _Parser:
             raise self.mistake("the rule is empty", maybe='host.zone == "a" or the like is meant.')
         expr = self.expression()
         if self.kind != "end":
-            meant = _FOREIGN.get(self.tokens[self.at])
             raise self.mistake(
                 f"the rule could end before {self.tokens[self.at]!r}, which does not continue it",
-                maybe=None if meant is None else f"{meant} is meant.",
+                maybe=self.continued(),
             )
         if len(self.tokens) > MAX_DEPTH and depth(expr) > MAX_DEPTH:
             raise self.too_deep(expr.span)
         return expr
+
+    def continued(self) -> str:
+        """Suggest how the token in hand continues what stands before it."""
+        token = self.tokens[self.at]
+        if token in _TOO_MANY:
+            return _TOO_MANY[token]
+        if token in _FOREIGN:
+            return f"{_FOREIGN[token]} is meant."
+        if (call := closest(token, ("startsWith", "endsWith", "contains", "matches"))) is not None:
+            return f"x.{call}(y) is meant."
+        return "&& or || is meant before it."
 
     def expression(self) -> Expr:
         """Read `a ? b : c`, or what binds tighter."""
@@ -280,7 +316,11 @@ class _Parser:
     def selection(self, operand: Expr, first: int) -> Expr:
         """Read the name behind a dot, and its arguments if it is called."""
         if self.kind != "word":
-            raise self.mistake(f"a field's name is missing behind the dot: {self.found()}")
+            quoted = f"[{self.tokens[self.at]}]" if self.kind == "string" else '["..."]'
+            raise self.mistake(
+                f"a field's name is missing behind the dot: {self.found()}",
+                maybe=f"a name such as zone is meant, or {quoted} without the dot.",
+            )
         name, at = self.tokens[self.at], self.at
         self.advance()
         if self.kind != "(":
@@ -305,7 +345,9 @@ class _Parser:
         while not (trailing and self.kind == closing):
             if len(found) == MAX_ITEMS:
                 raise self.mistake(
-                    f"there are more than {MAX_ITEMS} items here", self.token_span(opening)
+                    f"there are more than {MAX_ITEMS} items here",
+                    self.token_span(opening),
+                    maybe=_FEWER,
                 )
             found.append(self.expression())
             if self.kind != ",":
@@ -323,14 +365,14 @@ class _Parser:
             raise self.mistake(
                 f"{name}() takes {counts} arguments, not {len(arguments)}",
                 self.token_span(at),
-                f"x.{name}(item, item > 0) or the like is meant.",
+                maybe=f"x.{name}(item, item > 0) or the like is meant.",
             )
         variable, *rest = arguments
         if not isinstance(variable, Ident):
             raise self.mistake(
                 f"the first argument of {name}() is the name of a new variable",
                 variable.span,
-                f"x.{name}(item, ...) is meant.",
+                maybe=f"x.{name}(item, ...) is meant.",
             )
         span = self.since(first)
         if name == "map":
@@ -365,7 +407,11 @@ class _Parser:
                 return ListOf(items, span=self.since(opening))
             case "{":
                 return self.map()
-        raise self.mistake(f"a value is missing here: {self.found()}")
+        unequal = self.at > 0 and (self.tokens[self.at - 1], self.kind) == ("<", ">")
+        raise self.mistake(
+            f"a value is missing here: {self.found()}",
+            maybe="!= is meant." if unequal else _NAMED_VALUE,
+        )
 
     def map(self) -> Expr:
         """Read `{key: value, ...}`."""
@@ -375,11 +421,17 @@ class _Parser:
         while self.kind != "}":
             if len(entries) == MAX_ITEMS:
                 raise self.mistake(
-                    f"there are more than {MAX_ITEMS} items here", self.token_span(opening)
+                    f"there are more than {MAX_ITEMS} items here",
+                    self.token_span(opening),
+                    maybe=_FEWER,
                 )
             key = self.expression()
             if self.kind != ":":
-                raise self.mistake(f"':' is missing behind the key: {self.found()}")
+                listed = self.kind in (",", "}")
+                raise self.mistake(
+                    f"':' is missing behind the key: {self.found()}",
+                    maybe="a list is meant: [...]." if listed else self.instead_of(":"),
+                )
             self.advance()
             entries.append((key, self.expression()))
             if self.kind != ",":
@@ -392,7 +444,10 @@ class _Parser:
         """Read a variable or a call."""
         first, word = self.at, self.tokens[self.at]
         if word in _RESERVED:
-            raise self.mistake(f"{word!r} is a reserved word")
+            raise self.mistake(
+                f"{word!r} is a reserved word",
+                maybe="c ? a : b is meant." if word in ("if", "else") else "another name is meant.",
+            )
         if word == "not":
             raise self.mistake("'not' is not part of the language", maybe="! is meant.")
         self.advance()
@@ -406,7 +461,7 @@ class _Parser:
             raise self.mistake(
                 "has() takes one field with its dot",
                 self.token_span(first),
-                "has(host.labels.gpu) or the like is meant.",
+                maybe="has(host.labels.gpu) or the like is meant.",
             )
         return Has(selected.operand, selected.field, span=self.since(first))
 
@@ -416,7 +471,10 @@ class _Parser:
         end = self.starts[at] + len(text)
         follows = self.text[end : end + 1]
         if kind == "int" and text[-1] in "uU":
-            raise self.mistake(f"unsigned numbers such as {text} are not part of the language")
+            raise self.mistake(
+                f"unsigned numbers such as {text} are not part of the language",
+                maybe=f"{text[:-1][:24]} is meant.",
+            )
         if follows.isalnum() or follows == "_":
             raise self.mistake(
                 f"{text!r} runs into {follows!r}", maybe='quantity("64Gi") or the like is meant.'
@@ -426,16 +484,18 @@ class _Parser:
         if kind == "double":
             number = float(text)
             if number == inf:
-                raise self.mistake(f"{text[:24]} is larger than any double", span)
+                raise self.mistake(
+                    f"{text[:24]} is larger than any double", span, maybe="1e308 or less is meant."
+                )
             if sign is not None and number == 0:  # equal to 0.0, so the sign stays an operator
                 return Unary("-", Literal("double", number, span=span), span=span)
             return Literal("double", number if sign is None else -number, span=span)
         if len(text) > 24:  # int() of very long texts is slow, and refuses in words of its own
-            raise self.mistake("this whole number does not fit into 64 bits", span)
+            raise self.mistake("this whole number does not fit into 64 bits", span, maybe=_WHOLE)
         whole = int(text, 16) if text[:2] in ("0x", "0X") else int(text)
         whole = whole if sign is None else -whole
         if not INT_MIN <= whole <= INT_MAX:
-            raise self.mistake(f"{whole} does not fit into 64 bits", span)
+            raise self.mistake(f"{whole} does not fit into 64 bits", span, maybe=_WHOLE)
         return Literal("int", whole, span=span)
 
     def string(self) -> Expr:
@@ -445,6 +505,6 @@ class _Parser:
             text = string_value(self.tokens[first])
         except BadString as bad:
             span = self.span(start + bad.start, start + bad.end)
-            raise self.mistake(bad.message, span, bad.maybe) from None
+            raise self.mistake(bad.message, span, maybe=bad.maybe) from None
         self.advance()
         return Literal("string", text, span=self.since(first))

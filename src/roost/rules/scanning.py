@@ -39,7 +39,7 @@ _SIMPLE = dict(zip("abfnrtv\\?\"'`", "\a\b\f\n\r\t\v\\?\"'`", strict=True))
 class BadString(Exception):
     """A string cannot be read; `start` and `end` are characters of its token."""
 
-    def __init__(self, message: str, start: int, end: int, maybe: str | None = None) -> None:
+    def __init__(self, message: str, start: int, end: int, maybe: str) -> None:
         super().__init__(message)
         self.message, self.start, self.end, self.maybe = message, start, end, maybe
 
@@ -77,7 +77,7 @@ def string_value(token: str) -> str:
     prefix, body = token[:opening].lower(), token[opening:]
     if "b" in prefix:
         message = "strings of bytes are not part of the language"
-        raise BadString(message, 0, len(token))
+        raise BadString(message, 0, len(token), "the same text without the b is meant.")
     quote = 3 if len(body) >= 6 and body[:3] in ('"""', "'''") else 1
     body = body[quote:-quote]
     return body if prefix or "\\" not in body else _unescaped(body, opening + quote)

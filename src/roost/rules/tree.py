@@ -42,6 +42,7 @@ LOGICAL = {"AND": "&&", "OR": "||"}
 _NAMES = {mark: name for name, mark in COMPARISONS.items()}
 _MIRRORED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _KEYS = ("left", "operator", "right", "subExpressions", "logicalOperator")
+_LEAF = '{"left": "host.zone", "operator": "eq", "right": "a"} or the like is meant.'
 _QUANTITIES = {"bytes": "quantity", "millicores": "cores"}
 
 
@@ -99,17 +100,17 @@ class _Reading:
     def __init__(self, fields: Fields) -> None:
         self.fields = fields
 
-    def mistake(self, at: str, message: str, maybe: str | None = None) -> RuleError:
+    def mistake(self, at: str, message: str, maybe: str) -> RuleError:
         """Build the error of a mistake at a place in the tree."""
-        hint = None if maybe is None else f"Maybe {maybe}"
-        return RuleError(message, line=1, column=1, picture="", hint=hint, at=at)
+        return RuleError(message, line=1, column=1, picture="", hint=f"Maybe {maybe}", at=at)
 
     def node(self, tree: object, at: str, level: int) -> Expr:
         """Read one object of the tree."""
         if level > MAX_DEPTH:
-            raise self.mistake(at, f"the tree is nested more than {MAX_DEPTH} levels deep")
+            maybe = "several rules are meant: all of them must hold."
+            raise self.mistake(at, f"the tree is nested more than {MAX_DEPTH} levels deep", maybe)
         if not isinstance(tree, Mapping):
-            raise self.mistake(at, f"an object is needed here, not {tree!r:.40}")
+            raise self.mistake(at, f"an object is needed here, not {tree!r:.40}", _LEAF)
         for key in tree:
             if key not in _KEYS:
                 meant = closest(str(key), _KEYS)
@@ -118,7 +119,11 @@ class _Reading:
         present = {key for key in _KEYS if tree.get(key) not in (None, "", [], ())}
         if "logicalOperator" in present or "subExpressions" in present:
             if present & {"left", "operator"} or tree.get("right") is not None:
-                raise self.mistake(at, "either left and operator or subExpressions, not both")
+                raise self.mistake(
+                    at,
+                    "either left and operator or subExpressions, not both",
+                    "the comparison is meant as one more of the subExpressions.",
+                )
             return self.compound(tree, at, level)
         return self.leaf(tree, at)
 
@@ -130,16 +135,28 @@ class _Reading:
                 f"{at}.logicalOperator", f"{word!r:.40} is none of AND, OR and NOT", "AND is meant."
             )
         if not isinstance(inside, Sequence) or isinstance(inside, str) or not inside:
-            raise self.mistake(f"{at}.subExpressions", f"{word} needs a list of expressions")
+            raise self.mistake(
+                f"{at}.subExpressions",
+                f"{word} needs a list of expressions",
+                'a list is meant, such as [{"left": "host.zone", "operator": "eq", "right": "a"}].',
+            )
         if len(inside) > MAX_ITEMS:
-            raise self.mistake(f"{at}.subExpressions", f"there are more than {MAX_ITEMS} items")
+            raise self.mistake(
+                f"{at}.subExpressions",
+                f"there are more than {MAX_ITEMS} items",
+                f"one more {word} around some of them is meant.",
+            )
         terms = [
             self.node(each, f"{at}.subExpressions[{number}]", level + 1)
             for number, each in enumerate(inside)
         ]
         if word == "NOT":
             if len(terms) != 1:
-                raise self.mistake(f"{at}.subExpressions", f"NOT takes one, not {len(terms)}")
+                raise self.mistake(
+                    f"{at}.subExpressions",
+                    f"NOT takes one, not {len(terms)}",
+                    "AND or OR around them is meant, below the NOT.",
+                )
             return Unary("!", terms[0])
         if len(terms) == 1:
             return terms[0]
@@ -162,11 +179,15 @@ class _Reading:
         left, path, kind = self.field(tree.get("left"), f"{at}.left")
         if name in ("exists", "not_exists"):
             if tree.get("right") is not None:
-                raise self.mistake(f"{at}.right", f"{name} takes no right side")
+                raise self.mistake(
+                    f"{at}.right", f"{name} takes no right side", "eq or neq is meant."
+                )
             found = self.existence(left, f"{at}.left")
             return found if name == "exists" else Unary("!", found)
         if "right" not in tree:
-            raise self.mistake(at, f"{name} needs a right side")
+            raise self.mistake(
+                at, f"{name} needs a right side", '"right": "a" is meant, or exists.'
+            )
         if name in COMPARISONS:
             return Binary(COMPARISONS[name], left, self.value(tree["right"], path, f"{at}.right"))
         if name == "contains":
@@ -180,13 +201,16 @@ class _Reading:
     def field(self, text: object, at: str) -> tuple[Expr, str, Type]:
         """Read the name of a field."""
         if not isinstance(text, str) or not text:
-            raise self.mistake(at, f"a field's name is needed here, not {text!r:.40}")
+            raise self.mistake(
+                at,
+                f"a field's name is needed here, not {text!r:.40}",
+                "host.zone or the like is meant.",
+            )
         try:
             expr = parse(text)
         except RuleError as error:
-            raise self.mistake(
-                at, error.message, (error.hint or "").removeprefix("Maybe ") or None
-            ) from None
+            maybe = (error.hint or "").removeprefix("Maybe ")
+            raise self.mistake(at, error.message, maybe) from None
         found = path_type(expr, self.fields)
         if found is None:
             known = [*self.fields.by_path]
@@ -215,11 +239,13 @@ class _Reading:
                 return Literal("bool", right)
             case int():
                 if not INT_MIN <= right <= INT_MAX:
-                    raise self.mistake(at, "this whole number does not fit into 64 bits")
+                    maybe = f"a number from {INT_MIN} to {INT_MAX} is meant."
+                    raise self.mistake(at, "this whole number does not fit into 64 bits", maybe)
                 return Literal("int", right)
             case float():
                 if not abs(right) < float("inf"):
-                    raise self.mistake(at, f"{right} is not a number of JSON")
+                    maybe = "a finite number is meant, such as 1e308."
+                    raise self.mistake(at, f"{right} is not a number of JSON", maybe)
                 number = Literal("double", abs(right))
                 if right == 0 and str(right)[0] == "-":
                     return Unary("-", number)
@@ -230,18 +256,28 @@ class _Reading:
                 return text if function is None else Call(function, None, (text,))
             case {"field": str(other), **rest} if not rest:
                 return self.field(other, f"{at}.field")[0]
-        raise self.mistake(at, f'a value or {{"field": ...}} is needed here, not {right!r:.40}')
+        raise self.mistake(
+            at,
+            f'a value or {{"field": ...}} is needed here, not {right!r:.40}',
+            '"a", 1, true or {"field": "vm.demand.memory"} or the like is meant.',
+        )
 
     def several(self, right: object, path: str, at: str) -> Expr:
         """Read a list of values, or the field of a list."""
         if isinstance(right, Sequence) and not isinstance(right, str):
             if len(right) > MAX_ITEMS:
-                raise self.mistake(at, f"there are more than {MAX_ITEMS} items")
+                raise self.mistake(
+                    at,
+                    f"there are more than {MAX_ITEMS} items",
+                    "several lists below OR are meant.",
+                )
             items = (self.value(each, path, f"{at}[{n}]") for n, each in enumerate(right))
             return ListOf(tuple(items))
         if isinstance(right, Mapping):
             return self.value(right, path, at)
-        raise self.mistake(at, f"a list is needed here, not {right!r:.40}", f"[{right!r:.40}]")
+        raise self.mistake(
+            at, f"a list is needed here, not {right!r:.40}", "[...] around it is meant."
+        )
 
 
 class _Writing:
@@ -253,7 +289,12 @@ class _Writing:
 
     def refusal(self, expr: Expr, what: str) -> RuleError:
         """Build the error of something that the tree has no form for."""
-        return mistake(self.text, expr.span, f"the JSON tree cannot say {what}")
+        return mistake(
+            self.text,
+            expr.span,
+            f"the JSON tree cannot say {what}",
+            maybe="the text of the rule is meant: it says more than a tree.",
+        )
 
     def node(self, expr: Expr) -> dict[str, Any]:
         """Write one condition."""

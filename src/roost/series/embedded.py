@@ -229,9 +229,10 @@ class EmbeddedSeries:
     async def tidy(self, now_ms: int, kept: Kept) -> int:
         """File one shard that is due, and now and then delete a piece of what is too old."""
         done = 0
-        shard = await self._shelf.due(now_ms - FILED_AFTER_MS)
+        ahead_ms = now_ms + FILED_AFTER_MS
+        shard = await self._shelf.due(now_ms - FILED_AFTER_MS, ahead_ms)
         if shard is not None:
-            done += await self._file(shard, now_ms - LEFT_MS)
+            done += await self._file(shard, now_ms - LEFT_MS, ahead_ms)
         if abs(now_ms - self._dropped_ms) >= _DROP_MS:
             dropped = 0
             for resolution in Resolution:
@@ -246,11 +247,11 @@ class EmbeddedSeries:
 
     async def file_all(self, now_ms: int) -> None:
         """File everything that is pending, without waiting for it to be due."""
-        while (shard := await self._shelf.due(now_ms + 1)) is not None:
-            await self._file(shard, now_ms + 1)
+        while (shard := await self._shelf.due(now_ms + 1, now_ms)) is not None:
+            await self._file(shard, now_ms + 1, now_ms)
 
-    async def _file(self, shard: int, put_before_ms: int) -> int:
-        pending = await self._shelf.pending(shard, put_before_ms, _MOST_BATCHES)
+    async def _file(self, shard: int, put_before_ms: int, put_after_ms: int) -> int:
+        pending = await self._shelf.pending(shard, put_before_ms, put_after_ms, _MOST_BATCHES)
         found = await self._compute(
             lambda: by_subject(
                 [table for data in pending.data for table in self._unpack_batch(data)]

@@ -183,19 +183,21 @@ class PostgresShelf:
         rows = await self._do(lambda c: c.fetch(query, shards.start, shards.stop, since_ms))
         return [row["data"] for row in rows]
 
-    async def due(self, put_before_ms: int) -> int | None:
-        """Return the shard whose oldest batch is the oldest, if it was put before then."""
+    async def due(self, put_before_ms: int, put_after_ms: int) -> int | None:
+        """Return the shard whose oldest batch is the oldest, if it was put before or after then."""
         query = f"SELECT shard, put_ms FROM {_SCHEMA}.batches ORDER BY id LIMIT 1"
         row = await self._do(lambda connection: connection.fetchrow(query))
-        return row["shard"] if row is not None and row["put_ms"] < put_before_ms else None
+        if row is None or put_before_ms <= row["put_ms"] <= put_after_ms:
+            return None
+        return int(row["shard"])
 
-    async def pending(self, shard: int, put_before_ms: int, most: int) -> Filed:
-        """Return the oldest batches of a shard that were put before then."""
+    async def pending(self, shard: int, put_before_ms: int, put_after_ms: int, most: int) -> Filed:
+        """Return the oldest batches of a shard that were put before or after then."""
         query = (
-            f"SELECT id, data FROM {_SCHEMA}.batches WHERE shard = $1 AND put_ms < $2"
-            " ORDER BY id LIMIT $3"
+            f"SELECT id, data FROM {_SCHEMA}.batches WHERE shard = $1"
+            " AND (put_ms < $2 OR put_ms > $3) ORDER BY id LIMIT $4"
         )
-        rows = await self._do(lambda c: c.fetch(query, shard, put_before_ms, most))
+        rows = await self._do(lambda c: c.fetch(query, shard, put_before_ms, put_after_ms, most))
         return Filed([row["id"] for row in rows], [row["data"] for row in rows])
 
     # Chunks

@@ -6,6 +6,7 @@ as small as what is wanted. Whatever is wrong with the server is `SeriesUnavaila
 time, and an answer is read only as far as it may be large.
 """
 
+import asyncio
 import math
 import ssl
 from collections.abc import Mapping, Sequence
@@ -148,13 +149,21 @@ class PrometheusSeries:
     async def _ask(self, client: httpx.AsyncClient, asked: dict[str, str]) -> list[_Result]:
         where = f"{self._url}/api/v1/query_range"
         try:
-            async with client.stream("POST", where, data=asked) as response:
+            # The client's own timeout is of each read: what trickles would never pass it.
+            async with (
+                asyncio.timeout(PATIENCE_S),
+                client.stream("POST", where, data=asked) as response,
+            ):
                 body = bytearray()
                 async for piece in response.aiter_bytes():
                     body += piece
                     if len(body) > MOST_BYTES:
                         raise SeriesUnavailable(f"{self._url} answers with more than 16 MiB")
             answer = _decode(bytes(body))
+        except TimeoutError as error:
+            raise SeriesUnavailable(
+                f"{self._url} does not answer within {PATIENCE_S:g} s"
+            ) from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             said = str(error) or type(error).__name__
             raise SeriesUnavailable(f"{self._url} does not answer: {said}") from error

@@ -66,11 +66,14 @@ class Shelf(Protocol):
     async def recent(self, shards: range, since_ms: int) -> list[bytes]:
         """Return the batches of some shards that were put since then, in their order."""
 
-    async def due(self, put_before_ms: int) -> int | None:
-        """Return the shard whose oldest batch is the oldest, if it was put before then."""
+    async def due(self, put_before_ms: int, put_after_ms: int) -> int | None:
+        """Return the shard whose oldest batch is the oldest, if it was put before or after then.
 
-    async def pending(self, shard: int, put_before_ms: int, most: int) -> Filed:
-        """Return the oldest batches of a shard that were put before then."""
+        After: by a clock that was ahead. It would hold up all others until this one comes there.
+        """
+
+    async def pending(self, shard: int, put_before_ms: int, put_after_ms: int, most: int) -> Filed:
+        """Return the oldest batches of a shard that were put before or after then."""
 
     async def chunks(self, subject: int, spans: Sequence[tuple[str, int, int]]) -> list[Chunk]:
         """Return chunks of a subject that begin in spans, each of a resolution."""

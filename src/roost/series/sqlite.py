@@ -215,16 +215,21 @@ class SqliteShelf:
         rows = await self._do(lambda connection: connection.execute(query, asked).fetchall())
         return [row[0] for row in rows]
 
-    async def due(self, put_before_ms: int) -> int | None:
-        """Return the shard whose oldest batch is the oldest, if it was put before then."""
+    async def due(self, put_before_ms: int, put_after_ms: int) -> int | None:
+        """Return the shard whose oldest batch is the oldest, if it was put before or after then."""
         query = "SELECT shard, put_ms FROM batches ORDER BY id LIMIT 1"
         row = await self._do(lambda connection: connection.execute(query).fetchone())
-        return row[0] if row is not None and row[1] < put_before_ms else None
+        if row is None or put_before_ms <= row[1] <= put_after_ms:
+            return None
+        return int(row[0])
 
-    async def pending(self, shard: int, put_before_ms: int, most: int) -> Filed:
-        """Return the oldest batches of a shard that were put before then."""
-        query = "SELECT id, data FROM batches WHERE shard = ? AND put_ms < ? ORDER BY id LIMIT ?"
-        asked = (shard, put_before_ms, most)
+    async def pending(self, shard: int, put_before_ms: int, put_after_ms: int, most: int) -> Filed:
+        """Return the oldest batches of a shard that were put before or after then."""
+        query = (
+            "SELECT id, data FROM batches WHERE shard = ? AND (put_ms < ? OR put_ms > ?)"
+            " ORDER BY id LIMIT ?"
+        )
+        asked = (shard, put_before_ms, put_after_ms, most)
         rows = await self._do(lambda connection: connection.execute(query, asked).fetchall())
         return Filed([row[0] for row in rows], [row[1] for row in rows])
 

@@ -26,8 +26,9 @@ from roost.control.admin.doctor import doctor
 from roost.control.survive.restore_judge import what_is_open
 from roost.control.timers import Timers
 from roost.fleet.check import check as check_fleet
-from roost.ledger.rows import Event, VMRow
-from roost.ledger.tables import claims, tombstones, vms
+from roost.ledger.claims.makingroom import PLAN
+from roost.ledger.schema.rows import Event, VMRow
+from roost.ledger.schema.tables import claims, tombstones, vms
 from roost.sim.actors.actions import Actor
 from roost.sim.actors.database import Database
 from roost.sim.actors.hosts import SimHost
@@ -44,6 +45,7 @@ from roost.sim.ground.network import Network
 from roost.sim.ground.unhandled import hear_unhandled, services_log_nothing
 from roost.sim.histories.history import History, host_name
 from roost.sim.laws.checking import Broken, Laws
+from roost.wire.agentlink import DeviceInfo
 
 #: The timers of a world: short, so that leases end and moves are given up within its few minutes.
 TIMERS = Timers(
@@ -139,6 +141,7 @@ class World:
                 cpu_milli=plan.cpu * 1000,
                 memory_bytes=plan.memory_gib * GIB,
                 disk_bytes=plan.disk_gib * GIB,
+                devices=(DeviceInfo("card"),) * self.history.cards,
                 boot_s=1.0,
                 move_s=3.0,
             ),
@@ -368,6 +371,9 @@ class World:
             return f"{host} has promised more than it says to have"
         if unended := self.laws.plans.unended(self.laws.books.at_ms):
             return unended
+        held = self.laws.books.room_made.held_for(PLAN)
+        if wrong := self.laws.plans.held_for_nobody(held):
+            return wrong
         return self.actor.who_waits_but_fits(rows)
 
     def verdict(self, broken: str) -> Verdict:

@@ -44,6 +44,9 @@ from roost.wire.agentlink import (
     Inventory,
     LedgerPoint,
     Present,
+    ProbeInfo,
+    ProbeOrder,
+    ProbeReply,
     Refused,
     Renewed,
     Report,
@@ -161,6 +164,9 @@ class ModelAgent:
     records: dict[str, Record] = field(default_factory=dict)
     failing: dict[str, str] = field(default_factory=dict)  # VM -> code: what cannot be done
     consoles: dict[str, str] = field(default_factory=dict)  # VM -> its serial log
+    probe: ProbeInfo | None = None  # None: it is too old to probe
+    #: What it says to an order to probe; None: nothing at all.
+    probes: Callable[[ProbeOrder], ProbeReply | None] = lambda order: ProbeReply(order.number)
     desired: DesiredList | None = None
     lease: Lease = field(default_factory=Lease)
     link: ModelLink | None = None
@@ -198,7 +204,7 @@ class ModelAgent:
         return Hello(
             PROTOCOL, self.name, self.instance, "1", self.inventory, self.digest,
             list(self.seen().values()), self.held(), self.guard_stop_s, self.point,
-            self.conversations,
+            self.conversations, probe=self.probe,
         )  # fmt: skip
 
     def disconnect(self) -> None:
@@ -281,6 +287,10 @@ class ModelAgent:
                 self._renewed(message.number)
             case ConsoleRequest():
                 self._say(self._console(message))
+            case ProbeOrder():
+                assert self.probe is not None, "an older agent was sent what it does not know"
+                if (probed := self.probes(message)) is not None:
+                    self._say(probed)
             case Refused():
                 self.refusal = message
                 if message.fenced:

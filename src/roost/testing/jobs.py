@@ -142,10 +142,16 @@ def completes(assignment: Assignment) -> dict[str, Any]:
 
 
 class ModelWorker:
-    """A worker of one machine; it starts what fits and ends it when the test says so."""
+    """A worker of one machine; it starts what fits and ends it when the test says so.
 
-    def __init__(self, door: Door, launch: Launch, instance: str = "one") -> None:
+    A real machine keeps a part of its memory for itself: `reserve` of what its type has.
+    """
+
+    def __init__(
+        self, door: Door, launch: Launch, instance: str = "one", reserve: float = 0.0
+    ) -> None:
         self._door, self.launch, self.instance = door, launch, instance
+        self._memory_bytes = launch.type.memory_bytes - round(reserve * launch.type.memory_bytes)
         self.machine = launch.token
         self.who = Principal(f"machine/{self.machine}", "worker", host=self.machine)
         self.attempts: dict[str, tuple[Assignment, State]] = {}
@@ -171,7 +177,7 @@ class ModelWorker:
             finished=list(self.finished.values()),
             capacity=WorkerCapacity(
                 cpu_milli=kind.cpu_milli,
-                memory_bytes=kind.memory_bytes,
+                memory_bytes=self._memory_bytes,
                 disk_bytes=kind.disk_bytes,
             )
             if self.sequence == 1
@@ -195,8 +201,8 @@ class ModelWorker:
             if each.attempt not in self.attempts and each.attempt not in self.finished:
                 self.attempts[each.attempt] = each, "waiting"
         for attempt in answer.cancel:
-            if attempt in self.attempts:
-                del self.attempts[attempt]
+            self.attempts.pop(attempt, None)
+            if attempt not in self.finished:
                 self.finished[attempt] = AttemptReport(
                     attempt=attempt, outcome="cancelled", reason="cancelled"
                 )
@@ -213,7 +219,7 @@ class ModelWorker:
         memory = sum(each.memory_bytes for each in running)
         for attempt, (each, state) in self.attempts.items():
             if state == "waiting" and cpu + each.cpu_milli <= kind.cpu_milli:
-                if memory + each.memory_bytes > kind.memory_bytes:
+                if memory + each.memory_bytes > self._memory_bytes:
                     continue
                 cpu, memory = cpu + each.cpu_milli, memory + each.memory_bytes
                 self.attempts[attempt] = each, "running"

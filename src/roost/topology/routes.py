@@ -17,8 +17,8 @@ from roost.topology.network import Link, Network
 _HOP_MS = 1e-6
 #: Paths that are kept; a large fleet has more pairs of hosts than memory takes.
 MOST_PATHS = 50_000
-#: Bytes per second of 1 Mbit/s.
-BYTES_PER_MBIT = 125_000
+#: Bytes per second of 1 Mbit/s, and of 1 kbit/s.
+BYTES_PER_MBIT, BYTES_PER_KBIT = 125_000, 125
 
 
 @dataclass(frozen=True, slots=True)

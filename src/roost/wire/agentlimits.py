@@ -34,6 +34,9 @@ MostVMs = Annotated[int, Meta(ge=0, le=1_000_000)]
 #: waits for the slowest of them.
 GuardSeconds = Annotated[float, Meta(ge=0.0, le=120.0)]
 Reading = Annotated[float, Meta(ge=-1e18, le=1e18)]
+#: What a probe found: a round trip in ms, a rate in Mbit/s. A rate of nothing is no measurement.
+ProbeMs = Annotated[float, Meta(ge=0.0, le=1e6)]
+ProbeMbit = Annotated[float, Meta(ge=1e-3, le=1e9)]
 
 # Texts: words have no control characters, so that they can stand in a log line, a key or a table
 
@@ -47,6 +50,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=253, pattern=_PRINTED)]
 Label = Annotated[str, Meta(max_length=253, pattern=_PRINTED)]
 ResourceName = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[^\x00-\x1f\x7f:]*\Z")]
 Address = Annotated[str, Meta(max_length=1024, pattern=_PRINTED)]
+Card = Annotated[str, Meta(max_length=17, pattern=_PRINTED)]
 Text = Annotated[str, Meta(max_length=MOST_TEXT)]
 #: How long the last order of a held VM may be; a longer one is not told.
 MOST_ORDER = 4096
@@ -60,11 +64,14 @@ MOST_VMS = 16_384
 MOST_COPIES = 65_536
 MOST_HELD = 4_096
 MOST_SAMPLES = 32_768
+#: Pairs of VM and card that one host tells of at a time, those with the most bytes.
+MOST_FLOWS = 256
 
 MANY_VMS = Meta(max_length=MOST_VMS)
 MANY_COPIES = Meta(max_length=MOST_COPIES)
 MANY_HELD = Meta(max_length=MOST_HELD)
 MANY_SAMPLES = Meta(max_length=MOST_SAMPLES)
+MANY_FLOWS = Meta(max_length=MOST_FLOWS)
 MANY_PARTS = Meta(max_length=MOST_PARTS)
 MANY_RESOURCES = Meta(max_length=32)
 MANY_LABELS = Meta(max_length=256)

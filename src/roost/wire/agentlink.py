@@ -1,7 +1,7 @@
 """The messages between an agent and the control plane, over one WebSocket, as JSON.
 
-    agent -> control   hello, heartbeat, report, samples, told, present
-    control -> agent   welcome, desired, delta, renewed, refused, ask, roll_call
+    agent -> control   hello, heartbeat, report, samples, told, present, probed
+    control -> agent   welcome, desired, delta, renewed, refused, ask, roll_call, probe
 
 The agent converges on its whole desired list. `digest` sums the list up: equal digests mean equal
 lists, so an unchanged list is never sent again except in full every `full_list_s`. What is missing
@@ -13,8 +13,10 @@ What an agent says is bounded by the types of its fields (`agentlimits.py`). A m
 bound is refused as a whole, but of lists of VMs and samples only the entries that do are left out.
 """
 
+import re
 from collections.abc import Sequence
 from hashlib import blake2b
+from ipaddress import ip_address
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -32,6 +34,9 @@ MOST_BYTES = 16 * 2**20
 #: Characters of orders that one host tells of the VMs it holds, and that are kept of it: in every
 #: report, a row, and an event with each change of it.
 MOST_HELD_ORDERS = 2**16
+
+#: IP:PORT, an IPv6 address in brackets.
+_PROBE_ADDRESS = re.compile(r"(?P<host>[0-9.]{7,15}|\[[0-9A-Fa-f:.]{2,64}\]):(?P<port>[0-9]{1,5})")
 
 #: What is here of a VM, whatever any list says. `leaving`: it is being sent, or nobody here can
 #: tell who has it. `gone`: it was destroyed here after a tombstone. `unclear`: ask again.
@@ -233,6 +238,29 @@ class CopyInfo(Struct, omit_defaults=True):
     restart: Restart | None = None  # that it was told last; None: not told
 
 
+class ProbeInfo(Struct, omit_defaults=True):
+    """Where other agents reach the probe port of a host; no address: it probes nothing."""
+
+    address: limit.Address = ""
+    why: limit.Text = ""  # why not, where its operator asked for it
+
+
+def probe_address(text: str) -> tuple[str, int] | None:
+    """Return host and port of a probe port; None for what is no such address.
+
+    No names: what a name that an agent has said means is not for others to look up.
+    """
+    found = _PROBE_ADDRESS.fullmatch(text)
+    if found is None or not 0 < int(found["port"]) < 2**16:
+        return None
+    host = found["host"].strip("[]")
+    try:
+        ip_address(host)
+    except ValueError:
+        return None
+    return host, int(found["port"])
+
+
 # Agent to control plane
 
 
@@ -252,6 +280,7 @@ class Hello(Struct, tag="hello", omit_defaults=True):
     heard: LedgerPoint | None = None  # the newest point of a ledger that it was told
     conversation: limit.Count = 0  # grows with every connection of this instance
     newest: limit.ProtocolNumber = 0  # that it speaks; 0: `protocol` is the only one
+    probe: ProbeInfo | None = None  # None: the agent is older than probes, and is never sent any
 
 
 def agree(hello: Hello, oldest: int = OLDEST_PROTOCOL, newest: int = PROTOCOL) -> int | None:
@@ -304,10 +333,25 @@ class SampleInfo(Struct, omit_defaults=True):
     ] = {}  # by name, see docs/reference/samples.md; absent means unknown
 
 
-class Samples(Struct, tag="samples"):
-    """Readings since the last message."""
+class FlowInfo(Struct):
+    """What one VM of this host has sent to one card, wherever that is, since it was told before."""
+
+    vm: limit.Id
+    card: limit.Card  # the address of the card that the frames were for
+    sent_bytes: limit.Count
+
+
+def most_sent(flows: Sequence[FlowInfo]) -> list[FlowInfo]:
+    """Return as many flows as one message takes, those with the most bytes."""
+    most = sorted(flows, key=lambda each: (-each.sent_bytes, each.vm, each.card))
+    return most[: limit.MOST_FLOWS]
+
+
+class Samples(Struct, tag="samples", omit_defaults=True):
+    """Readings since the last message; flows of agents that count them."""
 
     samples: Annotated[list[SampleInfo], limit.MANY_SAMPLES]
+    flows: Annotated[list[FlowInfo], limit.MANY_FLOWS] = []
 
 
 class ConsoleReply(Struct, tag="told", omit_defaults=True):
@@ -329,7 +373,23 @@ class Present(Struct, tag="present"):
     copies: Annotated[list[CopyInfo], limit.MANY_COPIES]
 
 
-FromAgent = Hello | Heartbeat | Report | Samples | ConsoleReply | Present
+class ProbeReply(Struct, tag="probed", omit_defaults=True):
+    """The answer to `probe` with this number: figures, or why there are none.
+
+    What is None could not be measured. `out` is what the peer took of this host, `back` what this
+    host took of the peer.
+    """
+
+    number: limit.Count
+    round_trip_ms: limit.ProbeMs | None = None  # the least
+    median_ms: limit.ProbeMs | None = None
+    out_mbit: limit.ProbeMbit | None = None
+    back_mbit: limit.ProbeMbit | None = None
+    code: limit.Word = ""
+    message: limit.Text = ""
+
+
+FromAgent = Hello | Heartbeat | Report | Samples | ConsoleReply | Present | ProbeReply
 
 
 # Control plane to agent
@@ -411,7 +471,22 @@ class RollCall(Struct, tag="roll_call"):
     """An old ledger was restored: say what you have, by `present`."""
 
 
-ToAgent = Welcome | Desired | Delta | Renewed | Refused | ConsoleRequest | RollCall
+class ProbeOrder(Struct, tag="probe", omit_defaults=True):
+    """Measure the way to the agent at `address`; without one: let in the agent with this word.
+
+    The word is random, of one probe, and told to both sides. `bytes` and `seconds` bound what is
+    sent each way; the agent has bounds of its own beside them. Answered by `probed`.
+    """
+
+    number: int
+    word: str
+    address: str = ""
+    pings: int = 20
+    bytes: int = 0
+    seconds: float = 0.0
+
+
+ToAgent = Welcome | Desired | Delta | Renewed | Refused | ConsoleRequest | RollCall | ProbeOrder
 
 _NUL, _REPLACEMENT = rb"\u0000", rb"\ufffd"
 _encoder = msgspec.json.Encoder()
@@ -423,7 +498,10 @@ _anything: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 _ENTRIES: dict[str, tuple[type[FromAgent], tuple[tuple[str, type[Struct], int], ...]]] = {
     "hello": (Hello, (("vms", SeenVM, limit.MOST_VMS), ("held", HeldVM, limit.MOST_HELD))),
     "report": (Report, (("vms", SeenVM, limit.MOST_VMS), ("held", HeldVM, limit.MOST_HELD))),
-    "samples": (Samples, (("samples", SampleInfo, limit.MOST_SAMPLES),)),
+    "samples": (
+        Samples,
+        (("samples", SampleInfo, limit.MOST_SAMPLES), ("flows", FlowInfo, limit.MOST_FLOWS)),
+    ),
     "present": (Present, (("copies", CopyInfo, limit.MOST_COPIES),)),
 }
 

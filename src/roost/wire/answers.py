@@ -193,6 +193,7 @@ def capacity_body(answer: CapacityAnswer) -> CapacityBody:
         sampled=answer.sampled,
         blocking=answer.blocking,
         refused=rejection_body(answer.refused) if answer.refused is not None else None,
+        stranded=rejection_body(answer.stranded) if answer.stranded is not None else None,
     )
 
 

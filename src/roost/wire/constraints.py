@@ -127,7 +127,7 @@ class ChangeConstraint(Request):
 
 
 class DryRunConstraint(RuleFields, kw_only=True):
-    """A constraint that is tried and not made: by itself, whatever other rules there are."""
+    """A constraint that is tried and not made; with the name of one that is there, in its place."""
 
     name: Name = "dry-run"
     project: ProjectName | None = None
@@ -189,10 +189,28 @@ class ConstraintVersion(Reply):
     relax_after_s: int | None = None
 
 
+class ConflictBody(Reply):
+    """Rules that do not go together, or one that no host passes now.
+
+    `kind` is contradiction (whatever the hosts), no_host (no host passes all of them, though some
+    pass each) or unsatisfied (no host passes it); `parts` are those of the rules, in their order.
+    """
+
+    kind: str
+    rules: list[str]
+    parts: list[str]
+    says: str
+
+
 class ConstraintDetail(ConstraintBody, kw_only=True):
-    """A constraint with its versions, the newest first."""
+    """A constraint with its versions, the newest first.
+
+    When it is made or changed, and not by force, `conflicts` says with which other rules it leaves
+    VMs no host that nobody has created yet.
+    """
 
     versions: list[ConstraintVersion]
+    conflicts: list[ConflictBody] = field(default_factory=list)
 
 
 class ConstraintPage(Reply):
@@ -263,10 +281,12 @@ class ClassBody(Reply):
 class ConstraintDryRunBody(Reply):
     """What a rule would say of the fleet as it is: who would be in the wrong place, who has a host.
 
-    Other rules, free room and the VMs' own constraints are left out of account.
+    Free room and the VMs' own constraints are left out of account, and other rules but for
+    `conflicts`: hard ones that hold now, with which no VM or no host could satisfy it.
     `holds_now` says whether its `when` would let it hold at once; the rest is told as if it did.
-    `hosts` counts all hosts, `locks_out` says that some VMs would have none, and `says` tells it in
-    sentences.
+    `hosts` counts all hosts, `locks_out` says that some VMs would have none, by this rule or by its
+    conflicts, and `says` tells it in sentences. A conflict of two scopes that no VM is in does not
+    lock out.
     """
 
     hosts: int
@@ -277,6 +297,7 @@ class ConstraintDryRunBody(Reply):
     locks_out: bool
     says: list[str]
     holds_now: bool = True
+    conflicts: list[ConflictBody] = field(default_factory=list)
 
 
 class ListConstraints(Query):

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from roost.base.errors import InvalidRequest
 from roost.base.units import MAX_AMOUNT
-from roost.wire.agentlink import AmountInfo, Inventory, TaintInfo, Welcome
+from roost.wire.agentlink import AmountInfo, Inventory, TaintInfo
 from roost.wire.bodies import SetHost
 
 #: Resources whose reserve and overcommitment can be set, and their fields of an inventory.
@@ -23,11 +23,15 @@ CONDITION = "roost/"
 
 
 class HostSettings(Struct, omit_defaults=True):
-    """Taints, and by resource how far it is overcommitted and what is kept back; None: as told."""
+    """Taints, and by resource how far it is overcommitted and what is kept back; None: as told.
+
+    `closed` is why it takes no new VMs, as who closed it said; it goes when the host is opened.
+    """
 
     taints: list[TaintInfo] | None = None
     ratio_milli: dict[str, int] = {}
     reserve: dict[str, int] = {}
+    closed: str = ""
 
 
 NO_SETTINGS = HostSettings()
@@ -77,9 +81,11 @@ def limited(
     return found
 
 
-def as_welcomed(inventory: Inventory, welcome: Welcome) -> Inventory:
+def with_limits(
+    inventory: Inventory, reserve: dict[str, int], ratio_milli: dict[str, int]
+) -> Inventory:
     """Return an inventory with the limits that a control plane has told its agent."""
-    changes = limited(inventory, welcome.reserve, welcome.ratio_milli)
+    changes = limited(inventory, reserve, ratio_milli)
     return msgspec.structs.replace(inventory, **changes) if changes else inventory
 
 
@@ -98,4 +104,4 @@ def changed(settings: HostSettings, body: SetHost, amounts: dict[str, int]) -> H
         ratio = {name: round(value * 1000) for name, value in sorted(wanted.items())}
     if not isinstance(body.reserve, msgspec.UnsetType):
         reserve = dict(sorted(amounts.items()))
-    return HostSettings(taints, ratio, reserve)
+    return HostSettings(taints, ratio, reserve, settings.closed)

@@ -278,6 +278,29 @@ class LogBody(Reply):
     dropped: int = 0
 
 
+class ReadOutput(Query):
+    """Which part of a file that a job has kept; names are those that the job's outputs have."""
+
+    name: FileName
+    start: Annotated[int, Meta(ge=0, le=2**53)] = 0
+    limit: Annotated[int, Meta(ge=1, le=1_048_576)] = 262_144
+
+
+class OutputPiece(Reply):
+    """A piece of an output, base64 in JSON; `next` is where the next one begins.
+
+    size: bytes of the whole file. ended: nothing is left after this piece.
+    """
+
+    job: str
+    name: str
+    start: int
+    next: int
+    size: int
+    data: bytes
+    ended: bool
+
+
 class ExplainBody(Reply):
     """Why a job is not running: the causes, the most telling first.
 

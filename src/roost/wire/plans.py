@@ -12,11 +12,24 @@ MOST_NAMED = 1000
 #: Moves of one plan.
 MOST_MOVES = 5000
 
-Goal = Literal["balance", "consolidate", "drain", "repair", "defragment", "headroom", "move"]
+Goal = Literal[
+    "balance", "consolidate", "drain", "repair", "defragment", "headroom", "talkers", "move"
+]
 MoveState = Literal["planned", "running", "done", "failed", "dropped"]
 #: Numbers of moves stay below; a plan that is planned anew counts on.
 MOST_NUMBER = 1_000_000
 PlanState = Literal["planned", "waiting", "running", "paused", "done", "failed", "cancelled"]
+
+
+#: Windows that a user gives one plan.
+MOST_WINDOWS = 20
+
+
+class GivenWindow(Request):
+    """A time in which a plan may run."""
+
+    start: Moment
+    end: Moment
 
 
 class CreatePlan(Request):
@@ -25,7 +38,14 @@ class CreatePlan(Request):
     `hosts` are those that a drain empties. `vms` are those that are moved, `to` a host if one is
     given. `demand` is that of the VM for which room is made. With `dry_run` nothing is kept; with
     `apply` it begins at once, or at `start`. No move begins after `end`. At most `at_once` VMs move
-    at a time, and `per_host` from or to one host.
+    at a time, `per_host` from or to one host, and `per_link` over one link of a described network.
+
+    A consolidation with `spare` empties a host only if any so many of the others could then be lost
+    and all be restarted without the emptied ones (N+k).
+
+    In `windows` alone moves are begun, and only those that are predicted to end there. They may be
+    left to roost: `window` is `trough`, when the plan's hosts are foreseen to be the least busy in
+    the next day, or `maintenance`, the times of day that they name in `roost.maintenance-times`.
     """
 
     goal: Goal
@@ -38,8 +58,14 @@ class CreatePlan(Request):
     apply: bool = False
     start: Moment | None = None
     end: Moment | None = None
+    window: Literal["trough", "maintenance"] | None = None
+    windows: Annotated[list[GivenWindow], Meta(max_length=MOST_WINDOWS)] = field(
+        default_factory=list
+    )
+    spare: Annotated[int, Meta(ge=0, le=2)] = 0
     per_host: Annotated[int, Meta(ge=1, le=64)] = 2
     at_once: Annotated[int, Meta(ge=1, le=1000)] = 8
+    per_link: Annotated[int, Meta(ge=1, le=64)] = 4
     most: Annotated[int, Meta(ge=1, le=MOST_MOVES)] = 500
 
 
@@ -89,12 +115,16 @@ class BlockerBody(Reply):
 
 
 class PictureBody(Reply):
-    """The fleet in numbers; loads are shares of capacity, 0 to 1."""
+    """The fleet in numbers; loads are shares of capacity, 0 to 1.
+
+    `watts` are what hosts in use draw, of those that say so by `roost.watts`.
+    """
 
     spread: float
     mean: float
     fullest: float
     in_use: int
+    watts: float | None = None
 
 
 class HostLoadBody(Reply):
@@ -103,6 +133,26 @@ class HostLoadBody(Reply):
     host: str
     before: float
     after: float
+
+
+class PlanWindowBody(Reply):
+    """A time in which a plan may run: how good it is, from 0 (busiest) to 1 (calmest), and why."""
+
+    start: str
+    end: str
+    quality: float
+    reason: str
+
+
+class PlannedTogetherBody(Reply):
+    """VMs of an affinity group that move in the same waves or in waves that follow each other."""
+
+    group: str
+    vms: list[str]
+    waves: list[int]
+    total_s: float
+    sent_bytes: int
+    stand_still_s: float
 
 
 class PlanBody(Reply):
@@ -128,6 +178,7 @@ class PlanBody(Reply):
     after: PictureBody
     start: str | None
     end: str | None
+    windows: list[PlanWindowBody]
     created_at: str
     created_by: str
     begun_at: str | None
@@ -138,7 +189,8 @@ class PlanDetail(PlanBody):
     """A plan with its moves, what stands in its way, and what the loads of hosts become.
 
     `listed` are some of its moves in their order; `next` continues them when there are more.
-    `actual` is the fleet when it ended; `accuracy` is actual over predicted seconds of its moves.
+    `held` of its moves have all their room held on their targets. `actual` is the fleet when it
+    ended; `accuracy` is actual over predicted seconds of its moves.
     """
 
     listed: list[PlanMoveBody]
@@ -147,6 +199,8 @@ class PlanDetail(PlanBody):
     vetoed: list[BlockerBody]
     more_vetoes: int
     hosts: list[HostLoadBody]
+    together: list[PlannedTogetherBody]
+    held: int = 0
     actual: PictureBody | None = None
     accuracy: float | None = None
 

@@ -12,6 +12,7 @@ from msgspec import UNSET, Meta, UnsetType, field
 from roost.model.states import Restart
 from roost.wire.bodies import Name, ProjectName, Reply, Request, Weight
 from roost.wire.constraints import (
+    ConflictBody,
     Description,
     Expression,
     Kind,
@@ -195,19 +196,6 @@ class PolicyVersion(PolicyFields):
     description: str
     changed_at: str
     changed_by: str
-
-
-class ConflictBody(Reply):
-    """Rules that do not go together, or one that no host passes now.
-
-    `kind` is contradiction (whatever the hosts), no_host (no host passes all of them, though some
-    pass each) or unsatisfied (no host passes it); `parts` are those of the rules, in their order.
-    """
-
-    kind: str
-    rules: list[str]
-    parts: list[str]
-    says: str
 
 
 class PolicyDetail(PolicyBody):

@@ -92,6 +92,31 @@ class ListHosts(Query):
     after: After | None = None
 
 
+class CloseHost(Query):
+    """Why a host is closed; told until it is open again."""
+
+    reason: Annotated[
+        str,
+        Meta(
+            max_length=253,
+            pattern=r"^[^\x00-\x1f\x7f]*\Z",
+            description="Why; one line, told until it is open again.",
+        ),
+    ] = ""
+
+
+#: Whether metrics tell of every single host as well, not of them, or of nothing else.
+Hosts = Literal["yes", "no", "only"]
+
+
+class ScrapeMetrics(Query):
+    """Which metrics to return."""
+
+    hosts: Annotated[
+        Hosts, Meta(description="The lines of every host: with the rest, not, or nothing else.")
+    ] = "yes"
+
+
 class ListEvents(Query):
     """Events after a sequence number."""
 

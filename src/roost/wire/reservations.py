@@ -74,10 +74,24 @@ class ChangeReservation(Request):
 
 
 class UnitBody(Reply):
-    """One unit: the host that keeps it, or none while there is none."""
+    """One unit: the host that keeps it, or none while there is none.
+
+    `devices` and `cells` are those of the host that it keeps, by position.
+    """
 
     unit: str
     host: str | None
+    devices: list[int] = field(default_factory=list)
+    cells: list[int] = field(default_factory=list)
+
+
+class KeptDevices(Reply):
+    """The devices that one unit keeps: so many, and what each of them is at least."""
+
+    count: int
+    share_milli: int
+    models: list[str]
+    memory_bytes: int
 
 
 class WindowBody(Reply):
@@ -87,7 +101,7 @@ class WindowBody(Reply):
     end: str | None
 
 
-class ReservationBody(Reply):
+class ReservationBody(Reply, kw_only=True):
     """A reservation as it is now.
 
     state: `live`, `waiting` (between its windows, or before them), `ended`, or `unhonoured` while
@@ -119,9 +133,12 @@ class ReservationBody(Reply):
     changed_at: str
     changed_by: str
     drawn: int
+    gpu: KeptDevices | None = None
+    extended: dict[str, int] = field(default_factory=dict)
+    numa: str = "any"
 
 
-class ReservationDetail(ReservationBody):
+class ReservationDetail(ReservationBody, kw_only=True):
     """A reservation with its units and the windows that are known."""
 
     placed: list[UnitBody]
@@ -152,6 +169,8 @@ class CalendarLine(Reply):
     disk_bytes: int
     hosts: list[str]
     more_hosts: int = 0
+    gpus: int = 0
+    extended: dict[str, int] = field(default_factory=dict)
 
 
 class CalendarBody(Reply):

@@ -1,10 +1,14 @@
-"""The bodies of the network topology over HTTP. Units: Mbit/s and ms, as in its file."""
+"""The bodies of the network topology and the traffic matrix over HTTP. Units: Mbit/s and ms.
+
+Rates of traffic are both ways together. A VM is named by its id or as PROJECT/NAME, and may not be
+there yet; `group:PROJECT/NAME` stands for every member of a group, each with that rate.
+"""
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, field
+from msgspec import Meta, Struct, field
 
-from roost.wire.bodies import Reply, Request, Text
+from roost.wire.bodies import Name, Reply, Request, Text
 from roost.wire.queries import Query
 
 #: Nodes, links and pairs of VMs that one topology has.
@@ -33,7 +37,7 @@ class LinkBody(Request):
 
 
 class TrafficBody(Request):
-    """How much two VMs talk, in Mbit/s; VMs by name as PROJECT/NAME, or by id."""
+    """How much two talk, in Mbit/s: VMs as PROJECT/NAME or by id, or group:PROJECT/NAME."""
 
     source: Text
     dest: Text
@@ -76,6 +80,7 @@ class TopologyBody(Reply):
     missing: list[str]
     changed_at: str | None = None
     changed_by: str = ""
+    learnt_pairs: int = 0  # of VMs that talk, beside those of `traffic`, which were declared
 
 
 class AskPath(Query):
@@ -95,3 +100,114 @@ class PathBody(Reply):
     latency_ms: float
     free_mbit: float | None
     narrowest: LinkBody | None
+
+
+# Traffic
+
+#: Pairs that are declared by hand, and pairs that one answer names.
+MOST_PAIRS, MOST_SHOWN = 10_000, 1_000
+
+Said = Literal["topology", "declared", "learnt"]
+
+
+class SetTraffic(Request):
+    """Pairs that talk; a rate of 0 takes a pair back. `whole`: all others are taken back too."""
+
+    pairs: Annotated[list[TrafficBody], Meta(max_length=MOST_PAIRS)]
+    whole: bool = False
+
+
+class PairBody(Reply):
+    """Two that talk: how much, who says so, whether both are there, whether it is gone by."""
+
+    source: str
+    dest: str
+    rate: float
+    said: Said
+    known: bool
+    counts: bool = True  # false: learnt, and declared otherwise
+
+
+class TrafficMatrixBody(Reply):
+    """Who talks with whom, the most first; `pairs_in_all` may be more than are named."""
+
+    pairs: list[PairBody]
+    pairs_in_all: int
+    generation: int
+    changed_at: str | None = None
+    changed_by: str = ""
+
+
+class KeptPair(Struct, omit_defaults=True):
+    """A pair as the ledger keeps it, with the ids that its names meant when it was written."""
+
+    a: str
+    b: str
+    mbit: float
+    a_id: str = ""
+    b_id: str = ""
+
+
+# Measuring
+
+#: Pairs of hosts that one measurement takes, and bytes that one probe sends each way.
+MOST_PROBED, MOST_PROBE_BYTES = 2_000, 64 * 2**20
+
+
+class MeasureTopology(Request):
+    """Which hosts' agents are to measure the ways between them; all that can, if none is named.
+
+    `bytes` and `seconds` bound what a probe sends each way; `dry_run` only says what would be done.
+    """
+
+    hosts: Annotated[list[Name], Meta(max_length=MOST_NODES)] = field(default_factory=list)
+    pairs: Annotated[int, Meta(ge=1, le=MOST_PROBED)] = 200
+    bytes: Annotated[int, Meta(ge=2**16, le=MOST_PROBE_BYTES)] = 32 * 2**20
+    seconds: Annotated[float, Meta(ge=0.1, le=5)] | Annotated[int, Meta(ge=1, le=5)] = 1.0
+    dry_run: bool = False
+
+
+class ProbedPair(Reply):
+    """Two hosts: what was measured between them, and what the proposal says. null: not known.
+
+    `latency` is half of the least round trip; `out` is what the second took of the first.
+    """
+
+    source: str
+    dest: str
+    state: Literal["waiting", "running", "done", "failed"] = "waiting"
+    latency: float | None = None
+    median: float | None = None
+    out: float | None = None
+    back: float | None = None
+    proposed_latency: float | None = None
+    proposed_bandwidth: float | None = None
+    why: str = ""
+
+
+class UnableBody(Reply):
+    """A host whose agent cannot measure, and why."""
+
+    host: str
+    why: str
+
+
+class MeasurementBody(Reply):
+    """A measurement of the network between hosts: how far it is, and the topology it proposes.
+
+    The proposal is what `PUT /topology` takes. It has no host of `left_out`; hosts of `inferred`
+    were not measured themselves and have the figures of their rack. `islands` above 1: links
+    between them could not be measured, and it cannot be applied as it stands.
+    """
+
+    id: str
+    state: Literal["planned", "running", "done", "cancelled"]
+    method: str
+    most_s: float  # how long it takes at most
+    done: int
+    pairs: list[ProbedPair]
+    unable: list[UnableBody]
+    proposal: ApplyTopology | None = None
+    inferred: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    islands: int = 0

@@ -10,6 +10,7 @@ from roost.model.constraints import (
     Constraints,
     LabelOperator,
     LabelTerm,
+    NearRule,
     Preference,
     Toleration,
 )
@@ -34,6 +35,7 @@ from roost.wire.bodies import (
     DeviceBody,
     GroupBody,
     LabelTermBody,
+    NearBody,
 )
 
 _RULES = {rule.label: rule for rule in GroupRule}
@@ -121,6 +123,23 @@ def constraints_of(body: ConstraintsBody | None) -> Constraints:
         pinned=tuple(body.hosts),
         excluded=tuple(body.not_hosts),
         preferences=tuple(Preference(label_term_of(p), p.weight) for p in body.preferences),
+        near=tuple(map(near_of, body.near)),
+    )
+
+
+def near_of(body: NearBody) -> NearRule:
+    """Return how near something must be that is named; whose name it is, is found out later."""
+    name = body.vm or body.group
+    if name is None or (body.vm is not None and body.group is not None):
+        raise InvalidRequest(
+            "`near` names one VM or one group", hint='Maybe {"vm": "db-1", "latency": 2}.'
+        )
+    return NearRule(
+        name,
+        name,
+        group=body.vm is None,
+        most_us=None if body.latency is None else round(body.latency * 1000),
+        least_kbit=None if body.bandwidth is None else round(body.bandwidth * 1000),
     )
 
 

@@ -155,6 +155,7 @@ class RegistryLogin(Struct):
 
     user: str
     password: str
+    registry: str = ""  # the host that it is for; without one it is for none
 
 
 class Assignment(Struct):
@@ -174,6 +175,7 @@ class Assignment(Struct):
     inputs: list[InputOrder] = []
     outputs: list[OutputOrder] = []
     outputs_to: str = ""  # the folder of this attempt in the store of outputs: file: or s3:
+    own_store: bool = False  # that store is the server's, not one that the job names
     log_limit_bytes: int = 1024 * 1024  # of each stream; what is beyond is dropped and counted
     registry: RegistryLogin | None = None
 
@@ -181,7 +183,8 @@ class Assignment(Struct):
 class WorkerOrders(Reply):
     """What a worker should have.
 
-    drain: start nothing that waits. leave: the machine is no longer ours; end everything and exit.
+    drain: start nothing, and report what waits as machine_reclaimed. leave: the machine is no
+    longer ours; end everything and exit.
     """
 
     assignments: list[Assignment] = field(default_factory=list)

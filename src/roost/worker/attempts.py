@@ -30,7 +30,8 @@ from roost.worker.containers import Engine
 from roost.worker.files.inputs import FilesFailed, fetch_inputs
 from roost.worker.files.outputs import keep_outputs
 from roost.worker.run.hearth import Hearth
-from roost.worker.run.plan import CANCEL, PLAN, WORK, Ended, Plan, read_ended, read_warden, write
+from roost.worker.run.jobuser import JobUser, give_folder, renew_folder, take_folder
+from roost.worker.run.plan import CANCEL, WORK, Ended, Plan, read_ended, read_warden
 
 log = logging.getLogger("roost.worker")
 
@@ -56,6 +57,7 @@ class AttemptParts:
     grace_s: float = 5.0
     back_off: BackOff = BackOff(first_s=0.5, most_s=30.0)  # noqa: RUF009 - it is frozen
     tries: int = 6  # of a store that does not answer
+    user: JobUser | None = None  # of jobs that are no containers; None: the worker's own
 
 
 class AttemptRun:
@@ -64,6 +66,7 @@ class AttemptRun:
     def __init__(self, assignment: Assignment, folder: Path, parts: AttemptParts) -> None:
         self.assignment, self.folder = assignment, folder
         self.state: State = "waiting"
+        self.ended: Ended | None = None  # how its process ended, if it had one
         self._parts = parts
         self._ending = asyncio.Event()
         self._why = self._kept_why()
@@ -98,12 +101,21 @@ class AttemptRun:
         pid = None
         if not self.has_begun:
             self.state = "fetching"
-            if not await self._unless_ended(self._prepare()):
+            self._check_store()
+            if self._user is not None:
+                await asyncio.to_thread(renew_folder, self.folder, self.folder / WORK)
+            if self._needs_files and not await self._unless_ended(self._prepare()):
                 return self._ended_early()
-            pid = await self._parts.hearth.start(self.folder)
+            if self._ending.is_set():  # while it waited
+                return self._ended_early()
+            if (user := self._user) is not None:
+                await asyncio.to_thread(give_folder, self.folder, self.folder / WORK, user)
+            pid = await self._parts.hearth.start(self.folder, self._plan())
         self.state = "running"
-        ended = await self._parts.hearth.ended(self.folder, pid)
+        self.ended = ended = await self._parts.hearth.ended(self.folder, pid)
         self.state = "ending"
+        if self._user is not None:
+            take_folder(self.folder, self.folder / WORK)
         if ended is None:
             await self._parts.hearth.sweep(self._group)
             if self._is_full():  # there was no room to write down how it ended
@@ -112,8 +124,33 @@ class AttemptRun:
         short = await self._leave_container()
         return await self._report(ended, short_of_memory=short)
 
+    @property
+    def _user(self) -> JobUser | None:
+        """Return the user of the job; what is in a container is kept apart by that."""
+        return None if self.assignment.image else self._parts.user
+
+    def _check_store(self) -> None:
+        """Refuse a folder that a job names for its outputs: the worker would write there as root.
+
+        Before it runs: what cannot be kept need not be made.
+        """
+        asked = self.assignment
+        named = asked.outputs and not asked.own_store and asked.outputs_to.startswith("file:")
+        if named and self._parts.user is not None:
+            raise FilesFailed(
+                "output_failed",
+                "this worker has a --job-user, and then writes no outputs to a folder that a job "
+                "names; without one they go to the server's own, or to an s3: address",
+            )
+
+    @property
+    def _needs_files(self) -> bool:
+        """Say whether anything has to be there before the job, or the job cannot be run."""
+        asked = self.assignment
+        return bool(asked.image or asked.inputs or asked.parameters or not asked.command)
+
     async def _prepare(self) -> None:
-        """Fetch inputs and image, and write down what to run."""
+        """Fetch inputs and image."""
         asked, work = self.assignment, self.folder / WORK
         if asked.image:
             if self._parts.engine is None:
@@ -121,10 +158,13 @@ class AttemptRun:
             await self._parts.engine.pull(asked, self.folder)
         elif not asked.command:
             raise FilesFailed("worker_refused", "the job has neither a command nor an image")
-        await self._try_again(fetch_inputs, work, asked.inputs, asked.disk_bytes)
+        if asked.inputs:
+            # In a container too: what is fetched is mounted there.
+            await self._try_again(
+                fetch_inputs, work, asked.inputs, asked.disk_bytes, self._parts.user
+            )
         if asked.parameters:
             (work / "parameters.json").write_bytes(msgspec.json.encode(asked.parameters))
-        write(self.folder / PLAN, self._plan())
 
     def _plan(self) -> Plan:
         asked, parts = self.assignment, self._parts
@@ -141,6 +181,7 @@ class AttemptRun:
             grace_s=parts.grace_s,
             group=self._group,
             groups={name: [str(at), number] for name, (at, number) in parts.groups.bases().items()},
+            user=list(self._user or ()),
             within=engine is None,
             after=[] if engine is None else [engine.kill(asked.attempt)],
         )
@@ -180,7 +221,11 @@ class AttemptRun:
 
                 def keep() -> None:
                     found[:] = keep_outputs(
-                        self.folder / WORK, asked.outputs, asked.outputs_to, ended_well=not reason
+                        self.folder / WORK,
+                        asked.outputs,
+                        asked.outputs_to,
+                        ended_well=not reason,
+                        owner=None if self._user is None else self._user.uid,
                     )
 
                 await self._unless_ended(self._try_again(keep))

@@ -2,7 +2,8 @@
 
 An engine is used if it answers. The container has the limits of its attempt, the job's folder as
 `/work` and a name made from the attempt's, so that it is found after any crash. Credentials of a
-registry are in a file that only we can read, as long as the image is pulled.
+registry are in a file that only we can read, as long as the image is pulled; the assignment that
+they came with is another such file, as long as the attempt is kept.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from typing import Literal
 
 from roost.base import private
 from roost.model.job import EndReason
+from roost.model.registries import DOCKER_HUB, registry_host
 from roost.wire.workerlink import Assignment
 from roost.worker.files.inputs import FilesFailed
 
@@ -28,21 +30,11 @@ log = logging.getLogger("roost.worker")
 EngineName = Literal["podman", "docker"]
 #: Variables that an engine needs of its own.
 _OWN = ("PATH", "HOME", "XDG_RUNTIME_DIR", "DOCKER_HOST", "CONTAINER_HOST")
-#: Names, and how names begin, of variables that change what an engine, its loader, or what it
-#: starts does outside of the container. With one line they are in a file, for the container alone.
-_STEERING = (
-    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "ENV", "IFS", "TMPDIR", "TMP", "TEMP", "TZ",
-    "TZDIR", "LANG", "LANGUAGE", "LOCPATH", "NLSPATH", "GCONV_PATH", "GETCONF_DIR", "HOSTALIASES",
-    "LOCALDOMAIN", "RES_OPTIONS", "RESOLV_HOST_CONF", "NIS_PATH", "GODEBUG", "GOTRACEBACK",
-    "GOMAXPROCS", "GOGC", "GOMEMLIMIT", "GOCOVERDIR", "GORACE", "GNUPGHOME", "SSL_CERT_FILE",
-    "SSL_CERT_DIR", "SSLKEYLOGFILE", "SSH_AUTH_SOCK", "SSH_ASKPASS", "BASH_ENV",
-)  # fmt: skip
-_STEERING_BEGINS = (
-    "_", "LD_", "LC_", "GLIBC_", "MALLOC_", "CONTAINER_", "CONTAINERS_", "DOCKER_", "BUILDAH_",
-    "BUILDKIT_", "PODMAN_", "LIBPOD_", "REGISTRY_", "REGISTRIES_", "STORAGE_", "NETAVARK_", "CNI_",
-    "CONMON_", "OCI_", "XDG_", "DBUS_", "LISTEN_", "NOTIFY_", "SYSTEMD_", "BASH_FUNC_", "PYTHON",
-    "PERL5", "OTEL_", "SUDO_", "MOBY_",
-)  # fmt: skip
+#: How names of variables begin that no engine, loader or runtime reads: only those go through the
+#: engine's own environment. Which names steer one of them cannot be listed to the end.
+_OURS = ("JOB_", "ROOST_")
+#: Where docker looks for the login of Docker's own registry; podman looks for the host.
+_DOCKER_S_OWN = "https://index.docker.io/v1/"
 _ASK_S = 20.0
 _PULL_S = 1800.0
 _MISSING = (
@@ -110,9 +102,11 @@ class Engine:
         that no file of lines can hold."""
         own = {name: os.environ[name] for name in _OWN if name in os.environ}
         passed = {name: value for name, value in environment.items() if not _is_line(value)}
-        if clash := sorted(name for name in passed if _steers(name)):
+        if others := sorted(name for name in passed if not name.startswith(_OURS)):
             raise FilesFailed(
-                "parameters", f"the variable {clash[0]} of a container may have one line only"
+                "parameters",
+                f"the variable {others[0]} of a container has several lines, which only one whose "
+                "name begins with JOB_ may have; maybe give it as a file",
             )
         return own | passed
 
@@ -131,18 +125,21 @@ class Engine:
         await ask((*self.command, "rm", "--force", container_name(attempt)), _ASK_S)
 
     def _login(self, assignment: Assignment, folder: Path) -> Path | None:
-        if assignment.registry is None:
+        if assignment.registry is None or not assignment.registry.registry:
             return None
         at = private.make_folder(folder / "login")
         words = f"{assignment.registry.user}:{assignment.registry.password}"
-        auths = {
-            "auths": {
-                _registry(assignment.image): {"auth": base64.b64encode(words.encode()).decode()}
-            }
-        }
+        known = {"auth": base64.b64encode(words.encode()).decode()}
+        # Of the login, not of the image: whoever submits a job chooses that.
+        host = registry_host(assignment.registry.registry)
+        auths = {"auths": {self._looked_up(host): known}}
         private.make_file(at / "config.json")
         (at / "config.json").write_text(json.dumps(auths))
         return at
+
+    def _looked_up(self, host: str) -> str:
+        """Return under which name the engine looks for a login: docker's own is an address."""
+        return _DOCKER_S_OWN if self.name == "docker" and host == DOCKER_HUB else host
 
     def _with_login(self, login: Path | None) -> tuple[list[str], list[str]]:
         if login is None:
@@ -155,15 +152,6 @@ class Engine:
 def _is_line(value: str) -> bool:
     """Say whether a file with a variable in each line can hold a value."""
     return "\n" not in value and "\r" not in value
-
-
-def _steers(name: str) -> bool:
-    upper = name.upper()
-    return (
-        upper in (*_OWN, *_STEERING)
-        or upper.startswith(_STEERING_BEGINS)
-        or upper.endswith("_PROXY")
-    )
 
 
 def container_name(attempt: str) -> str:
@@ -215,9 +203,3 @@ def _judged(image: str, said: str) -> tuple[EndReason, str]:
     if any(each in lower for each in _MISSING):
         return "image_missing", f"{image}: {words}"
     return "worker_failed", f"{image} could not be pulled: {words}"
-
-
-def _registry(image: str) -> str:
-    first, slash, _ = image.partition("/")
-    named = slash and ("." in first or ":" in first or first == "localhost")
-    return first if named else "docker.io"

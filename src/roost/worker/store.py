@@ -4,16 +4,23 @@
     DIR/worker.lock               one worker per folder
     DIR/attempts/NAME/            see `run/plan.py`; and
         assignment.json           what the control plane asked, 0600
-        report.json               how it ended; kept when everything else of it is gone
+    DIR/reports.jsonl             how attempts ended, a line each, the newest last
+    DIR/reports.old.jsonl         those before them: a file that is full takes this one's place
 
-A report outlives its acknowledgement for a while, so that an assignment that comes late or twice is
-answered and not run again. A broken file is put aside and counts as unknown.
+A report outlives its attempt's folder for a while, so that an assignment that comes late or twice
+is answered and not run again. Few files for all of them: a line that is added costs less than a
+file that is made and later removed, and a whole file goes at once. A broken file is put aside and
+counts as unknown; of the reports only the line that is broken is lost, and its attempt's folder
+says the same.
 """
 
+import errno
 import fcntl
 import logging
 import os
 import shutil
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,12 +30,14 @@ from roost.base import private
 from roost.base.errors import Conflict
 from roost.hostkit.files import file_name, put_aside, write_whole
 from roost.wire.workerlink import Assignment, AttemptReport
+from roost.worker.run.plan import ENDED, WARDEN, WORK
 
 log = logging.getLogger("roost.worker")
 
 T = TypeVar("T")
 
-_ASSIGNMENT, _REPORT = "assignment.json", "report.json"
+_ASSIGNMENT = "assignment.json"
+_REPORTS, _OLD_REPORTS = "reports.jsonl", "reports.old.jsonl"
 #: Reports that are kept after they were acknowledged.
 MOST_REPORTS = 4096
 
@@ -40,6 +49,8 @@ class WorkerStore:
         self.folder = folder
         self._attempts = folder / "attempts"
         self._lock: int | None = None
+        self._journal: int | None = None  # where reports are added
+        self._lines = 0
 
     def open(self) -> None:
         """Make the folder and lock it; raises Conflict when another worker has it."""
@@ -60,6 +71,7 @@ class WorkerStore:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+        self._close_journal()
 
     def credential(self) -> str | None:
         """Return the machine's credential, None before it joined."""
@@ -80,49 +92,82 @@ class WorkerStore:
     def begin(self, assignment: Assignment) -> Path:
         """Keep an assignment, with a folder for its job."""
         folder = self.folder_of(assignment.attempt)
-        (folder / "work").mkdir(parents=True, exist_ok=True, mode=private.FOLDER)
+        for each in (folder, folder / WORK):
+            with suppress(FileExistsError):
+                each.mkdir(mode=private.FOLDER)
         data = msgspec.json.encode(assignment)
         write_whole(folder / _ASSIGNMENT, data, durable=False)
         return folder
 
     def assignments(self) -> list[Assignment]:
-        """Return what was asked and not finished when the worker was last here."""
+        """Return what was asked and not cleared when the worker was last here."""
         found = []
         for folder in sorted(self._attempts.iterdir()):
-            if not (folder / _REPORT).exists():
-                if (one := _read(folder / _ASSIGNMENT, Assignment)) is not None:
-                    found.append(one)
-                elif not any(folder.iterdir()):
-                    folder.rmdir()
+            if (one := _read(folder / _ASSIGNMENT, Assignment)) is not None:
+                found.append(one)
+            elif not any(folder.iterdir()):
+                folder.rmdir()
         return found
 
     def reports(self) -> list[AttemptReport]:
         """Return every report that is kept, the oldest first."""
-        paths = sorted(self._attempts.glob(f"*/{_REPORT}"), key=lambda path: path.stat().st_mtime)
-        return [one for path in paths if (one := _read(path, AttemptReport)) is not None]
+        found: dict[str, AttemptReport] = {}
+        for line in self._read_lines(_OLD_REPORTS) + self._read_lines(_REPORTS):
+            try:
+                one = msgspec.json.decode(line, type=AttemptReport)
+            except msgspec.DecodeError:  # the worker was killed while it wrote, or the disk is full
+                continue
+            found.pop(one.attempt, None)
+            found[one.attempt] = one
+        return list(found.values())[-MOST_REPORTS:]
 
     def finish(self, report: AttemptReport) -> None:
         """Keep how an attempt ended."""
-        folder = self.folder_of(report.attempt)
-        folder.mkdir(parents=True, exist_ok=True, mode=private.FOLDER)
-        write_whole(folder / _REPORT, msgspec.json.encode(report), durable=False)
+        try:
+            if self._lines >= 2 * MOST_REPORTS:  # an attempt may be there twice
+                self._close_journal()
+                (self.folder / _REPORTS).replace(self.folder / _OLD_REPORTS)
+                self._lines = 0
+            if self._journal is None:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+                self._journal = os.open(self.folder / _REPORTS, flags, private.FILE)
+                self._lines = len(self._read_lines(_REPORTS))
+                os.write(self._journal, b"\n")  # whatever was cut off before ends here
+            data = msgspec.json.encode(report) + b"\n"
+            if os.write(self._journal, data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), _REPORTS)
+        except OSError:
+            self._close_journal()  # opened anew, the next report begins a line of its own
+            raise
+        self._lines += 1
 
-    def clear(self, attempt: str) -> None:
-        """Drop everything of an attempt but its report."""
-        folder = self.folder_of(attempt)
-        if not folder.exists():
+    def _close_journal(self) -> None:
+        if self._journal is not None:
+            os.close(self._journal)
+            self._journal = None
+
+    def _read_lines(self, name: str) -> list[bytes]:
+        try:
+            return list(filter(None, (self.folder / name).read_bytes().splitlines()))
+        except FileNotFoundError:
+            return []
+
+    def clear(self, attempts: Iterable[str]) -> None:
+        """Drop the folders of attempts."""
+        for attempt in attempts:
+            self._drop(self.folder_of(attempt))
+
+    @staticmethod
+    def _drop(folder: Path) -> None:
+        try:  # most jobs leave nothing, and looking for what they left costs more than this
+            (folder / WORK).rmdir()
+            for name in (_ASSIGNMENT, WARDEN, ENDED):
+                (folder / name).unlink(missing_ok=True)
+            folder.rmdir()
+        except FileNotFoundError:
             return
-        for entry in folder.iterdir():
-            if entry.name == _REPORT:
-                continue
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry, ignore_errors=True)
-            else:
-                entry.unlink(missing_ok=True)
-
-    def forget(self, attempt: str) -> None:
-        """Drop an attempt, its report too."""
-        shutil.rmtree(self.folder_of(attempt), ignore_errors=True)
+        except OSError:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _read(path: Path, kind: type[T]) -> T | None:

@@ -36,10 +36,13 @@ from roost.worker.attempts import AttemptParts, AttemptRun, State
 from roost.worker.files.logs import AttemptLogs
 from roost.worker.notices import Notices
 from roost.worker.plane import Plane
+from roost.worker.run.plan import read_ended
 from roost.worker.store import MOST_REPORTS, WorkerStore
 
 log = logging.getLogger("roost.worker")
 
+#: Cores, memory and disk of an attempt.
+Amounts = tuple[int, int, int]
 #: Bytes of logs that a poll carries; more goes apart from it.
 _LOGS_IN_POLL = 192 * 1024
 _LOGS_APART = 4 * 2**20
@@ -55,6 +58,8 @@ class WorkerSettings:
     #: How long a worker with nothing to do waits for a control plane that does not answer.
     alone_s: float = 3600.0
     notice_s: float = 5.0  # between looks for notices
+    #: How long ends are gathered for one poll while attempts wait here: no slot is idle meanwhile.
+    gather_s: float = 0.1
     look_s: float = 0.5  # between looks for logs that grew and attempts that went on
     back_off: BackOff = BackOff(first_s=0.2, most_s=10.0)  # noqa: RUF009 - it is frozen
 
@@ -81,7 +86,10 @@ class Worker:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._reports: dict[str, AttemptReport] = {}  # not acknowledged yet
         self._known: OrderedDict[str, AttemptReport] = OrderedDict()  # acknowledged
+        self._waiting: dict[str, Amounts] = {}  # attempts that were not started, as they came
+        self._free = [capacity.cpu_milli, capacity.memory_bytes, capacity.disk_bytes]
         self._logs: dict[str, AttemptLogs] = {}
+        self._gone: list[str] = []  # attempts whose folders are to be removed
         self._news = asyncio.Event()
         self._sequence = 0
         self._poll_s = 5.0
@@ -129,6 +137,8 @@ class Worker:
                 log.info("this machine is given back; the worker ends")
                 return
             await self._wait(self._poll_s)
+            if self._waiting and not (self._leaving or self._reclaimed or self._draining):
+                await self._clock.sleep(self._settings.gather_s)
 
     async def _say(self) -> None:
         """Poll at once if there is something to say, and keep one poll held by the server."""
@@ -244,8 +254,12 @@ class Worker:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             self._refuse(name, "worker_disk_full" if full else "worker_failed", str(error))
             return
-        self._runs[name] = AttemptRun(assignment, folder, self._parts)
-        self._logs[name] = AttemptLogs(name, folder)
+        self._add(AttemptRun(assignment, folder, self._parts))
+
+    def _add(self, run: AttemptRun) -> None:
+        name = run.assignment.attempt
+        self._runs[name] = run
+        self._waiting[name] = _amounts(run)
 
     def _refuse(self, name: str, reason: EndReason, message: str) -> None:
         self._finished(
@@ -267,8 +281,7 @@ class Worker:
             return
         self._known[name] = report
         while len(self._known) > MOST_REPORTS:
-            oldest, _ = self._known.popitem(last=False)
-            self._store.forget(oldest)
+            self._known.popitem(last=False)
         self._clear(name)
 
     def _clear(self, name: str) -> None:
@@ -276,7 +289,13 @@ class Worker:
         logs = self._logs.get(name)
         if name in self._known and (logs is None or logs.is_done):
             self._logs.pop(name, None)
-            self._store.clear(name)
+            self._gone.append(name)
+
+    async def _drop_files(self) -> None:
+        """Remove the folders of attempts that are done with, beside everything else."""
+        while self._gone:
+            names, self._gone = self._gone, []
+            await asyncio.to_thread(self._store.clear, names)
 
     # Attempts
 
@@ -287,37 +306,49 @@ class Worker:
         for assignment in self._store.assignments():
             name = assignment.attempt
             folder = self._store.folder_of(name)
-            self._runs[name] = run = AttemptRun(assignment, folder, self._parts)
-            self._logs[name] = AttemptLogs(name, folder)
+            if name in self._reports:
+                self._logs[name] = logs = AttemptLogs(name, folder)
+                logs.end(read_ended(folder))
+                continue
+            run = AttemptRun(assignment, folder, self._parts)
+            self._add(run)
             if run.has_begun:
                 self._start(name)
         if self._runs:
             log.info("%d attempts go on", len(self._runs))
 
     def _start_waiting(self) -> None:
-        """Start the attempts that wait and have room, in the order in which they came."""
+        """Start the attempts that wait and have room, in the order in which they came.
+
+        On a machine that is to go none is started any more: each is reported, for another machine.
+        """
         if self._draining or self._leaving or self._reclaimed:
+            for name in list(self._waiting):
+                self._end(name, "machine_reclaimed")
             return
-        free = [self._capacity.cpu_milli, self._capacity.memory_bytes, self._capacity.disk_bytes]
-        waiting = []
-        for name, run in self._runs.items():
-            if name in self._tasks:
-                free = [left - part for left, part in zip(free, _amounts(run), strict=True)]
-            else:
-                waiting.append((name, _amounts(run)))
-        for name, amounts in waiting:
-            if all(part <= left for part, left in zip(amounts, free, strict=True)):
-                free = [left - part for left, part in zip(free, amounts, strict=True)]
+        has_no_room: set[Amounts] = set()  # most that wait are alike, and one answer does for all
+        for name, amounts in list(self._waiting.items()):
+            if amounts in has_no_room:
+                continue
+            if all(part <= left for part, left in zip(amounts, self._free, strict=True)):
                 self._start(name)
+            else:
+                has_no_room.add(amounts)
 
     def _start(self, name: str) -> None:
-        self._tasks[name] = asyncio.create_task(self._carry(name))
+        run = self._runs[name]
+        del self._waiting[name]
+        self._free = [left - part for left, part in zip(self._free, _amounts(run), strict=True)]
+        self._logs[name] = AttemptLogs(name, run.folder)
+        self._tasks[name] = asyncio.create_task(self._carry(name, run))
 
-    async def _carry(self, name: str) -> None:
-        report = await self._runs[name].run()
+    async def _carry(self, name: str, run: AttemptRun) -> None:
+        report = await run.run()
         log.info("%s: %s %s %s", name, report.outcome, report.reason, report.message)
         del self._runs[name]
         del self._tasks[name]
+        self._free = [left + part for left, part in zip(self._free, _amounts(run), strict=True)]
+        self._logs[name].end(run.ended)
         self._finished(report)
         self._start_waiting()
 
@@ -340,7 +371,8 @@ class Worker:
             pieces = logs.pieces(most)
             most -= sum(len(piece.data) for piece in pieces)
             found += pieces
-            self._clear(name)
+            if logs.is_done:
+                self._clear(name)
         return found
 
     async def _send_long_logs(self) -> None:
@@ -358,6 +390,7 @@ class Worker:
     async def _look_for_changes(self) -> None:
         while True:
             await self._clock.sleep(self._settings.look_s)
+            await self._drop_files()
             now = {name: run.state for name, run in self._runs.items()}
             if now != self._said:
                 self._changed = True
@@ -365,16 +398,17 @@ class Worker:
                 self._news.set()
 
     async def _look_for_notices(self) -> None:
-        """Look whether the machine is taken away; what waits is not started from then on."""
+        """Look whether the machine is taken away; what waits is given back from then on."""
         while not self._reclaimed:
             for each in self._notices:
                 if await each.reclaimed():
-                    log.warning("this machine will be taken away: nothing new is started")
+                    log.warning("this machine will be taken away: nothing is started from now on")
                     self._reclaimed = self._changed = True
+                    self._start_waiting()
                     self._news.set()
             await self._clock.sleep(self._settings.notice_s)
 
 
-def _amounts(run: AttemptRun) -> tuple[int, int, int]:
+def _amounts(run: AttemptRun) -> Amounts:
     asked = run.assignment
     return asked.cpu_milli, asked.memory_bytes, asked.disk_bytes

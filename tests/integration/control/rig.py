@@ -32,10 +32,10 @@ from roost.control.survive.recover import RecoverLimits
 from roost.control.timers import Timers
 from roost.fleet.check import check as check_fleet
 from roost.ledger.opening import open_store
-from roost.ledger.rows import ClaimRow, VMRow
-from roost.ledger.sqlite import SqliteStore
+from roost.ledger.schema.rows import ClaimRow, VMRow
+from roost.ledger.schema.tables import claims, counters, hosts, tombstones, vms
+from roost.ledger.sqlite.store import SqliteStore
 from roost.ledger.store import Store
-from roost.ledger.tables import claims, counters, hosts, tombstones, vms
 from roost.parts.access import Principal
 from roost.parts.sealing import Seal
 from roost.series.embedded import EmbeddedSeries
@@ -93,6 +93,8 @@ class Rig:
             recover=self.given.get("recover", RecoverLimits()),
             pressure_bounds=self.given.get("pressure_bounds", {}),
             continuous=self.given.get("continuous", ContinuousLimits()),
+            predict_quantile=self.given.get("predict_quantile", 0.9),
+            predict_hours=self.given.get("predict_hours", 4),
         )
         command = self.given.get("fence_command")
         seal = self.given.get("seal")

@@ -10,10 +10,10 @@ from roost.base.clock import RealClock
 from roost.base.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unauthorized
 from roost.base.ids import IdSource
 from roost.control.admin.projects import Projects
-from roost.ledger.changes import changes_decoder
-from roost.ledger.rows import Event
+from roost.ledger.schema.changes import changes_decoder
+from roost.ledger.schema.rows import Event
+from roost.ledger.schema.tables import events, tokens
 from roost.ledger.store import Store
-from roost.ledger.tables import events, tokens
 from roost.parts import access as access_module
 from roost.parts.access import Access, Principal
 from roost.wire.bodies import CreateJoinToken, CreateProject, CreateToken, JoinBody

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from roost.base.timestamps import timestamp
 from roost.cli.main import app
+from roost.cli.words.seriesfiles import count_moments
 from roost.model.series import MINUTE_MS, Subject
 from roost.wire.agentlink import SampleInfo
 from roost.wire.bodies import CreateToken
@@ -79,6 +80,36 @@ def test_what_is_exported_is_imported_again(
             assert told == {"kept": 3, "left_out": 0}
 
     typed(sqlite_url, monkeypatch, test)
+
+
+@pytest.mark.parametrize("terminal", [True, False], ids=["terminal", "pipe"])
+def test_a_terminal_is_shown_how_much_is_imported(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, terminal: bool
+) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.running("web")
+        now = rig.clock.wall_ms()
+        rows = [f"vm,web,{now - MINUTE_MS * at},{at}" for at in range(60)]
+        file = tmp_path / "web.csv"
+        file.write_text("\n".join(["kind,name,at_ms,cpu_milli", *rows, ""]))
+        assert count_moments(file) == 60
+        monkeypatch.setenv("FORCE_COLOR" if terminal else "NO_COLOR", "1")
+        found = await asyncio.to_thread(CliRunner().invoke, app, ["analyze", "import", str(file)])
+        assert found.exit_code == 0
+        assert ("importing" in found.stderr) == terminal
+        assert ("60 moments" in found.stderr) == terminal
+        assert "kept 60 moments, left out 0" in found.stdout
+
+    typed(sqlite_url, monkeypatch, test)
+
+
+@pytest.mark.parametrize("name", ["none.csv", "none.parquet", "broken.parquet"])
+def test_of_a_file_that_cannot_be_read_nothing_is_counted(tmp_path: Path, name: str) -> None:
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow", reason="pip install 'roost[tables]'")
+    if name.startswith("broken"):
+        (tmp_path / name).write_bytes(b"PAR1 and no more")
+    assert count_moments(tmp_path / name) is None
 
 
 def test_a_prometheus_is_imported_from(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from roost.ledger.tables import vms
+from roost.ledger.schema.tables import vms
 from tests.integration.control.rig import Rig, run
 from tests.integration.control.typed import typing
 
@@ -114,6 +114,11 @@ def test_pruning_deletes_what_no_file_names_and_asks_before_much(
         ("vms:\n  - name: a\n    name: b\n", "x.yaml:3:5: the field `name` is there twice"),
         ("vms: [\n", "x.yaml:2:1"),
         ("hosts:\n  - name: h\n    taints: [{key: a, effect: never}]\n", "x.yaml:3:"),
+        ("vms:\n  - name: a/b\n    flavor: x\n", "x.yaml:2:5: 'a/b' is not a name: letters and"),
+        (
+            "vms:\n  - {name: a, flavor: x, restart: elswhere}\n",
+            "x.yaml:2:26: 'elswhere' is none of",
+        ),
         ("vms:\n  - name: a\n", "needs a demand or a flavor"),
         ("vms:\n  - {name: a, flavor: x}\n  - {name: a, flavor: x}\n", "already"),
     ],
@@ -131,6 +136,8 @@ def test_a_mistake_in_a_file_is_told_by_its_place(tmp_path: Path, text: str, tol
         assert wrong.value.hint == "Maybe `demand`?"
     if "memroy" in text:
         assert wrong.value.hint == "Maybe `memory`?"
+    if "elswhere" in text:
+        assert wrong.value.hint == "Maybe 'elsewhere'?"
 
 
 def test_what_cannot_be_done_is_told_beside_what_was(
@@ -172,6 +179,125 @@ def test_a_batch_that_is_run_again_fails_for_nothing_that_is_as_asked(
             other = json.loads((await type_("vm", "batch", str(file), "-o", "json", rc=1)).output)
             assert (other["created"], other["failed"]) == (1, 1)
             assert [each["error"] is None for each in other["results"]] == [False, True, True]
+
+    run(sqlite_url, test)
+
+
+IMAGE, OTHER_IMAGE = (f"sha256:{digit * 64}" for digit in "12")
+EVERYTHING = f"""
+  - name: a
+    demand: {{cpu: 1, memory: 1GiB}}
+    until: "2100-01-01T00:00:00+01:00"
+    boot: {{image: {{digest: "{IMAGE}"}}, cmdline: quiet}}
+    nics: [{{mode: tap, bridge: br0}}]
+    constraints:
+      architecture: x86_64
+      zones: [z1, z2]
+      labels: [{{key: ssd}}, {{key: tier, operator: in, values: [gold, silver]}}]
+      tolerations: [{{key: noisy}}]
+      preferences: [{{key: fast, weight: 10}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (IMAGE, OTHER_IMAGE, "image"),
+        ("cmdline: quiet", "cmdline: debug", "cmdline 'quiet', wanted 'debug'"),
+        ("bridge: br0", "bridge: br1", "nics"),
+        ("br0}]", "br0}, {mode: user}]", "nics"),
+        ("2100-", "2101-", "until 2099-12-31T23:00:00.000Z, wanted 2101-01-01T00:00:00+01:00"),
+        ("    boot:", "    reservation: night\n    boot:", "reservation none, wanted night"),
+        ("architecture: x86_64", "architecture: arm64", "constraints.architecture"),
+        ("      architecture: x86_64\n", "", "constraints.architecture"),
+        ("      architecture: x86_64\n", "      driver: qemu\n      sites: [s]\n",
+         "constraints.architecture; constraints.driver; constraints.sites"),
+        ("weight: 10", "weight: 20", "constraints.preferences"),
+    ],
+)  # fmt: skip
+def test_what_only_a_new_vm_can_have_is_told_and_left_alone(
+    sqlite_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    old: str,
+    new: str,
+    told: str,
+) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(f"vms:{EVERYTHING}    on_no_fit: queue\n")
+
+    async def test(rig: Rig) -> None:
+        async with typing(rig, monkeypatch) as type_:
+            await type_("apply", "-f", str(file))
+            file.write_text(file.read_text().replace("[z1, z2]", "[z2, z1]"))
+            assert "1 unchanged" in (await type_("apply", "-f", str(file))).output
+            file.write_text(f"vms:{EVERYTHING}".replace(old, new))
+            said = (await type_("diff", "-f", str(file), rc=1)).output
+            assert f"! vm a  cannot be changed: {told}\n" in said
+            assert f"vm a: cannot be changed: {told}" in (
+                await type_("apply", "-f", str(file), rc=4)
+            ).output.replace("\n", " ")
+            # What a file does not say may be as it is, but for constraints.
+            bound = EVERYTHING.partition("    constraints:")[2]
+            plain = "vms:\n  - name: a\n    demand: {cpu: 1, memory: 1GiB}\n    constraints:"
+            file.write_text(plain + bound)
+            assert "1 unchanged" in (await type_("diff", "-f", str(file))).output
+
+    run(sqlite_url, test)
+
+
+def test_where_a_vm_may_be_is_set_and_a_second_apply_does_nothing(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(f"vms:{EVERYTHING}    on_no_fit: queue\n")
+
+    async def test(rig: Rig) -> None:
+        async with typing(rig, monkeypatch) as type_:
+            await type_("apply", "-f", str(file))
+            for old, new, told in (
+                ("[z1, z2]", "[z1]", "zone=z1,z2 -> "),
+                ("zones: [z1]", "racks: [r1]", " rack=r1"),
+                ("gold, silver", "gold", '"tier in gold,silver"'),
+                ("key: noisy", "key: noisy, value: x", "tolerate=noisy=x"),
+                ("      labels: [{key: ssd}, ", "      labels: [", 'label="ssd exists" label='),
+                ("      tolerations: [{key: noisy, value: x}]\n", "", "tolerate=noisy=x"),
+            ):
+                file.write_text(file.read_text().replace(old, new))
+                said = (await type_("apply", "-f", str(file))).output
+                assert "0 to create, 1 to change, 0 to delete, 0 unchanged" in said, said
+                assert "~ vm a  constraints: " in said
+                assert told in said, said
+                again = (await type_("apply", "-f", str(file))).output
+                assert again == "0 to create, 0 to change, 0 to delete, 1 unchanged\n"
+        assert (await rig.get("a")).constraints == {
+            "architecture": "x86_64", "racks": ["r1"],
+            "labels": [{"key": "tier", "operator": "in", "values": ["gold"]}],
+            "preferences": [{"key": "fast", "weight": 10}],
+        }  # fmt: skip
+
+    run(sqlite_url, test)
+
+
+def test_a_batch_that_is_run_again_with_another_image_fails_and_says_so(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "batch.yaml"
+    text = (
+        f'- {{name: a, demand: {{cpu: 1, memory: 1GiB}}, boot: {{image: {{digest: "{IMAGE}"}}}}}}'
+    )
+    file.write_text(text)
+
+    async def test(rig: Rig) -> None:
+        await rig.host("h0", 8, 16)
+        async with typing(rig, monkeypatch) as type_:
+            await type_("vm", "batch", str(file))
+            assert "1 there already, as asked" in (await type_("vm", "batch", str(file))).output
+            file.write_text(text.replace(IMAGE, OTHER_IMAGE))
+            other = json.loads((await type_("vm", "batch", str(file), "-o", "json", rc=1)).output)
+            assert other["failed"] == 1
+            said = other["results"][0]["error"]["message"]
+            assert said.endswith("it is there, but not as asked: cannot be changed: image"), said
 
     run(sqlite_url, test)
 

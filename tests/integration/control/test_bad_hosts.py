@@ -8,9 +8,9 @@ from sqlalchemy import select, update
 
 from roost.base.errors import InvalidRequest, NoFit
 from roost.fleet.hosts import MOST_MODELS
+from roost.ledger.schema.tables import hosts
 from roost.ledger.store import Store
-from roost.ledger.tables import hosts
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.transaction import Tx
 from roost.testing.agent import inventory
 from roost.wire.agentlink import AmountInfo, DeviceInfo, Inventory
 from tests.integration.control.rawagent import connect, hello

@@ -1,14 +1,15 @@
 """Single creates share commits, two of which may be under way; each answer in its own time."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from roost.base.ids import IdSource
-from roost.ledger.claims import Outcome, Proposal
-from roost.ledger.sqlite import SqliteStore
+from roost.ledger.claims.proposals import Outcome, Proposal
+from roost.ledger.sqlite.store import SqliteStore
 from roost.ledger.store import DatabaseUnavailable
 from roost.series.opening import memory_series
 from roost.testing.clock import HandClock
@@ -159,3 +160,18 @@ def test_a_member_of_a_group_waits_until_nothing_is_under_way(tmp_path: Path) ->
         assert under.done == ["a", "member"]
 
     play(tmp_path, test)
+
+
+def test_each_line_says_what_was_committed_after_its_own_vm(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "roost.admit")
+
+    async def test(under: Underway) -> None:
+        under.ask(*"abcd")
+        await under.let_all_go()
+
+    play(tmp_path, test)
+    lines = "\n".join(record.getMessage() for record in caplog.records).split("\n")
+    said = [line.partition("CPU: ")[2].partition(",")[0] for line in lines if "Selected" in line]
+    assert said == [f"{at}/{CORES}" for at in (1, 2, 3, 4)]

@@ -20,11 +20,13 @@ from roost.base.errors import NoFit
 from roost.control.create import committing, placing
 from roost.control.rules.writing import switch
 from roost.control.vms import lifecycle
-from roost.ledger.tables import events, hosts
+from roost.ledger.claims import capacity
+from roost.ledger.schema.tables import events, hosts
 from roost.wire.agentlink import AmountInfo
 from roost.wire.bodies import (
     CreateProject,
     CreateVMs,
+    DemandBody,
     MigrateVM,
     QuotaBody,
     ResizeVM,
@@ -32,6 +34,7 @@ from roost.wire.bodies import (
     SetQuota,
 )
 from roost.wire.constraints import ChangeConstraint, CreateConstraint
+from roost.wire.reservations import CreateReservation
 from tests.integration.control.rig import (
     ADMIN,
     GIB,
@@ -391,6 +394,93 @@ def test_a_build_that_does_not_compare_it_is_found(
         monkeypatch.setattr(f"roost.control.{module}.reads_amounts", lambda *_: False)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         run_two(postgres_url, race)
+
+
+#: Half of a host of these tests stays free.
+FLOOR = CreateConstraint(name="floor", expression='host.free.cpu >= cores("4")')
+
+
+def reserved(host: str) -> Change:
+    """Keep so much of a host that the floor is passed, and a small VM fits yet."""
+    body = CreateReservation(
+        name="kept", purpose="fire drill", demand=DemandBody(cpu=5, memory="1GiB"), hosts=[host]
+    )
+    return lambda rig: rig.plane.reservations.create(body, ADMIN)
+
+
+async def room_is_reserved_where_one_is_created(one: Rig, two: Rig) -> None:
+    await three_hosts(one, two)
+    await one.plane.constraints.create(FLOOR, ADMIN)
+    await two.plane.follower.catch_up()
+    made = await meanwhile(two, "claim", reserved("h0"), one, two.create("new"))
+    assert made.host == "h1"
+
+
+async def room_is_reserved_where_one_moves_to(one: Rig, two: Rig) -> None:
+    await three_hosts(one, two)
+    await one.running("vm")
+    await one.plane.constraints.create(FLOOR, ADMIN)
+    await two.plane.follower.catch_up()
+    asked = two.plane.moves.migrate("vm", None, MigrateVM(), OPERATOR)
+    await meanwhile(two, PLACING, reserved("h1"), one, asked)
+    row = await one.row("vm")
+    assert row is not None
+    assert row.target == 3
+
+
+async def room_is_reserved_where_one_grows(one: Rig, two: Rig) -> None:
+    await three_hosts(one, two)
+    await one.running("vm", constraints={"hosts": ["h0"]})
+    await one.plane.constraints.create(FLOOR, ADMIN)
+    await two.plane.follower.catch_up()
+    asked = two.plane.vms.resize("vm", None, ResizeVM(cpu=2), OPERATOR)
+    with pytest.raises(NoFit, match="does not let 'vm' grow"):
+        await meanwhile(two, GROWING, reserved("h0"), one, asked)
+
+
+async def a_counter_is_reserved_where_one_is_created(one: Rig, two: Rig) -> None:
+    for name in ("h0", "h1"):
+        await one.host(name, cpu=8, memory=64, extended={"fpga": AmountInfo(4)})
+    whole = CreateConstraint(
+        name="whole", expression='host.free["fpga"] >= 4', selector={"fpga": "whole"}
+    )
+    await one.plane.constraints.create(whole, ADMIN)
+    await two.plane.follower.catch_up()
+    body = CreateReservation(
+        name="kept", purpose="fire drill", hosts=["h0"],
+        demand=DemandBody(cpu=1, memory="1GiB", extended={"fpga": 2}),
+    )  # fmt: skip
+    asked = two.create("new", labels={"fpga": "whole"}, extended={"fpga": 1})
+    made = await meanwhile(
+        two, "claim", lambda rig: rig.plane.reservations.create(body, ADMIN), one, asked
+    )
+    assert made.host == "h1"
+
+
+KEPT_FOR_OTHERS: tuple[Race, ...] = (
+    room_is_reserved_where_one_is_created,
+    room_is_reserved_where_one_moves_to,
+    room_is_reserved_where_one_grows,
+    a_counter_is_reserved_where_one_is_created,
+)
+
+
+@pytest.mark.parametrize("race", KEPT_FOR_OTHERS, ids=lambda race: race.__name__)
+def test_what_a_host_keeps_for_others_is_so_at_the_commit(database_url: str, race: Race) -> None:
+    run_race(database_url, race)
+
+
+@pytest.mark.parametrize("race", KEPT_FOR_OTHERS, ids=lambda race: race.__name__)
+def test_a_build_that_compares_no_holds_is_found(
+    database_url: str, race: Race, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        capacity.Promised,
+        "is_as_read",
+        lambda seen, now, **_: (seen.limits, seen.extended) == (now.limits, now.extended),
+    )
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        run_race(database_url, race)
 
 
 #: One VM of a project at most, and four cores for its VMs together.

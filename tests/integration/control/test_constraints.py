@@ -16,9 +16,9 @@ from roost.base.errors import (
     RuleError,
 )
 from roost.control.rules import writing
-from roost.ledger.rows import ConstraintRow
-from roost.ledger.tables import constraints, events, hosts, vm_specs
-from roost.ledger.transaction import Tx, advance_constraints
+from roost.ledger.schema.rows import ConstraintRow
+from roost.ledger.schema.tables import constraints, events, hosts, vm_specs
+from roost.ledger.writes.transaction import Tx, advance_constraints
 from roost.parts.access import Principal
 from roost.wire.bodies import (
     AffinityBody,
@@ -37,6 +37,7 @@ from roost.wire.constraints import (
     DryRunConstraint,
     ListConstraints,
 )
+from roost.wire.policies import ApplyPolicy, CreatePolicy
 from tests.integration.control.rig import ADMIN, OPERATOR, Rig, run
 from tests.integration.control.test_bad_hosts import plant
 
@@ -228,6 +229,28 @@ def test_a_rule_binds_those_that_it_is_for(database_url: str) -> None:
     run(database_url, test)
 
 
+def test_a_rule_of_a_policy_binds_those_who_are_under_it(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        policies = rig.plane.policies
+        with pytest.raises(NotFound, match="no policy 'databases'"):
+            await rule(rig, policy="databases")
+        await policies.create(CreatePolicy(name="databases"), ADMIN)
+        await rule(rig, policy="databases")
+        assert (await rig.create("web")).host == "slow"
+        assert (await rig.create("db", policy="databases")).host == "fast"
+        assert await violated(rig) == []
+        await policies.put_under("web", None, ApplyPolicy(policy="databases"), ADMIN)
+        assert await violated(rig) == [("web", "slow", "ssd")]
+        await policies.apply("default", ApplyPolicy(policy="databases"), ADMIN)
+        assert (await rig.create("by-default")).host == "fast"
+        await policies.apply("default", ApplyPolicy(policy=None), ADMIN)
+        with pytest.raises(Conflict, match="that of rule 'ssd'"):
+            await policies.delete("databases", ADMIN)
+
+    run(database_url, test)
+
+
 def test_who_may_make_rules(database_url: str) -> None:
     async def test(rig: Rig) -> None:
         await two_hosts(rig)
@@ -258,6 +281,69 @@ def test_a_rule_that_leaves_nobody_a_host_needs_force(database_url: str) -> None
         assert await violated(rig) == [("db", "slow", "ssd")]
 
     run(database_url, test)
+
+
+def test_rules_that_leave_nobody_a_host_together_need_force(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        await rule(rig)
+        with pytest.raises(Conflict, match="none of 2 hosts passes both 'ssd' and 'slow'") as told:
+            await rule(rig, "slow", 'host.name == "slow"')
+        [conflict] = told.value.details["conflicts"]
+        assert (conflict["kind"], conflict["rules"]) == ("no_host", ["ssd", "slow"])
+        with pytest.raises(Conflict, match="'ssd' and 'hdd' contradict each other"):
+            await rule(rig, "hdd", 'host.labels["disk"] == "hdd"')
+        soft = await rule(rig, "hdd", 'host.labels["disk"] == "hdd"', kind="soft")
+        with pytest.raises(Conflict, match="'ssd' and 'hdd' contradict each other"):
+            await rig.plane.constraints.change("hdd", None, ChangeConstraint(kind="hard"), ADMIN)
+        await rig.plane.constraints.delete("ssd", None, ADMIN)
+        changed = ChangeConstraint(kind="hard", version=soft.version)
+        await rig.plane.constraints.change("hdd", None, changed, ADMIN)
+        await rule(rig, force=True)
+        with pytest.raises(NoFit):
+            await rig.create("nowhere")
+
+    run(database_url, test)
+
+
+def test_three_rules_that_no_host_passes_are_named_and_no_fourth(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        for name in "abc":
+            await rig.host(name, cpu=8, memory=64)
+        for name, away in (("one", "a"), ("idle", "x"), ("two", "b")):
+            await rule(rig, name, f'host.name != "{away}"')
+        with pytest.raises(Conflict, match="none of 3 hosts passes all of") as told:
+            await rule(rig, "three", 'host.name != "c"')
+        [conflict] = told.value.details["conflicts"]
+        assert conflict["rules"] == ["one", "two", "three"]
+        assert (await rule(rig, "three", 'host.name != "c"', selector={"a": "b"}, force=True)).holds
+
+    run(sqlite_url, test)
+
+
+def test_a_rule_that_goes_with_another_for_no_vm_that_is_there_is_made_and_told(
+    sqlite_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        await two_hosts(rig)
+        await rule(rig, selector={"tier": "db"})
+        slow = 'host.labels["disk"] == "hdd"'
+        body = DryRunConstraint(expression=slow, selector={"app": "web"})
+        found = await rig.plane.constraints.dry_run(body, OPERATOR)
+        assert (found.locks_out, [each.rules for each in found.conflicts]) == (
+            False,
+            [["ssd", "dry-run"]],
+        )
+        assert "contradict each other" in found.says[0]
+        made = await rule(rig, "slow", slow, selector={"app": "web"})
+        assert [each.kind for each in made.conflicts] == ["contradiction"]
+        assert not (await rule(rig, "other", slow, selector={"tier": "web"})).conflicts
+        await rig.plane.constraints.delete("slow", None, ADMIN)
+        await rig.create("both", labels={"tier": "db", "app": "web"})
+        with pytest.raises(Conflict, match="'ssd' and 'slow' contradict each other"):
+            await rule(rig, "slow", slow, selector={"app": "web"})
+
+    run(sqlite_url, test)
 
 
 def test_a_dry_run_says_what_would_be_and_writes_nothing(database_url: str) -> None:
@@ -447,7 +533,7 @@ def test_a_rule_for_a_vm_goes_with_it(sqlite_url: str) -> None:
         for name in ("gone", "stays"):
             await rig.running(name)
             await rule(rig, name, 'host.name == "slow"', project="default", vm=name)
-        await rule(rig)
+        await rule(rig, force=True)  # these two have no host by both rules
         await rig.plane.vms.delete("gone", None, OPERATOR)
         await rig.settle()
         await rig.pass_by(10)

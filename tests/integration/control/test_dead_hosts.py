@@ -9,9 +9,10 @@ from roost.control.survive.fencing import why_not_fence
 from roost.control.survive.recover import RecoverLimits
 from roost.control.vms.requests import request_of
 from roost.control.vms.restart_policy import acknowledged
-from roost.ledger.rows import HostRow
+from roost.ledger.schema.rows import HostRow
+from roost.wire.agentlink import SeenVM
 from roost.wire.bodies import ConfirmDead, ConstraintsBody, MigrateVM, SetVM
-from tests.integration.control.rig import ADMIN, OPERATOR, TIMERS, Rig, run
+from tests.integration.control.rig import ADMIN, OPERATOR, TIMERS, Rig, run, run_two
 
 LONG_S = 2 * TIMERS.lease_s + TIMERS.offline_s
 WORD = ConfirmDead(reason="pulled the plug")
@@ -31,6 +32,19 @@ def switch_off(rig: Rig, name: str) -> None:
     agent.disconnect()
     for copy in agent.copies.values():
         copy.state = "stopped"
+
+
+def test_a_host_that_only_another_process_knows_is_proof_of_nothing(postgres_url: str) -> None:
+    async def test(one: Rig, two: Rig) -> None:
+        await one.host("h1")
+        await one.running("web")
+        with pytest.raises(Conflict, match="gone, or not heard of here"):
+            await recovery(two).vm("web", None, OPERATOR)
+        await two.plane.follower.catch_up()
+        with pytest.raises(Conflict, match="host 'h1' is online"):
+            await recovery(two).vm("web", None, OPERATOR)
+
+    run_two(postgres_url, test)
 
 
 def test_a_vm_that_stays_with_its_host_is_recovered_only_with_a_proof(database_url: str) -> None:
@@ -268,6 +282,37 @@ def test_a_lease_proves_nothing_of_a_vm_whose_host_never_heard_that_it_may_leave
             await rig.pass_by(10)
         await rig.settle()
         assert await rig.state("web") == ("running", "h2")
+        assert (await rig.get("web")).restart_acknowledged
+        await rig.check()
+
+    run(database_url, test)
+
+
+def test_a_lease_proves_nothing_of_a_copy_that_a_host_has_after_it_refused_the_vm(
+    database_url: str,
+) -> None:
+    """It starts the VM after all, told to stay, and is cut off; then the waiting VM may leave."""
+
+    async def test(rig: Rig) -> None:
+        lost = await rig.host("h1", guard=5.0)
+        made = await rig.create("web")
+        lost.listen()
+        said = SeenVM(made.id, 1, "failed", "insufficient_resources", "full", "capacity")
+        await rig.report("h1", said)
+        lost.inbox.clear()
+        lost.work()
+        assert lost.copies[made.id].state == "running"
+        lost.disconnect()
+        await rig.set_restart("web", "elsewhere")
+        await rig.host("h2")
+        await rig.pass_by(LONG_S, silent=("h1",))
+        assert (await rig.plane.hosts.get("h1")).fenced == "lease"
+        assert (lost.copies[made.id].state, (await rig.get("web")).host) == ("running", None)
+        lost.connect(rig.plane)
+        await rig.settle()
+        assert made.id not in lost.copies
+        await rig.pass_by(30)
+        assert (await rig.get("web")).state == "running"
         assert (await rig.get("web")).restart_acknowledged
         await rig.check()
 

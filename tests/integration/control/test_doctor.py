@@ -5,10 +5,8 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, insert, text, update
 
-from roost.ledger import checks, examination, fold
-from roost.ledger.claims import Verdict
-from roost.ledger.store import Store
-from roost.ledger.tables import (
+from roost.ledger.claims.proposals import Verdict
+from roost.ledger.schema.tables import (
     claims,
     events,
     groups,
@@ -21,7 +19,9 @@ from roost.ledger.tables import (
     tombstones,
     vms,
 )
-from roost.ledger.transaction import Tx
+from roost.ledger.store import Store
+from roost.ledger.upkeep import checks, examination, fold
+from roost.ledger.writes.transaction import Tx
 from roost.wire.bodies import DoctorBody
 from tests.databases import opened
 from tests.examining import doctor
@@ -107,6 +107,7 @@ def test_a_sound_ledger_has_no_findings(database_url: str) -> None:
         "committed": 4, "counters": 1, "quotas": 2, "claims": 7, "vms": 8, "specs": 8, "holds": 0,
         "tombstones": 0, "hosts": 4, "names": 12, "groups": 3, "sequence": 16, "reservations": 0,
         "series": 1, "predictions": 0, "policies": 0, "plans": 0,
+        "ended VMs counted": 0,
         "fold": 8 + 8 + 7 + 3 + 6 + 2 + 4 + 4,
     }  # fmt: skip
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from roost.base.errors import NoFit, NotFound
-from roost.fleet.fleet import NOTHING_KEPT
-from roost.ledger.checks import examine
+from roost.ledger.upkeep.checks import examine
+from roost.model.kept import NOTHING_KEPT
 from roost.wire.bodies import CreateProject, DemandBody, DryRun, MigrateVM
 from roost.wire.priorities import CreatePriorityClass
 from tests.integration.control.rig import ADMIN, OPERATOR, Rig, run

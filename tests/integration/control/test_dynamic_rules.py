@@ -8,8 +8,8 @@ from sqlalchemy import select
 from roost.base.errors import InvalidRequest, NoFit
 from roost.control.create import relaxing
 from roost.control.memory.roster import Roster
-from roost.ledger.rows import VMRow
-from roost.ledger.tables import events, relaxations
+from roost.ledger.schema.rows import VMRow
+from roost.ledger.schema.tables import events, relaxations
 from roost.model.flow import PlaceRequest
 from roost.wire.constraints import (
     ChangeConstraint,
@@ -17,6 +17,7 @@ from roost.wire.constraints import (
     CreateConstraint,
     DryRunConstraint,
 )
+from roost.wire.priorities import CreatePriorityClass
 from tests.integration.control.rig import ADMIN, Rig, run
 
 SSD = 'host.labels["disk"] == "ssd"'
@@ -36,9 +37,11 @@ async def shown(rig: Rig) -> Any:
     return await rig.plane.constraints.get("ssd", None, ADMIN)
 
 
-async def told(rig: Rig, like: str) -> list[str]:
-    """Return the kinds of events, of those that begin so, in their order."""
+async def told(rig: Rig, like: str, vm: str = "") -> list[str]:
+    """Return the kinds of events, of those that begin so, in their order; of one VM or all."""
     query = select(events.c.kind).where(events.c.kind.like(f"{like}%")).order_by(events.c.seq)
+    if vm:
+        query = query.where(events.c.subject == f"vm/{vm}")
     return [row["kind"] for row in await rig.rows(query)]
 
 
@@ -218,6 +221,11 @@ def test_a_changed_rule_is_waited_for_anew(database_url: str) -> None:
             await rig.plane.constraints.create(
                 CreateConstraint(name="x", expression=SSD, kind="soft", relax_after_s=5), ADMIN
             )
+        await change("ssd", None, ChangeConstraint(relax_after_s=60), ADMIN)
+        with pytest.raises(InvalidRequest, match="only a hard rule relaxes") as refused:
+            await change("ssd", None, ChangeConstraint(kind="soft"), ADMIN)
+        assert "--no-relax" in str(refused.value.hint)
+        await change("ssd", None, ChangeConstraint(kind="soft", relax_after_s=None), ADMIN)
         assert (await rig.plane.doctor()).findings == []
 
     run(database_url, test)
@@ -234,6 +242,32 @@ def test_what_is_noted_about_a_vm_ends_with_its_waiting(database_url: str) -> No
         assert await rig.rows(select(relaxations)) == []
         assert (await told(rig, "vm.rule"))[-1] == "vm.rule_wait_ended"
         assert (await rig.plane.doctor()).findings == []
+
+    run(database_url, test)
+
+
+def test_a_vm_that_room_was_made_for_waits_under_no_rule_any_more(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        for body in (
+            CreatePriorityClass(name="high", value=100),
+            CreatePriorityClass(name="low", value=-10),
+        ):
+            await rig.plane.priorities.create(body, ADMIN)
+        await two_hosts(rig)
+        await rig.plane.hosts.cordon("fast", ADMIN)
+        await rig.running("sitting", cpu=8, priority_class="low", restart="elsewhere")
+        await rule(rig, relax_after_s=60)
+        await rig.create("urgent", cpu=8, priority_class="high", on_no_fit="queue")
+        await rig.pass_by(120)
+        await rig.settle(keep=True)
+        urgent = await rig.get("urgent")
+        assert urgent.host == "slow"
+        query = select(events.c.note).where(events.c.kind == "vm.placed")
+        [note] = [row["note"] for row in await rig.rows(query)]
+        assert note == "on slow, where room was made for it, with ssd relaxed"
+        assert urgent.id not in {row["vm"] for row in await rig.rows(select(relaxations))}
+        kinds = ["vm.rule_wait_begun", "vm.rules_relaxed"]
+        assert (await told(rig, "vm.rule", urgent.id)) == kinds, "it waits no more at once"
 
     run(database_url, test)
 

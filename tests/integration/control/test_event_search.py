@@ -11,8 +11,8 @@ from roost.base.timestamps import timestamp
 from roost.control.memory import eventsearch
 from roost.control.memory.eventlog import EventLog
 from roost.control.memory.eventsearch import SKEW_MS, Wanted, backwards, before_moment, forwards
+from roost.ledger.schema.tables import counters, events
 from roost.ledger.store import Store
-from roost.ledger.tables import counters, events
 from roost.parts.access import Principal
 from roost.wire.queries import ListEvents
 from tests.databases import opened

@@ -12,10 +12,10 @@ from roost.base.ids import IdSource
 from roost.control.memory import eventlog, eventsearch
 from roost.control.memory.eventlog import EventLog
 from roost.control.memory.follower import Follower
-from roost.ledger.changes import Changes
-from roost.ledger.rows import Event
+from roost.ledger.schema.changes import Changes
+from roost.ledger.schema.rows import Event
 from roost.ledger.store import Store
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.transaction import Tx
 from roost.parts.access import Access, Principal
 from roost.wire.bodies import CreateJoinToken, CreateToken, EventBody, JoinBody
 from roost.wire.eventstream import event_frame, read_place

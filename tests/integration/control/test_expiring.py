@@ -5,9 +5,9 @@ from sqlalchemy import select
 from roost.base.errors import Conflict
 from roost.control.moves import handover
 from roost.control.vms.expiring import ExpiredVMs
-from roost.ledger.rows import VMRow
-from roost.ledger.tables import vms
-from roost.ledger.transaction import Tx
+from roost.ledger.schema.rows import VMRow
+from roost.ledger.schema.tables import vms
+from roost.ledger.writes.transaction import Tx
 from tests.integration.control.rig import OPERATOR, Rig, run
 from tests.integration.control.test_reservations import at
 from tests.integration.control.test_restored import come_back, copy, in_doubt, kinds, put_back

@@ -3,11 +3,24 @@
 import asyncio
 import json
 
+import msgspec
 import pytest
 
 from roost.base.errors import Conflict, Forbidden, InvalidRequest, NotFound
-from roost.wire.bodies import CreateVM, DemandBody, DeviceBody, DryRun, ResizeVM
+from roost.wire.bodies import (
+    CapacityQuestion,
+    CreateVM,
+    DemandBody,
+    DeviceBody,
+    DryRun,
+    DryRunBatch,
+    PlacementBody,
+    ResizeVM,
+)
 from roost.wire.flavors import ChangeFlavor, CreateFlavor
+from roost.wire.priorities import CreatePriorityClass
+from roost.wire.recommendations import AskRecommendations
+from roost.wire.reservations import CreateReservation
 from tests.integration.control.rig import ADMIN, OPERATOR, Rig, digest_of, run, run_two
 from tests.integration.control.typed import typing
 
@@ -79,6 +92,37 @@ def test_two_planes_make_one_flavor_and_both_know_it(postgres_url: str) -> None:
         # Neither has heard of it: a create asks the ledger before it says that there is none.
         await create(one, "a", "m2")
         await create(other, "b", "m2")
+
+    run_two(postgres_url, test)
+
+
+def test_what_another_process_has_just_made_can_be_asked_about(postgres_url: str) -> None:
+    async def test(one: Rig, other: Rig) -> None:
+        await one.host("h0", 16, 64)
+        await one.host("h1", 16, 64)
+        await other.plane.follower.catch_up()
+        ask = other.plane.questions
+
+        async def make(flavor: str) -> None:
+            await one.plane.flavors.create(msgspec.structs.replace(M2, name=flavor), ADMIN)
+
+        await make("a")
+        assert isinstance(await ask.dry_run(DryRun(name="x", flavor="a"), OPERATOR), PlacementBody)
+        await make("b")
+        many = DryRunBatch(vms=[CreateVM(name="x", flavor="b")])
+        assert len((await ask.dry_run_many(many, OPERATOR)).answers) == 1
+        await make("c")
+        better = AskRecommendations(new=CreateVM(name="x", flavor="c"))
+        assert (await ask.recommend(better, OPERATOR)).hosts
+        await make("d")
+        assert (await ask.capacity(CapacityQuestion(name="x", flavor="d"), OPERATOR)).count
+        await one.plane.priorities.create(CreatePriorityClass(name="high", value=9), ADMIN)
+        dry = DryRun(name="x", flavor="a", priority_class="high")
+        assert isinstance(await ask.dry_run(dry, OPERATOR), PlacementBody)
+        await make("e")
+        await one.host("h2", 16, 64)
+        kept = CreateReservation(name="r", purpose="p", flavor="e", hosts=["h2"])
+        assert (await other.plane.reservations.create(kept, OPERATOR)).placed
 
     run_two(postgres_url, test)
 

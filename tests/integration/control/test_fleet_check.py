@@ -21,7 +21,7 @@ def test_a_wrong_sum_is_logged_counted_and_found_until_it_is_right(
         fleet, looks = rig.plane.roster.fleet, rig.plane.fleet_check
         await looks.sample()
         assert looks.wrong == []
-        assert b"roost_fleet_wrong 0.0" in rig.plane.metrics_text()
+        assert b"roost_fleet_wrong 0.0" in rig.plane.telemetry.text()
         committed = fleet.hosts.arrays.committed
         committed[fleet.row("a"), 0] += 7
         fleet.changes.add(fleet.row("a"))
@@ -31,7 +31,7 @@ def test_a_wrong_sum_is_logged_counted_and_found_until_it_is_right(
         told = [each for each in caplog.records if each.name == "roost.fleet"]
         assert len(told) == 1, "it is said once"
         assert "committed of host 'a'" in caplog.text
-        assert b"roost_fleet_wrong 1.0" in rig.plane.metrics_text()
+        assert b"roost_fleet_wrong 1.0" in rig.plane.telemetry.text()
         [said] = await _doctor(rig)
         assert said.startswith("fleet: column committed of host 'a' is [1007, ")
         await rig.create("another")  # it goes on

@@ -9,10 +9,12 @@ import pytest
 
 from roost.base.errors import SeriesUnavailable
 from roost.base.units import GIB
+from roost.cli.show.drawing.svg import forecast
 from roost.control.learning.reporting import KEPT_S
 from roost.model.series import DAY_MS, Reading, Subject
+from roost.wire.profiles import ProfileQuery
 from roost.wire.reports import FleetReport, ReportQuery
-from tests.integration.control.rig import Rig, run
+from tests.integration.control.rig import ADMIN, Rig, run
 from tests.integration.control.test_analyze_commands import says, typed
 from tests.integration.control.test_learning import DAILY, STEP_MS, used
 
@@ -109,6 +111,43 @@ def test_a_store_that_cannot_be_read_is_said_and_tried_again(sqlite_url: str) ->
     run(sqlite_url, test, dated=True)
 
 
+@pytest.mark.parametrize("trouble", [SeriesUnavailable, ZeroDivisionError])
+@pytest.mark.parametrize("late", [False, True], ids=["while it is made", "after it"])
+def test_whatever_ends_a_report_is_told_once_to_who_asked(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, trouble: type[Exception], *, late: bool
+) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h1")
+        reporting, reads = rig.plane.learning.reporting, 0
+        reader, asked = reporting._reader, asyncio.Event()
+
+        class Broken:
+            async def read(self, *_: object) -> None:
+                nonlocal reads
+                reads += 1
+                await asked.wait()
+                raise trouble("out of order")
+
+        reporting._reader = Broken()  # type: ignore[assignment]
+        serving = asyncio.create_task(reporting.serve())
+        if late:
+            with monkeypatch.context() as patch:
+                patch.setattr("roost.control.learning.reporting.WAIT_S", 0.0)
+                assert (await reporting.report(ReportQuery())).report is None
+        asked.set()
+        if late:
+            await asyncio.wait_for(reporting._ended.wait(), 10)
+        with pytest.raises(trouble, match="out of order"):
+            await reporting.report(ReportQuery())
+        assert reads == 1
+        assert not serving.done()
+        serving.cancel()
+        reporting._reader = reader
+        assert (await made(rig)).hosts == 1
+
+    run(sqlite_url, test, dated=True)
+
+
 def test_the_report_is_typed_and_written_as_a_page(
     sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,3 +188,17 @@ def test_a_picture_is_saved_as_svg_and_png(
         assert "only .svg and .png" in await says("vm", "web", "--save", "web.gif", code=2)
 
     typed(sqlite_url, monkeypatch, test)
+
+
+def test_a_band_is_left_out_where_there_is_no_bound(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h1")
+        web = await rig.running("web")
+        await used(rig, Subject("vm", web.id), *DAILY, days=7)
+        body = await rig.plane.learning.profile("web", ProfileQuery(hours=24), ADMIN)
+        assert forecast(body, "cpu", str).count("<polygon") == 1
+        ahead = body.resources["cpu"].forecast
+        ahead.low[12:72] = ahead.high[12:72] = [None] * 60
+        assert forecast(body, "cpu", str).count("<polygon") == 2
+
+    run(sqlite_url, test, dated=True)

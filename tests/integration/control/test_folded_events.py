@@ -6,11 +6,11 @@ from sqlalchemy import delete, func, insert, select, update
 from roost.base.clock import RealClock
 from roost.base.errors import EventsGone
 from roost.control.groups.ending import EMPTY_S, EmptyRules
-from roost.ledger.base import EventsKept, fold_old
-from roost.ledger.older import CLEAR
-from roost.ledger.retention import Purged
-from roost.ledger.rows import VMRow
-from roost.ledger.tables import counters, events, folded_rows, groups
+from roost.ledger.schema.rows import VMRow
+from roost.ledger.schema.tables import counters, events, folded_rows, groups
+from roost.ledger.upgrade.older import CLEAR
+from roost.ledger.upkeep.base import EventsKept, fold_old
+from roost.ledger.upkeep.retention import Purged
 from roost.parts.retention import Purge
 from roost.parts.singleton import Singleton
 from roost.wire.agentlink import LedgerPoint

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from roost.base.errors import FleetUnavailable
-from roost.ledger.changes import HOST_AMOUNTS, Changes, HostCapacity, changes_decoder
-from roost.ledger.rows import Event
-from roost.ledger.tables import leases
-from roost.ledger.transaction import Tx
+from roost.ledger.schema.changes import HOST_AMOUNTS, Changes, HostCapacity, changes_decoder
+from roost.ledger.schema.rows import Event
+from roost.ledger.schema.tables import leases
+from roost.ledger.writes.transaction import Tx
 from roost.parts.part import Part
 from tests.integration.control.rig import Rig, run
 
@@ -58,13 +58,13 @@ async def refused(rig: Rig) -> None:
         await plane.follower.catch_up()
     assert not plane.agents.ready.is_set()
     assert [f.check for f in (await plane.doctor()).findings] == ["follower"]
-    assert b"roost_follower_stuck 1.0" in plane.metrics_text()
+    assert b"roost_follower_stuck 1.0" in plane.telemetry.text()
 
 
 def well(rig: Rig) -> None:
     rig.plane.require_ready()
     assert rig.plane.agents.ready.is_set()
-    assert b"roost_follower_stuck 0.0" in rig.plane.metrics_text()
+    assert b"roost_follower_stuck 0.0" in rig.plane.telemetry.text()
 
 
 def test_a_part_that_raises_stops_the_follower_until_it_does_not(

@@ -5,8 +5,8 @@ import pytest
 from roost.base.errors import RoostError
 from roost.control.vms.deletion import order_destruction
 from roost.control.vms.lookup import relock
-from roost.ledger.rows import Changes
-from roost.ledger.transaction import Tx
+from roost.ledger.schema.rows import Changes
+from roost.ledger.writes.transaction import Tx
 from tests.integration.control.rig import Rig, run_two
 
 

@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import select
 
 from roost.base.errors import Conflict, NoFit, NotFound
-from roost.ledger.tables import events, groups, members
+from roost.ledger.schema.tables import events, groups, members
 from roost.parts.access import Principal
 from roost.wire.bodies import CreateProject
 from roost.wire.groups import CreateGroup, GroupVMs, ListGroups, SetGroupRule

@@ -17,11 +17,11 @@ from sqlalchemy import literal, select
 from roost.base.errors import Conflict, NoFit, NotFound
 from roost.control.groups import defining
 from roost.control.groups import groups as changing
-from roost.ledger import postgresclaims
-from roost.ledger.claims import Proposal, outpaced
-from roost.ledger.rows import GroupRow
-from roost.ledger.tables import groups
-from roost.ledger.transaction import Tx
+from roost.ledger.claims.proposals import Proposal, outpaced
+from roost.ledger.postgres import claims as postgresclaims
+from roost.ledger.schema.rows import GroupRow
+from roost.ledger.schema.tables import groups
+from roost.ledger.writes.transaction import Tx
 from roost.wire.groups import CreateGroup, GroupVMs, SetGroupRule
 from tests.integration.control.rig import OPERATOR, Rig, run, run_two
 

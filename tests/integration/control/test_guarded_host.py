@@ -5,8 +5,8 @@ import asyncio
 from sqlalchemy import update
 
 from roost.control.hosts.registering import change_host
-from roost.ledger.tables import hosts
-from roost.ledger.transaction import Tx
+from roost.ledger.schema.tables import hosts
+from roost.ledger.writes.transaction import Tx
 from tests.databases import opened
 from tests.examining import doctor
 from tests.integration.ledger.records import add_host

@@ -9,8 +9,8 @@ from roost.agent.capacity import HostCapacity
 from roost.base.errors import InvalidRequest, NoFit
 from roost.testing.agent import inventory
 from roost.wire.agentlink import AmountInfo, TaintInfo, Welcome
-from roost.wire.bodies import SetHost, TaintBody
-from roost.wire.hostsettings import as_welcomed
+from roost.wire.bodies import SetHost, SetMaintenance, TaintBody
+from roost.wire.hostsettings import with_limits
 from tests.integration.control.rig import OPERATOR, Rig, run
 from tests.integration.control.typed import typing
 
@@ -54,13 +54,32 @@ def test_overcommitment_holds_at_once_and_after_the_agent_registers_anew(databas
     run(database_url, test)
 
 
+def test_why_a_host_is_closed_is_told_until_it_is_open_again(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        agent = await rig.host("h0", 4, 8)
+        hosts = rig.plane.hosts
+        assert (await hosts.cordon("h0", OPERATOR, "a new disk")).closed == "a new disk"
+        assert (await hosts.cordon("h0", OPERATOR)).closed == "a new disk"
+        found = await hosts.set("h0", SetHost(overcommit={"cpu": 2}), OPERATOR)
+        assert (found.closed, found.overridden) == ("a new disk", ["overcommit.cpu"])
+        found = await hosts.set_maintenance("h0", SetMaintenance(on=True), OPERATOR)
+        assert (found.closed, found.admin) == ("a new disk", "maintenance")
+        agent.disconnect()
+        agent.connect(rig.plane)
+        await rig.restart()
+        assert (await rig.plane.hosts.get("h0")).closed == "a new disk"
+        found = await rig.plane.hosts.uncordon("h0", OPERATOR)
+        assert (found.closed, found.overridden) == ("", ["overcommit.cpu"])
+
+    run(database_url, test)
+
+
 def test_an_agent_counts_by_what_it_is_told() -> None:
     mine = inventory(4, 8)
-    told = Welcome(1, 1.0, 1.0, 1.0, reserve={"memory": 1 << 30}, ratio_milli={"cpu": 2500})
-    counted = HostCapacity(as_welcomed(mine, told))
+    counted = HostCapacity(with_limits(mine, {"memory": 1 << 30}, {"cpu": 2500}))
     assert counted._capacity["cpu_milli"] == 10_000
     assert counted._capacity["memory_bytes"] == 7 << 30
-    assert as_welcomed(mine, Welcome(1, 1.0, 1.0, 1.0)) is mine
+    assert with_limits(mine, {}, {}) is mine
 
 
 def test_a_taint_keeps_vms_away_and_a_reserve_takes_room(sqlite_url: str) -> None:

@@ -12,7 +12,7 @@ from roost.agent.sightings import order_text
 from roost.agent.store import Record
 from roost.base.errors import Conflict, NoFit, NotFound, QuotaExceeded
 from roost.control.admin.heldvms import adopt_held
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.transaction import Tx
 from roost.testing.agent import Copy, ModelAgent, inventory
 from roost.wire.agentlink import (
     AmountInfo,

@@ -5,6 +5,7 @@ import math
 from io import StringIO
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec import UNSET
 from rich.console import Console
@@ -19,8 +20,8 @@ from roost.control.learning.learning import EVERY_S, LASTS_S
 from roost.model.series import DAY_MS, Columns, Reading, Subject
 from roost.parts.access import Principal
 from roost.placement.replay import record, replay
-from roost.wire.bodies import PlacementBody
-from roost.wire.profiles import ProfileQuery
+from roost.wire.bodies import BootBody, ImageBody, PlacementBody
+from roost.wire.profiles import ProfileBody, ProfileQuery
 from roost.wire.series import ImportSeries
 from tests.builders import request as asked
 from tests.integration.control.rig import ADMIN, Rig, run, run_two
@@ -82,6 +83,28 @@ def test_metrics_based_chooses_the_host_that_is_predicted_cool(database_url: str
     run(database_url, test, dated=True)
 
 
+def test_a_vm_goes_beside_those_that_peak_at_other_hours(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        morning, night = (0, 0, 300, 300, 0, 0, 0, 0), (0, 0, 0, 0, 0, 0, 300, 300)
+        boots = [BootBody(image=ImageBody(f"sha256:{digit * 64}")) for digit in "ab"]
+        for host, boot, course in zip(("early", "late"), boots, (morning, night), strict=True):
+            await rig.host(host, cpu=32, memory=64)
+            for number in range(5):
+                constraints = {"hosts": [host]}
+                made = await rig.running(f"{host}-{number}", constraints=constraints, boot=boot)
+                await used(rig, Subject("vm", made.id), *course, days=4)
+            await used(rig, Subject("host", host), *(5 * each for each in course), days=4)
+        await rig.plane.learning.learn()
+        for boot, where in zip(boots, ("late", "early"), strict=True):
+            made = await rig.create(f"to-{where}", strategy="metrics_based", boot=boot)
+            assert made.host == where
+            plain = await rig.create(f"not-to-{where}", boot=boot, constraints={"hosts": [where]})
+            assert plain.placement is not None
+            assert "peaks shared" not in {term.name for term in plain.placement.breakdown}
+
+    run(database_url, test, dated=True)
+
+
 def test_a_decision_names_the_predictions_that_it_went_by(database_url: str) -> None:
     async def test(rig: Rig) -> None:
         await cool_but_promised(rig)
@@ -109,6 +132,37 @@ def test_a_decision_names_the_predictions_that_it_went_by(database_url: str) -> 
             replay(decided, rig.plane.roster.fleet)
 
     run(database_url, test, dated=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "least"),
+    [({"predict_quantile": 0.98}, 1.002), ({"predict_hours": 24}, 1.5)],
+    ids=["seldom passed", "a day ahead"],
+)
+def test_predictions_are_made_as_far_and_as_sure_as_set(
+    sqlite_url: str, given: dict[str, float], least: float
+) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h1", cpu=8, memory=32)
+        made = await rig.running("web")
+        ahead = [300.0, 100.0, 100.0, 100.0]  # by quarters of a day
+        for subject in (Subject("vm", made.id), Subject("host", "h1")):
+            await used(rig, subject, *ahead, days=6)
+        await rig.plane.learning.learn()
+        before, basis = predicted(rig, "h1"), rig.plane.learning.outlook.basis
+        rig.given.update(given)
+        await rig.restart()
+        await rig.plane.learning.learn()
+        after, other = predicted(rig, "h1"), rig.plane.learning.outlook.basis
+        assert before is not None
+        assert after is not None
+        assert after[0] > least * before[0]
+        assert other.digest != basis.digest
+        assert other.quantile_milli == 1000 * given.get("predict_quantile", 0.9)
+        hours = given.get("predict_hours", 4) - 4
+        assert other.until_s == basis.until_s + 3600 * hours  # type: ignore[operator]
+
+    run(sqlite_url, test, dated=True)
 
 
 def test_explain_shows_what_is_predicted_of_each_host(sqlite_url: str) -> None:
@@ -164,6 +218,30 @@ def test_a_new_vm_is_expected_to_use_what_those_of_its_size_do(sqlite_url: str) 
         assert before is not None
         assert after is not None
         assert 100 <= after[0] - before[0] < 110  # it asked for 1000
+
+    run(sqlite_url, test, dated=True)
+
+
+def test_a_new_vm_is_expected_to_use_what_those_of_its_image_do(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h1", cpu=32, memory=64)
+        await used(rig, Subject("host", "h1"), 500.0)
+        quiet, busy = (BootBody(image=ImageBody(f"sha256:{digit * 64}")) for digit in "ab")
+        for boot, cpu in ((quiet, 50.0), (busy, 700.0)):
+            for number in range(5):
+                made = await rig.running(f"vm-{cpu:.0f}-{number}", boot=boot)
+                await used(rig, Subject("vm", made.id), cpu)
+        await rig.plane.learning.learn()
+        added = []
+        for name, boot in (("calm", quiet), ("hot", busy)):
+            before = predicted(rig, "h1")
+            await rig.create(name, boot=boot)
+            after = predicted(rig, "h1")
+            assert before is not None
+            assert after is not None
+            added.append(after[0] - before[0])
+        assert 50 <= added[0] < 60
+        assert 700 <= added[1] < 770
 
     run(sqlite_url, test, dated=True)
 
@@ -362,6 +440,12 @@ def test_little_known_is_little_said(sqlite_url: str) -> None:
         assert cpu.forecast.high[-1] is None  # three hours say nothing sure of the next two
         assert cpu.forecast.low[-1] is None
         assert cpu.sizing.advised is None
+        await used(rig, Subject("vm", new.id), 300.0, days=1)
+        found = await rig.plane.learning.profile("new", ProfileQuery(hours=24), ADMIN)
+        cpu = found.resources["cpu"]
+        assert set(cpu.forecast.high) == set(cpu.forecast.low) == {None}  # nor one day of the next
+        assert b"NaN" not in (told := msgspec.json.encode(found))
+        assert msgspec.json.decode(told, type=ProfileBody) == found
 
     run(sqlite_url, test, dated=True)
 

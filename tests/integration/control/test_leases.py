@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.util import await_only
 
+from roost.ledger.schema.tables import leases
 from roost.ledger.store import Store
-from roost.ledger.tables import leases
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.transaction import Tx
 from roost.parts.singleton import GATE, HOLDER, Leases, NotHolder
 from tests.databases import opened
 from tests.integration.control.rig import TIMERS, HandClock, Rig

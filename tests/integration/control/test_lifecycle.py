@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import select
 
 from roost.base.errors import AgentUnavailable, Conflict, NoFit, NotFound, QuotaExceeded
-from roost.ledger.rows import VMRow
-from roost.ledger.tables import vm_user_data
+from roost.ledger.schema.rows import VMRow
+from roost.ledger.schema.tables import vm_user_data
 from roost.model.flow import Order
 from roost.parts.sealing import MARK, KeyFile, Seal, new_key
 from roost.testing.agent import ModelAgent
@@ -73,6 +73,22 @@ def test_a_vm_that_shall_not_start_is_stopped(database_url: str) -> None:
     run(database_url, test)
 
 
+def test_what_others_have_is_named_where_a_vm_grows_into_it(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h1", cpu=4)
+        await rig.running("web")
+        await rig.create("beside", cpu=2)
+        with pytest.raises(NoFit, match="host 'h1', where 'web' is, has no room") as refused:
+            await rig.plane.vms.resize("web", None, ResizeVM(cpu=3), OPERATOR)
+        why = msgspec.convert(refused.value.details["rejection"], RejectionBody)
+        assert why.nearest_miss is not None
+        assert [(fix.kind, fix.shortages) for fix in why.fixes] == [
+            ("free", why.nearest_miss.shortages)
+        ]
+
+    run(database_url, test)
+
+
 def test_growing_takes_room_at_once_and_shrinking_gives_it_back_late(database_url: str) -> None:
     async def test(rig: Rig) -> None:
         agent = await rig.host("h1", cpu=4)
@@ -81,13 +97,13 @@ def test_growing_takes_room_at_once_and_shrinking_gives_it_back_late(database_ur
         await vms.resize("web", None, ResizeVM(cpu=3, memory="2GiB"), OPERATOR)
         assert rig.committed("h1") == 3000
         await rig.settle()
-        with pytest.raises(NoFit, match="host 'h1', where 'web' is, has no room") as refused:
+        with pytest.raises(NoFit, match="is too small for its new size: it has 4") as refused:
             await vms.resize("web", None, ResizeVM(cpu=5), OPERATOR)
         why = msgspec.convert(refused.value.details["rejection"], RejectionBody)
         assert why.nearest_miss is not None
         lacking = why.nearest_miss.shortages
         assert [(each.resource, each.need, each.free) for each in lacking] == [("cpu", 5000, 4000)]
-        assert [(fix.kind, fix.shortages) for fix in why.fixes] == [("free", lacking)]
+        assert why.fixes == []  # nothing that could be freed there would do
         assert [(each.reason, each.first) for each in why.reasons] == [("cpu", 1)]
         await rig.check()
         await vms.resize("web", None, ResizeVM(cpu=1), OPERATOR)

@@ -6,8 +6,8 @@ from sqlalchemy import select
 from roost.base.errors import Conflict
 from roost.control.hosts.registering import locked_host
 from roost.control.survive.fencing import fence
-from roost.ledger.tables import fences, host_liveness, leases, tombstones, vms
-from roost.ledger.transaction import Tx
+from roost.ledger.schema.tables import fences, host_liveness, leases, tombstones, vms
+from roost.ledger.writes.transaction import Tx
 from roost.wire.agentlink import Refused, Renewed, decode_to_agent
 from roost.wire.bodies import ConfirmDead
 from tests.integration.control.rig import ADMIN, OPERATOR, TIMERS, Rig, run
@@ -438,6 +438,30 @@ def test_what_fits_nowhere_after_a_loss_waits_and_comes_back(database_url: str) 
         await rig.converged()
 
     run(database_url, test)
+
+
+def test_a_host_with_vms_says_how_it_loses_them(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        lost = await rig.host("h1")
+        made = await rig.running("a")
+
+        async def hint() -> str:
+            with pytest.raises(Conflict, match="still has VMs") as refused:
+                await rig.plane.hosts.delete("h1", ADMIN)
+            return str(refused.value.hint)
+
+        assert await hint() == "Maybe `roost host drain h1`."
+        lost.disconnect()
+        del lost.copies[made.id]
+        await rig.pass_by(TIMERS.offline_s + 6)
+        # It cannot be drained: nothing there can send a VM.
+        assert "drain" not in await hint()
+        assert "roost host confirm-dead h1" in await hint()
+        await rig.plane.hosts.confirm_dead("h1", ConfirmDead(reason="fire"), ADMIN)
+        await rig.settle(keep=True)
+        assert "roost host recover h1" in await hint()
+
+    run(sqlite_url, test)
 
 
 def test_a_dead_host_can_be_removed_with_what_was_left_to_do_there(database_url: str) -> None:

@@ -17,8 +17,8 @@ from roost.control.create.drawing import Found
 from roost.control.create.living import NO_ROOM, Room
 from roost.control.memory.roster import Roster
 from roost.control.memory.rostercopy import Places
-from roost.fleet.fleet import NOTHING_KEPT
-from roost.ledger.holdsums import Living
+from roost.ledger.claims.holdsums import Living
+from roost.model.kept import NOTHING_KEPT
 from roost.wire.bodies import (
     CapacityQuestion,
     CreateProject,

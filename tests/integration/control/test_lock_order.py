@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from roost.ledger.makingroom import QUEUE, begin_hold
-from roost.ledger.tables import holds
-from roost.ledger.transaction import Tx
+from roost.ledger.claims.makingroom import QUEUE, begin_hold
+from roost.ledger.schema.tables import holds
+from roost.ledger.writes.transaction import Tx
 from tests.integration.control.rig import ADMIN, Rig, run
 from tests.integration.control.test_preemption import classes
 from tests.integration.control.test_reservations import reserve, shop

@@ -25,8 +25,8 @@ from sqlalchemy import select
 from roost.base.errors import RoostError
 from roost.control.create.placing import find_host
 from roost.control.timers import Timers
-from roost.ledger.rows import VMRow
-from roost.ledger.tables import hosts, vms
+from roost.ledger.schema.rows import VMRow
+from roost.ledger.schema.tables import hosts, vms
 from roost.testing.agent import ModelAgent
 from roost.wire.bodies import ConfirmDead, CreateVMs, ResizeVM
 from tests.databases import PostgresServer

@@ -78,6 +78,21 @@ def test_a_command_that_fails_stops_the_roll_with_its_host_in_maintenance(
     typed(sqlite_url, monkeypatch, test)
 
 
+def test_a_group_with_more_vms_than_a_plan_may_move_is_emptied_by_several(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roost.wire.plans.MOST_MOVES", 1)
+
+    async def test(rig: Rig) -> None:
+        told = await says(rig, "maintenance", "run", "a", "--command", "true")
+        assert "1 hosts are done" in told
+        found = (await rig.plane.plans.list(ListPlans())).plans
+        ends = sorted((each.state, each.done, each.blockers) for each in found)
+        assert ends == [("done", 1, left) for left in range(6)]
+
+    typed(sqlite_url, monkeypatch, test)
+
+
 def admins(rig: Rig) -> dict[str, str]:
     return {each.name: each.row.admin for each in rig.plane.roster.hosts.values()}
 

@@ -8,8 +8,8 @@ from sqlalchemy import select
 
 from roost.control.rules import watching
 from roost.control.rules.watching import compare
-from roost.ledger.rows import ViolationRow
-from roost.ledger.tables import events, violations
+from roost.ledger.schema.rows import ViolationRow
+from roost.ledger.schema.tables import events, violations
 from roost.wire.bodies import SetLabels
 from roost.wire.constraints import CheckConstraints, CreateConstraint
 from tests.integration.control.rig import ADMIN, OPERATOR, Rig, run

@@ -5,7 +5,7 @@ from sqlalchemy import select, update
 
 from roost.base.errors import NoFit
 from roost.control.create.mixing import keep
-from roost.ledger.tables import asked, mixes
+from roost.ledger.schema.tables import asked, mixes
 from roost.placement.asked import MOST_COUNTED, ONE
 from roost.placement.mix import Mix, TypicalRequest
 from roost.wire.mixes import read_kinds

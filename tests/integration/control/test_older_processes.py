@@ -1,9 +1,10 @@
 """While processes of the release before may run beside, a create leaves them what they read.
 
-On PostgreSQL alone: a SQLite file has one process. The ledger is one of schema 0003 that was used.
+On PostgreSQL alone: a SQLite file has one process. The ledger was used at an earlier schema.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from roost.base.errors import Conflict
 from roost.control.admin.upgrade import finish_upgrade
-from roost.ledger.migrate import configuration
-from roost.ledger.older import release_before_may_be_here
-from roost.ledger.tables import events, vms
+from roost.ledger.schema.tables import events, vms
+from roost.ledger.upgrade.migrate import _revisions, configuration
+from roost.ledger.upgrade.older import release_before_may_be_here
 from roost.parts.sealing import KeyFile, Seal, new_key
 from roost.series.opening import memory_series
 from roost.testing.clock import HandClock
-from roost.wire.bodies import BootBody, CreateVM, UpgradeBody
+from roost.wire.bodies import BootBody, CreateVM, DemandBody, SetHost, UpgradeBody
+from roost.wire.flavors import CreateFlavor
 from roost.wire.groups import CreateGroup, SetGroupRule
 from roost.wire.specs import spec_of
 from tests.databases import PostgresServer, opened
@@ -29,6 +31,7 @@ from tests.examining import doctor
 from tests.integration.control.rig import ADMIN, OPERATOR, Rig, body_of, digest_of
 from tests.integration.control.test_hosts import stray
 from tests.integration.control.test_restored import LONG_S, come_back, copy, kinds, put_back
+from tests.integration.control.test_talkers import near, racks
 
 SECRET = "#cloud-config\npassword: hunter2\n"
 BODIES = [
@@ -102,6 +105,66 @@ def test_an_upgrade_that_was_finished_before_is_to_be_finished_again(
             await rig.plane.stop()
         async with opened(unused, HandClock()) as store:
             assert not await store.read(release_before_may_be_here)  # nobody has used it
+
+    asyncio.run(test())
+
+
+def test_the_newest_revision_says_that_processes_of_the_schema_before_may_be_there(
+    postgres: PostgresServer,
+) -> None:
+    """Whatever a release adds, the one before does not follow it."""
+    before = sorted(_revisions())[-2]
+    used, unused = used_ledger(postgres, before), postgres.new_database()
+
+    async def test() -> None:
+        async with opened(used, HandClock()) as store:
+            assert await store.read(release_before_may_be_here)
+            await finish_upgrade(store, Seal(), "test")
+            assert not await store.read(release_before_may_be_here)
+        async with opened(unused, HandClock()) as store:
+            assert not await store.read(release_before_may_be_here)
+
+    asyncio.run(test())
+
+
+async def refused(door: Callable[[], Awaitable[object]]) -> bool:
+    """Try something; say whether it is refused because of older processes."""
+    try:
+        await door()
+    except Conflict as error:
+        if "while older processes may run beside" not in str(error):
+            raise
+        return True
+    return False
+
+
+def test_what_came_after_a_schema_is_refused_until_its_processes_are_gone(
+    postgres: PostgresServer,
+) -> None:
+    """Those of schema 0026 know no bound of how near a VM must be, those before it know less."""
+    url = used_ledger(postgres, "0026")
+
+    async def test() -> None:
+        clock = HandClock()
+        async with opened(url, clock) as store:
+            rig = Rig(store, memory_series(), clock)
+            await rig.load()
+            await racks(rig)
+            await rig.running("db")
+            flavor = CreateFlavor(name="m2", demand=DemandBody(cpu=2, memory="1GiB"))
+            doors: dict[str, Callable[[], Awaitable[object]]] = {
+                "settings": lambda: rig.plane.hosts.set(
+                    "a", SetHost(reserve={"cpu": "1"}), OPERATOR
+                ),
+                "flavors": lambda: rig.plane.flavors.create(flavor, ADMIN),
+                "near": lambda: rig.create("close", constraints=near("db", latency=1)),
+            }
+            assert [name for name, door in doors.items() if not await refused(door)] == []
+            await finish_upgrade(store, Seal(), "test")
+            assert [name for name, door in doors.items() if await refused(door)] == []
+            await rig.settle()
+            assert (await rig.get("close")).state == "running"
+            await rig.plane.stop()
 
     asyncio.run(test())
 

@@ -13,8 +13,8 @@ from roost.control.plans.executing import PlanRunner
 from roost.control.timers import Timers
 from roost.control.topology import topology as topology_module
 from roost.fleet.vms import VMTable
-from roost.ledger.tables import plan_moves
-from roost.ledger.transaction import Tx
+from roost.ledger.schema.tables import plan_moves
+from roost.ledger.writes.transaction import Tx
 from roost.planner.board import Board
 from roost.planner.drafting import Draft, Wish
 from roost.wire.plans import CreatePlan, ListPlans, PlanDetail, ShowPlan
@@ -215,10 +215,10 @@ def test_one_answer_serves_all_who_ask_for_recommendations(
         await uneven(rig)
         told = await asyncio.gather(*(rig.plane.plans.recommend() for _ in range(10)))
         assert all(each == told[0] for each in told)
-        assert len(drafts) == 4
+        assert len(drafts) == 5  # one of each goal that is recommended
         rig.clock.move(60)
         await rig.plane.plans.recommend()
-        assert len(drafts) == 8
+        assert len(drafts) == 10
 
     run(database_url, test)
 
@@ -238,7 +238,6 @@ def test_a_topology_is_read_in_a_thread(database_url: str, monkeypatch: pytest.M
         await rig.host("b")
         await rig.plane.topology.apply(star("a", "b"), OPERATOR)
         await rig.hear()
-        assert where == []
         assert (await rig.plane.topology.get()).generation == 1
         assert (await rig.plane.topology.path("a", "b")).hops == 2
         assert len(where) == 1

@@ -3,7 +3,12 @@
 import pytest
 
 from roost.base.errors import Conflict, InvalidRequest, NotFound
+from roost.base.timestamps import timestamp
+from roost.control.moves.handover import note_downtime
+from roost.control.vms.lookup import relock
+from roost.model.series import Reading, Subject
 from roost.parts.routes import Answered
+from roost.wire.agentlink import ProgressInfo
 from roost.wire.bodies import ConstraintsBody, DemandBody, MigrateVM, SetMaintenance
 from roost.wire.plans import CreatePlan, ListPlans, PlanDetail
 from tests.integration.control.rig import OPERATOR, Rig, run
@@ -209,8 +214,6 @@ def test_a_vm_that_is_not_to_be_disturbed_by_now_stays(database_url: str) -> Non
 
 def test_a_plan_waits_for_its_start_and_ends_with_its_window(database_url: str) -> None:
     async def test(rig: Rig) -> None:
-        from roost.base.timestamps import timestamp
-
         await uneven(rig)
         now = rig.clock.wall_ms()
         made = await plan(
@@ -237,6 +240,8 @@ def test_what_cannot_be_planned_is_refused_with_its_values(database_url: str) ->
             await plan(rig, goal="drain", hosts=["nowhere"])
         with pytest.raises(InvalidRequest, match="takes no 'hosts'"):
             await plan(rig, goal="balance", hosts=["a"])
+        with pytest.raises(InvalidRequest, match="takes no 'spare'"):
+            await plan(rig, goal="balance", spare=1)
         with pytest.raises(InvalidRequest, match="in the past"):
             await plan(rig, goal="balance", start="1970-01-01T00:00:01Z")
         with pytest.raises(InvalidRequest, match="not after the start"):
@@ -325,3 +330,114 @@ def test_only_an_empty_host_goes_into_maintenance(database_url: str) -> None:
         await rig.settle()
 
     run(database_url, test)
+
+
+def test_a_plan_that_is_over_learns_what_the_old_host_tells_of_its_last_move(
+    database_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        await uneven(rig, 1)
+        made = await plan(rig, goal="move", vms=["vm-0"], to="b", apply=True)
+        await rig.pass_by(30)
+        done = await rig.plane.plans.get(made.id)
+        assert done.state == "done"
+        assert done.listed[0].actual is not None
+        assert done.listed[0].actual.stand_still_s is None
+        vm = done.listed[0].vm
+        progress = ProgressInfo(sent_bytes=77 * 2**20, passes=3, downtime_ms=41)
+        await rig.store.write(lambda tx: note_downtime(tx, relock(tx, vm), progress))
+        await rig.pass_by(5)
+        actual = (await rig.plane.plans.get(made.id)).listed[0].actual
+        assert actual is not None
+        assert (actual.stand_still_s, actual.sent_bytes, actual.rounds) == (0.041, 77 * 2**20, 3)
+        await rig.check()
+
+    run(database_url, test)
+
+
+def test_vms_to_be_moved_anywhere_move_once_however_often_it_is_planned_anew(
+    database_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        await three_vms(rig)
+        names = ["vm-0", "vm-1", "vm-2"]
+        made = await plan(rig, goal="move", vms=names, apply=True, at_once=1)
+        assert [each.target for each in made.listed] == ["b", "c", "c"]
+        await rig.pass_by(4)
+        await rig.pass_by(300, silent=("c",))
+        await rig.pass_by(120)
+        over = await rig.plane.plans.get(made.id)
+        assert (over.state, over.replans >= 1) == ("done", True)
+        done = [each.name for each in over.listed if each.state == "done"]
+        assert sorted(done) == sorted(set(done))
+        assert set(done) >= {"vm-0", "vm-2"}
+        assert (await rig.get("vm-0")).host == "b"
+        assert over.why == ("" if "vm-1" in done else "1 VMs could not move")
+
+    run(database_url, test)
+
+
+def test_a_plan_to_move_vms_anywhere_is_done_when_others_have_moved_the_rest(
+    sqlite_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        await three_vms(rig)
+        made = await plan(rig, goal="move", vms=["vm-0", "vm-1"], at_once=1)
+        await rig.move("vm-1", "d")
+        await rig.plane.plans.apply(made.id, OPERATOR)
+        await rig.pass_by(60)
+        over = await rig.plane.plans.get(made.id)
+        assert (over.state, over.why, over.replans) == ("done", "", 1)
+        assert [each.name for each in over.listed if each.state == "done"] == ["vm-0"]
+        assert await hosts_of(rig, 3) == ["a", "b", "d"]
+
+    run(sqlite_url, test)
+
+
+def test_a_plan_to_move_vms_anywhere_plans_nothing_anew_when_none_is_left(
+    sqlite_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        await three_vms(rig)
+        made = await plan(rig, goal="move", vms=["vm-0"])
+        await rig.move("vm-0", "d")
+        await rig.plane.plans.apply(made.id, OPERATOR)
+        await rig.pass_by(60)
+        over = await rig.plane.plans.get(made.id)
+        # Nobody is left to move: that is not everybody, nor the one that has moved.
+        assert (over.state, over.moves, over.done, over.replans) == ("done", 0, 0, 1)
+        assert await hosts_of(rig, 3) == ["a", "a", "d"]
+
+    run(sqlite_url, test)
+
+
+@pytest.mark.parametrize("hot", [(), ("vm-0",), ("vm-0", "vm-1")], ids=len)
+def test_a_move_that_costs_more_than_it_gains_is_vetoed_by_what_is_measured(
+    sqlite_url: str, hot: tuple[str, ...]
+) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("a", cpu=8, memory=8)
+        for name in ("vm-0", "vm-1"):
+            made = await rig.running(name, until=timestamp(rig.clock.wall_ms() + 60_000))
+            now, read = rig.clock.wall_ms(), {"dirty_bytes_per_s": 1e9 if name in hot else 1e3}
+            await rig.series.put([Reading(Subject("vm", made.id), now - 1, read)], now)
+        await rig.host("b", cpu=8, memory=8)
+        found = await plan(rig, goal="balance")
+        # In the minute that is left to them one gains 7 s of work, and a hot one loses 9 s.
+        quiet = [name for name in ("vm-0", "vm-1") if name not in hot]
+        assert [each.name for each in found.listed] == quiet[:1]
+        assert {(each.name, each.guard) for each in found.vetoed} == {(vm, "cost") for vm in hot}
+        drained = await plan(rig, goal="drain", hosts=["a"])
+        assert (drained.moves, drained.vetoed) == (2, [])
+
+    run(sqlite_url, test)
+
+
+async def three_vms(rig: Rig) -> None:
+    """Put three VMs on the first of four hosts; the second has room for one."""
+    await rig.host("a", cpu=8, memory=8)
+    for number in range(3):
+        await rig.running(f"vm-{number}")
+    await rig.host("b", cpu=1, memory=8)
+    await rig.host("c", cpu=8, memory=8)
+    await rig.host("d", cpu=8, memory=8)

@@ -8,10 +8,10 @@ from sqlalchemy import delete, select, update
 from roost.base.errors import Conflict, InvalidRequest, NoFit, NotFound
 from roost.control.create.charging import FleetCharges
 from roost.control.create.pending import PendingCreate
-from roost.control.policies import conflicts, putting
-from roost.control.rules import reading
-from roost.ledger.tables import events, policies, policy_versions, projects
-from roost.ledger.transaction import Tx, constraints_generation
+from roost.control.policies import putting
+from roost.control.rules import conflicts, reading
+from roost.ledger.schema.tables import events, policies, policy_versions, projects
+from roost.ledger.writes.transaction import Tx, constraints_generation
 from roost.placement.rules import binding
 from roost.rules import checking, parsing
 from roost.rules.syntax import Expr
@@ -103,7 +103,7 @@ def test_versions_differences_and_a_way_back(database_url: str) -> None:
         assert (await rig.create("c", policy="databases")).host == "c"
         same = await policies.diff("databases", ComparePolicy(of=1, to=3))
         assert same.differences == []
-        with pytest.raises(NotFound):
+        with pytest.raises(InvalidRequest, match="has no version 9"):
             await policies.roll_back("databases", RollBackPolicy(version=9), ADMIN)
         with pytest.raises(Conflict):
             await policies.change("databases", ChangePolicy(version=1, strategy="random"), ADMIN)
@@ -190,9 +190,13 @@ def test_rules_are_tried_on_hosts_within_the_same_bound(
     async def test(rig: Rig) -> None:
         await fleet(rig)
         monkeypatch.setattr(conflicts, "contradictions", lambda *asked: iter(()))
-        rules = [rule(f"r{n}", f'host.name != "{n}"') for n in range(5)]
+        rules = [rule(f"r-{name}", f'host.name != "{name}"') for name in "abcde"]
         asked = DryRunPolicy(name="p", rules=rules, requests=0)
-        for most, cut in ((5 + 10, False), (5 + 9, True), (4, True)):
+        assert (
+            "'policy:p/r-c' and 'policy:p/r-d'" in (await rig.plane.policies.dry_run(asked)).says[0]
+        )  # a, b, c, d: four hosts, and each pair leaves two
+        # Four are found in turn: after 4, 3, 2 and 1 of the rest, and then they are enough.
+        for most, cut in ((5 + 10 + 10, False), (5 + 10 + 9, True), (5 + 9, True), (4, True)):
             monkeypatch.setattr(conflicts, "MOST_STEPS", most)
             found = await rig.plane.policies.dry_run(asked)
             assert any("not all compared" in each for each in found.says) is cut

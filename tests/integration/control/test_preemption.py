@@ -8,7 +8,7 @@ from sqlalchemy import select
 from roost.base.errors import Conflict, Forbidden, InvalidRequest, NoFit, NotFound, Unavailable
 from roost.control.create.queueing import Queue
 from roost.control.preempt import tending
-from roost.ledger.tables import holds, preemptions
+from roost.ledger.schema.tables import holds, preemptions
 from roost.parts.access import Principal
 from roost.wire.agentlink import SeenVM
 from roost.wire.bodies import CreateProject, CreateVM, DemandBody, DryRun, MigrateVM, RejectionBody

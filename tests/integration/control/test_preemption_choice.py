@@ -7,7 +7,7 @@ from sqlalchemy import select
 
 from roost.base.errors import Conflict
 from roost.control.preempt import choosing
-from roost.ledger.tables import preemptions
+from roost.ledger.schema.tables import preemptions
 from roost.model.flow import PlaceRequest
 from roost.placement.engine import Engine
 from roost.placement.preempting import Limits, MadeRoom, make_room

@@ -6,8 +6,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from roost.cli import preempting
 from roost.cli.main import app
+from roost.cli.steering import preempting
 from roost.wire.bodies import CreateToken
 from tests.integration.control.rig import ADMIN, OPERATOR, Rig, run
 from tests.integration.control.test_group_api import served

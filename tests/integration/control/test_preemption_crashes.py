@@ -17,10 +17,10 @@ from sqlalchemy import select
 from roost.base.errors import RoostError, Unavailable
 from roost.control.preempt import beginning
 from roost.control.preempt.tending import Preempting
-from roost.ledger.claims import Outcome, Proposal
-from roost.ledger.rows import PreemptionRow, VMRow
-from roost.ledger.tables import displaced, holds, preemptions
-from roost.ledger.transaction import Tx
+from roost.ledger.claims.proposals import Outcome, Proposal
+from roost.ledger.schema.rows import PreemptionRow, VMRow
+from roost.ledger.schema.tables import displaced, holds, preemptions
+from roost.ledger.writes.transaction import Tx
 from roost.parts.singleton import HOLDER
 from tests.faulty_store import FaultyStore
 from tests.integration.control.rig import Rig, rig_on
@@ -186,7 +186,7 @@ def _known_in_memory_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 def _held_a_moment_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin a preemption in one write, and hold room for it in the next."""
     begin_for, later = Preempting.begin_for, beginning.begin_hold
-    monkeypatch.setattr(beginning, "begin_hold", lambda *given: None)
+    monkeypatch.setattr(beginning, "begin_hold", lambda *given, **named: None)
 
     async def in_two(self: Preempting, vm: VMRow, check: Any = None) -> bool:
         found = await begin_for(self, vm, check)

@@ -22,10 +22,10 @@ from roost.control.preempt.choosing import Plan
 from roost.control.preempt.displacing import displace
 from roost.control.preempt.record import victims_of
 from roost.control.vms.requests import request_of
-from roost.ledger import capacity
-from roost.ledger.rows import PreemptionRow, VMRow
-from roost.ledger.tables import claims, displaced, holds, preemptions, vms
-from roost.ledger.transaction import Tx
+from roost.ledger.claims import capacity
+from roost.ledger.schema.rows import PreemptionRow, VMRow
+from roost.ledger.schema.tables import claims, displaced, holds, preemptions, vms
+from roost.ledger.writes.transaction import Tx
 from roost.wire.groups import SetBudget
 from tests.integration.control.rig import OPERATOR, Rig, run_two
 from tests.integration.control.test_preemption import classes, wait_for

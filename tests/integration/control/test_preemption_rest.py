@@ -22,9 +22,9 @@ from sqlalchemy import select
 from roost.base.errors import Conflict, NotFound
 from roost.control.preempt import displacing, tending
 from roost.control.preempt.tending import Preempting
-from roost.ledger.rows import VMRow
-from roost.ledger.tables import displaced, events, holds, host_amounts, preemptions, vms
-from roost.ledger.transaction import Tx
+from roost.ledger.schema.rows import VMRow
+from roost.ledger.schema.tables import displaced, events, holds, host_amounts, preemptions, vms
+from roost.ledger.writes.transaction import Tx
 from roost.wire.priorities import CreatePriorityClass
 from tests.integration.control.rig import ADMIN, OPERATOR, Rig, run
 from tests.naive.preempting import PlainHost, PlainVM, least_harm

@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from roost.base.errors import Conflict, RoostError
 from roost.control.preempt.choosing import Choosing, Plan
-from roost.ledger.tables import preemptions, vms
+from roost.ledger.schema.tables import preemptions, vms
 from roost.parts.access import Principal
 from roost.wire.bodies import CreateProject
 from roost.wire.groups import SetBudget

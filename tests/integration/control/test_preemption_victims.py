@@ -10,9 +10,9 @@ from roost.control.preempt import tending
 from roost.control.preempt.beginning import begin
 from roost.control.preempt.choosing import Choosing, Leaving, Plan
 from roost.control.preempt.displacing import displace
-from roost.ledger.rows import VMRow
-from roost.ledger.tables import preemptions
-from roost.ledger.transaction import Tx
+from roost.ledger.schema.rows import VMRow
+from roost.ledger.schema.tables import preemptions
+from roost.ledger.writes.transaction import Tx
 from roost.wire.priorities import CreatePriorityClass
 from tests.integration.control.rig import ADMIN, OPERATOR, Rig, run
 from tests.integration.control.test_preemption import classes, wait_for

@@ -6,7 +6,7 @@ import pytest
 
 from roost.base.errors import Conflict, InvalidRequest, NotFound
 from roost.control.admin.projects import Projects
-from roost.ledger.claims import Verdict
+from roost.ledger.claims.proposals import Verdict
 from roost.ledger.store import Store
 from roost.parts.access import Principal
 from roost.wire.bodies import CreateProject, QuotaBody, SetQuota

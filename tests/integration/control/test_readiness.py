@@ -97,7 +97,7 @@ def test_readiness_of_a_plane_says_why_there_is_no_database() -> None:
             await failing(plane.plane.leases.tick())
             said = plane.plane.readiness()
             assert (said.status, said.detail) == ("no database", "the disk is full")
-            assert b"roost_database_unusable 1.0" in plane.plane.metrics_text()
+            assert b"roost_database_unusable 1.0" in plane.plane.telemetry.text()
             plane.store.failure = None
             await plane.plane.leases.tick()
             assert plane.plane.readiness().status == "ready"

@@ -3,19 +3,20 @@
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
 import pytest
 from sqlalchemy import select
 
 from roost.base.errors import Conflict, InvalidRequest, NoFit, NotFound
 from roost.base.timestamps import timestamp
 from roost.control.reservations import reading
-from roost.ledger.holding import HELD
-from roost.ledger.holdsums import NO_LIMITS
-from roost.ledger.tables import host_amounts
-from roost.ledger.transaction import Tx
+from roost.ledger.claims.holding import HELD
+from roost.ledger.schema.tables import host_amounts
+from roost.ledger.writes.transaction import Tx
+from roost.model.kept import NOTHING_KEPT
 from roost.parts.access import Principal
 from roost.wire.bodies import CreateProject, CreateVMs, DemandBody, DryRun, MigrateVM, ResizeVM
+from roost.wire.constraints import CreateConstraint
+from roost.wire.policies import ApplyPolicy, CreatePolicy, PolicyRuleBody
 from roost.wire.reservations import (
     AskCalendar,
     ChangeReservation,
@@ -238,7 +239,7 @@ async def give_away(rig: Rig) -> None:
     def change(tx: Tx) -> None:
         [row] = tx.find_all(host_amounts)
         tx.change(host_amounts, {"host": row["host"]}, **dict.fromkeys(HELD, 0))
-        tx.held[row["host"]] = NO_LIMITS
+        tx.held[row["host"]] = NOTHING_KEPT
         tx.event("hosts.test", "host/h1", {})
 
     await rig.store.write(change)
@@ -302,6 +303,133 @@ def test_what_cannot_be_honoured_is_refused_with_when_and_where_it_could(
             await reserve(rig, "third", cores=4, units=5)
         assert "1 of 5" in str(refused.value)
         await reserve(rig, "second", cores=4, zones=["a"], start=later, end=at(rig, 3))
+
+    run(database_url, test, dated=True)
+
+
+def test_the_nearest_start_may_be_an_earlier_one(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await shop(rig)
+        earlier, later = at(rig, 30), at(rig, 120)
+        await reserve(rig, "busy", start=at(rig, 60), end=later)
+        with pytest.raises(Conflict, match="0 of 1 units fit") as refused:
+            await reserve(rig, "asked", start=at(rig, 50), end=at(rig, 80))
+        assert (refused.value.details["start"], refused.value.details["later"]) == (earlier, None)
+        with pytest.raises(Conflict) as refused:
+            await reserve(rig, "asked", start=at(rig, 100), end=at(rig, 130))
+        assert refused.value.details["start"] == refused.value.details["later"] == later
+        with pytest.raises(Conflict) as refused:  # without an end only a later one could do
+            await reserve(rig, "asked", start=at(rig, 50))
+        assert refused.value.details["start"] == later
+        await reserve(rig, "asked", start=earlier, end=at(rig, 60))
+
+    run(sqlite_url, test, dated=True)
+
+
+def test_a_start_that_is_far_off_is_found_behind_many_that_will_not_do(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await shop(rig)
+        daily = {"recurrence": "FREQ=DAILY;COUNT=50", "lasts_s": 23 * 3600, "start": at(rig, 1)}
+        busy = await reserve(rig, "busy", **daily)
+        with pytest.raises(Conflict) as refused:
+            await reserve(rig, "asked", start=at(rig, 2), end=at(rig, 122))
+        assert refused.value.details["start"] == busy.windows[-1].end
+
+    run(sqlite_url, test, dated=True)
+
+
+def test_other_hosts_are_named_first_those_of_the_zone_that_was_asked_for(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        for name, zone in (("h1", "a"), ("h2", "b"), ("h3", "a")):
+            await rig.host(name, cpu=4, memory=64, zone=zone)
+        await rig.plane.projects.create(CreateProject(name="shop"), ADMIN)
+        await reserve(rig, "first", hosts=["h1"])
+        with pytest.raises(Conflict) as refused:
+            await reserve(rig, "second", hosts=["h1"], zones=["a"])
+        assert refused.value.details["hosts"] == ["h3"]
+        assert "on other hosts, as it is: h3" in (refused.value.hint or "")
+        with pytest.raises(Conflict) as refused:
+            await reserve(rig, "second", units=2, rule='host.name == "h1" || host.name == "h3"')
+        assert refused.value.details["hosts"] == ["h2", "h3"]
+        with pytest.raises(Conflict) as refused:
+            await reserve(rig, "second", units=3, zones=["a"])
+        assert (refused.value.details["hosts"], refused.value.details["elsewhere"]) == ([], 2)
+
+    run(sqlite_url, test, dated=True)
+
+
+async def two_zones(rig: Rig) -> None:
+    """Let hosts join of which the engine would take the one in zone b for a unit."""
+    await rig.host("in-b", cpu=4, memory=64, zone="b")
+    await rig.host("in-a", cpu=8, memory=64, zone="a")
+    await rig.plane.projects.create(CreateProject(name="shop"), ADMIN)
+
+
+async def only_zone_a(rig: Rig, name: str = "near", expression: str = 'host.zone == "a"') -> None:
+    body = CreateConstraint(name=name, expression=expression, project="shop")
+    await rig.plane.constraints.create(body, ADMIN)
+
+
+async def drawn_on_in_zone_a(rig: Rig) -> None:
+    """Reserve, and see the unit where the project's VMs may go and one of them draw on it."""
+    made = await reserve(rig, cores=4)
+    assert [unit.host for unit in made.placed] == ["in-a"]
+    await rig.create("open-a", cpu=4)
+    await rig.create("open-b", cpu=4)
+    assert (await rig.create("own", project="shop", cpu=1)).host == "in-a"
+    assert (await rig.plane.reservations.get("r", ADMIN)).drawn == 1
+
+
+def test_units_go_where_the_rules_of_their_project_let_its_vms_go(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await two_zones(rig)
+        await only_zone_a(rig)
+        await drawn_on_in_zone_a(rig)
+        with pytest.raises(Conflict, match="'shop/near' does not hold on 1 host") as refused:
+            await reserve(rig, "more", cores=4)
+        assert refused.value.details["rules"] == ["shop/near"]
+
+    run(database_url, test, dated=True)
+
+
+def test_units_go_where_the_default_policy_of_their_project_lets_its_vms_go(
+    database_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        await two_zones(rig)
+        rules = [PolicyRuleBody(name="near", expression='host.zone == "a"')]
+        await rig.plane.policies.create(CreatePolicy(name="calm", rules=rules), ADMIN)
+        await rig.plane.policies.apply("shop", ApplyPolicy(policy="calm"), ADMIN)
+        await drawn_on_in_zone_a(rig)
+        with pytest.raises(Conflict, match="calm/near"):
+            await reserve(rig, "more", cores=4)
+
+    run(database_url, test, dated=True)
+
+
+def test_a_unit_that_moves_goes_where_its_project_may(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await two_zones(rig)
+        await only_zone_a(rig)
+        await reserve(rig, cores=4)
+        await rig.plane.hosts.cordon("in-a", ADMIN)
+        await rig.pass_by(70)
+        assert (await rig.plane.reservations.get("r", ADMIN)).state == "unhonoured"
+        await rig.host("also-a", cpu=4, memory=64, zone="a")
+        await rig.pass_by(70)
+        found = await rig.plane.reservations.get("r", ADMIN)
+        assert [unit.host for unit in found.placed] == ["also-a"]
+
+    run(database_url, test, dated=True)
+
+
+def test_what_rules_count_of_a_project_now_keeps_no_unit_from_a_host(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await two_zones(rig)
+        await only_zone_a(rig, expression='host.zone == "a" && project.vms < 1')
+        await rig.create("first", project="shop", cpu=1)
+        made = await reserve(rig, cores=4, start=at(rig, 5))
+        assert [unit.host for unit in made.placed] == ["in-a"]
 
     run(database_url, test, dated=True)
 
@@ -528,21 +656,3 @@ def test_vms_of_a_lost_host_draw_on_the_units_that_moved(database_url: str) -> N
             await rig.create("open", cpu=2)
 
     run(database_url, test, dated=True)
-
-
-@pytest.mark.parametrize(
-    ("asked", "named"),
-    [({"gpu": 2}, "2 devices"), ({"numa": "one"}, "NUMA cells"),
-     ({"extended": {"licences": 3}}, "3 of 'licences'")],
-    ids=["gpu", "numa", "extended"],
-)  # fmt: skip
-def test_what_cannot_be_kept_is_refused_by_name(
-    sqlite_url: str, asked: dict[str, Any], named: str
-) -> None:
-    async def test(rig: Rig) -> None:
-        demand = msgspec.convert({"cpu": 1, "memory": "1GiB", **asked}, DemandBody)
-        body = CreateReservation(name="r", demand=demand, project="default")
-        with pytest.raises(InvalidRequest, match=named):
-            await rig.plane.reservations.create(body, ADMIN)
-
-    run(sqlite_url, test, dated=True)

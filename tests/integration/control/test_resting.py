@@ -13,8 +13,8 @@ from roost.control.preempt.tending import Preempting
 from roost.control.rules.expiring import ExpiredRules
 from roost.control.survive.recover import Recover
 from roost.control.vms.expiring import ExpiredVMs
-from roost.ledger.fold import FOLDED
-from roost.ledger.tables import leases
+from roost.ledger.schema.tables import leases
+from roost.ledger.upkeep.fold import FOLDED
 from roost.parts.part import Part
 from roost.parts.resting import MOST_REST_S
 from roost.wire.bodies import ConfirmDead

@@ -6,9 +6,9 @@ from sqlalchemy import Connection, delete, insert, select
 from roost.base.errors import LedgerUnsettled, NoFit
 from roost.base.timestamps import timestamp
 from roost.control.survive.restore_apply import JUMP
-from roost.ledger.makingroom import QUEUE, begin_hold
-from roost.ledger.tables import claims, doubts, metadata, roll_call, tombstones
-from roost.ledger.transaction import Tx
+from roost.ledger.claims.makingroom import QUEUE, begin_hold
+from roost.ledger.schema.tables import claims, doubts, metadata, roll_call, tombstones
+from roost.ledger.writes.transaction import Tx
 from roost.wire.agentlink import SeenVM
 from roost.wire.bodies import ConfirmDead, ConstraintsBody
 from tests.integration.control.rig import ADMIN, OPERATOR, TIMERS, Rig, run
@@ -371,8 +371,8 @@ def test_a_silent_host_keeps_what_lies_in_doubt_until_somebody_says_that_it_is_d
         assert told["restored"].endswith("have not answered: c")
         assert told["in_doubt"] == f"VM web ({made.id}), last known on host b"
         assert told["silent"].startswith("host c is ")
-        assert rig.plane.readiness().detail.endswith("1 VMs are in doubt")
-        assert b"roost_vms_in_doubt 1.0" in rig.plane.metrics_text()
+        assert rig.plane.readiness().detail.endswith("1 VM is in doubt")
+        assert b"roost_vms_in_doubt 1.0" in rig.plane.telemetry.text()
         rig.agents["c"].copies.clear()  # it burns
         await rig.plane.hosts.confirm_dead("c", ConfirmDead(reason="it is gone"), ADMIN)
         await rig.pass_by(4.0, silent=("c",))

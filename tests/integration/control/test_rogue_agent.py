@@ -10,9 +10,9 @@ from sqlalchemy import func, select
 
 from roost.control.survive.restore_apply import JUMP
 from roost.control.survive.restore_judge import Settling
+from roost.ledger.schema.tables import copies, doubts, events, tombstones
 from roost.ledger.store import Store
-from roost.ledger.tables import copies, doubts, events, tombstones
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.transaction import Tx
 from roost.testing.agent import ModelAgent, inventory
 from roost.wire.agentlimits import MOST_AHEAD, MOST_GENERATION
 from roost.wire.agentlink import (
@@ -268,10 +268,10 @@ def test_one_bad_vm_of_a_report_is_left_out_and_the_connection_goes_on(database_
         await rig.hear()
         assert link.closed is None
         assert (await rig.row("web")).observed == "running"  # type: ignore[union-attr]
-        assert b"roost_agent_entries_left_out_total 1.0" in rig.plane.metrics_text()
+        assert b"roost_agent_entries_left_out_total 1.0" in rig.plane.telemetry.text()
         session.received(b'{"type":"report","vms":7}')
         assert link.closed is not None
-        assert b"roost_agent_messages_refused_total 1.0" in rig.plane.metrics_text()
+        assert b"roost_agent_messages_refused_total 1.0" in rig.plane.telemetry.text()
         agent.connect(rig.plane)
         await rig.settle()
 

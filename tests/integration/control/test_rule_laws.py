@@ -19,12 +19,14 @@ from sqlalchemy import select
 
 from roost.base.errors import RoostError
 from roost.control.create import committing, placing
+from roost.control.moves import moving
 from roost.control.preempt import arriving
 from roost.control.survive import rehoming
-from roost.ledger.tables import events, hosts
+from roost.ledger.schema.tables import events, hosts
 from roost.testing.clock import HandClock
 from roost.wire.bodies import CreateVMs, ResizeVM
 from roost.wire.constraints import ChangeConstraint, CreateConstraint
+from roost.wire.plans import CreatePlan
 from tests.databases import PostgresServer
 from tests.integration.control.rig import ADMIN, OPERATOR, Rig, body_of, digest_of, rig_on
 from tests.integration.control.test_dead_hosts import LONG_S, WORD, recovery, switch_off
@@ -50,7 +52,7 @@ plans = st.lists(
         st.sampled_from(
             ["create", "queue", "pinned", "batch", "atomic", "delete", "resize", "migrate", "to",
              "drain", "forbid", "allow", "cordon", "uncordon", "follow", "round", "keep",
-             "recover", "urgent", "tend"]
+             "recover", "urgent", "tend", "member", "plan"]
         ),
         st.integers(0, 7),
     ),
@@ -72,6 +74,11 @@ async def act(rig: Rig, what: str, number: int, at: int) -> None:
         case "batch" | "atomic":
             body = CreateVMs(vms=[body_of(f"b{at}-{n}") for n in range(2)], atomic=what == "atomic")
             await plane.admit.create_many(body, OPERATOR, None, digest_of(body))
+        case "member":
+            await rig.create(f"m{at}", groups=[{"name": "web", "rule": "anti-affinity"}])
+        case "plan":
+            asked = CreatePlan(goal="drain", hosts=[host], apply=True)
+            await plane.plans.create(asked, OPERATOR)
         case "urgent":  # beside another VM there is no room for it
             await rig.create(
                 f"u{at}", cpu=8, priority_class="high", on_no_fit="preempt",
@@ -237,6 +244,27 @@ UNHEARD_ROOM: Plan = [
 ]
 
 
+#: One side forbids a host, the other does not hear of it and moves a VM there.
+UNHEARD_MOVE: Plan = [
+    *[(0, "cordon", n) for n in (1, 2, 3)],
+    *[(0, "create", 1), (0, "follow", 0), (1, "follow", 0)],
+    *[(0, "round", 0), (0, "follow", 0), (1, "follow", 0)],
+    *[(0, "round", 0), (0, "follow", 0), (1, "follow", 0)],
+    *[(0, "uncordon", 1), (0, "follow", 0), (0, "follow", 0)],
+    *[(1, "follow", 0), (1, "follow", 0), (1, "follow", 0)],
+    *[(0, "forbid", 1), (0, "follow", 0), (0, "follow", 0)],
+    (1, "to", 1),
+]
+#: A plan empties a host, to the only one that is open; that is forbidden before it begins.
+PLANNED: Plan = [
+    *UNHEARD_MOVE[:-4],
+    *[(1, "plan", 0), (1, "follow", 0), (1, "follow", 0)],
+    *[(0, "forbid", 1), (0, "follow", 0), (0, "follow", 0)],
+    *[(1, "keep", 0), (0, "keep", 0), (1, "follow", 0)],
+    *[(1, "keep", 0), (0, "keep", 0), (1, "round", 0)],
+]
+
+
 def compares_no_hosts(patch: pytest.MonkeyPatch) -> None:
     for module in ("create.committing", "create.placing", "vms.ruling"):
         patch.setattr(f"roost.control.{module}.reads_amounts", lambda *_: False)
@@ -268,7 +296,7 @@ def takes_without_generation(patch: pytest.MonkeyPatch) -> None:
         take(tx, *given)
         tx.constraints = None
 
-    for module in (rehoming, arriving):
+    for module in (rehoming, arriving, moving):
         patch.setattr(module, "take", broken)
 
 
@@ -281,8 +309,9 @@ def takes_without_generation(patch: pytest.MonkeyPatch) -> None:
         (LAST_PLACE, compares_no_hosts, "VMs on h0"),
         (UNHEARD_LOSS, takes_without_generation, "is forbidden"),
         (UNHEARD_ROOM, takes_without_generation, "is forbidden"),
+        (UNHEARD_MOVE, takes_without_generation, "is forbidden"),
     ],
-    ids=["hosts", "projects", "generation", "recover", "recover-generation", "preempt"],
+    ids=["hosts", "projects", "generation", "recover", "recover-generation", "preempt", "move"],
 )
 def test_a_build_that_does_not_compare_what_rules_read_is_found(
     postgres: PostgresServer,
@@ -298,8 +327,17 @@ def test_a_build_that_does_not_compare_what_rules_read_is_found(
 
 @pytest.mark.parametrize(
     "plan",
-    [CROWD, SPLIT, UNHEARD, LAST_PLACE, UNHEARD_LOSS, UNHEARD_ROOM],
-    ids=["crowd", "split", "unheard", "last-place", "unheard-loss", "unheard-room"],
+    [CROWD, SPLIT, UNHEARD, LAST_PLACE, UNHEARD_LOSS, UNHEARD_ROOM, UNHEARD_MOVE, PLANNED],
+    ids=[
+        "crowd",
+        "split",
+        "unheard",
+        "last-place",
+        "unheard-loss",
+        "unheard-room",
+        "unheard-move",
+        "planned",
+    ],
 )
 def test_the_build_as_it_is_keeps_the_laws_in_those_plans(
     postgres: PostgresServer, plan: Plan

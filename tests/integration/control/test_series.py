@@ -191,7 +191,7 @@ async def all_else_goes_on(rig: Rig, path: Path) -> None:
     health = rig.plane.readiness()
     assert health.status == "ready"
     assert "series are not kept" in health.detail
-    assert b"roost_series_unusable 1.0" in rig.plane.metrics_text()
+    assert b"roost_series_unusable 1.0" in rig.plane.telemetry.text()
     assert [each.check for each in (await rig.plane.doctor()).troubles] == ["series"]
     # What is not known is missing, and a rule that reads it does not hold.
     rule = CreateConstraint(name="r", expression="host.used.cpu < 4000", force=True)
@@ -229,7 +229,7 @@ def test_one_process_files_and_deletes(sqlite_url: str) -> None:
             rig.clock.move(20)
             await rig.plane.run_singletons()
         shelf = rig.series._shelf
-        assert await shelf.due(2**60) is None
+        assert await shelf.due(2**60, 2**60) is None
         span = Span(since_ms=begin - 1, until_ms=begin + HOUR_MS, figure=["cpu_milli"])
         assert (await rig.plane.series.of_host("h1", span)).figures == {"cpu_milli": [7]}
         rig.clock.move(9 * 86_400)

@@ -14,8 +14,8 @@ from roost.base.errors import Conflict, NoFit, PlacementContended, QuotaExceeded
 from roost.control.create.pending import MOST_TRIES
 from roost.control.hosts.registering import locked_host
 from roost.control.survive.fencing import fence
-from roost.ledger.tables import host_amounts, host_liveness, vms
-from roost.ledger.transaction import Tx
+from roost.ledger.schema.tables import host_amounts, host_liveness, vms
+from roost.ledger.writes.transaction import Tx
 from roost.testing.clock import HandClock
 from roost.wire.bodies import ConfirmDead, CreateProject, CreateVMs, QuotaBody, ResizeVM
 from tests.databases import PostgresServer

@@ -4,11 +4,14 @@ import asyncio
 import json
 
 import pytest
+from sqlalchemy import select
 
-from roost.base.errors import Conflict, Forbidden, InvalidRequest
-from roost.ledger.transaction import constraints_generation
+from roost.base.errors import Conflict, Forbidden, InvalidRequest, NoFit
+from roost.ledger.schema.tables import events
+from roost.ledger.writes.transaction import constraints_generation
 from roost.parts.access import Principal
-from roost.wire.bodies import AffinityBody, SetVM
+from roost.wire.agentlink import TaintInfo
+from roost.wire.bodies import AffinityBody, ConstraintsBody, LabelTermBody, SetVM, TolerationBody
 from tests.integration.control.rig import OPERATOR, Rig, run, run_two
 from tests.integration.control.typed import typing
 
@@ -39,6 +42,57 @@ def test_a_vm_gets_another_name_labels_priority_and_hosts(database_url: str) -> 
         await rig.plane.vms.set("new", None, SetVM(hosts=[], labels={}), OPERATOR)
         await rig.settle()
         assert (await rig.get("new")).constraints == {}
+
+    run(database_url, test)
+
+
+def test_a_vm_gets_other_zones_racks_label_terms_and_tolerations(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("a", 4, 8)
+        taint = TaintInfo(key="noisy", effect="no-place")
+        b = {"zone": "z2", "rack": "r2", "labels": {"ssd": "yes"}, "taints": [taint]}
+        await rig.host("b", 4, 8, **b)  # type: ignore[arg-type]
+        gold = LabelTermBody(key="gold")
+        asked = ConstraintsBody(zones=["z1"], racks=["r9"], labels=[gold])
+        await rig.create("vm", constraints=asked, on_no_fit="queue")
+        assert (await rig.get("vm")).host is None
+        before = await rig.store.read(constraints_generation)
+        steps = (
+            SetVM(zones=["z2"]),
+            SetVM(racks=["r2", "r3"]),
+            SetVM(label_terms=[LabelTermBody(key="ssd", operator="in", values=["yes"])]),
+            SetVM(tolerations=[TolerationBody(key="noisy")]),
+        )
+        for number, step in enumerate(steps, 1):
+            assert (await rig.get("vm")).host is None
+            for _ in range(2):  # as it is: nothing is written
+                await rig.plane.vms.set("vm", None, step, OPERATOR)
+                assert await rig.store.read(constraints_generation) == before + number
+            await rig.settle()
+            await rig.pass_by(10)
+        vm = await rig.get("vm")
+        assert (vm.host, vm.state) == ("b", "running")
+        assert vm.constraints == {
+            "zones": ["z2"], "racks": ["r2", "r3"], "tolerations": [{"key": "noisy"}],
+            "labels": [{"key": "ssd", "operator": "in", "values": ["yes"]}],
+        }  # fmt: skip
+        # It stays where it is; a move goes by what is set.
+        await rig.plane.vms.set("vm", None, SetVM(zones=["z1"], racks=[]), OPERATOR)
+        await rig.settle()
+        assert (await rig.get("vm")).host == "b"
+        assert "racks" not in (await rig.get("vm")).constraints
+        with pytest.raises(NoFit):
+            await rig.plane.moves.migrate("vm", None, _move(), OPERATOR)
+        free = SetVM(zones=[], label_terms=[], tolerations=[])
+        await rig.plane.vms.set("vm", None, free, OPERATOR)
+        assert (await rig.get("vm")).constraints == {}
+        await rig.plane.moves.migrate("vm", None, _move(), OPERATOR)
+        await rig.settle()
+        assert (await rig.get("vm")).host == "a"
+        query = select(events.c.note).where(events.c.kind == "vm.set").order_by(events.c.seq)
+        notes = [row["note"] for row in await rig.rows(query)]
+        assert notes[:2] == ["zones", "racks"]
+        assert notes[-2:] == ["racks, zones", "label terms, tolerations, zones"]
 
     run(database_url, test)
 
@@ -134,6 +188,18 @@ def test_vm_set_and_resize_as_they_are_typed(
             assert "1 of 2 done, 1 failed" in gone.output
             assert "h1" in (await type_("vm", "set", "big", "--unpin", "--exclude", "h1")).output
             await type_("vm", "set", "big", "--no-exclude")
+            where = ("--zone", "z1,z2", "--rack", "r", "--tolerate", "noisy", "--host-label")
+            bound = await type_("vm", "set", "big", *where, "large exists")
+            told = 'label="large exists" tolerate=noisy zone=z1,z2 rack=r'
+            assert told in " ".join(bound.output.split()), bound.output
+            lifted = ("--no-zone", "--no-tolerate", "--no-host-label")
+            left = (await type_("vm", "set", "big", *lifted)).output
+            assert left.strip().endswith("rack=r"), left
+            assert (
+                "not both"
+                in (await type_("vm", "set", "big", "--rack", "r", "--no-rack", rc=2)).output
+            )
+            await type_("vm", "set", "big", "--no-rack")
             shown = json.loads((await type_("vm", "show", "big", "-o", "json")).output)
             assert (shown["priority"], shown["constraints"]) == (3, {})
             assert "nothing" in (await type_("vm", "set", "big", rc=2)).output

@@ -1,6 +1,7 @@
 """A VM is found by the word that it is shown as, whatever its row says."""
 
 import asyncio
+from collections import Counter
 from itertools import product
 from pathlib import Path
 from typing import Any, get_args
@@ -11,8 +12,8 @@ from sqlalchemy import Table, Text, false, select
 from roost.base.errors import InvalidRequest
 from roost.control.vms import states
 from roost.control.vms.states import STATES, TABLE, Fact, State, in_state, vm_state
-from roost.ledger.rows import VMRow
-from roost.ledger.tables import hosts, vms
+from roost.ledger.schema.rows import VMRow
+from roost.ledger.schema.tables import hosts, vms
 from roost.model.states import Desired, HostHealth, Observed
 from tests.databases import opened
 
@@ -72,8 +73,11 @@ async def compare(url: str) -> set[State]:
             query = select(vms.c.id).where(in_state(word))
             for vm in await store.read(lambda c: c.execute(query).scalars().all()):  # noqa: B023
                 found.setdefault(vm, []).append(word)
+        counted = await store.read(states.count_states)
     shown = {each["id"]: [vm_state(VMRow(**each), HEALTH[each["host"]])] for each in rows}
     assert found == shown
+    every = Counter(word for words in shown.values() for word in words)
+    assert counted == {word: every[word] for word in STATES}
     return {word for words in shown.values() for word in words}
 
 

@@ -25,9 +25,9 @@ async def typing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Typ
         made = await rig.plane.access.create_token(asked, ADMIN)
         monkeypatch.setenv("ROOST_TOKEN", made.secret or "")
 
-        async def type_(*words: str, rc: int = 0, said: str | None = None) -> Result:
+        async def type_(*words: str, rc: int | None = 0, said: str | None = None) -> Result:
             found = await asyncio.to_thread(CliRunner().invoke, app, list(words), input=said)
-            assert found.exit_code == rc, (words, found.output, found.exception)
+            assert rc in (None, found.exit_code), (words, found.output, found.exception)
             return found
 
         yield type_

@@ -6,6 +6,7 @@ again from the rows and from what the cloud has, and runs after every settling.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -22,7 +23,7 @@ from roost.jobs.planner import Planner
 from roost.jobs.pools import Pools
 from roost.jobs.renting import Renting
 from roost.jobs.rows import type_of
-from roost.ledger.jobtables import (
+from roost.ledger.schema.jobtables import (
     COUNTS,
     accounts,
     job_arrays,
@@ -30,9 +31,9 @@ from roost.ledger.jobtables import (
     machines,
     pools,
 )
+from roost.ledger.schema.tables import projects
 from roost.ledger.store import Store
-from roost.ledger.tables import projects
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.transaction import Tx
 from roost.parts.access import Access, Principal
 from roost.parts.sealing import Seal
 from roost.parts.sharing import Shared
@@ -58,6 +59,9 @@ class Process:
         clouds: ModelClouds,
         name: str,
         seal: Seal | None = None,
+        *,
+        outputs_are_shared: bool = True,
+        outputs: Path | None = None,
     ) -> None:
         ids = IdSource(clock.wall_ms, Random(name))
         self.store, self.clock = store, clock
@@ -67,7 +71,9 @@ class Process:
         settings = JobSettings(
             providers=clouds,
             server=lambda: ("http://127.0.0.1:1", ""),
-            outputs_to="file:///outputs",
+            outputs_to="file:///outputs" if outputs is None else outputs.as_uri(),
+            outputs=outputs,
+            outputs_are_shared=outputs_are_shared,
             patience=Patience(),
         )
         self.parts = job_parts(settings)(shared)
@@ -95,6 +101,8 @@ class Rig:
         self.workers: dict[str, ModelWorker] = {}
         self.ending: Ending = completes
         self.dead: set[str] = set()  # machines whose worker never speaks again
+        self.mute = False  # new machines come, and no worker of theirs ever speaks
+        self.reserve = 0.0  # of its memory, what a new machine keeps for itself
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.process, name)
@@ -124,10 +132,11 @@ class Rig:
 
     async def rent(self) -> None:
         await self.process.renting.work()
-        for token in self.cloud.running:
+        for token in [] if self.mute else self.cloud.running:
             if token not in self.workers and token not in self.dead | self.cloud.untracked:
                 launch, _ = self.cloud.rented[token]
-                self.workers[token] = ModelWorker(self.process.door, launch)
+                worker = ModelWorker(self.process.door, launch, reserve=self.reserve)
+                self.workers[token] = worker
                 await self.workers[token].join()
 
     async def talk(self, *, finish: bool = True) -> None:

@@ -12,14 +12,14 @@ import pytest
 from sqlalchemy import select
 
 from roost.base.errors import InvalidRequest, Unauthorized
+from roost.jobs.deciding.ordering import Queued
+from roost.jobs.deciding.planning import plan_pool
 from roost.jobs.detecting import Patience
-from roost.jobs.ordering import Queued
-from roost.jobs.planning import plan_pool
-from roost.ledger.jobtables import account_secrets, jobs, machine_secrets, machines
+from roost.ledger.schema.jobtables import account_secrets, jobs, machine_secrets, machines
 from roost.model.job import Pool
 from roost.parts.access import Principal
 from roost.parts.sealing import KeyFile, Seal, new_key
-from roost.parts.singleton import NotHolder
+from roost.parts.singleton import NotHolder, Singleton
 from roost.providers.mix.problem import MixLimits
 from roost.testing.jobs import LARGE
 from roost.wire import jobs as w
@@ -33,9 +33,9 @@ SILENT_S = Patience().silent_s
 def test_1_a_job_that_ends_while_a_plan_is_made_frees_its_room(database_url: str) -> None:
     async def test(rig: Rig) -> None:
         await rig.pool(max_machines=1, types=["small"])
-        first = await rig.submit(demand=w.DemandBody(cpu=2, memory="1GiB"))
+        first = await rig.submit(demand=w.DemandBody(cpu=1, memory="1GiB"))
         await rig.settle(finish=False)
-        await rig.submit(demand=w.DemandBody(cpu=1, memory="1GiB"))
+        later = await rig.submit(demand=w.DemandBody(cpu=1, memory="1GiB"))
         (worker,) = rig.workers.values()
         reading = rig.store.read
 
@@ -51,30 +51,43 @@ def test_1_a_job_that_ends_while_a_plan_is_made_frees_its_room(database_url: str
         await rig.process.planner.plan_all()
 
         await rig.check()
-        await rig.settle()
         assert (await rig.array(first.id)).state == "completed"
+        assert (await rig.job(later.id)).state == "scheduled"
+        (row,) = await rig.rows(select(machines))
+        assert row["cpu_milli_committed"] == 1000, "what the first job had was taken for promised"
+        await rig.settle()
 
     run(database_url, test)
 
 
 def test_2_a_planner_whose_lease_was_taken_over_commits_nothing(database_url: str) -> None:
-    async def test(rig: Rig) -> None:
-        await rig.pool()
-        await rig.settle()
-        await rig.submit()
-        late = rig.process.planner
-        other = Process(rig.store, rig.clock, rig.clouds, "two")
-        await other.leases.tick()
-        rig.clock.move(20.0)
-        await other.leases.tick()
-        assert other.planner.singleton.token is not None
+    run(database_url, _a_late_planner_commits_nothing)
 
-        with pytest.raises(NotHolder):
-            await late.plan_all()
 
-        assert await rig.rows(select(machines)) == []
+def test_2_a_commit_that_does_not_compare_its_token_is_found(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plant the mistake of the document: without the check in the commit the case above fails."""
+    monkeypatch.setattr(Singleton, "check", lambda self, tx: None)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        run(database_url, _a_late_planner_commits_nothing)
 
-    run(database_url, test)
+
+async def _a_late_planner_commits_nothing(rig: Rig) -> None:
+    await rig.pool()
+    await rig.settle()
+    await rig.submit()
+    late = rig.process.planner
+    other = Process(rig.store, rig.clock, rig.clouds, "two")
+    await other.leases.tick()
+    rig.clock.move(20.0)
+    await other.leases.tick()
+    assert other.planner.singleton.token is not None
+
+    with pytest.raises(NotHolder):
+        await late.plan_all()
+
+    assert await rig.rows(select(machines)) == []
 
 
 @pytest.mark.parametrize("fit", ["first", "next", "best", "worst"])

@@ -1,12 +1,15 @@
 """The door of workers, as a machine that means harm would use it."""
 
+from dataclasses import replace
+
 import pytest
 from sqlalchemy import func, select
 
 from roost.base.errors import Unauthorized
-from roost.ledger.jobtables import job_logs
+from roost.ledger.schema.jobtables import job_logs, machines
+from roost.testing.jobs import GIB, SMALL, ModelCloud
 from roost.wire import jobs as w
-from roost.wire.workerlink import LogChunk, WorkerLogs
+from roost.wire.workerlink import LogChunk, WorkerCapacity, WorkerLogs
 from tests.integration.jobs.rig import OPERATOR, Rig, run
 
 
@@ -23,6 +26,26 @@ def test_a_join_token_opens_nothing_once_its_machine_has_spoken(sqlite_url: str)
             await worker.join()
 
     run(sqlite_url, test)
+
+
+def test_a_worker_s_capacity_rises_again_to_what_is_rented(sqlite_url: str) -> None:
+    """It starts again on a fuller disk, and again when that has been emptied."""
+
+    async def test(rig: Rig) -> None:
+        await rig.pool(min_machines=1, types=["small"])
+        await rig.settle()
+        (worker,) = rig.workers.values()
+        for disk, kept in ((7, 7), (3, 3), (5, 5), (99, 10)):
+            poll = worker.message()
+            poll.capacity = WorkerCapacity(
+                cpu_milli=9000, memory_bytes=SMALL.memory_bytes, disk_bytes=disk * GIB
+            )
+            await rig.process.door.poll(poll, worker.who)
+            (row,) = await rig.rows(select(machines))
+            assert row["disk_bytes_capacity"] == kept * GIB
+            assert row["cpu_milli_capacity"] == SMALL.cpu_milli
+
+    run(sqlite_url, test, ModelCloud(types=[replace(SMALL, disk_bytes=10 * GIB)]))
 
 
 def test_logs_are_kept_of_a_machine_s_own_attempts_alone(sqlite_url: str) -> None:

@@ -11,7 +11,8 @@ from sqlalchemy import insert, select, update
 
 from roost.base.ids import IdSource
 from roost.jobs.keeping import YOUNG_S, Keeping, KeptJobs, rows_kept
-from roost.ledger.jobtables import (
+from roost.ledger.opening import open_store
+from roost.ledger.schema.jobtables import (
     job_arrays,
     job_attempts,
     job_links,
@@ -19,9 +20,8 @@ from roost.ledger.jobtables import (
     jobs,
     machines,
 )
-from roost.ledger.opening import open_store
-from roost.ledger.retention import DAY_S, Kept, Purged, purge, surplus
-from roost.ledger.transaction import Tx
+from roost.ledger.upkeep.retention import DAY_S, Kept, Purged, purge, surplus
+from roost.ledger.writes.transaction import Tx
 from roost.testing.clock import HandClock
 from roost.wire import jobs as w
 from tests.integration.jobs.rig import Rig, run

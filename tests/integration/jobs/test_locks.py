@@ -1,19 +1,22 @@
-"""Writers that meet on PostgreSQL: reports and cancels lock in one order, limits hold for all."""
+"""Writers that meet: reports and cancels lock in one order, and limits hold for all."""
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from random import Random
 
 import pytest
 from sqlalchemy import Connection, select, text
 
+from roost.base.errors import Conflict
 from roost.base.ids import IdSource
 from roost.jobs.books import Sums, cancel_jobs, end_attempts, on_machine
 from roost.jobs.rented import Wanted, want_machine
-from roost.ledger.jobtables import accounts, machines
 from roost.ledger.opening import open_store
+from roost.ledger.schema.jobtables import accounts, machines
 from roost.ledger.store import Store
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.transaction import Tx
 from roost.model.job import attempt_id
 from roost.testing.jobs import SMALL
 from roost.wire import jobs as w
@@ -91,8 +94,11 @@ def test_an_array_that_is_freed_and_cancelled_at_once_is_one_or_the_other(
 
 
 @pytest.mark.parametrize("limit", ["machines", "cpu", "money"])
-def test_two_writers_never_pass_an_account_s_limit_together(postgres_url: str, limit: str) -> None:
-    """Sixteen pools want a machine each at the same moment; the account pays for five."""
+def test_two_writers_never_pass_an_account_s_limit_together(database_url: str, limit: str) -> None:
+    """Sixteen pools want a machine each at the same moment; the account pays for five.
+
+    On PostgreSQL two processes write; SQLite has one process, and refuses another.
+    """
     most = {
         "machines": {"max_machines": 5},
         "cpu": {"max_cpu": 10},
@@ -104,21 +110,35 @@ def test_two_writers_never_pass_an_account_s_limit_together(postgres_url: str, l
         await rig.accounts.create(body, OPERATOR)
         for number in range(16):
             await rig.pool(f"p{number:02}", account="ours")
-        other = await open_store(postgres_url, rig.clock, IdSource(rig.clock.wall_ms, Random(7)))
-        try:
+        async with _another(database_url, rig) as other:
             refused = await asyncio.gather(
                 *(_want((rig.store, other)[n % 2], f"p{n:02}", n) for n in range(16))
             )
-        finally:
-            await other.close()
         assert Counter(refused) == {None: 5, "account": 11}
         (row,) = await rig.rows(select(accounts))
         assert (row["machines_used"], row["cpu_milli_used"]) == (5, 10_000)
+        assert row["micro_used"] == 5 * SMALL.price_micro
         await rig.check()
 
-    run(postgres_url, test)
+    run(database_url, test)
 
 
 async def _want(store: Store, pool: str, number: int) -> str | None:
     wanted = Wanted(pool, "ours", SMALL, "on_demand")
     return await store.write(lambda tx: want_machine(tx, f"machine-{number:02}", wanted))
+
+
+@asynccontextmanager
+async def _another(url: str, rig: Rig) -> AsyncIterator[Store]:
+    """Open the database once more, where it has several processes."""
+    ids = IdSource(rig.clock.wall_ms, Random(7))
+    if url.startswith("sqlite"):
+        with pytest.raises(Conflict, match="another roost process"):
+            await open_store(url, rig.clock, ids)
+        yield rig.store
+        return
+    other = await open_store(url, rig.clock, ids)
+    try:
+        yield other
+    finally:
+        await other.close()

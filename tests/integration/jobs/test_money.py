@@ -16,8 +16,8 @@ from roost.base.ids import IdSource
 from roost.jobs.detecting import Patience
 from roost.jobs.owner import Owner
 from roost.jobs.renting import MOST_LAUNCHES, UNNAMED_S
-from roost.ledger.jobtables import machines
-from roost.ledger.transaction import Tx
+from roost.ledger.schema.jobtables import machines
+from roost.ledger.writes.transaction import Tx
 from roost.model.job import Account, CloudMachine, Launch
 from roost.parts.part import Loop
 from roost.providers.base import OWNER_TAG, tag_of

@@ -7,13 +7,13 @@ from sqlalchemy import select
 
 from roost.base.errors import Conflict, InvalidRequest, NotFound
 from roost.jobs.books import cancel_jobs
-from roost.ledger.jobtables import jobs, machines, pools
-from roost.ledger.transaction import Tx
+from roost.ledger.schema.jobtables import jobs, machines, pools
+from roost.ledger.writes.transaction import Tx
 from roost.providers.errors import NoCapacity
 from roost.testing.jobs import SMALL
 from roost.wire import jobs as w
 from roost.wire.bodies import DemandBody
-from tests.integration.jobs.rig import MEMBER, OPERATOR, Rig, run
+from tests.integration.jobs.rig import MEMBER, OPERATOR, Process, Rig, run
 
 ONE, TWO = DemandBody(cpu=1, memory="1GiB"), DemandBody(cpu=2, memory="1GiB")
 
@@ -35,6 +35,21 @@ def test_an_array_begins_when_all_that_it_needs_has_ended(database_url: str) -> 
         assert (await rig.job(later.id)).state == "completed"
 
     run(database_url, test)
+
+
+def test_one_job_of_an_array_cannot_be_waited_for(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.pool()
+        alone, many = await rig.submit(), await rig.submit(count=2)
+        with pytest.raises(InvalidRequest, match=rf"{many.id} has 2 jobs") as refused:
+            await rig.submit(needs=[f"{many.id}.1"])
+        assert refused.value.hint == f"Maybe name {many.id}: it begins when all of it has ended."
+        with pytest.raises(NotFound):
+            await rig.submit(needs=[f"{alone.id}.1"])
+        later = await rig.submit(needs=[f"{alone.id}.0", many.id])
+        assert sorted(later.needs) == sorted([alone.id, many.id])
+
+    run(sqlite_url, test)
 
 
 @pytest.mark.parametrize(("on_failure", "state"), [("fail", "failed"), ("run", "completed")])
@@ -225,6 +240,20 @@ def test_a_job_that_was_told_to_end_and_then_cancelled_is_never_tried_again(
     run(database_url, test)
 
 
+def test_a_job_cancelled_before_its_worker_heard_of_it_ends(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.pool(min_machines=1, types=["small"])
+        await rig.settle()
+        made = await rig.submit()
+        await rig.plan()
+        assert (await rig.job(made.id)).state == "scheduled"
+        await rig.desk.cancel(made.id, OPERATOR)
+        await rig.pass_by(30)
+        assert (await rig.job(made.id)).state == "cancelled"
+
+    run(database_url, test)
+
+
 def test_a_cancel_counts_the_jobs_of_an_array_and_loads_none(database_url: str) -> None:
     async def test(rig: Rig) -> None:
         await rig.pool(max_machines=2, types=["small"])
@@ -264,6 +293,43 @@ def test_a_pool_keeps_warm_machines_beside_those_that_work(sqlite_url: str) -> N
         await rig.settle()
         await rig.pass_by(60)
         assert len(rig.cloud.running) == 2
+
+    run(sqlite_url, test)
+
+
+def test_a_pool_keeps_its_least_number_of_machines_and_buys_none_anew(sqlite_url: str) -> None:
+    """What is going back is none of those that stay."""
+
+    async def test(rig: Rig) -> None:
+        await rig.pool(min_machines=1, max_machines=4, types=["small"], idle_grace_s=10)
+        await rig.submit(count=2, demand=TWO)
+        await rig.settle()
+        assert len(rig.cloud.running) == 2
+        for _ in range(4):
+            # Plans come faster than a provider takes machines back.
+            rig.clock.move(10)
+            await rig.plan()
+        rows = await rig.rows(select(machines))
+        assert sorted(row["state"] for row in rows) == ["ready", "returning"]
+        await rig.pass_by(60)
+        assert (len(rig.cloud.running), len(rig.cloud.launches)) == (1, 2)
+
+    run(sqlite_url, test)
+
+
+def test_a_machine_that_leaves_is_replaced_where_the_least_number_asks_for_it(
+    sqlite_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.pool(min_machines=1, max_machines=2, types=["small"])
+        await rig.submit(demand=TWO)
+        await rig.settle(finish=False)
+        (token,) = rig.cloud.running
+        rig.workers[token].notice = "reclaim"
+        await rig.talk(finish=False)
+        await rig.settle(finish=False)
+        rows = await rig.rows(select(machines))
+        assert sorted(row["state"] for row in rows) == ["draining", "ready"]
 
     run(sqlite_url, test)
 
@@ -320,12 +386,57 @@ def test_a_budget_is_never_passed_and_said_to_be_why(database_url: str) -> None:
     run(database_url, test)
 
 
+def test_outputs_that_would_go_with_their_machine_are_refused(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        rig.process = Process(rig.store, rig.clock, rig.clouds, "two", outputs_are_shared=False)
+        await rig.pool()
+        kept = [w.OutputBody(name="results")]
+        with pytest.raises(InvalidRequest, match="keeps 'results'"):
+            await rig.submit(outputs=kept)
+        await rig.submit(outputs=kept, outputs_to="s3://bucket/here")
+        await rig.submit()
+
+    run(sqlite_url, test)
+
+
+def test_a_job_names_a_folder_for_its_outputs_in_local_pools_alone(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.pool()
+        kept = [w.OutputBody(name="results")]
+        with pytest.raises(InvalidRequest, match=r"file:///etc/cron\.d, is a folder of a machine"):
+            await rig.submit(outputs=kept, outputs_to="file:///etc/cron.d")
+        own = await rig.submit(outputs=kept)
+        named = await rig.submit(outputs=kept, outputs_to="s3://bucket/here")
+        await rig.settle(finish=False)
+        told = {job.job: job for one in rig.workers.values() for job, _ in one.attempts.values()}
+        assert [told[f"{each.id}.0"].own_store for each in (own, named)] == [True, False]
+
+    run(sqlite_url, test)
+
+
+def test_a_file_of_a_machine_is_an_input_in_local_pools_alone(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.pool()
+        shadow = w.InputBody(name="a", url="file:///etc/shadow")
+        kind = w.CreateJobKind(name="reads", command=["cat", "a"], inputs=[shadow])
+        await rig.kinds.create(kind, OPERATOR)
+        for given in ({"inputs": [shadow]}, {"kind": "reads"}):
+            with pytest.raises(InvalidRequest, match="'a' is a file of a machine"):
+                await rig.submit(**given)
+        await rig.submit(inputs=[w.InputBody(name="a", url="https://files.example/a")])
+
+    run(sqlite_url, test)
+
+
 def test_a_private_registry_is_opened_with_an_account_s_credentials(sqlite_url: str) -> None:
     async def test(rig: Rig) -> None:
         await rig.pool()
         body = w.CreateAccount(
             name="registry", provider="model",
-            credentials={"registry_user": "robot", "registry_password": "hidden-word"},
+            credentials={
+                "registry_user": "robot", "registry_password": "hidden-word",
+                "registry": "https://registry.example/",
+            },
         )  # fmt: skip
         await rig.accounts.create(body, OPERATOR)
         image = "registry.example/train:1"
@@ -338,7 +449,86 @@ def test_a_private_registry_is_opened_with_an_account_s_credentials(sqlite_url: 
         ((told, _),) = worker.attempts.values()
         assert told.registry is not None
         assert (told.registry.user, told.registry.password) == ("robot", "hidden-word")
+        assert told.registry.registry == "registry.example"
         assert "hidden-word" not in repr(await rig.job(made.id))
         assert "hidden-word" not in repr(await rig.array(made.id))
 
     run(sqlite_url, test)
+
+
+def _login(**more: str) -> dict[str, str]:
+    return {"registry_user": "robot", "registry_password": "hidden-word", **more}
+
+
+@pytest.mark.parametrize(
+    "image",
+    ["evil.example/train:1", "registry.example.evil.example/train", "registry.example:5000/train",
+     "train:1", "registry.example@evil.example/train", "localhost/train", "//registry.example/x"],
+)  # fmt: skip
+def test_a_registry_s_password_is_for_no_other_host(sqlite_url: str, image: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.pool()
+        body = w.CreateAccount(
+            name="ours", provider="model", credentials=_login(registry="registry.example")
+        )
+        await rig.accounts.create(body, OPERATOR)
+        kind = w.CreateJobKind(name="train", image=image, registry_account="ours")
+        await rig.kinds.create(kind, OPERATOR)
+        for given in ({"image": image, "registry_account": "ours"}, {"kind": "train"}):
+            with pytest.raises(InvalidRequest, match=r"account 'ours' is for 'registry\.example'"):
+                await rig.process.desk.submit(w.SubmitJobs(**given), OPERATOR, None)
+        own = w.SubmitJobs(kind="train", image="registry.example/train:1")
+        await rig.process.desk.submit(own, OPERATOR, None)
+        await rig.settle(finish=False)
+        (worker,) = rig.workers.values()
+        assert [job.image for job, _ in worker.attempts.values()] == ["registry.example/train:1"]
+
+    run(sqlite_url, test)
+
+
+def test_an_account_whose_login_names_no_host_opens_none(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.pool()
+        body = w.CreateAccount(name="ours", provider="model", credentials=_login())
+        await rig.accounts.create(body, OPERATOR)
+        asked = w.SubmitJobs(image="registry.example/train:1", registry_account="ours")
+        with pytest.raises(InvalidRequest, match="does not say for which host"):
+            await rig.process.desk.submit(asked, OPERATOR, None)
+        await rig.submit(registry_account="ours")  # it pulls nothing
+        hub = w.ChangeAccount(credentials=_login(registry="https://index.docker.io/v1/"))
+        await rig.accounts.change("ours", hub, OPERATOR)
+        for image in ("train:1", "ours/train:1", "docker.io/ours/train:1", "index.docker.io/a/b"):
+            asked = w.SubmitJobs(image=image, registry_account="ours")
+            await rig.process.desk.submit(asked, OPERATOR, None)
+
+    run(sqlite_url, test)
+
+
+@pytest.mark.parametrize("told_before", [False, True], ids=["as-it-joins", "while-it-waits"])
+def test_a_queued_job_ends_when_its_account_is_for_another_host(
+    sqlite_url: str, told_before: bool
+) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.pool(min_machines=1, max_machines=1)
+        body = w.CreateAccount(name="ours", provider="model", credentials=_login(registry="a.b"))
+        await rig.accounts.create(body, OPERATOR)
+        if told_before:
+            await rig.settle()  # its machine is there and polls: the next answer is only read
+        asked = w.SubmitJobs(image="a.b/train:1", registry_account="ours", count=2)
+        made = await rig.process.desk.submit(asked, OPERATOR, None)
+        changed = w.ChangeAccount(credentials=_login(registry="b.b"))
+        await rig.accounts.change("ours", changed, OPERATOR)
+        other = await rig.submit()
+        await rig.settle()
+        assert (await rig.array(other.id)).state == "completed"
+        for index in (0, 1):
+            job = await rig.job(f"{made.id}.{index}")
+            assert (job.state, job.reason) == ("failed", "image_denied")
+            assert "'ours' is for 'b.b'" in job.message
+        assert all(each.startswith(other.id) for each in _started(rig))
+
+    run(sqlite_url, test)
+
+
+def _started(rig: Rig) -> list[str]:
+    return [attempt for worker in rig.workers.values() for attempt in worker.started]

@@ -99,7 +99,7 @@ def test_what_takes_long_is_not_done_on_the_event_loop(
         await rig.pool()
         await rig.submit("echo", "{item}", items=[1, 2])
         account = Account("ours", "aws", options=(("region", "eu-central-1"),))
-        opener = app_jobs.openers(ServeOptions(), rig.clock)["aws"]
+        opener = app_jobs.openers(ServeOptions(), rig.clock, str)["aws"]
         await (await opener(account, {"access_key": "a", "secret_key": "b"})).close()
         assert threads.keys() == {"_check", "_open_aws"}
         assert current_thread() not in threads.values()

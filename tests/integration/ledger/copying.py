@@ -10,9 +10,9 @@ from alembic import command
 from sqlalchemy import Connection, create_engine, make_url, select
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from roost.ledger.migrate import configuration
+from roost.ledger.schema.tables import vms
 from roost.ledger.store import Store
-from roost.ledger.tables import vms
+from roost.ledger.upgrade.migrate import configuration
 from tests.databases import opened, programs
 from tests.integration.ledger.records import add_host, proposal
 

@@ -6,12 +6,10 @@ from typing import Any
 from sqlalchemy import Connection, select, update
 
 from roost.base.errors import Conflict
-from roost.ledger.amounts import LIMITS
-from roost.ledger.claims import Proposal, Verdict
-from roost.ledger.fold import FOLDED, counters_committed, fold, host_committed, projects_used
-from roost.ledger.rows import Event
-from roost.ledger.store import Store
-from roost.ledger.tables import (
+from roost.ledger.claims.proposals import Proposal, Verdict
+from roost.ledger.schema.amounts import LIMITS
+from roost.ledger.schema.rows import Event
+from roost.ledger.schema.tables import (
     events,
     groups,
     host_amounts,
@@ -22,7 +20,9 @@ from roost.ledger.tables import (
     tombstones,
     vms,
 )
-from roost.ledger.transaction import Tx
+from roost.ledger.store import Store
+from roost.ledger.upkeep.fold import FOLDED, counters_committed, fold, host_committed, projects_used
+from roost.ledger.writes.transaction import Tx
 from tests.examining import doctor
 from tests.integration.ledger.records import (
     GIB,

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 from sqlalchemy import select, update
 
-from roost.ledger.amounts import AMOUNTS, LIMITS
-from roost.ledger.claims import Proposal
-from roost.ledger.rows import ClaimRow, HostRow, VMRow
-from roost.ledger.tables import (
+from roost.ledger.claims.proposals import Proposal
+from roost.ledger.schema.amounts import AMOUNTS, LIMITS
+from roost.ledger.schema.rows import ClaimRow, HostRow, VMRow
+from roost.ledger.schema.tables import (
     UNLIMITED,
     claims,
     groups,
@@ -26,7 +26,7 @@ from roost.ledger.tables import (
     vm_specs,
     vms,
 )
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.transaction import Tx
 from roost.model.resources import Demand
 from roost.model.vm import NewSpec, VMSpec
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from roost.ledger.claims import Proposal, Verdict
+from roost.ledger.claims.proposals import Proposal, Verdict
+from roost.ledger.schema.tables import counters, events, groups, host_amounts, members, vms
 from roost.ledger.store import DatabaseUnavailable, InDoubt, Store
-from roost.ledger.tables import counters, events, groups, host_amounts, members, vms
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.transaction import Tx
 from tests.examining import doctor
 from tests.integration.ledger.records import add_group, add_host, add_project, delete_vm, proposal
 

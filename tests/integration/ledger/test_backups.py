@@ -14,8 +14,8 @@ from roost.app.backups import backup, restore
 from roost.app.keys import export_keys, key_file
 from roost.app.options import ServeOptions
 from roost.base.errors import Conflict, InvalidRequest, NotFound
+from roost.ledger.schema.tables import doubts, events, roll_call, vms
 from roost.ledger.store import Store
-from roost.ledger.tables import doubts, events, roll_call, vms
 from roost.parts.sealedrows import unlock
 from tests.examining import doctor
 from tests.integration.ledger.copying import fill, on, rows

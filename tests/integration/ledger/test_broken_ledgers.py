@@ -8,18 +8,16 @@ from typing import Any
 
 import pytest
 
-from roost.ledger import (
-    capacity,
-    postgres,
-    postgresclaims,
-    sqlite,
-    sqliteclaims,
-    sqlitewhole,
-    sqlitewriter,
-)
-from roost.ledger import claims as claims_module
-from roost.ledger.postgresclaims import PostgresClaims
-from roost.ledger.rows import Event
+from roost.ledger.claims import capacity
+from roost.ledger.claims import proposals as claims_module
+from roost.ledger.postgres import claims as postgresclaims
+from roost.ledger.postgres import store as postgres
+from roost.ledger.postgres.claims import PostgresClaims
+from roost.ledger.schema.rows import Event
+from roost.ledger.sqlite import claims as sqliteclaims
+from roost.ledger.sqlite import store as sqlite
+from roost.ledger.sqlite import whole as sqlitewhole
+from roost.ledger.sqlite import writer as sqlitewriter
 from tests.databases import opened
 from tests.examining import doctor
 from tests.integration.ledger.histories import History, broken_laws

@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 from sqlalchemy import select, text
 
-from roost.ledger import capacity
-from roost.ledger.amounts import AMOUNTS, LIMITS, NOTHING, Amounts
-from roost.ledger.capacity import (
+from roost.ledger.claims import capacity
+from roost.ledger.claims.capacity import (
     CLEANUP,
     RUN,
     charge,
@@ -29,13 +28,14 @@ from roost.ledger.capacity import (
     set_capacity,
     uncharge_project,
 )
-from roost.ledger.claims import Verdict
-from roost.ledger.postgresclaims import _from_arrays, _keep_all_text
-from roost.ledger.rows import ClaimRow, VMRow
-from roost.ledger.sqliterows import _charge as on_sqlite
+from roost.ledger.claims.proposals import Verdict
+from roost.ledger.postgres.claims import _from_arrays, _keep_all_text
+from roost.ledger.schema.amounts import AMOUNTS, LIMITS, NOTHING, Amounts
+from roost.ledger.schema.rows import ClaimRow, VMRow
+from roost.ledger.schema.tables import claims, host_amounts, host_counters, metadata, projects
+from roost.ledger.sqlite.rows import _charge as on_sqlite
 from roost.ledger.store import Store
-from roost.ledger.tables import claims, host_amounts, host_counters, metadata, projects
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.transaction import Tx
 from tests.databases import opened
 from tests.integration.ledger.records import add_host, add_project, claim_of, proposal, vm_row
 

@@ -4,10 +4,9 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 from sqlalchemy import func, select, update
 
-from roost.ledger.claims import Outcome, Proposal, Verdict
-from roost.ledger.rows import Event
-from roost.ledger.store import Store
-from roost.ledger.tables import (
+from roost.ledger.claims.proposals import Outcome, Proposal, Verdict
+from roost.ledger.schema.rows import Event
+from roost.ledger.schema.tables import (
     claims,
     counters,
     decisions,
@@ -17,7 +16,8 @@ from roost.ledger.tables import (
     members,
     vms,
 )
-from roost.ledger.transaction import Tx
+from roost.ledger.store import Store
+from roost.ledger.writes.transaction import Tx
 from tests.databases import opened
 from tests.examining import doctor
 from tests.integration.ledger.records import GIB, add_group, add_host, add_project, proposal

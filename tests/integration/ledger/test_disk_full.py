@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from roost.ledger.claims import Verdict
+from roost.ledger.claims.proposals import Verdict
+from roost.ledger.schema.tables import vms
 from roost.ledger.store import DatabaseUnavailable, Store
-from roost.ledger.tables import vms
 from tests.databases import opened
 from tests.examining import doctor
 from tests.integration.ledger.records import add_host, add_project, proposal

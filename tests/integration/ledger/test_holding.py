@@ -8,17 +8,19 @@ import msgspec
 import pytest
 from sqlalchemy import select
 
-from roost.ledger import capacity, holding, postgresclaims, sqliteclaims
-from roost.ledger.capacity import charge, fits, give_back, release, resize_claim, room_of
-from roost.ledger.checks import examine
-from roost.ledger.claims import Verdict
-from roost.ledger.holding import HELD, changed_holds, drop_holds, holds_of, put_holds
-from roost.ledger.holdsums import Limits
-from roost.ledger.makingroom import QUEUE, begin_hold, hold_freed
-from roost.ledger.rows import ClaimRow, HoldRow
+from roost.ledger.claims import capacity, holding
+from roost.ledger.claims.capacity import charge, fits, give_back, release, resize_claim, room_of
+from roost.ledger.claims.holding import HELD, changed_holds, drop_holds, holds_of, put_holds
+from roost.ledger.claims.holdsums import Limits
+from roost.ledger.claims.makingroom import QUEUE, begin_hold, hold_freed
+from roost.ledger.claims.proposals import Verdict
+from roost.ledger.postgres import claims as postgresclaims
+from roost.ledger.schema.rows import ClaimRow, HoldRow
+from roost.ledger.schema.tables import events, host_amounts, vms
+from roost.ledger.sqlite import claims as sqliteclaims
 from roost.ledger.store import Store
-from roost.ledger.tables import events, host_amounts, vms
-from roost.ledger.transaction import Tx
+from roost.ledger.upkeep.checks import examine
+from roost.ledger.writes.transaction import Tx
 from tests.databases import opened
 from tests.integration.ledger.records import GIB, add_host, claim_of, proposal, vm_row
 

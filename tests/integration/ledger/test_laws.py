@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from roost.ledger.rows import Event
+from roost.ledger.schema.rows import Event
 from tests.databases import opened
 from tests.integration.ledger.histories import History, broken_laws
 

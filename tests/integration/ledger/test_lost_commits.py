@@ -11,10 +11,10 @@ import asyncpg
 import pytest
 from sqlalchemy import select
 
-from roost.ledger.claims import Verdict
-from roost.ledger.rows import Event
+from roost.ledger.claims.proposals import Verdict
+from roost.ledger.schema.rows import Event
+from roost.ledger.schema.tables import projects
 from roost.ledger.store import DatabaseUnavailable, InDoubt, Store
-from roost.ledger.tables import projects
 from tests.databases import opened, running_postgres
 from tests.integration.ledger.cutting import Cutter, cutting_proxy
 from tests.integration.ledger.records import add_group, add_host, add_project, proposal

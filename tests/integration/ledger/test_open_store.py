@@ -12,10 +12,10 @@ import pytest
 from sqlalchemy import select, text
 
 from roost.base.errors import Conflict, RoostError
-from roost.ledger.sqlite import _not_opened
+from roost.ledger.schema.tables import projects
+from roost.ledger.sqlite.store import _not_opened
 from roost.ledger.store import DatabaseUnavailable
-from roost.ledger.tables import projects
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.transaction import Tx
 from tests.databases import opened
 
 LATER = "UPDATE alembic_version SET version_num = '9001'"

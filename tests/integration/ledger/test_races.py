@@ -6,9 +6,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from sqlalchemy import select
 
-from roost.ledger.claims import Verdict
+from roost.ledger.claims.proposals import Verdict
+from roost.ledger.schema.tables import projects
 from roost.ledger.store import Store
-from roost.ledger.tables import projects
 from tests.databases import opened
 from tests.integration.ledger.records import add_group, add_host, proposal
 from tests.integration.ledger.storm import QUOTA, crowd, prepare, read_along, storm, verify

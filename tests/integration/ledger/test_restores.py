@@ -19,9 +19,9 @@ from roost.app.backups import backup, restore
 from roost.app.options import ServeOptions
 from roost.base.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from roost.control.memory import restore_detect
+from roost.ledger.schema.tables import doubts, vms
 from roost.ledger.store import Store
-from roost.ledger.tables import doubts, vms
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.transaction import Tx
 from tests.databases import PostgresServer, opened, programs
 from tests.examining import doctor
 from tests.integration.ledger.copying import fill, make_older, on, rows, wrapped

@@ -5,10 +5,10 @@ from dataclasses import replace
 from sqlalchemy import Table, func, insert, select
 
 from roost.base.clock import RealClock
-from roost.ledger.retention import Kept, Newest, Purged, purge, surplus
+from roost.ledger.schema.tables import decisions, events, idempotency, samples, tombstones
 from roost.ledger.store import Store
-from roost.ledger.tables import decisions, events, idempotency, samples, tombstones
-from roost.ledger.transaction import Tx
+from roost.ledger.upkeep.retention import Kept, Newest, Purged, purge, surplus
+from roost.ledger.writes.transaction import Tx
 from roost.parts.retention import Purge
 from roost.parts.singleton import Singleton
 from tests.databases import opened
@@ -73,8 +73,8 @@ def test_every_table_that_grows_with_time_has_an_owner(sqlite_url: str) -> None:
     async def test(store: Store) -> None:
         kept = [kept.table.name for part in parts_on(store) for kept in part.keeps]
         assert sorted(kept) == [
-            "decisions", "idempotency", "job_arrays", "job_attempts", "job_logs", "machines",
-            "mixes", "samples",
+            "decisions", "idempotency", "job_arrays", "job_attempts", "job_logs", "lifetimes",
+            "machines", "mixes", "samples",
         ]  # fmt: skip
 
     run(sqlite_url, test)

@@ -18,12 +18,12 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from roost.base.clock import RealClock
 from roost.base.errors import Conflict, InvalidRequest
-from roost.ledger.examination import Examination
-from roost.ledger.migrate import configuration
-from roost.ledger.sqlite import SqliteStore
+from roost.ledger.schema.tables import counters, events, vm_user_data
+from roost.ledger.sqlite.store import SqliteStore
 from roost.ledger.store import DatabaseUnavailable, Store
-from roost.ledger.tables import counters, events, vm_user_data
-from roost.ledger.transaction import Tx
+from roost.ledger.upgrade.migrate import configuration
+from roost.ledger.upkeep.examination import Examination
+from roost.ledger.writes.transaction import Tx
 from roost.parts.sealedrows import (
     SealedRows,
     change_key,

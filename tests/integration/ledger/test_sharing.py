@@ -1,15 +1,17 @@
 """Changes that share a commit: one that is refused hurts nobody else."""
 
 import asyncio
+import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from sqlalchemy import select
 
 from roost.base.errors import InvariantBroken
-from roost.ledger.claims import Verdict
-from roost.ledger.tables import projects
-from roost.ledger.transaction import Tx
+from roost.ledger.claims.proposals import Verdict
+from roost.ledger.schema.tables import projects
+from roost.ledger.writes.transaction import Tx
 from tests.databases import opened
 from tests.examining import doctor
 from tests.integration.ledger.records import add_host, add_project, proposal
@@ -63,3 +65,31 @@ def test_a_change_that_nobody_waits_for_any_more_is_made_or_not_but_never_by_hal
             assert (await doctor(store)).ok
 
     asyncio.run(run())
+
+
+def test_batches_of_creates_are_committed_one_after_the_other(tmp_path: Path) -> None:
+    """While one is written the loop makes the next; other changes share a commit with one."""
+    heard: list[list[str]] = []
+
+    async def run() -> None:
+        async with opened(f"sqlite:///{tmp_path}/roost.db") as store:
+            await store.write(lambda tx: add_host(tx, 1))
+            store.listener = lambda events: heard.append([event.subject for event in events])
+            held = threading.Event()
+            first = asyncio.create_task(store.write(lambda tx: held.wait(30)))
+            await asyncio.sleep(0.05)  # the writer has it
+            rest = [
+                asyncio.create_task(each)
+                for each in (
+                    store.claim([proposal("vm-1", 1)], ["test"], 0),
+                    store.write(lambda tx: tx.event("project.changed", "project/a", {})),
+                    store.claim([proposal("vm-2", 1), proposal("vm-3", 1)], ["test"] * 2, 0),
+                    store.claim([proposal("vm-4", 1)], ["test"], 0),
+                )
+            ]
+            await asyncio.sleep(0)
+            held.set()
+            await asyncio.gather(first, *rest)
+
+    asyncio.run(run())
+    assert heard == [["vm/vm-1", "project/a"], ["vm/vm-2", "vm/vm-3"], ["vm/vm-4"]]

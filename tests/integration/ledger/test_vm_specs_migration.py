@@ -12,12 +12,13 @@ from sqlalchemy import Connection, create_engine, make_url, select, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from roost.control.admin.upgrade import finish_upgrade
-from roost.ledger.migrate import configuration
+from roost.ledger.schema.tables import events, vm_specs, vm_user_data, vms
 from roost.ledger.store import Store
-from roost.ledger.tables import events, vm_specs, vm_user_data, vms
+from roost.ledger.upgrade.migrate import configuration
 from roost.parts.sealing import Seal
 from roost.wire.bodies import CreateVM, DoctorBody
-from roost.wire.specs import read_spec, spec_of
+from roost.wire.specs import spec_of
+from roost.wire.spectext import read_spec
 from tests.databases import PostgresServer, opened
 from tests.examining import doctor
 

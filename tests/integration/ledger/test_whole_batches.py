@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection, select
 
 from roost.base.ids import IdSource
-from roost.ledger import sqlitewhole
-from roost.ledger.claims import KEPT, Outcome, Proposal
-from roost.ledger.rows import Event
-from roost.ledger.sqlite import SqliteStore
+from roost.ledger.claims.proposals import KEPT, Outcome, Proposal
+from roost.ledger.schema.rows import Event
+from roost.ledger.schema.tables import metadata
+from roost.ledger.sqlite import whole as sqlitewhole
+from roost.ledger.sqlite.store import SqliteStore
 from roost.ledger.store import DatabaseUnavailable
-from roost.ledger.tables import metadata
 from roost.testing.clock import HandClock
 from tests.integration.ledger.records import add_host, add_project, proposal
 

@@ -319,6 +319,8 @@ def test_samples_tell_what_a_guest_does(host: QemuHost) -> None:
             assert sample.more["disk_write_bytes"] >= 5 * 512
             assert sample.more["disk_flushes"] >= 5
             assert sample.more["rss_bytes"] > sample.memory_bytes
+            resident = sample.more["guest_resident_bytes"]
+            assert sample.memory_bytes / 2 < resident <= vm.memory_bytes
             assert "net_sent_bytes" not in sample.more  # a card of mode user has no counters
             assert msgspec.json.encode(sample)
             await driver.destroy(vm.id)

@@ -29,6 +29,7 @@ from tests.integration.qemu.moving_pair import (
 from tests.integration.qemu.qemu_host import becomes
 
 MIB = 1 << 20
+# It ends by itself, but not before it was seen: progress is reported every two seconds.
 SLOW = MoveInfo(bandwidth_bytes=8 * MIB)
 
 
@@ -203,7 +204,7 @@ async def at_the_switch_over(
     """Bring a move to where the guest stands still and all can still be cancelled; then nobody
     goes on with it, as after the end of the source's agent."""
     # Some seconds for all of its memory: a busy machine may look away for one of them.
-    move = replace(SLOW, bandwidth_bytes=16 * MIB, post_copy=post_copy, downtime_ms=downtime_ms)
+    move = replace(SLOW, post_copy=post_copy, downtime_ms=downtime_ms)
     outgoing = await vm.prepare(there, move)
     if driver is not None:
         await abandon(await under_way(driver, outgoing, vm))
@@ -312,8 +313,7 @@ def test_a_source_whose_agent_comes_back_goes_on_with_the_move(tmp_path: Path, w
         await vm.start()
         async with vm.there.opened() as there:
             async with vm.here.opened() as here:
-                move = replace(SLOW, bandwidth_bytes=(64 if waits else 16) * MIB)
-                outgoing = await vm.prepare(there, move)
+                outgoing = await vm.prepare(there, SLOW)
                 await abandon(await under_way(here, outgoing, vm))
             if waits:
                 await vm.stands_still(vm.here)
@@ -335,8 +335,7 @@ def test_a_source_whose_agent_comes_back_can_still_recall_at_the_switch_over(
         await vm.start()
         async with vm.there.opened() as there:
             async with vm.here.opened() as here:
-                move = replace(SLOW, bandwidth_bytes=64 * MIB)
-                await abandon(await under_way(here, await vm.prepare(there, move), vm))
+                await abandon(await under_way(here, await vm.prepare(there, SLOW), vm))
             await vm.stands_still(vm.here)
             async with vm.here.opened() as here:
                 await here.recall(vm.order(part="returning"))

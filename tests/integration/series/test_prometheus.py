@@ -127,6 +127,37 @@ def test_one_that_is_silent_is_not_waited_for_for_ever(monkeypatch: pytest.Monke
     asyncio.run(story())
 
 
+def test_one_that_trickles_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prometheus, "PATIENCE_S", 0.3)
+
+    async def story() -> None:
+        done = asyncio.Event()
+
+        async def trickle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
+            with suppress(ConnectionError):
+                for _ in range(100):  # each piece is soon there, all of them take ten seconds
+                    writer.write(b" ")
+                    await writer.drain()
+                    await asyncio.sleep(0.1)
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+            done.set()
+
+        server = await asyncio.start_server(trickle, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with server:
+            series = PrometheusSeries(f"http://127.0.0.1:{port}", QUERIES)
+            async with asyncio.timeout(5):
+                with pytest.raises(SeriesUnavailable, match="does not answer"):
+                    await series.read(WEB, BEGIN, BEGIN + HOUR_MS)
+            await done.wait()
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize("url", ["", "localhost:9090", "ftp://x", "http://"])
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(InvalidRequest):

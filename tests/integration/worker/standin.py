@@ -27,6 +27,7 @@ from roost.worker.attempts import AttemptParts
 from roost.worker.containers import Engine
 from roost.worker.notices import FileNotice
 from roost.worker.run.hearth import Hearth
+from roost.worker.run.jobuser import JobUser
 from roost.worker.store import WorkerStore
 from roost.worker.worker import Worker, WorkerSettings
 
@@ -141,6 +142,7 @@ def make_worker(
     engine: Engine | None = None,
     capacity: WorkerCapacity = CAPACITY,
     back_off: BackOff | None = None,
+    user: JobUser | None = None,
 ) -> tuple[Worker, Hearth, WorkerStore, LimitGroups]:
     """Return a worker on real processes, with little patience."""
     clock, random = RealClock(), Random(1)
@@ -148,7 +150,7 @@ def make_worker(
     store = WorkerStore(folder)
     hearth = Hearth(folder, limits)
     quick = BackOff(first_s=0.02, most_s=0.1)
-    parts = AttemptParts(hearth, limits, engine, clock, random, 0.3, quick, 4)
+    parts = AttemptParts(hearth, limits, engine, clock, random, 0.3, quick, 4, user)
     worker = Worker(
         WorkerSettings("w1", look_s=0.05, notice_s=0.05, back_off=back_off or quick),
         plane=plane,

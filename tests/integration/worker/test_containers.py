@@ -1,6 +1,7 @@
 """Jobs in containers, by a real podman with an image of our own; and what engines say of images."""
 
 import asyncio
+import json
 import re
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from roost.wire.workerlink import RegistryLogin
 from roost.worker.containers import Engine, _judged, find_engine
 from roost.worker.files.inputs import FilesFailed
 from tests.integration.worker.standin import StandInPlane, assignment, working
@@ -66,9 +68,9 @@ def test_a_job_runs_in_a_container_and_ends_with_its_limit(tmp_path: Path, short
                 "c:1",
                 "sh",
                 "-c",
-                'echo "$TEXT"; echo $LINE',
+                'echo "$JOB_TEXT"; echo $LINE',
                 image=image,
-                environment={"TEXT": "two\nlines", "LINE": "one"},
+                environment={"JOB_TEXT": "two\nlines", "LINE": "one"},
             ),
             "b:1": assignment("b:1", "sh", "-c", "while :; do :; done", image=image, run_limit_s=2),
         }
@@ -91,20 +93,21 @@ def test_a_job_runs_in_a_container_and_ends_with_its_limit(tmp_path: Path, short
 
 def test_a_variable_of_several_lines_reaches_its_container(tmp_path: Path) -> None:
     engine = Engine("podman", ("podman",))
-    given = {"TEXT": "two\nlines", "CARRIED": "a\rb", "LINE": "one"}
+    given = {"JOB_TEXT": "two\nlines", "JOB_CARRIED": "a\rb", "LINE": "one"}
     asked = assignment("a:1", "true", image="localhost/shell:1")
     words = engine.run(asked, tmp_path, given)
     assert (tmp_path / "environment").read_text() == "LINE=one\n"
-    assert {"--env=TEXT", "--env=CARRIED"} <= set(words)
+    assert {"--env=JOB_TEXT", "--env=JOB_CARRIED"} <= set(words)
     assert not any("lines" in word for word in words), "command lines are everybody's to read"
-    assert engine.variables(given).items() >= {"TEXT": "two\nlines", "CARRIED": "a\rb"}.items()
+    passed = engine.variables(given)
+    assert (passed["JOB_TEXT"], passed["JOB_CARRIED"]) == ("two\nlines", "a\rb")
 
 
 @pytest.mark.parametrize(
     "name",
     ["PATH", "HOME", "LD_PRELOAD", "LD_LIBRARY_PATH", "https_proxy", "ALL_PROXY", "DOCKER_CONFIG",
      "CONTAINERS_CONF", "REGISTRY_AUTH_FILE", "STORAGE_OPTS", "GODEBUG", "TMPDIR", "GCONV_PATH",
-     "_CONTAINERS_USERNS_CONFIGURED", "XDG_CONFIG_HOME"],
+     "_CONTAINERS_USERNS_CONFIGURED", "XDG_CONFIG_HOME", "TLS_CERT", "job_text", "JOBS", "TEXT"],
 )  # fmt: skip
 def test_no_variable_of_a_job_steers_the_engine(tmp_path: Path, name: str) -> None:
     with pytest.raises(FilesFailed, match=name):
@@ -115,9 +118,53 @@ def test_no_variable_of_a_job_steers_the_engine(tmp_path: Path, name: str) -> No
     assert Engine.variables({name: "one line"}).get(name) != "one line"
 
 
-@pytest.mark.parametrize("name", ["SSH_KEY", "TLS_CERT", "GOOGLE_CREDENTIALS", "PATHS", "HOMEPAGE"])
-def test_texts_of_several_lines_have_names_of_their_own(name: str) -> None:
-    assert Engine.variables({name: "two\nlines"})[name] == "two\nlines"
+def _pulled_with(folder: Path, name: str, login: RegistryLogin | None, image: str) -> list[str]:
+    """Return for which hosts an engine is given a login as it pulls."""
+    program = folder / name
+    program.write_text(
+        "#!/bin/sh\n"
+        "for word; do case $word in\n"
+        f"--config=*) cp ${{word#*=}}/config.json {folder}/seen;;\n"
+        f"--authfile=*) cp ${{word#*=}} {folder}/seen;;\n"
+        "inspect) exit 1;;\n"
+        "esac; done\n"
+    )
+    program.chmod(0o755)
+    asked = assignment("a:1", "true", image=image, registry=login)
+
+    async def pull() -> None:
+        engine = await find_engine(str(program))
+        assert engine is not None
+        await engine.pull(asked, folder)
+
+    asyncio.run(pull())
+    assert not (folder / "login").exists()
+    seen = folder / "seen"
+    return list(json.loads(seen.read_text())["auths"]) if seen.exists() else []
+
+
+@pytest.mark.parametrize("name", ["podman", "docker"])
+@pytest.mark.parametrize("image", ["evil.example/x", "registry.example/x", "x"])
+def test_a_login_is_for_its_own_host_whatever_the_image(
+    tmp_path: Path, name: str, image: str
+) -> None:
+    login = RegistryLogin("robot", "hidden", "registry.example")
+    assert _pulled_with(tmp_path, name, login, image) == ["registry.example"]
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("podman", "docker.io"), ("docker", "https://index.docker.io/v1/")]
+)
+@pytest.mark.parametrize("host", ["docker.io", "index.docker.io", "https://index.docker.io/v1/"])
+def test_the_login_of_docker_s_own_registry_is_where_its_engine_looks(
+    tmp_path: Path, name: str, key: str, host: str
+) -> None:
+    assert _pulled_with(tmp_path, name, RegistryLogin("robot", "hidden", host), "x/y") == [key]
+
+
+def test_a_login_that_names_no_host_is_for_none(tmp_path: Path) -> None:
+    login = RegistryLogin("robot", "hidden")
+    assert _pulled_with(tmp_path, "podman", login, "registry.example/x") == []
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ def test_a_full_disk_is_the_machines_failure(small_disk: Path) -> None:
         plane.assigned["a:1"] = assignment("a:1", "sh", "-c", "head -c 9000000 /dev/zero > big")
         async with working(plane, small_disk / "w"):
             first = await plane.report("a:1")
+            # Its folder goes when its report has arrived: what is filled before then empties again.
+            await plane.until(lambda: not [*(small_disk / "w").rglob("big")])
             (small_disk / "rest").write_bytes(b"")
             with (small_disk / "rest").open("wb") as file:
                 try:

@@ -19,7 +19,7 @@ from roost.agent.store import MemoryStore, Record
 from roost.agent.talk.registering import HostFacts, Registering
 from roost.testing.clock import HandClock
 from roost.testing.orders import listing, vm
-from roost.wire.agentlink import MOST_HELD_ORDERS, DesiredVM, TaintInfo, Tombstone
+from roost.wire.agentlink import MOST_HELD_ORDERS, DesiredVM, TaintInfo, Tombstone, Welcome
 
 
 class Stubborn(VirtualDriver):
@@ -113,6 +113,25 @@ def test_a_call_that_ignores_its_end_keeps_its_own_lane_closed_and_no_other() ->
         assert host.seen("stuck") == "running"
 
     on(lambda: Host(Stubborn), story)
+
+
+def test_a_host_that_starts_without_a_server_counts_by_the_limits_it_was_told() -> None:
+    async def story(host: Host) -> None:
+        host.reconciler.use_limits(Welcome(1, 1.0, 1.0, 1.0, ratio_milli={"cpu": 2000}))
+        four = [vm(f"vm-{n}", cpu_milli=2000) for n in range(4)]
+        await host.order(*four)
+        await host.store.save_desired(listing(*four))
+        await host.reconciler.close()
+        host.vms = MemoryVMs()  # the machine and its disk are new, the agent's folder is not
+        host.reborn()
+        await host.start()
+        await host.clock.pass_by(10.0)
+        assert [host.seen(f"vm-{n}") for n in range(4)] == ["running"] * 4
+        host.reconciler.use_limits(Welcome(1, 1.0, 1.0, 1.0))  # taken back
+        await host.order(*(vm(f"vm-{n}", cpu_milli=2000) for n in range(5)))
+        assert (host.seen("vm-4"), host.failure("vm-4")) == ("failed", "capacity")
+
+    on(Host, story)
 
 
 def test_a_hanging_list_leaves_everything_as_it_is() -> None:

@@ -27,7 +27,9 @@ from tests.unit.agent.serving import serving
 QUICK = VirtualSettings(boot_s=0.01, stop_s=0.01, move_s=0.01)
 
 
-def make_agent(folder: Path, *servers: str, virtual: VirtualSettings = QUICK) -> Agent:
+def make_agent(
+    folder: Path, *servers: str, virtual: VirtualSettings = QUICK, flows_s: float = 60.0
+) -> Agent:
     FolderStore(folder, boot="").save_credential("secret")
     clock = RealClock()
     settings = AgentSettings(
@@ -38,6 +40,7 @@ def make_agent(folder: Path, *servers: str, virtual: VirtualSettings = QUICK) ->
         reserve={"memory_bytes": 2**30},
         observe_s=0.1,
         sample_s=0.05,
+        flows_s=flows_s,
         report_within_s=0.01,
         retry=BackOff(0.02, 15.0),
     )

@@ -14,7 +14,7 @@ from roost.agent.drivers.virtual import VirtualDriver, VirtualSettings
 from roost.agent.drivers.vmfiles import FolderVMs
 from roost.agent.fencing.lease import Lease
 from roost.agent.reconciler import Reconciler, ReconcilerSettings
-from roost.agent.store import FolderStore, Record
+from roost.agent.store import FolderStore, HostLimits, Record
 from roost.base.clock import RealClock
 from roost.base.errors import Conflict
 from roost.hostkit.failures import DriverError
@@ -39,6 +39,15 @@ def test_lists_and_records_come_back_as_they_were(store: FolderStore) -> None:
     assert again.desired() == listing(vm("vm-1"))
     asyncio.run(store.forget_record("vm-1"))
     assert again.records() == []
+
+
+def test_limits_come_back_as_they_were_and_broken_ones_are_none(store: FolderStore) -> None:
+    assert store.limits() is None
+    limits = HostLimits({"memory": 1 << 30}, {"cpu": 2500})
+    store.save_limits(limits)
+    assert FolderStore(store.folder, boot="another").limits() == limits
+    (store.folder / "limits.json").write_bytes(b'{"reserve":')
+    assert store.limits() is None
 
 
 def test_a_list_that_another_release_wrote_is_obeyed_and_asked_for_again(

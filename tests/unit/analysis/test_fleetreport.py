@@ -13,7 +13,7 @@ from roost.analysis.fleetreport import (
     peak_sharing,
 )
 from roost.analysis.outlook import POINTS, STEP_S, Ahead, HostSeries, Use, VMSeries
-from roost.analysis.oversubscription import safe_levels
+from roost.analysis.oversubscription import DAY_STEPS, safe_levels
 from roost.base.errors import InvalidRequest
 from roost.base.units import GIB
 
@@ -118,6 +118,10 @@ def test_a_level_is_higher_where_peaks_differ() -> None:
     assert second is not None
     assert second.level > 1.4 * first.level
     assert first.used == pytest.approx(0.46, rel=0.1)
+
+
+def test_of_a_host_whose_next_day_has_no_bound_there_is_no_level() -> None:
+    assert safe_levels(daily(14, 1)[None, :DAY_STEPS] / 4000, 0.01) == [None]
 
 
 def test_a_level_holds_on_a_day_that_was_not_seen() -> None:

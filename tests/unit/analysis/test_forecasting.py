@@ -52,6 +52,26 @@ def test_what_is_too_short_has_no_bounds(values: np.ndarray) -> None:
     assert np.isinf(told.high).all()
 
 
+@pytest.mark.parametrize("coverage", [0.8, 0.9])
+@pytest.mark.parametrize("flat", [True, False], ids=["noise", "daily"])
+@pytest.mark.parametrize("known", [72, 144, 231, 288, 330, 400, 450, 500, 576], ids=str)
+def test_bounds_of_a_young_series_hold_or_there_are_none(
+    known: int, flat: bool, coverage: float
+) -> None:
+    rng = np.random.default_rng(known)
+    course = np.sin(2 * np.pi * (np.arange(known + 288) / 288 + rng.random((100, 1))))
+    values = 20 + 10 * course * (not flat) + rng.standard_normal((100, known + 288))
+    told = forecast_batch(values[:, :known], 288, coverage=coverage)
+    held = (values[:, known:] >= told.low) & (values[:, known:] <= told.high)
+    for begin, end in ((0, 12), (12, 72), (72, 288)):
+        bounded = np.isfinite(told.high[:, begin:end])
+        if bounded.any():
+            assert held[:, begin:end][bounded].mean() >= coverage - 0.15
+            assert (told.high - told.low)[:, begin:end][bounded].min() > 0.0
+    assert np.isfinite(told.high[:, :12]).any() == (known >= 400)
+    assert np.isfinite(told.high).all() == (known >= 576)
+
+
 def test_a_constant_is_told_exactly() -> None:
     told = forecast_batch(np.full((1, 600), 4.25), 24)
     assert (told.point == 4.25).all()

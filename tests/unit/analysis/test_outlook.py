@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roost.analysis.forecasting import forecast_batch
 from roost.analysis.grid import Floats
 from roost.analysis.outlook import (
     DAY_STEPS,
@@ -79,6 +80,40 @@ def test_of_a_host_whose_readings_stopped_nothing_is_told() -> None:
     assert foresee([HostSeries("h", silent, well.vms)], AHEAD)[0] == {}
 
 
+def daily(seed: int, days: float = POINTS / DAY_STEPS) -> tuple[Floats, Floats]:
+    """Return a series that swings by day, known for the last days, and the next four hours."""
+    random = np.random.default_rng(seed)
+    time = np.arange(POINTS + AHEAD.steps) / DAY_STEPS + random.random()
+    course = 500 + 300 * np.sin(2 * np.pi * time) + random.normal(0, 30, len(time))
+    course[: POINTS - int(days * DAY_STEPS)] = np.nan
+    return course[:POINTS], course[POINTS:]
+
+
+@pytest.mark.parametrize("days", [2, 3, 4, 7], ids=str)
+def test_of_a_young_vm_the_time_before_it_is_not_learnt(days: float) -> None:
+    told = []
+    for seed in range(20):
+        known, came = daily(seed, days)
+        found, expected = foresee([host(vm("a", known))], AHEAD)
+        cpu = expected["a"].cpu_milli
+        assert cpu is not None
+        assert found["h"].cpu_milli == pytest.approx(cpu, abs=1)
+        told.append(cpu / np.quantile(came, 0.9))
+    assert 1.0 <= np.mean(told) <= 1.25
+
+
+def test_vms_of_any_age_are_told_alike_in_any_order_and_full_weeks_as_they_are() -> None:
+    ages = (7.0, 1.0, 3.0, 7.0, 0.9, 3.5, 5.0)
+    vms = [vm(f"{at}", daily(at, days)[0]) for at, days in enumerate(ages)]
+    told = foresee([host(*vms)], AHEAD)[1]
+    assert foresee([host(*vms[::-1])], AHEAD)[1] == told
+    for one in vms:
+        assert foresee([host(one)], AHEAD)[1] == {one.name: told[one.name]}
+    for at in (0, 3):
+        high = forecast_batch(vms[at].use.cpu[None], AHEAD.steps, coverage=0.8).high
+        assert told[f"{at}"].cpu_milli == np.ceil(high.max())
+
+
 @pytest.mark.parametrize("known", [0, 5, 23], ids=str)
 def test_a_vm_of_which_too_little_is_known_is_neither_told_nor_counted(known: int) -> None:
     cpu = 500 + noise(2)
@@ -122,8 +157,8 @@ def test_any_series_is_told_in_bounds_and_the_same_again(
     )
     told = foresee([home], AHEAD)
     assert foresee([home], AHEAD) == told
-    sizes = {f"{at}": (1, 1) for at in range(vms)}
-    assert outlook_of(*told, sizes, AHEAD) == outlook_of(*told, sizes, AHEAD)
+    classes = {f"{at}": ("small", "shop") for at in range(vms)}
+    assert outlook_of(*told, classes, AHEAD) == outlook_of(*told, classes, AHEAD)
     for predicted in told[0].values():
         assert predicted.cpu_range is not None
         assert predicted.cpu_range[1] == predicted.cpu_milli
@@ -144,9 +179,9 @@ def test_hosts_told_together_are_told_as_each_alone() -> None:
 
 def test_equal_outlooks_have_equal_digests_and_others_others() -> None:
     told = foresee([host(vm("a", 300 + noise(1)))], AHEAD)
-    one = outlook_of(*told, {"a": (1, 1)}, AHEAD)
-    assert outlook_of(*told, {"a": (1, 1)}, AHEAD).basis == one.basis
-    later = outlook_of(*told, {"a": (1, 1)}, Ahead(AHEAD.origin_s + STEP_S))
+    one = outlook_of(*told, {"a": ("small",)}, AHEAD)
+    assert outlook_of(*told, {"a": ("small",)}, AHEAD).basis == one.basis
+    later = outlook_of(*told, {"a": ("small",)}, Ahead(AHEAD.origin_s + STEP_S))
     assert later.basis.digest != one.basis.digest
     more = outlook_of(told[0], {**told[1], "b": Expected(1, 1)}, {}, AHEAD)
     assert more.basis.digest != one.basis.digest
@@ -154,6 +189,16 @@ def test_equal_outlooks_have_equal_digests_and_others_others() -> None:
 
 def test_vms_of_a_size_are_told_when_there_are_enough() -> None:
     told = {f"{at}": Expected(100 * at, 10) for at in range(1, LEAST_ALIKE + 1)}
-    sizes = dict.fromkeys(told, (4000, 8))
-    assert expected_alike(told, sizes) == {(4000, 8): Expected(460, 10)}
-    assert expected_alike({"1": told["1"]}, sizes) == {}
+    classes = dict.fromkeys(told, ("large",))
+    assert expected_alike(told, classes) == {("large",): Expected(460, 10)}
+    assert expected_alike({"1": told["1"]}, classes) == {}
+
+
+def test_a_project_with_enough_vms_of_a_size_is_told_apart_from_others_of_that_size() -> None:
+    told = {f"shop{at}": Expected(100, 10) for at in range(5)}
+    told |= {f"lab{at}": Expected(900, 10) for at in range(4)}
+    classes = {name: ("large", name[:-1], "image") for name in told}
+    found = expected_alike(told, classes)
+    assert found[("large", "shop")] == found[("large", "shop", "image")] == Expected(100, 10)
+    assert found[("large",)] == Expected(900, 10)
+    assert ("large", "lab") not in found

@@ -46,6 +46,30 @@ def test_the_moment_of_a_shift_is_told() -> None:
     assert (shift.peaks_s[0] - 3_000_000) / 300 == pytest.approx(1200, abs=60)
 
 
+@pytest.mark.parametrize("share", [0.4, 0.5, 0.6, 0.65, 0.7, 0.75])
+@pytest.mark.parametrize("quiet", [True, False], ids=["to quiet", "to loud"])
+def test_the_moment_of_a_change_of_variation_is_told(share: float, quiet: bool) -> None:
+    moment = int((1 - share if quiet else share) * 2016)
+    size = np.where((moment > _TIME) == quiet, 50, 0.5)
+    values = 100 + size * np.random.default_rng(moment).standard_normal((40, 2016))
+    told = [profile.of_kind(PatternKind.CHANGE_POINT) for profile in profile_batch(values, 0, 300)]
+    apart = [abs(change.peaks_s[0] / 300 - moment) for each in told for change in each]
+    assert len(apart) >= 20
+    assert max(apart) <= 2 * 42
+
+
+@pytest.mark.parametrize("points", [2016, 2000, 700])
+@pytest.mark.parametrize("gap", [(0.2, 0.27), (0.55, 0.6), (0.6, 0.67), (0.8, 0.87)], ids=str)
+def test_a_shift_of_the_level_is_told_beside_a_gap(gap: tuple[float, float], points: int) -> None:
+    values = 20 + _NOISE[:points] + 15 * (np.arange(points) >= 0.6 * points)
+    known = profile_of(values).of_kind(PatternKind.LEVEL_SHIFT)[0]
+    values[int(gap[0] * points) : int(gap[1] * points)] = np.nan
+    shift = profile_of(values).of_kind(PatternKind.LEVEL_SHIFT)[0]
+    assert shift.evidence == pytest.approx(known.evidence, rel=0.2)
+    moment = gap[1] if gap[0] == 0.6 else 0.6  # of a gap that begins with it, its end
+    assert (shift.peaks_s[0] - 3_000_000) / 300 == pytest.approx(moment * points, abs=points / 48)
+
+
 def test_stability_is_one_of_the_same_and_low_after_a_change() -> None:
     assert profile_of(np.full(2016, 5.0)).stability == 1.0
     assert profile_of(20 + _NOISE).stability > 0.9

@@ -39,6 +39,27 @@ for entry in (charging.charge_at, directory.decide_at):
     print(len(entry.signatures))
 """
 
+#: A plan of a fleet with rules, after everything was made ready; prints what had to be compiled.
+_PLAN = """
+from roost.app.warming import warm_up
+warm_up()
+import numpy as np
+from roost.planner.kernels import annealing, descending, moving, ruining
+from roost.planner.problem import APART, simple
+from roost.planner.search import propose
+entries = (annealing.anneal, ruining.ruin, moving.move_many, descending.descend,
+           descending.take_back)
+compiled = sum(sum(entry.stats.cache_misses.values()) for entry in entries)
+start, demand = np.zeros(6, np.int32), np.ones((6, 2), np.int64)
+weights = np.full(2, 1000, np.int64)
+apart = np.array([[APART, 0, 1, 0]], np.int64)
+problem = simple(start, demand, np.full((3, 2), 8, np.int64), even_weight=weights, groups=apart,
+                 member_start=np.array([0, 2]), members=np.array([0, 1], np.int32))
+found = propose(problem, 20_000)
+now = sum(sum(entry.stats.cache_misses.values()) for entry in entries)
+print(len(found.moves) > 0, now - compiled)
+"""
+
 
 def run(
     script: str, cache: Path | None, path: Path | None = None
@@ -76,6 +97,10 @@ def test_a_missing_or_unwritable_folder_is_no_error(tmp_path: Path) -> None:
 
 def test_what_is_warm_has_nothing_left_to_load_at_the_first_request() -> None:
     assert run(_WARM_ALL, None).stdout.split() == ["1", "1"]
+
+
+def test_a_first_plan_of_a_large_fleet_compiles_nothing() -> None:
+    assert run(_PLAN, None).stdout.split() == ["True", "0"]
 
 
 def test_a_second_place_with_the_same_sources_compiles_nothing(tmp_path: Path) -> None:

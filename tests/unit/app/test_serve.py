@@ -6,7 +6,8 @@ from typing import cast
 
 import pytest
 
-from roost.app.serve import open_patiently
+from roost.app.options import ServeOptions
+from roost.app.serve import open_patiently, plane_settings
 from roost.base.errors import Conflict, Unavailable
 from roost.ledger.store import Store
 from roost.testing.clock import HandClock
@@ -55,3 +56,10 @@ def test_a_start_gives_up_at_its_limit() -> None:
 def test_what_is_wrong_for_good_is_not_waited_for() -> None:
     with pytest.raises(Conflict):
         opened([Conflict("another roost process uses it")], 300.0, HandClock(0.0))
+
+
+def test_a_plane_predicts_as_its_options_say() -> None:
+    told = plane_settings(ServeOptions(predict_quantile=0.95, predict_hours=6))
+    assert (told.predict_quantile, told.predict_hours) == (0.95, 6)
+    usual = plane_settings(ServeOptions())
+    assert (usual.predict_quantile, usual.predict_hours) == (0.9, 4)

@@ -60,7 +60,7 @@ def test_what_is_no_size_is_refused_with_the_reason(text: str, says: str) -> Non
 def test_an_unknown_unit_is_answered_with_the_likely_ones() -> None:
     with pytest.raises(InvalidRequest) as caught:
         parse_bytes("8Gb")
-    assert caught.value.hint == "Maybe 8GiB or GB?"
+    assert caught.value.hint == "Maybe 8GiB or 8GB?"
 
 
 @pytest.mark.parametrize(

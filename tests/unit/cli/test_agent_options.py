@@ -35,6 +35,15 @@ def test_a_qemu_agent_without_further_options_has_the_defaults(told: list[AgentO
     assert (options.reserve_memory_bytes, options.stop_grace_s) == (None, 30.0)
 
 
+def test_flows_are_counted_only_on_bridges_that_vms_may_be_on(told: list[AgentOptions]) -> None:
+    said = roost_agent("--driver", "qemu", "--bridge", "br0", "--count-flows", "br1", code=2)
+    assert "no VM may be on that bridge" in said
+    assert "--count-flows is an option of --driver qemu" in roost_agent(
+        "--count-flows", "b", code=2
+    )
+    assert not told
+
+
 def test_every_option_of_qemu_arrives(told: list[AgentOptions], tmp_path: Path) -> None:
     roost_agent(
         "--driver", "qemu", "--accel", "tcg", "--qemu", "/opt/qemu", "--cpu-model", "EPYC",
@@ -44,9 +53,12 @@ def test_every_option_of_qemu_arrives(told: list[AgentOptions], tmp_path: Path) 
         "--migrate-address", "10.0.0.7", "--migrate-ports", "49152-49215", "--migrate-tls", "/tls",
         "--migrate-bandwidth", "100MiB", "--migrate-limit", "60", "--stop-grace", "5",
         "--cpu", "2", "--memory", "4GiB", "--disk", "20GiB", "--reserve-memory", "512MiB",
+        "--bridge", "br0", "--bridge", "br1", "--count-flows", "br1",
     )  # fmt: skip
     [options] = told
     assert options.qemu == QemuOptions(
+        bridges=("br0", "br1"),
+        count_flows=("br1",),
         accel="tcg",
         binary="/opt/qemu",
         cpu_model="EPYC",

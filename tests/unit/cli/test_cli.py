@@ -212,7 +212,11 @@ def test_capacity_that_survives_a_host_is_smaller(full: str) -> None:
     assert "while the loss of any host could be restarted elsewhere" in result.stdout
 
 
-@pytest.mark.parametrize("given", [("--for", "2h"), ("--reservation", "r")], ids=lambda g: g[0])
+@pytest.mark.parametrize(
+    "given",
+    [("--for", "2h"), ("--reservation", "r"), ("--policy", "p"), ("--vm-label", "a=b")],
+    ids=lambda g: g[0],
+)
 def test_capacity_of_a_fleet_file_knows_no_reservations(full: str, given: tuple[str, str]) -> None:
     size = ("--cpu", "1", "--memory", "2GiB")
     error = answer("capacity", "--fleet", full, *size, *given, code=2)["error"]

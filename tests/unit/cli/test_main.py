@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from roost.cli.agent import read_gpus, read_ratio
+from roost import __version__
 from roost.cli.main import COMMANDS, app, run
+from roost.cli.running.agent import read_gpus, read_ratio
 from roost.cli.show import sentences
 from roost.model.flow import Placement, RunnerUp
 from roost.placement.strategies import SCORE_ONE
@@ -96,6 +97,16 @@ def test_help_does_not_even_load_the_client() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     )
     assert found.stdout.splitlines()[-1] == "False False"
+
+
+def test_a_command_that_draws_nothing_loads_nothing_to_draw_with() -> None:
+    program = "import sys\nfrom roost.cli.main import run\nrun(['--version'])\n"
+    program += "drawn = 'rich.console' in sys.modules\nfrom roost.client import Client\n"
+    program += "import httpx\nprint(drawn, 'httpx._main' in sys.modules, callable(httpx.main))"
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert found.stdout.splitlines() == [f"roost {__version__}", "False False True"]
 
 
 def test_sentences_know_the_engines_score() -> None:

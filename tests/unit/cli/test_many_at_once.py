@@ -4,6 +4,7 @@ import pytest
 
 from roost.base.errors import InvalidRequest
 from roost.cli.words.selecting import read_selector
+from roost.wire.bodies import MigrationBody
 from tests.unit.cli.test_server_commands import answer, roost, said
 from tests.unit.client.bodies import host, vm
 from tests.unit.client.canned import CannedServer, Reply, error
@@ -84,3 +85,127 @@ def test_lists_have_names_wide_columns_and_no_headers(server: CannedServer) -> N
 def test_an_empty_name_makes_no_vm(server: CannedServer) -> None:
     told = said("vm", "create", "", "--cpu", "1", "--memory", "1GiB", code=2)
     assert "the name of the VM is empty" in told
+
+
+@pytest.mark.parametrize(
+    ("what", "page"), [("vm", {"vms": [], "next": None}), ("host", {"hosts": [], "next": None})]
+)
+def test_a_list_says_which_selector_matched_nothing(
+    server: CannedServer, what: str, page: dict[str, object]
+) -> None:
+    server.on("GET", f"/api/v1/{what}s", Reply(200, page))
+    name = "VM" if what == "vm" else "host"
+    assert f"no {name} matches -l 'team=z'" in said(what, "list", "-l", "team=z")
+    assert f"no {name}s\n" in said(what, "list")
+
+
+def test_no_event_is_said_too(server: CannedServer) -> None:
+    server.on("GET", "/api/v1/events", Reply(200, {"events": [], "next": 7}))
+    assert roost("events").stderr == "no events\n"
+    told = roost("events", "--kind", "nosuch")
+    assert (told.stdout, told.stderr) == ("", "no event matches\n")
+    assert roost("events", "--kind", "nosuch", "-o", "json").stderr == ""
+
+
+def test_hosts_that_are_forgotten_are_told_beside_those_that_are_not(server: CannedServer) -> None:
+    listed = {
+        "hosts": [host(name, labels={"old": ""}) for name in ("h1", "h2", "h3")],
+        "next": None,
+    }
+    server.on("GET", "/api/v1/hosts", Reply(200, listed))
+    for name in ("h1", "h3"):
+        server.on("DELETE", f"/api/v1/hosts/{name}", Reply(204))
+    server.on("DELETE", "/api/v1/hosts/h2", error(409, "conflict", "host 'h2' has 1 VM"))
+    told = roost("host", "delete", "-l", "old")
+    assert told.exit_code == 4
+    assert told.stdout == "h1 is forgotten\nh3 is forgotten\n"
+    assert "h2: host 'h2' has 1 VM" in told.stderr
+    assert answer("host", "delete", "h1") == {"deleted": "h1"}
+    assert answer("host", "delete", "h1", "h3") == {"hosts": [{"deleted": "h1"}, {"deleted": "h3"}]}
+    assert "which host?" in said("host", "delete", code=2)
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "sent"),
+    [
+        (("maintenance", "on"), "maintenance", {"on": True}),
+        (("maintenance", "off"), "maintenance", {"on": False}),
+        (("confirm-dead", "--reason", "no power"), "confirm-dead", {"reason": "no power"}),
+    ],
+)
+def test_several_hosts_change_at_once(
+    server: CannedServer, words: tuple[str, ...], path: str, sent: dict[str, object]
+) -> None:
+    listed = {"hosts": [host("h1", labels={"rack": "1"}), host("h2"), host("h3")], "next": None}
+    server.on("GET", "/api/v1/hosts", Reply(200, listed))
+    for method in ("POST", "PUT"):
+        for name in ("h1", "h2"):
+            server.on(method, f"/api/v1/hosts/{name}/{path}", Reply(200, host(name)))
+    assert said("host", *words, "h1", "h2").count(" is open and online") == 2
+    assert [seen.json for seen in server.requests] == [sent, sent]
+    assert said("host", *words, "-l", "rack=1").startswith("h1 is open")
+    assert said("host", *words, "h1", "h2", "-o", "name") == "h1\nh2\n"
+
+
+def test_the_vms_of_several_hosts_are_recovered_and_those_that_stay_are_told(
+    server: CannedServer,
+) -> None:
+    stays = {"host": "h2", "queued": ["c"], "failed": [{"vm": "b", "why": "nobody knows it"}]}
+    server.on("POST", "/api/v1/hosts/h1/recover", {"host": "h1", "restarted": ["a"]})
+    server.on("POST", "/api/v1/hosts/h2/recover", stays)
+    told = said("host", "recover", "h1", "h2", code=1)
+    assert "1 VMs of h1 start elsewhere, 0 wait\n0 VMs of h2 start elsewhere, 1 wait\n" in told
+    assert "b stays: nobody knows it" in told
+    assert [each["host"] for each in answer("host", "recover", "h1", "h2", code=1)["hosts"]] == [
+        "h1",
+        "h2",
+    ]
+    assert answer("host", "recover", "h1")["restarted"] == ["a"]
+
+
+def test_several_vms_move_and_waiting_is_for_one(server: CannedServer) -> None:
+    for name in ("a", "c"):
+        moves = MigrationBody(source="h1", target="h2", phase="preparing")
+        server.on("POST", f"/api/v1/vms/{name}/migrate", Reply(202, vm(name, migration=moves)))
+    server.on("POST", "/api/v1/vms/b/migrate", error(409, "conflict", "VM 'b' is moving"))
+    told = roost("vm", "migrate", "a", "b", "c", "--to", "h2")
+    assert told.exit_code == 4
+    assert "a moves from h1 to h2" in told.stdout
+    assert "c moves from h1 to h2" in told.stdout
+    assert "2 of 3 done, 1 failed" in told.stderr
+    assert [seen.json for seen in server.requests] == [{"host": "h2"}] * 3
+    assert "not of 2" in said("vm", "migrate", "a", "c", "--wait", code=2)
+    server.on("POST", "/api/v1/vms/a/cancel-migration", Reply(202, vm("a", migration=moves)))
+    server.on("POST", "/api/v1/vms/c/cancel-migration", Reply(202, vm("c", migration=moves)))
+    assert said("vm", "migrate", "a", "c", "--cancel").count("is being called off") == 2
+
+
+def test_a_policy_that_one_vm_cannot_have_is_told_beside_the_others(server: CannedServer) -> None:
+    for name in ("a", "c"):
+        under = {
+            "vm": f"vm-{name}", "name": name, "project": "default", "policy": "gold", "version": 1,
+            "host": "h1", "changed": True, "violations": [{"rule": "r", "part": "host.ssd"}],
+        }  # fmt: skip
+        server.on("PUT", f"/api/v1/vms/{name}/policy", Reply(200, under))
+    server.on("PUT", "/api/v1/vms/b/policy", error(404, "not_found", "no VM 'b'"))
+    told = roost("vm", "set", "a", "b", "c", "--policy", "gold")
+    assert told.exit_code == 3
+    assert (
+        "a is now under policy gold\n  on h1 it breaks r: host.ssd; it stays there" in told.stdout
+    )
+    assert "c is now under policy gold" in told.stdout
+    assert "b: no VM 'b'" in told.stderr
+    found = answer("vm", "set", "a", "b", "--policy", "gold", code=3)
+    assert [each["name"] for each in found["vms"]] == ["a"]
+    assert found["failed"][0]["vm"] == "b"
+
+
+def test_flavors_behind_one_that_is_not_there_are_deleted(server: CannedServer) -> None:
+    for name in ("a", "c"):
+        server.on("DELETE", f"/api/v1/flavors/{name}", Reply(204))
+    server.on("DELETE", "/api/v1/flavors/b", error(404, "not_found", "no flavor 'b'"))
+    told = roost("flavor", "delete", "a", "b", "c")
+    assert told.exit_code == 3
+    assert told.stdout == "a is deleted\nc is deleted\n"
+    assert "2 of 3 done, 1 failed" in told.stderr
+    assert answer("flavor", "delete", "a") == {"deleted": "a"}

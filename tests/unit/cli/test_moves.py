@@ -154,7 +154,7 @@ def test_every_option_is_sent(scene: Scene) -> None:
         (("--cold", "--post-copy"), "--post-copy"),
         (("--cold", "--downtime", "5"), "--downtime"),
         (("--cold", "--no-auto-converge"), "--no-auto-converge"),
-        (("--bandwidth", "100Mb"), "Maybe 100MiB or MB?"),
+        (("--bandwidth", "100Mb"), "Maybe 100MiB or 100MB?"),
         (("--bandwidth", "0"), "would never end"),
         (("--downtime", "0"), "--downtime"),
         (("--limit", "86401"), "--limit"),

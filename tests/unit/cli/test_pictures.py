@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roost.cli.show.pictures import draw
+from roost.cli.show.drawing.pictures import draw
 
 VALUES = st.lists(st.none() | st.floats(0, 1e15), max_size=60)
 AHEAD = st.lists(

@@ -65,3 +65,19 @@ def test_a_vm_that_does_not_exist_is_described(server: CannedServer) -> None:
     assert "no host fits" in told
     assert "smallest fix" in told
     assert "describes another" in said("web-1", "--cpu", "2", code=2)
+
+
+def test_a_vm_is_described_by_what_rules_and_reservations_go_by(server: CannedServer) -> None:
+    body = RecommendationsBody(
+        vm="vm", strategy="best_fit", hosts=1, fitting=1, recommendations=[ranked(1, "h2")],
+        reasons=[],
+    )  # fmt: skip
+    server.on("POST", "/api/v1/recommendations", body)
+    until = "2030-01-01T00:00:00Z"
+    given = ("--vm-label", "tier=db", "--policy", "databases", "--until", until)
+    said("--cpu", "2", "--memory", "4GiB", *given, "--reservation", "audit")
+    asked = server.requests[-1].json["new"]
+    assert (asked["labels"], asked["policy"]) == ({"tier": "db"}, "databases")
+    assert (asked["until"], asked["reservation"]) == (until, "audit")
+    for option in (("--vm-label", "a=b"), ("--policy", "p"), ("--for", "1h")):
+        assert f"{option[0]} describes another" in said("web-1", *option, code=2)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from roost.cli.main import COMMANDS
 
@@ -20,7 +21,9 @@ EVERYWHERE = ("--help", "--output", "--server", "--token")
 def commands(name: str, command: Any) -> Iterator[tuple[str, Any]]:
     """Yield a command, or those of a group, with their full names."""
     if hasattr(command, "commands"):
-        for below, each in command.commands.items():
+        for below in command.commands:
+            # What a group shows in its help stands for what it runs.
+            _, each, _ = command.resolve_command(typer.Context(command), [below])
             yield from commands(f"{name} {below}", each)
     else:
         yield f"roost {name}", command

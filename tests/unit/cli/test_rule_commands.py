@@ -122,6 +122,40 @@ def test_when_a_rule_holds_is_sent_and_shown(server: CannedServer) -> None:
     assert "not both" in said("change", "ssd", "--always", "--when", "true", code=2)
 
 
+def test_what_a_rule_has_is_taken_away(server: CannedServer) -> None:
+    server.on("POST", "/api/v1/constraints/ssd/change", detail())
+    said("change", "ssd", "--no-expires", "--no-until", "--no-relax", "--all-vms")
+    nothing: dict[str, Any] = {
+        "expires_in_s": None,
+        "until": None,
+        "relax_after_s": None,
+        "selector": {},
+    }
+    assert server.requests[-1].json == nothing
+    for given, taken in (
+        (("--expires", "2h"), "--no-expires"),
+        (("--until", "true"), "--no-until"),
+        (("--relax-after", "2h"), "--no-relax"),
+        (("--selector", "a=b"), "--all-vms"),
+    ):
+        assert "one of them" in said("change", "ssd", *given, taken, code=2)
+
+
+def test_a_dry_run_of_a_change_is_asked_for_as_the_rule_is(server: CannedServer) -> None:
+    more = {"project": "shop", "selector": {"tier": "db"}, "when": "fleet.load > 0.8"}
+    server.on("GET", "/api/v1/constraints/ssd", detail(**more))
+    found = ConstraintDryRunBody(
+        hosts=3, vms=1, violated=0, violations=[], locks_out=False, classes=[], says=["all well"]
+    )
+    server.on("POST", "/api/v1/constraints:dry-run", found)
+    assert "all well" in said("dry-run", "true", "--replaces", "ssd", "--project", "shop")
+    sent = {"name": "ssd", "expression": "true", "kind": "hard"} | more
+    assert server.requests[-1].json == sent
+    assert dict(server.requests[-2].query)["project"] == "shop"
+    said("dry-run", "true", "--replaces", "ssd", "--project", "shop", "--selector", "tier=web")
+    assert server.requests[-1].json["selector"] == {"tier": "web"}
+
+
 def test_a_mistake_is_shown_with_a_caret(server: CannedServer) -> None:
     picture = 'host.zoen == "a"\n     ^^^^'
     server.on(
@@ -158,12 +192,15 @@ def test_a_check_lists_who_is_in_the_wrong_place(server: CannedServer) -> None:
     server.on(
         "GET", "/api/v1/constraints:check",
         ViolationsBody(total=0, violations=[]),
-        ViolationsBody(total=60, violations=[violation()]),
+        ViolationsBody(total=60, violations=[violation()], repaired=1),
+        ViolationsBody(total=1, violations=[violation()], repaired=1),
     )  # fmt: skip
     assert "every VM is where the rules want it" in said("check")
     told = said("check", "--rule", "ssd")
     assert "db-1" in told
     assert "and 59 more" in told
+    assert "repairs looked for in 1 of 60" in told
+    assert "looked for" not in said("check"), "all were"
 
 
 def test_a_rule_is_deleted(server: CannedServer) -> None:

@@ -104,7 +104,7 @@ def test_a_queued_vm_says_why_it_waits(server: CannedServer) -> None:
     ("arguments", "says"),
     [
         (("--cpu", "2"), "has no memory"),
-        (("--cpu", "2", "--memory", "8Gb"), "Maybe 8GiB or GB?"),
+        (("--cpu", "2", "--memory", "8Gb"), "Maybe 8GiB or 8GB?"),
         ((*SIZE, "--vm-label", "app"), "Maybe --vm-label app=gold?"),
         ((*SIZE, "--affinity", "app=web"), "Maybe --affinity 'app=web anti-affinity host'?"),
         ((*SIZE, "--affinity", "app=web apart"), "unknown group rule 'apart'"),
@@ -479,7 +479,8 @@ def test_events_are_chosen_by_the_server(server: CannedServer) -> None:
     assert asked["until_time"] == "2026-11-20T07:00:00.000Z"
     assert asked["since_time"].endswith("Z")
     assert "neither a length of time nor" in said("events", "--since", "yesterday", code=2)
-    assert "--follow shows all events" in said("events", "--follow", "--vm", "a", code=2)
+    told = said("events", "--follow", "--text", "a", code=2)
+    assert "--follow goes by --vm, --host and --kind" in told
 
 
 def test_events_follow_the_stream(server: CannedServer) -> None:
@@ -487,6 +488,38 @@ def test_events_follow_the_stream(server: CannedServer) -> None:
     server.on("GET", "/api/v1/events", Reply(stream=chunks))
     lines = said("events", "--since", "7", "--follow", "--limit", "2").splitlines()
     assert [line.split()[0] for line in lines] == ["8", "9"]
+
+
+@pytest.mark.parametrize(
+    ("words", "seen", "asked"),
+    [
+        (("--vm", "web-1"), ["3", "9", "11"], {"vm": "web-1"}),
+        (("--host", "h1"), ["3", "10"], {"host": "h1"}),
+        (("--kind", "vm.started"), ["3", "8", "9"], {"kind": "vm.started"}),
+        (("--kind", "vm.*"), ["3", "8", "9", "11"], {"kind": "vm.*"}),
+        (("--vm", "web-1", "--kind", "vm.started"), ["3", "9"],
+         {"vm": "web-1", "kind": "vm.started"}),
+        (("--vm", "web-1", "--since", "1"), ["3", "9", "11"], {"vm": "web-1"}),
+    ],
+)  # fmt: skip
+def test_events_that_are_followed_are_chosen_as_those_that_are_kept(
+    server: CannedServer, words: tuple[str, ...], seen: list[str], asked: dict[str, str]
+) -> None:
+    happen = [
+        event(8, kind="vm.started", subject="vm/vm-other"),
+        event(9, kind="vm.started", subject="vm/vm-web-1"),
+        event(10, kind="host.cordoned", subject="host/h1"),
+        event(11, kind="vm.deleted", subject="vm/vm-web-1"),
+    ]
+    chunks = [f"data: {msgspec.json.encode(each).decode()}\n\n" for each in happen]
+    kept = event(3, kind="vm.started", subject="vm/vm-web-1")
+    server.on("GET", "/api/v1/vms/web-1", vm())
+    server.on("GET", "/api/v1/events", b.EventPage(events=[kept], next=7), Reply(stream=chunks))
+    lines = said("events", "--follow", "--limit", str(len(seen)), *words).splitlines()
+    assert [line.split()[0] for line in lines] == seen
+    listed, followed = server.asked("GET", "/api/v1/events")
+    assert asked.items() <= dict(listed.query).items()
+    assert dict(followed.query)["since"] == "7"
 
 
 def test_doctor_says_what_it_checked(server: CannedServer) -> None:
@@ -543,7 +576,11 @@ def test_capacity_asks_the_server(server: CannedServer) -> None:
     server.on("POST", "/api/v1/capacity", body)
     told = said("capacity", *SIZE, "--survive", "rack")
     assert "7 more of 2 cores, 4 GiB, 20 GiB disk fit while the loss of any rack" in told
+    assert "no host for" not in told  # of a server that does not say
     assert server.requests[0].json["survive"] == "rack"
+    said("capacity", *SIZE, "--vm-label", "tier=db", "--policy", "databases")
+    asked = server.requests[-1].json
+    assert (asked["labels"], asked["policy"]) == ({"tier": "db"}, "databases")
 
 
 # Errors
@@ -583,3 +620,10 @@ def test_the_context_file_is_found(server: CannedServer, monkeypatch: pytest.Mon
     server.on("GET", "/api/v1/vms", b.VMPage(vms=[]))
     said("vm", "list")
     assert server.requests[0].headers["authorization"] == "Bearer filed"
+
+
+def test_a_vm_that_has_yet_to_restart_is_not_said_to_run(server: CannedServer) -> None:
+    server.on("POST", "/api/v1/vms/web-1/restart", vm(generation=2))
+    assert CliRunner().invoke(app, ["vm", "restart", "web-1"]).output == (
+        "web-1 is being restarted on h1\n"
+    )

@@ -151,6 +151,7 @@ def test_create_and_wait_tells_of_every_state_until_it_runs(scene: Scene) -> Non
     assert result.exit_code == 0, result.output
     assert "web-1 is on h1" in result.stdout
     assert "web-1 is running on h1" in result.stdout
+    assert result.output.count("web-1 is running on h1") == 1  # its answer, and no note besides
 
 
 def test_create_and_wait_ends_when_it_failed(scene: Scene) -> None:

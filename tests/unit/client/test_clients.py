@@ -72,9 +72,9 @@ def test_create_sends_token_key_and_body(server: CannedServer, client: Client) -
 
 
 def test_names_and_filters_are_quoted(server: CannedServer, client: Client) -> None:
-    server.on("GET", "/api/v1/vms/a%2Fb%20c", vm())
+    server.on("GET", "/api/v1/vms/a%3Fb%20c", vm())
     server.on("GET", "/api/v1/vms", b.VMPage(vms=[vm()]))
-    client.get_vm("a/b c", project="x&y")
+    client.get_vm("a?b c", project="x&y")
     client.list_vms(labels={"app": "web", "tier": "a=b"}, state="running", limit=5)
     assert server.requests[0].query == [("project", "x&y")]
     assert server.requests[1].query == [
@@ -543,3 +543,12 @@ def test_methods_are_told_to_type_checkers_as_answers_and_as_coroutines(tmp_path
 def test_an_argument_that_a_list_does_not_have_is_refused(client: Client) -> None:
     with pytest.raises(TypeError, match="zoned"):
         list(client.all_hosts(zoned="z"))  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../hosts/h1", ".", ".."])
+def test_what_is_no_name_is_not_sent_as_a_path(
+    server: CannedServer, client: Client, name: str
+) -> None:
+    with pytest.raises(errors.InvalidRequest, match="is none of the vms"):
+        client.get_vm(name)
+    assert server.requests == []

@@ -3,8 +3,8 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from roost.control.policies.contradicting import MOST_STEPS, Steps, contradictions
-from roost.control.policies.demands import Demand
+from roost.control.rules.contradicting import MOST_STEPS, Steps, contradictions
+from roost.control.rules.demands import Demand
 from roost.model.rules import Rule
 from tests.naive import contradicting as naive
 from tests.turns import draws_in_turn

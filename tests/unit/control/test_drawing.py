@@ -8,8 +8,8 @@ from roost.control.create.drawing import find_living
 from roost.control.memory.holdings import Holdings, Life
 from roost.control.memory.host_entries import HostEntry
 from roost.control.memory.roster import Roster
-from roost.ledger.holdsums import Living
-from roost.ledger.rows import HoldRow, ReservationRow
+from roost.ledger.claims.holdsums import Living
+from roost.ledger.schema.rows import HoldRow, ReservationRow
 from roost.model.flow import Placement, PlaceRequest
 from roost.model.hosts import HostSpec, Resource
 from roost.model.resources import Demand
@@ -52,8 +52,7 @@ def roster_of(holds: Drawn, vms: Placed) -> Roster:
         living = Living((cores * 1000, 1, 0, 1), 2**62 if until is None else until, draws_on)
         roster.charge_living(f"vm{at}", host, living)
     for number in range(4):
-        cpu, memory, disk, places = roster.holdings.held(number, NOW)
-        fleet.keep_free(number, (cpu, memory, disk, places))
+        fleet.keep_free(number, roster.holdings.held(number, NOW))
     return roster
 
 

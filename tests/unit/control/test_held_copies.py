@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from roost.base.units import GIB
 from roost.control.memory.held_copies import without_held
-from roost.ledger.rows import HostRow
+from roost.ledger.schema.rows import HostRow
 from roost.model.hosts import HostSpec, Resource
 
 SPEC = HostSpec(

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.control.memory.heldprofile import profile_of
-from roost.ledger.holdsums import FOREVER, Held, Living, held_on
+from roost.ledger.claims.holdsums import FOREVER, Held, Living, held_on
 
 _NOW, _LAST = 10, 30
 _owner = st.sampled_from(("r", "s", "t"))
@@ -13,8 +13,9 @@ _end = st.integers(0, _LAST) | st.just(FOREVER)
 _windows = st.lists(st.tuples(st.integers(0, _LAST), _end), max_size=4).map(
     lambda drawn: tuple((start, end) for start, end in drawn if end > start)
 )
-_holds = st.lists(st.builds(Held, _owner, _limits, _windows), max_size=5)
-_claims = st.lists(st.builds(Living, _limits, _end, st.none() | _owner), max_size=5)
+_counters = st.sampled_from(((), (("device:00", 3),), (("device:00", 1), ("x:fpga", 2))))
+_holds = st.lists(st.builds(Held, _owner, _limits, _windows, _counters), max_size=5)
+_claims = st.lists(st.builds(Living, _limits, _end, st.none() | _owner, _counters), max_size=5)
 
 
 @given(_holds, _claims, st.none() | _owner)

@@ -11,7 +11,7 @@ from roost.control.learning.profiling import (
     WeekOfVM,
     profile_of,
 )
-from roost.ledger.rows import VMRow
+from roost.ledger.schema.rows import VMRow
 
 
 def week(**changes: object) -> WeekOfVM:

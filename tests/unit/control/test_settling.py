@@ -4,7 +4,7 @@ import pytest
 
 from roost.control.survive.restore_apply import Copy, Finding
 from roost.control.survive.restore_judge import judge
-from roost.ledger.rows import VMRow
+from roost.ledger.schema.rows import VMRow
 
 A, B, C = 1, 2, 3
 

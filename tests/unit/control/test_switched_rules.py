@@ -13,7 +13,7 @@ from roost.base.errors import InvalidRequest, RuleError
 from roost.control.rules.switching import Said, ask, begins_active, is_to_switch, timing
 from roost.control.rules.timezones import require_zone, time_in
 from roost.fleet.fleet import Fleet
-from roost.ledger.rows import ConstraintRow
+from roost.ledger.schema.rows import ConstraintRow
 from roost.rules.fields import FIELDS
 
 BERLIN = "Europe/Berlin"

@@ -4,6 +4,9 @@ import json
 import re
 import shutil
 import subprocess
+import sys
+import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +112,45 @@ def test_a_unit_is_one_to_systemd(unit: Path, tmp_path: Path) -> None:
     done = subprocess.run([program, "verify", copy], capture_output=True, text=True)
     said = [line for line in done.stderr.splitlines() if unit.name in line]
     assert said == [], said
+
+
+def test_no_unit_lets_a_start_wait_for_what_can_be_made_beforehand() -> None:
+    for unit in UNITS:
+        assert "ExecStartPre" not in unit.read_text(), unit
+
+
+def test_the_server_s_unit_keeps_compiled_code_where_the_pages_compile_it() -> None:
+    text = (DEPLOY / "systemd" / "roost-server.service").read_text()
+    assert "CacheDirectory=roost\n" in text
+    assert "Environment=ROOST_CACHE=/var/cache/roost\n" in text
+    assert "HOME=" not in text
+    for page in ("run-in-production", "upgrade"):
+        told = (ROOT / "docs" / "how-to" / f"{page}.md").read_text()
+        assert "runuser -u roost -- env ROOST_CACHE=/var/cache/roost /opt/roost" in told
+
+
+def test_a_wheel_brings_the_pages_and_what_is_shipped_for_running_it(tmp_path: Path) -> None:
+    pytest.importorskip("hatchling", reason="hatchling is not installed: make setup")
+    words = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(words, cwd=ROOT, check=True, capture_output=True)
+    [wheel] = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        found = {name.partition(".data/data/share/roost/")[2] for name in archive.namelist()}
+    pages = [*(ROOT / "docs/how-to").glob("*.md"), *(ROOT / "docs/reference").glob("*.md")]
+    shipped = [path for path in DEPLOY.rglob("*") if path.is_file()]
+    wanted = {str(path.relative_to(ROOT)) for path in (*pages, *shipped)}
+    assert len(wanted) > 40
+    assert found - {""} == wanted
+
+
+def test_the_recipe_of_an_image_copies_all_that_a_wheel_is_made_of() -> None:
+    made_of = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    wanted = {each.partition("/")[0] for each in made_of["targets"]["wheel"]["shared-data"]}
+    recipe = (DEPLOY / "container" / "Containerfile").read_text()
+    assert wanted == {"docs", "deploy"}
+    for folder in ("src", *wanted):
+        assert f"COPY {folder} /src/{folder}\n" in recipe
+        assert folder in made_of["targets"]["sdist"]["include"]
 
 
 def test_what_agents_and_workers_start_outlives_them() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from roost.base.errors import Conflict, InvalidRequest, InvariantBroken, NotFound
 from roost.base.units import GIB
-from roost.fleet.check import check
+from roost.fleet.check import check, wrong_hosts
 from roost.fleet.fleet import Fleet
 from roost.fleet.layout import CPU, MEMORY
 from roost.model.constraints import Constraints
@@ -246,6 +246,23 @@ def test_a_device_that_comes_back_is_still_in_use() -> None:
     fleet.update_host(host("a"))
     fleet.update_host(host("a", devices=(Device("t4"), Device("t4"))))
     assert fleet.hosts.arrays.device_free.tolist()[0] == [400, 1000]
+    check(fleet)
+
+
+def test_a_device_that_two_were_decided_for_at_once_is_there_and_right_when_one_has_lost() -> None:
+    """A replica has decided for one, hears of the other's commit, and takes its own back."""
+    fleet = fleet_of(host("a", devices=(Device("t4"), Device("a100"))))
+    place(Engine(fleet), request("heard", devices=DeviceDemand(1, models=("t4",))))
+    heard = fleet.vm_number("heard")
+    own = fleet.apply(
+        "own", 0, fleet.vms.demand[heard].copy(), int(fleet.vms.terms[heard]), devices=1
+    )
+    assert fleet.hosts.arrays.device_free.tolist()[0] == [-1000, 1000]
+    assert wrong_hosts(fleet, np.array([0])) == {}
+    assert [each.model for each in fleet.hosts.spec(0).devices] == ["t4", "a100"]
+    fleet.update_host(fleet.hosts.spec(0))
+    fleet.remove(own)
+    assert fleet.hosts.arrays.device_free.tolist()[0] == [0, 1000]
     check(fleet)
 
 

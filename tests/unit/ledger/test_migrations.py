@@ -11,7 +11,8 @@ from pathlib import Path
 from alembic.script import ScriptDirectory
 
 from roost.ledger import migrations
-from roost.ledger.migrate import _revisions, configuration
+from roost.ledger.upgrade.migrate import _revisions, configuration
+from tests.system.test_upgrades import NEVER_ALONE, RELEASES
 
 FROZEN = {
     "0001_first_schema.py": "fa034c50f7bf9654",
@@ -40,6 +41,10 @@ FROZEN = {
     "0024_plan_moves_ended.py": "1cb9a4070733f6de",
     "0025_host_settings.py": "594e55be27c3db65",
     "0026_event_search.py": "cbc99120643277ad",
+    "0027_traffic.py": "8bc70a5da72fbacd",
+    "0028_lifetimes.py": "b9cca1b153e4ec15",
+    "0029_counters_held.py": "8c6280aafb7acff3",
+    "0030_release_before.py": "8d717adfe5c0032b",
     "asked_bodies.py": "931e0832c5e6be3d",
 }
 
@@ -59,6 +64,13 @@ def test_revisions_stay_as_they_were_when_they_were_frozen() -> None:
 def test_revisions_follow_each_other_without_a_branch() -> None:
     names = sorted(name[:4] for name in FROZEN if name[0] == "0")
     assert names == [f"{number:04d}" for number in range(1, len(names) + 1)]
+
+
+def test_upgrades_are_tried_from_every_revision_but_the_newest() -> None:
+    tried = {release.schema[:4] for release in RELEASES}
+    revisions = {name[:4] for name in FROZEN if name[0] == "0"}
+    assert not tried & NEVER_ALONE
+    assert tried | NEVER_ALONE == revisions - {max(revisions)}, "one has no row"
 
 
 def test_a_revision_is_called_what_its_file_is() -> None:

@@ -250,6 +250,7 @@ def test_every_filter_has_an_example_here() -> None:
     grouping = {Reason.AFFINITY, Reason.ANTI_AFFINITY, Reason.SPREAD}
     ruled = {Reason.RULE, Reason.RULE_ERROR}  # in test_rules.py
     ruled |= {Reason.PRESSURE}  # in test_outlook.py
+    ruled |= {Reason.LATENCY, Reason.BANDWIDTH}  # in test_nearness.py
     assert set(CASES) | grouping | ruled | {Reason.HELD} == {each.reason for each in FILTERS}
 
 
@@ -261,7 +262,8 @@ def test_every_filter_has_its_row_in_the_document_in_order() -> None:
 
 def test_every_document_row_names_the_file_of_its_filter() -> None:
     for each in FILTERS:
-        file = f"`{each.column.__module__.rsplit('.', 1)[1]}.py`"
+        module = each.column.__module__.removeprefix("roost.placement.filters.")
+        file = f"`{module.replace('.', '/')}.py`"
         [row] = [
             line
             for line in DOCUMENT.read_text().splitlines()

@@ -18,7 +18,14 @@ from roost.fleet.assign import EMPTIEST, LOWEST, TIGHTEST
 from roost.fleet.check import check
 from roost.fleet.fleet import Fleet
 from roost.fleet.groups import EMPTY
-from roost.fleet.layout import ENDS, charge, refresh_ratio_columns, refresh_ratios
+from roost.fleet.layout import (
+    DEVICE_TOTAL,
+    ENDS,
+    EXTRA_COLUMNS,
+    charge,
+    refresh_ratio_columns,
+    refresh_ratios,
+)
 from roost.model.groups import GroupRule, GroupSpec
 from roost.model.resources import Demand, NumaMode
 from roost.placement.kernels import (
@@ -365,26 +372,34 @@ def test_rankings_stay_sound_through_any_changes(seed: int) -> None:
 
 
 @njit
-def compiled_least_score(demand: np.ndarray, most_free: np.ndarray, first_key: int) -> int:
-    return bounded.least_score(bounded.aim_of(scores.SCORE_DOT, demand), most_free, first_key)
+def compiled_least_score(
+    demand: np.ndarray, devices: int, most_free: np.ndarray, first_key: int
+) -> int:
+    aim = bounded.aim_of(scores.SCORE_DOT, demand, devices)
+    return bounded.least_score(aim, most_free, first_key)
 
 
 @njit
-def compiled_alignment(free: np.ndarray, demand: np.ndarray) -> int:
-    return scores.alignment(free, demand)
+def compiled_alignment(free: np.ndarray, demand: np.ndarray, devices: int) -> int:
+    return scores.alignment(free, demand, devices)
 
 
 def test_no_host_of_a_block_scores_below_the_least_of_its_bounds() -> None:
     rng = Random(5)
     for _ in range(300):
-        free = np.array([[amounts(rng) for _ in range(3)] for _ in range(rng.randint(1, 6))])
+        hosts = rng.randint(1, 6)
+        free = np.zeros((hosts, 3 + EXTRA_COLUMNS), np.int64)
+        free[:, :3] = [[amounts(rng) for _ in range(3)] for _ in range(hosts)]
+        free[:, 3 + DEVICE_TOTAL] = [rng.randint(0, 8_000) for _ in range(hosts)]
         demand = np.array([max(0, amounts(rng)) for _ in range(3)])
+        devices = rng.choice((0, 300, 1_000, 4_000))
         key = min(
             -numbers.ratio(cpu, keys.REFERENCE_CPU) - numbers.ratio(memory, keys.REFERENCE_MEMORY)
-            for cpu, memory, _ in free.tolist()
+            for cpu, memory, *_ in free.tolist()
         )
-        found = min(-compiled_alignment(row, demand) for row in free)
-        assert compiled_least_score(demand, free.max(axis=0), key) <= found, (free, demand)
+        found = min(-compiled_alignment(row, demand, devices) for row in free)
+        least = compiled_least_score(demand, devices, free.max(axis=0), key)
+        assert least <= found, (free, demand, devices)
 
 
 @pytest.mark.parametrize("world", [gpu_world, numa_world, amount_world])

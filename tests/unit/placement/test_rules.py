@@ -1,5 +1,6 @@
 """Rules in the engine: what binds whom, on every path, and what is said about it."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from time import process_time
 
@@ -20,12 +21,14 @@ from roost.placement.engine import Engine
 from roost.placement.explain import explain
 from roost.placement.group import place_group
 from roost.placement.replay import record, replay
-from roost.placement.rules import binding, left
+from roost.placement.rules import binding, columns, left
 from roost.placement.rules.columns import ERROR, FAILS, HOLDS
 from roost.placement.rules.folding import with_fields
 from roost.placement.strategies import SCORE_ONE, STRATEGIES
 from roost.placement.verdicts import MOST_PARTS
+from roost.rules.evaluating import evaluate
 from roost.rules.parsing import parse
+from roost.rules.syntax import Expr
 from tests.builders import fleet_of, host
 
 DATABASES = Rule("databases-apart", 'vm.labels.role != "db" || host.labels.tier == "db"')
@@ -72,6 +75,26 @@ def test_a_changed_label_counts_at_once() -> None:
     assert engine.find(asked()).host == "a"
     engine.fleet.set_labels("a", ())
     assert engine.find(asked()).host == "b"
+
+
+def test_after_a_changed_label_one_host_alone_is_asked_about(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def noted(expr: Expr, known: Mapping[str, object], *given: object) -> object:
+        judged.append(known["host"]["name"])  # type: ignore[index]
+        return evaluate(expr, known, *given)  # type: ignore[arg-type]
+
+    judged: list[str] = []
+    monkeypatch.setattr(columns, "evaluate", noted)
+    apart = Rule("apart", 'host.name.startsWith("h") && host.labels.tier.contains("d")')
+    engine = ruled(apart, hosts=[labelled(f"h{n}", "db") for n in range(30)])
+    for n in range(30):
+        engine.commit(asked(f"v{n}"), engine.find(asked(f"v{n}")))
+    assert len(judged) == 31  # each name, and the one label that all have
+    judged.clear()
+    engine.fleet.set_labels("h7", (("tier", "web"),))
+    assert engine.find(asked(constraints=Constraints(pinned=("h7",)))) is None
+    assert set(judged) == {"h7"}
 
 
 def test_a_broken_rule_is_refused_when_it_is_set() -> None:

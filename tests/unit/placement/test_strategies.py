@@ -64,6 +64,27 @@ def test_best_fit_takes_the_fullest_and_smallest_sufficient_host() -> None:
     assert chosen(engine, "best_fit", cpu_milli=4000) == "small"
 
 
+def test_best_fit_leaves_the_fewest_devices_over() -> None:
+    gpus = tuple(Device("A100") for _ in range(8))
+    engine = engine_on(host("large", 16_000, devices=gpus), host("small", 16_000, devices=gpus[:2]))
+    put(engine.fleet, "large", cpu_milli=8000)  # of cpu less is left there
+    one = DeviceDemand(1, 1000)
+    assert chosen(engine, "best_fit", devices=one) == "small"
+    assert chosen(engine, "dot_product", devices=one) == "large"
+    assert chosen(engine, "best_fit", devices=DeviceDemand(3, 1000)) == "large"
+
+
+def test_best_fit_puts_a_plain_vm_where_devices_are_in_use() -> None:
+    gpus = tuple(Device("A100") for _ in range(4))
+    engine = engine_on(host("idle", devices=gpus), host("in-use", devices=gpus))
+    taken = request("taken", devices=DeviceDemand(4, 1000), pinned=("in-use",))
+    engine.commit(taken, engine.find(taken))
+    put(engine.fleet, "idle", cpu_milli=1000, memory_bytes=GIB)  # as much of all else is left
+    assert chosen(engine, "best_fit") == "in-use"
+    engine.fleet.register(host("plain"))
+    assert chosen(engine, "best_fit") == "plain"
+
+
 def test_worst_fit_takes_the_host_with_most_left() -> None:
     assert chosen(engine_on(host("a", 8000), host("b", 64_000)), "worst_fit") == "b"
 
@@ -121,6 +142,18 @@ def test_balance_fit_evens_out_numa_cells() -> None:
     found = engine.find(request(strategy="balance_fit", numa=NumaMode.ONE_CELL))
     assert (found.host, found.cells) == ("uneven", (1,))
     assert chosen(engine, "balance_fit", numa=NumaMode.SPLIT) == "even"
+
+
+def test_balance_fit_takes_the_first_of_equally_uneven_hosts() -> None:
+    # 1 - 2/3 and 1/3 - 0 are the same; of the shares as they are rounded the first is more.
+    cells = (Cell(3000, 32 * GIB), Cell(3000, 32 * GIB))
+    engine = engine_on(host("first", 6000, cells=cells), host("second", 6000, cells=cells))
+    fleet = engine.fleet
+    for name, cell, cpu_milli in (("first", 0, 2000), ("first", 1, 3000), ("second", 1, 1000)):
+        demand = fleet.vector(request(cpu_milli=cpu_milli, memory_bytes=GIB).demand)
+        fleet.apply(f"{name}{cell}", fleet.row(name), demand, cells=1 << cell)
+    one_cell = {"cpu_milli": 500, "numa": NumaMode.ONE_CELL}
+    assert chosen(engine, "balance_fit", **one_cell) == "first"
 
 
 def test_dot_product_matches_directions() -> None:
@@ -181,7 +214,8 @@ def test_confidence_is_the_lead_over_the_runner_up() -> None:
 
 
 def test_the_breakdown_adds_up_to_the_score() -> None:
-    engine = engine_on(host("a", labels=(("x", "1"),)))
+    gpus = tuple(Device("A100") for _ in range(3))
+    engine = engine_on(host("a", labels=(("x", "1"),), devices=gpus))
     put(engine.fleet, "a", cpu_milli=3000, memory_bytes=5 * GIB, disk_bytes=GIB)
     asked = {"preferences": (Preference(SSD, 20),)}
     for strategy in STRATEGIES:

@@ -39,8 +39,7 @@ def board_of(
                 request.name,
                 request,
                 row + 1,
-                Load(GIB),
-                **given,  # type: ignore[arg-type]
+                **{"load": Load(GIB), **given},  # type: ignore[arg-type]
             )
     numbers = {row: row + 1 for row in range(len(hosts))}
     board = Board(world, candidates, numbers)

@@ -12,7 +12,7 @@ from tests.unit.planner.boards import board_of
 HOSTS = WHOLE_FROM + 6
 
 
-def lopsided(**each: dict[str, object]) -> Board:
+def lopsided(most: int = 500, **each: dict[str, object]) -> Board:
     """Half of the hosts full, half empty; two VMs of each full host are kept apart from others."""
     hosts = [host(f"h{n:03}") for n in range(HOSTS)]
     room = hosts[0].cpu.total // 10  # and about as much of the memory
@@ -21,7 +21,7 @@ def lopsided(**each: dict[str, object]) -> Board:
         apart = (GroupSpec(f"g{n}", GroupRule.ANTI_AFFINITY),)
         mine = [request(f"v{n:03}-{k}", room, 6 * GIB) for k in range(6)]
         placed[f"h{n:03}"] = [*mine, request(f"v{n:03}-a", room, 6 * GIB, groups=apart)]
-    return board_of(hosts, placed, Limits(per_host=4, at_once=500, most=500), **each)
+    return board_of(hosts, placed, Limits(per_host=4, at_once=500, most=most), **each)
 
 
 def test_a_search_evens_a_large_fleet_and_proposes_nothing_afterwards() -> None:
@@ -32,6 +32,15 @@ def test_a_search_evens_a_large_fleet_and_proposes_nothing_afterwards() -> None:
     assert found.blockers == ()
     board.moved = {}
     assert draft(board, Wish("balance")).moves == ()
+
+
+def test_a_limit_of_moves_leaves_the_best_so_many() -> None:
+    most = HOSTS // 2
+    found = draft(lopsided(most), Wish("balance"))
+    assert len(found.moves) == most
+    sources, targets = ({getattr(m, end) for m in found.moves} for end in ("source", "target"))
+    assert len(sources) == len(targets) == most  # one from each full host to each empty one
+    assert found.vetoes == ()
 
 
 def test_who_must_not_be_disturbed_stays() -> None:

@@ -5,12 +5,13 @@ import pytest
 from roost.base.units import GIB, MIB
 from roost.control.plans.gathering import _pairs
 from roost.control.plans.record import cost_text
-from roost.ledger.rows import PlanMoveRow
-from roost.ledger.transaction import row_json
+from roost.ledger.schema.rows import PlanMoveRow
+from roost.ledger.writes.transaction import row_json
 from roost.planner.cost import (
     FIXED_S,
     SWITCH_S,
     Load,
+    MemoryRead,
     MoveCost,
     learnt_factor,
     median_ratio,
@@ -26,6 +27,15 @@ def test_an_idle_vm_is_sent_once() -> None:
     assert found.sent_bytes == 4 * GIB
     assert found.total_s == pytest.approx(4 + SWITCH_S + FIXED_S)
     assert (found.convergence, found.then) == (1.0, "converges")
+
+
+def test_only_memory_that_was_ever_written_is_sent() -> None:
+    read = MemoryRead(dirty_bytes_per_s=0.0, resident_bytes=GIB)
+    found = move_cost(Load(4 * GIB).as_read(read), SPEED)
+    assert found.sent_bytes == GIB
+    assert found.total_s == pytest.approx(1 + SWITCH_S + FIXED_S)
+    more = MemoryRead(dirty_bytes_per_s=0.0, resident_bytes=5 * GIB)
+    assert move_cost(Load(4 * GIB).as_read(more), SPEED).sent_bytes == 4 * GIB
 
 
 def test_every_round_sends_what_the_one_before_left() -> None:

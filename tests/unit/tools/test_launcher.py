@@ -24,7 +24,7 @@ def test_work_sets_it_up_first(tmp_path: Path) -> None:
     shutil.copy(LAUNCHER, copy)
     made = tmp_path / ".venv" / "bin" / "roost"
     (tmp_path / "Makefile").write_text(
-        f"setup:\n\tmkdir -p {made.parent}\n\tprintf '#!/bin/sh\\necho ran $$1\\n' > {made}\n"
+        f"plain:\n\tmkdir -p {made.parent}\n\tprintf '#!/bin/sh\\necho ran $$1\\n' > {made}\n"
         f"\tchmod +x {made}\n"
     )
     done = subprocess.run([copy, "vm"], capture_output=True, text=True, check=True, timeout=30)

@@ -362,7 +362,7 @@ def test_request_words_refuse_without_a_place_in_a_file() -> None:
     with pytest.raises(InvalidRequest, match="memory '8Gb' has the unknown unit 'Gb'") as caught:
         parse_request([("cpu", "1"), ("memory", "8Gb")], "v")
     assert not isinstance(caught.value, FleetFileError)
-    assert caught.value.hint == "Maybe 8GiB or GB?"
+    assert caught.value.hint == "Maybe 8GiB or 8GB?"
 
 
 def test_label_shorthand_for_not_in() -> None:

@@ -12,15 +12,8 @@ from roost.base.errors import InvalidRequest
 from roost.ledger.migrations.asked_bodies import asked_of_spec, spec_of_asked
 from roost.model.constraints import NO_CONSTRAINTS
 from roost.wire.bodies import CreateVM
-from roost.wire.specs import (
-    SpecUnreadable,
-    boot_body,
-    constraints_json,
-    nic_body,
-    read_spec,
-    spec_of,
-    spec_text,
-)
+from roost.wire.specs import boot_body, constraints_json, nic_body, spec_of
+from roost.wire.spectext import SpecUnreadable, read_spec, spec_text
 
 GIB = 2**30
 DIGEST = "sha256:" + "a" * 64

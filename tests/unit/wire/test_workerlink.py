@@ -2,8 +2,25 @@
 
 import msgspec
 import pytest
+from msgspec import inspect
 
 from roost.wire import workerlink as w
+from tests.unit.wire.bounds import changed, fields_of, valid
+
+
+@pytest.mark.parametrize("message", [w.WorkerJoin, w.WorkerPoll, w.WorkerLogs])
+def test_a_field_is_taken_at_its_bound_and_refused_beyond_it(message: type) -> None:
+    kind = inspect.type_info(message)
+    assert isinstance(kind, inspect.StructType)
+    decoder = msgspec.json.Decoder(message)
+    whole = valid(kind)
+    decoder.decode(msgspec.json.encode(whole))
+    for path, at, beyond in fields_of(kind):
+        for value in at:
+            decoder.decode(msgspec.json.encode(changed(whole, path, value)))
+        for value in beyond:
+            with pytest.raises(msgspec.ValidationError):
+                decoder.decode(msgspec.json.encode(changed(whole, path, value)))
 
 
 def test_a_poll_comes_back_as_it_was_sent() -> None:

@@ -22,7 +22,14 @@ from typing import Literal, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from roost.wire.agentlink import DesiredVM, Inventory, ProgressInfo, SampleInfo, TaintInfo
+from roost.wire.agentlink import (
+    DesiredVM,
+    FlowInfo,
+    Inventory,
+    ProgressInfo,
+    SampleInfo,
+    TaintInfo,
+)
 
 #: sending: it executes here while it is copied. switching: the guest stands still, and whether the
 #: target has it is unknown here. lost: an incoming copy that never executed is dead.
@@ -72,6 +79,7 @@ class LocalVM(Struct, frozen=True, omit_defaults=True):
     endpoint: dict[str, str] = {}  # where a copy that is `ready` waits
     note: str = ""  # what its user should know, such as amounts that hold from the next boot
     load: str = ""  # of a virtual VM: what it pretends to do, in the words of its label
+    flows: str = ""  # and to whom it pretends to send
 
     @property
     def is_remains(self) -> bool:
@@ -190,3 +198,6 @@ class Driver(Protocol):
 
     async def samples(self) -> list[SampleInfo]:
         """Return one reading of each running VM and one of the host (with an empty `vm`)."""
+
+    async def flows(self) -> list[FlowInfo]:
+        """Return what VMs here have sent to other cards since the last time, if it is counted."""

@@ -13,6 +13,7 @@ from dataclasses import replace as copy
 from msgspec.structs import replace
 
 from roost.agent.drivers.base import EXECUTING, ConsolePart, Fences, LocalState, LocalVM
+from roost.agent.drivers.virtualflows import FLOWS_LABEL, VirtualFlows
 from roost.agent.drivers.virtualloads import LABEL, STEADY, Load
 from roost.agent.drivers.virtualsampling import HostAmounts, VirtualSampler
 from roost.agent.drivers.virtualtraces import Trace
@@ -26,6 +27,7 @@ from roost.wire.agentlink import (
     CellInfo,
     DesiredVM,
     DeviceInfo,
+    FlowInfo,
     Inventory,
     ProgressInfo,
     SampleInfo,
@@ -98,6 +100,7 @@ class VirtualDriver:
         self._fences = fences or NoFences()
         amounts = HostAmounts(settings.cpu_milli, settings.memory_bytes)
         self._sampler = VirtualSampler(settings.load, settings.traces, amounts)
+        self._flows = VirtualFlows()
 
     def watch(self, changed: Callable[[str], None]) -> None:
         """Ignore the callback: virtual VMs never change by themselves."""
@@ -275,6 +278,11 @@ class VirtualDriver:
         await self._meet("samples")
         return self._sampler.read(await self._vms.all(), self._clock.wall_ms())
 
+    async def flows(self) -> list[FlowInfo]:
+        """Return what the VMs pretend to have sent to each other, as their labels say."""
+        await self._meet("flows")
+        return self._flows.read(await self._vms.all(), self._clock.monotonic())
+
     async def _meet(self, step: str, vm_id: str = "", name: str = "") -> None:
         """Fail or hang if a fault waits at this step."""
         for fault in self.faults:
@@ -310,6 +318,7 @@ def _as_ordered(vm: DesiredVM, state: LocalState) -> LocalVM:
         restarts=vm.restarts,
         restart=vm.restart,
         load=vm.labels.get(LABEL, ""),
+        flows=vm.labels.get(FLOWS_LABEL, ""),
     )
 
 

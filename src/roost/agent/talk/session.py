@@ -21,6 +21,7 @@ import msgspec
 from roost.agent.fencing.lease import Lease
 from roost.agent.reconciler import Reconciler
 from roost.agent.store import Store
+from roost.agent.talk.probing import Probing
 from roost.agent.talk.registering import Registering
 from roost.base.backoff import BackOff
 from roost.base.clock import Clock, first_of
@@ -40,6 +41,7 @@ from roost.wire.agentlink import (
     Hello,
     LedgerPoint,
     Present,
+    ProbeOrder,
     Refused,
     Renewed,
     Report,
@@ -58,6 +60,8 @@ _WELCOME_WITHIN_S = 10.0
 _MOST_CONSOLE_BYTES = 2**20
 #: Waits between connections that fail or are lost.
 RETRY = BackOff(0.5, 15.0)
+#: How often it is told who talks, where that is counted.
+FLOWS_S = 60.0
 _GATHER_S = 0.005  # what changes in one go is reported in one go
 
 
@@ -70,6 +74,7 @@ class SessionSettings:
     instance: str
     version: str
     sample_s: float = 15.0
+    flows_s: float = FLOWS_S
     report_within_s: float = 0.05  # changes within this time after a report go in one
     retry: BackOff = RETRY
 
@@ -84,6 +89,7 @@ class Session:
         transport: Transport,
         reconciler: Reconciler,
         registering: Registering,
+        probing: Probing,
         lease: Lease,
         store: Store,
         clock: Clock,
@@ -94,6 +100,7 @@ class Session:
         self._transport = transport
         self._reconciler = reconciler
         self._registering = registering
+        self._probing = probing
         self._lease = lease
         self._store = store
         self._clock = clock
@@ -163,6 +170,7 @@ class Session:
             guard_stop_s=self._registering.guard_stop_s(),
             heard=reconciler.heard,
             conversation=self._conversations,
+            probe=await self._probing.info(),
         )
 
     async def _beat(self, link: Link, welcome: Welcome) -> None:
@@ -208,9 +216,14 @@ class Session:
     async def _sample(self, link: Link) -> None:
         # Hosts that were started together do not send together.
         await self._clock.sleep(self._random.uniform(0.0, self._settings.sample_s))
+        flows_at = self._clock.monotonic()
         while True:
-            if samples := await self._reconciler.samples():
-                await self._send(link, Samples(samples))
+            samples, flows = await self._reconciler.samples(), []
+            if self._clock.monotonic() >= flows_at:
+                flows_at = self._clock.monotonic() + self._settings.flows_s
+                flows = await self._reconciler.flows()
+            if samples or flows:
+                await self._send(link, Samples(samples, flows))
             await self._clock.sleep(self._settings.sample_s)
 
     async def _answer(self, link: Link, ask: ConsoleRequest) -> None:
@@ -222,6 +235,10 @@ class Session:
         except DriverError as error:
             told = ConsoleReply(ask.number, code=error.code, message=clipped(error.message))
         await self._send(link, told)
+
+    async def _probe(self, link: Link, order: ProbeOrder) -> None:
+        """Carry out a probe in the background: it takes seconds."""
+        await self._send(link, await self._probing.answer(order))
 
     async def _answer_roll_call(self, link: Link) -> None:
         if (copies := self._reconciler.copies()) is not None:
@@ -267,6 +284,8 @@ class Session:
                     group.create_task(self._answer(link, message))
                 case RollCall():
                     await self._answer_roll_call(link)
+                case ProbeOrder():
+                    group.create_task(self._probe(link, message))
 
     def _take_list(self, desired: Desired) -> None:
         asked = self._asked

@@ -27,6 +27,10 @@ LEVELS = 8
 CYCLES_BACK = 7
 #: Bins of a cycle's profile: a quarter of an hour of a day at 5 minutes, no finer.
 BINS = 144
+#: Origins whose errors an interval is made of, at least: those of one origin are alike, and of few
+#: the largest is no bound. Of daily and of flat made series of up to 2.3 days, bounds of 0.9 from
+#: three origins held 52 to 88% of what came by range, those from four 77 to 88%.
+LEAST_ORIGINS = 4
 PHI = 0.98
 _SLOW, _FAST = 0.05, 0.3
 
@@ -40,7 +44,7 @@ class Plan(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Scratch of one series."""
+    """Scratch of one series: `rest` is what profiles leave of its values, from some step on."""
 
     sorting: Floats
     levels: Floats
@@ -48,6 +52,7 @@ class Work(NamedTuple):
     counts: Floats
     errors: Floats
     states: Floats
+    rest: Floats
 
 
 class Fitted(NamedTuple):
@@ -148,16 +153,24 @@ def cycle(at: int, row: int, periods: Floats, profile: Floats) -> float:
 
 
 @kernel
-def rest_of_last(
-    values: Floats, row: int, origin: int, periods: Floats, profile: Floats
-) -> tuple[float, float]:
-    """Return the mean of the last 12 values and of the last 144 over the profiles."""
+def set_rest(
+    values: Floats, row: int, begin: int, end: int, periods: Floats, profile: Floats, rest: Floats
+) -> int:
+    """Fill `rest` with what the profiles leave of the values from a step up to another."""
+    for at in range(begin, end):
+        rest[at - begin] = values[row, at] - cycle(at, row, periods, profile)
+    return 0
+
+
+@kernel
+def rest_of_last(origin: int, begin: int, rest: Floats) -> tuple[float, float]:
+    """Return the mean of the last 12 values and of the last 144; `rest` is from `begin` on."""
     short, long = 0.0, 0.0
     for back in range(1, min(144, origin) + 1):
-        rest = values[row, origin - back] - cycle(origin - back, row, periods, profile)
-        long += rest
+        left = rest[origin - begin - back]
+        long += left
         if back <= 12:
-            short += rest
+            short += left
     return short / min(12, origin), long / min(144, origin)
 
 
@@ -174,12 +187,16 @@ def cycles_back(
         if at < 0:
             break
         if at < origin:
-            sorting[count] = values[row, at]
+            place, value = count, values[row, at]
+            while place > 0 and sorting[place - 1] > value:
+                sorting[place] = sorting[place - 1]
+                place -= 1
+            sorting[place] = value
             count += 1
     if count == 0:
         return np.nan
-    low = smallest(sorting, count, (count - 1) // 2)
-    return low if count % 2 == 1 else 0.5 * (low + smallest(sorting, count, count // 2))
+    low = sorting[(count - 1) // 2]
+    return low if count % 2 == 1 else 0.5 * (low + sorting[count // 2])
 
 
 @kernel
@@ -212,12 +229,10 @@ def tell(
 
 
 @kernel
-def at_origin(
-    values: Floats, row: int, origin: int, periods: Floats, states: Floats, work: Work
-) -> int:
-    """Set levels for an origin; profiles are those of the caller."""
+def at_origin(values: Floats, row: int, origin: int, begin: int, states: Floats, work: Work) -> int:
+    """Set levels for an origin; profiles, and what they leave from `begin` on, are set."""
     set_levels(values, row, origin, states, work.sorting, work.levels)
-    short, long = rest_of_last(values, row, origin, periods, work.profile)
+    short, long = rest_of_last(origin, begin, work.rest)
     work.levels[9] = short
     work.levels[10] = long
     return 0
@@ -233,29 +248,38 @@ def choose(
     row: int,
     fitted: Fitted,
 ) -> int:
-    """Choose the model of each bucket by its mean absolute error, and its signed quantiles."""
+    """Choose the model of each bucket by its mean absolute error, and its signed quantiles.
+
+    A bucket that too few origins have tried keeps its model, without quantiles.
+    """
+    end = 0
     for bucket in range(fitted.model.shape[1]):
+        begin = end  # steps ascend, and their buckets with them
+        while end < len(plan.steps) and plan.bucket[end] == bucket:
+            end += 1
         best, least = 0, np.inf
         for model in range(MODELS):
             total, count = 0.0, 0
             for number in range(tried):
-                for at in range(len(plan.steps)):
-                    if plan.bucket[at] == bucket and np.isfinite(errors[model, number, at]):
+                for at in range(begin, end):
+                    if np.isfinite(errors[model, number, at]):
                         total += abs(errors[model, number, at])
                         count += 1
             if count > 0 and total / count < least:
                 best, least = model, total / count
-        count = 0
+        count, seen = 0, 0
         for number in range(tried):
-            for at in range(len(plan.steps)):
-                if plan.bucket[at] == bucket and np.isfinite(errors[best, number, at]):
+            before = count
+            for at in range(begin, end):
+                if np.isfinite(errors[best, number, at]):
                     sorting[count] = errors[best, number, at]
                     count += 1
+            seen += count > before
         fitted.model[row, bucket] = best
         fitted.error[row, bucket] = least if count > 0 else np.nan
         fitted.low[row, bucket] = np.nan
         fitted.high[row, bucket] = np.nan
-        if count > 0:
+        if seen >= LEAST_ORIGINS:
             # The rank of a conformal quantile: of n errors the (n + 1) q-th.
             tail = 0.5 * (1.0 - coverage[bucket])
             low = int(np.floor((count + 1) * tail)) - 1
@@ -277,14 +301,18 @@ def backtest(
 ) -> int:
     """Try every model at every origin of the plan, and fill `fitted` for each series.
 
-    `values` has no gaps; errors are taken where `known` is true. `periods` [series, 2] in steps,
+    `values` has no gaps, and may be longer than `known`: what lies beyond is not read. Errors are
+    taken where `known` is true. `periods` [series, 2] in steps,
     0 for none; `coverage` is that of the quantiles, by bucket. Profiles are learnt before the first
     origin, so that no model sees what it tells.
     """
-    points = values.shape[1]
+    points = known.shape[1]
     for row in range(values.shape[0]):
         first = plan.origins[0]
         set_profiles(values, row, first, periods, work.profile, work.counts)
+        # Origins share most of the steps before them: what is left of each is reckoned once.
+        last, begin = plan.origins[len(plan.origins) - 1], max(0, first - 144)
+        set_rest(values, row, begin, last, periods, work.profile, work.rest)
         states = work.states
         states[0] = states[1] = states[2] = values[row, 0]
         states[3] = 0.0
@@ -293,7 +321,7 @@ def backtest(
             while upto < origin:
                 smooth(values[row, upto], states)
                 upto += 1
-            at_origin(values, row, origin, periods, states, work)
+            at_origin(values, row, origin, begin, states, work)
             for at in range(len(plan.steps)):
                 target = origin + plan.steps[at] - 1
                 there = target < points and known[row, min(target, points - 1)]
@@ -345,7 +373,9 @@ def recall(
     for number in range(2):
         for place in range(BINS):
             work.profile[number, place] = profiles[row, number, place]
-    return at_origin(values, row, points, periods, states[row], work)
+    begin = max(0, points - 144)
+    set_rest(values, row, begin, points, periods, work.profile, work.rest)
+    return at_origin(values, row, points, begin, states[row], work)
 
 
 @entry_point

@@ -13,26 +13,28 @@ MOST_LINES = 24
 def smallest(values: Floats, count: int, rank: int) -> float:
     """Return the value of a rank (0 is the least) and leave the values partly ordered."""
     low, high = 0, count - 1
+    # Values are swapped whether they must be or not: a branch here is a toss that processors lose.
     while low < high:
-        pivot = values[(low + high) // 2]
-        left, right = low, high
-        while left <= right:
-            while values[left] < pivot:
-                left += 1
-            while values[right] > pivot:
-                right -= 1
-            if left <= right:
-                held = values[left]
-                values[left] = values[right]
-                values[right] = held
-                left += 1
-                right -= 1
-        if rank <= right:
-            high = right
-        elif rank >= left:
-            low = left
-        else:
-            break
+        one, pivot, other = values[low], values[(low + high) // 2], values[high]
+        pivot = max(min(one, pivot), min(max(one, pivot), other))
+        less = low
+        for at in range(low, high + 1):
+            held = values[at]
+            values[at] = values[less]
+            values[less] = held
+            less += held < pivot
+        if rank < less:
+            high = less - 1
+            continue
+        equal = less
+        for at in range(less, high + 1):
+            held = values[at]
+            values[at] = values[equal]
+            values[equal] = held
+            equal += held <= pivot
+        if rank < equal:
+            return pivot
+        low = equal
     return values[rank]
 
 

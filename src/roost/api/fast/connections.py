@@ -2,14 +2,15 @@
 
 A stranger is a connection on which no request had a good token. Strangers are bounded by address,
 and all connections together by what the process may open; the oldest stranger makes room for who
-comes next, so that thousands of half requests keep nobody out, and thousands of agents behind one
-address are no strangers. A look at every connection now and then ends those that wait too long:
-nothing of that costs a request any time.
+comes next, at once if it has sent half a request: so thousands of those keep nobody out, however
+quickly they come back, and thousands of agents behind one address are no strangers. A look at every
+connection now and then ends those that wait too long: nothing of that costs a request any time.
 """
 
 import asyncio
 import logging
 from collections.abc import Iterator
+from itertools import islice
 from typing import Protocol
 
 from roost.api.limits import Limits
@@ -18,6 +19,8 @@ log = logging.getLogger("roost.api")
 
 #: A stranger may be so young that its first request is still on the way; then it is let be.
 _YOUNG_S = 1.0
+#: Strangers that are looked at, the oldest first, for one that has sent half a request.
+_HALVES_AMONG = 64
 #: Connections that are looked at in one turn of the event loop.
 _AT_ONCE = 256
 #: Authenticated connections that are looked at for one to end when there is no room.
@@ -36,6 +39,10 @@ class Watched(Protocol):
     @property
     def idle(self) -> bool:
         """Return whether no request is under way."""
+
+    @property
+    def is_half(self) -> bool:
+        """Return whether a request has begun whose head is not whole yet."""
 
     def look(self, now: float) -> None:
         """End the connection if its client keeps the server waiting for too long."""
@@ -90,11 +97,15 @@ class Connections:
     # Making room
 
     def _make_room(self, oldest_first: Iterator[Watched], now: float, where: str) -> bool:
-        oldest = next(oldest_first)
-        made = now - self._strangers[oldest] >= min(_YOUNG_S, self.limits.request_s / 4)
-        if made:
-            self.known(oldest)
-            oldest.end()
+        some = list(islice(oldest_first, _HALVES_AMONG))
+        # Whoever is honest sends a head at once and whole, so a half one need not be old.
+        ended = next((connection for connection in some if connection.is_half), None)
+        old_s = min(_YOUNG_S, self.limits.request_s / 4)
+        if ended is None and now - self._strangers[some[0]] >= old_s:
+            ended = some[0]
+        if ended is not None:
+            self.known(ended)
+            ended.end()
         self._ended += 1
         if now - self._logged_at >= _LOG_S or not self._logged_at:
             log.warning(
@@ -103,7 +114,7 @@ class Connections:
                 self._ended,
             )
             self._ended, self._logged_at = 0, now
-        return made
+        return ended is not None
 
     def _end_idle(self) -> bool:
         for connection, _ in zip(self._all, range(_LOOKED_AT), strict=False):
@@ -127,12 +138,16 @@ class Connections:
     async def _look(self) -> None:
         loop = asyncio.get_running_loop()
         pause = max(0.05, min(1.0, self.limits.request_s / 8, self.limits.stalled_s / 8))
+        waited, before = 0.0, loop.time()
         while True:
             await asyncio.sleep(pause)
+            # Time in which this process did not run is nobody's fault: its clients were ready.
+            now = loop.time()
+            waited, before = waited + min(now - before, 2 * pause), now
             for number, connection in enumerate(list(self._all)):
                 if number % _AT_ONCE == _AT_ONCE - 1:
                     await asyncio.sleep(0)
                 try:
-                    connection.look(loop.time())
+                    connection.look(waited)
                 except Exception:  # a loop must outlive its mistakes
                     log.exception("a connection could not be looked at")

@@ -11,8 +11,11 @@ refused in the one shape of errors too.
 """
 
 import asyncio
+import fcntl
 import logging
 import socket
+import sys
+import termios
 from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
@@ -47,6 +50,17 @@ _SEND_BYTES = 128 * 1024
 _NOTHING: Final = 0
 _HEAD: Final = 1
 _BODY: Final = 2
+
+
+def _in_kernel(transport: asyncio.Transport) -> int:
+    """Return the bytes that the kernel keeps for a client: some MB, of which a slow reader may take
+    a long time before there is room for more of ours.
+    """
+    try:
+        kept = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
+    except (OSError, ValueError):
+        return 0  # closed by now, or not a socket that can say it
+    return int.from_bytes(kept, sys.byteorder)
 
 
 def http_protocol(lane: FastLane | None, watch: Connections) -> type[asyncio.Protocol]:
@@ -200,6 +214,11 @@ class LeanHttp(HttpToolsProtocol):
         """Return whether no request is under way."""
         return self._receiving == _NOTHING and self._is_answered()
 
+    @property
+    def is_half(self) -> bool:
+        """Return whether a request has begun whose head is not whole yet."""
+        return self._receiving == _HEAD
+
     def _is_answered(self) -> bool:
         cycle: Any = self.cycle  # none before the first request
         return cycle is None or bool(cycle.response_complete)
@@ -218,8 +237,13 @@ class LeanHttp(HttpToolsProtocol):
             self.watch.known(self)
 
     def look(self, now: float) -> None:
-        """End the connection if its client has kept the server waiting for too long."""
+        """End the connection if its client has kept the server waiting for too long.
+
+        `now` is by the clock of `Connections`, of which only differences say something.
+        """
         unsent = self.transport.get_write_buffer_size()
+        if unsent:
+            unsent += _in_kernel(self.transport)
         if unsent != self._unsent:
             self._unsent, self._unsent_at = unsent, now
         elif unsent and now - self._unsent_at >= self.limits.stalled_s:

@@ -5,7 +5,7 @@ sleep at this hour. By promises alone the next VM goes to the first.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Limits of waits, in seconds; a look at what is new to learn comes every half minute.
 SOON_S, LEARN_S = 60.0, 120.0
+#: How much longer learning may take where the compiler is at work beside it, or has yet to be.
+COMPILE_S = 600.0
 _POLL_S = 1.0
 #: Host, VMs, cores of each, and when they are busy: hours after the demo's.
 _BUSY, _ASLEEP = 3.0, 15.0
@@ -34,10 +36,20 @@ NEXT = DemandBody(cpu=NEXT_CORES, memory="4GiB", disk="10GiB")
 class AnalysisTour(ServedTour[AnalysisStage]):
     """The tour of three hosts with two weeks behind them."""
 
+    about: ClassVar[tuple[str, ...]] = (
+        "roost demo: a control plane and three virtual hosts, two weeks of what their VMs use, and",
+        "a VM that is placed by it.",
+    )
+
     def __init__(self, clock: Clock, screen: Screen, stage: AnalysisStage) -> None:
         super().__init__(clock, screen, stage)
         self.steps = (self.work, self.past, self.place, self.vm, self.fleet)
         self._vms: dict[str, list[VMBody]] = {}
+
+    @classmethod
+    async def prepare(cls) -> type[AnalysisStage]:
+        """Return the class of the stage."""
+        return AnalysisStage
 
     def tries(self) -> Sequence[Try]:
         """Return what can be tried while it serves."""
@@ -106,6 +118,8 @@ class AnalysisTour(ServedTour[AnalysisStage]):
         self._screen.lines(
             f"{moments:,} readings in {self._clock.monotonic() - began:.1f} s; now learning ..."
         )
+        if self._stage.compiles:
+            self._screen.lines("(once on a machine that waits for its kernels: some minutes)")
         predicted = await self._predictions()
         listed = tables.table("host", "cores promised", "predicted in the next 4 hours", "has")
         for host, count, cores, _ in _WORK:
@@ -121,7 +135,8 @@ class AnalysisTour(ServedTour[AnalysisStage]):
 
     async def _predictions(self) -> "dict[str, PredictedBody]":
         """Return what is predicted of every host, once it is."""
-        async with limit(LEARN_S, "what is predicted of the hosts"):
+        most_s = LEARN_S + (COMPILE_S if self._stage.compiles else 0.0)
+        async with limit(most_s, "what is predicted of the hosts"):
             while True:
                 found = await self._client.explain_vm("steady-1")
                 told = {each.host: each.predicted for each in found.verdicts}

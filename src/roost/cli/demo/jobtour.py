@@ -48,12 +48,21 @@ _POLL_S = 0.1
 class JobTour(ServedTour[JobStage]):
     """The tour of a parameter sweep on rented machines."""
 
+    about: ClassVar[tuple[str, ...]] = (
+        "roost demo: a parameter sweep on workers that are rented for it from this machine, one of",
+        "them killed on the way.",
+    )
     first_try: ClassVar[str] = "pool list"
 
     def __init__(self, clock: Clock, screen: Screen, stage: JobStage) -> None:
         super().__init__(clock, screen, stage)
         self.steps = (self.pool, self.sweep, self.kill, self.again, self.results, self.empty)
         self._sweep, self._begun = "", 0.0
+
+    @classmethod
+    async def prepare(cls) -> type[JobStage]:
+        """Return the class of the stage."""
+        return JobStage
 
     def tries(self) -> Sequence[Try]:
         """Return what can be tried while it serves."""

@@ -4,7 +4,7 @@ Every number that is shown was asked of the control plane; every wait is for one
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 
@@ -31,9 +31,18 @@ SOON_S, PLAN_S = 90.0, 240.0
 class PlanTour(ServedTour[VirtualStage]):
     """The tour of plans on twenty virtual hosts."""
 
+    about: ClassVar[tuple[str, ...]] = (
+        "roost demo: an uneven fleet of 20 virtual hosts, a plan for it, and its moves.",
+    )
+
     def __init__(self, clock: Clock, screen: Screen, stage: VirtualStage) -> None:
         super().__init__(clock, screen, stage)
         self.steps = (self.uneven, self.draft, self.moves, self.calm, self.drain, self.doctor)
+
+    @classmethod
+    async def prepare(cls) -> type[VirtualStage]:
+        """Return the class of the stage."""
+        return VirtualStage
 
     def tries(self) -> Sequence[Try]:
         """Return what can be tried while it serves."""

@@ -8,8 +8,9 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from datetime import datetime
-from typing import TypeVar
+from functools import partial
+from pathlib import Path
+from typing import ClassVar, TypeVar
 
 from rich.text import Text
 
@@ -19,6 +20,7 @@ from roost.app.demoqemu import (
     Console,
     Counted,
     QemuStage,
+    build_guest,
     counted_across,
     first_write,
     read_counter,
@@ -41,11 +43,21 @@ _LOOK_S = 0.05
 class QemuTour(ServedTour[QemuStage]):
     """The tour of real guests on two hosts."""
 
+    about: ClassVar[tuple[str, ...]] = (
+        "roost demo: a control plane, two hosts and three real guests as processes of this",
+        "machine, and a tour.",
+    )
+
     def __init__(self, clock: Clock, screen: Screen, stage: QemuStage) -> None:
         super().__init__(clock, screen, stage)
         self.steps = (
             self.hosts, self.guests, self.move, self.drain, self.crash, self.agent, self.doctor
         )  # fmt: skip
+
+    @classmethod
+    async def prepare(cls) -> Callable[[Path, Clock, Callable[[str], None]], QemuStage]:
+        """Return what makes a stage whose hosts have the small guest."""
+        return partial(QemuStage, guest=await build_guest())
 
     def tries(self) -> Sequence[Try]:
         """Return what can be tried while it serves."""
@@ -53,6 +65,7 @@ class QemuTour(ServedTour[QemuStage]):
         return (
             (f"{roost} vm console web-1 --follow", "it counts; Ctrl-C ends the looking"),
             (f"{roost} vm migrate web-1 --wait", "while you look"),
+            (f"{roost} plan create --goal drain --host qemu-1", "what it would take"),
             (f"{roost} vm migrate web-1 --bandwidth 4MiB", "slowly"),
             (f"{roost} vm migrate web-1 --cancel", "and then not"),
             (f"{roost} vm pause web-2", "and resume"),
@@ -102,31 +115,38 @@ class QemuTour(ServedTour[QemuStage]):
         self.summary["guests"] = {"running": len(GUESTS), "counting_after_s": round(booted_s, 1)}
 
     async def move(self) -> None:
-        """Move one guest while it counts."""
+        """Move one guest by a plan while it counts."""
         vm = await self._client.get_vm(GUESTS[0])
         source = str(vm.host)
         target = next(host for host in HOSTS if host != source)
         self._screen.heading(
-            f"{vm.name} moves to {target} while it counts",
-            "Its memory is copied while it runs; at the end it stands still for a moment. The "
-            f"copy on {source} is destroyed only when {target} says that the VM has arrived.",
+            f"{vm.name} moves to {target} by a plan, while it counts",
+            "The plan says what the move will cost. Then memory is copied while the VM runs; at "
+            f"the end it stands still for a moment. The copy on {source} is destroyed only when "
+            f"{target} says that the VM has arrived.",
         )
         there = self._stage.console_path(target, vm.id)
         with self._consoles([vm]) as consoles:
             arriving = asyncio.create_task(first_write(there, self._clock))
             try:
-                await self._roost("vm", "migrate", vm.name, "--to", target, "--wait")
+                wish = ("--goal", "move", "--vm", vm.name, "--to", target)
+                await self._roost("plan", "create", *wish, "--apply")
+                plan = (await self._client.list_plans(limit=1)).plans[0].id
+                await self._roost("plan", "watch", plan)
                 counted = await self._counted(vm, consoles[vm.id], target)
                 silent_ms = 1000 * (await arriving - consoles[vm.id].written_at())
             finally:
                 arriving.cancel()
-        took_s = await self._move_seconds(vm)
+        made = (await self._client.get_plan(plan)).listed[0]
+        if made.state != "done" or made.actual is None:
+            raise InvariantBroken(f"the move of {vm.name} in plan {plan} is {made.state}")
         self._screen.lines(
             f"Last line of {vm.name} on {source}:   TICK {counted.last}",
             f"First line of {vm.name} on {target}:  TICK {counted.first}"
             "    (+1: none lost, none twice)",
             f"Between the two it was silent for {silent_ms:.0f} ms (it counts every 50 ms); the "
-            f"whole move took {took_s:.1f} s.",
+            f"whole move took {made.actual.total_s:.1f} s, {made.predicted.total_s:.1f} s were "
+            "predicted.",
         )
         self.summary["move"] = {
             "vm": vm.name,
@@ -135,7 +155,9 @@ class QemuTour(ServedTour[QemuStage]):
             "last": counted.last,
             "first": counted.first,
             "silent_ms": round(silent_ms),
-            "seconds": round(took_s, 2),
+            "plan": plan,
+            "predicted_s": made.predicted.total_s,
+            "seconds": made.actual.total_s,
         }
 
     async def drain(self) -> None:
@@ -297,15 +319,6 @@ class QemuTour(ServedTour[QemuStage]):
         if found.first != found.last + 1:
             raise InvariantBroken(f"{vm.name} counted {found.last}, then {found.first}")
         return found
-
-    async def _move_seconds(self, vm: VMBody) -> float:
-        """Return how long the last move of a VM took in the ledger."""
-        events = (await self._client.list_events(limit=1000)).events
-        mine = [each for each in events if each.subject == f"vm/{vm.id}"]
-        begun = [each for each in mine if each.kind == "vm.move_begun"][-1]
-        moved = [each for each in mine if each.kind == "vm.moved"][-1]
-        times = [datetime.fromisoformat(each.at) for each in (begun, moved)]
-        return (times[1] - times[0]).total_seconds()
 
     async def _until(self, what: str, probe: Callable[[], T | None]) -> T:
         """Poll until a probe returns a value; a file notifies nobody that it grows."""

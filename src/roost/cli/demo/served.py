@@ -1,13 +1,15 @@
 """Tours of a control plane: the server is started, and asked over HTTP and by its events."""
 
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
-from roost.app.demo import Stage, stage
+from roost.app import demo
+from roost.app.demo import stage
 from roost.base.clock import Clock
-from roost.cli.demo.runner import Screen, Tour, typed_command, typed_path
+from roost.cli.demo.runner import Screen, Stage, Tour, typed_command, typed_path
 from roost.cli.demo.tape import Tape
 from roost.cli.show.screen import note
 from roost.wire.bodies import HostBody
@@ -15,12 +17,14 @@ from roost.wire.bodies import HostBody
 if TYPE_CHECKING:
     from roost.client import AsyncClient
 
-S = TypeVar("S", bound=Stage)
+S = TypeVar("S", bound=demo.Stage)
 
 
 class ServedTour(Tour, Generic[S]):
     """A tour of a control plane that runs on a stage with its agents."""
 
+    #: What is said before anything is there.
+    about: ClassVar[tuple[str, ...]]
     #: What shows something from the beginning on.
     first_try: ClassVar[str] = "vm list"
     _client: "AsyncClient"
@@ -29,6 +33,11 @@ class ServedTour(Tour, Generic[S]):
     def __init__(self, clock: Clock, screen: Screen, stage: S) -> None:
         super().__init__(clock, screen, clock.monotonic())
         self._stage = stage
+
+    @classmethod
+    @abstractmethod
+    async def prepare(cls) -> Callable[[Path, Clock, Callable[[str], None]], S]:
+        """Return what makes the stage of this tour, once all that it needs is there."""
 
     async def start(self, port: int) -> None:
         """Start the control plane, and say where it is."""
@@ -67,17 +76,16 @@ class ServedTour(Tour, Generic[S]):
         return (await self._client.list_hosts(limit=100)).hosts
 
 
-@asynccontextmanager
-async def started(
-    make: Callable[[Path, Clock, Callable[[str], None]], S],
-    tour: type[ServedTour[S]],
-    folder: Path,
-    port: int,
-    clock: Clock,
-    screen: Screen,
-) -> AsyncIterator[ServedTour[S]]:
-    """Set a stage in a folder, start its control plane and yield its tour."""
-    async with stage(make, folder, clock, note) as made:
-        begun = tour(clock, screen, made)
-        await begun.start(port)
-        yield begun
+def staging(tour: type[ServedTour[S]], folder: Path, port: int) -> Stage:
+    """Return what sets a tour's stage in a folder, starts its control plane and yields the tour."""
+
+    @asynccontextmanager
+    async def staged(clock: Clock, screen: Screen) -> AsyncIterator[ServedTour[S]]:
+        make = await tour.prepare()
+        screen.lines(*tour.about, "Everything is on loopback and ends with this command.")
+        async with stage(make, folder, clock, note) as made:
+            begun = tour(clock, screen, made)
+            await begun.start(port)
+            yield begun
+
+    return staged

@@ -7,7 +7,7 @@ summary too, which is what `-o json` prints.
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from rich.console import RenderableType
@@ -17,9 +17,9 @@ from roost.app.demo import HOSTS, TIMERS, VICTIM, ZONES, VirtualStage
 from roost.base.clock import Clock
 from roost.base.errors import InvariantBroken, NoFit
 from roost.base.units import GIB
-from roost.cli.applying import apply_files
 from roost.cli.demo.runner import Screen, Try, typed, typed_command
 from roost.cli.demo.served import ServedTour
+from roost.cli.fleet.applying import apply_files
 from roost.cli.show import sentences, tables
 from roost.model.flow import PlaceRequest
 from roost.model.resources import Demand
@@ -46,12 +46,22 @@ SOON_S, RECOVERY_S = 60.0, 90.0
 class VirtualTour(ServedTour[VirtualStage]):
     """The tour of twenty virtual hosts."""
 
+    about: ClassVar[tuple[str, ...]] = (
+        "roost demo: a control plane and 20 virtual hosts as processes of this machine, and a",
+        "tour of what they do.",
+    )
+
     def __init__(self, clock: Clock, screen: Screen, stage: VirtualStage) -> None:
         super().__init__(clock, screen, stage)
         self.steps = (
             self.hosts, self.batch, self.files, self.strategies, self.no_room, self.kill,
             self.bring_back, self.doctor,
         )  # fmt: skip
+
+    @classmethod
+    async def prepare(cls) -> type[VirtualStage]:
+        """Return the class of the stage."""
+        return VirtualStage
 
     def tries(self) -> Sequence[Try]:
         """Return what can be tried while it serves."""
@@ -61,7 +71,7 @@ class VirtualTour(ServedTour[VirtualStage]):
             (f"{roost} vm explain web-1", "what every host says to it"),
             (f"{roost} vm list --host {VICTIM}", ""),
             (f"{roost} host list --watch", "redrawn when something happens"),
-            (f"{roost} host drain host-03", "one move at a time"),
+            (f"{roost} host drain host-03", "two moves at a time"),
             (f"{roost} capacity --cpu 4 --memory 16GiB", "how many more fit"),
             (f"{roost} events --follow", ""),
             (f"kill -9 {self._stage.agent_pid(VICTIM)}", f"{VICTIM} dies again"),

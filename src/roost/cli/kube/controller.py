@@ -9,7 +9,7 @@ import typer
 
 from roost.base.errors import InvalidRequest
 from roost.cli.kube.cluster import ContextOption, KubeconfigOption, ask_cluster
-from roost.cli.serve import LogFormat, LogFormatOption, LogLevel, LogLevelOption
+from roost.cli.running.serve import LogFormat, LogFormatOption, LogLevel, LogLevelOption
 from roost.cli.words.asking import read_labels
 from roost.cli.words.options import reports_errors
 

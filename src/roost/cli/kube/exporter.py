@@ -20,7 +20,7 @@ from roost.cli.kube.cluster import (
     chosen_kubeconfig,
     with_extra,
 )
-from roost.cli.serve import LogFormat, LogFormatOption, LogLevel, LogLevelOption
+from roost.cli.running.serve import LogFormat, LogFormatOption, LogLevel, LogLevelOption
 from roost.cli.show.screen import note, show_line, show_text
 from roost.cli.words.options import OutputOption, reports_errors
 

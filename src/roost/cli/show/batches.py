@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from roost.cli.show import sentences, tables
+from roost.cli.show.remedies import Live
 from roost.wire.bodies import (
     AnswersBody,
     PlacementBody,
@@ -40,7 +41,7 @@ def dry_run(found: AnswersBody, asked: int) -> RenderableType:
             parts.append(Text(f"... and {sentences.hosts(len(by_host) - tables.SOME_ROWS)} more"))
     refused = next((each for each in found.answers if isinstance(each, RejectionBody)), None)
     if refused is not None:
-        parts += [Text(""), Text(refused.message), *tables.why_not(refused)]
+        parts += [Text(""), Text(refused.message), *tables.why_not(refused, Live())]
     return Group(*parts, *why_not(found.together))
 
 

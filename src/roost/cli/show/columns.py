@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from roost.base.errors import InvalidRequest
 from roost.cli.show.screen import console
+from roost.cli.show.steering import unsteered
 
 #: What a row's cell is sorted by, and what is shown.
 Cell = tuple[object, str]
@@ -129,7 +130,10 @@ def write_list(columns: Sequence[Column], rows: Iterable[Sequence[Cell]], listin
     """Write a list to standard output."""
     target = console()
     edge = target.width if target.is_terminal else None
-    found = ordered(columns, rows, listing)
+    found = [
+        [(key, unsteered(text).replace("\r", "")) for key, text in row]
+        for row in ordered(columns, rows, listing)
+    ]
     colour = target.is_terminal and target.color_system is not None
     sys.stdout.write("\n".join([*lines(columns, found, listing, colour=colour, edge=edge), ""]))
     sys.stdout.flush()

@@ -10,14 +10,13 @@ from roost.cli.show import listings, tables
 from roost.wire.flavors import FlavorBody
 
 
-def listed(flavors: Sequence[FlavorBody], *, headers: bool = True) -> RenderableType:
+def listed(flavors: Sequence[FlavorBody]) -> RenderableType:
     """Return flavors, one line each."""
     if not flavors:
         return Text("no flavors", style="dim")
     made = tables.table(
         "flavor", "cpu", "memory", "disk", "gpu", "description", right=("cpu", "memory", "disk")
     )
-    made.show_header = headers
     for each in flavors:
         made.add_row(Text(each.name, style="bold"), *_amounts(each), Text(each.description))
     return made

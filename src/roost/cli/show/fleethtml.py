@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from roost.cli.show import svg
+from roost.cli.show.drawing import svg
 from roost.cli.show.fleetreports import advice, amount, members, when
 from roost.wire.reports import FleetReport, OversizedVM
 

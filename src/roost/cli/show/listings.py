@@ -12,6 +12,7 @@ from rich.text import Text
 
 from roost.base.units import format_bytes, format_cpu
 from roost.cli.show import sentences, tables
+from roost.cli.show.remedies import Live
 from roost.model.flow import PlaceRequest
 from roost.model.resources import Demand, DeviceDemand
 from roost.wire import bodies
@@ -182,7 +183,7 @@ def vm(body: bodies.VMBody, now: datetime) -> RenderableType:
     if body.placement is not None:
         parts += [Text(""), tables.placement(body.placement)]
     if body.pending is not None:
-        parts += [Text(""), tables.rejection(body.pending, asked_by(body))]
+        parts += [Text(""), tables.rejection(body.pending, asked_by(body), Live(body))]
     return Group(*parts)
 
 
@@ -249,7 +250,7 @@ def created(body: bodies.VMBody) -> RenderableType:
         )
         if body.pending is None:
             return head
-        return Group(head, *tables.why_not(body.pending))
+        return Group(head, *tables.why_not(body.pending, Live(body)))
     head = Text.assemble(
         (body.name, "bold"), " is on ", (body.host, "bold green"), "  ",
         _virtual(body.virtual), "  " if body.virtual else "", _state(body.state),
@@ -346,6 +347,7 @@ def host(body: bodies.HostBody) -> RenderableType:
     pairs += [("fenced", Text(body.fenced, style="bold red"))] if body.fenced else []
     pairs += [("labels", Text(_pairs(body.labels)))] if body.labels else []
     pairs += [("taints", Text(", ".join(taints)))] if body.taints else []
+    pairs += [("closed", Text(body.closed, style="yellow"))] if body.closed else []
     pairs += [("capabilities", Text(", ".join(body.capabilities)))] if body.capabilities else []
     most = "" if body.max_vms is None else f" of at most {body.max_vms}"
     pairs.append(("VMs", f"{body.vms}{most}"))
@@ -371,7 +373,8 @@ def host(body: bodies.HostBody) -> RenderableType:
 def drain(body: bodies.DrainBody) -> RenderableType:
     """Return how far a drain has come, and what blocks it."""
     left = f"{body.left} VM{'' if body.left == 1 else 's'} left"
-    moving = f", moving {body.moving}" if body.moving else ""
+    names = body.under_way or ([body.moving] if body.moving else [])
+    moving = f", moving {' and '.join(names)}" if names else ""
     parts: list[RenderableType] = [
         Text.assemble((body.host, "bold"), " is ", _state(body.state), f": {left}{moving}")
     ]
@@ -380,7 +383,7 @@ def drain(body: bodies.DrainBody) -> RenderableType:
             Text(f"{each.get('vm', each.get('name', '?'))} fits on no other host", style="red")
         )
         if isinstance(rejection := each.get("rejection"), dict):
-            parts += tables.why_not(rejection)
+            parts += tables.why_not(rejection, Live())
     return Group(*parts)
 
 

@@ -1,11 +1,14 @@
 """Groups of hosts for maintenance, as a terminal is shown them."""
 
+from collections.abc import Sequence
+
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from roost.base.units import format_bytes
 from roost.cli.show import tables
 from roost.cli.show.plans import seconds
+from roost.wire.bodies import HostBody
 from roost.wire.plans import MaintenanceBody
 
 
@@ -28,6 +31,16 @@ def groups(found: MaintenanceBody) -> RenderableType:
     if not found.groups and not left:
         return Text("there is no host to roll over")
     return Group(made, *left) if found.groups else Group(*left)
+
+
+def closed(found: Sequence[tuple[HostBody, str]], way_back: Sequence[str]) -> RenderableType:
+    """Return the hosts that runs have closed, by whom, and what to do about those left behind."""
+    if not found:
+        return Text("no host is closed by a maintenance run")
+    made = tables.table("host", "state", "VMs", "closed by", right=("VMs",))
+    for host, by in found:
+        made.add_row(Text(host.name, style="bold"), host.admin, str(host.vms), Text(by))
+    return Group(made, *(Text(line) for line in way_back))
 
 
 def _why(vm: str, why: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 
 from roost.base.units import format_bytes
-from roost.cli.show.plans import seconds
+from roost.cli.show.plans import seconds, window
 from roost.wire.plans import HostLoadBody, PlanDetail, PlanMoveBody
 
 _CELL, _ROW, _WIDTH, _LABEL = 26, 18, 900, 190
@@ -32,6 +32,7 @@ def report(plan: PlanDetail) -> str:
         ("Hosts in use", f"{plan.before.in_use} before, {plan.after.in_use} after"),
         ("Created", f"{plan.created_at} by {plan.created_by}"),
     ]  # fmt: skip
+    rows += [("Window", window(each)) for each in plan.windows]
     if plan.accuracy is not None:
         rows.append(("Accuracy", f"moves took {plan.accuracy:.2f} of what was predicted"))
     facts = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in rows)
@@ -58,6 +59,27 @@ def report(plan: PlanDetail) -> str:
         f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{title}</title>"
         f"<style>{_STYLE}</style></head><body>{''.join(parts)}</body></html>\n"
     )
+
+
+def picture(plan: PlanDetail) -> str:
+    """Return the loads of hosts before and after, and the waves, as one SVG picture."""
+    hosts, waves = heat_map(plan.hosts), timeline(plan.listed)
+    text = "font: 11px system-ui, sans-serif"
+    above, below = 18, 18 + _height(hosts) + 22
+    return (
+        f"<svg xmlns='http://www.w3.org/2000/svg' width='{_WIDTH}' "
+        f"height='{below + _height(waves)}' style='background: #fff; {text}'>"
+        f"<text x='0' y='12'>hosts: loads before (above) and after, from green to red; "
+        f"spread {plan.before.spread:.3f} before, {plan.after.spread:.3f} after</text>"
+        f"<g transform='translate(0,{above})'>{hosts}</g>"
+        f"<text x='0' y='{below - 8}'>moves in waves, over {seconds(plan.eta_s)}</text>"
+        f"<g transform='translate(0,{below})'>{waves}</g></svg>\n"
+    )
+
+
+def _height(svg: str) -> int:
+    """Return how high a picture is, as it says itself."""
+    return int(svg.partition("height='")[2].partition("'")[0])
 
 
 def heat_map(hosts: Sequence[HostLoadBody]) -> str:

@@ -15,6 +15,7 @@ from roost.wire.plans import (
     PictureBody,
     PlanBody,
     PlanDetail,
+    PlanWindowBody,
 )
 
 _STYLES = {
@@ -62,16 +63,29 @@ def detail(found: PlanDetail) -> RenderableType:
         ("before", Text(_picture(found.before))),
         ("after", Text(_picture(found.after))),
     ]
+    if found.held:
+        stays = ", until it is resumed or cancelled" if found.state == "paused" else ""
+        words = f"room for {found.held} moves is held on their targets{stays}"
+        pairs.append(("held", Text(words)))
     if found.actual is not None:
         pairs.append(("measured", Text(_picture(found.actual))))
     if found.accuracy is not None:
         pairs.append(("accuracy", Text(f"moves took {found.accuracy:.2f} of what was predicted")))
-    if found.start:
+    if found.start and not found.windows:
         until = f" until {found.end}" if found.end else ""
         pairs.append(("window", Text(f"from {found.start}{until}")))
+    pairs += [("window", Text(window(each))) for each in found.windows]
     parts: list[RenderableType] = [listings.lines(pairs)]
     if found.listed:
         parts.append(_moves(found))
+    parts += [
+        Text(
+            f"group {each.group} moves together ({', '.join(each.vms)}): about "
+            f"{seconds(each.total_s)}, {format_bytes(each.sent_bytes)} sent, "
+            f"{each.stand_still_s:.1f} s of stand-still"
+        )
+        for each in found.together
+    ]
     if found.blocked:
         parts.append(Text(f"{len(found.blocked)} VMs cannot move:", style="bold"))
         parts += _blockers(found.blocked)
@@ -82,6 +96,11 @@ def detail(found: PlanDetail) -> RenderableType:
     if found.hosts:
         parts.append(loads(found.hosts))
     return Group(*parts)
+
+
+def window(found: PlanWindowBody) -> str:
+    """Return a window in one line."""
+    return f"{found.start} to {found.end}, quality {found.quality:.2f}: {found.reason}"
 
 
 def recommendations(found: Sequence[FleetRecommendation]) -> RenderableType:
@@ -127,9 +146,10 @@ def _progress(found: PlanBody) -> str:
 
 
 def _picture(found: PictureBody) -> str:
+    watts = "" if found.watts is None else f", {found.watts:,.0f} W"
     return (
         f"spread {found.spread:.3f}, mean load {100 * found.mean:.0f}%, "
-        f"fullest {100 * found.fullest:.0f}%, {found.in_use} hosts in use"
+        f"fullest {100 * found.fullest:.0f}%, {found.in_use} hosts in use{watts}"
     )
 
 

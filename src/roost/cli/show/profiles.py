@@ -5,7 +5,8 @@ from rich.text import Text
 
 from roost.base.timestamps import timestamp
 from roost.base.units import MIB
-from roost.cli.show import pictures, sentences
+from roost.cli.show import sentences
+from roost.cli.show.drawing import pictures
 from roost.cli.show.tables import labelled, table
 from roost.wire.profiles import (
     BottleneckBody,

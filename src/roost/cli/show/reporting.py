@@ -3,15 +3,16 @@
 import functools
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import RenderableType
-from rich.text import Text
 
 from roost.app.settings import variable
 from roost.base.errors import NoFit, RoostError, Unauthorized
-from roost.cli.show.screen import Output, show_error
+from roost.cli.show.screen import Output, show_error, styled
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
@@ -43,13 +44,14 @@ def _hinted(error: RoostError) -> RoostError:
     return error
 
 
-def _reasons(error: RoostError) -> list[RenderableType]:
+def _reasons(error: RoostError) -> "list[RenderableType]":
     """Return why no host fits, or where a rule has its mistake, when that is the error."""
     if isinstance(picture := error.details.get("picture"), str):
-        return [Text(picture)]
+        return [styled(picture)]
     rejection = error.details.get("rejection")
     if not isinstance(error, NoFit) or not isinstance(rejection, Mapping):
         return []
     from roost.cli.show import batches, tables
+    from roost.cli.show.remedies import Live
 
-    return [*tables.why_not(rejection), *batches.why_not(error.details.get("together"))]
+    return [*tables.why_not(rejection, Live()), *batches.why_not(error.details.get("together"))]

@@ -8,7 +8,14 @@ from rich.text import Text
 
 from roost.base.units import format_bytes, format_cpu
 from roost.cli.show import listings, tables
-from roost.wire.reservations import CalendarBody, ReservationBody, ReservationDetail
+from roost.model.resources import WHOLE_DEVICE
+from roost.wire.reservations import (
+    CalendarBody,
+    CalendarLine,
+    ReservationBody,
+    ReservationDetail,
+    UnitBody,
+)
 
 _STYLES = {"live": "green", "unhonoured": "bold red", "ended": "dim"}
 #: Windows that a terminal is shown.
@@ -23,8 +30,22 @@ def amounts(cpu_milli: int, memory_bytes: int, disk_bytes: int) -> str:
     return ", ".join(words)
 
 
+def _beside(of: ReservationBody) -> list[str]:
+    """Return what one unit keeps beside its amounts."""
+    words = []
+    if of.gpu is not None:
+        model = " or ".join(of.gpu.models) or "GPU"
+        share = "" if of.gpu.share_milli == WHOLE_DEVICE else f" at {of.gpu.share_milli}/1000"
+        memory = f" of {format_bytes(of.gpu.memory_bytes)}" if of.gpu.memory_bytes else ""
+        words.append(f"{of.gpu.count} x {model}{memory}{share}")
+    words += [f"{amount} {name}" for name, amount in sorted(of.extended.items())]
+    if of.numa != "any":
+        words.append("in one NUMA cell" if of.numa == "one" else "over two NUMA cells")
+    return words
+
+
 def _each(of: ReservationBody) -> str:
-    each = amounts(of.cpu_milli, of.memory_bytes, of.disk_bytes)
+    each = ", ".join([amounts(of.cpu_milli, of.memory_bytes, of.disk_bytes), *_beside(of)])
     return each if of.units == 1 else f"{of.units} x ({each})"
 
 
@@ -60,7 +81,7 @@ def detail(found: ReservationDetail) -> RenderableType:
     ]
     if found.unhonoured:
         pairs.append(("not honoured", Text(found.unhonoured, style="bold red")))
-    homes = Counter(unit.host or "no host" for unit in found.placed)
+    homes = Counter(_home(unit) for unit in found.placed)
     on = ", ".join(f"{host} x {n}" if n > 1 else host for host, n in sorted(homes.items()))
     pairs.append(("on", Text(on or "no host")))
     pairs.append(("VMs", Text(str(found.drawn))))
@@ -78,6 +99,21 @@ def detail(found: ReservationDetail) -> RenderableType:
     return Group(*parts)
 
 
+def _home(unit: UnitBody) -> str:
+    """Return where a unit is: its host, and which devices and cells of it."""
+    if unit.host is None:
+        return "no host"
+    parts = [f"GPU {', '.join(map(str, unit.devices))}"] if unit.devices else []
+    parts += [f"cell {', '.join(map(str, unit.cells))}"] if unit.cells else []
+    return f"{unit.host} ({'; '.join(parts)})" if parts else unit.host
+
+
+def _in_all(line: CalendarLine) -> str:
+    words = [amounts(line.cpu_milli, line.memory_bytes, line.disk_bytes)]
+    words += [f"{line.gpus} GPU"] if line.gpus else []
+    return ", ".join(words + [f"{amount} {name}" for name, amount in sorted(line.extended.items())])
+
+
 def calendar(found: CalendarBody) -> RenderableType:
     """Return windows in the order of time."""
     if not found.lines:
@@ -89,7 +125,7 @@ def calendar(found: CalendarBody) -> RenderableType:
             Text(line.end or "-"),
             Text(line.reservation, style="bold"),
             Text(f"{line.owner_kind} {line.owner}"),
-            Text(amounts(line.cpu_milli, line.memory_bytes, line.disk_bytes)),
+            Text(_in_all(line)),
             Text(", ".join(line.hosts) + (f" and {line.more_hosts} more" * bool(line.more_hosts))),
         )
     return Group(made, Text("and more; narrow it down by --end or --host")) if found.more else made

@@ -80,6 +80,7 @@ def detail(rule: ConstraintDetail) -> RenderableType:
         pairs.append(("description", Text(rule.description)))
     pairs.append(("changed", Text(f"{rule.changed_at} by {rule.changed_by}")))
     parts: list[RenderableType] = [listings.lines(pairs)]
+    parts += [Text(conflict.says, style="yellow") for conflict in rule.conflicts]
     if len(rule.versions) > 1:
         made = tables.table("version", "changed", "by", "condition", right=("version",))
         for each in rule.versions:
@@ -117,7 +118,10 @@ def violations(found: ViolationsBody) -> RenderableType:
     """Return the VMs in the wrong place."""
     if not found.total:
         return Text("every VM is where the rules want it", style="green")
-    return violation_table(found.violations, found.total)
+    made = violation_table(found.violations, found.total)
+    if found.repaired >= found.total:
+        return made
+    return Group(made, Text(f"repairs looked for in {found.repaired} of {found.total}"))
 
 
 def violation_table(found: Sequence[ViolationBody], total: int) -> RenderableType:

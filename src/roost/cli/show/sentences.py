@@ -42,6 +42,8 @@ REASONS: dict[str, str] = {
     Reason.PREDICATE: "the constraint is not satisfied",
     Reason.RULE: "a rule does not hold",
     Reason.RULE_ERROR: "a rule ends in an error",
+    Reason.LATENCY: "too far from a VM that it must be near to",
+    Reason.BANDWIDTH: "too little bandwidth to a VM that it must reach",
     Reason.AFFINITY: "away from its group",
     Reason.ANTI_AFFINITY: "its group is there already",
     Reason.SPREAD: "its group would be spread unevenly",
@@ -59,7 +61,7 @@ REASONS: dict[str, str] = {
 def reason(count: ReasonBody) -> str:
     """Return what hosts lack; of a rule, its name and the part that does not hold."""
     said = REASONS.get(count.reason, "")
-    return f"{said}: {count.rule}: {count.part}" if count.rule else said
+    return ": ".join(filter(None, (said, count.rule, count.part)))
 
 
 def refused_by(refusal: RuleRefusalBody) -> str:

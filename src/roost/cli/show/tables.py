@@ -1,4 +1,7 @@
-"""Answers as tables and sentences for a terminal. Nothing is computed here."""
+"""Answers as tables and sentences for a terminal. Nothing is computed here.
+
+`live` says that an answer is a server's, whose fixes can be carried out by commands.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from roost.cli.show import sentences
+from roost.cli.show.remedies import Live, remedy
 from roost.model.flow import PlaceRequest
 from roost.wire.bodies import (
     AnswerBody,
@@ -38,11 +42,11 @@ def table(*columns: str, right: Sequence[str] = ()) -> Table:
     return made
 
 
-def answer(found: AnswerBody, request: PlaceRequest) -> RenderableType:
+def answer(found: AnswerBody, request: PlaceRequest, live: Live | None = None) -> RenderableType:
     """Return one placement or rejection."""
     if isinstance(found, PlacementBody):
         return placement(found)
-    return rejection(found, request)
+    return rejection(found, request, live)
 
 
 def placement(found: PlacementBody) -> RenderableType:
@@ -90,7 +94,9 @@ def reasons(counts: Sequence[ReasonBody]) -> Table:
     return listed
 
 
-def rejection(found: RejectionBody, request: PlaceRequest) -> RenderableType:
+def rejection(
+    found: RejectionBody, request: PlaceRequest, live: Live | None = None
+) -> RenderableType:
     """Return a rejection: the counts, the nearest miss and the fixes."""
     parts: list[RenderableType] = [
         Text.assemble(
@@ -101,10 +107,12 @@ def rejection(found: RejectionBody, request: PlaceRequest) -> RenderableType:
     ]
     if not found.hosts:
         parts.append(_nothing_refused(found))
-    return Group(*parts, *why_not(found))
+    return Group(*parts, *why_not(found, live))
 
 
-def why_not(found: RejectionBody | Mapping[str, Any]) -> list[RenderableType]:
+def why_not(
+    found: RejectionBody | Mapping[str, Any], live: Live | None = None
+) -> list[RenderableType]:
     """Return the counts of a rejection, its nearest miss and the fixes.
 
     A rejection comes as it is, or as a document among the details of an error.
@@ -115,7 +123,7 @@ def why_not(found: RejectionBody | Mapping[str, Any]) -> list[RenderableType]:
         except msgspec.ValidationError:  # of another version: its message has been said already
             return []
     counts: list[RenderableType] = [Text(""), reasons(found.reasons)] if found.reasons else []
-    return [*counts, *misses_and_fixes(found)]
+    return [*counts, *misses_and_fixes(found, live)]
 
 
 def _nothing_refused(found: RejectionBody) -> Text:
@@ -123,7 +131,7 @@ def _nothing_refused(found: RejectionBody) -> Text:
     return Text(found.message.rpartition(": ")[2])
 
 
-def misses_and_fixes(found: RejectionBody) -> list[RenderableType]:
+def misses_and_fixes(found: RejectionBody, live: Live | None) -> list[RenderableType]:
     """Return what is missing and what would help."""
     parts: list[RenderableType] = []
     if found.larger_than_any_host:
@@ -134,6 +142,8 @@ def misses_and_fixes(found: RejectionBody) -> list[RenderableType]:
     for number, change in enumerate(found.fixes):
         label = "smallest fix" if number == 0 else "or"
         parts.append(labelled(label, sentences.fix(change)))
+        if live is not None and (command := remedy(change, live)):
+            parts.append(labelled("try", command))
     parts += [labelled("keeps room", sentences.idle(each)) for each in found.idle]
     if found.preemption is not None:
         parts += [Text(""), *preemption(found.preemption)]
@@ -159,7 +169,11 @@ def labelled(label: str, text: str) -> Text:
 
 
 def many(
-    answers: Sequence[AnswerBody], request: PlaceRequest, asked: int, how: str
+    answers: Sequence[AnswerBody],
+    request: PlaceRequest,
+    asked: int,
+    how: str,
+    live: Live | None = None,
 ) -> RenderableType:
     """Return the outcome of several equal requests."""
     placed = [found for found in answers if isinstance(found, PlacementBody)]
@@ -179,7 +193,7 @@ def many(
             parts.append(Text(f"... and {sentences.hosts(len(by_host) - SOME_ROWS)} more"))
     refused = next((found for found in answers if isinstance(found, RejectionBody)), None)
     if refused is not None:
-        parts += [Text(""), rejection(refused, request)]
+        parts += [Text(""), rejection(refused, request, live)]
     return Group(*parts)
 
 
@@ -210,9 +224,11 @@ def verdicts(found: Sequence[VerdictBody]) -> Table:
     return listed
 
 
-def explanation(found: ExplanationBody, request: PlaceRequest, most: int | None) -> RenderableType:
+def explanation(
+    found: ExplanationBody, request: PlaceRequest, most: int | None, live: Live | None = None
+) -> RenderableType:
     """Return an explanation; `most` limits the number of verdicts."""
-    parts: list[RenderableType] = [answer(found.answer, request)]
+    parts: list[RenderableType] = [answer(found.answer, request, live)]
     if isinstance(found.answer, PlacementBody):
         parts.append(Text(f"\n{found.fitting} of {sentences.hosts(found.hosts)} fit"))
         parts += (
@@ -226,7 +242,9 @@ def explanation(found: ExplanationBody, request: PlaceRequest, most: int | None)
     return Group(*parts)
 
 
-def capacity(found: CapacityBody, request: PlaceRequest) -> RenderableType:
+def capacity(
+    found: CapacityBody, request: PlaceRequest, live: Live | None = None
+) -> RenderableType:
     """Return how many more fit, and what stops the next one."""
     condition = ""
     if found.survive is not None:
@@ -241,9 +259,13 @@ def capacity(found: CapacityBody, request: PlaceRequest) -> RenderableType:
     ]
     if found.blocking:
         parts.append(labelled("blocked by", found.blocking))
+    if found.stranded is not None:
+        own = found.stranded.vm == request.name
+        whose = "one of the new copies" if own else found.stranded.vm
+        parts += [labelled("no host for", whose), *why_not(found.stranded, live)]
     if found.refused is not None:
         parts += [Text(""), Text("why not one more:", style="bold")]
-        parts += why_not(found.refused)[1:] or [_nothing_refused(found.refused)]
+        parts += why_not(found.refused, live)[1:] or [_nothing_refused(found.refused)]
     return Group(*parts)
 
 

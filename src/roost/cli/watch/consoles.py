@@ -4,7 +4,6 @@ The log is kept by the host. A VM that moves begins another one there, so follow
 the start of that.
 """
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -39,6 +38,8 @@ def console(
     project: ProjectOption = None,
 ) -> None:
     """Show what a VM wrote to its serial console."""
+    import asyncio
+
     try:
         asyncio.run(_console(session, vm, project, size, follow))
     except KeyboardInterrupt:
@@ -58,6 +59,8 @@ async def _console(session: Session, vm: str, project: str | None, size: int, fo
 async def _follow(
     session: Session, client: "AsyncClient", vm: str, project: str | None, part: "ConsoleBody"
 ) -> None:
+    import asyncio
+
     end, host = part.end, part.host
     silent = False
     while True:

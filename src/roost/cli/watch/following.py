@@ -40,8 +40,23 @@ def look(
         except KeyboardInterrupt:
             return  # how watching ends
     else:
-        body = asyncio.run(once(session, fetch))
+        body = fetched(session, fetch)
         session.show(body, draw(body))
+
+
+def fetched(session: Session, fetch: Fetch[T]) -> T:
+    """Return an answer that is fetched once.
+
+    It is not the task's result: asyncio puts Ctrl-C back by `signal.signal`, which writes the
+    task that handled it, result and all, into a message that nobody reads.
+    """
+    answers: list[T] = []
+
+    async def ask() -> None:
+        answers.append(await once(session, fetch))
+
+    asyncio.run(ask())
+    return answers[0]
 
 
 async def once(session: Session, fetch: Fetch[T]) -> T:
@@ -58,9 +73,9 @@ async def _watch(session: Session, fetch: Fetch[T], draw: Callable[[T], Renderab
         if live is not None:
             when = datetime.now(UTC).astimezone().strftime("%H:%M:%S")
             note = Text(f"as of {when}; redrawn when something happens, Ctrl-C ends", style="dim")
-            live.update(Group(draw(body), note), refresh=True)
+            live.update(Group(*session.arranged([draw(body)]), note), refresh=True)
         elif session.form is Output.TABLE:
-            show(draw(body), "")
+            show(*session.arranged([draw(body)]), "")
         elif session.form is Output.YAML:
             show_document(document(body), session.form)
         else:

@@ -28,10 +28,12 @@ async def _wait_for_vm(session: Session, vm: "VMBody", state: str, timeout_s: fl
         nonlocal said, last
         last = body
         where = f" on {body.host}" if body.host else ""
-        if (line := f"{body.name} is {body.state}{where}") != said:
+        done = body.observed_generation >= vm.generation and body.state in (state, "failed")
+        # How it ends is the command's answer, and not said twice.
+        if (line := f"{body.name} is {body.state}{where}") != said and not done:
             said = line
             note(line)
-        return body.observed_generation >= vm.generation and body.state in (state, "failed")
+        return done
 
     async with session.async_client() as client:
         try:

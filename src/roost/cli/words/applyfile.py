@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from roost.api.complaints import in_words
 from roost.base.errors import InvalidRequest, NotFound
 from roost.wire.bodies import CreateProject, CreateVM, Request, SetHost
 from roost.wire.flavors import CreateFlavor
@@ -147,6 +148,10 @@ def _located(text: str, name: str, number: int, message: str) -> InvalidRequest:
         close = difflib.get_close_matches(unknown[1], known, n=1)
         hint = f"Maybe `{close[0]}`?" if close else f"Maybe one of {', '.join(known)}."
         said = f"there is no field `{unknown[1]}` here"
+    else:
+        said, hint = in_words(WantedFleet, said, where.strip("`"))
+        if said.startswith("this is not ") and isinstance(node, yaml.ScalarNode):
+            said = f"{node.value!r}{said.removeprefix('this')}"
     at = f"{name}:{mark.line + 1}:{mark.column + 1}"
     return InvalidRequest(f"{at}: {said[0].lower()}{said[1:]}", hint=hint, file=name)
 

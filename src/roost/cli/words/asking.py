@@ -14,7 +14,7 @@ from roost.model.flow import PlaceRequest
 from roost.model.groups import GroupSpec
 from roost.model.resources import Demand
 from roost.wire import bodies
-from roost.wire.text.requestwords import read_group
+from roost.wire.text.requestwords import parse_request, read_group
 from roost.wire.text.words import cut
 
 
@@ -38,6 +38,12 @@ def vm_fields(request: PlaceRequest) -> dict[str, Any]:
     if constraints != bodies.ConstraintsBody():
         fields["constraints"] = constraints
     return fields
+
+
+def constraints_said(words: Sequence[tuple[str, str]]) -> bodies.ConstraintsBody:
+    """Return the constraints that options state, which are all that they are about."""
+    least = (("cpu", "1"), ("memory", "1MiB"))
+    return _constraints(parse_request((*least, *words), "vm").constraints)
 
 
 def demand_body(demand: Demand) -> bodies.DemandBody:
@@ -90,6 +96,15 @@ def _constraints(asked: Constraints) -> bodies.ConstraintsBody:
         preferences=[
             bodies.PreferenceBody(**_term(each.term), weight=each.weight)
             for each in asked.preferences
+        ],
+        near=[
+            bodies.NearBody(
+                vm=None if each.group else each.name,
+                group=each.name if each.group else None,
+                latency=None if each.most_us is None else each.most_us / 1000,
+                bandwidth=None if each.least_kbit is None else each.least_kbit / 1000,
+            )
+            for each in asked.near
         ],
     )
 

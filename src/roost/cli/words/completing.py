@@ -4,7 +4,8 @@ A shell waits while it completes: a server that is away or slow gives no names, 
 """
 
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from roost.client import Client
 
 _TIMEOUT_S = 1.0
+#: Names that a shell is given.
 _MOST = 200
 
 
@@ -60,18 +62,73 @@ def complete_from(*words: str) -> Callable[[str], list[str]]:
     return complete
 
 
+def _some(names: Iterable[str], incomplete: str) -> list[str]:
+    """Return those of many names that begin so: as many as a shell can show, for a second."""
+    until = time.monotonic() + _TIMEOUT_S
+    found: dict[str, None] = {}
+    for name in names:
+        if name.startswith(incomplete):
+            found[name] = None
+        if len(found) >= _MOST or time.monotonic() > until:
+            break
+    return list(found)
+
+
 def complete_vms(incomplete: str) -> list[str]:
     """Return the names of VMs that begin so."""
     return completed(
-        lambda client: [vm.name for vm in client.list_vms(limit=_MOST).vms], incomplete
+        lambda client: _some((vm.name for vm in client.all_vms()), incomplete),
+        incomplete,
     )
 
 
 def complete_hosts(incomplete: str) -> list[str]:
     """Return the names of hosts that begin so."""
     return completed(
-        lambda client: [host.name for host in client.list_hosts(limit=_MOST).hosts], incomplete
+        lambda client: _some((host.name for host in client.all_hosts()), incomplete), incomplete
     )
+
+
+def complete_zones(incomplete: str) -> list[str]:
+    """Return the zones of hosts that begin so."""
+    return completed(
+        lambda client: _some((host.zone for host in client.all_hosts() if host.zone), incomplete),
+        incomplete,
+    )
+
+
+def complete_racks(incomplete: str) -> list[str]:
+    """Return the racks of hosts that begin so."""
+    return completed(
+        lambda client: _some((host.rack for host in client.all_hosts() if host.rack), incomplete),
+        incomplete,
+    )
+
+
+def complete_flavors(incomplete: str) -> list[str]:
+    """Return the names of flavors that begin so."""
+    return completed(
+        lambda client: [each.name for each in client.list_flavors().flavors], incomplete
+    )
+
+
+def complete_classes(incomplete: str) -> list[str]:
+    """Return the names of priority classes that begin so."""
+    return completed(
+        lambda client: [each.name for each in client.list_priority_classes().classes], incomplete
+    )
+
+
+def complete_accounts(incomplete: str) -> list[str]:
+    """Return the names of accounts that begin so."""
+    return completed(
+        lambda client: [each.name for each in client.list_accounts().accounts], incomplete
+    )
+
+
+def complete_tokens(incomplete: str) -> list[str]:
+    """Return the ids of tokens that begin so."""
+    return completed(lambda client: [each.id for each in client.list_tokens().tokens], incomplete)
 
 
 def complete_projects(incomplete: str) -> list[str]:

@@ -5,19 +5,27 @@ code is that of the first failure.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 import typer
-from rich.text import Text
 
 from roost.base.errors import RoostError, Unauthorized, Unavailable
-from roost.cli.show.screen import Output, console, show, show_document
+from roost.cli.show.screen import Output, console, show, show_document, show_text, styled
 from roost.cli.words.session import Session, document
 
 if TYPE_CHECKING:
     from msgspec import Struct
+    from rich.text import Text
 
-T = TypeVar("T", bound="Struct")
+T = TypeVar("T", bound="Struct | Deleted")
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What is gone, by its name: the answer to a delete, where a server gives none."""
+
+    deleted: str
 
 
 def do_each(
@@ -25,9 +33,9 @@ def do_each(
     noun: str,
     names: Sequence[str],
     act: Callable[[str], T],
-    say: Callable[[T], str],
+    say: "Callable[[T], str | Text]",
 ) -> None:
-    """Run a command for each of several VMs or hosts, and show its state then, or why it failed."""
+    """Run a command for each of several things, and show its state then, or why it failed."""
     done: list[T] = []
     failed: list[tuple[str, RoostError]] = []
     for name in names:
@@ -43,19 +51,22 @@ def do_each(
                 raise  # with all its reasons
             failed.append((name, error))
             continue
-        if session.form is Output.TABLE:
-            show(Text(say(done[-1])))
+        if session.names and isinstance(known := getattr(done[-1], "name", None), str):
+            show_text(known)
+        elif session.form is Output.TABLE:
+            said = say(done[-1])
+            show(styled(said) if isinstance(said, str) else said)
     left = names[len(done) + len(failed) :]
     if session.form is not Output.TABLE:
         _show_documents(session, noun, done, failed, left)
     else:
         for name, why in failed:
             target = console(stderr=True)
-            target.print(Text(f"{name}: {why.message}", style="red"), soft_wrap=True)
+            target.print(styled(f"{name}: {why.message}", style="red"), soft_wrap=True)
         if failed:
-            said = f"{len(done)} of {len(names)} done, {len(failed)} failed"
-            said += f", {len(left)} not tried" if left else ""
-            console(stderr=True).print(Text(said, style="yellow"))
+            summed = f"{len(done)} of {len(names)} done, {len(failed)} failed"
+            summed += f", {len(left)} not tried" if left else ""
+            console(stderr=True).print(styled(summed, style="yellow"))
     if failed:
         raise typer.Exit(failed[0][1].exit_code)
 
@@ -63,7 +74,7 @@ def do_each(
 def _show_documents(
     session: Session,
     noun: str,
-    done: "Sequence[Struct]",
+    done: "Sequence[Struct | Deleted]",
     failed: Sequence[tuple[str, RoostError]],
     left: Sequence[str],
 ) -> None:

@@ -4,7 +4,7 @@ Compared is what can be changed. Of a VM that differs in something that cannot, 
 leaves it alone. Nothing here asks a server.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -12,15 +12,20 @@ import msgspec
 from msgspec import UnsetType
 
 from roost.base.errors import InvalidRequest
+from roost.base.timestamps import read_timestamp
 from roost.base.units import exact_cpu, format_bytes, format_cpu, parse_bytes, parse_cpu
 from roost.cli.words.applyfile import WantedFleet, WantedHost
+from roost.cli.words.binding import BINDING, binding, in_words, same
 from roost.cli.words.selecting import Selector
 from roost.model.resources import Demand
 from roost.wire.bodies import (
     OWN_PROJECT,
+    BootBody,
+    ConstraintsBody,
     CreateVM,
     GroupBody,
     HostBody,
+    NicBody,
     ProjectBody,
     QuotaBody,
     ResizeVM,
@@ -31,9 +36,12 @@ from roost.wire.bodies import (
 from roost.wire.flavors import ChangeFlavor, CreateFlavor, FlavorBody
 from roost.wire.groups import CreateGroup, GroupSummary, SetGroupRule
 from roost.wire.hostsettings import CONDITION
-from roost.wire.translate import demand_of
+from roost.wire.spectext import plain_constraints
+from roost.wire.translate import constraints_of, demand_of
 
 _RULE = ("rule", "scope", "hard", "max_skew", "weight")
+#: Constraints that can be set, or that name other VMs, whose names change.
+_SET_OR_NEAR = ("hosts", "not_hosts", "near", *BINDING)
 
 
 class Step(NamedTuple):
@@ -273,6 +281,11 @@ def _settings(wanted: CreateVM, now: VMBody) -> tuple[dict[str, Any], list[str]]
         if new != old:
             given[name] = new
             parts.append(f"{name}: {_shown(old)} -> {_shown(new)}")
+    said = asked or ConstraintsBody()
+    bound, had = binding(msgspec.to_builtins(said)), binding(now.constraints)
+    if not same(bound, had):
+        given |= {field: getattr(said, name) for name, field in BINDING.items()}
+        parts.append(f"constraints: {in_words(had) or 'none'} -> {in_words(bound) or 'none'}")
     return given, parts
 
 
@@ -284,11 +297,60 @@ def _fixed(wanted: CreateVM, size: Demand, now: VMBody) -> str:
         found.append(f"gpu {now.demand.gpu}, wanted {gpus}")
     if dict(size.extended) != now.demand.extended:
         found.append("extended resources")
-    for name in ("strategy", "policy", "priority_class"):
+    for name in ("strategy", "policy", "priority_class", "reservation"):
         new, old = getattr(wanted, name), getattr(now, name)
         if new is not None and new != old:
             found.append(f"{name} {old or 'none'}, wanted {new}")
+    if wanted.until is not None and _moment(wanted.until) != _moment(now.until):
+        found.append(f"until {now.until or 'none'}, wanted {wanted.until}")
+    found.extend(_constraints(wanted.constraints, now.constraints))
+    if wanted.boot is not None:
+        found.extend(_boot(wanted.boot, now.boot or BootBody()))
+    if wanted.nics and not _same_nics(wanted.nics, now.nics):
+        found.append("nics")
     return f"cannot be changed: {'; '.join(found)}" if found else ""
+
+
+def _constraints(wanted: ConstraintsBody | None, now: dict[str, Any]) -> list[str]:
+    """Return which constraints differ; one that neither names is the same on both sides."""
+    asked = plain_constraints(constraints_of(wanted))
+    told = (name for name in ConstraintsBody.__struct_fields__ if name not in _SET_OR_NEAR)
+    return [
+        f"constraints.{name}"
+        for name in told
+        if _unordered(asked.get(name)) != _unordered(now.get(name))
+    ]
+
+
+def _unordered(value: Any) -> Any:
+    """Return a constraint in the form in which two of them are compared: their order is nothing."""
+    return sorted(map(_canonical, value)) if isinstance(value, list) else value
+
+
+def _canonical(value: Any) -> str:
+    return msgspec.json.encode(value, order="deterministic").decode()
+
+
+def _boot(wanted: BootBody, now: BootBody) -> Iterator[str]:
+    """Give what a VM boots otherwise; where the bytes are fetched from does not matter."""
+    for name in ("image", "kernel", "initrd"):
+        new, old = getattr(wanted, name), getattr(now, name)
+        if (new and new.digest) != (old and old.digest):
+            yield name
+    if wanted.cmdline != now.cmdline:
+        yield f"cmdline {now.cmdline or 'none'!r}, wanted {wanted.cmdline or 'none'!r}"
+
+
+def _same_nics(wanted: list[NicBody], now: list[NicBody]) -> bool:
+    """Say whether network cards are as wanted; an address that is not said may be any."""
+    return len(wanted) == len(now) and all(
+        new == (old if new.mac else msgspec.structs.replace(old, mac=""))
+        for new, old in zip(wanted, now, strict=True)
+    )
+
+
+def _moment(text: str | None) -> int | None:
+    return None if text is None else read_timestamp(text, "until")
 
 
 # Amounts

@@ -1,14 +1,18 @@
 """What users type about jobs: options that submit and kinds share, items, and names to complete."""
 
+import re
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from roost.base.errors import InvalidRequest, NotFound
-from roost.cli.words.completing import completed
+from roost.cli.words.completing import complete_accounts, completed
 from roost.cli.words.durations import read_duration
+
+if TYPE_CHECKING:
+    from roost.wire.jobs import InputBody
 
 CpuOption = Annotated[str | None, typer.Option("--cpu", metavar="CORES", help="Cores of a job.")]
 MemoryOption = Annotated[
@@ -21,10 +25,26 @@ EnvOption = Annotated[
     list[str] | None,
     typer.Option("--env", "-e", metavar="NAME=VALUE", help="Environment variable; repeatable."),
 ]
+InputsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        metavar="FILE=URL[#sha256:HEX]",
+        help="File that is there when it starts; repeatable.",
+    ),
+]
 OutputsOption = Annotated[
     list[str] | None,
     typer.Option(
         "--keep", metavar="FILE", help="File that it leaves and that is kept; repeatable."
+    ),
+]
+KeepInOption = Annotated[
+    str | None,
+    typer.Option(
+        "--keep-in",
+        metavar="URL",
+        help="Store of what is kept, s3: or file: (default: the server's).",
     ),
 ]
 RunLimitOption = Annotated[
@@ -33,13 +53,27 @@ RunLimitOption = Annotated[
 ]
 RegistryOption = Annotated[
     str | None,
-    typer.Option(metavar="ACCOUNT", help="Account whose credentials open the image's registry."),
+    typer.Option(
+        metavar="ACCOUNT",
+        help="Account whose credentials open the image's registry, the host that they name.",
+        autocompletion=complete_accounts,
+    ),
 ]
 RetriesOption = Annotated[
     int | None, typer.Option("--retries", metavar="N", min=0, help="Try again after failures.")
 ]
+RestartsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--restarts",
+        metavar="N",
+        min=0,
+        help="Try again after failures of machines (3 by default).",
+    ),
+]
 #: Amounts of a job of which only some were said.
 _CPU, _MEMORY = "1", "256MiB"
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def complete_jobs(incomplete: str) -> list[str]:
@@ -76,10 +110,13 @@ def spec_fields(
     disk: str | None,
     env: list[str] | None,
     parameter: list[str] | None,
+    input_file: list[str] | None,
     output_file: list[str] | None,
+    keep_in: str | None,
     run_limit: str | None,
     queue_limit: str | None,
     retries: int | None,
+    restarts: int | None,
     priority: int | None,
     registry_account: str | None,
 ) -> dict[str, Any]:
@@ -92,16 +129,36 @@ def spec_fields(
         "image": image,
         "environment": pairs(env, "environment variable") or None,
         "parameters": parameters(parameter) or None,
+        "inputs": _inputs(input_file),
         "outputs": [OutputBody(name=each) for each in output_file] if output_file else None,
+        "outputs_to": keep_in,
         "run_limit_s": None if run_limit is None else read_duration(run_limit),
         "queue_limit_s": None if queue_limit is None else read_duration(queue_limit),
         "retries": retries,
+        "restarts": restarts,
         "priority": priority,
         "registry_account": registry_account,
     }
     if cpu is not None or memory is not None or disk is not None:
         found["demand"] = DemandBody(cpu=cpu or _CPU, memory=memory or _MEMORY, disk=disk or 0)
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _inputs(given: list[str] | None) -> "list[InputBody] | None":
+    from roost.wire.jobs import InputBody
+
+    found = []
+    for name, place in pairs(given, "input").items():
+        url, mark, digest = place.partition("#")
+        digest = digest.lower()
+        if mark and not _DIGEST.fullmatch(digest):
+            raise InvalidRequest(
+                f"input {name!r}: {digest[:200]!r} is not a digest; one is written #sha256:HEX, "
+                "with 64 digits",
+                hint="Maybe the address itself has a #: write it %23.",
+            )
+        found.append(InputBody(name=name, url=url, digest=digest))
+    return found or None
 
 
 def parameters(given: list[str] | None) -> dict[str, Any]:

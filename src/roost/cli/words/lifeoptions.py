@@ -1,4 +1,4 @@
-"""How long a VM lives and which reservation it draws on, as it is typed."""
+"""A VM's labels, policy, end and reservation, as they are typed: what rules and room go by."""
 
 import time
 from typing import Annotated
@@ -7,12 +7,30 @@ import typer
 
 from roost.base.errors import InvalidRequest
 from roost.base.timestamps import timestamp
-from roost.cli.words.completing import complete_reservations
+from roost.cli.words.completing import complete_policies, complete_reservations
 from roost.cli.words.durations import read_duration
 
 #: The heading under which help lists options about a VM's life.
 LIFE = "Its life"
 
+VMLabelOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--vm-label",
+        metavar="KEY=VALUE",
+        help="A label of the VM itself.",
+        rich_help_panel="The VM",
+    ),
+]
+PolicyOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The policy that it is under (default: its project's).",
+        autocompletion=complete_policies,
+        rich_help_panel="Where it may go",
+    ),
+]
 UntilOption = Annotated[
     str | None,
     typer.Option(

@@ -17,19 +17,24 @@ class Entry(NamedTuple):
     """A command: its name, where its function or group is, and what help says of it."""
 
     name: str
-    where: str  # module:attribute
+    where: str  # as `load` takes it
     panel: str
     help: str
 
     def load(self) -> Any:
         """Import the command and return it as the parser wants it."""
-        module, _, attribute = self.where.partition(":")
-        found = getattr(importlib.import_module(module), attribute)
+        found = load(self.where)
         if not isinstance(found, typer.Typer):
             single = new_app(self.name)
             single.command(self.name)(found)
             found = single
         return get_command(found)
+
+
+def load(where: str) -> Any:
+    """Import what stands at a place, given as module:attribute."""
+    module, _, attribute = where.partition(":")
+    return getattr(importlib.import_module(module), attribute)
 
 
 def new_app(name: str, **more: Any) -> typer.Typer:

@@ -39,16 +39,28 @@ class Placing:
     record: Path | None = None
 
 
+def on_file(request: PlaceRequest) -> PlaceRequest:
+    """Return a request that a fleet file can answer; it knows no network."""
+    if request.constraints.near:
+        raise InvalidRequest(
+            "--near is of a server with a topology, and a fleet file is asked",
+            hint="Maybe --zone or --rack, or a group with affinity.",
+        )
+    return request
+
+
 def place(opened: Opened, words: RequestWords, how: Placing, form: Output) -> int:
     """Place one VM or several, and return how many were placed."""
     if how.count > 1 or how.all_or_nothing:
         if how.record is not None or how.cursor is not None:
             raise InvalidRequest("--record and --cursor speak of one VM, not of several")
-        placed = _place_many(opened, words.requests(how.count), how.all_or_nothing, form)
+        placed = _place_many(
+            opened, [on_file(each) for each in words.requests(how.count)], how.all_or_nothing, form
+        )
     else:
         named = opened.settings.runners_up if how.runners_up is None else how.runners_up
         opened.engine.cursor = opened.engine.cursor if how.cursor is None else how.cursor
-        placed = _place_one(opened, words.request(), named, how.record, form)
+        placed = _place_one(opened, on_file(words.request()), named, how.record, form)
     if how.save is not None and placed:
         write(how.save, fleetfile.dump(opened.fleet.to_description()))
     return placed

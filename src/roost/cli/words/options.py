@@ -16,11 +16,14 @@ from roost.base.errors import InvalidRequest
 from roost.cli.show.reporting import reports_errors as reports_errors
 from roost.cli.show.screen import Output
 from roost.cli.words.completing import (
+    complete_flavors,
     complete_from,
     complete_groups,
     complete_hosts,
     complete_projects,
+    complete_racks,
     complete_strategies,
+    complete_zones,
 )
 
 if TYPE_CHECKING:
@@ -113,6 +116,13 @@ REQUEST_OPTIONS = (
     RequestOption(
         "prefer", "TERM:WEIGHT", "A wish on labels with its weight ('ssd exists:50').", True, _WHERE
     ),
+    RequestOption(
+        "near",
+        "VM BOUND",
+        "Latency at most, bandwidth at least ('db-1 2ms 100mbit', 'group:db 1ms').",
+        True,
+        _WHERE,
+    ),
 )
 
 
@@ -122,6 +132,9 @@ _COMPLETED = {
     "group": complete_groups,
     "project": complete_projects,
     "strategy": complete_strategies,
+    "flavor": complete_flavors,
+    "zone": complete_zones,
+    "rack": complete_racks,
     "pin": complete_hosts,
     "exclude": complete_hosts,
     "driver": complete_from("qemu", "virtual"),

@@ -56,6 +56,14 @@ BridgeOption = Annotated[
         metavar="NAME", help="A bridge of this host that VMs may be on; repeatable (default: none)."
     ),
 ]
+CountFlowsOption = Annotated[
+    list[str] | None,
+    _option(
+        metavar="NAME",
+        help="A bridge of --bridge on which to count which VMs talk (nftables); repeatable "
+        "(default: none).",
+    ),
+]
 PciOption = Annotated[
     list[str] | None,
     _option(
@@ -163,6 +171,7 @@ class QemuWords:
     cpu_model: str | None = None
     pci: list[str] | None = None
     bridge: list[str] | None = None
+    count_flows: list[str] | None = None
     qemu_user: str | None = None
     vm_disk_bandwidth: str | None = None
     vm_disk_iops: int | None = None
@@ -202,6 +211,7 @@ def read_qemu(words: QemuWords, *, used: bool) -> QemuOptions:
         cpu_model="" if words.cpu_model is None else _word(words.cpu_model, "--cpu-model"),
         pci=tuple(read_pci(text) for text in words.pci or ()),
         bridges=tuple(_word(text, "--bridge") for text in words.bridge or ()),
+        count_flows=_counted(words),
         run_as="" if words.qemu_user is None else _word(words.qemu_user, "--qemu-user"),
         disk_bytes_s=(
             0
@@ -240,6 +250,17 @@ def read_qemu(words: QemuWords, *, used: bool) -> QemuOptions:
             else read_seconds(words.migrate_limit, "--migrate-limit")
         ),
     )
+
+
+def _counted(words: QemuWords) -> tuple[str, ...]:
+    """Return the bridges on which it is counted who talks; VMs must be allowed on each."""
+    for name in words.count_flows or ():
+        if name not in (words.bridge or ()):
+            raise InvalidRequest(
+                f"--count-flows {name!r}: no VM may be on that bridge",
+                hint=f"Maybe --bridge {name} --count-flows {name}.",
+            )
+    return tuple(words.count_flows or ())
 
 
 def read_pci(text: str) -> str:

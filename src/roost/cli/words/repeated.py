@@ -8,6 +8,7 @@ from roost.cli.words.fleetdiff import FleetNow, plan_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from roost.cli.words.fleetdiff import Step
     from roost.client import Client
     from roost.wire.bodies import BatchBody, CreateVM
 
@@ -28,9 +29,15 @@ def settle_repeated(client: "Client", asked: "Sequence[CreateVM]", found: "Batch
             continue
         if vm.flavor is not None and vm.flavor not in flavors:
             continue
-        if plan_of(WantedFleet(vms=[vm]), now).steps:
+        if steps := plan_of(WantedFleet(vms=[vm]), now).steps:
+            item.error["message"] = f"{item.error.get('message', '')}{_differs(steps)}"
             continue
         item.error, item.id, item.host, item.state = None, has.id, has.host, has.state
         settled += 1
     found.failed -= settled
     return settled
+
+
+def _differs(steps: "Sequence[Step]") -> str:
+    """Return in which way a VM that is there is not as it is asked for."""
+    return f"; it is there, but not as asked: {'; '.join(step.what for step in steps)}"

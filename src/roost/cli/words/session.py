@@ -8,23 +8,23 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
-from rich.console import RenderableType
-from rich.text import Text
 
+from roost.cli.show.columns import Listing
 from roost.cli.show.reporting import reports_errors
-from roost.cli.show.screen import Output, show, show_document, show_text
+from roost.cli.show.screen import Output, for_screen, show, show_document, show_text, styled
 from roost.cli.words.completing import complete_contexts
 from roost.cli.words.opening import chosen_output, fleet_file
 from roost.cli.words.options import OWN_PROJECT, OutputOption, with_parameters
 
 if TYPE_CHECKING:
     from msgspec import Struct
+    from rich.console import RenderableType
 
     from roost.client import AsyncClient, Client, Context
 
@@ -70,6 +70,7 @@ class Session:
     named: str | None = None  # the context
     wide: bool = False  # more columns
     names: bool = False  # only names, one a line
+    listing: Listing | None = None  # of a command that lists things
     _client: "Client | None" = None
 
     @property
@@ -122,21 +123,42 @@ class Session:
         if self._client is not None:
             self._client.close()
 
-    def show(self, body: "Struct", *renderables: RenderableType) -> None:
+    def show(self, body: "Struct", *renderables: "RenderableType") -> None:
         """Show an answer: as a document, or as these tables."""
         if self.names and isinstance(name := getattr(body, "name", None), str):
             show_text(name)
+        elif self.names and (names := _names_in(body)) is not None:
+            show_text("\n".join(names))
         elif self.form is Output.TABLE:
-            show(*renderables)
+            show(*self.arranged(renderables))
         else:
             show_body(body, self.form)
+
+    def arranged(self, renderables: "Sequence[RenderableType]") -> "Sequence[RenderableType]":
+        """Return what is shown of a list, in the order that was asked for."""
+        if self.listing is None:
+            return renderables
+        from roost.cli.show.arranging import arranged
+
+        shown = [arranged(each, self.listing) for each in renderables]
+        return [each for each in shown if each is not None]
 
     def show_deleted(self, name: str, how: str = "is deleted") -> None:
         """Say that something is gone, by its name."""
         if self.form is Output.TABLE:
-            show(Text(f"{name} {how}"))
+            show(styled(f"{name} {how}"))
         else:
             show_document({"deleted": name}, self.form)
+
+
+def _names_in(body: "Struct") -> list[str] | None:
+    """Return the names of what a page lists; things without one go by their id."""
+    for field in body.__struct_fields__:
+        found = getattr(body, field)
+        if isinstance(found, list) and all(hasattr(each, "__struct_fields__") for each in found):
+            names = [getattr(each, "name", None) or getattr(each, "id", None) for each in found]
+            return [str(each) for each in names if each is not None]
+    return None
 
 
 def show_body(body: "Struct", form: Output) -> None:
@@ -147,11 +169,12 @@ def show_body(body: "Struct", form: Output) -> None:
     import msgspec
 
     # Not by way of the console, which takes seconds for some megabytes.
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(body), indent=2).decode() + "\n")
+    text = msgspec.json.format(msgspec.json.encode(body), indent=2).decode()
+    sys.stdout.write(for_screen(text) + "\n")
     sys.stdout.flush()
 
 
-def document(body: "Struct") -> dict[str, Any]:
+def document(body: Any) -> dict[str, Any]:
     """Return a body as a document."""
     import msgspec
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection
 
-from roost.ledger.checks import examine
-from roost.ledger.examination import Examination
 from roost.ledger.store import Store
+from roost.ledger.upkeep.checks import examine
+from roost.ledger.upkeep.examination import Examination
 from roost.parts.part import Part
 from roost.wire.bodies import DoctorBody, FindingBody
 

@@ -24,11 +24,9 @@ from roost.control.memory.held_copies import StoredHeld, read_held
 from roost.control.survive.remains import has_it_at_home
 from roost.control.vms.deletion import order_destruction
 from roost.control.vms.restart_policy import ASKED
-from roost.ledger.capacity import RUN, charge, charge_project, counters_in, room_of
-from roost.ledger.membership import advance_groups
-from roost.ledger.older import release_before_may_be_here
-from roost.ledger.rows import Changes, ClaimRow, HostRow, SpecRow, VMRow, labels_text
-from roost.ledger.tables import (
+from roost.ledger.claims.capacity import RUN, charge, charge_project, counters_in, room_of
+from roost.ledger.schema.rows import Changes, ClaimRow, HostRow, SpecRow, VMRow, labels_text
+from roost.ledger.schema.tables import (
     doubts,
     groups,
     host_counters,
@@ -40,7 +38,9 @@ from roost.ledger.tables import (
     vm_specs,
     vms,
 )
-from roost.ledger.transaction import Tx
+from roost.ledger.upgrade.older import release_before_may_be_here
+from roost.ledger.writes.membership import advance_groups
+from roost.ledger.writes.transaction import Tx
 from roost.model.flow import Claim, Fix, FixKind, NearestMiss, Rejection, RejectionCode, Shortage
 from roost.model.resources import BASE_RESOURCES
 from roost.model.states import Desired, Seen

@@ -20,12 +20,10 @@ from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import Roster
 from roost.control.survive.fencing import fence
 from roost.control.vms.views import vm_body
-from roost.ledger.capacity import CLEANUP, ELSEWHERE, RUN, release
-from roost.ledger.examination import Examination
-from roost.ledger.holding import changed_holds, drop_holds, holds_on
-from roost.ledger.rows import ClaimRow, HostRow, VMRow
-from roost.ledger.store import Store
-from roost.ledger.tables import (
+from roost.ledger.claims.capacity import CLEANUP, ELSEWHERE, RUN, release
+from roost.ledger.claims.holding import changed_holds, drop_holds, holds_on
+from roost.ledger.schema.rows import ClaimRow, HostRow, VMRow
+from roost.ledger.schema.tables import (
     claims,
     conversations,
     host_amounts,
@@ -36,7 +34,9 @@ from roost.ledger.tables import (
     tombstones,
     vms,
 )
-from roost.ledger.transaction import Tx, row_json
+from roost.ledger.store import Store
+from roost.ledger.upkeep.examination import Examination
+from roost.ledger.writes.transaction import Tx, row_json
 from roost.model.flow import Rejection
 from roost.model.states import AdminState
 from roost.model.vm import VMSpec
@@ -58,7 +58,7 @@ from roost.wire.bodies import (
     SetMaintenance,
     VMBody,
 )
-from roost.wire.hostsettings import FIELDS, read_settings
+from roost.wire.hostsettings import FIELDS, read_settings, settings_text
 from roost.wire.queries import HostQuery
 from roost.wire.translate import ADMINS, HEALTHS
 
@@ -175,13 +175,14 @@ class Hosts(Part):
             overcommit={name: each.ratio_milli / 1000 for name, each in _limits(inventory)},
             reserve={name: each.reserve for name, each in _limits(inventory)},
             overridden=_overridden(row),
+            closed=read_settings(row.settings).closed,
         )
 
     # Changing
 
-    async def cordon(self, name: str, who: Principal) -> HostBody:
-        """Take no new VMs; what runs stays."""
-        return await self._set_admin(name, "cordoned", "host.cordoned", who)
+    async def cordon(self, name: str, who: Principal, reason: str = "") -> HostBody:
+        """Take no new VMs; what runs stays. The reason is told until the host is open again."""
+        return await self._set_admin(name, "cordoned", "host.cordoned", who, reason)
 
     async def uncordon(self, name: str, who: Principal) -> HostBody:
         """Take new VMs again; a drain ends."""
@@ -212,11 +213,16 @@ class Hosts(Part):
         await self._store.write(change, who.name)
         return await self.get(name)
 
-    async def _set_admin(self, name: str, admin: AdminState, kind: str, who: Principal) -> HostBody:
+    async def _set_admin(
+        self, name: str, admin: AdminState, kind: str, who: Principal, reason: str = ""
+    ) -> HostBody:
         def change(tx: Tx) -> None:
             host = locked_host(tx, name)
-            if host.admin != admin:
-                change_host(tx, host.number, kind, admin=admin)
+            kept = read_settings(host.settings)
+            closed = "" if admin == "open" else reason or kept.closed
+            text = settings_text(msgspec.structs.replace(kept, closed=closed))
+            if (host.admin, host.settings) != (admin, text):
+                change_host(tx, host.number, kind, note=reason, admin=admin, settings=text)
 
         await self._store.write(change, who.name)
         return await self.get(name)
@@ -231,7 +237,7 @@ class Hosts(Part):
             return rows, self._roster.specs.read(connection, rows)
 
         rows, specs = await self._store.read(question)
-        moving = next((vm.name for vm in rows if vm.phase), None)
+        under_way = [vm.name for vm in rows if vm.phase]
         blocked: list[dict[str, Any]] = []
         stuck = True  # as far as was looked: nothing that is left can go
         for vm in rows:
@@ -242,6 +248,8 @@ class Hosts(Part):
                 break
             explain = len(blocked) < _MOST_BLOCKED
             spec = specs.get(vm.id)
+            if spec is None:
+                continue  # what it asked for cannot be read: it stays, and the doctor names it
             found = find_host(self._roster, vm, never=(name,), explain=explain, spec=spec)
             if isinstance(found, Rejection):
                 blocked.append({"vm": vm.name, "id": vm.id, "rejection": rejection_json(found)})
@@ -252,7 +260,14 @@ class Hosts(Part):
             state = "empty"
         elif state == "draining" and stuck:
             state = "blocked"
-        return DrainBody(host=name, state=state, left=len(rows), moving=moving, blocked=blocked)
+        return DrainBody(
+            host=name,
+            state=state,
+            left=len(rows),
+            moving=under_way[0] if under_way else None,
+            blocked=blocked,
+            under_way=under_way,
+        )
 
     async def set_labels(self, name: str, body: SetLabels, who: Principal) -> HostBody:
         """Replace a host's labels."""
@@ -338,6 +353,18 @@ _RUN_CLAIMS = select(claims).where(
 _OTHER_CLAIMS = select(claims).where(ELSEWHERE, claims.c.host == bindparam("of_host"))
 
 
+def _how_to_empty(host: HostRow) -> str:
+    """Return how a host loses its VMs: only one that is there can move them away."""
+    if host.fenced is not None:
+        return f"Maybe `roost host recover {host.name}`; VMs that nobody needs can be deleted."
+    if host.health == "online":
+        return f"Maybe `roost host drain {host.name}`."
+    return (
+        f"Maybe it comes back; of one that is off and stays off, `roost host confirm-dead "
+        f"{host.name}`."
+    )
+
+
 def _remove(tx: Tx, name: str) -> None:
     host = locked_host(tx, name)
     held = tx.rows(_RUN_CLAIMS, of_host=host.number) + tx.rows(_OTHER_CLAIMS, of_host=host.number)
@@ -345,9 +372,7 @@ def _remove(tx: Tx, name: str) -> None:
     # Orders to destroy what is on a dead host go with it: nobody will ever carry them out.
     gone = host.fenced is not None and all(claim["kind"] == CLEANUP for claim in held)
     if (held or graves) and not gone:
-        raise Conflict(
-            f"host {name!r} still has VMs", host=name, hint=f"Maybe roost host drain {name}."
-        )
+        raise Conflict(f"host {name!r} still has VMs", hint=_how_to_empty(host), host=name)
     for claim in held:
         release(tx, ClaimRow(**claim))
     # What it kept for reservations is looked for elsewhere by whoever keeps those.

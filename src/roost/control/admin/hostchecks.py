@@ -8,9 +8,9 @@ from functools import cache
 import msgspec
 from sqlalchemy import Connection, and_, func, select
 
-from roost.ledger.examination import MOST_TOLD, Examination, Wrong, has_none, never, none_of
-from roost.ledger.statements import count_rows
-from roost.ledger.tables import claims, host_amounts, host_counters, hosts, vms
+from roost.ledger.schema.tables import claims, host_amounts, host_counters, hosts, vms
+from roost.ledger.upkeep.examination import MOST_TOLD, Examination, Wrong, has_none, never, none_of
+from roost.ledger.writes.statements import count_rows
 from roost.wire.agentlink import HeldVM
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from roost.parts.roles import ADMIN, OPERATOR, VIEWER
 from roost.parts.routes import NO_PLACE, Route
 from roost.wire import bodies as b
-from roost.wire.queries import HostQuery, ListHosts
+from roost.wire.queries import CloseHost, HostQuery, ListHosts
 
 if TYPE_CHECKING:
     from roost.control.admin.host_admin import Hosts
@@ -43,8 +43,9 @@ def host_routes(hosts: "Hosts") -> tuple[Route, ...]:
               call=lambda call: hosts.scheduling_info(call.path["name"]), roles=VIEWER,
               summary="Describe a host as the scheduler sees it", reply=b.SchedulingInfo),
         Route(method="POST", path="/api/v1/hosts/{name}/cordon", noun="hosts", verb="cordon",
-              call=lambda call: hosts.cordon(call.path["name"], call.who), roles=OPERATOR,
-              summary="Keep new VMs off a host", reply=b.HostBody, errors=("conflict",)),
+              call=lambda call: hosts.cordon(call.path["name"], call.who, call.query.reason),
+              roles=OPERATOR, summary="Keep new VMs off a host", query=CloseHost,
+              reply=b.HostBody, errors=("conflict",)),
         Route(method="POST", path="/api/v1/hosts/{name}/uncordon", noun="hosts", verb="uncordon",
               call=lambda call: hosts.uncordon(call.path["name"], call.who), roles=OPERATOR,
               summary="Let new VMs onto a host again", reply=b.HostBody, errors=("conflict",)),
@@ -55,7 +56,7 @@ def host_routes(hosts: "Hosts") -> tuple[Route, ...]:
               body=b.SetMaintenance, reply=b.HostBody, errors=("conflict",)),
         Route(method="POST", path="/api/v1/hosts/{name}/drain", noun="hosts", verb="drain",
               call=lambda call: hosts.drain(call.path["name"], call.who), roles=OPERATOR,
-              summary="Empty a host, one move at a time", reply=b.DrainBody, statuses=(202,),
+              summary="Empty a host, two moves at a time", reply=b.DrainBody, statuses=(202,),
               errors=("conflict",)),
         Route(method="GET", path="/api/v1/hosts/{name}/drain", noun="hosts", verb="drain_state",
               call=lambda call: hosts.drain_state(call.path["name"]), roles=VIEWER,

@@ -5,9 +5,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, func, select
 
-from roost.ledger.amounts import AMOUNTS, LIMITS
-from roost.ledger.examination import Examination, has_none, never, none_of
-from roost.ledger.tables import projects, vms
+from roost.ledger.schema.amounts import AMOUNTS, LIMITS
+from roost.ledger.schema.tables import projects, vms
+from roost.ledger.upkeep.examination import Examination, has_none, never, none_of
 
 
 @cache

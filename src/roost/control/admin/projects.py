@@ -15,11 +15,11 @@ from sqlalchemy import Connection, select, text
 from roost.base.errors import Conflict, NotFound
 from roost.control.admin.projectchecks import check_projects
 from roost.control.admin.projectroutes import project_routes
-from roost.ledger.amounts import LIMITS
-from roost.ledger.examination import Examination
+from roost.ledger.schema.amounts import LIMITS
+from roost.ledger.schema.tables import projects, tokens
 from roost.ledger.store import Store
-from roost.ledger.tables import projects, tokens
-from roost.ledger.transaction import Tx
+from roost.ledger.upkeep.examination import Examination
+from roost.ledger.writes.transaction import Tx
 from roost.parts.access import Principal
 from roost.parts.idempotency import use_key
 from roost.parts.part import Part

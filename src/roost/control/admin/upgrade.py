@@ -1,12 +1,13 @@
 """Finish an upgrade: end what is done for processes of the release before, in bounded pieces.
 
 Each piece is a transaction of its own, so work goes on meanwhile; what was broken off is finished
-by asking again. The rules themselves are in `ledger/older.py`.
+by asking again. The rules themselves are in `ledger/upgrade/older.py`.
 """
 
 from collections.abc import Sequence
 
-from roost.ledger.older import (
+from roost.ledger.store import Store
+from roost.ledger.upgrade.older import (
     clean_events,
     empty_asked,
     end_compatibility,
@@ -14,7 +15,6 @@ from roost.ledger.older import (
     may_run_beside,
     store_missing,
 )
-from roost.ledger.store import Store
 from roost.parts.part import Part
 from roost.parts.roles import ADMIN
 from roost.parts.routes import Route

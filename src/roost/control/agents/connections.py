@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from sqlalchemy import bindparam, select
 
-from roost.ledger.tables import conversations, hosts
-from roost.ledger.transaction import Tx
+from roost.ledger.schema.tables import conversations, hosts
+from roost.ledger.writes.transaction import Tx
 
 _KNOWN = (
     select(conversations)

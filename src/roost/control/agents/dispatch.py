@@ -21,11 +21,11 @@ from roost.control.moves.machine import orders
 from roost.control.vms.move_record import move_of, record_of
 from roost.control.vms.restart_policy import asked_restart
 from roost.fleet.assign import positions
-from roost.ledger.capacity import ELSEWHERE, MIGRATE_IN, RUN, claim_id
-from roost.ledger.changes import HOSTS, TOMBSTONES, VMS, Changes
-from roost.ledger.rows import Event, VMRow, labels_of
-from roost.ledger.statements import find_rows
-from roost.ledger.tables import claims, hosts, tombstones, vms
+from roost.ledger.claims.capacity import ELSEWHERE, MIGRATE_IN, RUN, claim_id
+from roost.ledger.schema.changes import HOSTS, TOMBSTONES, VMS, Changes
+from roost.ledger.schema.rows import Event, VMRow, labels_of
+from roost.ledger.schema.tables import claims, hosts, tombstones, vms
+from roost.ledger.writes.statements import find_rows
 from roost.model.flow import Order
 from roost.model.states import ClaimKind, Part
 from roost.model.vm import VMSpec
@@ -134,6 +134,7 @@ class Dispatch(PlanePart):
         self._left_out.clear()
         unreadable = self._roster.specs.unreadable
         alone: dict[int, tuple[int]] = {}  # VMs of one host share what says where they are listed
+        listed, list_of = self._listed, self.list_of
         for vm, generation, host, target, phase in connection.execute(_PLACED).all():
             if vm in unreadable:
                 continue
@@ -141,10 +142,10 @@ class Dispatch(PlanePart):
                 where: tuple[int, ...] = (host, target)
             elif (where := alone.get(host, ())) == ():
                 where = alone[host] = (host,)
-            self._listed[vm] = where
+            listed[vm] = where
             share = entry_hash(vm, generation)
             for number in where:
-                self.list_of(number).put(vm, share)
+                list_of(number).put(vm, share)
         for row in find_rows(connection, tombstones, {}):
             share = entry_hash(row["vm"], row["generation"], tombstone=True)
             self.list_of(row["host"]).put(f"-{row['vm']}", share)

@@ -39,12 +39,12 @@ from roost.control.vms.problems import problem_text
 from roost.control.vms.refusing import is_refusal, is_refused, send_elsewhere
 from roost.control.vms.resizing import settle_resize
 from roost.control.vms.restart_policy import acknowledged
-from roost.ledger.retention import DAY_S, Kept
-from roost.ledger.rows import VMRow
-from roost.ledger.statements import Plus
+from roost.ledger.schema.rows import VMRow
+from roost.ledger.schema.tables import hosts, samples, tombstones, vms
 from roost.ledger.store import Store
-from roost.ledger.tables import hosts, samples, tombstones, vms
-from roost.ledger.transaction import Tx, row_json
+from roost.ledger.upkeep.retention import DAY_S, Kept
+from roost.ledger.writes.statements import Plus
+from roost.ledger.writes.transaction import Tx, row_json
 from roost.model.states import Observed, Seen
 from roost.parts.part import Loop, Part
 from roost.wire.agentlimits import MOST_AHEAD, MOST_VMS

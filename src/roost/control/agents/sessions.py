@@ -2,8 +2,9 @@
 
     hello      register what is new, welcome, and the whole list if its digest differs
     heartbeat  evidence; the lease is renewed once the evidence is in the ledger
-    report     to the intake; samples to the readings
+    report     to the intake; samples to the readings, flows to what is learnt of traffic
     told       the answer to a question that was asked through this process
+    probed     the answer to a probe that was ordered through it
     present    the answer to a roll call, after an old ledger was restored
 
 An agent can only speak for the host that its credential names. A host that was fenced is let back
@@ -14,9 +15,10 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 from sqlalchemy import Connection
 
 from roost.base.clock import Clock
@@ -33,11 +35,12 @@ from roost.control.series.recording import Readings
 from roost.control.survive.liveness import Evidence
 from roost.control.survive.restore_judge import hosts_to_ask, take_answer
 from roost.control.timers import Timers
-from roost.ledger.changes import HOSTS, Changes
-from roost.ledger.examination import Examination
-from roost.ledger.rows import Event
+from roost.control.topology.flows import LearntTraffic
+from roost.ledger.schema.changes import HOSTS, Changes
+from roost.ledger.schema.rows import Event
 from roost.ledger.store import Store
-from roost.ledger.transaction import row_json
+from roost.ledger.upkeep.examination import Examination
+from roost.ledger.writes.transaction import row_json
 from roost.parts.access import Principal
 from roost.parts.part import Loop, Part
 from roost.wire.agentlimits import MOST_HELLOS
@@ -48,6 +51,9 @@ from roost.wire.agentlink import (
     Heartbeat,
     Hello,
     Present,
+    ProbeInfo,
+    ProbeOrder,
+    ProbeReply,
     Refused,
     Renewed,
     Report,
@@ -63,6 +69,8 @@ from roost.wire.agentlink import (
 from roost.wire.hostsettings import read_settings
 
 log = logging.getLogger("roost.agents")
+
+R = TypeVar("R", ConsoleReply, ProbeReply)
 
 #: Times that a list is read which changes meanwhile; the next heartbeat asks for it again.
 _MOST_READS = 5
@@ -106,6 +114,7 @@ class Agents(Part):
         dispatch: Dispatch,
         intake: Intake,
         readings: Readings,
+        flows: LearntTraffic,
         evidence: Evidence,
         lineage: Lineage,
         clock: Clock,
@@ -114,7 +123,7 @@ class Agents(Part):
     ) -> None:
         self.store, self.roster, self.follower = store, roster, follower
         self.dispatch, self.intake, self.lineage = dispatch, intake, lineage
-        self.readings = readings
+        self.readings, self.flows = readings, flows
         self.evidence, self.clock, self.timers = evidence, clock, timers
         self.ready = asyncio.Event()  # the fleet is loaded; until then agents wait
         self._sessions: dict[int, Session] = {}
@@ -213,6 +222,19 @@ class Agents(Part):
             raise Conflict(f"host {name!r}: {told.message or told.code}", vm=vm, code=told.code)
         return told
 
+    def probe_info(self, number: int) -> ProbeInfo | None:
+        """Return what a connected agent says of its probes; None of one too old for them."""
+        return self._sessions[number].probe_info
+
+    async def probe(self, number: int, order: ProbeOrder, within_s: float) -> ProbeReply | None:
+        """Order a probe of a host's agent; None when it is not connected, or does not answer."""
+        session = self._sessions.get(number)
+        # An agent that does not know probes would take the order for the end of the connection.
+        if session is None or session.probe_info is None:
+            return None
+        self._asked += 1
+        return await session.probe(replace(order, number=self._asked), within_s)
+
     def spawn(self, work: Coroutine[object, object, None]) -> None:
         """Run a session's coroutine in the background."""
         task = asyncio.create_task(work)
@@ -293,6 +315,8 @@ class Session:
         self._protocol = 1
         self._welcomed: Welcome | None = None  # what the agent was told last
         self._asked: dict[int, asyncio.Future[ConsoleReply | None]] = {}
+        self.probe_info: ProbeInfo | None = None
+        self._probing: dict[int, asyncio.Future[ProbeReply | None]] = {}
 
     def send(self, message: ToAgent) -> None:
         """Send one message."""
@@ -347,6 +371,9 @@ class Session:
         elif isinstance(message, ConsoleReply):
             if (asked := self._asked.get(message.number)) is not None and not asked.done():
                 asked.set_result(message)
+        elif isinstance(message, ProbeReply):
+            if (probed := self._probing.get(message.number)) is not None and not probed.done():
+                probed.set_result(message)
         elif isinstance(message, Present):
             self._agents.note_answer(self.host, why)
             # A copy of nobody knows which VM may be of any: then the answer says nothing of any.
@@ -368,23 +395,34 @@ class Session:
 
     async def ask(self, question: ConsoleRequest) -> ConsoleReply | None:
         """Ask the agent for a console piece and return its reply; None when none comes in time."""
-        answer: asyncio.Future[ConsoleReply | None] = asyncio.get_running_loop().create_future()
-        self._asked[question.number] = answer
+        return await self._answer(self._asked, question, _ANSWER_S)
+
+    async def probe(self, order: ProbeOrder, within_s: float) -> ProbeReply | None:
+        """Order a probe and return what the agent found; None when it does not say in time."""
+        return await self._answer(self._probing, order, within_s)
+
+    async def _answer(
+        self,
+        waiting: dict[int, asyncio.Future[R | None]],
+        question: ConsoleRequest | ProbeOrder,
+        within_s: float,
+    ) -> R | None:
+        answer: asyncio.Future[R | None] = asyncio.get_running_loop().create_future()
+        waiting[question.number] = answer
         self.send(question)
-        late = asyncio.create_task(self._agents.clock.sleep(_ANSWER_S))
+        late = asyncio.create_task(self._agents.clock.sleep(within_s))
         try:
             await asyncio.wait((answer, late), return_when=asyncio.FIRST_COMPLETED)
             return answer.result() if answer.done() else None
         finally:
             late.cancel()
-            del self._asked[question.number]
+            del waiting[question.number]
 
     def closed(self) -> None:
         """Handle the loss of the connection. The host stays online until it is silent for long."""
         self._closed = True
-        for answer in self._asked.values():
-            if not answer.done():
-                answer.set_result(None)
+        _give_up(self._asked)
+        _give_up(self._probing)
         if self._number is not None:
             self._agents.detach(self, self._number)
 
@@ -447,6 +485,7 @@ class Session:
             return
         self._number, self._epoch = number, epoch
         self._conversation = ConnectionOrder(hello.instance, hello.conversation)
+        self.probe_info = hello.probe
         agents.lineage.let_in(number)
         agents.attach(self, number)
         self._protocol, self._welcomed = protocol, None
@@ -552,6 +591,8 @@ class Session:
 
     def _samples(self, number: int, message: Samples) -> None:
         self._agents.readings.take(number, message.samples)
+        if message.flows:
+            self._agents.flows.take(number, message.flows)
         entry = self._agents.roster.hosts.get(number)
         for sample in message.samples:
             if not sample.vm and entry is not None:
@@ -563,3 +604,10 @@ class Session:
                         ("disk", max(0, sample.disk_bytes)),
                     ),
                 )
+
+
+def _give_up(waiting: dict[int, asyncio.Future[R | None]]) -> None:
+    """Tell those who wait for an answer that none will come."""
+    for answer in waiting.values():
+        if not answer.done():
+            answer.set_result(None)

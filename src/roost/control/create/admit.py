@@ -9,6 +9,7 @@ placed; `committing` decides with the ledger what becomes of it.
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import NamedTuple
 
 from msgspec import structs
@@ -38,22 +39,24 @@ from roost.control.create.routes import create_routes
 from roost.control.create.searches import Searches
 from roost.control.create.underlying import in_own_project, spread_of, under
 from roost.control.memory.displacing import may_displace
+from roost.control.memory.expecting import Traits
 from roost.control.memory.follower import Follower
 from roost.control.memory.holdings import ORDINARY
 from roost.control.memory.roster import Roster
 from roost.control.memory.telemetry import Telemetry
 from roost.control.vms.idle import with_idle
 from roost.control.vms.lookup import find_vm
+from roost.control.vms.nearby import with_near_found
 from roost.control.vms.views import decided_placement, vm_body
-from roost.ledger.capacity import RUN, claim_id
-from roost.ledger.retention import DAY_S, Kept, Newest
-from roost.ledger.rows import VMRow
+from roost.ledger.claims.capacity import RUN, claim_id
+from roost.ledger.schema.rows import VMRow
+from roost.ledger.schema.tables import decisions
 from roost.ledger.store import Store
-from roost.ledger.tables import decisions
+from roost.ledger.upkeep.retention import DAY_S, Kept, Newest
 from roost.model.flow import Placement, PlaceRequest, Rejection
 from roost.model.outlook import Expected
 from roost.model.rules import NO_CHOICE, Choice
-from roost.model.vm import VMSpec
+from roost.model.vm import VMSpec, image_of
 from roost.parts.access import Principal
 from roost.parts.asker import Asker
 from roost.parts.idempotency import find_keys
@@ -64,6 +67,7 @@ from roost.placement.strategies import strategy_named
 from roost.wire.answers import no_fit, together_body
 from roost.wire.bodies import BatchBody, BatchItem, CreateVM, CreateVMs, VMBody
 from roost.wire.specs import NO_POLICY, Under, spec_of
+from roost.wire.spectext import spec_text
 
 
 class Created(NamedTuple):
@@ -243,6 +247,13 @@ class Admit(Part):
         )
         # First, so that a body with a mistake in it defines no groups.
         new = spec_of(body, policy, who.name)
+        if new.spec.constraints.near:
+            near = new.spec.constraints
+            near = await with_near_found(
+                self._store, self._roster, near, body.project, who, kept=True
+            )
+            spec = replace(new.spec, constraints=near)
+            new = new._replace(spec=spec, text=spec_text(spec))
         if new.spec.until_ms is not None and new.spec.until_ms <= self._clock.wall_ms():
             raise InvalidRequest(f"until {body.until!r} is in the past", vm=body.name)
         if new.user_data:
@@ -254,6 +265,7 @@ class Admit(Part):
         spread = spread_of(self._roster, policy.policy) if policy.policy else None
         if body.groups or body.affinity or body.labels or spread is not None:
             groups = await self._grouping.groups_for(body, who.name, policy.policy, spread)
+        expected = self._expected(vm_id, body.project, new.spec)
         return PendingCreate(
             body,
             new,
@@ -271,7 +283,11 @@ class Admit(Part):
                 tuple(sorted(body.labels.items())) if body.labels else (),
                 body.restart or policy.restart,
                 policy=policy.policy,
-                expected=self._expected(vm_id, new.spec),
+                expected=expected,
+                talks=self._roster.talkers.of(
+                    vm_id, f"{body.project}/{body.name}", new.spec.constraints.near, groups
+                ),
+                day=strategy.day_for(expected),
             ),
             vm_id,
             groups,
@@ -282,11 +298,10 @@ class Admit(Part):
             groups_seen,
         )
 
-    def _expected(self, vm_id: str, spec: VMSpec) -> Expected:
-        demand = spec.demand
-        return self._roster.expectations.of(
-            vm_id, demand.cpu_milli, demand.memory_bytes, spec.until_ms
-        )
+    def _expected(self, vm_id: str, project: str, spec: VMSpec) -> Expected:
+        cpu, memory = spec.demand.cpu_milli, spec.demand.memory_bytes
+        traits = Traits(cpu, memory, project, image_of(spec), spec.until_ms)
+        return self._roster.expectations.of(vm_id, traits)
 
     async def _policy(self, body: CreateVM) -> tuple[Under, Choice]:
         """Return the policy that a VM is created under; another process may have just made it."""

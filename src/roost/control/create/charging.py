@@ -13,7 +13,7 @@ from roost.control.create.drawing import find_living, life_of
 from roost.control.create.grouping import Grouping
 from roost.control.create.living import living_of
 from roost.control.create.pending import PendingCreate
-from roost.control.create.telling import selected_line
+from roost.control.create.telling import note_lines
 from roost.control.create.underlying import spread_of
 from roost.control.groups.defining import of_policy
 from roost.control.memory.holdings import ORDINARY, Life
@@ -21,6 +21,9 @@ from roost.control.memory.roster import Roster
 from roost.model.flow import Placement, PlaceRequest, Rejection
 
 log = logging.getLogger("roost.admit")
+
+#: Hosts that the answer to a single create names beside the one that was chosen.
+RUNNERS_UP = 2
 
 
 class FleetCharges:
@@ -59,7 +62,7 @@ class FleetCharges:
         ask.rejection, draws_on = None, None
         life = self.life(ask)
         if life is ORDINARY:
-            placement = roster.engine.find(ask.request, runners_up=2)
+            placement = roster.engine.find(ask.request, runners_up=RUNNERS_UP)
             if placement is None:
                 self._refused(ask, self._reject(ask.request))
                 return
@@ -72,22 +75,28 @@ class FleetCharges:
             placement = found
         self.take(ask, placement, draws_on)
         if log.isEnabledFor(logging.INFO):
-            row, host = placement.host_row, placement.host
-            ask.line = selected_line(roster.fleet, row, host, ask.body.name)
+            note_lines(roster.fleet, [ask])
 
-    def place_all(self, asks: list[PendingCreate]) -> None:
-        """Place many creates at once, each on the fleet as the ones before it have left it."""
+    def place_all(self, asks: list[PendingCreate], *, runners_up: int = 0) -> None:
+        """Place many creates at once, each on the fleet as the ones before it have left it.
+
+        With runners-up each has the line that tells of it, too, as if it were placed alone.
+        """
         if any(self.life(ask) is not ORDINARY for ask in asks):
             for ask in asks:
                 self.place_one(ask)
             return
-        answers = self._roster.engine.place_batch([ask.request for ask in asks], self._reject)
+        answers = self._roster.engine.place_batch(
+            [ask.request for ask in asks], self._reject, runners_up=runners_up
+        )
         for ask, answer in zip(asks, answers, strict=True):
             if isinstance(answer, Rejection):
                 self._refused(ask, answer)
             else:
                 ask.rejection, ask.draws_on = None, None
                 self._charged(ask, answer)
+        if runners_up and log.isEnabledFor(logging.INFO):
+            note_lines(self._roster.fleet, asks)
 
     def _refused(self, ask: PendingCreate, rejection: Rejection) -> None:
         """Note a refusal, and the constraints and policies that it rests on."""
@@ -111,7 +120,7 @@ class FleetCharges:
         until, draws_on = ask.spec.spec.until_ms, ask.draws_on
         if until is not None or draws_on is not None:
             assert ask.entry is not None
-            living = living_of(ask.request.demand, Life(until), draws_on)
+            living = living_of(ask.request.demand, placement, Life(until), draws_on)
             self._roster.charge_living(ask.request.key, ask.entry.number, living)
 
     def _note_generations(self, ask: PendingCreate) -> None:

@@ -16,7 +16,7 @@ from functools import partial
 
 from roost.base.clock import Clock
 from roost.base.errors import PlacementContended, RoostError
-from roost.control.create.charging import FleetCharges
+from roost.control.create.charging import RUNNERS_UP, FleetCharges
 from roost.control.create.living import NO_ROOM, Room, room_of
 from roost.control.create.pending import (
     MOST_TRIES,
@@ -33,13 +33,14 @@ from roost.control.memory.holdings import ORDINARY, Life
 from roost.control.memory.roster import Roster
 from roost.control.memory.telemetry import Telemetry
 from roost.control.vms.ruling import reads_amounts, reads_project
-from roost.ledger.amounts import Amounts
-from roost.ledger.claims import KEPT, Outcome, Proposal, Verdict
+from roost.ledger.claims.proposals import KEPT, Outcome, Proposal, Verdict
+from roost.ledger.schema.amounts import Amounts
 from roost.ledger.store import Store
 from roost.model.flow import PlaceRequest, Rejection
 from roost.parts.asker import Asker
 from roost.parts.idempotency import find_keys
 from roost.placement.group import GREEDY, GroupAnswer, place_exactly
+from roost.placement.nearness import is_bound
 from roost.placement.whatif import WhatIf
 from roost.wire.answers import no_fit, no_fit_together
 
@@ -104,7 +105,7 @@ class Committer:
     async def _answer(self, batch: list[PendingCreate]) -> None:
         """Commit a batch of single creates and resolve their futures."""
         try:
-            await self._commit(batch, one_by_one=True)
+            await self._commit(batch, explained=True)
         except RoostError as error:
             for ask in batch:
                 if not ask.kept:  # whoever is in the ledger is, whatever happened afterwards
@@ -122,7 +123,7 @@ class Committer:
         """Commit a batch piece by piece; what was kept before a piece failed is still told."""
         try:
             for start in range(0, len(asks), MOST_TOGETHER):
-                await self._commit(asks[start : start + MOST_TOGETHER], one_by_one=False)
+                await self._commit(asks[start : start + MOST_TOGETHER], explained=False)
         except RoostError as error:
             if not any(ask.kept for ask in asks):
                 raise
@@ -216,19 +217,23 @@ class Committer:
             self._charges.refresh(ask)
         return False
 
-    async def _commit(self, batch: list[PendingCreate], *, one_by_one: bool) -> None:
+    async def _commit(self, batch: list[PendingCreate], *, explained: bool) -> None:
         """Place and claim creates until each has its answer."""
         rest, engine = batch, self._roster.engine
         while rest:
+            ruled = bool(engine.rules)
             alone = any(
-                ask.groups or ask.rules is not None or reads_amounts(engine, ask.request)
+                ask.groups
+                or ask.rules is not None
+                or (ruled and reads_amounts(engine, ask.request))
+                or any(map(is_bound, ask.request.talks))
                 for ask in rest
             )
             async with self._placing:
                 if alone:
                     await self._idle.wait()
                 with self._released_on_failure(rest):
-                    await self._place(rest, one_by_one=one_by_one)
+                    await self._place(rest, explained=explained)
                     asks = [ask for ask in rest if not ask.refused and ask.error is None]
                     refused, room = [ask for ask in rest if ask.refused], self._roster.room
                     proposals = self._propose_all(asks)
@@ -276,14 +281,13 @@ class Committer:
             proposal.host_after = self._roster.promised_on(ask.placement.host_row)
         return proposal
 
-    async def _place(self, asks: list[PendingCreate], *, one_by_one: bool) -> None:
+    async def _place(self, asks: list[PendingCreate], *, explained: bool) -> None:
         """Give every ask a placement or a rejection, and charge the roster; or an error."""
         asks = self._charges.with_groups(asks)
-        if one_by_one:
-            for ask in asks:
-                self._charges.place_one(ask)
+        if len(asks) == 1 and explained:
+            self._charges.place_one(asks[0])
         else:
-            self._charges.place_all(asks)
+            self._charges.place_all(asks, runners_up=RUNNERS_UP if explained else 0)
         refused = [ask for ask in asks if ask.rejection is not None]
         if refused and self._store.shared and not all(ask.tries for ask in refused):
             # Somebody else may have made room that this process has not heard of yet.

@@ -4,10 +4,10 @@ An owner's VM goes where its reservation has room left for it, if the engine acc
 hosts; else wherever any VM may go. A VM that ends and fits nowhere so has the room before a
 reservation begins. Both are the engine's own decision, on the fleet with so much less held on the
 hosts concerned; that is taken back at once, and the commit compares again under the host's lock
-(`ledger/holding.py`).
+(`ledger/claims/holding.py`).
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
@@ -15,15 +15,17 @@ from typing import NamedTuple
 import numpy as np
 
 from roost.base.errors import NotFound
+from roost.control.create.ownparts import asks_for, asks_for_parts, but_own
 from roost.control.memory.holdings import ORDINARY, Life, may_draw
 from roost.control.memory.roster import Roster
 from roost.control.memory.rostercopy import Places
-from roost.fleet.fleet import NOTHING_KEPT, Kept
 from roost.fleet.layout import BASE
 from roost.model.flow import Placement, PlaceRequest, Rejection
+from roost.model.kept import NOTHING_KEPT, Kept
 from roost.model.vm import VMSpec
 
 _RUNNERS_UP = 2
+NO_PARTS: Mapping[int, frozenset[str]] = {}
 #: Hosts whose holds are looked at first.
 _FIRST_PIECE = 64
 
@@ -132,29 +134,44 @@ def _drawing(
     """Place a VM where its reservation has something left of what it asks for."""
     owner, demand = life.draws[0], request.demand
     asked = (demand.cpu_milli, demand.memory_bytes, demand.disk_bytes, 0)
+    holdings = roster.holdings
     numbers = []
-    for host in sorted({hold.host for hold in roster.holdings.of_owner(owner)}):
-        left = roster.holdings.left(owner, host, now_ms)
-        has_left = any(have and want for have, want in zip(left, asked, strict=True))
-        if host in roster.hosts and (has_left or not roster.holdings.is_live(owner, host, now_ms)):
+    for host in sorted({hold.host for hold in holdings.of_owner(owner)}):
+        left = holdings.left(owner, host, now_ms)
+        has_left = any(have and want for have, want in zip(left.limits, asked, strict=True)) or any(
+            asks_for(demand, counter) for counter, _ in left.counters
+        )
+        if host in roster.hosts and (has_left or not holdings.is_live(owner, host, now_ms)):
             numbers.append(host)
     if pinned := request.constraints.pinned:
         numbers = [number for number in numbers if roster.hosts[number].name in pinned]
-    for some in _pieces(numbers):
-        names = tuple(roster.hosts[number].name for number in some)
-        there = replace(request, constraints=replace(request.constraints, pinned=names))
-        with _less_held(roster, some, life, now_ms, without):
-            found = roster.engine.find(there, runners_up=runners_up)
-        if found is not None:
-            return found
+    own: dict[int, frozenset[str]] = {}
+    if asks_for_parts(demand):
+        own = {n: parts for n in numbers if (parts := holdings.parts_of(owner, n))}
+    for only in (own, {}) if own else ({},):
+        for some in _pieces(sorted(only) or numbers):
+            names = tuple(roster.hosts[number].name for number in some)
+            there = replace(request, constraints=replace(request.constraints, pinned=names))
+            with _less_held(roster, some, life, now_ms, without, only):
+                found = roster.engine.find(there, runners_up=runners_up)
+            if found is not None:
+                return found
     return None
 
 
 @contextmanager
 def _less_held(
-    roster: Places, hosts: list[int], life: Life, now_ms: int, without: Collection[str]
+    roster: Places,
+    hosts: list[int],
+    life: Life,
+    now_ms: int,
+    without: Collection[str],
+    own: Mapping[int, frozenset[str]] = NO_PARTS,
 ) -> Iterator[None]:
-    """Hold on some hosts only what must be held of a VM with this life, for one decision."""
+    """Hold on some hosts only what must be held of a VM with this life, for one decision.
+
+    `own` are devices and cells besides which no others of their hosts are to be had.
+    """
     fleet, holdings = roster.fleet, roster.holdings
     if life == ORDINARY and not without:
         yield
@@ -166,9 +183,11 @@ def _less_held(
             entry = roster.hosts.get(number)
             if entry is None or not holdings.may_hold_less(number, life, without):
                 continue
-            cpu, memory, disk, places = holdings.held(number, now_ms, life, without)
-            if (cpu, memory, disk, places) != fleet.kept.get(entry.fleet_row, NOTHING_KEPT):
-                less[entry.fleet_row] = (cpu, memory, disk, places)
+            held = holdings.held(number, now_ms, life, without)
+            if number in own:
+                held = but_own(fleet, entry.fleet_row, held, own[number])
+            if held != fleet.kept.get(entry.fleet_row, NOTHING_KEPT):
+                less[entry.fleet_row] = held
         fleet.keep_free_many(less)
         yield
     finally:

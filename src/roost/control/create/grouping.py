@@ -6,7 +6,7 @@ from roost.control.memory.follower import Follower
 from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import Roster
 from roost.control.policies.writing import members_of
-from roost.ledger.rows import GroupRow
+from roost.ledger.schema.rows import GroupRow
 from roost.ledger.store import Store
 from roost.model.policies import PolicySpread
 from roost.wire.bodies import CreateVM, GroupBody
@@ -115,6 +115,7 @@ class Grouping:
 def _no_group(name: str) -> NotFound:
     return NotFound(
         f"no group {name!r}; the first VM of a group brings its rule along",
-        hint='Maybe {"name": ..., "rule": "anti-affinity"} instead of the name alone.',
+        hint=f"Maybe `roost group create {name} anti-affinity` first, or its rule with it: "
+        f"--group '{name} anti-affinity'.",
         group=name,
     )

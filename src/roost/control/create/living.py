@@ -21,13 +21,15 @@ from typing import NamedTuple
 import numpy as np
 
 from roost.control.create.drawing import Found, find_living
+from roost.control.create.ownparts import asks_for_parts, but_own
 from roost.control.memory.holdings import ORDINARY, Life
 from roost.control.memory.roster import Roster
 from roost.control.memory.rostercopy import Places
-from roost.fleet.fleet import NOTHING_KEPT, Fleet, Kept
+from roost.fleet.fleet import Fleet
 from roost.fleet.layout import BASE
-from roost.ledger.holdsums import FOREVER, Limits, Living
+from roost.ledger.claims.holdsums import FOREVER, Living
 from roost.model.flow import Placement, PlaceRequest, Rejection
+from roost.model.kept import NOTHING_KEPT, Kept, counters_of
 from roost.model.resources import Demand
 from roost.placement.engine import NO_FIT, Engine
 from roost.placement.recommending import NOTHING_AHEAD, Ahead, anywhere_but
@@ -40,6 +42,7 @@ class Room(NamedTuple):
     kept: Mapping[int, Kept] = {}
     draws_on: Mapping[int, str] = {}
     draws: tuple[str, ...] = ()  # in the order in which they are drawn on
+    own: Mapping[int, frozenset[str]] = {}  # devices and cells that are taken first
 
 
 NO_ROOM = Room()
@@ -52,6 +55,7 @@ def room_of(roster: Roster, demand: Demand, life: Life, without: Collection[str]
     holdings, now_ms = roster.holdings, roster.wall_ms()
     kept: dict[int, Kept] = {}
     draws_on: dict[int, str] = {}
+    own: dict[int, frozenset[str]] = {}
     for number in holdings.held_hosts():
         entry = roster.hosts.get(number)
         if entry is None:
@@ -61,18 +65,19 @@ def room_of(roster: Roster, demand: Demand, life: Life, without: Collection[str]
         best, most, owner = before, -1, None
         for draws in (*_drawn_there(roster, number, life, now_ms, without), None):
             asked = life._replace(draws=() if draws is None else (draws,))
-            held: Limits = before
+            held = before
             if holdings.may_hold_less(number, asked, without):
                 held = holdings.held(number, now_ms, asked, without)
             copies = _copies(roster.fleet, row, demand, before, held)
             if copies > most:
-                cpu, memory, disk, places = held
-                best, most, owner = (cpu, memory, disk, places), copies, draws
+                best, most, owner = held, copies, draws
         if owner is not None:
             draws_on[row] = owner
+            if asks_for_parts(demand) and (parts := holdings.parts_of(owner, number)):
+                own[row] = parts
         if best != before:
             kept[row] = best
-    return Room(kept, draws_on, life.draws)
+    return Room(kept, draws_on, life.draws, own)
 
 
 def _drawn_there(
@@ -83,18 +88,19 @@ def _drawn_there(
         if not any(hold.owner == owner for hold in roster.holdings.holds[host].values()):
             continue
         live = roster.holdings.is_live(owner, host, now_ms)
-        if not live or any(roster.holdings.left(owner, host, now_ms, without)[:BASE]):
+        left = roster.holdings.left(owner, host, now_ms, without)
+        if not live or any(left.limits[:BASE]) or left.counters:
             yield owner
 
 
-def _copies(fleet: Fleet, row: int, demand: Demand, before: Kept, held: Limits) -> int:
+def _copies(fleet: Fleet, row: int, demand: Demand, before: Kept, held: Kept) -> int:
     """Count the VMs that a host has amounts for if it holds so much instead of what it does."""
     asked = (demand.cpu_milli, demand.memory_bytes, demand.disk_bytes)
     free = fleet.hosts.arrays.headroom[row, :BASE].tolist()
     return min(
         (
             max(0, int(have) + had - keeps) // want
-            for want, have, had, keeps in zip(asked, free, before, held, strict=False)
+            for want, have, had, keeps in zip(asked, free, before.limits, held.limits, strict=False)
             if want
         ),
         default=1,
@@ -175,6 +181,19 @@ def _find_drawing(
     if not there:
         return None
     asked = replace(request, constraints=replace(request.constraints, pinned=there))
+    fleet = world.fleet
+    only = {
+        row: but_own(fleet, row, fleet.kept.get(row, NOTHING_KEPT), parts)
+        for row, parts in room.own.items()
+        if room.draws_on[row] == owner
+    }
+    if only:
+        first = tuple(name for name in there if fleet.row(name) in only)
+        with seeing(world, only):
+            mine_first = replace(request, constraints=replace(asked.constraints, pinned=first))
+            found = world.find(mine_first, runners_up=runners_up) if first else None
+        if found is not None:
+            return found
     return world.find(asked, runners_up=runners_up)
 
 
@@ -208,7 +227,8 @@ def place_turns(
             if life.until_ms is not None or each.draws_on is not None:
                 number = roster.by_fleet_row[each.answer.host_row].number
                 charged.append(key)
-                roster.charge_living(key, number, living_of(request.demand, life, each.draws_on))
+                living = living_of(request.demand, each.answer, life, each.draws_on)
+                roster.charge_living(key, number, living)
         return found
     finally:
         for key in charged:
@@ -217,7 +237,8 @@ def place_turns(
         fleet.version, engine.cursor, roster.room = version, cursor, room
 
 
-def living_of(demand: Demand, life: Life, draws_on: str | None) -> Living:
+def living_of(demand: Demand, placement: Placement, life: Life, draws_on: str | None) -> Living:
     """Return the claim that a VM of this life would have, as numbers."""
     limits = (demand.cpu_milli, demand.memory_bytes, demand.disk_bytes, 1)
-    return Living(limits, FOREVER if life.until_ms is None else life.until_ms, draws_on)
+    counters = counters_of(demand, placement.devices, placement.cells)
+    return Living(limits, FOREVER if life.until_ms is None else life.until_ms, draws_on, counters)

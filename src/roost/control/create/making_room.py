@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from roost.ledger.rows import VMRow
+from roost.ledger.schema.rows import VMRow
 from roost.model.flow import PlaceRequest
 from roost.parts.access import Principal
 from roost.wire.bodies import PreemptionBody

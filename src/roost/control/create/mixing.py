@@ -17,10 +17,10 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from roost.base.errors import Unavailable
 from roost.control.memory.roster import Roster
-from roost.ledger.retention import DAY_S, Kept
+from roost.ledger.schema.tables import asked, mixes
 from roost.ledger.store import Store
-from roost.ledger.tables import asked, mixes
-from roost.ledger.transaction import Tx
+from roost.ledger.upkeep.retention import DAY_S, Kept
+from roost.ledger.writes.transaction import Tx
 from roost.parts.part import Loop, Part
 from roost.placement.asked import MOST_ASKED, MOST_COUNTED, ONE
 from roost.placement.mix import Mix, TypicalRequest, kinds_in

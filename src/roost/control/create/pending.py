@@ -14,8 +14,8 @@ from roost.base.errors import (
     RoostError,
 )
 from roost.control.memory.host_entries import HostEntry
-from roost.ledger.claims import Outcome, Verdict
-from roost.ledger.rows import VMRow
+from roost.ledger.claims.proposals import Outcome, Verdict
+from roost.ledger.schema.rows import VMRow
 from roost.model.flow import Placement, PlaceRequest, Rejection
 from roost.model.vm import NewSpec
 from roost.parts.quotas import quota_exceeded

@@ -11,17 +11,16 @@ import msgspec
 
 from roost.base.errors import LedgerUnsettled, PlacementContended
 from roost.control.create.drawing import Found, find_living, life_of
-from roost.control.create.proposing import counters_of
 from roost.control.memory.follower import Follower
 from roost.control.memory.holdings import ORDINARY, Life
 from roost.control.memory.restore_detect import member_is_doubted
 from roost.control.memory.roster import Roster
 from roost.control.vms.requests import request_of
-from roost.control.vms.ruling import reads_amounts, reads_project
+from roost.control.vms.ruling import host_of_claim, reads_amounts, reads_project
 from roost.control.vms.views import placement_text
 from roost.fleet.assign import mask_of
-from roost.fleet.fleet import NOTHING_KEPT
-from roost.ledger.capacity import (
+from roost.fleet.fleet import Fleet
+from roost.ledger.claims.capacity import (
     MIGRATE_IN,
     RUN,
     ProjectUse,
@@ -31,14 +30,18 @@ from roost.ledger.capacity import (
     project_use,
     promised_on,
 )
-from roost.ledger.membership import advance_groups, group_checks_hold
-from roost.ledger.rows import Changes, ClaimRow, HoldRow, VMRow
+from roost.ledger.claims.holdsums import read_counters
+from roost.ledger.schema.rows import Changes, ClaimRow, HoldRow, VMRow
+from roost.ledger.schema.tables import claims, decisions, tombstones
 from roost.ledger.store import Store
-from roost.ledger.tables import decisions, tombstones
-from roost.ledger.transaction import ConstraintsMoved, Tx
+from roost.ledger.writes.membership import advance_groups, group_checks_hold
+from roost.ledger.writes.transaction import ConstraintsMoved, Tx
 from roost.model.flow import Claim, Placement, PlaceRequest, Rejection
+from roost.model.kept import NOTHING_KEPT, Kept, counters_in_order, counters_of
 from roost.model.states import ClaimKind
 from roost.model.vm import VMSpec
+from roost.placement.nearness import is_bound
+from roost.placement.rejecting import without_fixes_on
 from roost.placement.strategies import strategy_named
 from roost.wire.answers import placement_body
 
@@ -87,8 +90,7 @@ def look_for_host(
     found = _look(roster, vm, only=only, never=never, explain=explain, spec=spec, held=held)
     if not never or not isinstance(found.answer, Rejection):
         return found
-    fixes = tuple(fix for fix in found.answer.fixes if fix.host not in never)
-    return found._replace(answer=replace(found.answer, fixes=fixes))
+    return found._replace(answer=without_fixes_on(found.answer, never))
 
 
 def _look(
@@ -122,7 +124,7 @@ def _look(
         if number is not None:
             fleet.remove(number)
     if held is not None:
-        _give_back(roster, held)
+        give_back_hold(roster, held, fleet)
     try:
         return _decide(roster, request, life, ids, explain=explain)
     finally:
@@ -130,14 +132,15 @@ def _look(
         fleet.version = version
 
 
-def _give_back(roster: Roster, held: HoldRow) -> None:
+def give_back_hold(roster: Roster, held: HoldRow, fleet: Fleet) -> None:
     """Let a host have free what it keeps for one VM, as far as this process has heard of it."""
     entry = roster.hosts.get(held.host)
     if entry is not None:
-        kept = roster.fleet.kept.get(entry.fleet_row, NOTHING_KEPT)
-        left = (max(0, k - h) for k, h in zip(kept, held.limits, strict=True))
-        cpu, memory, disk, places = left
-        roster.fleet.keep_free(entry.fleet_row, (cpu, memory, disk, places))
+        kept = fleet.kept.get(entry.fleet_row, NOTHING_KEPT)
+        left = (max(0, k - h) for k, h in zip(kept.limits, held.limits, strict=True))
+        given = dict(read_counters(held.counters))
+        counters = {name: max(0, amount - given.get(name, 0)) for name, amount in kept.counters}
+        fleet.keep_free(entry.fleet_row, Kept.of(left, counters_in_order(counters)))
 
 
 def _decide(
@@ -156,13 +159,13 @@ def claim_row(
 ) -> ClaimRow:
     """Return the claim that makes a placement durable."""
     demand = request_of(vm, roster).demand
-    counters = counters_of(demand, placement)
+    counters = counters_of(demand, placement.devices, placement.cells)
     claim = Claim(
         vm=vm.id,
         host=roster.by_fleet_row[placement.host_row].number,
         kind=kind,
         **vm.amounts._asdict(),
-        counters=tuple(counters),
+        counters=counters,
         devices=mask_of(placement.devices),
         cells=mask_of(placement.cells),
     )
@@ -178,12 +181,18 @@ def take(tx: Tx, vm: VMRow, claim: ClaimRow, seen: "Basis", cause: str, changes:
     tx.constraints = seen.constraints  # compared by the commit
     if not charge(tx, claim, seen.host_generation):
         raise Stale
-    if seen.host_after not in (None, promised_on(tx, claim.host)):
+    if seen.host_after is not None and not seen.host_after.is_as_read(
+        promised_on(tx, claim.host), special=claim.is_special
+    ):
         raise Stale  # a hard rule has read what the host promised
     if seen.project is not None and seen.project != project_use(tx, vm.project):
         raise Stale  # a hard rule has read what the project has
     if not group_checks_hold(tx, vm.id, seen.groups):
         raise Stale
+    for key, host in seen.partners:
+        found = tx.find(claims, id=key)
+        if (None if found is None else found["host"]) != host:
+            raise Stale  # one that it must be near to is somewhere else now
     if seen.groups and member_is_doubted(tx, [group for group, _ in seen.groups]):
         raise LedgerUnsettled(
             f"it is not known yet where other members of the groups of {vm.name!r} are", vm=vm.id
@@ -214,6 +223,8 @@ class Basis(msgspec.Struct):
     constraints: int  # the generation of those it was decided under
     host_after: Promised | None = None  # what the host has promised then, if a rule read it
     project: ProjectUse | None = None  # what the VM's project has, if a rule read it
+    #: Claims of those it must be near to, and on which host each was; None: on none.
+    partners: tuple[tuple[str, int | None], ...] = ()
 
 
 class Placing:
@@ -288,4 +299,12 @@ class Placing:
             self._roster.project_use(vm.project)
             if reads_project(self._roster.engine, request)
             else None,
+            tuple(
+                (
+                    talk.key,
+                    None if (at := host_of_claim(self._roster, talk.key)) is None else at.number,
+                )
+                for talk in request.talks
+                if is_bound(talk)
+            ),
         )

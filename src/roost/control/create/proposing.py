@@ -3,11 +3,10 @@
 from roost.control.create.pending import PendingCreate
 from roost.control.vms.views import placement_text
 from roost.fleet.assign import mask_of
-from roost.ledger.claims import Proposal
-from roost.ledger.rows import ClaimRow, VMRow, labels_text
-from roost.ledger.transaction import row_json
-from roost.model.flow import Placement
-from roost.model.resources import Demand
+from roost.ledger.claims.proposals import Proposal
+from roost.ledger.schema.rows import ClaimRow, VMRow, labels_text
+from roost.ledger.writes.transaction import row_json
+from roost.model.kept import counters_of
 from roost.wire.answers import placement_body, rejection_json
 
 GroupGenerations = tuple[tuple[str, int], ...]
@@ -48,7 +47,7 @@ def propose(ask: PendingCreate, groups: GroupGenerations, created_ms: int) -> Pr
     assert entry is not None
     ask.row.host = entry.number
     ask.shown = placement_body(ask.placement, entry.number)
-    counters = counters_of(demand, ask.placement)
+    counters = counters_of(demand, ask.placement.devices, ask.placement.cells)
     claim = ClaimRow(
         id=ask.request.key,
         vm=ask.vm_id,
@@ -75,21 +74,3 @@ def propose(ask: PendingCreate, groups: GroupGenerations, created_ms: int) -> Pr
         placement_text(ask.shown),
         ask.key,
     )
-
-
-def counters_of(demand: Demand, placement: Placement) -> tuple[tuple[str, int], ...]:
-    """Return the rows of host_counters that a placement charges, in ascending order.
-
-    Two cells share cpu and memory; the lower one takes the larger half of an odd amount.
-    """
-    if not (demand.extended or placement.devices or placement.cells):
-        return ()
-    found = [(f"x:{name}", amount) for name, amount in demand.extended if amount]
-    if demand.devices is not None:
-        found += [(f"device:{at:02d}", demand.devices.milli) for at in placement.devices]
-    count = len(placement.cells)
-    for place, cell in enumerate(placement.cells):
-        for name, whole in (("cpu", demand.cpu_milli), ("memory", demand.memory_bytes)):
-            share = whole // count + (1 if place < whole % count else 0)
-            found.append((f"cell:{cell:02d}:{name}", share))
-    return tuple(sorted(found))

@@ -20,19 +20,24 @@ from roost.control.create.making_room import MakesRoom
 from roost.control.create.questionroutes import question_routes
 from roost.control.create.recommending import recommend_existing, recommend_new
 from roost.control.create.searches import Searches
-from roost.control.create.underlying import in_own_project, spread_of, under
+from roost.control.create.stranding import as_seen
+from roost.control.create.underlying import are_known, in_own_project, spread_of, under
 from roost.control.memory.displacing import may_displace
+from roost.control.memory.expecting import Traits
+from roost.control.memory.follower import Follower
 from roost.control.memory.holdings import ORDINARY, Life
 from roost.control.memory.oneatatime import OneAtATime
 from roost.control.memory.roster import Roster
 from roost.control.memory.rostercopy import RosterCopy
 from roost.control.rules.judging import requests_of_placed
 from roost.control.vms.idle import tell_idle
-from roost.control.vms.lookup import vm_row
+from roost.control.vms.lookup import require_projects, vm_row
+from roost.control.vms.nearby import with_near_found
 from roost.control.vms.requests import request_of
 from roost.control.vms.views import answer_body
-from roost.ledger.capacity import MIGRATE_IN, RUN, claim_id
-from roost.ledger.rows import GroupRow, VMRow
+from roost.fleet.projects import NO_USE
+from roost.ledger.claims.capacity import MIGRATE_IN, RUN, claim_id
+from roost.ledger.schema.rows import GroupRow, VMRow
 from roost.ledger.store import Store
 from roost.model.flow import Placement, PlaceRequest, Rejection
 from roost.model.vm import VMSpec
@@ -40,7 +45,7 @@ from roost.parts.access import Principal
 from roost.parts.asker import Asker
 from roost.parts.part import Part
 from roost.parts.routes import Route
-from roost.placement.capacity import capacity
+from roost.placement.capacity import CapacityAnswer, capacity
 from roost.placement.effort import Effort
 from roost.placement.group import GREEDY, GroupAnswer, place_group
 from roost.placement.strategies import STRATEGIES, strategy_named
@@ -58,10 +63,12 @@ from roost.wire.bodies import (
     StrategiesBody,
     StrategyBody,
 )
+from roost.wire.bodies.words import DEFAULT_PROJECT
 from roost.wire.recommendations import AskRecommendations, RecommendationsBody
-from roost.wire.specs import spec_of
+from roost.wire.specs import asked_image, spec_of
 from roost.wire.translate import constraints_of, demand_of, demand_said, group_spec, scope_named
 
+B = TypeVar("B", bound=CreateVM)
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -73,12 +80,14 @@ class Questions(Part):
         self,
         store: Store,
         roster: Roster,
+        follower: Follower,
         grouping: Grouping,
         searches: Searches,
         makes_room: MakesRoom | None = None,
     ) -> None:
         self._searches = searches
         self._store, self._roster, self._grouping = store, roster, grouping
+        self._follower = follower
         self.makes_room = makes_room
         self._long = OneAtATime("questions about the fleet")
 
@@ -88,8 +97,8 @@ class Questions(Part):
 
     async def dry_run(self, body: DryRun, who: Principal) -> PlacementBody | RejectionBody:
         """Say where a VM would go now, or why nowhere."""
-        body = self._roster.flavors.sized(body)
-        request, new = self._request(body, who)
+        [body] = await self._sized([body], who)
+        request, new = await self._request(body, who)
         if not new:
             life = self._life(body, who)
             found = None
@@ -112,6 +121,20 @@ class Questions(Part):
             await tell_idle(told, self._store, who)
         return told
 
+    async def _sized(self, bodies: Sequence[B], who: Principal) -> list[B]:
+        """Return bodies with the demands of their flavors, once all that they name was heard of."""
+        await self._know_projects({body.project or who.home for body in bodies}, who)
+        if not are_known(self._roster, bodies):
+            await self._follower.catch_up()
+        return [self._roster.flavors.sized(body) for body in bodies]
+
+    async def _know_projects(self, names: set[str], who: Principal) -> None:
+        """Refuse projects that are not there: one without VMs is looked up in the ledger."""
+        accounts = self._roster.fleet.projects
+        unsure = {name for name in names - {DEFAULT_PROJECT} if accounts.use(name) == NO_USE}
+        if unsure and who.project is None:
+            await self._store.read(lambda connection: require_projects(connection, sorted(unsure)))
+
     def _life(self, body: CreateVM, who: Principal) -> Life:
         """Return how long a VM would live, and what it might draw on."""
         return life_of(self._roster, spec_of(body, by=who.name).spec, body.project or who.home)
@@ -129,9 +152,9 @@ class Questions(Part):
         """Say where VMs would go one after the other, or all together."""
         requests = []
         new: dict[str, GroupRow] = {}
-        vms = [self._roster.flavors.sized(vm) for vm in body.vms]
+        vms = await self._sized(body.vms, who)
         for index, vm in enumerate(vms):
-            request, groups = self._request(vm, who)
+            request, groups = await self._request(vm, who)
             requests.append(replace(request, key=f"{index} {request.name}"))
             new.update({row.id: row for row in groups})
         by_row = dict(self._roster.by_fleet_row)
@@ -174,22 +197,25 @@ class Questions(Part):
 
     async def capacity(self, body: CapacityQuestion, who: Principal) -> CapacityBody:
         """Say how many more copies of a VM fit."""
-        body = self._roster.flavors.sized(body)
-        request, new = self._request(body, who)
+        [body] = await self._sized([body], who)
+        request, new = await self._request(body, who)
         survive = scope_named(body.survive) if body.survive is not None else None
 
         placed: list[PlaceRequest] = []
         if survive is not None and self._roster.engine.rules:
-            found = await requests_of_placed(self._store, self._roster)
-            placed = [asked for _, asked in found]
+            there = await requests_of_placed(self._store, self._roster)
+            placed = [asked for _, asked in there]
         # What is lost is restarted in the room that is open to all.
         life = self._life(body, who) if survive is None else ORDINARY
 
-        def ask(world: WhatIf, room: Room) -> CapacityBody:
+        def ask(world: WhatIf, room: Room) -> CapacityAnswer:
             world.fleet.keep_free_many(dict(room.kept))
-            return capacity_body(capacity(world, request, survive, body.losses, placed))
+            return capacity(world, request, survive, body.losses, placed)
 
-        return await self._on_copy(new, ask, self._seen(request, life))
+        found = await self._on_copy(new, ask, self._seen(request, life))
+        if found.stranded is not None:
+            found = replace(found, stranded=await as_seen(found.stranded, self._store, who))
+        return capacity_body(found)
 
     async def recommend(self, body: AskRecommendations, who: Principal) -> RecommendationsBody:
         """Rank the hosts for a VM that exists, or for one that does not."""
@@ -198,8 +224,8 @@ class Questions(Part):
                 "recommendations are for `vm`, which exists, or for `new`, which does not"
             )
         if body.new is not None:
-            asked = self._roster.flavors.sized(body.new)
-            request, new = self._request(asked, who)
+            [asked] = await self._sized([body.new], who)
+            request, new = await self._request(asked, who)
             return await self._on_copy(
                 new,
                 lambda world, room: recommend_new(world, request, body.most, room),
@@ -231,7 +257,7 @@ class Questions(Part):
             ],
         )
 
-    def _request(self, body: CreateVM, who: Principal) -> tuple[PlaceRequest, list[GroupRow]]:
+    async def _request(self, body: CreateVM, who: Principal) -> tuple[PlaceRequest, list[GroupRow]]:
         """Return the place request of a body, and the groups that it would define."""
         body = in_own_project(body, who)
         if who.project is not None and body.project != who.project:
@@ -246,10 +272,24 @@ class Questions(Part):
         )
         priority, _ = self._roster.classes.given(body.priority_class, body.priority)
         demand = demand_of(demand_said(body))
+        constraints = constraints_of(body.constraints)
+        constraints = await with_near_found(
+            self._store, self._roster, constraints, body.project, who
+        )
+        expected = self._roster.expectations.of(
+            "",
+            Traits(
+                demand.cpu_milli,
+                demand.memory_bytes,
+                body.project,
+                asked_image(body),
+                None if body.until is None else read_timestamp(body.until, "until"),
+            ),
+        )
         request = PlaceRequest(
             body.name,
             demand,
-            constraints_of(body.constraints),
+            constraints,
             groups,
             strategy.name,
             None,
@@ -258,12 +298,11 @@ class Questions(Part):
             labels=tuple(sorted(body.labels.items())),
             restart=body.restart or policy.restart,
             policy=policy.policy,
-            expected=self._roster.expectations.of(
-                "",
-                demand.cpu_milli,
-                demand.memory_bytes,
-                None if body.until is None else read_timestamp(body.until, "until"),
+            expected=expected,
+            talks=self._roster.talkers.of(
+                "", f"{body.project}/{body.name}", constraints.near, groups
             ),
+            day=strategy.day_for(expected),
         )
         return request, new
 

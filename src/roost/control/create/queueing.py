@@ -22,16 +22,16 @@ from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import Roster
 from roost.control.vms.lookup import relock
 from roost.control.vms.refusing import refused_by
-from roost.ledger.amounts import AMOUNTS
-from roost.ledger.capacity import CLEANUP, RUN, claims_of
-from roost.ledger.holding import lock_hosts
-from roost.ledger.makingroom import QUEUE, begin_hold, drop_hold, hold_id
-from roost.ledger.older import release_before_may_be_here
-from roost.ledger.rows import Changes, ClaimRow, HoldRow, VMRow
-from roost.ledger.statements import Plus, find_row, find_rows
+from roost.ledger.claims.capacity import CLEANUP, RUN, claims_of
+from roost.ledger.claims.holding import lock_hosts
+from roost.ledger.claims.makingroom import QUEUE, begin_hold, drop_hold, hold_id
+from roost.ledger.schema.amounts import AMOUNTS
+from roost.ledger.schema.rows import Changes, ClaimRow, HoldRow, VMRow
+from roost.ledger.schema.tables import holds, preemptions, vms
 from roost.ledger.store import Store
-from roost.ledger.tables import holds, preemptions, vms
-from roost.ledger.transaction import Tx, row_json
+from roost.ledger.upgrade.older import release_before_may_be_here
+from roost.ledger.writes.statements import Plus, find_row, find_rows
+from roost.ledger.writes.transaction import Tx, row_json
 from roost.model.flow import Rejection, RejectionCode
 from roost.parts.part import Part
 from roost.parts.singleton import Singleton
@@ -71,6 +71,7 @@ class Queue(Part):
         self.singleton = singleton
         self._relaxing = relaxing.Planning(roster)
         self._room = -1
+        self._said: dict[str, str] = {}  # why VMs could not be looked at, by id
         self._looked_ms = 0
         self._holding: dict[str, float] | None = None  # VMs that room is held for, and since when
         self._held_before: dict[str, float] = {}  # VMs that had their turn, and until when
@@ -96,13 +97,17 @@ class Queue(Part):
             return
         self._room = self._roster.room
         reasons = 0
+        said, self._said = self._said, {}
         for vm in sorted(self._roster.waiting.values(), key=lambda vm: self._urgency(vm, now)):
             if vm.id not in self._roster.waiting:
                 continue
             try:
                 rejection = await self._try(vm, explain=reasons < _MOST_REASONS)
             except (Conflict, NotFound, Unavailable) as error:
-                log.info("VM %s still waits: %s", vm.name, error.message)
+                # Said once: it is looked at again every few moments.
+                level = logging.DEBUG if said.get(vm.id) == error.message else logging.INFO
+                log.log(level, "VM %s still waits: %s", vm.name, error.message)
+                self._said[vm.id] = error.message
                 self._room = -1  # nothing is known of it: look again
                 continue
             if rejection is None:
@@ -172,9 +177,7 @@ class Queue(Part):
             assert row is not None
             changes["vms"] = {vm.id: row}
             relaxing.forget(tx, vm.id, changes)
-            note = f"on {seen.placement.host}"
-            if seen.placement.relaxed:
-                note = f"{note}, with {', '.join(seen.placement.relaxed)} relaxed"
+            note = f"on {seen.placement.host}{relaxing.said_of(seen.placement)}"
             tx.event("vm.placed", f"vm/{vm.id}", changes, project=vm.project, note=note)
             return VMRow(**row)
 

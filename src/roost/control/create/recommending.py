@@ -4,8 +4,8 @@ Whoever may ask for a dry run may ask for this: it shows no more of other hosts 
 """
 
 from roost.control.create.living import NO_ROOM, Room, look_ahead
-from roost.ledger.capacity import MIGRATE_IN, RUN, claim_id
-from roost.ledger.rows import VMRow
+from roost.ledger.claims.capacity import MIGRATE_IN, RUN, claim_id
+from roost.ledger.schema.rows import VMRow
 from roost.model.flow import PlaceRequest
 from roost.placement.recommending import RankedHost, Ranking, RuleSays, recommend
 from roost.placement.whatif import WhatIf

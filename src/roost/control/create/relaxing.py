@@ -1,9 +1,10 @@
 """Hard rules that relax: for a VM that has waited so long, one turns soft, durably and said.
 
 Since when a VM waits under such a rule, and that it is relaxed for it, are rows that only the
-queue's process writes; it alone places VMs that wait. So a placement under a relaxed rule is exact:
-the row is there before it is decided, and the commit compares the rules' generation and the lease.
-A rule that was changed is waited for anew.
+queue's process writes; whichever process gives the VM a host, the queue's or the one that has made
+room for it, deletes them with that. So a placement under a relaxed rule is exact: the row is there
+before it is decided, and the commit compares the rules' generation and its own lease. A rule that
+was changed is waited for anew.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,10 +14,10 @@ from roost.base.timestamps import timestamp
 from roost.control.memory.roster import Roster
 from roost.control.memory.rulebook import rule_of
 from roost.control.vms.requests import request_of
-from roost.ledger.rows import Changes, ConstraintRow, RelaxationRow, VMRow
-from roost.ledger.tables import relaxations, vms
-from roost.ledger.transaction import Tx
-from roost.model.flow import PlaceRequest, Rejection
+from roost.ledger.schema.rows import Changes, ConstraintRow, RelaxationRow, VMRow
+from roost.ledger.schema.tables import relaxations, vms
+from roost.ledger.writes.transaction import Tx
+from roost.model.flow import Placement, PlaceRequest, Rejection
 from roost.placement.rules.binding import covers
 
 #: Rows that one look changes, so that a long queue does not stop the process.
@@ -89,7 +90,9 @@ class Planning:
         rules = book.relaxing()
         made = Plan()
         if rules or book.relaxations:
-            waiting = {vm.id: request_of(vm, roster) for vm in roster.waiting.values() if rules}
+            unreadable = roster.specs.unreadable
+            waits = [vm for vm in roster.waiting.values() if rules and vm.id not in unreadable]
+            waiting = {vm.id: request_of(vm, roster) for vm in waits}
             made = plan(waiting, rules, book.relaxations, now_ms)
         self._seen = None if made else seen
         self._due_ms = _next_due(rules, book.relaxations)
@@ -141,6 +144,11 @@ def forget(tx: Tx, vm: str, changes: Changes) -> None:
     for row in tx.find_all(relaxations, vm=vm):
         tx.remove(relaxations, vm=vm, constraint_id=row["constraint_id"])
         changes.setdefault("relaxations", {})[f"{vm}|{row['constraint_id']}"] = None
+
+
+def said_of(placement: Placement) -> str:
+    """Say which rules were relaxed for a placement, to be put behind where it is; or nothing."""
+    return f", with {', '.join(placement.relaxed)} relaxed" if placement.relaxed else ""
 
 
 def with_relaxed(roster: Roster, vm: VMRow, found: Rejection) -> Rejection:

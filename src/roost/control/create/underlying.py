@@ -1,5 +1,6 @@
-"""The policy under which a VM is created: the one it names, or its project's default."""
+"""What a VM is created under: what it names, and its policy or its project's default one."""
 
+from collections.abc import Iterable
 from contextlib import suppress
 
 import msgspec
@@ -22,6 +23,20 @@ def spread_of(roster: Roster, policy: str) -> PolicySpread | None:
     with suppress(msgspec.MsgspecError):
         return read_bundle(row.bundle).spread
     return None
+
+
+def are_known(roster: Roster, bodies: Iterable[CreateVM]) -> bool:
+    """Say whether this process has heard of every flavor, class, policy and so on they name.
+
+    If not, another process may just have made it: catch up before it is called unknown.
+    """
+    return all(
+        (body.flavor is None or body.flavor in roster.flavors.rows)
+        and (body.priority_class is None or body.priority_class in roster.classes.rows)
+        and (body.policy is None or body.policy in roster.rulebook.policies)
+        and (not body.reservation or body.reservation in roster.holdings.reservations)
+        for body in bodies
+    )
 
 
 def in_own_project(body: CreateVM, who: Principal) -> CreateVM:

@@ -18,12 +18,12 @@ from roost.base.timestamps import timestamp
 from roost.control.flavors.routes import flavor_routes
 from roost.control.groups.defining import lock_rules
 from roost.control.memory.roster import Roster
-from roost.ledger.older import release_before_may_be_here
-from roost.ledger.rows import Changes, FlavorRow
-from roost.ledger.statements import count_rows, find_row, find_rows
+from roost.ledger.schema.rows import Changes, FlavorRow
+from roost.ledger.schema.tables import flavors
 from roost.ledger.store import Store
-from roost.ledger.tables import flavors
-from roost.ledger.transaction import Tx
+from roost.ledger.upgrade.older import release_before_may_be_here
+from roost.ledger.writes.statements import count_rows, find_row, find_rows
+from roost.ledger.writes.transaction import Tx
 from roost.parts.access import Principal
 from roost.parts.idempotency import use_key
 from roost.parts.part import Part

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Select, and_, exists, func, or_, select
 
 from roost.base.errors import Conflict
-from roost.ledger.rows import GroupRow
-from roost.ledger.tables import displaced, groups, hosts, members, vms
-from roost.ledger.transaction import Tx
+from roost.ledger.schema.rows import GroupRow
+from roost.ledger.schema.tables import displaced, groups, hosts, members, vms
+from roost.ledger.writes.transaction import Tx
 
 #: The whole of a share.
 WHOLE = 1000

@@ -9,9 +9,9 @@ from sqlalchemy import Connection, select
 
 from roost.control.groups.reading import domains_of_hosts
 from roost.control.groups.rules import Place, Rule, broken, uneven
-from roost.ledger.examination import Examination, Wrong, has_none, never, none_of
-from roost.ledger.fold import Pages
-from roost.ledger.tables import groups, members, vms
+from roost.ledger.schema.tables import groups, members, vms
+from roost.ledger.upkeep.examination import Examination, Wrong, has_none, never, none_of
+from roost.ledger.upkeep.fold import Pages
 
 _PLACED_MEMBERS = Pages(
     [

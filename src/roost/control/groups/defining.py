@@ -13,9 +13,9 @@ import msgspec
 from sqlalchemy import select, update
 
 from roost.base.errors import NotFound
-from roost.ledger.rows import GroupRow
-from roost.ledger.tables import counters, groups, members, projects, vms
-from roost.ledger.transaction import Tx, row_json
+from roost.ledger.schema.rows import GroupRow
+from roost.ledger.schema.tables import counters, groups, members, projects, vms
+from roost.ledger.writes.transaction import Tx, row_json
 from roost.model.policies import PolicySpread
 from roost.wire.bodies import AffinityBody, GroupBody
 

@@ -10,12 +10,12 @@ from sqlalchemy import Connection, select
 
 from roost.base.clock import Clock
 from roost.control.groups.defining import advance_rules, lock_rules
-from roost.ledger.examination import has_none
-from roost.ledger.older import release_before_may_be_here
-from roost.ledger.rows import Changes
+from roost.ledger.schema.rows import Changes
+from roost.ledger.schema.tables import groups, members
 from roost.ledger.store import Store
-from roost.ledger.tables import groups, members
-from roost.ledger.transaction import Tx
+from roost.ledger.upgrade.older import release_before_may_be_here
+from roost.ledger.upkeep.examination import has_none
+from roost.ledger.writes.transaction import Tx
 from roost.parts.part import Part
 from roost.parts.singleton import Singleton
 

@@ -28,13 +28,13 @@ from roost.control.groups.routes import group_routes
 from roost.control.groups.rules import Rule, broken
 from roost.control.memory.restore_detect import Lineage, member_is_doubted
 from roost.control.vms.lookup import relock, vm_row
-from roost.ledger.examination import Examination
-from roost.ledger.older import release_before_may_be_here
-from roost.ledger.rows import Changes, GroupRow
-from roost.ledger.statements import Plus
+from roost.ledger.schema.rows import Changes, GroupRow
+from roost.ledger.schema.tables import groups, members
 from roost.ledger.store import Store
-from roost.ledger.tables import groups, members
-from roost.ledger.transaction import Tx
+from roost.ledger.upgrade.older import release_before_may_be_here
+from roost.ledger.upkeep.examination import Examination
+from roost.ledger.writes.statements import Plus
+from roost.ledger.writes.transaction import Tx
 from roost.parts.access import Principal
 from roost.parts.idempotency import use_key
 from roost.parts.part import Part

@@ -11,10 +11,10 @@ from roost.base.errors import NotFound
 from roost.control.groups.budgets import WHOLE, spending
 from roost.control.groups.rules import Place, Rule, broken, uneven
 from roost.control.vms.states import vm_state
-from roost.ledger.fold import Pages
-from roost.ledger.rows import GroupRow, VMRow
-from roost.ledger.statements import find_row
-from roost.ledger.tables import groups, hosts, members, vms
+from roost.ledger.schema.rows import GroupRow, VMRow
+from roost.ledger.schema.tables import groups, hosts, members, vms
+from roost.ledger.upkeep.fold import Pages
+from roost.ledger.writes.statements import find_row
 from roost.parts.access import Principal
 from roost.wire.groups import BudgetBody, GroupDetail, GroupSummary, MemberBody
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from roost.ledger.rows import HostRow
+from roost.ledger.schema.rows import HostRow
 
 
 def shown_held(host: HostRow) -> list[dict[str, Any]]:

@@ -10,11 +10,10 @@ import msgspec
 from sqlalchemy import select
 
 from roost.base.errors import Conflict, InvalidRequest, NotFound
-from roost.ledger.amounts import Amounts
-from roost.ledger.capacity import CLEANUP, claim_id, enter_host, set_capacity
-from roost.ledger.rows import Changes, HostRow
-from roost.ledger.statements import Plus
-from roost.ledger.tables import (
+from roost.ledger.claims.capacity import CLEANUP, claim_id, enter_host, set_capacity
+from roost.ledger.schema.amounts import Amounts
+from roost.ledger.schema.rows import Changes, HostRow
+from roost.ledger.schema.tables import (
     UNLIMITED,
     claims,
     conversations,
@@ -25,7 +24,8 @@ from roost.ledger.tables import (
     hosts,
     vms,
 )
-from roost.ledger.transaction import Tx, row_json
+from roost.ledger.writes.statements import Plus
+from roost.ledger.writes.transaction import Tx, row_json
 from roost.model.hosts import HostSpec
 from roost.model.resources import WHOLE_DEVICE
 from roost.wire.agentlink import Hello, Inventory

@@ -11,9 +11,9 @@ from msgspec import UnsetType
 
 from roost.base.errors import Conflict, InvalidRequest
 from roost.control.hosts.registering import capacity_of, change_host, locked_host
-from roost.ledger.capacity import set_capacity
-from roost.ledger.older import release_before_may_be_here
-from roost.ledger.transaction import Tx, row_json
+from roost.ledger.claims.capacity import set_capacity
+from roost.ledger.upgrade.older import release_before_may_be_here
+from roost.ledger.writes.transaction import Tx, row_json
 from roost.wire.agentlink import Inventory
 from roost.wire.bodies import SetHost
 from roost.wire.hostsettings import (

@@ -3,6 +3,7 @@
 Every process learns for itself, from the store that all share (ADR-0036):
 
     every ten minutes: series of each host and its VMs -> outlook (in a thread) -> columns
+                       how long VMs lived, and their ages -> expected ends      -> columns
 
 Nobody waits for it. A pass goes host by host, reads and reckons in small pieces, and rests three
 times as long as it worked. What it found counts for an hour after the newest step that it knew;
@@ -18,33 +19,40 @@ from typing import NamedTuple
 import numpy as np
 from sqlalchemy import Connection
 
+from roost.analysis.lifetime import Path
 from roost.analysis.outlook import (
+    STEP_S,
     Ahead,
     HostSeries,
     Outlook,
     VMSeries,
     foresee,
     outlook_of,
+    with_lives,
 )
 from roost.analysis.store import SeriesReader
 from roost.base.clock import Clock
-from roost.base.errors import SeriesUnavailable
+from roost.base.errors import SeriesUnavailable, Unavailable
 from roost.control.learning.gathering import gather, origin_of
+from roost.control.learning.lives import NOTHING_KNOWN, Lives, lives_in
 from roost.control.learning.profiling import profile_of, read_week
 from roost.control.learning.reporting import Reporting
 from roost.control.learning.routes import learning_routes
+from roost.control.learning.waiting import require_compiled
 from roost.control.memory.roster import Roster
 from roost.control.vms.lookup import vm_row
+from roost.fleet.layout import UNKNOWN
 from roost.fleet.outlook import columns_of
-from roost.ledger.capacity import CLEANUP, RUN
-from roost.ledger.examination import Examination
-from roost.ledger.rows import VMRow
+from roost.ledger.claims.capacity import CLEANUP, RUN
+from roost.ledger.schema.rows import VMRow
 from roost.ledger.store import Store
+from roost.ledger.upkeep.examination import Examination
 from roost.model.outlook import NO_BASIS, Expected, Predicted
 from roost.model.series import Subject
 from roost.parts.access import Principal
 from roost.parts.part import Loop, Part
 from roost.parts.routes import Route
+from roost.placement.kernels.running import is_interpreting
 from roost.wire.profiles import ProfileBody, ProfileQuery
 
 log = logging.getLogger("roost.learning")
@@ -78,7 +86,13 @@ class Learning(Part):
         roster: Roster,
         clock: Clock,
         overload_bound: float = 0.01,
+        *,
+        quantile: float = 0.9,
+        hours: int = 4,
     ) -> None:
+        self._quantile_milli, self._steps = round(1000 * quantile), hours * 3600 // STEP_S
+        self.lives = Lives(store, roster)
+        self._known = NOTHING_KNOWN  # of lives
         self.reporting = Reporting(reader, store, roster, clock, overload_bound)
         self._reader, self._store, self._roster, self._clock = reader, store, roster, clock
         self._profiling = asyncio.Lock()
@@ -91,7 +105,9 @@ class Learning(Part):
     # When
 
     def load(self, connection: Connection) -> None:
-        """Let VMs whose owners said when they end be known to end then."""
+        """Let VMs be expected to end when their owners said, or when VMs like them do."""
+        now_ms = origin_of(self._clock.wall_ms())
+        self._known = lives_in(connection, self._roster.specs.copied(), now_ms)
         self._tell(NOTHING)
 
     def loops(self) -> Sequence[Loop]:
@@ -107,7 +123,9 @@ class Learning(Part):
         self.forget_old()
 
     async def look(self) -> None:
-        """Learn anew when it is time."""
+        """Learn anew when it is time, and kernels are compiled: as Python a pass takes hours."""
+        if is_interpreting():
+            return
         if self._clock.monotonic() >= self._next:
             self._next = self._clock.monotonic() + EVERY_S
             self._under_way = self._clock.monotonic()
@@ -134,7 +152,8 @@ class Learning(Part):
     async def learn(self, *, paced: bool = False) -> None:
         """Read the series of all hosts and VMs, and tell the fleet what they will use."""
         origin_ms = origin_of(self._clock.wall_ms())
-        ahead = Ahead(origin_ms // 1000)
+        ahead = Ahead(origin_ms // 1000, self._steps, self._quantile_milli)
+        await self._learn_lives(origin_ms)
         hosts: dict[str, Predicted] = {}
         vms: dict[str, Expected] = {}
         try:
@@ -151,12 +170,21 @@ class Learning(Part):
             self._note(error.message)
             return
         self._note("")
-        sizes = self._sizes(vms)
-        outlook = await asyncio.to_thread(outlook_of, hosts, vms, sizes, ahead)
+        classes = self._classes(vms)
+        outlook = await asyncio.to_thread(outlook_of, hosts, vms, classes, ahead)
         self._origin_ms = origin_ms
         there = {name: told for name, told in outlook.hosts.items() if self._roster.entry(name)}
         self._tell(Outlook(there, outlook.vms, outlook.alike, outlook.basis))
         self.forget_old()  # a pass may take long
+
+    async def _learn_lives(self, origin_ms: int) -> None:
+        """Read how long VMs live, and tell the fleet: all are older than they were."""
+        try:
+            self._known = await self.lives.read(origin_ms)
+        except Unavailable as error:
+            log.debug("how long VMs live is read later: %s", error.message)
+            return
+        self._tell(self.outlook)
 
     def _homes(self) -> list[_Home]:
         """Return every host with what is on it; a cleanup claim has nothing that runs."""
@@ -185,15 +213,15 @@ class Learning(Part):
                 )
         return HostSeries(home.host, use, tuple(vms))
 
-    def _sizes(self, vms: dict[str, Expected]) -> dict[str, tuple[int, int]]:
-        """Return the cpu and memory that VMs asked for."""
+    def _classes(self, vms: dict[str, Expected]) -> dict[str, Path]:
+        """Return the classes of VMs, from coarse to fine."""
         fleet = self._roster.fleet
         found = {}
         for vm in vms:
             number = fleet.vms.numbers.get(f"{vm}:{RUN}")
             if number is not None:
                 cpu, memory = fleet.vms.demand[number, :2].tolist()
-                found[vm] = (cpu, memory)
+                found[vm] = self._roster.traits_of(vm, cpu, memory, None).path
         return found
 
     def _note(self, trouble: str) -> None:
@@ -208,22 +236,28 @@ class Learning(Part):
         self.outlook = outlook
         expectations, fleet = self._roster.expectations, self._roster.fleet
         expectations.replace(outlook.vms, outlook.alike)
+        expectations.replace_lives(*self._known)
         demand, now = fleet.vms.demand[:, :2].tolist(), fleet.vms.expected.tolist()
+        # Where nothing is learnt, as in every start, all but a few count as they did.
+        learnt = bool(outlook.vms or outlook.alike or self._known.table.digest)
+        known = (fleet.vms.expected != UNKNOWN).any(axis=1).tolist()
+        ending = self._roster.specs.ending
         numbers, told = [], []
         for claim, number in fleet.vms.numbers.items():
             vm, _, kind = claim.rpartition(":")
-            if kind == CLEANUP:
+            if kind == CLEANUP or not (learnt or known[number] or vm in ending):
                 continue
             spec = self._roster.specs.get(vm)
             until_ms = None if spec is None else spec.until_ms
             cpu, memory = demand[number]
-            expected = columns_of(expectations.of(vm, cpu, memory, until_ms))
+            traits = self._roster.traits_of(vm, cpu, memory, until_ms)
+            expected = columns_of(expectations.of(vm, traits))
             if now[number] != [*expected]:
                 numbers.append(number)
                 told.append(expected)
         if numbers:
             fleet.set_expected_many(np.array(numbers, np.int64), np.array(told, np.int64))
-        fleet.set_predicted(outlook.hosts, outlook.basis)
+        fleet.set_predicted(outlook.hosts, with_lives(outlook.basis, self._known.table.digest))
 
     # Asked by users and doctors
 
@@ -233,6 +267,7 @@ class Learning(Part):
 
     async def profile(self, ref: str, query: ProfileQuery, who: Principal) -> ProfileBody:
         """Return what is learnt of one VM, from the store as it is now."""
+        require_compiled("a profile")
 
         def question(connection: Connection) -> VMRow:
             return vm_row(connection, ref, query.project, who)
@@ -245,6 +280,7 @@ class Learning(Part):
     def examine(self, connection: Connection, found: Examination) -> None:
         """Say whether anything is learnt, and of how many hosts."""
         found.count("predictions", len(self.outlook.hosts))
+        found.count("ended VMs counted", self._known.table.vms)
         if self._under_way is not None and self._clock.monotonic() - self._under_way > LASTS_S:
             took = round(self._clock.monotonic() - self._under_way)
             found.trouble(

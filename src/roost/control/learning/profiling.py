@@ -18,7 +18,7 @@ from roost.analysis.outlook import DAY_STEPS, POINTS, STEP_S
 from roost.analysis.profiles import WorkloadPattern, WorkloadProfile, profile_batch
 from roost.analysis.store import SeriesReader
 from roost.control.learning.gathering import STEP_MS, on_grid
-from roost.ledger.rows import VMRow
+from roost.ledger.schema.rows import VMRow
 from roost.model.series import Resolution, Subject
 from roost.wire.profiles import (
     PAST_HOURS,

@@ -6,6 +6,7 @@ takes time and little memory.
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -29,16 +30,19 @@ from roost.base.errors import SeriesUnavailable
 from roost.control.learning.gathering import gather, origin_of
 from roost.control.learning.profiling import HIGHS, MEANS, NETWORK, OF_MANY, read_week
 from roost.control.learning.telling import Known, Whole, report_of
+from roost.control.learning.waiting import require_compiled
 from roost.control.memory.roster import Roster
-from roost.ledger.capacity import RUN
+from roost.ledger.claims.capacity import RUN
+from roost.ledger.schema.tables import vms as vms_table
 from roost.ledger.store import Store
-from roost.ledger.tables import vms as vms_table
 from roost.model.series import Subject
 from roost.wire.reports import FleetReportBody, ReportQuery
 
+log = logging.getLogger("roost.learning")
+
 #: How long a report is kept, and how long who asks waits for one before being told how far it is.
 KEPT_S, WAIT_S = 600.0, 2.0
-#: A week ahead, at the same quantile as predictions.
+#: A week ahead, at the quantile 0.9 whatever predictions are made at: pages say one time in ten.
 _WEEK_STEPS = 2016
 #: The rest after a host, in terms of what it took, and at least.
 _REST, _LEAST_REST_S = 1.0, 0.01
@@ -64,13 +68,15 @@ class Reporting:
         self._asked, self._ended = asyncio.Event(), asyncio.Event()
         self._done = self._total = 0
         self._made: Whole | None = None
-        self._made_at = 0.0
-        self._trouble: SeriesUnavailable | None = None
+        self._ended_at = 0.0
+        self._trouble: Exception | None = None  # why the last one was not made, until it is told
 
     async def report(self, query: ReportQuery) -> FleetReportBody:
         """Return the last report, or have one made and say how far it is."""
-        old = self._clock.monotonic() - self._made_at > KEPT_S
-        if not self._asked.is_set() and (self._made is None or old):
+        require_compiled("a report")
+        old = self._clock.monotonic() - self._ended_at > KEPT_S
+        ended = self._made is not None or self._trouble is not None
+        if not self._asked.is_set() and (old or not ended):
             self._made, self._trouble = None, None
             self._done, self._total = 0, len(self._roster.hosts)
             self._ended.clear()
@@ -92,19 +98,25 @@ class Reporting:
             await self._asked.wait()
             try:
                 await self.make(paced=True)
-            except BaseException:
-                self._asked.clear()  # whoever asks again has it tried again
-                raise
+            except Exception:  # a service loop must outlive its mistakes
+                log.exception("a report on the fleet failed")
 
     async def make(self, *, paced: bool = False) -> None:
-        """Read the week of all hosts and VMs, and keep what it says."""
+        """Read the week of all hosts and VMs, and keep what it says, or why nothing can be said.
+
+        Who asked is told in any case; what is no trouble of the store is raised here as well.
+        """
         try:
             self._made = await self._read_all(paced=paced)
-            self._made_at = self._clock.monotonic()
         except SeriesUnavailable as error:
             self._trouble = error
-        self._asked.clear()
-        self._ended.set()
+        except Exception as error:
+            self._trouble = error
+            raise
+        finally:  # whoever asks again after a trouble has it tried again
+            self._ended_at = self._clock.monotonic()
+            self._asked.clear()
+            self._ended.set()
 
     async def _read_all(self, *, paced: bool) -> Whole:
         origin_ms = origin_of(self._clock.wall_ms())

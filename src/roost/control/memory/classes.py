@@ -5,10 +5,10 @@ import difflib
 from sqlalchemy import Connection
 
 from roost.base.errors import InvalidRequest, NotFound
-from roost.ledger.changes import PRIORITY_CLASSES, Changes
-from roost.ledger.rows import PriorityClassRow
-from roost.ledger.statements import find_rows
-from roost.ledger.tables import priority_classes
+from roost.ledger.schema.changes import PRIORITY_CLASSES, Changes
+from roost.ledger.schema.rows import PriorityClassRow
+from roost.ledger.schema.tables import priority_classes
+from roost.ledger.writes.statements import find_rows
 
 
 class PriorityClasses:

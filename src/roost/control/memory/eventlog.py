@@ -9,8 +9,8 @@ the newest events in memory, as bytes that all readers who may see the same shar
 one at a time and kept for those who come next, an event is encoded once. So a reader who takes
 nothing costs no work, thousands of them cost little, and nothing is lost. Readers who wait are
 woken a few at a time, which leaves other requests their turn. Old events are kept no longer
-(`ledger/base.py`): whoever asks to go on behind one that is gone is told with `events_gone`, in a
-stream as its last event. Members see their project's events;
+(`ledger/upkeep/base.py`): whoever asks to go on behind one that is gone is told with `events_gone`,
+in a stream as its last event. Members see their project's events;
 tokens are shown to admins alone. What cloud-init of a VM is given, which may be secret, is in no
 event.
 """
@@ -36,13 +36,13 @@ from roost.control.memory.eventsearch import (
     has_filters,
     wanted,
 )
-from roost.ledger.base import read_base
-from roost.ledger.changes import Changes
-from roost.ledger.older import hide_asked
-from roost.ledger.rows import Event
+from roost.ledger.schema.changes import Changes
+from roost.ledger.schema.rows import Event
+from roost.ledger.schema.tables import counters
+from roost.ledger.schema.tables import events as events_table
 from roost.ledger.store import Store
-from roost.ledger.tables import counters
-from roost.ledger.tables import events as events_table
+from roost.ledger.upgrade.older import hide_asked
+from roost.ledger.upkeep.base import read_base
 from roost.parts.access import Principal
 from roost.parts.part import Part
 from roost.parts.routes import Route

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Select, or_, select
 
 from roost.base.errors import InvalidRequest, NotFound
 from roost.base.timestamps import read_timestamp
-from roost.ledger.tables import events, vms
+from roost.ledger.schema.tables import events, vms
 from roost.parts.access import Principal
 from roost.wire.queries import ListEvents
 

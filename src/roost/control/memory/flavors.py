@@ -7,10 +7,10 @@ import msgspec
 from sqlalchemy import Connection
 
 from roost.base.errors import InvalidRequest, NotFound
-from roost.ledger.changes import FLAVORS, Changes
-from roost.ledger.rows import FlavorRow
-from roost.ledger.statements import find_rows
-from roost.ledger.tables import flavors
+from roost.ledger.schema.changes import FLAVORS, Changes
+from roost.ledger.schema.rows import FlavorRow
+from roost.ledger.schema.tables import flavors
+from roost.ledger.writes.statements import find_rows
 from roost.wire.bodies import DemandBody
 
 _decode = msgspec.json.Decoder(DemandBody).decode

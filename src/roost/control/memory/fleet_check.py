@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from roost.control.memory.roster import Roster
 from roost.fleet.check import Sampler
-from roost.ledger.examination import Examination
+from roost.ledger.upkeep.examination import Examination
 from roost.parts.part import Loop, Part
 
 log = logging.getLogger("roost.fleet")

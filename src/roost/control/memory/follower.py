@@ -19,12 +19,12 @@ from sqlalchemy import Connection, bindparam, select
 
 from roost.base.clock import Clock, first_of
 from roost.base.errors import FleetUnavailable, Unavailable
-from roost.ledger.changes import Changes, changes_decoder
-from roost.ledger.examination import Examination
-from roost.ledger.rows import Event
+from roost.ledger.schema.changes import Changes, changes_decoder
+from roost.ledger.schema.rows import Event
+from roost.ledger.schema.tables import counters
+from roost.ledger.schema.tables import events as events_table
 from roost.ledger.store import Store
-from roost.ledger.tables import counters
-from roost.ledger.tables import events as events_table
+from roost.ledger.upkeep.examination import Examination
 from roost.parts.part import Loop, Part
 
 log = logging.getLogger("roost.follower")
@@ -38,6 +38,14 @@ _NEXT = (
     .limit(_PAGE)
 )
 _NEWEST = select(counters.c.value).where(counters.c.name == "events")
+#: Kinds of events that are counted, for metrics: what goes wrong, and what it is held against.
+COUNTED = (
+    "vm.created", "vm.queued", "vm.placed", "vm.refused", "vm.failed", "vm.crashed",
+    "vm.move_begun", "vm.moved", "vm.move_abandoned", "vm.recovered", "vm.displaced",
+    "vm.misplaced", "vm.expired", "vm.deleted", "host.registered", "host.online", "host.suspect",
+    "host.offline", "host.fenced", "host.removed", "plan.done", "plan.failed", "plan.move_failed",
+    "reservation.unhonoured", "ledger.restored",
+)  # fmt: skip
 #: How long a doorbell that nobody heard can go unnoticed.
 _POLL_S = 1.0
 #: A follower that has not seen the newest event for this long is behind.
@@ -53,6 +61,8 @@ class Follower(Part):
     def __init__(self, store: Store, clock: Clock) -> None:
         self.applied = 0
         self.trouble = ""  # why it has stopped
+        #: Events of each kind since this process began, whoever made them.
+        self.counted = dict.fromkeys(COUNTED, 0)
         self.changed: Callable[[], None] = lambda: None  # called when it stops and when it goes on
         self._store, self._clock = store, clock
         self._parts: Sequence[Part] = ()
@@ -96,9 +106,7 @@ class Follower(Part):
         if self.trouble:
             self._missed = True  # they are read later, behind the one that cannot be taken
             return
-        for event in events:
-            if event.seq > self.applied:
-                self._early[event.seq] = event
+        self._early.update((event.seq, event) for event in events if event.seq > self.applied)
         self._drain()
         if self._early:
             self._rung.set()
@@ -132,6 +140,8 @@ class Follower(Part):
             self._taken += 1
         self._taken = 0
         self.applied = event.seq
+        if event.kind in self.counted:
+            self.counted[event.kind] += 1
 
     def _concerned(self, tables: Iterable[str]) -> tuple[Part, ...]:
         """Return the parts that follow one of these tables, or whatever happens."""

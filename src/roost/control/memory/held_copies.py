@@ -11,7 +11,7 @@ from dataclasses import replace
 import msgspec
 
 from roost.base.units import MAX_AMOUNT
-from roost.ledger.rows import HostRow
+from roost.ledger.schema.rows import HostRow
 from roost.model.hosts import HostSpec, Resource
 from roost.model.states import Seen
 

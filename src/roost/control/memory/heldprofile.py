@@ -13,15 +13,18 @@ from typing import NamedTuple
 import numpy as np
 
 from roost.fleet.layout import Int64Array
-from roost.ledger.holdsums import (
+from roost.ledger.claims.holdsums import (
     FOREVER,
     NO_LIMITS,
     Held,
-    Limits,
     Living,
+    counters_held,
+    kept_of,
     merged_claims,
     merged_holds,
+    with_counters,
 )
+from roost.model.kept import NOTHING_KEPT, Kept
 
 _Windows = tuple[tuple[int, int], ...]
 
@@ -32,13 +35,13 @@ class HeldProfile(NamedTuple):
     from_ms: int
     before_ms: int  # windows begin or end then, or claims do: it must be made anew
     moments: tuple[int, ...]
-    held: tuple[Limits, ...]
+    held: tuple[Kept, ...]
 
     def holds_at(self, now_ms: int) -> bool:
         """Say whether it is still true at a moment."""
         return self.from_ms <= now_ms < self.before_ms
 
-    def until(self, end_ms: int) -> Limits:
+    def until(self, end_ms: int) -> Kept:
         """Return what must be held of a VM that lives until then."""
         return self.held[max(0, bisect_left(self.moments, end_ms) - 1)]
 
@@ -47,15 +50,17 @@ def profile_of(
     holds: Sequence[Held], claims: Sequence[Living], now_ms: int, but: str | None = None
 ) -> HeldProfile:
     """Reckon what a host must hold from now on; `but` is the owner whose holds are left out."""
+    names = counters_held(holds)
+    holds, claims = with_counters(holds, claims, names)
     kept = [hold for hold in merged_holds(holds) if hold.owner != but]
     claims = merged_claims(claims)
     if not kept:
-        return HeldProfile(now_ms, FOREVER, (now_ms,), (NO_LIMITS,))
+        return HeldProfile(now_ms, FOREVER, (now_ms,), (NOTHING_KEPT,))
     steps = [_steps(hold.windows) for hold in kept]
     ends = [claim.until_ms if claim.until_ms > now_ms else FOREVER for claim in claims]
     moments = np.unique(np.concatenate([*(each.ravel() for each in steps), [now_ms, *ends]]))
     moments = moments[moments >= now_ms]
-    alive = np.zeros((len(moments), len(NO_LIMITS)), np.int64)
+    alive = np.zeros((len(moments), len(NO_LIMITS) + len(names)), np.int64)
     drawn: dict[str | None, Int64Array] = {}
     for claim, end in zip(claims, ends, strict=True):
         span = slice(0, int(np.searchsorted(moments, end)))
@@ -80,7 +85,7 @@ def profile_of(
         now_ms,
         int(moments[1]) if len(moments) > 1 else FOREVER,
         tuple(moments[grows].tolist()),
-        tuple(map(tuple, held[grows].tolist())),
+        tuple(kept_of(each, names) for each in held[grows].tolist()),
     )
 
 

@@ -6,18 +6,19 @@ of, for whoever may see more: a VM that ends, an owner, a reservation that is lo
 """
 
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from sqlalchemy import Connection, select
 
 from roost.control.memory.heldprofile import HeldProfile, profile_of
-from roost.ledger.changes import CLAIMS, HOLDS, RESERVATIONS, Changes
-from roost.ledger.holdsums import FOREVER, Held, Limits, Living, held_on, owed, windows_of
-from roost.ledger.rows import ClaimRow, HoldRow, ReservationRow
-from roost.ledger.statements import find_rows
-from roost.ledger.tables import SPECIAL_CLAIM, claims, holds, reservations
+from roost.ledger.claims.holdsums import FOREVER, Held, Living, held_on, owed, windows_of
+from roost.ledger.schema.changes import CLAIMS, HOLDS, RESERVATIONS, Changes
+from roost.ledger.schema.rows import ClaimRow, HoldRow, ReservationRow
+from roost.ledger.schema.tables import SPECIAL_CLAIM, claims, holds, reservations
+from roost.ledger.writes.statements import find_rows
+from roost.model.kept import Kept, counters_in_order
 
 _SPECIAL = select(claims).where(SPECIAL_CLAIM)
 #: Profiles that are kept of one host.
@@ -163,6 +164,10 @@ class Holdings:
         """Return the holds of an owner, in the order of their ids."""
         return [self.rows[key] for key in sorted(self._of_owner.get(owner, ()))]
 
+    def reservation_of(self, unit: HoldRow) -> ReservationRow | None:
+        """Return the reservation that a unit is of."""
+        return self.reservations.get(unit.id.rpartition("/")[0])
+
     def held_hosts(self) -> list[int]:
         """Return the hosts that hold something, in ascending order."""
         return sorted(host for host, found in self.holds.items() if found)
@@ -175,7 +180,7 @@ class Holdings:
 
     def held(
         self, host: int, now_ms: int, life: Life = ORDINARY, without: Collection[str] = ()
-    ) -> Limits:
+    ) -> Kept:
         """Return what a host must hold of a VM with this life, which draws on its first choice."""
         but = life.draws[0] if life.draws else None
         if any(key in self.living.get(host, {}) for key in without):
@@ -188,7 +193,7 @@ class Holdings:
             profile = known[but] = self._profile(host, now_ms, but)
         return profile.until(FOREVER if life.until_ms is None else life.until_ms)
 
-    def owed(self, host: int, now_ms: int) -> Limits:
+    def owed(self, host: int, now_ms: int) -> Kept:
         """Return what a host must hold at the least, whenever it was settled."""
         return owed(self._kept(host), self._alive(host), now_ms)
 
@@ -217,17 +222,33 @@ class Holdings:
             hold.windows and hold.windows[-1][0] >= end for hold in self.holds[host].values()
         )
 
-    def left(self, owner: str, host: int, now_ms: int, without: Collection[str] = ()) -> Limits:
+    def left(self, owner: str, host: int, now_ms: int, without: Collection[str] = ()) -> Kept:
         """Return what is left now of an owner's holds on a host; claims `without` are left out."""
         kept = [
-            hold.limits
+            hold
             for hold in self._kept(host)
             if hold.owner == owner and is_live(hold.windows, now_ms)
         ]
-        drawn = [each.limits for each in self._alive(host, without) if each.draws_on == owner]
-        sums = (sum(axis) for axis in zip(*kept, strict=True)) if kept else (0, 0, 0, 0)
-        taken = [sum(axis) for axis in zip(*drawn, strict=True)] if drawn else [0, 0, 0, 0]
-        return tuple(max(0, k - d) for k, d in zip(sums, taken, strict=True))
+        drawn = [each for each in self._alive(host, without) if each.draws_on == owner]
+        limits, counters = [0, 0, 0, 0], Counter[str]()
+        for each in kept:
+            limits = [a + b for a, b in zip(limits, each.limits, strict=True)]
+            counters.update(dict(each.counters))
+        for claim in drawn:
+            limits = [a - b for a, b in zip(limits, claim.limits, strict=True)]
+            counters.subtract(dict(claim.counters))
+        positive = {name: max(0, amount) for name, amount in counters.items()}
+        return Kept.of((max(0, amount) for amount in limits), counters_in_order(positive))
+
+    def parts_of(self, owner: str, host: int) -> frozenset[str]:
+        """Return the devices and cells of a host that an owner holds at any time, as counters."""
+        return frozenset(
+            name
+            for hold in self._kept(host)
+            if hold.owner == owner
+            for name, _ in hold.counters
+            if not name.startswith("x:")
+        )
 
     def is_live(self, owner: str, host: int, now_ms: int) -> bool:
         """Say whether an owner holds something on a host at this moment."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from roost.control.memory.held_copies import without_held
-from roost.ledger.rows import HostRow
+from roost.ledger.schema.rows import HostRow
 from roost.model.hosts import HostSpec, Resource
 from roost.wire.agentlink import AmountInfo, Inventory
 from roost.wire.hostsettings import adjusted

@@ -23,14 +23,14 @@ from roost.base.errors import LedgerUnsettled
 from roost.control.hosts.registering import change_host
 from roost.control.memory.roster import Roster
 from roost.control.timers import Timers
-from roost.ledger.base import read_base
-from roost.ledger.changes import Changes
-from roost.ledger.rows import Event
-from roost.ledger.statements import count_rows, find_row
+from roost.ledger.schema.changes import Changes
+from roost.ledger.schema.rows import Event
+from roost.ledger.schema.tables import copies, doubts, host_liveness, hosts, members, roll_call, vms
+from roost.ledger.schema.tables import events as events_table
 from roost.ledger.store import Store
-from roost.ledger.tables import copies, doubts, host_liveness, hosts, members, roll_call, vms
-from roost.ledger.tables import events as events_table
-from roost.ledger.transaction import Tx
+from roost.ledger.upkeep.base import read_base
+from roost.ledger.writes.statements import count_rows, find_row
+from roost.ledger.writes.transaction import Tx
 from roost.parts.part import Loop, Part
 from roost.wire.agentlimits import MOST_AHEAD
 from roost.wire.agentlink import Hello, LedgerPoint

@@ -20,7 +20,7 @@ from sqlalchemy import Connection, select
 
 from roost.base.errors import InvalidRequest
 from roost.control.memory.classes import PriorityClasses
-from roost.control.memory.expecting import Expectations
+from roost.control.memory.expecting import Expectations, Traits
 from roost.control.memory.flavors import Flavors
 from roost.control.memory.holdings import Holdings
 from roost.control.memory.host_entries import (
@@ -32,13 +32,16 @@ from roost.control.memory.host_entries import (
 )
 from roost.control.memory.rulebook import Rulebook
 from roost.control.memory.specs import Specs
-from roost.fleet.fleet import NOTHING_KEPT, Fleet
+from roost.control.memory.talkers import Talkers
+from roost.fleet.fleet import Fleet
 from roost.fleet.layout import Int64Array
 from roost.fleet.projects import NO_QUOTA
 from roost.fleet.vms import MOVES, STAYS, STOPS
-from roost.ledger.amounts import AMOUNTS, LIMITS
-from roost.ledger.capacity import CLEANUP, MIGRATE_IN, RUN, ProjectUse, Promised
-from roost.ledger.changes import (
+from roost.ledger.claims.capacity import CLEANUP, MIGRATE_IN, RUN, ProjectUse, Promised
+from roost.ledger.claims.holding import HELD as HELD_COLUMNS
+from roost.ledger.claims.holdsums import Living
+from roost.ledger.schema.amounts import AMOUNTS, LIMITS
+from roost.ledger.schema.changes import (
     CLAIMS,
     CONSTRAINTS,
     CONSTRAINTS_GENERATION,
@@ -64,26 +67,27 @@ from roost.ledger.changes import (
     AnyRow,
     Changes,
 )
-from roost.ledger.examination import Examination
-from roost.ledger.holding import HELD as HELD_COLUMNS
-from roost.ledger.holdsums import NO_LIMITS, Limits, Living
-from roost.ledger.rows import ClaimRow, DisplacedRow, Event, GroupRow, HostRow, VMRow
-from roost.ledger.statements import find_rows
-from roost.ledger.tables import (
+from roost.ledger.schema.rows import ClaimRow, DisplacedRow, Event, GroupRow, HostRow, VMRow
+from roost.ledger.schema.tables import (
     claims,
     counters,
     displaced,
     groups,
     host_amounts,
+    host_counters,
     host_liveness,
     hosts,
     members,
     projects,
     vms,
 )
+from roost.ledger.upkeep.examination import Examination
+from roost.ledger.writes.statements import find_rows
 from roost.model.constraints import HostRequirements
 from roost.model.hosts import HostSpec, Resource
+from roost.model.kept import NOTHING_KEPT, Kept, counters_in_order
 from roost.model.resources import Demand, DeviceDemand
+from roost.model.vm import image_of
 from roost.parts.part import Part
 from roost.placement.asked import Asked
 from roost.placement.engine import Engine
@@ -96,6 +100,9 @@ log = logging.getLogger("roost.roster")
 _COUNTERS = select(counters.c.name, counters.c.value)
 _GENERATIONS = select(
     host_amounts.c.host, host_amounts.c.generation, *(host_amounts.c[name] for name in HELD_COLUMNS)
+)
+_COUNTERS_HELD = select(host_counters.c.host, host_counters.c.counter, host_counters.c.held).where(
+    host_counters.c.held != 0
 )
 _EPOCHS = select(host_liveness.c.host, host_liveness.c.epoch)
 _MEMBERS = select(members.c.group_id, members.c.vm)
@@ -177,7 +184,9 @@ class Roster(Part):
         self.flavors = Flavors()
         self.group_changes = 0  # grows when a known group has another rule, or is gone
         self.specs = Specs()
-        self.expectations = Expectations()
+        self.talkers = Talkers()
+        self.talkers.in_group = self.groups_of
+        self.expectations = Expectations(self.wall_ms)
         self.holdings = Holdings()
         self.waiting: dict[str, VMRow] = {}  # VMs without a host that want one
         self.wait_changes = 0  # grows when one of them, or what a rule has relaxed, is another
@@ -186,7 +195,7 @@ class Roster(Part):
         self.room = 0  # grows when capacity or a rule may have made room
         #: Device models and extended resources that each host has had in the life of this process.
         self._names: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
-        self._ledger_held: dict[int, Limits] = {}  # what hosts hold, as the ledger says
+        self._ledger_held: dict[int, Kept] = {}  # what hosts hold, as the ledger says
         self._aside_claims: dict[str, ClaimRow] = {}  # on hosts set aside since they were loaded
 
     # Loading
@@ -209,10 +218,14 @@ class Roster(Part):
         values = {row.name: row.value for row in connection.execute(_COUNTERS)}
         self.rules = values["rules"]
         generations = {}
-        held: dict[int, Limits] = {}
+        counted: dict[int, dict[str, int]] = defaultdict(dict)
+        for number, counter, amount in connection.execute(_COUNTERS_HELD):
+            counted[number][counter] = amount
+        held: dict[int, Kept] = {}
         for number, generation, *limits in connection.execute(_GENERATIONS):
             generations[number] = generation
-            held[number] = tuple(limits)
+            counters_held = counters_in_order(counted[number]) if number in counted else ()
+            held[number] = Kept.of(limits, counters_held)
         plain: list[ReadHost] = []
         for found in find_rows(connection, hosts, {}):
             row = HostRow(**found)
@@ -230,7 +243,7 @@ class Roster(Part):
             self._register(read)
         self._register_plain(plain)
         for number in self.hosts:
-            self._ledger_held[number] = held.get(number, NO_LIMITS)
+            self._ledger_held[number] = held.get(number, NOTHING_KEPT)
             self._hold(number, self._ledger_held[number])
         self.rulebook.load(connection)
         self.classes.load(connection)
@@ -245,7 +258,10 @@ class Roster(Part):
         for group, member in connection.execute(_MEMBERS).all():
             of[member].append(group)
         self.groups_of = {vm: tuple(sorted(found)) for vm, found in of.items()}
+        self.talkers.in_group = self.groups_of
         self.specs.load(connection)
+        for bound, spec in self.specs.with_near():
+            self.talkers.note(bound, spec)
         self.holdings.load(connection)
         self._load_claims(connection)
         self._load_projects(connection)
@@ -261,8 +277,8 @@ class Roster(Part):
         accounts = self.fleet.projects
         for name, *quota in connection.execute(_QUOTAS):
             accounts.set_quota(name, (quota[0], quota[1], quota[2], quota[3]))
-        for vm, project, *amounts in connection.execute(_ASKED):
-            accounts.put(f"{vm}:{RUN}", project, amounts)
+        asked = connection.execute(_ASKED).all()
+        accounts.put_new((f"{vm}:{RUN}", project, *amounts) for vm, project, *amounts in asked)
 
     def _load_claims(self, connection: Connection) -> None:
         """Charge every claim; those that ask for amounts alone all at once, column by column."""
@@ -331,6 +347,8 @@ class Roster(Part):
         for group_id in dropped:
             self._drop_group(group_id)
         self.specs.follow(event, changes)
+        self._note_talkers(changes)
+        self._count(changes.of(VMS))  # first, so that a claim is charged as one of its project
         self._hold_decided(self.holdings.follow(changes))
         for claim_id, claim in changes.of(CLAIMS).items():
             if event.rows is not None and claim_id in self.fleet.vms.numbers:
@@ -349,7 +367,6 @@ class Roster(Part):
             self.fleet.projects.set_quota(name, quota)
             self.fleet.version += 1
             self.room += 1
-        self._count(changes)
         for vm_id, vm in changes.of(VMS).items():
             if vm is not None and self.ranked:
                 self.rank(vm)
@@ -361,8 +378,8 @@ class Roster(Part):
                 self.room += 1  # it may fit now, or those whom it kept waiting do
             if vm is None:
                 self.groups_of.pop(vm_id, None)
-        for number, limits in changes.of(HELD).items():
-            self._ledger_held[int(number)] = limits
+        for number, kept in changes.of(HELD).items():
+            self._ledger_held[int(number)] = kept
             self._hold_decided([int(number)])
         if None in changes.of(TOMBSTONES).values():
             self.room += 1  # a host that has cleaned up may have the VM again
@@ -371,6 +388,8 @@ class Roster(Part):
         """Take over VMs without groups that this process has created, and charged already."""
         for vm_id, new in event.created.items():
             self.specs.put(vm_id, new.spec)
+        self._note_talkers(changes)
+        self._count(changes.of(VMS))
         charged, holdings = self.fleet.vms.numbers, self.holdings
         for claim_id, claim in changes.of(CLAIMS).items():
             if claim is None:
@@ -379,7 +398,6 @@ class Roster(Part):
                 self._hold_decided(holdings.follow(changes))
             if claim_id not in charged:
                 self._put_claim(claim)
-        self._count(changes)
         for vm_id, vm in changes.of(VMS).items():
             if vm is not None and self.ranked:
                 self.rank(vm)
@@ -387,10 +405,20 @@ class Roster(Part):
                 self.waiting[vm_id] = vm
                 self.wait_changes += 1
 
-    def _count(self, changes: Changes) -> None:
+    def _note_talkers(self, changes: Changes) -> None:
+        """Note the names of VMs that an event is about, and to whom they must be near."""
+        for vm_id, vm in changes.of(VMS).items():
+            self.talkers.named(vm_id, None if vm is None else f"{vm.project}/{vm.name}")
+            if vm is None:
+                self.talkers.note(vm_id, None)
+        for key in changes.of(VM_SPECS):
+            vm_id = key.rpartition("|")[0]
+            self.talkers.note(vm_id, self.specs.get(vm_id))
+
+    def _count(self, changed: Mapping[str, VMRow | None]) -> None:
         """Count VMs among those of their projects as an event says; who waits may fit now."""
         version = self.fleet.version
-        for vm_id, vm in changes.of(VMS).items():
+        for vm_id, vm in changed.items():
             if vm is None:
                 self.fleet.discount_vm(f"{vm_id}:{RUN}")
             else:
@@ -474,11 +502,13 @@ class Roster(Part):
         return {entry.name: entry.aside for entry in self.hosts.values() if entry.aside}
 
     def examine(self, connection: Connection, found: Examination) -> None:
-        """Report to the doctor hosts that are set aside, and rules that cannot be read."""
+        """Report to the doctor hosts that are set aside, and rules and specs that are broken."""
         for name, why in sorted(self.set_aside().items()):
             found.find("hosts", f"host {name!r} is set aside and takes nothing: {why}")
         for rule, why in sorted(self.rulebook.unreadable.items()):
             found.find("constraints", f"rule {rule!r} cannot be read, so {why}")
+        for vm, why in sorted(self.specs.unreadable.items()):
+            found.find("specs", f"VM {vm} stays as it is, whatever is asked of it: {why}")
 
     def _register(self, read: ReadHost) -> None:
         """Put a host into the fleet."""
@@ -600,9 +630,9 @@ class Roster(Part):
 
     # What hosts hold
 
-    def held_on(self, number: int) -> Limits:
+    def held_on(self, number: int) -> Kept:
         """Return what a host holds, as the ledger says."""
-        return self._ledger_held.get(number, NO_LIMITS)
+        return self._ledger_held.get(number, NOTHING_KEPT)
 
     def charge_living(self, key: str, number: int, living: Living) -> None:
         """Count a claim that ends or draws, and hold with it what its host will have to."""
@@ -615,12 +645,11 @@ class Roster(Part):
             if number not in self.holdings.pending.values():
                 self._hold(number, self.held_on(number))
 
-    def _hold(self, number: int, limits: Limits) -> None:
+    def _hold(self, number: int, kept: Kept) -> None:
         """Keep free on a host what the ledger says that it holds."""
         entry = self.hosts.get(number)
-        if entry is not None and self.fleet.kept.get(entry.fleet_row, NOTHING_KEPT) != limits:
-            cpu, memory, disk, places = limits
-            self.fleet.keep_free(entry.fleet_row, (cpu, memory, disk, places))
+        if entry is not None and self.fleet.kept.get(entry.fleet_row, NOTHING_KEPT) != kept:
+            self.fleet.keep_free(entry.fleet_row, kept)
             self.room += 1
 
     # Claims
@@ -678,7 +707,21 @@ class Roster(Part):
             self.fleet.groups.set_number(groups_of),
             devices,
             cells,
-            self.expectations.vector(claim.vm, claim.cpu_milli, claim.memory_bytes, claim.until_ms),
+            self.expectations.vector(
+                claim.vm,
+                self.traits_of(claim.vm, claim.cpu_milli, claim.memory_bytes, claim.until_ms),
+            ),
+        )
+
+    def traits_of(self, vm: str, cpu_milli: int, memory_bytes: int, until_ms: int | None) -> Traits:
+        """Return what is known of a VM of this size, of which this process has heard."""
+        spec = self.specs.get(vm)
+        return Traits(
+            cpu_milli,
+            memory_bytes,
+            self.fleet.projects.project_of(f"{vm}:{RUN}"),
+            "" if spec is None else image_of(spec),
+            until_ms,
         )
 
     def _lacks_places(self, claim: ClaimRow) -> bool:
@@ -740,14 +783,15 @@ class Roster(Part):
         return None if entry is None else entry.name
 
     def promised_on(self, fleet_row: int) -> Promised:
-        """Return what a host has promised, as the ledger sums it up."""
+        """Return what a host has promised, as the ledger sums it up, and what it holds."""
         hosts = self.fleet.hosts
         sums = hosts.arrays.committed[fleet_row].tolist()
         base = len(AMOUNTS)
         names = hosts.resources.values[base:]
         extended = zip(names, sums[base : base + len(names)], strict=True)
         limits = (*sums[:base], int(hosts.arrays.vm_count[fleet_row]))
-        return Promised(limits, tuple(sorted((name, n) for name, n in extended if n)))
+        held = self.fleet.kept.get(fleet_row, NOTHING_KEPT)
+        return Promised(limits, tuple(sorted((name, n) for name, n in extended if n)), held)
 
     def project_use(self, project: str) -> ProjectUse:
         """Return what a project's VMs ask for together, and its quota, as the ledger has them."""

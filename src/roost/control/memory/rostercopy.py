@@ -12,7 +12,7 @@ from roost.control.memory.holdings import Holdings
 from roost.control.memory.host_entries import HostEntry
 from roost.control.memory.roster import Roster
 from roost.fleet.fleet import Fleet
-from roost.ledger.holdsums import Living
+from roost.ledger.claims.holdsums import Living
 from roost.placement.engine import Engine
 
 
@@ -60,5 +60,5 @@ class RosterCopy:
     def charge_living(self, key: str, number: int, living: Living) -> None:
         """Count a claim that ends or draws, and hold with it what its host will have to."""
         self.holdings.charge(key, number, living)
-        cpu, memory, disk, places = self.holdings.held(number, self.now_ms)
-        self.fleet.keep_free(self.hosts[number].fleet_row, (cpu, memory, disk, places))
+        held = self.holdings.held(number, self.now_ms)
+        self.fleet.keep_free(self.hosts[number].fleet_row, held)

@@ -17,8 +17,8 @@ import msgspec
 from sqlalchemy import Connection, select
 
 from roost.base.errors import InvalidRequest, NotFound, RoostError
-from roost.ledger.capacity import RUN, claim_id
-from roost.ledger.changes import (
+from roost.ledger.claims.capacity import RUN, claim_id
+from roost.ledger.schema.changes import (
     CONSTRAINTS,
     CONSTRAINTS_GENERATION,
     POLICIES,
@@ -26,10 +26,10 @@ from roost.ledger.changes import (
     RELAXATIONS,
     Changes,
 )
-from roost.ledger.rows import ConstraintRow, PolicyRow, RelaxationRow
-from roost.ledger.statements import find_rows
-from roost.ledger.tables import constraints, policies, projects, relaxations
-from roost.ledger.transaction import constraints_generation
+from roost.ledger.schema.rows import ConstraintRow, PolicyRow, RelaxationRow
+from roost.ledger.schema.tables import constraints, policies, projects, relaxations
+from roost.ledger.writes.statements import find_rows
+from roost.ledger.writes.transaction import constraints_generation
 from roost.model.policies import choice_of, rule_id, rules_of
 from roost.model.rules import Choice, Rule, RuleScope, RuleSet
 from roost.placement.engine import Engine

@@ -1,24 +1,25 @@
 """The specs of all VMs in one process: each distinct one once, kept current by events.
 
-Loaded with the roster, before claims are charged. A spec that cannot be read costs its own VM: the
-VM is left out of hosts' lists (so it is held as it is), and using it says why. A question that
-reads VMs' rows may be ahead of the events that this process has heard: `read` takes from the same
-view what is missing here.
+Loaded with the roster, before claims are charged. A spec that cannot be read, or is missing, costs
+its own VM: the VM is left out of hosts' lists (so it is held as it is), and using it says why. A
+row that was read from the ledger may be ahead of the events that this process has heard, or behind
+them: `read` takes from the same view what is missing here, and a VM that nothing is known of is
+gone, not broken.
 """
 
 import logging
 from collections.abc import Iterable
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, bindparam, exists, select
 
-from roost.base.errors import InvariantBroken
-from roost.ledger.changes import VM_SPECS, VMS, Changes
-from roost.ledger.older import may_run_beside, missing_specs, read_asked, specs_in
-from roost.ledger.rows import Event, VMRow
-from roost.ledger.tables import vm_specs, vm_user_data
+from roost.base.errors import Conflict, InvariantBroken
+from roost.ledger.schema.changes import VM_SPECS, VMS, Changes
+from roost.ledger.schema.rows import Event, VMRow
+from roost.ledger.schema.tables import vm_specs, vm_user_data, vms
+from roost.ledger.upgrade.older import may_run_beside, missing_specs, read_asked, specs_in
 from roost.model.resources import Demand
 from roost.model.vm import VMSpec
-from roost.wire.specs import SpecUnreadable, read_spec
+from roost.wire.spectext import SpecUnreadable, read_spec
 
 log = logging.getLogger("roost.specs")
 
@@ -26,6 +27,7 @@ _ALL = select(vm_specs.c.vm, vm_specs.c.version, vm_specs.c.spec).order_by(
     vm_specs.c.vm, vm_specs.c.version
 )
 _SOME = _ALL.where(vm_specs.c.vm.in_(bindparam("ids", expanding=True)))
+_WITHOUT = select(vms.c.id).where(~exists().where(vm_specs.c.vm == vms.c.id))
 _USER_DATA = select(vm_user_data.c.vm, vm_user_data.c.user_data).where(
     vm_user_data.c.vm.in_(bindparam("ids", expanding=True))
 )
@@ -54,6 +56,8 @@ class Specs:
         if may_run_beside(connection):
             for vm, text in missing_specs(connection):
                 self._put(vm, 1, text)
+        for vm in connection.execute(_WITHOUT).scalars():
+            self._miss(vm)
 
     def follow(self, event: Event, changes: Changes) -> None:
         """Take over the specs of an event; a VM that is gone takes its own along."""
@@ -75,6 +79,8 @@ class Specs:
         if unknown:
             for vm, text in specs_in(event.changes, unknown).items():
                 self._put(vm, 1, text)
+            for vm in unknown:
+                self._miss(vm)
 
     def put(self, vm: str, spec: VMSpec) -> None:
         """Add the spec of a VM that this process has created."""
@@ -95,6 +101,11 @@ class Specs:
         self._specs.pop(vm, None)
         self.unreadable[vm] = error.message
 
+    def _miss(self, vm: str) -> None:
+        """Note that the ledger has a VM without a spec, unless an older process's body has it."""
+        if vm not in self:
+            self._give_up(vm, SpecUnreadable("it has no stored spec"))
+
     # Asking
 
     @property
@@ -102,16 +113,33 @@ class Specs:
         """Return the VMs that ask for more than amounts."""
         return {vm for vm, spec in self._specs.items() if not spec.is_plain}
 
+    @property
+    def ending(self) -> set[str]:
+        """Return the VMs whose owners said when they end."""
+        return {vm for vm, spec in self._specs.items() if spec.until_ms is not None}
+
+    def with_near(self) -> Iterable[tuple[str, VMSpec]]:
+        """Yield the VMs that must be near others."""
+        return ((vm, spec) for vm, spec in self._specs.items() if spec.constraints.near)
+
+    def copied(self) -> dict[str, VMSpec]:
+        """Return the specs of all VMs as they are now, for another thread."""
+        return dict(self._specs)
+
     def get(self, vm: str) -> VMSpec | None:
         """Return the spec of a VM that this process has heard of."""
         return self._specs.get(vm)
 
     def of(self, vm: VMRow) -> VMSpec:
-        """Return a VM's spec; one that cannot be read is an error of that VM."""
+        """Return a VM's spec; a `Conflict` if it cannot be read, or the VM is not known here.
+
+        A row is as old as its reading: the VM may have been deleted since. Neither may cost a loop
+        over many VMs more than this one.
+        """
         found = self._specs.get(vm.id)
         if found is None:
-            why = self.unreadable.get(vm.id, "it has no stored spec")
-            raise SpecUnreadable(f"VM {vm.name!r} cannot be placed or told of: {why}", vm=vm.id)
+            why = self.unreadable.get(vm.id, "it is gone, or not heard of here yet")
+            raise Conflict(f"VM {vm.name!r} cannot be placed or told of: {why}", vm=vm.id)
         return found
 
     def read(self, connection: Connection, rows: Iterable[VMRow]) -> dict[str, VMSpec]:

@@ -1,25 +1,33 @@
-"""What the control plane counts, in Prometheus naming; nothing is decided by it."""
+"""What the control plane counts, in Prometheus naming; nothing is decided by it.
+
+What it knows of single hosts is written in `exposition.py`.
+"""
 
 from bisect import bisect_left
-from collections import Counter as Counting
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, ProcessCollector, generate_latest
-from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from roost.control.memory.roster import Roster
-from roost.fleet.layout import CPU, DISK, MEMORY
-from roost.model.hosts import Health
+from roost.ledger.store import DatabaseContended, DatabaseUnavailable, InDoubt
+from roost.parts.watched_store import Meter
 
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
-#: (name, column, unit, divisor)
-_RESOURCES = (("cpu", CPU, "cores", 1000), ("memory", MEMORY, "bytes", 1),
-              ("disk", DISK, "bytes", 1))  # fmt: skip
 
-
-_HEALTHS = tuple(health.label for health in Health)
+#: What became of a call that the database did not take; of most there is no more to say.
+_DATABASE_ERRORS: dict[type[DatabaseUnavailable], str] = {
+    DatabaseContended: "contended",
+    InDoubt: "in_doubt",
+}
+_UNAVAILABLE = "unavailable"
 
 
 class Gauge(NamedTuple):
@@ -28,6 +36,15 @@ class Gauge(NamedTuple):
     name: str
     text: str
     value: Callable[[], float]
+
+
+class Words(NamedTuple):
+    """Numbers by a word each, which are read when somebody asks: gauges, or counters."""
+
+    name: str
+    text: str
+    label: str
+    values: Callable[[], Mapping[str, float]]
 
 
 class Times(Collector):
@@ -44,6 +61,16 @@ class Times(Collector):
             cells = self._cells[labels] = [0.0] * (len(_BUCKETS) + 2)
         cells[bisect_left(_BUCKETS, seconds)] += 1
         cells[-1] += seconds
+
+    def of(self, *labels: str) -> Callable[[float], None]:
+        """Return what counts durations of these labels, without looking them up each time."""
+        cells = self._cells.setdefault(labels, [0.0] * (len(_BUCKETS) + 2))
+
+        def observe(seconds: float) -> None:
+            cells[bisect_left(_BUCKETS, seconds)] += 1
+            cells[-1] += seconds
+
+        return observe
 
     def collect(self) -> Iterator[Metric]:
         """Return the histogram's samples for Prometheus."""
@@ -81,7 +108,16 @@ class Telemetry:
         self._seconds = Times(
             "roost_http_request_duration_seconds", "Time to answer.", ("method", "route")
         )
-        for times in (self.latency, self._seconds):
+        self._database = Times(
+            "roost_database_duration_seconds",
+            "From a question or a change of the ledger to the answer, with waiting for others.",
+            ("op",),
+        )
+        self._failed = Counter(
+            "roost_database_errors", "Questions and changes that the database did not take.",
+            ["op", "error"], registry=self.registry,
+        )  # fmt: skip
+        for times in (self.latency, self._seconds, self._database):
             self.registry.register(times)
         self._children: dict[tuple[str, ...], Counter] = {}
         ProcessCollector(registry=self.registry)
@@ -100,9 +136,26 @@ class Telemetry:
         self._child(self._requests, method, route, str(status)).inc()
         self._seconds.observe(seconds, method, route)
 
+    def database(self) -> Meter:
+        """Return the meter of a store: how long it takes, and what its database does not take."""
+        ops = ("read", "write", "claim")
+        words = (*_DATABASE_ERRORS.values(), _UNAVAILABLE)
+        counters = {(op, word): self._failed.labels(op, word) for op in ops for word in words}
+
+        def failed(op: str, error: DatabaseUnavailable) -> None:
+            counters[op, _DATABASE_ERRORS.get(type(error), _UNAVAILABLE)].inc()
+
+        read, write, claim = (self._database.of(op) for op in ops)
+        return Meter(read, write, claim, failed)
+
     def counter(self, name: str, text: str) -> Counter:
         """Return a new counter without labels."""
         return Counter(name, text, registry=self.registry)
+
+    def words(self, counted: Words, *, grow: bool) -> None:
+        """Register numbers by a word each; those that only grow are counters."""
+        family = CounterMetricFamily if grow else GaugeMetricFamily
+        self.registry.register(_Worded(counted, family))
 
     def _child(self, counter: Counter, *labels: str) -> Counter:
         # Looking a child up by its labels costs more than counting.
@@ -117,7 +170,7 @@ class Telemetry:
         self.registry.register(_Fleet(roster, gauges))
 
     def text(self) -> bytes:
-        """Return the Prometheus exposition of all metrics."""
+        """Return what the process counts and knows of the fleet as a whole, for Prometheus."""
         return generate_latest(self.registry)
 
 
@@ -134,8 +187,25 @@ class _Build(Collector):
         yield family
 
 
+class _Worded(Collector):
+    """Numbers by a word each, read when scraped."""
+
+    def __init__(
+        self, counted: Words, family: type[CounterMetricFamily] | type[GaugeMetricFamily]
+    ) -> None:
+        self._counted, self._family = counted, family
+
+    def collect(self) -> Iterator[Metric]:
+        """Return one sample for each word."""
+        name, text, label, values = self._counted
+        family = self._family(name, text, labels=[label])
+        for word, value in values().items():
+            family.add_metric([word], value)
+        yield family
+
+
 class _Fleet(Collector):
-    """Gauges of the fleet, read from the roster when scraped."""
+    """Gauges of the fleet as a whole, read from the roster when scraped."""
 
     def __init__(self, roster: Roster, gauges: Sequence[Gauge]) -> None:
         self._roster, self._gauges = roster, gauges
@@ -147,49 +217,7 @@ class _Fleet(Collector):
         )
         for gauge in self._gauges:
             yield GaugeMetricFamily(gauge.name, gauge.text, value=gauge.value())
-        yield from self._counted()
-        hosts = roster.fleet.hosts
-        for name, column, unit, divisor in _RESOURCES:
-            columns = (("capacity", hosts.arrays.capacity), ("committed", hosts.arrays.committed),
-                       ("used", hosts.used))  # fmt: skip
-            for kind, values in columns:
-                family = GaugeMetricFamily(
-                    f"roost_host_{name}_{kind}_{unit}", f"{name} {kind} of a host.",
-                    labels=["host"],
-                )  # fmt: skip
-                for entry in roster.hosts.values():
-                    value = int(values[entry.fleet_row, column])
-                    if value >= 0:
-                        family.add_metric([entry.name], value / divisor)
-                yield family
-
-    def _counted(self) -> Iterator[Metric]:
-        """Return hosts by state, and the VMs that are placed or wait."""
-        roster = self._roster
-        oldest = min((vm.created_ms for vm in roster.waiting.values()), default=None)
-        waited = 0.0 if oldest is None else max(0.0, (roster.wall_ms() - oldest) / 1000)
-        yield GaugeMetricFamily(
-            "roost_queue_oldest_seconds", "Since when the VM was asked for that waits longest.",
-            value=waited,
-        )  # fmt: skip
         yield GaugeMetricFamily(
             "roost_vms_placed", "Promises of room on hosts: VMs, and copies that are on their way.",
             value=roster.fleet.vms.alive,
         )  # fmt: skip
-        states = GaugeMetricFamily(
-            "roost_hosts", "Hosts by what is seen of them and what was ordered.",
-            labels=["health", "admin"],
-        )  # fmt: skip
-        pairs = ((entry.row.health, entry.row.admin) for entry in roster.hosts.values())
-        counted: Counting[tuple[str, str]] = Counting(pairs)
-        for health in _HEALTHS:  # also those that no host has, so that alerts can rest on them
-            for admin in sorted({"open", *(word for _, word in counted)}):
-                states.add_metric([health, admin], counted[health, admin])
-        yield states
-        up = GaugeMetricFamily(
-            "roost_host_up", "1 while a host is online, 0 while it is suspect or offline.",
-            labels=["host"],
-        )  # fmt: skip
-        for entry in roster.hosts.values():
-            up.add_metric([entry.name], float(entry.row.health == "online"))
-        yield up

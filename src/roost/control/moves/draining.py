@@ -1,4 +1,4 @@
-"""Empty hosts that drain: one move at a time on each; VMs that fit nowhere else stay, reported."""
+"""Empty hosts that drain: two moves at a time on each; VMs that fit nowhere else stay, reported."""
 
 import logging
 
@@ -11,14 +11,18 @@ from roost.control.memory.host_entries import HostEntry
 from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import Roster
 from roost.control.moves.moving import Moving
-from roost.ledger.changes import HOSTS, VMS
-from roost.ledger.rows import VMRow
+from roost.ledger.schema.changes import HOSTS, VMS
+from roost.ledger.schema.rows import VMRow
+from roost.ledger.schema.tables import vms
 from roost.ledger.store import Store
-from roost.ledger.tables import vms
 from roost.parts.part import Part
 from roost.parts.singleton import Singleton
 
 log = logging.getLogger("roost.drain")
+
+#: Moves off one host at a time: while one VM waits for its target, the other's memory is copied,
+#: and more would only share the host's link. The moves of plans are two off a host, too.
+AT_ONCE = 2
 
 #: How long a VM that could not be moved off a host is left alone: others come first.
 _WAITS = BackOff(10.0, 600.0)
@@ -31,7 +35,7 @@ _HERE = (
 
 
 class Drain(Part):
-    """Drains hosts: moves their VMs away one at a time."""
+    """Drains hosts: moves their VMs away, a few at a time."""
 
     singleton: Singleton
     wakes = (VMS, HOSTS)
@@ -50,6 +54,8 @@ class Drain(Part):
         self.singleton = singleton
         #: How often a VM was moved in vain, and when it is tried again.
         self._tries: dict[tuple[str, int], tuple[int, float]] = {}
+        #: VMs that could not go, until when they are passed over while another one moves.
+        self._passed: dict[tuple[str, int], float] = {}
         self._empty: set[int] = set()  # draining hosts that had no VM at the last look
 
     async def may_look(self) -> bool:
@@ -61,9 +67,10 @@ class Drain(Part):
         return any(_drains(e) and e.number not in self._empty for e in self._roster.hosts.values())
 
     async def look(self) -> None:
-        """Begin the next move of every draining host."""
+        """Begin the next moves of every draining host."""
         draining = {e.number for e in self._roster.hosts.values() if e.row.admin == "draining"}
         self._tries = {key: tries for key, tries in self._tries.items() if key[1] in draining}
+        self._passed = {key: until for key, until in self._passed.items() if key[1] in draining}
         self._empty = set()
         for entry in list(self._roster.hosts.values()):
             if _drains(entry):
@@ -73,25 +80,32 @@ class Drain(Part):
         here = await self._store.read(lambda c: _vms_on(c, entry.number))
         if not here:
             self._empty.add(entry.number)
-        if any(vm.phase for vm in here):
-            return  # one at a time
+        under_way = sum(bool(vm.phase) for vm in here)
+        free = AT_ONCE - under_way
         now = self._clock.monotonic()
         for vm in here:
+            if free <= 0:
+                return
             tries, next_at = self._tries.get((vm.id, entry.number), (0, now))
-            if vm.observed not in ("running", "paused", "stopped") or now < next_at:
+            if vm.phase or vm.observed not in ("running", "paused", "stopped") or now < next_at:
+                continue
+            if under_way and now < self._passed.get((vm.id, entry.number), now):
                 continue
             try:
                 found = await self._moving.begin(vm, "drain", explain=False)
             except (Conflict, NotFound, Unavailable) as error:
                 log.info("VM %s stays on %s for now: %s", vm.name, entry.name, error.message)
-                continue
+                found = None
             if not isinstance(found, VMRow):
-                continue  # fits nowhere else; the next may
+                # It may not go, or fits nowhere else; the next may. While another one moves this is
+                # looked at again and again, and each time would be a search and a transaction.
+                self._passed[vm.id, entry.number] = now + _WAITS.wait_s(0)
+                continue
             # It is still here when this is read only if the move was given up.
             wait_s = _WAITS.wait_s(tries)
             self._tries[vm.id, entry.number] = tries + 1, now + wait_s
             log.info("draining %s: VM %s moves", entry.name, vm.name)
-            return
+            free -= 1
 
 
 def _drains(entry: HostEntry) -> bool:

@@ -5,7 +5,8 @@ is decided in `machine.py`; nothing is decided here. A recovery is one transacti
 the third host: `give_up_both` writes the machine's part of it, the caller the rest.
 """
 
-from typing import Any
+import re
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -32,12 +33,12 @@ from roost.control.moves.machine import (
 )
 from roost.control.vms.deletion import order_destruction
 from roost.control.vms.move_record import move_of, record_of
-from roost.ledger.capacity import MIGRATE_IN, RUN, claims_of, hold_instead, release
-from roost.ledger.membership import advance_groups
-from roost.ledger.rows import Changes, VMRow
-from roost.ledger.statements import Plus
-from roost.ledger.tables import claims, vms
-from roost.ledger.transaction import Tx, row_json
+from roost.ledger.claims.capacity import MIGRATE_IN, RUN, claims_of, hold_instead, release
+from roost.ledger.schema.rows import Changes, VMRow
+from roost.ledger.schema.tables import claims, vms
+from roost.ledger.writes.membership import advance_groups
+from roost.ledger.writes.statements import Plus
+from roost.ledger.writes.transaction import Tx, row_json
 from roost.model.flow import Report
 from roost.wire.agentlink import ProgressInfo, SeenVM
 
@@ -183,21 +184,31 @@ def note_progress(tx: Tx, vm: VMRow, progress: ProgressInfo) -> VMRow:
     return row
 
 
-_STOOD = "it stood still for {} ms"
+class Departure(NamedTuple):
+    """What the old host tells of a move when it is over; 0 bytes: an earlier release."""
+
+    downtime_ms: int
+    sent_bytes: int = 0
+    passes: int = 0
 
 
-def downtime_in(note: str) -> int | None:
-    """Return the downtime in milliseconds that the note of a `vm.move_downtime` tells."""
-    before, after = _STOOD.split("{}")
-    told = note.removeprefix(before).removesuffix(after)
-    return int(told) if told.isdigit() else None
+_DEPARTED = re.compile(r"it stood still for (\d+) ms(?:; (\d+) bytes were sent in (\d+) passes)?")
+
+
+def departure_in(note: str) -> Departure | None:
+    """Return what the note of a `vm.move_downtime` tells of a move."""
+    found = _DEPARTED.fullmatch(note)
+    return None if found is None else Departure(*(int(each or 0) for each in found.groups()))
 
 
 def note_downtime(tx: Tx, vm: VMRow, progress: ProgressInfo) -> None:
     """Record the downtime of a move, which the old host reports when it is over."""
     if progress.downtime_ms is not None:
-        note = _STOOD.format(progress.downtime_ms)
-        tx.event("vm.move_downtime", f"vm/{vm.id}", {}, project=vm.project, note=note)
+        note = f"it stood still for {progress.downtime_ms} ms; {progress.sent_bytes} bytes were "
+        note += f"sent in {progress.passes} passes"
+        # The row is as it was: with it those hear of the event that follow VMs.
+        changes: Changes = {"vms": {vm.id: vm}}
+        tx.event("vm.move_downtime", f"vm/{vm.id}", changes, project=vm.project, note=note)
 
 
 def _change(tx: Tx, vm: VMRow, **values: object) -> VMRow:

@@ -16,10 +16,10 @@ from roost.control.moves.machine import Input, Late, TargetLost
 from roost.control.timers import Timers
 from roost.control.vms.lookup import relock
 from roost.control.vms.move_record import read_record
-from roost.ledger.changes import VMS
+from roost.ledger.schema.changes import VMS
+from roost.ledger.schema.tables import vms
 from roost.ledger.store import Store
-from roost.ledger.tables import vms
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.transaction import Tx
 from roost.model.states import Phase
 from roost.parts.part import Part
 from roost.parts.singleton import Singleton

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from roost.base.errors import Conflict, InvalidRequest
+from roost.base.errors import Conflict, NotFound
 from roost.control.create.placing import Basis, Placing, take
 from roost.control.groups.budgets import keep_budgets
 from roost.control.memory.restore_detect import Lineage
@@ -13,11 +13,12 @@ from roost.control.moves.routes import move_routes
 from roost.control.vms.lookup import locked_vm, relock, vm_row
 from roost.control.vms.move_record import MoveRecord, move_of
 from roost.control.vms.views import vm_body
-from roost.ledger.capacity import CLEANUP, MIGRATE_IN, claims_of
-from roost.ledger.rows import Changes, ClaimRow, VMRow
+from roost.ledger.claims.capacity import CLEANUP, MIGRATE_IN, claims_of
+from roost.ledger.claims.makingroom import drop_hold_of
+from roost.ledger.schema.rows import Changes, ClaimRow, HoldRow, VMRow
+from roost.ledger.schema.tables import vms
 from roost.ledger.store import Store
-from roost.ledger.tables import vms
-from roost.ledger.transaction import Tx, row_json
+from roost.ledger.writes.transaction import Tx, row_json
 from roost.model.flow import Rejection
 from roost.parts.access import Principal
 from roost.parts.part import Part
@@ -45,7 +46,7 @@ class Moving(Part):
         """Begin to move a VM, to a named host or to where its strategy sends it."""
         vm = await self._store.read(lambda connection: vm_row(connection, ref, project, who))
         if body.host is not None and self._roster.entry(body.host) is None:
-            raise InvalidRequest(f"no host {body.host!r}", host=body.host)
+            raise NotFound(f"no host {body.host!r}", host=body.host)
         found = await self.begin(vm, who.name, body, only=body.host)
         if isinstance(found, Rejection):
             raise no_fit(found)
@@ -74,10 +75,12 @@ class Moving(Part):
         only: str | None = None,
         explain: bool = True,
         also: Callable[[Tx], None] | None = None,
+        held: HoldRow | None = None,
     ) -> VMRow | Rejection | None:
         """Place a VM's move and claim its target; the agents do the rest.
 
-        `also` is written in the transaction that begins the move, or forbids it by raising.
+        `also` is written in the transaction that begins the move, or forbids it by raising. `held`
+        is what the target keeps free for this move; it is given back as the target is claimed.
         """
         await self._lineage.require_sure()
         source = self._roster.host_name(vm.host)
@@ -98,6 +101,8 @@ class Moving(Part):
                     f"an earlier host of VM {vm.name!r} has not cleaned up yet", vm=vm.id
                 )
             changes: Changes = {}
+            if held is not None:
+                changes["holds"] = drop_hold_of(tx, held.id)
             take(tx, vm, claim, seen, "migrate", changes)
             if body is None or not body.ignore_budget:
                 keep_budgets(tx, {vm.id: vm.name})
@@ -121,7 +126,7 @@ class Moving(Part):
             return row
 
         return await self._placing.place(
-            vm, commit, MIGRATE_IN, actor, only=only, never=(source,), explain=explain
+            vm, commit, MIGRATE_IN, actor, only=only, never=(source,), explain=explain, held=held
         )
 
 

@@ -3,9 +3,9 @@
 from sqlalchemy import Connection, select
 
 from roost.control.plans.record import FAILED, OVER, RUNNING
-from roost.ledger.examination import Examination
-from roost.ledger.statements import count_rows
-from roost.ledger.tables import hosts, plan_moves, plans
+from roost.ledger.schema.tables import hosts, plan_moves, plans
+from roost.ledger.upkeep.examination import Examination
+from roost.ledger.writes.statements import count_rows
 
 _ORPHANS = select(plan_moves.c.plan, plan_moves.c.number).where(
     plan_moves.c.plan.not_in(select(plans.c.id))

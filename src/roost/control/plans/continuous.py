@@ -35,10 +35,10 @@ from roost.control.plans.record import (
     found_in,
 )
 from roost.control.plans.routes import continuous_routes
-from roost.ledger.rows import PlanRow
+from roost.ledger.schema.rows import PlanRow
+from roost.ledger.schema.tables import plans
 from roost.ledger.store import Store
-from roost.ledger.tables import plans
-from roost.ledger.transaction import Tx, row_json
+from roost.ledger.writes.transaction import Tx, row_json
 from roost.parts.part import Part
 from roost.parts.routes import Route
 from roost.parts.singleton import Singleton

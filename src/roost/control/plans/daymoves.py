@@ -11,8 +11,8 @@ from sqlalchemy import Connection, bindparam, func, select
 
 from roost.control.plans.continuouslimits import AUTHOR, ContinuousLimits
 from roost.control.plans.record import DONE, FAILED, RUNNING
-from roost.ledger.retention import DAY_S
-from roost.ledger.tables import plan_moves, plans
+from roost.ledger.schema.tables import plan_moves, plans
+from roost.ledger.upkeep.retention import DAY_S
 
 #: How long a move counts, in milliseconds.
 DAY_MS = 1000 * DAY_S

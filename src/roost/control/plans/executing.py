@@ -25,11 +25,14 @@ from roost.control.plans import writing
 from roost.control.plans.continuouslimits import AUTHOR, ContinuousLimits
 from roost.control.plans.daymoves import day_moves
 from roost.control.plans.forgetting import FORGET_EVERY_S, KEPT_S, PlanRetention
+from roost.control.plans.keepingroom import KeepingRoom, hold_of
+from roost.control.plans.opening import ends_in_window, why_closed
 from roost.control.plans.planning import Planning
 from roost.control.plans.reading import taken_vms
 from roost.control.plans.record import (
     CANCELLED,
     DONE,
+    DROPPED,
     FAILED,
     OVER,
     PAUSED,
@@ -41,16 +44,16 @@ from roost.control.plans.record import (
     found_in,
     found_of,
 )
-from roost.control.plans.settling import Outcome, disturbed, drifted, settle
+from roost.control.plans.settling import BY_OTHERS, Outcome, disturbed, drifted, settle
 from roost.control.plans.watching import MovesWatched
 from roost.control.vms.lookup import relock
-from roost.ledger.capacity import CLEANUP, claim_id
-from roost.ledger.changes import PLANS, VMS, Changes
-from roost.ledger.rows import Event, PlanMoveRow, PlanRow, VMRow
-from roost.ledger.statements import find_row, find_rows
+from roost.ledger.claims.capacity import CLEANUP, claim_id
+from roost.ledger.schema.changes import PLANS, VMS, Changes
+from roost.ledger.schema.rows import Event, PlanMoveRow, PlanRow, VMRow
+from roost.ledger.schema.tables import plan_moves, plans, vms
 from roost.ledger.store import Store
-from roost.ledger.tables import plan_moves, plans, vms
-from roost.ledger.transaction import Tx, row_json
+from roost.ledger.writes.statements import find_row, find_rows
+from roost.ledger.writes.transaction import Tx, row_json
 from roost.model.flow import Rejection
 from roost.parts.part import Part
 from roost.parts.singleton import Singleton
@@ -102,7 +105,7 @@ class PlanRunner(Part):
         self._planning, self._lineage, self._clock = planning, lineage, clock
         self.singleton = singleton
         self._patience_s, self._retention = patience_s, PlanRetention(store, singleton, keep_s)
-        self._watched = MovesWatched()
+        self._room, self._watched = KeepingRoom(store, roster), MovesWatched()
         self._waits: dict[tuple[str, int], float] = {}  # moves that cannot begin, since when
         self._lost: dict[tuple[str, int], float] = {}  # those under way with a host that is lost
         self._forget_at = clock.monotonic()
@@ -133,11 +136,12 @@ class PlanRunner(Part):
             self._forget_at = self._clock.monotonic() + (0.0 if more else FORGET_EVERY_S)
         opened = await self._store.read(lambda c: _plans(c, _OPEN))
         trailing = await self._store.read(lambda c: _plans(c, _TRAILING))
-        self._any_open = bool(opened or trailing)
-        for row in trailing:
+        self._any_open = True  # until this look has come to its end
+        for row in (*trailing, *await self._told_late()):
             await self._settle(row)
             if row.state == CANCELLED:
                 await self._take_back(row)
+        held = await self._room.converge(self.singleton.check)
         running = next((row for row in opened if row.state == RUNNING), None)
         # What a plan waits for while it is paused, or behind another, is no sign of failure.
         now = running.id if running is not None else None
@@ -146,12 +150,22 @@ class PlanRunner(Part):
             running = await self._begin_next(opened)
         if running is not None:
             await self._tend(running)
+        self._any_open = bool(opened or trailing or held)
+
+    async def _told_late(self) -> list[PlanRow]:
+        """Return the plans of moves of which more was told after they were done."""
+        keys = self._watched.plans_told_late()
+        if not keys:
+            return []
+        return await self._store.read(
+            lambda c: _plans(c, select(plans).where(plans.c.id.in_(keys)))
+        )
 
     async def _begin_next(self, opened: Sequence[PlanRow]) -> PlanRow | None:
         """Let the first plan begin whose start has come."""
         now = self._clock.wall_ms()
         for row in opened:
-            if row.starts_ms is not None and row.starts_ms > now:
+            if why_closed(row, now):
                 continue
             found = await self._store.write(lambda tx: self._start(tx, row))  # noqa: B023
             if found is not None:
@@ -185,17 +199,32 @@ class PlanRunner(Part):
             return
         if not waiting:
             if not running and not self._still_cleaned(moves):
-                await self._end(row, DONE, _stayed(row))
+                await self._end(row, DONE, _stayed(row, moves))
+            return
+        if why := why_closed(row, self._clock.wall_ms()):
+            if not under_way:
+                await self._wait(row, why)
             return
         wave = min(each.wave for each in waiting)
         if any(each.wave < wave for each in under_way):
             return  # a wave begins when the last is over
-        ready = [each for each in waiting if each.wave == wave]
+        now = self._clock.wall_ms()
+        ready = [each for each in waiting if each.wave == wave and ends_in_window(row, each, now)]
         if row.wave != wave and not await self._enter(row, wave, waiting):
             return
         for each in ready:
             if not await self._begin(row, each):
                 return
+
+    async def _wait(self, row: PlanRow, why: str) -> None:
+        """Let other plans have their turn until the next window of this one opens."""
+
+        def change(tx: Tx) -> None:
+            self.singleton.check(tx)
+            if writing.locked_plan(tx, row.id).state == RUNNING:
+                writing.change(tx, row.id, "plan.waits", state=WAITING, why=why, note=why)
+
+        await self._store.write(change)
 
     def _takes(self, host: int) -> bool:
         entry = self._roster.hosts.get(host)
@@ -216,8 +245,9 @@ class PlanRunner(Part):
     async def _enter(self, row: PlanRow, wave: int, waiting: Sequence[PlanMoveRow]) -> bool:
         """Look at what is left before a wave begins; False when it was planned anew instead."""
         found = await self._store.read(lambda c: _vms(c, waiting))
+        later = _later_legs(waiting)
         outcomes = {
-            each.number: drifted(each, found.get(each.vm))
+            each.number: (None if each.number in later else drifted(each, found.get(each.vm)))
             or (None if self._takes(each.target) else Outcome(FAILED, "its target is offline"))
             for each in waiting
         }
@@ -266,7 +296,8 @@ class PlanRunner(Part):
             writing.change(tx, row.id, "plan.move_begun", [begun], note=note)
 
         try:
-            found = await self._moving.begin(seen, row.id, only=target, also=also)
+            held = await self._store.read(lambda c: hold_of(c, move))
+            found = await self._moving.begin(seen, row.id, only=target, also=also, held=held)
         except (Conflict, Unavailable, NotFound) as error:
             since = self._waits.setdefault((row.id, move.number), self._clock.monotonic())
             if self._clock.monotonic() - since > self._patience_s:
@@ -369,7 +400,7 @@ class PlanRunner(Part):
         asked, held = await self._what_is_left(row, moves)
         taken = await self._store.read(lambda c: taken_vms(c, row.id))
         draft = await self._planning.draft(
-            asked, taken=taken, held=held, failed=tired, refusable=False
+            asked, taken=taken, held=held, failed=tired, refusable=False, own=row.id
         )
         last = max((each.number for each in moves), default=0)
         wave = max((each.wave for each in moves if each.state != PLANNED), default=0)
@@ -403,6 +434,10 @@ class PlanRunner(Part):
             now_ms = self._clock.wall_ms()
             moved = await self._store.read(lambda c: day_moves(c, now_ms))
             most, held = min(most, moved.left(self._limits)), moved.held(self._limits)
+        if asked.goal == "move" and asked.to is None:
+            # Wherever such a VM is by now, a draft would look for another host for it again.
+            gone = {each.vm for each in moves if _has_moved(each)}
+            asked.vms = [vm for vm in asked.vms if vm not in gone]
         return msgspec.structs.replace(asked, most=most), held
 
     async def _end(self, row: PlanRow, state: str, why: str) -> None:
@@ -437,10 +472,30 @@ class PlanRunner(Part):
             take_back(tx, vm, row.why)
 
 
-def _stayed(row: PlanRow) -> str:
+def _later_legs(waiting: Sequence[PlanMoveRow]) -> set[int]:
+    """Return moves of VMs that have an earlier one to make: where they begin is not so yet."""
+    seen, later = set[str](), set[int]()
+    for each in sorted(waiting, key=lambda each: each.number):
+        if each.vm in seen:
+            later.add(each.number)
+        seen.add(each.vm)
+    return later
+
+
+def _has_moved(move: PlanMoveRow) -> bool:
+    """Say whether a move was made or is under way, by the plan or by others."""
+    return move.state in (DONE, RUNNING) or (move.state == DROPPED and move.why in BY_OTHERS)
+
+
+def _stayed(row: PlanRow, moves: Sequence[PlanMoveRow]) -> str:
     """Say what a plan that is done has left where it was."""
-    stuck = len(found_of(row).blocked)
-    return f"{stuck} VMs could not move" if stuck else ""
+    stuck = [each.vm for each in found_of(row).blocked]
+    if row.goal == "move":
+        # A move that was under way when the rest was planned anew may have failed since.
+        last = {each.vm: each for each in sorted(moves, key=lambda each: each.number)}
+        failed = (vm for vm, each in last.items() if each.state == FAILED)
+        stuck += [vm for vm in failed if vm not in stuck]
+    return f"{len(stuck)} VMs could not move" if stuck else ""
 
 
 def _ended(move: PlanMoveRow, outcome: Outcome, now_ms: int) -> PlanMoveRow:

@@ -11,10 +11,10 @@ from sqlalchemy import Connection, bindparam, select
 from roost.base.errors import Conflict, NotFound
 from roost.control.plans import writing
 from roost.control.plans.record import CANCELLED, OVER, PLANNED
-from roost.ledger.retention import DAY_S
+from roost.ledger.schema.tables import plans
 from roost.ledger.store import Store
-from roost.ledger.tables import plans
-from roost.ledger.transaction import Tx
+from roost.ledger.upkeep.retention import DAY_S
+from roost.ledger.writes.transaction import Tx
 from roost.parts.singleton import Singleton
 
 log = logging.getLogger("roost.plans")

@@ -10,31 +10,41 @@ import logging
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import Connection, bindparam, select
 
 from roost.analysis.store import SeriesReader
 from roost.base.clock import Clock
 from roost.base.errors import SeriesUnavailable
+from roost.control.create.placing import give_back_hold
 from roost.control.groups.budgets import spending
 from roost.control.memory.roster import Roster
 from roost.control.plans.quiet import LABEL, why_quiet
 from roost.control.plans.record import actual_of, predicted_of
 from roost.control.rules.judging import requests_of_placed
-from roost.ledger.rows import PlanMoveRow, VMRow, labels_of
+from roost.ledger.claims.makingroom import planned_owner
+from roost.ledger.schema.rows import PlanMoveRow, VMRow, labels_of
+from roost.ledger.schema.tables import plan_moves
 from roost.ledger.store import Store
-from roost.ledger.tables import plan_moves
 from roost.model.flow import PlaceRequest
 from roost.model.series import Resolution, Subject
 from roost.placement.whatif import WhatIf
-from roost.planner.board import Board, Candidate, Limits, unknown_bandwidth
-from roost.planner.cost import Load, learnt_factor
+from roost.planner.board import (
+    Board,
+    Candidate,
+    Limits,
+    Links,
+    unknown_bandwidth,
+    unknown_links,
+)
+from roost.planner.cost import Load, MemoryRead, learnt_factor
 from roost.planner.guards import COUNTED_S, resting
 
 log = logging.getLogger("roost.plans")
 
-#: How old a measured dirty rate may be.
-_DIRTY_AGE_MS = 3_600_000
-_DIRTY = "dirty_bytes_per_s"
+#: How old a reading of a VM's memory may be.
+_READ_AGE_MS = 3_600_000
+_DIRTY, _RESIDENT = "dirty_bytes_per_s", "guest_resident_bytes"
 #: Moves that the cost model learns from, the newest.
 _MOST_LEARNT = 200
 
@@ -57,9 +67,10 @@ class Gathering:
         clock: Clock,
         declared: Callable[[int, int], float | None] = lambda _a, _b: None,
         ready: Callable[[], Awaitable[object]] | None = None,
+        links: Links = unknown_links,
     ) -> None:
         self._store, self._roster, self._series, self._clock = store, roster, series, clock
-        self._ready = ready  # reads the newest network
+        self._ready, self._links = ready, links  # reads the newest network; its links
         self._declared = declared  # bandwidth between hosts, where somebody has described it
 
     def _bandwidth(self, source: int, target: int) -> float:
@@ -67,8 +78,11 @@ class Gathering:
         found = self._declared(source, target)
         return unknown_bandwidth(source, target) if found is None else max(1.0, found)
 
-    async def board(self, limits: Limits, at_ms: int | None = None) -> Board:
-        """Return a board of now, for a plan that begins at a moment."""
+    async def board(self, limits: Limits, at_ms: int | None = None, own: str = "") -> Board:
+        """Return a board of now, for a plan that begins at a moment.
+
+        What is held for the moves of the plan `own` is free on it.
+        """
         now_ms = self._clock.wall_ms()
         if self._ready is not None:
             await self._ready()
@@ -87,6 +101,8 @@ class Gathering:
             }
         )
         world = WhatIf.like(self._roster.engine)
+        for held in self._roster.holdings.of_owner(planned_owner(own)) if own else ():
+            give_back_hold(self._roster, held, world.fleet)
         numbers = {row: entry.number for row, entry in self._roster.by_fleet_row.items()}
         return Board(
             world,
@@ -96,22 +112,23 @@ class Gathering:
             limits,
             {group: stands.allowed for group, stands in budgets.items()},
             self._bandwidth,
+            self._links,
             learnt_factor(_pairs(rows[:_MOST_LEARNT])),
         )
 
-    async def dirty_rates(self, vms: Sequence[str]) -> Mapping[str, float]:
-        """Return how many bytes VMs write in a second, by the newest sample of the last hour."""
-        now_ms, found = self._clock.wall_ms(), dict[str, float]()
+    async def memory_read(self, vms: Sequence[str]) -> Mapping[str, MemoryRead]:
+        """Return how fast VMs write and how much they have written, as last read in an hour."""
+        now_ms, found = self._clock.wall_ms(), dict[str, MemoryRead]()
+        asked = (_DIRTY, _RESIDENT)
         try:
             for vm in vms:
-                subject, since = Subject("vm", vm), now_ms - _DIRTY_AGE_MS
-                columns = await self._series.read(subject, since, now_ms, Resolution.RAW, (_DIRTY,))
-                rates = columns.figures.get(_DIRTY)
-                known = [] if rates is None else rates[np.isfinite(rates)].tolist()
-                if known:
-                    found[vm] = float(known[-1])
+                subject, since = Subject("vm", vm), now_ms - _READ_AGE_MS
+                columns = await self._series.read(subject, since, now_ms, Resolution.RAW, asked)
+                dirty, resident = (_newest(columns.figures.get(name)) for name in asked)
+                if dirty is not None or resident is not None:
+                    found[vm] = MemoryRead(dirty, None if resident is None else int(resident))
         except SeriesUnavailable as error:
-            log.warning("dirty rates are not known: %s", error.message)
+            log.warning("memory that VMs write is not known: %s", error.message)
         return found
 
     def _candidate(
@@ -135,7 +152,16 @@ class Gathering:
             quiet=why_quiet(labels_of(vm.labels).get(LABEL), at_ms),
             resting=resting(moved.get(vm.id, []), self._clock.wall_ms() // 1000),
             budgets=tuple(each for each in groups if each in budgeted),
+            together=self._together(groups),
         )
+
+    def _together(self, groups: Sequence[str]) -> str:
+        """Return the group whose VMs are to be near each other; empty when there is none."""
+        for each in groups:
+            row = self._roster.groups.get(each)
+            if row is not None and row.rule == "affinity":
+                return f"{row.project}/{row.name}"
+        return ""
 
     def _why_stays(self, vm: VMRow) -> str:
         """Say why a VM cannot be moved at all now, as a move would."""
@@ -147,6 +173,13 @@ class Gathering:
         if vm.observed not in ("running", "paused", "stopped"):
             return f"it is {vm.observed or 'not started'}; it can move when it runs or is stopped"
         return ""
+
+
+def _newest(column: NDArray[np.float64] | None) -> float | None:
+    if column is None:
+        return None
+    known = column[np.isfinite(column)]
+    return float(known[-1]) if len(known) else None
 
 
 def _done(connection: Connection, since_ms: int) -> list[PlanMoveRow]:

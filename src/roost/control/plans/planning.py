@@ -13,15 +13,27 @@ from roost.control.memory.oneatatime import OneAtATime, to_the_end
 from roost.control.memory.roster import Roster
 from roost.control.plans.gathering import Gathering
 from roost.control.plans.record import PLANNED, Asked, Numbers, cost_text, numbers_of
-from roost.ledger.rows import PlanMoveRow
+from roost.ledger.schema.rows import PlanMoveRow
 from roost.model.flow import PlaceRequest
 from roost.model.resources import Demand
 from roost.planner.board import Board, Limits
-from roost.planner.drafting import Draft, Wish, draft, picture, with_rates
+from roost.planner.cost import MemoryRead
+from roost.planner.drafting import (
+    Draft,
+    Wish,
+    draft,
+    picture,
+    vetoes_as_read,
+    with_readings,
+    with_vetoes,
+)
+from roost.planner.guards import Veto
 from roost.planner.rolling import Rolling, roll
 
 #: The name under which room for a VM that is not there yet is looked for.
 NEWCOMER = "the new VM"
+#: VMs whose memory is read before a draft that is made again.
+_MOST_READ_FIRST = 500
 
 
 class Planning:
@@ -40,22 +52,54 @@ class Planning:
         failed: Collection[str] = (),
         at_ms: int | None = None,
         refusable: bool = True,
+        own: str = "",
     ) -> Draft:
-        """Draft a plan; VMs of other plans stay, those that are held, and those that failed."""
+        """Draft a plan; VMs of other plans stay, those that are held, and those that failed.
+
+        `own` is the plan that is drafted anew: the room that is held for it is free to it.
+        """
+        tired = dict.fromkeys(failed, "it has failed to move twice in this plan")
+        stay = {**(held or {}), **tired, **dict.fromkeys(taken, "another plan moves it")}
         async with self._long.turn(refusable=refusable):
-            limits = Limits(asked.per_host, asked.at_once, asked.most)
-            board = await self._gathering.board(limits, at_ms)
-            board = _holding(board, dict.fromkeys(taken, "another plan moves it"))
-            tired = "it has failed to move twice in this plan"
-            board = _holding(board, {**(held or {}), **dict.fromkeys(failed, tired)})
-            unwanted = asyncio.Event()
-            board.given_up = unwanted.is_set
-            found = await to_the_end(lambda: draft(board, wish_of(asked)), unwanted.set)
-            # Of those that move alone: a fleet has more VMs than anybody would read samples of.
-            rates = await self._gathering.dirty_rates([each.who.vm for each in found.moves])
-            if not rates:
+            found, refused = await self._draft(asked, stay, at_ms, own)
+            if not refused:
                 return found
-            return await to_the_end(lambda: with_rates(board, found, rates), unwanted.set)
+            # What was measured says no to moves of this draft, and waves rest on one another. In
+            # the place of their VMs others of the same hosts are asked first.
+            no = {each.vm: each.why for each in refused}
+            hosts = {each.who.host for each in found.moves if each.who.vm in no}
+            found, _ = await self._draft(asked, {**no, **stay}, at_ms, own, hosts)
+            return with_vetoes(found, refused)
+
+    async def _draft(
+        self,
+        asked: Asked,
+        stay: Mapping[str, str],
+        at_ms: int | None,
+        own: str,
+        read_first: Collection[int] = (),
+    ) -> tuple[Draft, tuple[Veto, ...]]:
+        """Return a draft, and what guards say of its moves by what was measured of memory.
+
+        The memory of VMs on some hosts, by number, is read before guards are asked at all.
+        """
+        limits = Limits(asked.per_host, asked.at_once, asked.most, asked.per_link)
+        board = _holding(await self._gathering.board(limits, at_ms, own), stay)
+        if read_first:
+            vms = [vm for vm, who in board.candidates.items() if who.host in read_first]
+            board = _as_read(board, await self._gathering.memory_read(vms[:_MOST_READ_FIRST]))
+        unwanted = asyncio.Event()
+        board.given_up = unwanted.is_set
+        found = await to_the_end(lambda: draft(board, wish_of(asked)), unwanted.set)
+        # Of those that move alone: a fleet has more VMs than anybody would read samples of.
+        read = await self._gathering.memory_read([each.who.vm for each in found.moves])
+        if not read:
+            return found, ()
+
+        def as_read() -> tuple[Draft, tuple[Veto, ...]]:
+            return with_readings(board, found, read), vetoes_as_read(board, found, read)
+
+        return await to_the_end(as_read, unwanted.set)
 
     async def roll(self, rows: Sequence[int], most: int, *, spare: bool) -> Rolling:
         """Put hosts, by fleet row, into groups that may be away together."""
@@ -108,7 +152,18 @@ def wish_of(asked: Asked) -> Wish:
     if asked.size is not None:
         size = asked.size
         request = PlaceRequest(NEWCOMER, Demand(size.cpu_milli, size.memory_bytes, size.disk_bytes))
-    return Wish(asked.goal, tuple(asked.hosts), tuple(asked.vms), asked.to, request, asked.urgent)
+    hosts, vms = tuple(asked.hosts), tuple(asked.vms)
+    return Wish(asked.goal, hosts, vms, asked.to, request, asked.urgent, asked.spare)
+
+
+def _as_read(board: Board, read: Mapping[str, MemoryRead]) -> Board:
+    """Return a board on which guards go by what was measured of the memory of some VMs."""
+    known = {vm: board.candidates[vm] for vm in read}
+    board.candidates = {
+        **board.candidates,
+        **{vm: replace(who, load=who.load.as_read(read[vm])) for vm, who in known.items()},
+    }
+    return board
 
 
 def _holding(board: Board, vms: Mapping[str, str]) -> Board:

@@ -1,7 +1,7 @@
 """Plans as objects: drafted, kept, listed, shown, applied, paused, resumed, cancelled.
 
-A plan that is kept holds no room: its moves claim their targets when they begin, and what does not
-fit any more by then is planned anew. Here only rows are written; `executing` acts on them.
+A draft holds no room; one that was applied does (`keepingroom`), until its moves claim their
+targets as they begin. Here only rows are written; `executing` acts on them.
 """
 
 import asyncio
@@ -14,7 +14,6 @@ from sqlalchemy import Connection
 from roost.base.clock import Clock
 from roost.base.errors import Conflict, InvalidRequest
 from roost.base.ids import IdSource
-from roost.base.timestamps import read_timestamp
 from roost.control.memory.roster import Roster
 from roost.control.plans import writing
 from roost.control.plans.checking import check_plans
@@ -34,11 +33,12 @@ from roost.control.plans.record import (
     found_in,
 )
 from roost.control.plans.routes import plan_routes
+from roost.control.plans.windowing import Windowing, bounds_of, spans_of
 from roost.control.vms.lookup import vm_row
-from roost.ledger.examination import Examination
-from roost.ledger.rows import PlanRow
+from roost.ledger.schema.rows import PlanRow
 from roost.ledger.store import Store
-from roost.ledger.transaction import Tx, row_json
+from roost.ledger.upkeep.examination import Examination
+from roost.ledger.writes.transaction import Tx, row_json
 from roost.parts.access import Principal
 from roost.parts.idempotency import find_keys, use_key
 from roost.parts.part import Part
@@ -56,17 +56,22 @@ from roost.wire.plans import (
 from roost.wire.translate import demand_of
 
 _encode = msgspec.json.Encoder(order="sorted").encode
-#: How far a start may lie behind the server's clock and still mean now.
-_LATE_MS = 60_000
 
 
 class Plans(Part):
     """Plans as objects, for operators."""
 
     def __init__(
-        self, store: Store, roster: Roster, planning: Planning, clock: Clock, ids: IdSource
+        self,
+        store: Store,
+        roster: Roster,
+        planning: Planning,
+        windowing: Windowing,
+        clock: Clock,
+        ids: IdSource,
     ) -> None:
         self._store, self._roster, self._planning = store, roster, planning
+        self._windowing = windowing
         self._clock, self._ids = clock, ids
         self._recommending = Recommending(store, planning, clock)
 
@@ -114,10 +119,17 @@ class Plans(Part):
             if used is not None:
                 raise Conflict("this idempotency key was used for another request", key=key)
         now = self._clock.wall_ms()
-        start, end = _window(body, now)
+        start, end = bounds_of(body, now)
+        if given := spans_of(body, now):
+            start, end = max(now, 1000 * given[0].start_s), 1000 * given[-1].end_s
         asked = await self._asked(body, who)
         taken = await self._store.read(taken_vms)
         draft = await self._planning.draft(asked, taken=taken, at_ms=start)
+        asked.windows = await self._windowing.choose(body, draft)
+        if body.window is not None and asked.windows:
+            # Who is not to be disturbed by then is known only now.
+            start, end = asked.windows[0].start_ms, asked.windows[-1].end_ms
+            draft = await self._planning.draft(asked, taken=taken, at_ms=start)
         row = PlanRow(
             id="" if body.dry_run else self._ids.new("plan"),
             goal=body.goal,
@@ -156,6 +168,8 @@ class Plans(Part):
                 raise InvalidRequest(f"a plan to {body.goal} takes no {word!r}", goal=body.goal)
         if wants is not None and not getattr(body, wants):
             raise InvalidRequest(f"a plan to {body.goal} needs {wants!r}", goal=body.goal)
+        if body.spare and body.goal != "consolidate":
+            raise InvalidRequest(f"a plan to {body.goal} takes no 'spare'", goal=body.goal)
         for host in (*body.hosts, *((body.to,) if body.to else ())):
             if self._roster.entry(host) is None:
                 raise InvalidRequest(f"there is no host {host!r}", host=host)
@@ -179,6 +193,8 @@ class Plans(Part):
             body.per_host,
             body.at_once,
             body.most,
+            spare=body.spare,
+            per_link=body.per_link,
         )
 
     # Changing
@@ -237,14 +253,3 @@ class Plans(Part):
         # Its moves are read afterwards: who writes would wait for it.
         await self._store.write(change, who.name)
         return await self.get(plan)
-
-
-def _window(body: CreatePlan, now_ms: int) -> tuple[int | None, int | None]:
-    """Return when a plan may begin and when nothing is begun any more."""
-    start = None if body.start is None else read_timestamp(body.start, "start")
-    end = None if body.end is None else read_timestamp(body.end, "end")
-    if start is not None and start < now_ms - _LATE_MS:
-        raise InvalidRequest(f"the start {body.start!r} is in the past", start=body.start)
-    if end is not None and end <= max(now_ms, start or 0):
-        raise InvalidRequest(f"the end {body.end!r} is in the past, or not after the start")
-    return start, end

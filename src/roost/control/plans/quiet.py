@@ -4,24 +4,21 @@
 several with commas. What cannot be read counts as `always`: nobody is disturbed by a typing error.
 """
 
-import re
+from roost.control.plans.daytimes import DAY, read_daytimes
 
 LABEL = "roost.do-not-disturb"
-
-_PERIOD = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)-([01]?\d|2[0-3]):([0-5]\d)")
 
 
 def why_quiet(text: str | None, now_ms: int) -> str:
     """Return why a VM with this label is not to be disturbed now; empty when it may be."""
     if text is None:
         return ""
-    minute = now_ms // 60_000 % 1440
-    for part in text.split(","):
-        found = _PERIOD.fullmatch(part.strip())
-        if found is None:
-            return f"do not disturb: {text}"
-        first, last = (60 * int(found[i]) + int(found[i + 1]) for i in (1, 3))
+    periods = read_daytimes(text)
+    if periods is None:
+        return f"do not disturb: {text}"
+    minute = now_ms // 60_000 % DAY
+    for first, last, words in periods:
         inside = first <= minute < last if first <= last else minute >= first or minute < last
         if inside:
-            return f"do not disturb from {part.strip().replace('-', ' to ')} UTC"
+            return f"do not disturb from {words} UTC"
     return ""

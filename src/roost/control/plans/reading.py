@@ -8,23 +8,28 @@ from sqlalchemy import Connection, bindparam, func, select
 from roost.base.errors import InvalidRequest, NotFound
 from roost.base.timestamps import timestamp
 from roost.control.memory.roster import Roster
+from roost.control.plans.keepingroom import count_held
 from roost.control.plans.record import (
     DONE,
     FAILED,
+    OVER,
     PAUSED,
     PLANNED,
     RUNNING,
     WAITING,
     actual_of,
+    asked_of,
     blocker_body,
     found_of,
     load_body,
     picture_body,
     predicted_of,
+    together_body,
+    window_body,
 )
-from roost.ledger.rows import PlanMoveRow, PlanRow
-from roost.ledger.statements import find_row
-from roost.ledger.tables import plan_moves, plans
+from roost.ledger.schema.rows import PlanMoveRow, PlanRow
+from roost.ledger.schema.tables import plan_moves, plans
+from roost.ledger.writes.statements import find_row
 from roost.planner.cost import median_ratio
 from roost.wire.plans import ListPlans, PlanBody, PlanDetail, PlanMoveBody, PlanPage, ShowPlan
 
@@ -90,6 +95,7 @@ def detail(
         [PlanMoveRow(**each) for each in made],
         roster,
         moves[asked.limit - 1].number if len(moves) > asked.limit else None,
+        0 if row.state in OVER else count_held(connection, row.id),
     )
 
 
@@ -110,6 +116,7 @@ def _detail(
     made: Sequence[PlanMoveRow],
     roster: Roster,
     after: int | None,
+    held: int = 0,
 ) -> PlanDetail:
     found = found_of(row)
     # Against what the plan said, with all that was learnt by then: it is that which was off.
@@ -127,6 +134,8 @@ def _detail(
         vetoed=[blocker_body(each) for each in found.vetoed],
         more_vetoes=found.more_vetoes,
         hosts=[load_body(each) for each in found.hosts],
+        together=[together_body(each) for each in found.together],
+        held=held,
         actual=None if found.actual is None else picture_body(found.actual),
         accuracy=None if took is None else round(took, 3),
     )
@@ -165,6 +174,7 @@ def _fields(row: PlanRow, counts: Mapping[tuple[str, str], int]) -> dict[str, An
         "after": picture_body(found.after),
         "start": _moment(row.starts_ms),
         "end": _moment(row.ends_ms),
+        "windows": [window_body(each) for each in asked_of(row).windows],
         "created_at": timestamp(row.created_ms),
         "created_by": row.created_by,
         "begun_at": _moment(row.begun_ms),

@@ -5,12 +5,20 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from roost.ledger.rows import PlanMoveRow, PlanRow
-from roost.ledger.transaction import row_json
+from roost.base.timestamps import timestamp
+from roost.ledger.schema.rows import PlanMoveRow, PlanRow
+from roost.ledger.writes.transaction import row_json
 from roost.planner.cost import MoveCost
 from roost.planner.drafting import Draft, Picture
 from roost.planner.guards import Veto
-from roost.wire.plans import BlockerBody, HostLoadBody, MoveCostBody, PictureBody
+from roost.wire.plans import (
+    BlockerBody,
+    HostLoadBody,
+    MoveCostBody,
+    PictureBody,
+    PlannedTogetherBody,
+    PlanWindowBody,
+)
 
 #: Where a plan stands; it is over in the last three.
 PLANNED, WAITING, RUNNING, PAUSED = "planned", "waiting", "running", "paused"
@@ -22,6 +30,8 @@ SETTLED = (DONE, FAILED, DROPPED)
 
 #: Blockers, and hosts, of one plan that are kept by name.
 _MOST_BLOCKERS, _MOST_HOSTS = 1000, 500
+#: Groups that move together, and names of each.
+_MOST_TOGETHER, _MOST_MEMBERS = 100, 50
 
 
 class Size(Struct, omit_defaults=True):
@@ -30,6 +40,16 @@ class Size(Struct, omit_defaults=True):
     cpu_milli: int
     memory_bytes: int
     disk_bytes: int = 0
+
+
+class KeptWindow(Struct, omit_defaults=True, frozen=True):
+    """A time in which a plan may run; `begin_until` lets moves begin up to its very end."""
+
+    start_ms: int
+    end_ms: int
+    quality: float
+    reason: str
+    begin_until: bool = False
 
 
 class Asked(Struct, omit_defaults=True):
@@ -43,6 +63,9 @@ class Asked(Struct, omit_defaults=True):
     per_host: int = 2
     at_once: int = 8
     most: int = 500
+    windows: list[KeptWindow] = []
+    spare: int = 0
+    per_link: int = 4
     urgent: bool | None = None  # None: as the goal is; False: cost and cool-down always count
 
 
@@ -62,6 +85,18 @@ class Numbers(Struct, omit_defaults=True, frozen=True):
     mean: float = 0.0
     fullest: float = 0.0
     in_use: int = 0
+    watts: float | None = None
+
+
+class KeptTogether(Struct, omit_defaults=True):
+    """VMs of one group that move together or one after the other, and what that costs in all."""
+
+    group: str
+    vms: list[str]
+    waves: list[int]
+    total_s: float
+    sent_bytes: int
+    stand_still_s: float
 
 
 class Found(Struct, omit_defaults=True):
@@ -77,6 +112,7 @@ class Found(Struct, omit_defaults=True):
     vetoed: list[Blocker] = []
     more_vetoes: int = 0
     hosts: list[tuple[str, float, float]] = []
+    together: list[KeptTogether] = []
     actual: Numbers | None = None
 
 
@@ -123,13 +159,28 @@ def found_in(draft: Draft, names: Sequence[str]) -> Found:
         vetoed=[_blocker(each) for each in draft.vetoes],
         more_vetoes=draft.more_vetoes,
         hosts=[(names[row], before[row], after[row]) for row in rows],
+        together=[
+            KeptTogether(
+                each.group,
+                list(each.vms[:_MOST_MEMBERS]),
+                list(each.waves[:_MOST_MEMBERS]),
+                round(each.total_s, 1),
+                each.sent_bytes,
+                round(each.stand_still_s, 3),
+            )
+            for each in draft.together()[:_MOST_TOGETHER]
+        ],
     )
 
 
 def numbers_of(picture: Picture) -> Numbers:
     """Return the numbers of a picture as they are kept."""
     return Numbers(
-        round(picture.spread, 4), round(picture.mean, 4), round(picture.fullest, 4), picture.in_use
+        round(picture.spread, 4),
+        round(picture.mean, 4),
+        round(picture.fullest, 4),
+        picture.in_use,
+        None if picture.watts is None else round(picture.watts, 1),
     )
 
 
@@ -158,13 +209,39 @@ def _blocker(found: Veto) -> Blocker:
 def picture_body(found: Numbers) -> PictureBody:
     """Return the numbers of a fleet as a body."""
     return PictureBody(
-        spread=found.spread, mean=found.mean, fullest=found.fullest, in_use=found.in_use
+        spread=found.spread,
+        mean=found.mean,
+        fullest=found.fullest,
+        in_use=found.in_use,
+        watts=found.watts,
     )
 
 
 def blocker_body(found: Blocker) -> BlockerBody:
     """Return a blocker as a body."""
     return BlockerBody(vm=found.vm, name=found.name, guard=found.guard, why=found.why)
+
+
+def window_body(found: KeptWindow) -> PlanWindowBody:
+    """Return a window as a body."""
+    return PlanWindowBody(
+        start=timestamp(found.start_ms),
+        end=timestamp(found.end_ms),
+        quality=found.quality,
+        reason=found.reason,
+    )
+
+
+def together_body(found: KeptTogether) -> PlannedTogetherBody:
+    """Return what a group's moves cost as a body."""
+    return PlannedTogetherBody(
+        group=found.group,
+        vms=found.vms,
+        waves=found.waves,
+        total_s=found.total_s,
+        sent_bytes=found.sent_bytes,
+        stand_still_s=found.stand_still_s,
+    )
 
 
 def load_body(found: tuple[str, float, float]) -> HostLoadBody:

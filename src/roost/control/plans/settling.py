@@ -9,7 +9,13 @@ from typing import NamedTuple
 
 from roost.control.plans.quiet import LABEL, why_quiet
 from roost.control.plans.record import DONE, DROPPED, FAILED
-from roost.ledger.rows import PlanMoveRow, VMRow, labels_of
+from roost.ledger.schema.rows import PlanMoveRow, VMRow, labels_of
+
+#: What is told of moves whose VMs have been moved by others.
+_THERE = "it is there already"
+_ELSEWHERE = "it is on another host"
+_ELSEWHERE_BY_NOW = "it is on another host than when this was planned"
+BY_OTHERS = frozenset({_THERE, _ELSEWHERE, _ELSEWHERE_BY_NOW})
 
 
 class Outcome(NamedTuple):
@@ -29,7 +35,7 @@ def settle(move: PlanMoveRow, vm: VMRow | None, note: str = "") -> Outcome | Non
         return Outcome(DONE)
     if vm.host == move.source:
         return Outcome(FAILED, f"it stayed: {note or 'the move was given up'}")
-    return Outcome(DROPPED, "it lost its host" if vm.host is None else "it is on another host")
+    return Outcome(DROPPED, "it lost its host" if vm.host is None else _ELSEWHERE)
 
 
 def drifted(move: PlanMoveRow, vm: VMRow | None) -> Outcome | None:
@@ -39,9 +45,9 @@ def drifted(move: PlanMoveRow, vm: VMRow | None) -> Outcome | None:
     if vm.phase:
         return None  # somebody else moves it: where it ends up is seen then
     if vm.host == move.target:
-        return Outcome(DROPPED, "it is there already")
+        return Outcome(DROPPED, _THERE)
     if vm.host != move.source:
-        return Outcome(DROPPED, "it is on another host than when this was planned")
+        return Outcome(DROPPED, _ELSEWHERE_BY_NOW)
     return None
 
 

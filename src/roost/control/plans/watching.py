@@ -6,12 +6,12 @@ of a move knows less of it.
 
 from msgspec.structs import replace
 
-from roost.control.moves.handover import downtime_in
+from roost.control.moves.handover import Departure, departure_in
 from roost.control.plans.record import DONE, actual_of
 from roost.control.vms.move_record import read_record
-from roost.ledger.changes import VMS, Changes
-from roost.ledger.rows import Event, PlanMoveRow
-from roost.ledger.transaction import row_json
+from roost.ledger.schema.changes import VMS, Changes
+from roost.ledger.schema.rows import Event, PlanMoveRow
+from roost.ledger.writes.transaction import row_json
 from roost.wire.agentlink import ProgressInfo
 from roost.wire.plans import MoveCostBody
 
@@ -27,13 +27,15 @@ class MovesWatched:
         self._progress: dict[str, ProgressInfo] = {}
         self._notes: dict[str, str] = {}
         self._moved_ms: dict[str, int] = {}
-        self._stood_ms: dict[str, int] = {}
+        self._departed: dict[str, Departure] = {}
+        self._awaited: dict[str, str] = {}  # VMs whose departure is not told yet, and their plans
 
     def add(self, vm: str) -> None:
         """Listen for what is said of a VM from now on."""
         if len(self._vms) > _MOST_LATE:
             self._vms.clear()
-            self._stood_ms.clear()
+            self._departed.clear()
+            self._awaited.clear()
         self._vms.add(vm)
 
     def follow(self, event: Event, changes: Changes) -> None:
@@ -51,9 +53,9 @@ class MovesWatched:
         elif event.kind == "vm.moved":
             self._moved_ms[vm] = event.at_ms
         elif event.kind == "vm.move_downtime":
-            stood = downtime_in(event.note)
-            if stood is not None:
-                self._stood_ms[vm] = stood
+            departed = departure_in(event.note)
+            if departed is not None:
+                self._departed[vm] = departed
 
     def note_of(self, vm: str) -> str:
         """Return why the move of a VM was given up, if that was heard."""
@@ -72,12 +74,25 @@ class MovesWatched:
             cost.sent_bytes, cost.rounds = progress.sent_bytes, progress.passes
             if progress.downtime_ms is not None:
                 cost.stand_still_s = progress.downtime_ms / 1000
+        if cost.stand_still_s is None:
+            self._awaited[vm] = move.plan
         return replace(move, actual=row_json(cost), ended_ms=ended)
 
+    def plans_told_late(self) -> list[str]:
+        """Return the plans of moves that are done and whose old host has told of them since."""
+        told = [vm for vm in self._awaited if vm in self._departed]
+        return list(dict.fromkeys(self._awaited.pop(vm) for vm in told))
+
     def stood_late(self, move: PlanMoveRow) -> PlanMoveRow | None:
-        """Return a move that is done with a downtime that was told after it; None if none was."""
-        actual = actual_of(move) if move.state == DONE and move.vm in self._stood_ms else None
+        """Return a move that is done with what its old host told after it; None if that is nothing.
+
+        What was told on the way is of some moment of the copy: bytes are whole only at the end.
+        """
+        actual = actual_of(move) if move.state == DONE and move.vm in self._departed else None
         if actual is None or actual.stand_still_s is not None:
             return None
-        actual.stand_still_s = self._stood_ms.pop(move.vm) / 1000
+        told = self._departed.pop(move.vm)
+        actual.stand_still_s = told.downtime_ms / 1000
+        if told.sent_bytes:
+            actual.sent_bytes, actual.rounds = told.sent_bytes, told.passes
         return replace(move, actual=row_json(actual))

@@ -12,10 +12,10 @@ from sqlalchemy import bindparam, func, select
 
 from roost.base.errors import Conflict, NotFound
 from roost.control.plans.record import DONE, DROPPED, FAILED, OVER, PLANNED
-from roost.ledger.rows import Changes, PlanMoveRow, PlanRow
-from roost.ledger.statements import Plus
-from roost.ledger.tables import plan_moves, plans
-from roost.ledger.transaction import Tx
+from roost.ledger.schema.rows import Changes, PlanMoveRow, PlanRow
+from roost.ledger.schema.tables import plan_moves, plans
+from roost.ledger.writes.statements import Plus
+from roost.ledger.writes.transaction import Tx
 from roost.planner.guards import COUNTED_S
 
 #: Plans that are kept, beside those whose moves count still, and those that may be under way or

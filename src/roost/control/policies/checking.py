@@ -3,12 +3,12 @@
 import msgspec
 from sqlalchemy import Connection, select
 
-from roost.ledger.examination import Examination
-from roost.ledger.fold import Pages
-from roost.ledger.rows import PolicyRow
-from roost.ledger.statements import count_rows, find_rows
-from roost.ledger.tables import constraints, policies, policy_versions, projects, vm_specs
-from roost.wire.specs import SpecUnreadable, read_spec
+from roost.ledger.schema.rows import PolicyRow
+from roost.ledger.schema.tables import constraints, policies, policy_versions, projects, vm_specs
+from roost.ledger.upkeep.examination import Examination
+from roost.ledger.upkeep.fold import Pages
+from roost.ledger.writes.statements import count_rows, find_rows
+from roost.wire.spectext import SpecUnreadable, read_spec
 
 #: Specs that may name a policy; a label may look like it, so the spec itself decides.
 _NAMING = Pages(

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from roost.control.policies.reading import bundle_fields
-from roost.ledger.rows import PolicyRow
+from roost.ledger.schema.rows import PolicyRow
 from roost.wire.bundles import read_bundle
 from roost.wire.policies import DifferenceBody, PolicyDiffBody
 

@@ -26,12 +26,13 @@ from roost.control.policies.putting import broken_by, put_under
 from roost.control.policies.reading import detail, listed, policy_row, version_row
 from roost.control.policies.routes import policy_routes
 from roost.control.policies.trying import Examined, Trial
-from roost.ledger.examination import Examination
-from roost.ledger.rows import PolicyRow
-from roost.ledger.statements import find_row
+from roost.control.vms.lookup import require_projects
+from roost.ledger.schema.rows import PolicyRow
+from roost.ledger.schema.tables import policies
 from roost.ledger.store import Store
-from roost.ledger.tables import policies
-from roost.ledger.transaction import Tx
+from roost.ledger.upkeep.examination import Examination
+from roost.ledger.writes.statements import find_row
+from roost.ledger.writes.transaction import Tx
 from roost.model.policies import Bundle
 from roost.model.resources import BASE_RESOURCES
 from roost.parts.access import Principal
@@ -104,6 +105,8 @@ class Policies(Part):
         """Say what a policy would do with past requests and present VMs; nothing is written."""
 
         def question(connection: Connection) -> Bundle:
+            if body.project is not None:
+                require_projects(connection, [body.project])
             found = find_row(connection, policies, {"name": body.name})
             return Bundle() if found is None else read_bundle(found["bundle"])
 

@@ -19,14 +19,14 @@ from roost.control.rules.writing import refuse_beside_older
 from roost.control.vms.lookup import locked_vm
 from roost.control.vms.requests import request_of
 from roost.control.vms.ruling import wrong_part
-from roost.ledger.membership import advance_groups
-from roost.ledger.rows import Changes, PolicyRow, SpecRow, VMRow
-from roost.ledger.tables import members, policies, vm_specs
-from roost.ledger.transaction import Tx, advance_constraints
+from roost.ledger.schema.rows import Changes, PolicyRow, SpecRow, VMRow
+from roost.ledger.schema.tables import members, policies, vm_specs
+from roost.ledger.writes.membership import advance_groups
+from roost.ledger.writes.transaction import Tx, advance_constraints
 from roost.model.vm import VMSpec
 from roost.parts.access import Principal
 from roost.wire.bundles import read_bundle
-from roost.wire.specs import spec_text
+from roost.wire.spectext import spec_text
 
 
 class Put(NamedTuple):

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, select
 
-from roost.base.errors import NotFound
+from roost.base.errors import InvalidRequest, NotFound
 from roost.base.timestamps import timestamp
-from roost.ledger.rows import PolicyRow
-from roost.ledger.statements import find_row
-from roost.ledger.tables import policies, policy_versions, projects
+from roost.ledger.schema.rows import PolicyRow
+from roost.ledger.schema.tables import policies, policy_versions, projects
+from roost.ledger.writes.statements import find_row
 from roost.model.policies import WHOLE_RATIO, Bundle
 from roost.model.rules import WHOLE_WEIGHT
 from roost.parts.access import Principal
@@ -46,10 +46,13 @@ def policy_row(connection: Connection, name: str, *, lock: bool = False) -> Poli
 
 
 def version_row(connection: Connection, name: str, version: int) -> PolicyRow:
-    """Return a policy as it was at one version."""
+    """Return a policy as it was at one version.
+
+    The policy is there, so a version that is not is a mistake of the request, not a 404.
+    """
     found = find_row(connection, policy_versions, {"policy": name, "version": version})
     if found is None:
-        raise NotFound(
+        raise InvalidRequest(
             f"policy {name!r} has no version {version}, or it is kept no longer",
             policy=name,
             version=version,

@@ -11,14 +11,14 @@ import msgspec
 from sqlalchemy import Connection, bindparam, select
 
 from roost.control.groups.defining import POLICY_GROUP, of_policy
-from roost.ledger.capacity import RUN, claim_id
-from roost.ledger.rows import SpecRow, labels_of
-from roost.ledger.tables import events
+from roost.ledger.claims.capacity import RUN, claim_id
+from roost.ledger.schema.rows import SpecRow, labels_of
+from roost.ledger.schema.tables import events
 from roost.model.flow import PlaceRequest
 from roost.model.groups import GroupRule, GroupSpec
 from roost.model.policies import PolicySpread
 from roost.model.vm import VMSpec
-from roost.wire.specs import SpecUnreadable, read_spec
+from roost.wire.spectext import SpecUnreadable, read_spec
 from roost.wire.translate import scope_named
 
 CREATED = ("vm.created", "vm.queued")

@@ -9,19 +9,19 @@ from typing import NamedTuple
 
 from roost.control.memory.oneatatime import OneAtATime
 from roost.control.memory.roster import Roster
-from roost.control.policies.conflicts import conflicts_of, new_vm, overcommit_notes
 from roost.control.policies.recorded import Recorded, last_requests, spread_anew, under
 from roost.control.policies.replaying import Changed, compare, take_out
+from roost.control.rules.conflicts import conflicts_of, new_vm
 from roost.control.rules.judging import placed_in, requests_of_placed, violation
 from roost.control.vms.ruling import wrong_part
-from roost.ledger.rows import VMRow
+from roost.ledger.schema.rows import VMRow
 from roost.ledger.store import Store
 from roost.model.flow import PlaceRequest
 from roost.model.policies import Bundle, choice_of, rule_id, rules_of
-from roost.model.rules import RuleSet
+from roost.model.rules import RuleScope, RuleSet
 from roost.placement.whatif import WhatIf
-from roost.wire.constraints import ViolationBody
-from roost.wire.policies import MOST_NAMED, ConflictBody, MovedBody, PolicyDryRunBody
+from roost.wire.constraints import ConflictBody, ViolationBody
+from roost.wire.policies import MOST_NAMED, MovedBody, PolicyDryRunBody
 
 _NOTHING = Bundle()
 VMs = Sequence[tuple[VMRow, PlaceRequest]]
@@ -45,13 +45,16 @@ class Trial:
         """Return the conflicts of a policy as it would be."""
         async with self._long.turn():
             vms = await requests_of_placed(self._store, self._roster)
-            world = WhatIf.like(self._roster.engine)
+            world, of_policy = WhatIf.like(self._roster.engine), _rules_of(policy)
 
             def ask() -> Examined:
                 world.set_rules(with_policy(world.rules, policy, bundle), world.clock)
-                mine = [new_vm(policy, None), *(r for _, r in vms if r.policy == policy)]
+                mine = [
+                    new_vm(RuleScope(policy=policy)),
+                    *(r for _, r in vms if r.policy == policy),
+                ]
                 notes = overcommit_notes(world, bundle)
-                conflicts = conflicts_of(world, policy, mine)
+                conflicts = conflicts_of(world, of_policy, mine)
                 return Examined(conflicts.found, [*notes, *conflicts.notes()])
 
             return await asyncio.to_thread(ask)
@@ -69,6 +72,12 @@ class Trial:
             return await asyncio.to_thread(
                 tried, before, vms, record, policy, bundle, project, present
             )
+
+
+def _rules_of(policy: str) -> Callable[[str], bool]:
+    """Return what says of a rule's name whether it is one of a policy."""
+    mine = rule_id(policy, "")
+    return lambda name: name.startswith(mine)
 
 
 def with_policy(rules: RuleSet, policy: str, bundle: Bundle) -> RuleSet:
@@ -102,8 +111,9 @@ def tried(
     now = WhatIf.like(before)
     now.set_rules(rules, before.clock)
     mine = [as_tried(request) for _, request in vms]
-    mine = [new_vm(policy, project), *(each for each in mine if each.policy == policy)]
-    conflicts = conflicts_of(now, policy, mine)
+    plain = new_vm(RuleScope(project or "", policy=policy))
+    mine = [plain, *(each for each in mine if each.policy == policy)]
+    conflicts = conflicts_of(now, _rules_of(policy), mine)
     violated, violations = _violations(before, now, vms, as_tried)
     take_out(before, record)
     after = WhatIf.like(before)
@@ -188,3 +198,18 @@ def _sentences(
     else:
         said.append("no VM would be newly in the wrong place")
     return said
+
+
+def overcommit_notes(world: WhatIf, bundle: Bundle) -> list[str]:
+    """Say where a policy's bound of overcommitment is above what hosts allow themselves."""
+    rows, hosts = world.fleet.present_rows(), world.fleet.hosts
+    notes = []
+    for resource, ratio in sorted(bundle.overcommit.items()):
+        column = hosts.resources.find(resource)
+        lower = int((hosts.ratio[rows, column] * 100 < ratio * 1000).sum())
+        if lower:
+            notes.append(
+                f"{lower} of {len(rows)} hosts overcommit {resource} less than {ratio / 100:g}: "
+                f"their own bound holds there"
+            )
+    return notes

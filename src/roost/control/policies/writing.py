@@ -13,8 +13,8 @@ from roost.base.errors import Conflict, InvalidRequest, NotFound
 from roost.control.policies.reading import policy_row
 from roost.control.rules.versioning import Versioned, say
 from roost.control.rules.writing import refuse_beside_older
-from roost.ledger.rows import Changes, PolicyRow
-from roost.ledger.tables import (
+from roost.ledger.schema.rows import Changes, PolicyRow
+from roost.ledger.schema.tables import (
     constraints,
     groups,
     policies,
@@ -23,10 +23,10 @@ from roost.ledger.tables import (
     vm_specs,
     vms,
 )
-from roost.ledger.transaction import Tx, advance_constraints
+from roost.ledger.writes.transaction import Tx, advance_constraints
 from roost.wire.bundles import read_bundle
 from roost.wire.policies import MOST_POLICIES, MOST_RULES_IN_ALL, MOST_VERSIONS
-from roost.wire.specs import SpecUnreadable, read_spec
+from roost.wire.spectext import SpecUnreadable, read_spec
 
 _COUNT = select(func.count()).select_from(policies)
 _VERSIONED = Versioned(policies, "name", policy_versions, "policy", MOST_VERSIONS)

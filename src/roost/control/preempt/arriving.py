@@ -5,15 +5,16 @@ from collections.abc import Callable
 from sqlalchemy import Connection
 
 from roost.base.errors import Conflict
+from roost.control.create import relaxing
 from roost.control.create.placing import Basis, Placing, take
 from roost.control.vms.lookup import relock
-from roost.ledger.capacity import CLEANUP, RUN, claims_of
-from roost.ledger.makingroom import drop_hold, hold_id
-from roost.ledger.rows import Changes, ClaimRow, HoldRow, PreemptionRow, VMRow
-from roost.ledger.statements import Plus, find_row
+from roost.ledger.claims.capacity import CLEANUP, RUN, claims_of
+from roost.ledger.claims.makingroom import drop_hold, hold_id
+from roost.ledger.schema.rows import Changes, ClaimRow, HoldRow, PreemptionRow, VMRow
+from roost.ledger.schema.tables import holds, preemptions, vms
 from roost.ledger.store import Store
-from roost.ledger.tables import holds, preemptions, vms
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.statements import Plus, find_row
+from roost.ledger.writes.transaction import Tx
 
 
 def held_for(connection: Connection, vm: str) -> HoldRow | None:
@@ -46,7 +47,9 @@ async def arrive(
         found = tx.change(vms, {"id": vm.id}, host=claim.host, pending=None, generation=Plus(1))
         assert found is not None
         changes["vms"] = {vm.id: found}
+        relaxing.forget(tx, vm.id, changes)
         note = f"on {seen.placement.host}, where room was made for it"
+        note += relaxing.said_of(seen.placement)
         tx.event("vm.placed", f"vm/{vm.id}", changes, project=vm.project, note=note)
         return VMRow(**found)
 

@@ -21,10 +21,10 @@ from roost.control.preempt.routes import preemption_routes
 from roost.control.preempt.tending import Preempting
 from roost.control.vms.lookup import vm_row
 from roost.control.vms.requests import request_of
-from roost.ledger.rows import PreemptionRow, VMRow
-from roost.ledger.statements import find_row
+from roost.ledger.schema.rows import PreemptionRow, VMRow
+from roost.ledger.schema.tables import preemptions, vms
 from roost.ledger.store import Store
-from roost.ledger.tables import preemptions, vms
+from roost.ledger.writes.statements import find_row
 from roost.model.flow import PlaceRequest
 from roost.parts.access import Principal
 from roost.parts.part import Part

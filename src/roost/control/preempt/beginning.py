@@ -5,6 +5,7 @@ decided on a fleet that has moved on is a `Conflict`, and is decided anew. From 
 whatever of the host's room is free, and all that becomes free there, is held for the VM.
 """
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -15,13 +16,21 @@ from roost.control.preempt.choosing import Plan
 from roost.control.preempt.record import MOVING, STOPPING, VictimRecord, victims_of, victims_text
 from roost.control.vms.lookup import relock
 from roost.control.vms.refusing import refused_by
-from roost.ledger.amounts import LIMITS
-from roost.ledger.capacity import CLEANUP, RUN, claims_of
-from roost.ledger.holding import lock_hosts
-from roost.ledger.makingroom import QUEUE, begin_hold, drop_hold, hold_id
-from roost.ledger.rows import Changes, PreemptionRow, VMRow
-from roost.ledger.tables import displaced, holds, host_amounts, preemptions, vms
-from roost.ledger.transaction import Tx, row_json
+from roost.ledger.claims.capacity import CLEANUP, RUN, claims_of, counters_in
+from roost.ledger.claims.holding import lock_hosts
+from roost.ledger.claims.makingroom import QUEUE, begin_hold, drop_hold, hold_id
+from roost.ledger.schema.amounts import LIMITS
+from roost.ledger.schema.rows import Changes, PreemptionRow, VMRow
+from roost.ledger.schema.tables import (
+    displaced,
+    holds,
+    host_amounts,
+    host_counters,
+    preemptions,
+    vms,
+)
+from roost.ledger.upgrade.older import counters_held_may_be_unknown
+from roost.ledger.writes.transaction import Tx, row_json
 from roost.model.flow import RejectionCode
 from roost.wire.bodies import RejectionBody
 
@@ -75,7 +84,9 @@ def begin(tx: Tx, vm: VMRow, plan: Plan) -> PreemptionRow:
     changes["holds"] = queued
     note = f"on {plan.entry.name}: {len(plan.leaving)} VMs make room"
     tx.event("vm.preempting", f"vm/{vm.id}", changes, project=vm.project, note=note)
-    begin_hold(tx, vm.id, plan.entry.number)
+    # Older processes do not compare what is held of counters.
+    counters = () if counters_held_may_be_unknown(tx.connection) else plan.counters
+    begin_hold(tx, vm.id, plan.entry.number, counters=counters)
     return row
 
 
@@ -137,15 +148,34 @@ def _require_enough(tx: Tx, vm: VMRow, plan: Plan) -> None:
     back = zip(
         *((*claims_of(tx, each.vm.id)[RUN].amounts, 1) for each in plan.leaving), strict=True
     )
-    for name, want, given in zip(LIMITS, wanted, map(sum, back), strict=True):
-        promised = amounts[f"{name}_committed"] + amounts[f"{name}_held"]
-        if want and want > amounts[f"{name}_capacity"] - promised + given:
-            raise Conflict(
-                f"the room on {plan.entry.name!r} that VM {vm.name!r} was to have is not there "
-                "any more",
-                vm=vm.id,
-                host=plan.entry.name,
-            )
+    enough = all(
+        not want
+        or amounts[f"{n}_committed"] + amounts[f"{n}_held"] + want
+        <= amounts[f"{n}_capacity"] + given
+        for n, want, given in zip(LIMITS, wanted, map(sum, back), strict=True)
+    )
+    if not enough or not _has_counters(tx, plan):
+        raise Conflict(
+            f"the room on {plan.entry.name!r} that VM {vm.name!r} was to have is not there any "
+            "more",
+            vm=vm.id,
+            host=plan.entry.name,
+        )
+
+
+def _has_counters(tx: Tx, plan: Plan) -> bool:
+    """Say whether a host will have the devices, cells and extended resources of a plan."""
+    if not plan.counters:
+        return True
+    back: Counter[str] = Counter()
+    for each in plan.leaving:
+        back.update(counters_in(claims_of(tx, each.vm.id)[RUN]))
+    there = {row["counter"]: row for row in tx.find_all(host_counters, host=plan.entry.number)}
+    return all(
+        (row := there.get(name)) is not None
+        and row["committed"] + row["held"] + want <= row["capacity"] + back[name]
+        for name, want in plan.counters
+    )
 
 
 def require_size(tx: Tx, vm: VMRow, host: int) -> None:

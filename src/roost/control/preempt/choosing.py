@@ -12,7 +12,7 @@ be older than the ledger then; whoever begins to carry it out compares generatio
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from sqlalchemy import Connection, bindparam, select
@@ -25,12 +25,14 @@ from roost.control.memory.oneatatime import OneAtATime
 from roost.control.memory.roster import Roster, how_leaves
 from roost.control.preempt.record import How, VictimRecord, victim_body, victims_of
 from roost.fleet.layout import Int64Array
-from roost.ledger.capacity import CLEANUP, RUN, claim_id
-from roost.ledger.rows import PreemptionRow, VMRow
-from roost.ledger.statements import find_rows
+from roost.ledger.claims.capacity import CLEANUP, RUN, claim_id
+from roost.ledger.schema.rows import PreemptionRow, VMRow
+from roost.ledger.schema.tables import claims, preemptions, vms
 from roost.ledger.store import Store
-from roost.ledger.tables import claims, preemptions, vms
+from roost.ledger.writes.statements import find_rows
 from roost.model.flow import Placement, PlaceRequest
+from roost.model.kept import Counters, counters_of
+from roost.model.resources import NumaMode
 from roost.placement.preempting import Limits, MadeRoom, Victim, make_room
 from roost.placement.whatif import WhatIf
 from roost.wire.bodies import PreemptionBody
@@ -66,6 +68,7 @@ class Plan:
     entry: HostEntry
     generation: int  # of the host, when it was decided
     leaving: tuple[Leaving, ...]
+    counters: Counters = ()  # devices, NUMA cells and extended resources that the VM would have
 
     def records(self) -> list[VictimRecord]:
         """Return the victims as they are kept."""
@@ -100,6 +103,22 @@ class _Copy:
             never=self._numbers(never),
             settled=self._numbers(settled),
         )
+
+    def counters(self, found: MadeRoom, request: PlaceRequest) -> Counters:
+        """Return what a request would take of counters, with the VMs gone that make room."""
+        demand, fleet = request.demand, self.world.fleet
+        if demand.devices is None and demand.numa is NumaMode.ANY and not demand.extended:
+            return ()
+        here = replace(request.constraints, pinned=(fleet.hosts.names[found.row],))
+        mark, version = fleet.mark(), fleet.version
+        try:
+            for each in found.victims:
+                fleet.remove(each.number)
+            placement = self.world.find(replace(request, constraints=here))
+        finally:
+            fleet.undo(mark)
+            fleet.version = version
+        return () if placement is None else counters_of(demand, placement.devices, placement.cells)
 
     def _numbers(self, ids: Iterable[str]) -> frozenset[int]:
         known = self.world.fleet.vms.numbers
@@ -193,7 +212,7 @@ class Choosing:
             else:
                 settled.add(vm)
                 return None
-        return Plan(entry, generation, tuple(leaving))
+        return Plan(entry, generation, tuple(leaving), copy.counters(found, request))
 
     def _where(self, movers: list[VMRow], source: str) -> dict[str, str]:
         """Return where VMs would go one after the other; who finds no host is not there."""
@@ -203,8 +222,8 @@ class Choosing:
         try:
             for vm in movers:
                 number = fleet.vms.numbers.get(claim_id(vm.id, RUN))
-                if number is None:  # it left since the copy was taken
-                    continue
+                if number is None or self._roster.specs.get(vm.id) is None:
+                    continue  # it left since the copy was taken, or cannot be placed anywhere
                 placement = find_host(self._roster, vm, never=(source,), explain=False)
                 if isinstance(placement, Placement):
                     found[vm.id] = placement.host

@@ -17,12 +17,12 @@ from roost.control.groups.budgets import keep_budgets
 from roost.control.preempt.record import named
 from roost.control.vms.deletion import order_destruction
 from roost.control.vms.lookup import relock
-from roost.ledger.capacity import CLEANUP, RUN, claims_of, hold_instead
-from roost.ledger.membership import advance_groups
-from roost.ledger.rows import Changes, DisplacedRow, VMRow
-from roost.ledger.statements import Plus
-from roost.ledger.tables import displaced, vms
-from roost.ledger.transaction import Tx, row_json
+from roost.ledger.claims.capacity import CLEANUP, RUN, claims_of, hold_instead
+from roost.ledger.schema.rows import Changes, DisplacedRow, VMRow
+from roost.ledger.schema.tables import displaced, vms
+from roost.ledger.writes.membership import advance_groups
+from roost.ledger.writes.statements import Plus
+from roost.ledger.writes.transaction import Tx, row_json
 from roost.model.flow import RejectionCode
 from roost.wire.bodies import RejectionBody
 

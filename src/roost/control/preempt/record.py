@@ -7,8 +7,8 @@ import msgspec
 
 from roost.base.timestamps import timestamp
 from roost.control.memory.roster import Roster
-from roost.ledger.rows import PreemptionRow, VMRow
-from roost.ledger.transaction import row_json
+from roost.ledger.schema.rows import PreemptionRow, VMRow
+from roost.ledger.writes.transaction import row_json
 from roost.wire.bodies import PreemptionBody, VictimBody
 
 How = Literal["move", "stop"]

@@ -43,13 +43,13 @@ from roost.control.preempt.record import (
 from roost.control.timers import Timers
 from roost.control.vms.refusing import refused_by
 from roost.control.vms.requests import request_of
-from roost.ledger.changes import PREEMPTIONS
-from roost.ledger.makingroom import hold_more
-from roost.ledger.rows import PreemptionRow, VMRow
-from roost.ledger.statements import find_row, find_rows
+from roost.ledger.claims.makingroom import hold_more
+from roost.ledger.schema.changes import PREEMPTIONS
+from roost.ledger.schema.rows import PreemptionRow, VMRow
+from roost.ledger.schema.tables import preemptions, vms
 from roost.ledger.store import Store
-from roost.ledger.tables import preemptions, vms
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.statements import find_row, find_rows
+from roost.ledger.writes.transaction import Tx
 from roost.parts.part import Part
 from roost.parts.singleton import Singleton
 
@@ -304,8 +304,10 @@ class Preempting(Part):
     async def _still_awaited(self, row: PreemptionRow, victims: list[VictimRecord]) -> bool:
         """Say whether the host still has something of a victim, which it will give back."""
         numbers = self._roster.fleet.vms.numbers
-        entry = self._roster.hosts[row.host]
+        entry = self._roster.hosts.get(row.host)
         columns = self._roster.fleet.vms
+        if entry is None:  # it was removed since this look began
+            return False
         for each in victims:
             for kind in ("run", "hold", "migrate_in"):
                 number = numbers.get(f"{each.vm}:{kind}")

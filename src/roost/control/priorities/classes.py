@@ -19,12 +19,12 @@ from roost.base.timestamps import timestamp
 from roost.control.groups.defining import lock_rules
 from roost.control.memory.roster import Roster
 from roost.control.priorities.routes import class_routes
-from roost.ledger.older import release_before_may_be_here
-from roost.ledger.rows import Changes, PriorityClassRow
-from roost.ledger.statements import count_rows, find_row, find_rows
+from roost.ledger.schema.rows import Changes, PriorityClassRow
+from roost.ledger.schema.tables import priority_classes, vm_specs
 from roost.ledger.store import Store
-from roost.ledger.tables import priority_classes, vm_specs
-from roost.ledger.transaction import Tx
+from roost.ledger.upgrade.older import release_before_may_be_here
+from roost.ledger.writes.statements import count_rows, find_row, find_rows
+from roost.ledger.writes.transaction import Tx
 from roost.parts.access import Principal
 from roost.parts.idempotency import use_key
 from roost.parts.part import Part

@@ -23,7 +23,7 @@ from dateutil.rrule import rrule, rruleset, rrulestr
 
 from roost.base.errors import InvalidRequest
 from roost.base.timestamps import LAST_MS, read_timestamp
-from roost.ledger.holdsums import Window
+from roost.ledger.claims.holdsums import Window
 
 DAY_MS = 86_400_000
 #: How far ahead occurrences are known at least, and how far they are expanded at once.

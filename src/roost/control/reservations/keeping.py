@@ -20,6 +20,7 @@ from roost.base.steady import SteadyWall
 from roost.control.memory.follower import Follower
 from roost.control.memory.roster import Roster
 from roost.control.reservations import writing
+from roost.control.reservations.asks import demand_of_unit, places_of, suits
 from roost.control.reservations.calendar import (
     DAY_MS,
     LEAST_AHEAD_MS,
@@ -30,14 +31,13 @@ from roost.control.reservations.calendar import (
 from roost.control.reservations.reading import state_of
 from roost.control.reservations.seeking import Board, find_units
 from roost.control.reservations.wishing import copied, recurrence_of, wish_of, with_times
-from roost.fleet.layout import BASE
-from roost.ledger.holding import holds_of, settle
-from roost.ledger.holdsums import Limits
-from roost.ledger.older import release_before_may_be_here
-from roost.ledger.rows import HoldRow, ReservationRow
+from roost.ledger.claims.holding import holds_of, settle
+from roost.ledger.schema.rows import HoldRow, ReservationRow
+from roost.ledger.schema.tables import reservations
 from roost.ledger.store import Store
-from roost.ledger.tables import reservations
-from roost.ledger.transaction import Tx
+from roost.ledger.upgrade.older import release_before_may_be_here
+from roost.ledger.writes.transaction import Tx
+from roost.model.kept import Kept
 from roost.parts.part import Part
 from roost.parts.singleton import Singleton
 
@@ -160,16 +160,16 @@ class KeptReservations(Part):
         if stale:
             await self._store.write(change)
 
-    def _is_stale(self, number: int, kept: Limits, now: int) -> bool:
+    def _is_stale(self, number: int, kept: Kept, now: int) -> bool:
         """Say whether a host holds more than it needs, or less than it owes.
 
         Between the two are VMs that are over and about to leave.
         """
         holdings = self._roster.holdings
         needed = holdings.held(number, now)
-        if all(a <= b for a, b in zip(needed, kept, strict=True)):
+        if needed.is_within(kept):
             return needed != kept
-        return any(a > b for a, b in zip(holdings.owed(number, now), kept, strict=True))
+        return not holdings.owed(number, now).is_within(kept)
 
     # Hosts
 
@@ -182,7 +182,23 @@ class KeptReservations(Part):
         for host, there in sorted(by_host.items()):
             if not self._can_keep(host):
                 found += there[self._drawn_and_staying(there[0]) :]
+            else:
+                found += [unit for unit in there if not self._has_parts(unit)]
         return found
+
+    def _has_parts(self, unit: HoldRow) -> bool:
+        """Say whether a host still has the devices and cells that a unit is of, and they suit."""
+        if not unit.counters:
+            return True
+        entry, row = self._roster.hosts[unit.host], self._roster.holdings.reservation_of(unit)
+        spec = self._roster.fleet.hosts.spec(entry.fleet_row)
+        devices, cells = places_of(unit)
+        ask = None if row is None else demand_of_unit(row).devices
+        return all(at < len(spec.cells) for at in cells) and all(
+            at < len(spec.devices)
+            and (ask is None or suits(spec.devices[at], ask.models, ask.memory_bytes, ask.milli))
+            for at in devices
+        )
 
     def _drawn_and_staying(self, unit: HoldRow) -> int:
         """Return how many units like this one are drawn on, wholly or not, by VMs that stay."""
@@ -201,6 +217,15 @@ class KeptReservations(Part):
             default=0,
         )
 
+    def _promises_no_more(self, host: int, row: int) -> bool:
+        """Say whether a host has what it has promised and holds, of all that is counted."""
+        hosts = self._roster.fleet.hosts
+        if not (hosts.arrays.headroom[row, : len(hosts.resources)] >= 0).all():
+            return False
+        # Of a device or a cell no more is taken off than is free: less than is held is too little.
+        parts = self._roster.held_on(host).parts
+        return all(hosts.kept_of(row, counter) >= amount for counter, amount in parts)
+
     def _can_keep(self, host: int) -> bool:
         """Say whether a host can still give what it holds to the owners; a suspect one may."""
         entry = self._roster.hosts.get(host)
@@ -216,7 +241,7 @@ class KeptReservations(Part):
             each.until_ms <= now for each in self._roster.holdings.living.get(host, {}).values()
         )
         # What a VM leaves that is over is free in a moment.
-        return leaving or bool((fleet.hosts.arrays.headroom[row, :BASE] >= 0).all())
+        return leaving or self._promises_no_more(host, row)
 
     async def _move(
         self, row: ReservationRow, units: Sequence[HoldRow], lost: list[HoldRow], missing: int
@@ -230,14 +255,14 @@ class KeptReservations(Part):
         if tried and tried[0] == self._roster.room and now_s - tried[1] < _AGAIN_S:
             return False
         board = Board.of(self._roster)
-        hosts = await asyncio.to_thread(
+        places = await asyncio.to_thread(
             lambda: find_units(board, wish_of(row, board, wanted, never))
         )
-        if hosts:
+        if places:
             self._in_vain.pop(row.id, None)
         else:
             self._in_vain[row.id] = (self._roster.room, now_s)
-        if not hosts:
+        if not places:
             why = f"{wanted} of {row.units} units have no host that can keep them"
             if row.unhonoured == why:
                 return False
@@ -246,7 +271,7 @@ class KeptReservations(Part):
                 row, lambda tx, found: self._say(tx, found, why, why, "reservation.unhonoured")
             )
             return True
-        gone = lost[: len(hosts)]
+        gone = lost[: len(places)]
 
         def change(tx: Tx, found: ReservationRow) -> None:
             there = {unit.id: unit for unit in holds_of(tx, found.holder)}
@@ -254,10 +279,10 @@ class KeptReservations(Part):
             left = [unit for key, unit in there.items() if key not in {u.id for u in dropped}]
             most = max(0, found.units - len(left))
             put: list[HoldRow] = []
-            numbers = writing.free_numbers(left, len(hosts))
-            for number, host in list(zip(numbers, hosts, strict=True))[:most]:
-                put += writing.units_on(found, [host], number)
-            still = wanted - len(hosts)
+            numbers = writing.free_numbers(left, len(places))
+            for number, place in list(zip(numbers, places, strict=True))[:most]:
+                put += writing.units_at(found, [place], number)
+            still = wanted - len(places)
             found.unhonoured = (
                 f"{still} of {found.units} units have no host that can keep them" if still else ""
             )

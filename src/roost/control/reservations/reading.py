@@ -17,16 +17,18 @@ from sqlalchemy import (
 
 from roost.base.errors import InvalidRequest, NotFound
 from roost.base.timestamps import timestamp
-from roost.ledger.holdsums import Window, windows_of
-from roost.ledger.rows import ReservationRow
-from roost.ledger.statements import find_row
-from roost.ledger.tables import claims, holds, hosts, reservations
+from roost.control.reservations.asks import demand_of_unit, places_of
+from roost.ledger.claims.holdsums import Window, windows_of
+from roost.ledger.schema.rows import HoldRow, ReservationRow
+from roost.ledger.schema.tables import claims, holds, hosts, reservations
+from roost.ledger.writes.statements import find_row
 from roost.parts.access import Principal
 from roost.wire.reservations import (
     MOST_PLACES,
     AskCalendar,
     CalendarBody,
     CalendarLine,
+    KeptDevices,
     ListReservations,
     ReservationBody,
     ReservationDetail,
@@ -37,7 +39,7 @@ from roost.wire.reservations import (
 
 _names = msgspec.json.Decoder(list[str])
 _UNITS = (
-    select(holds.c.id, hosts.c.name)
+    select(holds, hosts.c.name.label("host_name"))
     .outerjoin(hosts, hosts.c.number == holds.c.host)
     .where(holds.c.owner == bindparam("owner"))
     .order_by(holds.c.id)
@@ -132,8 +134,8 @@ def listed(
 
 def detail(connection: Connection, row: ReservationRow, now_ms: int) -> ReservationDetail:
     """Return a reservation with its units and windows."""
-    units = connection.execute(_UNITS, {"owner": row.holder}).all()
-    placed = [UnitBody(unit=unit, host=host) for unit, host in units]
+    units = connection.execute(_UNITS, {"owner": row.holder}).mappings().all()
+    placed = [_unit(dict(each)) for each in units]
     missing = row.units - len(units) if state_of(row, now_ms) != "ended" else 0
     placed += [UnitBody(unit=f"{row.id}/?", host=None)] * missing
     return ReservationDetail(
@@ -141,6 +143,13 @@ def detail(connection: Connection, row: ReservationRow, now_ms: int) -> Reservat
         placed=placed,
         windows=[_window(each) for each in windows_of(row.windows)],
     )
+
+
+def _unit(found: dict[str, Any]) -> UnitBody:
+    name = found.pop("host_name")
+    unit = HoldRow(**found)
+    devices, cells = places_of(unit)
+    return UnitBody(unit=unit.id, host=name, devices=devices, cells=cells)
 
 
 def _drawn(connection: Connection, holders: list[str]) -> dict[str, int]:
@@ -162,6 +171,7 @@ def _shown(row: ReservationRow, now_ms: int, drawn: dict[str, int]) -> dict[str,
         "owner_kind": row.owner_kind,
         "owner": row.owner,
         **row.amounts._asdict(),
+        **_beside_amounts(row),
         "units": row.units,
         "hosts": names_of(row.hosts),
         "zones": names_of(row.zones),
@@ -178,6 +188,21 @@ def _shown(row: ReservationRow, now_ms: int, drawn: dict[str, int]) -> dict[str,
         "changed_by": row.changed_by,
         "drawn": drawn.get(row.holder, 0),
     }
+
+
+def _beside_amounts(row: ReservationRow) -> dict[str, Any]:
+    """Return what one unit keeps beside its amounts, for a body."""
+    demand = demand_of_unit(row)
+    devices = demand.devices
+    gpu = None
+    if devices is not None:
+        gpu = KeptDevices(
+            count=devices.count,
+            share_milli=devices.milli,
+            models=list(devices.models),
+            memory_bytes=devices.memory_bytes,
+        )
+    return {"gpu": gpu, "extended": dict(demand.extended), "numa": demand.numa.value}
 
 
 def calendar(
@@ -256,7 +281,7 @@ def _places(connection: Connection, holders: set[str]) -> dict[str, tuple[list[s
 
 
 def _line(row: ReservationRow, window: Window, on: list[str], more: int) -> CalendarLine:
-    shown = _window(window)
+    shown, demand = _window(window), demand_of_unit(row)
     return CalendarLine(
         start=shown.start,
         end=shown.end,
@@ -267,4 +292,6 @@ def _line(row: ReservationRow, window: Window, on: list[str], more: int) -> Cale
         hosts=on,
         more_hosts=more,
         **{name: row.units * amount for name, amount in row.amounts._asdict().items()},
+        gpus=row.units * (0 if demand.devices is None else demand.devices.count),
+        extended={name: row.units * amount for name, amount in demand.extended},
     )

@@ -21,6 +21,7 @@ from roost.control.memory.follower import Follower
 from roost.control.memory.oneatatime import OneAtATime
 from roost.control.memory.roster import Roster
 from roost.control.reservations import writing
+from roost.control.reservations.asks import demand_of_unit
 from roost.control.reservations.calendar import read_moment
 from roost.control.reservations.reading import (
     calendar,
@@ -29,16 +30,22 @@ from roost.control.reservations.reading import (
     reservation_row,
 )
 from roost.control.reservations.routes import reservation_routes
-from roost.control.reservations.seeking import Board, Elsewhere, find_units, look_elsewhere
+from roost.control.reservations.seeking import (
+    Board,
+    Elsewhere,
+    UnitPlace,
+    find_units,
+    look_elsewhere,
+)
 from roost.control.reservations.wishing import copied, row_of, timed, wish_of
-from roost.ledger.examination import Examination
-from roost.ledger.holding import holds_of
-from roost.ledger.holdsums import windows_of
-from roost.ledger.rows import HoldRow, ReservationRow
-from roost.ledger.statements import find_row, find_rows
+from roost.ledger.claims.holding import holds_of
+from roost.ledger.claims.holdsums import windows_of
+from roost.ledger.schema.rows import HoldRow, ReservationRow
+from roost.ledger.schema.tables import holds, reservations
 from roost.ledger.store import Store
-from roost.ledger.tables import holds, reservations
-from roost.ledger.transaction import Tx
+from roost.ledger.upkeep.examination import Examination
+from roost.ledger.writes.statements import find_row, find_rows
+from roost.ledger.writes.transaction import Tx
 from roost.parts.access import Principal
 from roost.parts.idempotency import find_keys, use_key
 from roost.parts.part import Part
@@ -56,6 +63,8 @@ from roost.wire.reservations import (
 T = TypeVar("T")
 
 _MOST_TRIES = 8
+#: Other hosts that a refusal names in its hint, and rules that it names.
+_MOST_TOLD = 5
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -122,19 +131,27 @@ class Reservations(Part):
                 raise Conflict("this idempotency key was used for another request", key=key)
         if body.name in self._roster.holdings.reservations:
             raise Conflict(f"there is a reservation {body.name!r} already", reservation=body.name)
+        if not self._knows(body):
+            await self._follower.catch_up()  # another process may have just made what it names
         body = self._roster.flavors.sized(body)
         # That a recurrence never happens is found after a long look at the calendar.
         row = await asyncio.to_thread(row_of, body, who.name, self._clock.wall_ms())
+        self._roster.fleet.hosts.admit_demand(demand_of_unit(row))
         for name in body.hosts:
             if self._roster.entry(name) is None:
                 raise InvalidRequest(f"there is no host {name!r} to reserve on", host=name)
 
-        def change(tx: Tx, hosts: Sequence[int]) -> ReservationDetail:
+        def change(tx: Tx, places: Sequence[UnitPlace]) -> ReservationDetail:
             if use_key(tx, scope, key, digest, row.id) is None:
-                writing.insert(tx, row, hosts)
+                writing.insert(tx, row, places)
             return self._made(tx.connection, row.id)
 
         return await self._with_hosts(row, row.units, who, change)
+
+    def _knows(self, body: CreateReservation) -> bool:
+        """Say whether this process has heard of the flavor and the hosts that a body names."""
+        flavor = body.flavor is None or body.flavor in self._roster.flavors.rows
+        return flavor and all(self._roster.entry(name) is not None for name in body.hosts)
 
     async def change(self, name: str, body: ChangeReservation, who: Principal) -> ReservationDetail:
         """Change a reservation; it stays what it was when that cannot be honoured."""
@@ -165,7 +182,7 @@ class Reservations(Part):
         kept = units[: row.units]
         more = row.units - len(kept)
 
-        def change(tx: Tx, hosts: Sequence[int]) -> ReservationDetail:
+        def change(tx: Tx, places: Sequence[UnitPlace]) -> ReservationDetail:
             found = reservation_row(tx.connection, name, who, lock=True)
             if found.version != before.version:
                 raise Conflict(f"reservation {name!r} was changed meanwhile", reservation=name)
@@ -173,8 +190,8 @@ class Reservations(Part):
             put = [
                 msgspec.structs.replace(unit, windows=row.windows) for unit in there[: row.units]
             ]
-            for number, host in zip(writing.free_numbers(there, len(hosts)), hosts, strict=True):
-                put += writing.units_on(row, [host], number)
+            for number, place in zip(writing.free_numbers(there, len(places)), places, strict=True):
+                put += writing.units_at(row, [place], number)
             row.unhonoured = row.unhonoured if len(put) < row.units else ""
             return detail(tx.connection, writing.change(tx, copied(row), put, there), now)
 
@@ -195,14 +212,14 @@ class Reservations(Part):
         row: ReservationRow,
         units: int,
         who: Principal,
-        change: Callable[[Tx, Sequence[int]], ReservationDetail],
+        change: Callable[[Tx, Sequence[UnitPlace]], ReservationDetail],
     ) -> ReservationDetail:
         """Find hosts for units and write them; find them anew when others were faster."""
         for _ in range(_MOST_TRIES):
             await self._follower.catch_up()
-            hosts = await self._ask(lambda board: self._hosts(board, row, units))
+            places = await self._ask(lambda board: self._places(board, row, units))
             try:
-                return await self._store.write(lambda tx: change(tx, hosts), who.name)  # noqa: B023
+                return await self._store.write(lambda tx: change(tx, places), who.name)  # noqa: B023
             except writing.Overtaken:
                 continue
         if units <= 0:
@@ -219,15 +236,15 @@ class Reservations(Part):
             return await asyncio.to_thread(question, Board.of(self._roster))
 
     @staticmethod
-    def _hosts(board: Board, row: ReservationRow, units: int) -> Sequence[int]:
-        """Return hosts for so many units; refuses what cannot be honoured."""
+    def _places(board: Board, row: ReservationRow, units: int) -> Sequence[UnitPlace]:
+        """Return places for so many units; refuses what cannot be honoured."""
         if units <= 0:
             return ()
         wish = wish_of(row, board, units)
-        hosts = find_units(board, wish)
-        if len(hosts) < units:
+        places = find_units(board, wish)
+        if len(places) < units:
             raise _refusal(row, units, look_elsewhere(board, wish))
-        return hosts
+        return places
 
     def _made(self, connection: Connection, name: str) -> ReservationDetail:
         found = find_row(connection, reservations, {"id": name})
@@ -254,18 +271,28 @@ def _new_end(row: ReservationRow, end: str | None, now_ms: int) -> int | None:
 def _refusal(row: ReservationRow, units: int, found: Elsewhere) -> Conflict:
     """Say that a reservation cannot be honoured, and where or when it could."""
     hints = []
-    if found.later_ms is not None:
-        hints.append(f"from {timestamp(found.later_ms)} on")
-    if found.anywhere is not None and found.anywhere >= units:
-        hints.append("on other hosts, as it is")
+    start = None if found.start_ms is None else timestamp(found.start_ms)
+    if start is not None:
+        hints.append(f"from {start} on")
+    if found.hosts:
+        told = ", ".join(found.hosts[:_MOST_TOLD])
+        more = len(found.hosts) - _MOST_TOLD
+        hints.append(f"on other hosts, as it is: {told}{f' and {more} more' if more > 0 else ''}")
     if found.fits:
         hints.append(f"with {found.fits} of {units} units")
+    rules = "".join(
+        f"; rule {rule!r} does not hold on {hosts} host{'s' * (hosts != 1)}"
+        for rule, hosts in found.rules[:_MOST_TOLD]
+    )
     return Conflict(
-        f"reservation {row.id!r} cannot be honoured: {found.fits} of {units} units fit",
+        f"reservation {row.id!r} cannot be honoured: {found.fits} of {units} units fit{rules}",
         hint=f"Maybe {', or '.join(hints)}." if hints else None,
         reservation=row.id,
         fits=found.fits,
         units=units,
-        later=None if found.later_ms is None else timestamp(found.later_ms),
+        start=start,
+        later=start if (found.start_ms or 0) > row.from_ms else None,
         elsewhere=found.anywhere,
+        hosts=list(found.hosts),
+        rules=[rule for rule, _ in found.rules],
     )

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from roost.base.errors import InvalidRequest
+from roost.control.reservations.asks import asks_of, demand_of_unit
 from roost.control.reservations.calendar import (
     Recurrence,
     Times,
@@ -16,12 +17,12 @@ from roost.control.reservations.calendar import (
 )
 from roost.control.reservations.reading import names_of
 from roost.control.reservations.seeking import Board, Wish
-from roost.ledger.holdsums import windows_of
-from roost.ledger.rows import ReservationRow
-from roost.ledger.transaction import row_json
+from roost.ledger.claims.holdsums import windows_of
+from roost.ledger.schema.rows import ReservationRow
+from roost.ledger.writes.transaction import row_json
 from roost.model.constraints import Constraints
 from roost.model.flow import PlaceRequest
-from roost.model.resources import Demand, NumaMode
+from roost.model.resources import Demand
 from roost.model.rules import Rule, RuleSet
 from roost.placement.rules.columns import HOLDS
 from roost.wire.reservations import CreateReservation
@@ -35,12 +36,6 @@ def row_of(body: CreateReservation, who: str, now_ms: int) -> ReservationRow:
     """Return the row of a reservation that is asked for; refuses what is wrong with it."""
     kind, owner = _owner(body)
     demand = demand_of(demand_said(body))
-    if unkept := _not_kept(demand):
-        raise InvalidRequest(
-            f"a reservation keeps cpu, memory and disk, and {body.name!r} asks for {unkept}: "
-            "devices, NUMA cells and extended resources cannot be reserved",
-            hint="Maybe reserve all cores of the hosts that have them: nobody else gets in then.",
-        )
     zone_named(body.timezone)
     start = now_ms if body.start is None else read_moment(body.start, body.timezone, "start")
     end = None if body.end is None else read_moment(body.end, body.timezone, "end")
@@ -75,6 +70,7 @@ def row_of(body: CreateReservation, who: str, now_ms: int) -> ReservationRow:
         created_by=who,
         changed_ms=now_ms,
         changed_by=who,
+        asks=asks_of(demand),
     )
     if bool(row.recurrence) != (row.lasts_ms is not None):
         raise InvalidRequest("a reservation that recurs, and no other, says how long it lasts_s")
@@ -84,16 +80,6 @@ def row_of(body: CreateReservation, who: str, now_ms: int) -> ReservationRow:
     if not windows_of(row.windows):
         raise InvalidRequest(f"all occurrences of {body.recurrence!r} are in the past")
     return row
-
-
-def _not_kept(demand: Demand) -> str:
-    """Name what a demand asks for that a reservation cannot keep; empty if there is nothing."""
-    found = [f"{amount} of {name!r}" for name, amount in demand.extended]
-    if demand.devices is not None:
-        found.append(f"{demand.devices.count} devices")
-    if demand.numa is not NumaMode.ANY:
-        found.append("NUMA cells")
-    return ", ".join(found)
 
 
 def _owner(body: CreateReservation) -> tuple[str, str]:
@@ -142,8 +128,10 @@ def wish_of(row: ReservationRow, board: Board, units: int, never: Sequence[str] 
     constraints = Constraints(
         zones=tuple(names_of(row.zones)), pinned=pinned, excluded=tuple(never)
     )
-    demand = Demand(row.cpu_milli, row.memory_bytes, row.disk_bytes)
-    return Wish(row.id, demand, units, windows_of(row.windows), constraints)
+    project = row.owner if row.owner_kind == "project" else ""
+    policy = board.defaults.get(project, "")
+    windows = windows_of(row.windows)
+    return Wish(row.id, demand_of_unit(row), units, windows, constraints, project, policy)
 
 
 def hosts_that_pass(board: Board, expression: str) -> list[str]:

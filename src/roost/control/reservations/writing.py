@@ -1,7 +1,7 @@
 """Write reservations: the row, the holds of its units, and the event, in one transaction.
 
-Holds are put under the locks of their hosts (`ledger/holding.py`); one that does not fit any more
-makes the whole transaction stale, and whoever proposed it looks for hosts anew.
+Holds are put under the locks of their hosts (`ledger/claims/holding.py`); one that does not fit any
+more makes the whole transaction stale, and whoever proposed it looks for hosts anew.
 """
 
 from collections.abc import Sequence
@@ -10,11 +10,15 @@ import msgspec
 from sqlalchemy import func, select
 
 from roost.base.errors import Conflict, NotFound
-from roost.ledger.holding import changed_holds, drop_holds, holds_of, lock_hosts, put_holds
-from roost.ledger.older import release_before_may_be_here
-from roost.ledger.rows import Changes, HoldRow, ReservationRow
-from roost.ledger.tables import projects, reservations
-from roost.ledger.transaction import Tx
+from roost.control.reservations.seeking import UnitPlace
+from roost.ledger.claims.holding import changed_holds, drop_holds, holds_of, lock_hosts, put_holds
+from roost.ledger.schema.rows import Changes, HoldRow, ReservationRow
+from roost.ledger.schema.tables import projects, reservations
+from roost.ledger.upgrade.older import (
+    counters_held_may_be_unknown,
+    release_before_may_be_here,
+)
+from roost.ledger.writes.transaction import Tx, row_json
 from roost.wire.reservations import MOST_RESERVATIONS
 
 KIND = "reservation"
@@ -34,19 +38,30 @@ def refuse_beside_older(tx: Tx) -> None:
         )
 
 
-def units_on(row: ReservationRow, hosts: Sequence[int], first: int = 0) -> list[HoldRow]:
-    """Return the holds of units on these hosts, numbered from `first` on."""
+def refuse_counters_beside_older(tx: Tx, units: Sequence[HoldRow]) -> None:
+    """Refuse units with counters while processes may be there that do not compare those."""
+    if any(unit.counters for unit in units) and counters_held_may_be_unknown(tx.connection):
+        raise Conflict(
+            "no device, NUMA cell or extended resource can be reserved while older processes may "
+            "run beside",
+            hint="Maybe finish the upgrade first: roost ledger finish-upgrade.",
+        )
+
+
+def units_at(row: ReservationRow, places: Sequence[UnitPlace], first: int = 0) -> list[HoldRow]:
+    """Return the holds of units in these places, numbered from `first` on."""
     return [
         HoldRow(
             id=f"{row.id}/{number:04d}",
-            host=host,
+            host=place.host,
             kind=KIND,
             owner=row.holder,
             **row.amounts._asdict(),
             vms=1,
             windows=row.windows,
+            counters=row_json(dict(place.counters)) if place.counters else None,
         )
-        for number, host in enumerate(hosts, first)
+        for number, place in enumerate(places, first)
     ]
 
 
@@ -57,10 +72,11 @@ def free_numbers(units: Sequence[HoldRow], count: int) -> list[int]:
     return [number for number, _ in zip(found, range(count), strict=False)]
 
 
-def insert(tx: Tx, row: ReservationRow, hosts: Sequence[int]) -> None:
+def insert(tx: Tx, row: ReservationRow, places: Sequence[UnitPlace]) -> None:
     """Keep a new reservation with its units."""
     refuse_beside_older(tx)
-    lock_hosts(tx, hosts)  # before the project, as whoever creates VMs does
+    # Before the project, as whoever creates VMs does.
+    lock_hosts(tx, [place.host for place in places])
     if tx.find(reservations, id=row.id) is not None:
         raise Conflict(f"there is a reservation {row.id!r} already", reservation=row.id)
     if row.owner_kind == "project":
@@ -72,7 +88,8 @@ def insert(tx: Tx, row: ReservationRow, hosts: Sequence[int]) -> None:
     # VMs run on that drew on an earlier one of this name: they must not count as drawing on it.
     row.held_as = f"{row.id}/{tx.name}"
     tx.insert(reservations, msgspec.structs.asdict(row))
-    units = units_on(row, hosts)
+    units = units_at(row, places)
+    refuse_counters_beside_older(tx, units)
     if not put_holds(tx, units):
         raise Overtaken
     _say(tx, "reservation.created", row, {"holds": changed_holds(units)})
@@ -88,6 +105,7 @@ def change(
 ) -> ReservationRow:
     """Write a locked reservation anew, and other holds for some of its units."""
     refuse_beside_older(tx)
+    refuse_counters_beside_older(tx, put)
     lock_hosts(tx, [unit.host for unit in (*put, *dropped)])
     drop_holds(tx, dropped)
     if put and not put_holds(tx, put):

@@ -25,11 +25,12 @@ from roost.control.rules.measuring import MeasuredHosts
 from roost.control.rules.reading import constraint_row, detail, id_of, listed
 from roost.control.rules.routes import constraint_routes
 from roost.control.rules.timezones import time_in
-from roost.ledger.rows import ConstraintRow
-from roost.ledger.statements import find_row
+from roost.control.vms.lookup import require_projects
+from roost.ledger.schema.rows import ConstraintRow
+from roost.ledger.schema.tables import constraints
 from roost.ledger.store import Store
-from roost.ledger.tables import constraints
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.statements import find_row
+from roost.ledger.writes.transaction import Tx
 from roost.model.resources import BASE_RESOURCES
 from roost.model.rules import Rule
 from roost.parts.access import Principal
@@ -40,6 +41,7 @@ from roost.rules.fields import Fields
 from roost.wire.constraints import (
     ChangeConstraint,
     CheckConstraints,
+    ConflictBody,
     ConstraintDetail,
     ConstraintDryRunBody,
     ConstraintPage,
@@ -115,7 +117,8 @@ class Constraints(Part):
         return await self._store.read(question)
 
     async def check(self, asked: CheckConstraints, who: Principal) -> ViolationsBody:
-        """Say which VMs hard rules find in the wrong place now; a rule must exist to be asked."""
+        """Say which VMs hard rules find in the wrong place now; what is named must exist."""
+        await self._know_project(asked.project, who)
         if asked.rule is not None:
             project, _, name = asked.rule.rpartition("/")
             await self._store.read(lambda found: constraint_row(found, name, project or None, who))
@@ -125,6 +128,7 @@ class Constraints(Part):
     async def dry_run(self, body: DryRunConstraint, who: Principal) -> ConstraintDryRunBody:
         """Say what a constraint would mean for the fleet as it is; nothing is written."""
         writing.require_may_try(who, body.project)
+        await self._know_project(body.project, who)
         text, _ = writing.read_expression(body.expression, self._fields())
         await self._follower.catch_up()
         vm = await self.judge.vm_named(body.vm, body.project, who)
@@ -134,6 +138,11 @@ class Constraints(Part):
         holds = switching.begins_active(timing, self._roster.fleet, self._clock.wall_ms())
         tried = await self.judge.dry_run(rule, body.project, who, hard=body.kind == "hard")
         return msgspec.structs.replace(tried, holds_now=holds)
+
+    async def _know_project(self, project: str | None, who: Principal) -> None:
+        """Refuse a project that is not there; a member's own always is."""
+        if project is not None and who.project is None:
+            await self._store.read(lambda connection: require_projects(connection, [project]))
 
     # Changing
 
@@ -149,9 +158,11 @@ class Constraints(Part):
             used = (await find_keys(self._store, [(scope, key)])).get((scope, key))
             if used is not None and used.digest == digest:
                 return await self._store.read(lambda found: _made_before(found, used.answer))
+        conflicts: Sequence[ConflictBody] = ()
         if body.enabled and body.kind == "hard" and not body.force:
             vm = await self.judge.vm_named(body.vm, body.project, who)
-            await self._refuse_lock_out(writing.rule_to_try(body, text, vm), body.project, who)
+            rule = writing.rule_to_try(body, text, vm)
+            conflicts = await self._refuse_lock_out(rule, body.project, who)
         made, now = id_of(body.name, body.project), self._clock.wall_ms()
         timing = switching.timing(_timing_in(body), None, self._fields())
 
@@ -165,7 +176,8 @@ class Constraints(Part):
                 writing.insert(tx, row)
             return _made_before(tx.connection, made)
 
-        return await self._store.write(change, who.name)
+        found = await self._store.write(change, who.name)
+        return msgspec.structs.replace(found, conflicts=[*conflicts])
 
     async def change(
         self, name: str, project: str | None, body: ChangeConstraint, who: Principal
@@ -174,10 +186,11 @@ class Constraints(Part):
         found, now = await self.get(name, project, who), self._clock.wall_ms()
         writing.require_may_change(who, project)
         values = self._values(body)
+        conflicts: Sequence[ConflictBody] = ()
         if not body.force:
             rule = writing.changed_rule(found, values)
             if rule is not None:
-                await self._refuse_lock_out(rule, project, who)
+                conflicts = await self._refuse_lock_out(rule, project, who)
 
         def change(tx: Tx) -> ConstraintDetail:
             row = constraint_row(tx.connection, name, project, who, lock=True)
@@ -198,7 +211,9 @@ class Constraints(Part):
                     rule=row.id,
                 )
             new |= switching.timing(_timing_in(body), row, self._fields())
-            writing.relax_after(new.get("kind", row.kind), new.get("relax_after_s"))
+            if new.keys() & {"kind", "relax_after_s"}:
+                after_s = new.get("relax_after_s", row.relax_after_s)
+                writing.relax_after(new.get("kind", row.kind), after_s)
             if all(getattr(row, field) == value for field, value in new.items()):
                 return detail(tx.connection, row)
             changed = msgspec.structs.asdict(row) | new
@@ -208,7 +223,8 @@ class Constraints(Part):
                 new |= {"active": active, "switched_ms": None}
             return detail(tx.connection, writing.update(tx, row, **new))
 
-        return await self._store.write(change, who.name)
+        changed = await self._store.write(change, who.name)
+        return msgspec.structs.replace(changed, conflicts=[*conflicts])
 
     async def delete(self, name: str, project: str | None, who: Principal) -> None:
         """Delete a constraint."""
@@ -245,8 +261,10 @@ class Constraints(Part):
         names = self._roster.fleet.hosts.resources.values
         return Fields.of(tuple(names[len(BASE_RESOURCES) :]))
 
-    async def _refuse_lock_out(self, rule: Rule, project: str | None, who: Principal) -> None:
-        """Refuse a hard rule that leaves some VMs without any host."""
+    async def _refuse_lock_out(
+        self, rule: Rule, project: str | None, who: Principal
+    ) -> Sequence[ConflictBody]:
+        """Refuse a hard rule that leaves some VMs without any host; return other conflicts."""
         await self._follower.catch_up()
         await self._measure_for(rule.expression)
         tried = await self.judge.dry_run(rule, project, who)
@@ -256,7 +274,9 @@ class Constraints(Part):
                 hint="Maybe see what roost rule dry-run says, or use --force if it is meant.",
                 rule=rule.name,
                 classes=[msgspec.to_builtins(each) for each in tried.classes if not each.hosts],
+                conflicts=[msgspec.to_builtins(each) for each in tried.conflicts],
             )
+        return tried.conflicts
 
 
 def _timing_in(body: RuleFields | ChangeConstraint) -> dict[str, Any]:

@@ -8,12 +8,12 @@ from sqlalchemy import Connection, bindparam, exists, func, select
 
 from roost.base.clock import Clock
 from roost.control.rules.writing import remove, update
-from roost.ledger.changes import CONSTRAINTS, VMS
-from roost.ledger.older import release_before_may_be_here
-from roost.ledger.rows import ConstraintRow
+from roost.ledger.schema.changes import CONSTRAINTS, VMS
+from roost.ledger.schema.rows import ConstraintRow
+from roost.ledger.schema.tables import constraints, vms
 from roost.ledger.store import Store
-from roost.ledger.tables import constraints, vms
-from roost.ledger.transaction import Tx
+from roost.ledger.upgrade.older import release_before_may_be_here
+from roost.ledger.writes.transaction import Tx
 from roost.parts.part import Part
 from roost.parts.singleton import Singleton
 

@@ -7,27 +7,32 @@ where it is as if it were placed there now, so rules about what is free see the 
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
 from roost.base.timestamps import timestamp
-from roost.base.units import GIB
 from roost.control.memory.oneatatime import OneAtATime
 from roost.control.memory.roster import Roster
+from roost.control.rules.conflicts import (
+    Conflicts,
+    classes_under,
+    conflicts_of,
+    new_vm,
+    not_there_yet,
+)
 from roost.control.rules.repairing import MOST_REPAIRED, Repairs
 from roost.control.vms.lookup import vm_row
 from roost.control.vms.requests import request_of
 from roost.control.vms.ruling import wrong_part
-from roost.ledger.capacity import RUN, claim_id
-from roost.ledger.fold import Pages
-from roost.ledger.rows import ViolationRow, VMRow
-from roost.ledger.statements import find_rows
+from roost.ledger.claims.capacity import RUN, claim_id
+from roost.ledger.schema.rows import ViolationRow, VMRow
+from roost.ledger.schema.tables import violations, vms
 from roost.ledger.store import Store
-from roost.ledger.tables import violations, vms
+from roost.ledger.upkeep.fold import Pages
+from roost.ledger.writes.statements import find_rows
 from roost.model.constraints import BoundRule
 from roost.model.flow import PlaceRequest
-from roost.model.resources import Demand
 from roost.model.rules import Rule, RuleSet
 from roost.parts.access import Principal
 from roost.placement.rules.binding import covers
@@ -102,11 +107,10 @@ class Judge:
     async def dry_run(
         self, rule: Rule, project: str | None, who: Principal, *, hard: bool = True
     ) -> ConstraintDryRunBody:
-        """Say what one rule alone would say of the fleet as it is."""
+        """Say what one rule would say of the fleet as it is, and what it does not go with."""
         async with self._long.turn():
             requests = await requests_of_placed(self._store, self._roster, who.project or project)
             world = WhatIf.like(self._roster.engine)
-            world.set_rules(RuleSet((rule,), world.rules.generation), world.clock)
             return await asyncio.to_thread(_dry_run, world, requests, rule, hard)
 
 
@@ -168,6 +172,8 @@ def _check(
 def _dry_run(
     world: WhatIf, requests: Sequence[tuple[VMRow, PlaceRequest]], rule: Rule, hard: bool
 ) -> ConstraintDryRunBody:
+    others = world.rules
+    world.set_rules(RuleSet((rule,), others.generation), world.clock)
     rows = world.fleet.present_rows()
     members: dict[str, list[str]] = defaultdict(list)
     passing: dict[str, int] = {}
@@ -197,7 +203,7 @@ def _dry_run(
             if len(wrongly) < MOST_NAMED:
                 wrongly.append(violation(world, placed, rule.name, wrong, {}))
     if not rule.scope.vm:
-        judge_class(_new_vm(rule))
+        judge_class(new_vm(rule.scope))
     classes = [
         ClassBody(
             asks=asks,
@@ -209,20 +215,50 @@ def _dry_run(
     ]
     classes.sort(key=lambda each: (each.hosts, -each.vms))
     shut_out = [each for each in classes if not each.hosts] if len(rows) else []
+    binding, conflicts = Conflicts([]), Conflicts([])
+    if hard:
+        beside = tuple(each for each in others.rules if each.name != rule.name)
+        world.set_rules(replace(others, rules=(*beside, rule)), world.clock)
+        binding, conflicts = _conflicts(world, rule, [request for _, request in requests])
     return ConstraintDryRunBody(
         hosts=len(rows),
         vms=count,
         classes=classes[:_MOST_CLASSES],
         violated=violated,
         violations=wrongly,
-        locks_out=hard and bool(shut_out),
-        says=_sentences(len(rows), count, violated, shut_out, hard),
+        locks_out=hard and bool(shut_out or binding.found),
+        says=[
+            *_sentences(len(rows), shut_out),
+            *(each.says for each in conflicts.found[:5]),
+            *conflicts.notes("the rules"),
+            *_who_moves(count, violated, hard),
+        ],
+        conflicts=conflicts.found,
     )
 
 
-def _sentences(
-    hosts: int, count: int, violated: int, shut_out: Sequence[ClassBody], hard: bool
-) -> list[str]:
+def _conflicts(
+    world: WhatIf, rule: Rule, requests: Sequence[PlaceRequest]
+) -> tuple[Conflicts, Conflicts]:
+    """Return a rule's conflicts with others: for VMs that it is for now, and for all there may be.
+
+    Now are the VMs that have a host, and one that is as plain as the rule's scope allows; there may
+    also be one that another rule is for, too. What the rule alone refuses is told of its classes.
+    """
+
+    def found(vms: Sequence[PlaceRequest]) -> Conflicts:
+        some = conflicts_of(world, lambda name: name == rule.name, vms)
+        return some._replace(found=[e for e in some.found if e.kind != "unsatisfied"])
+
+    new = [] if rule.scope.vm else [new_vm(rule.scope)]
+    binding = found(classes_under(world, rule, [*new, *requests]))
+    known = {frozenset(each.rules) for each in binding.found}
+    more = found(not_there_yet(world, rule))
+    new_ones = [each for each in more.found if frozenset(each.rules) not in known]
+    return binding, Conflicts([*binding.found, *new_ones], binding.whole and more.whole)
+
+
+def _sentences(hosts: int, shut_out: Sequence[ClassBody]) -> list[str]:
     said = []
     for each in shut_out[:5]:
         whom = "a VM that is new"
@@ -230,22 +266,16 @@ def _sentences(
             more = f" and {each.vms - 1} VMs like it" if each.vms > 1 else ""
             whom = f"VM {each.example!r}{more}"
         said.append(f"none of {hosts} hosts passes for {whom}: {each.asks}")
-    if not count:
-        said.append("it is for no VM that has a host now")
-    elif violated:
-        stay = "; they stay where they are" if hard else ""
-        said.append(f"{violated} of {count} VMs would be in the wrong place{stay}")
-    else:
-        said.append("every VM that it is for is where it may be")
     return said
 
 
-def _new_vm(rule: Rule) -> PlaceRequest:
-    """Return a VM that nobody has created yet, as plain as a rule's scope allows."""
-    labels = tuple((term.key, term.values[0]) for term in rule.scope.selector)
-    demand = Demand(1000, GIB, 0)
-    project = rule.scope.project or "default"
-    return PlaceRequest("new-vm", demand, project=project, labels=labels, policy=rule.scope.policy)
+def _who_moves(count: int, violated: int, hard: bool) -> list[str]:
+    if not count:
+        return ["it is for no VM that has a host now"]
+    if violated:
+        stay = "; they stay where they are" if hard else ""
+        return [f"{violated} of {count} VMs would be in the wrong place{stay}"]
+    return ["every VM that it is for is where it may be"]
 
 
 def placed_in(world: WhatIf, requests: Iterable[tuple[VMRow, PlaceRequest]]) -> Iterable[Placed]:

@@ -10,9 +10,9 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from roost.base.errors import NotFound, RuleError
 from roost.base.timestamps import timestamp
-from roost.ledger.rows import ConstraintRow
-from roost.ledger.statements import find_row
-from roost.ledger.tables import constraint_versions, constraints
+from roost.ledger.schema.rows import ConstraintRow
+from roost.ledger.schema.tables import constraint_versions, constraints
+from roost.ledger.writes.statements import find_row
 from roost.model.rules import WHOLE_WEIGHT
 from roost.parts.access import Principal
 from roost.rules.parsing import parse

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from roost.control.vms.ruling import wrong_part
-from roost.ledger.capacity import MIGRATE_IN, RUN
-from roost.ledger.rows import VMRow
+from roost.ledger.claims.capacity import MIGRATE_IN, RUN
+from roost.ledger.schema.rows import VMRow
 from roost.model.constraints import BoundRule
 from roost.model.flow import PlaceRequest, Rejection
 from roost.placement.rules.parts import How, Parts

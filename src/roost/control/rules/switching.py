@@ -21,11 +21,11 @@ from roost.control.memory.roster import Roster
 from roost.control.rules.timezones import require_zone, time_in
 from roost.control.rules.writing import switch
 from roost.fleet.fleet import Fleet
-from roost.ledger.older import release_before_may_be_here
-from roost.ledger.rows import ConstraintRow
+from roost.ledger.schema.rows import ConstraintRow
+from roost.ledger.schema.tables import constraints
 from roost.ledger.store import Store
-from roost.ledger.tables import constraints
-from roost.ledger.transaction import Tx
+from roost.ledger.upgrade.older import release_before_may_be_here
+from roost.ledger.writes.transaction import Tx
 from roost.parts.part import Part
 from roost.parts.singleton import Singleton
 from roost.placement.rules.binding import checked

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Table
 
-from roost.ledger.rows import Changes, ConstraintRow, PolicyRow
-from roost.ledger.transaction import Tx, row_json
+from roost.ledger.schema.rows import Changes, ConstraintRow, PolicyRow
+from roost.ledger.writes.transaction import Tx, row_json
 
 
 class Versioned(NamedTuple):

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from roost.base.clock import Clock
 from roost.control.memory.roster import Roster
 from roost.control.rules.judging import Judge, Key, kept_violations
-from roost.ledger.older import release_before_may_be_here
-from roost.ledger.rows import Changes, ViolationRow
+from roost.ledger.schema.rows import Changes, ViolationRow
+from roost.ledger.schema.tables import violations, vms
 from roost.ledger.store import Store
-from roost.ledger.tables import violations, vms
-from roost.ledger.transaction import Tx
+from roost.ledger.upgrade.older import release_before_may_be_here
+from roost.ledger.writes.transaction import Tx
 from roost.parts.part import Part
 from roost.parts.singleton import Singleton
 from roost.wire.constraints import ViolationBody

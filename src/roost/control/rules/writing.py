@@ -14,11 +14,11 @@ from roost.base.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from roost.control.rules.reading import id_of
 from roost.control.rules.versioning import Versioned, say
 from roost.control.vms.lookup import vm_row
-from roost.ledger.capacity import RUN, claim_id
-from roost.ledger.older import release_before_may_be_here
-from roost.ledger.rows import Changes, ConstraintRow
-from roost.ledger.tables import constraint_versions, constraints, policies, projects
-from roost.ledger.transaction import Tx, advance_constraints, row_json
+from roost.ledger.claims.capacity import RUN, claim_id
+from roost.ledger.schema.rows import Changes, ConstraintRow
+from roost.ledger.schema.tables import constraint_versions, constraints, policies, projects
+from roost.ledger.upgrade.older import release_before_may_be_here
+from roost.ledger.writes.transaction import Tx, advance_constraints, row_json
 from roost.model.rules import WHOLE_WEIGHT, Rule, RuleScope
 from roost.parts.access import Principal
 from roost.rules.checking import condition
@@ -165,7 +165,10 @@ def selector_text(selector: dict[str, str]) -> str:
 def relax_after(kind: str, after_s: int | None) -> int | None:
     """Return after how long a rule relaxes; refuses that of a rule that is soft anyway."""
     if after_s is not None and kind != "hard":
-        raise InvalidRequest("only a hard rule relaxes; a soft one refuses nobody")
+        raise InvalidRequest(
+            "only a hard rule relaxes; a soft one refuses nobody",
+            hint="Maybe leave out after how long it relaxes; a change takes it away by --no-relax.",
+        )
     return after_s
 
 

@@ -12,7 +12,7 @@ from roost.base.errors import InvalidRequest, NotFound
 from roost.control.memory.roster import Roster
 from roost.control.series.routes import series_routes
 from roost.control.vms.lookup import vm_row
-from roost.ledger.rows import VMRow
+from roost.ledger.schema.rows import VMRow
 from roost.ledger.store import Store
 from roost.model.series import (
     ASKED,

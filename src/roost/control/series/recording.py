@@ -18,8 +18,8 @@ from roost.control.memory.roster import Roster
 from roost.control.memory.telemetry import Telemetry
 from roost.control.memory.turns import Turns
 from roost.control.vms.ruling import host_of_claim
-from roost.ledger.capacity import RUN
-from roost.ledger.examination import Examination
+from roost.ledger.claims.capacity import RUN
+from roost.ledger.upkeep.examination import Examination
 from roost.model.series import Reading, Subject
 from roost.parts.part import Loop, Part
 from roost.wire.agentlimits import MOST_SAMPLES

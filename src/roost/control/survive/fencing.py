@@ -9,10 +9,10 @@ from collections.abc import Iterable
 
 from roost.base.errors import Conflict
 from roost.control.hosts.registering import change_host
-from roost.ledger.rows import HostRow
-from roost.ledger.statements import Plus
-from roost.ledger.tables import fences, host_liveness
-from roost.ledger.transaction import Tx
+from roost.ledger.schema.rows import HostRow
+from roost.ledger.schema.tables import fences, host_liveness
+from roost.ledger.writes.statements import Plus
+from roost.ledger.writes.transaction import Tx
 from roost.model.states import FenceMethod
 
 #: The share of the fleet that may be fenced by command at a time; one host always may.

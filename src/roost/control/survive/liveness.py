@@ -19,9 +19,9 @@ from roost.base.clock import Clock
 from roost.control.hosts.registering import change_host
 from roost.control.memory.roster import Roster
 from roost.control.timers import Timers
+from roost.ledger.schema.tables import host_liveness, hosts
 from roost.ledger.store import Store
-from roost.ledger.tables import host_liveness, hosts
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.transaction import Tx
 from roost.parts.part import Loop, Part
 from roost.parts.singleton import Singleton
 

@@ -34,14 +34,14 @@ from roost.control.timers import Timers
 from roost.control.vms.deletion import remove_deleted
 from roost.control.vms.lookup import relock
 from roost.control.vms.restart_policy import MOVABLE
-from roost.ledger.capacity import cleanup_claims, release
-from roost.ledger.changes import CLAIMS, HOSTS, VMS
-from roost.ledger.examination import Examination
-from roost.ledger.rows import VMRow
-from roost.ledger.statements import find_rows
+from roost.ledger.claims.capacity import cleanup_claims, release
+from roost.ledger.schema.changes import CLAIMS, HOSTS, VMS
+from roost.ledger.schema.rows import VMRow
+from roost.ledger.schema.tables import vms
 from roost.ledger.store import Store
-from roost.ledger.tables import vms
-from roost.ledger.transaction import Tx
+from roost.ledger.upkeep.examination import Examination
+from roost.ledger.writes.statements import find_rows
+from roost.ledger.writes.transaction import Tx
 from roost.model.states import FenceMethod
 from roost.parts.part import Part
 from roost.parts.singleton import Singleton

@@ -16,13 +16,13 @@ from roost.control.moves.handover import give_up_both
 from roost.control.moves.machine import is_proof
 from roost.control.vms.lookup import relock
 from roost.control.vms.restart_policy import asked_restart
-from roost.ledger.capacity import RUN
-from roost.ledger.membership import advance_groups
-from roost.ledger.rows import Changes, ClaimRow, VMRow
-from roost.ledger.statements import Plus
+from roost.ledger.claims.capacity import RUN
+from roost.ledger.schema.rows import Changes, ClaimRow, VMRow
+from roost.ledger.schema.tables import vms
 from roost.ledger.store import Store
-from roost.ledger.tables import vms
-from roost.ledger.transaction import Tx, row_json
+from roost.ledger.writes.membership import advance_groups
+from roost.ledger.writes.statements import Plus
+from roost.ledger.writes.transaction import Tx, row_json
 from roost.model.flow import Rejection
 from roost.wire.answers import rejection_json
 

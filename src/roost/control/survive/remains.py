@@ -16,10 +16,10 @@ from roost.control.memory.held_copies import StoredHeld, read_held
 from roost.control.memory.restore_detect import Lineage, is_doubted
 from roost.control.memory.roster import Roster
 from roost.control.vms.deletion import order_destruction
-from roost.ledger.rows import Changes, VMRow
+from roost.ledger.schema.rows import Changes, VMRow
+from roost.ledger.schema.tables import tombstones, vms
 from roost.ledger.store import Store
-from roost.ledger.tables import tombstones, vms
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.transaction import Tx
 from roost.model.states import Seen
 from roost.parts.part import Part
 from roost.parts.singleton import Singleton

@@ -16,11 +16,11 @@ from roost.control.moves.machine import SENT, is_proof
 from roost.control.survive.rehoming import Rehoming
 from roost.control.vms.lookup import vm_row
 from roost.control.vms.views import vm_body
-from roost.ledger.rows import VMRow
-from roost.ledger.statements import find_rows
+from roost.ledger.schema.rows import VMRow
+from roost.ledger.schema.tables import vms
 from roost.ledger.store import Store
-from roost.ledger.tables import vms
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.statements import find_rows
+from roost.ledger.writes.transaction import Tx
 from roost.model.states import KeptRestart
 from roost.parts.access import Principal
 from roost.parts.part import Part
@@ -93,7 +93,9 @@ class RequestedRecovery(Part):
             raise Conflict(
                 f"VM {vm.name!r} was being handed over; its target is asked first", vm=vm.id
             )
-        entry = self._roster.hosts[vm.host]
+        entry = self._roster.hosts.get(vm.host)
+        if entry is None:  # a row is ahead of what this process has heard, or behind it
+            raise Conflict(f"the host of VM {vm.name!r} is gone, or not heard of here", vm=vm.id)
         _require_proof(entry, vm.restart, f"VM {vm.name!r} may still run on host {entry.name!r}")
         return entry
 

@@ -19,7 +19,7 @@ from roost.control.vms.deletion import order_destruction
 from roost.control.vms.move_record import MoveRecord, move_of, record_of
 from roost.control.vms.problems import problem_text, read_problem
 from roost.control.vms.restart_policy import ASKED, asked_restart
-from roost.ledger.capacity import (
+from roost.ledger.claims.capacity import (
     CLEANUP,
     MIGRATE_IN,
     RUN,
@@ -29,17 +29,17 @@ from roost.ledger.capacity import (
     give_back,
     release,
 )
-from roost.ledger.makingroom import hold_freed
-from roost.ledger.membership import advance_groups
-from roost.ledger.older import release_before_may_be_here
-from roost.ledger.rows import Changes, ClaimRow, VMRow
-from roost.ledger.tables import (
+from roost.ledger.claims.makingroom import hold_freed
+from roost.ledger.schema.rows import Changes, ClaimRow, VMRow
+from roost.ledger.schema.tables import (
     hosts,
     roll_call,
     tombstones,
     vms,
 )
-from roost.ledger.transaction import Tx, row_json
+from roost.ledger.upgrade.older import release_before_may_be_here
+from roost.ledger.writes.membership import advance_groups
+from roost.ledger.writes.transaction import Tx, row_json
 from roost.model.flow import Claim
 from roost.model.resources import NumaMode
 from roost.model.states import ClaimKind, KeptRestart

@@ -32,10 +32,8 @@ from sqlalchemy import Connection, delete, func, insert, select
 from roost.control.memory.restore_detect import SETTLED, Lineage, doubted_among
 from roost.control.moves.machine import is_proof
 from roost.control.survive.restore_apply import Copy, Finding, bring_home
-from roost.ledger.examination import MOST_TOLD, Examination
-from roost.ledger.rows import VMRow
-from roost.ledger.store import Store
-from roost.ledger.tables import (
+from roost.ledger.schema.rows import VMRow
+from roost.ledger.schema.tables import (
     claims,
     copies,
     doubts,
@@ -44,7 +42,9 @@ from roost.ledger.tables import (
     tombstones,
     vms,
 )
-from roost.ledger.transaction import Tx
+from roost.ledger.store import Store
+from roost.ledger.upkeep.examination import MOST_TOLD, Examination
+from roost.ledger.writes.transaction import Tx
 from roost.parts.part import Part
 from roost.parts.singleton import Singleton
 from roost.wire.agentlimits import MOST_AHEAD

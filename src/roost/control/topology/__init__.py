@@ -1,1 +1,1 @@
-"""The network between hosts: described, kept as a row, followed in memory, asked for paths."""
+"""The network between hosts: described or measured, kept as a row, followed, asked for paths."""

@@ -4,11 +4,11 @@ from functools import cache
 
 from sqlalchemy import Connection, func, literal, or_, select
 
-from roost.ledger.capacity import CLAIM_KINDS, CLEANUP, MIGRATE_IN, RUN
-from roost.ledger.examination import Examination, Wrong, has_none, never, none_of
-from roost.ledger.older import is_unfinished, may_run_beside
-from roost.ledger.statements import count_rows
-from roost.ledger.tables import claims, tombstones, vm_specs, vm_user_data, vms
+from roost.ledger.claims.capacity import CLAIM_KINDS, CLEANUP, MIGRATE_IN, RUN
+from roost.ledger.schema.tables import claims, tombstones, vm_specs, vm_user_data, vms
+from roost.ledger.upgrade.older import is_unfinished, may_run_beside
+from roost.ledger.upkeep.examination import Examination, Wrong, has_none, never, none_of
+from roost.ledger.writes.statements import count_rows
 
 
 def check_vms(connection: Connection, found: Examination) -> None:

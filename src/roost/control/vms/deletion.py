@@ -1,10 +1,12 @@
 """The end of a VM: tombstones, and what is removed once an agent has said that it is gone."""
 
-from roost.ledger.capacity import CLEANUP, claim_id, claims_of, release, uncharge_project
-from roost.ledger.membership import forget_members
-from roost.ledger.rows import Changes, ClaimRow, VMRow
-from roost.ledger.tables import claims, tombstones, vm_specs, vm_user_data, vms
-from roost.ledger.transaction import Tx
+from roost.ledger.claims.capacity import CLEANUP, claim_id, claims_of, release, uncharge_project
+from roost.ledger.schema.rows import Changes, ClaimRow, VMRow
+from roost.ledger.schema.tables import claims, tombstones, vm_ends, vm_specs, vm_user_data, vms
+from roost.ledger.writes.membership import forget_members
+from roost.ledger.writes.transaction import Tx
+from roost.model.vm import image_of
+from roost.wire.spectext import SpecUnreadable, read_spec
 
 
 def order_destruction(tx: Tx, vm: VMRow, host: int, changes: Changes) -> None:
@@ -33,7 +35,10 @@ def remove_deleted(tx: Tx, vm: VMRow, note: str = "", *, unseen: bool = False) -
     When its host has not said so itself (`unseen`), the tombstone stays for the host's return.
     """
     changes: Changes = {"vms": {vm.id: None}, "claims": {}}
-    for claim in claims_of(tx, vm.id).values():
+    held = claims_of(tx, vm.id)
+    if vm.host is not None and all(claim.until_ms is None for claim in held.values()):
+        _note_end(tx, vm)
+    for claim in held.values():
         if claim.kind == CLEANUP:
             continue  # an earlier host still has to clean up
         release(tx, claim)
@@ -48,6 +53,38 @@ def remove_deleted(tx: Tx, vm: VMRow, note: str = "", *, unseen: bool = False) -
     tx.remove(vm_specs, vm=vm.id)
     tx.remove(vm_user_data, vm=vm.id)
     tx.event("vm.deleted", f"vm/{vm.id}", changes, project=vm.project, note=note)
+
+
+def _note_end(tx: Tx, vm: VMRow) -> None:
+    """Note how long a VM lived, for `control.learning` to count.
+
+    One that had no host has not lived, and one whose owner had said when it ends says nothing of
+    those that end unforeseen. A row of its own, and no count: those who delete never wait here. An
+    id that ended before and was adopted again is counted once.
+    """
+    if tx.find(vm_ends, vm=vm.id) is not None:
+        return
+    tx.insert(
+        vm_ends,
+        {
+            "vm": vm.id,
+            "project": vm.project,
+            "cpu_milli": vm.cpu_milli,
+            "memory_bytes": vm.memory_bytes,
+            "image": _image(tx, vm.id),
+            "lived_s": max(0, tx.at_ms - vm.created_ms) // 1000,
+            "at_ms": tx.at_ms,
+        },
+    )
+
+
+def _image(tx: Tx, vm_id: str) -> str:
+    """Return the digest of the image that a VM boots; empty if it has none, or is unreadable."""
+    versions = tx.find_all(vm_specs, vm=vm_id)
+    try:
+        return image_of(read_spec(versions[-1]["spec"])) if versions else ""
+    except SpecUnreadable:
+        return ""
 
 
 def clear_tombstone(tx: Tx, vm_id: str, host: int, generation: int) -> None:

@@ -18,13 +18,13 @@ from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import Roster
 from roost.control.vms.deletion import remove_deleted
 from roost.control.vms.lookup import relock
-from roost.ledger.capacity import RUN
-from roost.ledger.changes import CLAIMS, VM_SPECS, VMS
-from roost.ledger.examination import Examination
-from roost.ledger.rows import VMRow
+from roost.ledger.claims.capacity import RUN
+from roost.ledger.schema.changes import CLAIMS, VM_SPECS, VMS
+from roost.ledger.schema.rows import VMRow
+from roost.ledger.schema.tables import SPECIAL_CLAIM, claims, doubts, vms
 from roost.ledger.store import Store
-from roost.ledger.tables import SPECIAL_CLAIM, claims, doubts, vms
-from roost.ledger.transaction import Tx
+from roost.ledger.upkeep.examination import Examination
+from roost.ledger.writes.transaction import Tx
 from roost.parts.part import Part
 from roost.parts.singleton import NotHolder, Singleton
 

@@ -12,9 +12,9 @@ from sqlalchemy import Connection, or_, select
 
 from roost.base.errors import NoFit
 from roost.control.vms.states import in_state, vm_state
-from roost.ledger.rows import VMRow
+from roost.ledger.schema.rows import VMRow
+from roost.ledger.schema.tables import hosts, vms
 from roost.ledger.store import Store
-from roost.ledger.tables import hosts, vms
 from roost.parts.access import Principal
 from roost.placement.rejecting import amount_text
 from roost.wire.bodies import IdleBody, RejectionBody, ShortageBody

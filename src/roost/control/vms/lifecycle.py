@@ -11,14 +11,14 @@ from sqlalchemy import Connection, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from roost.analysis.store import SeriesStore
-from roost.base.errors import Conflict, PlacementContended
+from roost.base.errors import Conflict, NotFound, PlacementContended
 from roost.control.memory.follower import Follower
 from roost.control.memory.restore_detect import Lineage
 from roost.control.memory.roster import Roster
 from roost.control.vms.checking import check_vms
 from roost.control.vms.deletion import remove_deleted
 from roost.control.vms.idle import tell_idle
-from roost.control.vms.lookup import locked_vm, vm_row
+from roost.control.vms.lookup import locked_vm, require_projects, vm_row
 from roost.control.vms.requests import request_of
 from roost.control.vms.resizing import ChangedSince, Judged, resize, wanted_amounts
 from roost.control.vms.routes import vm_routes
@@ -32,12 +32,12 @@ from roost.control.vms.setting import change_vm
 from roost.control.vms.states import in_state
 from roost.control.vms.use import read_use
 from roost.control.vms.views import decided_placement, explanation_body, vm_body
-from roost.ledger.examination import Examination
-from roost.ledger.rows import VMRow
-from roost.ledger.statements import Plus
+from roost.ledger.schema.rows import VMRow
+from roost.ledger.schema.tables import vms
 from roost.ledger.store import Store
-from roost.ledger.tables import vms
-from roost.ledger.transaction import ConstraintsMoved, Tx, row_json
+from roost.ledger.upkeep.examination import Examination
+from roost.ledger.writes.statements import Plus
+from roost.ledger.writes.transaction import ConstraintsMoved, Tx, row_json
 from roost.model.flow import RejectionCode
 from roost.model.vm import VMSpec
 from roost.parts.access import Principal
@@ -119,7 +119,9 @@ class Lifecycle(Part):
             where.append(vms.c.id > query.after)
         if query.host is not None:
             entry = self._roster.entry(query.host)
-            if entry is None:
+            if entry is None and who.project is None:
+                raise NotFound(f"no host {query.host!r}", host=query.host)
+            if entry is None:  # which hosts there are is not told to a member
                 return VMPage(vms=[])
             where.append(vms.c.host == entry.number)
         for key, value in query.labels.items():
@@ -128,6 +130,8 @@ class Lifecycle(Part):
             where.append(in_state(query.state))
 
         def question(connection: Connection) -> tuple[list[VMRow], dict[str, VMSpec]]:
+            if who.project is None and project is not None:
+                require_projects(connection, [project])
             statement = select(vms).where(*where).order_by(vms.c.id).limit(query.limit + 1)
             rows = [VMRow(**row) for row in connection.execute(statement).mappings()]
             return rows, self._roster.specs.read(connection, rows)

@@ -1,14 +1,16 @@
-"""Look up VMs by id or name, as far as the asker may see them."""
+"""Look up VMs by id or name, as far as the asker may see them, and projects by name."""
 
-from sqlalchemy import Connection
+from collections.abc import Iterable
+
+from sqlalchemy import Connection, select
 
 from roost.base.errors import LedgerUnsettled, NotFound
 from roost.control.memory.restore_detect import is_doubted
-from roost.ledger.rows import VMRow
-from roost.ledger.statements import find_row
+from roost.ledger.schema.rows import VMRow
+from roost.ledger.schema.tables import projects, vms
 from roost.ledger.store import Store
-from roost.ledger.tables import vms
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.statements import find_row
+from roost.ledger.writes.transaction import Tx
 from roost.parts.access import Principal
 
 
@@ -25,6 +27,16 @@ def vm_row(connection: Connection, ref: str, project: str | None, who: Principal
     if found is None or (who.project is not None and found["project"] != who.project):
         raise NotFound(f"no VM {ref!r}", vm=ref)
     return VMRow(**found)
+
+
+def require_projects(connection: Connection, names: Iterable[str]) -> None:
+    """Refuse names that no project has."""
+    asked = list(dict.fromkeys(names))
+    known = select(projects.c.name).where(projects.c.name.in_(asked))
+    found = set(connection.scalars(known))
+    for name in asked:
+        if name not in found:
+            raise NotFound(f"no project {name!r}", project=name)
 
 
 def locked_vm(tx: Tx, ref: str, project: str | None, who: Principal) -> VMRow:

@@ -3,7 +3,7 @@
 import msgspec
 from msgspec import Struct
 
-from roost.ledger.rows import VMRow
+from roost.ledger.schema.rows import VMRow
 from roost.model.flow import Move
 from roost.wire.agentlink import MoveInfo, ProgressInfo
 

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from roost.ledger.transaction import row_json
+from roost.ledger.writes.transaction import row_json
 from roost.wire.bodies import ProblemBody
 
 

@@ -10,12 +10,12 @@ from sqlalchemy import select
 from roost.control.vms.deletion import order_destruction
 from roost.control.vms.problems import problem_text, read_problem
 from roost.control.vms.restart_policy import asked_restart
-from roost.ledger.capacity import RUN, claims_of, hold_instead
-from roost.ledger.membership import advance_groups
-from roost.ledger.rows import Changes, VMRow
-from roost.ledger.statements import Plus
-from roost.ledger.tables import hosts, vms
-from roost.ledger.transaction import Tx, row_json
+from roost.ledger.claims.capacity import RUN, claims_of, hold_instead
+from roost.ledger.schema.rows import Changes, VMRow
+from roost.ledger.schema.tables import hosts, vms
+from roost.ledger.writes.membership import advance_groups
+from roost.ledger.writes.statements import Plus
+from roost.ledger.writes.transaction import Tx, row_json
 from roost.model.flow import RejectionCode
 from roost.wire.agentlink import SeenVM
 from roost.wire.bodies import RejectionBody

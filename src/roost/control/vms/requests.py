@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
+from roost.control.memory.expecting import Traits
 from roost.control.memory.roster import Roster
 from roost.control.vms.restart_policy import asked_restart
-from roost.ledger.capacity import RUN, claim_id
-from roost.ledger.rows import VMRow, labels_of
+from roost.ledger.claims.capacity import RUN, claim_id
+from roost.ledger.schema.rows import VMRow, labels_of
 from roost.model.flow import PlaceRequest
-from roost.model.vm import VMSpec
+from roost.model.vm import VMSpec, image_of
+from roost.placement.strategies import strategy_named
 
 
 def request_of(vm: VMRow, roster: Roster, spec: VMSpec | None = None) -> PlaceRequest:
@@ -19,6 +21,10 @@ def request_of(vm: VMRow, roster: Roster, spec: VMSpec | None = None) -> PlaceRe
         cpu_milli=vm.cpu_milli,
         memory_bytes=vm.memory_bytes,
         disk_bytes=vm.disk_bytes,
+    )
+    strategy = strategy_named(vm.strategy or roster.engine.default_strategy)
+    expected = roster.expectations.of(
+        vm.id, Traits(vm.cpu_milli, vm.memory_bytes, vm.project, image_of(spec), spec.until_ms)
     )
     return PlaceRequest(
         vm.name,
@@ -34,5 +40,12 @@ def request_of(vm: VMRow, roster: Roster, spec: VMSpec | None = None) -> PlaceRe
         asked_restart(vm),
         policy=spec.policy,
         relaxed=roster.rulebook.relaxed_for(vm.id) if vm.host is None else (),
-        expected=roster.expectations.of(vm.id, vm.cpu_milli, vm.memory_bytes, spec.until_ms),
+        expected=expected,
+        talks=roster.talkers.of(
+            vm.id,
+            f"{vm.project}/{vm.name}",
+            spec.constraints.near,
+            roster.groups_of.get(vm.id, ()),
+        ),
+        day=strategy.day_for(expected),
     )

@@ -11,8 +11,7 @@ from sqlalchemy import select
 
 from roost.base.errors import Conflict, InvalidRequest
 from roost.control.vms.lookup import locked_vm
-from roost.ledger.amounts import Amounts
-from roost.ledger.capacity import (
+from roost.ledger.claims.capacity import (
     RUN,
     ProjectUse,
     Promised,
@@ -24,9 +23,10 @@ from roost.ledger.capacity import (
     resize_claim,
     room_of,
 )
-from roost.ledger.rows import ClaimRow, VMRow
-from roost.ledger.tables import hosts, vms
-from roost.ledger.transaction import Tx
+from roost.ledger.schema.amounts import Amounts
+from roost.ledger.schema.rows import ClaimRow, VMRow
+from roost.ledger.schema.tables import host_amounts, hosts, vms
+from roost.ledger.writes.transaction import Tx
 from roost.model.flow import (
     Fix,
     FixKind,
@@ -40,6 +40,7 @@ from roost.model.reasons import Reason
 from roost.model.resources import BASE_RESOURCES
 from roost.parts.access import Principal
 from roost.parts.quotas import quota_exceeded
+from roost.placement.rejecting import amount_text
 from roost.wire.answers import no_fit
 from roost.wire.bodies import ResizeVM
 from roost.wire.translate import cores, size
@@ -103,7 +104,7 @@ def resize(
         if row is None:
             raise no_fit(_no_room(tx, vm, run, new))
         if judged is not None:
-            _compare_host(tx, run.host, judged)
+            _compare_host(tx, run, judged)
         changes["claims"] = {run.id: row}
     _charge_project(tx, vm, new)
     if judged is not None and judged.project_after not in (None, project_use(tx, vm.project)):
@@ -115,11 +116,13 @@ def resize(
     return VMRow(**row)
 
 
-def _compare_host(tx: Tx, host: int, judged: Judged) -> None:
-    """Raise ChangedSince unless a host, whose row is locked, is what hard rules have read."""
-    if judged.host_generation not in (None, generation_of(tx, host)):
+def _compare_host(tx: Tx, run: ClaimRow, judged: Judged) -> None:
+    """Raise ChangedSince unless a claim's host, whose row is locked, is what rules have read."""
+    if judged.host_generation not in (None, generation_of(tx, run.host)):
         raise ChangedSince
-    if judged.host_after not in (None, promised_on(tx, host)):
+    if judged.host_after is not None and not judged.host_after.is_as_read(
+        promised_on(tx, run.host), special=run.is_special
+    ):
         raise ChangedSince
 
 
@@ -150,10 +153,20 @@ def _no_room(tx: Tx, vm: VMRow, run: ClaimRow, new: Amounts) -> Rejection:
         )
         if need > max(has, room)
     )
+    where = f"host {name!r}, where {vm.name!r} is,"
+    said = f"{where} has no room for its new size"
+    fixes: tuple[Fix, ...] = (Fix(FixKind.FREE, name, shortages=lacking),)
+    row = tx.find(host_amounts, host=run.host)
+    assert row is not None
+    whole = dict(zip(BASE_RESOURCES, Amounts.in_columns(row, "capacity"), strict=True))
+    if small := [each for each in lacking if each.need > whole[each.resource]]:
+        # Emptying it would not be enough.
+        has = " and ".join(amount_text(each.resource, whole[each.resource]) for each in small)
+        said, fixes = f"{where} is too small for its new size: it has {has} in all", ()
     return Rejection(
         vm.name,
         RejectionCode.INSUFFICIENT_RESOURCES,
-        f"host {name!r}, where {vm.name!r} is, has no room for its new size",
+        said,
         vm.strategy,
         hosts=1,
         reasons=tuple(
@@ -161,7 +174,7 @@ def _no_room(tx: Tx, vm: VMRow, run: ClaimRow, new: Amounts) -> Rejection:
             for at, each in enumerate(lacking)
         ),
         nearest_miss=NearestMiss(name, lacking, hosts=1),
-        fixes=(Fix(FixKind.FREE, name, shortages=lacking),),
+        fixes=fixes,
     )
 
 

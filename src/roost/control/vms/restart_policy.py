@@ -3,19 +3,21 @@
 A lease proves that a VM is over only if its host stops the VM when the lease ends. A host does so
 for VMs that it was told may run elsewhere. So a VM that stayed with its host until now is
 `elsewhere_asked` first: ordered, but no lease counts as proof for it. It is `elsewhere` once its
-host reports the newest order with that policy in force (`acknowledged`). The other way round the
-ledger changes at once: that a host stops a VM too often is no second copy.
+host reports the newest order with that policy in force (`acknowledged`). So is one that waits while
+room is held on a host for a copy that was told to stay. The other way round the ledger changes at
+once: that a host stops a VM too often is no second copy.
 """
 
 from msgspec import UNSET
 
 from roost.base.errors import Conflict, InvalidRequest
 from roost.control.vms.lookup import locked_vm
-from roost.ledger.older import release_before_may_be_here
-from roost.ledger.rows import VMRow
-from roost.ledger.statements import Plus
-from roost.ledger.tables import vms
-from roost.ledger.transaction import Tx
+from roost.ledger.claims.capacity import CLEANUP, claim_id
+from roost.ledger.schema.rows import VMRow
+from roost.ledger.schema.tables import claims, vms
+from roost.ledger.upgrade.older import release_before_may_be_here
+from roost.ledger.writes.statements import Plus
+from roost.ledger.writes.transaction import Tx
 from roost.model.states import KeptRestart, Restart
 from roost.parts.access import Principal
 from roost.wire.agentlink import SeenVM
@@ -43,7 +45,10 @@ def set_vm(tx: Tx, ref: str, project: str | None, body: SetVM, who: Principal) -
     if vm.phase:
         raise Conflict(f"VM {vm.name!r} is moving; wait until it has arrived", vm=vm.id)
     kept: KeptRestart = body.restart
-    if kept == "elsewhere" and vm.host is not None:
+    # A host that was told to keep it may have it: its home, or one that let go of it and was not
+    # heard since.
+    is_somewhere = vm.host is not None or tx.find(claims, id=claim_id(vm.id, CLEANUP))
+    if kept == "elsewhere" and is_somewhere:
         if release_before_may_be_here(tx.connection):
             raise Conflict(
                 "a VM cannot be set to restart elsewhere while older processes may run beside",

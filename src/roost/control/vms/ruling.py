@@ -12,8 +12,8 @@ import numpy as np
 from roost.control.memory.host_entries import HostEntry
 from roost.control.memory.roster import Roster
 from roost.fleet.fleet import Fleet
-from roost.ledger.amounts import AMOUNTS, Amounts
-from roost.ledger.capacity import ProjectUse, Promised
+from roost.ledger.claims.capacity import ProjectUse, Promised
+from roost.ledger.schema.amounts import AMOUNTS, Amounts
 from roost.model.constraints import BoundRule
 from roost.model.flow import PlaceRequest, ReasonCount, Rejection, RejectionCode
 from roost.model.reasons import Reason

@@ -1,9 +1,9 @@
-"""Change a VM that exists: its name, labels, priority and the hosts that it is pinned to.
+"""Change a VM that exists: its name, labels, priority, and what it asks of its host.
 
-The VM stays where it is; another pin counts from its next placement on. Labels that a label rule of
-the project goes by cannot be changed: members of such a rule would have to be judged again, and one
-that breaks it moved. The generation of constraints moves on with all but a name: whoever is about
-to place the VM as it was decides again.
+The VM stays where it is; another constraint counts from its next placement on. Labels that a label
+rule of the project goes by cannot be changed: members of such a rule would have to be judged again,
+and one that breaks it moved. The generation of constraints moves on with all but a name: whoever is
+about to place the VM as it was decides again.
 """
 
 from collections.abc import Mapping
@@ -20,16 +20,17 @@ from roost.control.memory.roster import Roster
 from roost.control.memory.specs import stored_spec
 from roost.control.vms.lookup import locked_vm
 from roost.control.vms.restart_policy import set_vm
-from roost.ledger.older import release_before_may_be_here
-from roost.ledger.rows import Changes, SpecRow, VMRow, labels_of, labels_text
-from roost.ledger.statements import Plus
-from roost.ledger.tables import counters, groups, vm_specs, vms
-from roost.ledger.transaction import Tx, advance_constraints
-from roost.model.constraints import NO_CONSTRAINTS
+from roost.ledger.schema.rows import Changes, SpecRow, VMRow, labels_of, labels_text
+from roost.ledger.schema.tables import counters, groups, vm_specs, vms
+from roost.ledger.upgrade.older import release_before_may_be_here
+from roost.ledger.writes.statements import Plus
+from roost.ledger.writes.transaction import Tx, advance_constraints
+from roost.model.constraints import NO_CONSTRAINTS, Constraints, Toleration
 from roost.model.vm import VMSpec
 from roost.parts.access import Principal
 from roost.wire.bodies import SetVM
-from roost.wire.specs import spec_text
+from roost.wire.spectext import spec_text
+from roost.wire.translate import label_term_of
 
 _RULES = select(counters.c.value).where(counters.c.name == "rules").with_for_update()
 
@@ -52,11 +53,11 @@ def change_vm(
     changes: Changes = {}
     said = sorted(values)
     spec = stored_spec(tx.connection, vm)
-    new = _pinned(spec, body, roster)
+    new = _constrained(spec, body, roster)
     if "priority" in values:
         new = replace(new, priority=int(values["priority"]), priority_class="")
     if new != spec:
-        said += ["hosts"] if new.constraints != spec.constraints else []
+        said += _constraints_said(spec.constraints, new.constraints)
         _write_spec(tx, vm, spec, new, changes)
     if said:
         if vm.phase:
@@ -132,8 +133,8 @@ def _refuse_under_rules(tx: Tx, vm: VMRow, labels: Mapping[str, str]) -> None:
             )
 
 
-def _pinned(spec: VMSpec, body: SetVM, roster: Roster) -> VMSpec:
-    """Return a spec with other hosts that it is bound to, or kept from."""
+def _constrained(spec: VMSpec, body: SetVM, roster: Roster) -> VMSpec:
+    """Return a spec with other hosts, zones, racks, label terms and tolerations."""
     given: dict[str, Any] = {}
     for field, names in (("pinned", body.hosts), ("excluded", body.not_hosts)):
         if isinstance(names, UnsetType):
@@ -142,12 +143,32 @@ def _pinned(spec: VMSpec, body: SetVM, roster: Roster) -> VMSpec:
             if roster.entry(name) is None:
                 raise InvalidRequest(f"there is no host {name!r}", host=name)
         given[field] = tuple(names)
+    for domain, domains in (("zones", body.zones), ("racks", body.racks)):
+        if not isinstance(domains, UnsetType):
+            given[domain] = tuple(domains)
+    if not isinstance(body.label_terms, UnsetType):
+        given["labels"] = tuple(map(label_term_of, body.label_terms))
+    if not isinstance(body.tolerations, UnsetType):
+        given["tolerations"] = tuple(Toleration(t.key, t.value) for t in body.tolerations)
     if not given:
         return spec
     constraints = replace(spec.constraints, **given)
     return replace(
         spec, constraints=NO_CONSTRAINTS if constraints == NO_CONSTRAINTS else constraints
     )
+
+
+def _constraints_said(had: Constraints, has: Constraints) -> list[str]:
+    """Return what is different about constraints, as the event of it says."""
+    words = {
+        "hosts": ("pinned", "excluded"), "label terms": ("labels",), "racks": ("racks",),
+        "tolerations": ("tolerations",), "zones": ("zones",),
+    }  # fmt: skip
+    return [
+        word
+        for word, fields in words.items()
+        if any(getattr(had, field) != getattr(has, field) for field in fields)
+    ]
 
 
 def _write_spec(tx: Tx, vm: VMRow, spec: VMSpec, new: VMSpec, changes: Changes) -> None:

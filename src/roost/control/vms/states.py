@@ -2,18 +2,29 @@
 
 `TABLE` is read from the top, and the first row whose condition holds gives the word. A condition is
 made of facts about one VM; each fact is looked up in a row that was read, or asked of the database.
-So what `GET /vms?state=` finds is what each VM is shown as.
+So what `GET /vms?state=` finds is what each VM is shown as, and what is counted for metrics.
 """
 
 from collections.abc import Callable
 from typing import Literal, get_args
 
-from sqlalchemy import and_, false, not_, or_, select, true
+from sqlalchemy import (
+    Connection,
+    and_,
+    case,
+    false,
+    func,
+    literal_column,
+    not_,
+    or_,
+    select,
+    true,
+)
 from sqlalchemy.sql.elements import ColumnElement
 
 from roost.base.errors import InvalidRequest
-from roost.ledger.rows import VMRow
-from roost.ledger.tables import hosts, vms
+from roost.ledger.schema.rows import VMRow
+from roost.ledger.schema.tables import hosts, vms
 from roost.model.states import Desired, HostHealth, Observed
 
 State = Literal[
@@ -115,4 +126,13 @@ def in_state(word: str) -> ColumnElement[bool]:
         if each == word:
             found = or_(found, and_(*map(not_, above), fact.sql()))
         above.append(fact.sql())
+    return found
+
+
+def count_states(connection: Connection) -> dict[str, int]:
+    """Return how many VMs are shown as each state; a word that no VM has is 0."""
+    words = case(*((fact.sql(), literal_column(f"'{word}'")) for word, fact in TABLE))
+    query = select(words.label("state"), func.count()).select_from(vms).group_by("state")
+    found: dict[str, int] = dict.fromkeys(STATES, 0)
+    found.update((word, count) for word, count in connection.execute(query))
     return found

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from roost.analysis.store import SeriesStore
 from roost.base.errors import SeriesUnavailable
 from roost.base.timestamps import timestamp
-from roost.ledger.rows import VMRow
+from roost.ledger.schema.rows import VMRow
 from roost.model.series import RATES, Reading, Subject
 from roost.wire.bodies import UseBody
 

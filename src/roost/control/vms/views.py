@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import msgspec
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from roost.base.timestamps import timestamp
 from roost.control.memory.host_entries import HostEntry
@@ -13,8 +13,8 @@ from roost.control.vms.move_record import record_of
 from roost.control.vms.problems import read_problem
 from roost.control.vms.restart_policy import ASKED, asked_restart
 from roost.control.vms.states import vm_state
-from roost.ledger.rows import VMRow, labels_of
-from roost.ledger.tables import decisions
+from roost.ledger.schema.rows import VMRow, labels_of
+from roost.ledger.schema.tables import decisions
 from roost.model.flow import Answer
 from roost.model.groups import GroupSpec
 from roost.model.vm import VMSpec
@@ -36,6 +36,12 @@ _rejection = msgspec.json.Decoder(RejectionBody)
 _placement = msgspec.json.Decoder(PlacementBody)
 #: How far back it is looked for; so many moves that came to nothing in a row are rare.
 _MOST_DECISIONS = 16
+_NEWEST = (
+    select(decisions.c.answer)
+    .where(decisions.c.vm == bindparam("id"))
+    .order_by(decisions.c.snapshot.desc())
+    .limit(_MOST_DECISIONS)
+)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -71,9 +77,7 @@ def decided_placement(connection: Connection, vm: VMRow) -> PlacementBody | None
 
     The newest decision is not always that one: a move that was given up has left its own behind.
     """
-    query = select(decisions.c.answer).where(decisions.c.vm == vm.id)
-    newest = query.order_by(decisions.c.snapshot.desc()).limit(_MOST_DECISIONS)
-    for answer in connection.execute(newest).scalars():
+    for answer in connection.execute(_NEWEST, {"id": vm.id}).scalars():
         placement = read_placement(answer)
         if placement is not None and placement.host_number in (vm.host, vm.target):
             return placement

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roost.hostkit.machine.cgroups import Unreadable, own_groups
-from roost.hostkit.machine.sysfs import number, read_number, read_text
+from roost.hostkit.machine.sysfs import number
 
 log = logging.getLogger("roost.agent")
 
@@ -77,14 +77,13 @@ class LimitGroups:
         """Remove the groups of a VM whose process has ended."""
         for base, _ in self._usable().values():
             with suppress(OSError):  # it never had one
-                (base / vm).rmdir()
+                os.rmdir(f"{base}/{vm}")  # noqa: PTH106 - for every job, see _put
 
     def members(self, vm: str) -> set[int]:
         """Return the processes that are in a group, by their numbers."""
         found: set[int] = set()
         for base, _ in self._usable().values():
-            text = read_text(base / vm / "cgroup.procs") or ""
-            found.update(int(each) for each in text.split())
+            found.update(int(each) for each in _get(f"{base}/{vm}/cgroup.procs").split())
         return found
 
     def memory_peak(self, vm: str) -> int | None:
@@ -92,14 +91,14 @@ class LimitGroups:
         if (memory := self._usable().get("memory")) is None:
             return None
         name = "memory.peak" if memory[1] == 2 else "memory.max_usage_in_bytes"
-        return read_number(memory[0] / vm / name)
+        return number(_get(f"{memory[0]}/{vm}/{name}"))
 
     def memory_kills(self, vm: str) -> int:
         """Return how many processes of a group were killed because it had no memory left."""
         if (memory := self._usable().get("memory")) is None:
             return 0
         name = "memory.events" if memory[1] == 2 else "memory.oom_control"
-        lines = (read_text(memory[0] / vm / name) or "").splitlines()
+        lines = _get(f"{memory[0]}/{vm}/{name}").splitlines()
         kills = [number(line.split()[1]) for line in lines if line.startswith("oom_kill ")]
         return sum(each or 0 for each in kills)
 
@@ -156,6 +155,23 @@ def _put(path: str, value: str) -> None:
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC)
     try:
         os.write(file, value.encode())
+    finally:
+        os.close(file)
+
+
+def _get(path: str) -> str:
+    """Return the text of a file of a group, empty if it cannot be read."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        pieces = []
+        while piece := os.read(file, 65536):
+            pieces.append(piece)
+        return b"".join(pieces).decode()
+    except OSError:
+        return ""
     finally:
         os.close(file)
 

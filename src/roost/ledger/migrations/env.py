@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from roost.ledger.tables import metadata
+from roost.ledger.schema.tables import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

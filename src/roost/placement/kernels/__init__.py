@@ -21,4 +21,5 @@ compiler off (NUMBA_DISABLE_JIT=1).
     decide       K requests one after the other
     addresses    arrays handed over without the cost of handing them over
     directory    one decision, called that way
+    running      compiled code or, until that is there, the body that it is made of
 """

@@ -8,10 +8,17 @@ over unseen. The order of the ranking only decides how soon a good host is found
 from typing import NamedTuple
 
 from roost.fleet.groups import GroupArrays
-from roost.fleet.layout import CPU, DISK, MEMORY, HostArrays, Int64Array
+from roost.fleet.layout import CPU, DEVICE_TOTAL, DISK, MEMORY, HostArrays, Int64Array
 from roost.placement.kernels.compiling import inlined, int64, kernel
-from roost.placement.kernels.fit import A_CHARGED, Ask, row_fits, row_penalty
-from roost.placement.kernels.keys import REFERENCE_CPU, REFERENCE_DISK, REFERENCE_MEMORY, SCORE_ONE
+from roost.placement.kernels.fit import A_CHARGED, Ask, asked_devices, row_fits, row_penalty
+from roost.placement.kernels.keys import (
+    DEVICES_WEIGHT,
+    REFERENCE_CPU,
+    REFERENCE_DEVICES,
+    REFERENCE_DISK,
+    REFERENCE_MEMORY,
+    SCORE_ONE,
+)
 from roost.placement.kernels.ranking import (
     B_BOUNDS,
     B_SIZE,
@@ -39,16 +46,26 @@ class Aim(NamedTuple):
     cpu: int  # for cpu beyond that
     memory: int  # for memory beyond that
     disk: int
+    devices: int
+    devices_at: int  # the column of free devices
 
 
 @inlined
-def aim_of(score: int, demand: Int64Array) -> Aim:
-    """Return what to look for."""
+def aim_of(score: int, demand: Int64Array, devices: int) -> Aim:
+    """Return what to look for; `devices` is in thousandths."""
     cpu = half_bits(demand[CPU], REFERENCE_CPU)
     memory = half_bits(demand[MEMORY], REFERENCE_MEMORY)
     disk = half_bits(demand[DISK], REFERENCE_DISK)
     both = min(cpu, memory)
-    return Aim(score == SCORE_DOT, 4 * both, 4 * (cpu - both), 4 * (memory - both), 2 * disk)
+    return Aim(
+        score == SCORE_DOT,
+        4 * both,
+        4 * (cpu - both),
+        4 * (memory - both),
+        2 * disk,
+        DEVICES_WEIGHT * half_bits(devices, REFERENCE_DEVICES),
+        len(demand) + DEVICE_TOTAL,
+    )
 
 
 @inlined
@@ -64,7 +81,10 @@ def least_score(aim: Aim, most_free: Int64Array, first_key: int) -> int:
     cpu = half_bits(most_free[CPU], REFERENCE_CPU)
     memory = half_bits(most_free[MEMORY], REFERENCE_MEMORY)
     disk = half_bits(most_free[DISK], REFERENCE_DISK)
-    return -(aim.both * together + aim.cpu * cpu + aim.memory * memory + aim.disk * disk)
+    amounts = aim.both * together + aim.cpu * cpu + aim.memory * memory + aim.disk * disk
+    if aim.devices == 0:
+        return -amounts
+    return -amounts - aim.devices * half_bits(most_free[aim.devices_at], REFERENCE_DEVICES)
 
 
 @inlined
@@ -95,7 +115,7 @@ def search_bounded(
 ) -> tuple[int, int]:
     """Return the fitting host with the least (score + penalty, host number)."""
     marks_at = hosts.headroom.shape[1]
-    aim = aim_of(score, ask.demand)
+    aim = aim_of(score, ask.demand, asked_devices(ask))
     charged = ask.counts[A_CHARGED]
     best_row = int64(NOWHERE)
     best = int64(MOST)

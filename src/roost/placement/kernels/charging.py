@@ -6,8 +6,6 @@ keeps its books in plain Python until an engine lends it this.
 
 from typing import NamedTuple
 
-import numba
-
 from roost.fleet.fleet import Fleet
 from roost.fleet.groups import GroupArrays
 from roost.fleet.layout import (
@@ -21,6 +19,7 @@ from roost.fleet.layout import (
 from roost.fleet.vms import VMTable
 from roost.placement.kernels.addresses import addresses, groups_at, hosts_at, one, short, two
 from roost.placement.kernels.compiling import inlined, int64, kernel, view_maker
+from roost.placement.kernels.running import FORM, running, runs_python
 from roost.placement.kernels.tally import add_member
 
 charge_host = kernel(charge)
@@ -123,8 +122,8 @@ class Charger:
             and self._registry.arrays is self._groups
         ):
             self._write_down()
-        if numba.config.DISABLE_JIT:
-            charge_number(self._hosts, self._groups, self._vms, number, milli, sign)
+        if FORM.python and runs_python():
+            running(charge_number)(self._hosts, self._groups, self._vms, number, milli, sign)
         else:
             charge_at(self._entries, number, milli, sign)
 

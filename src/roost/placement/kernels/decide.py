@@ -13,7 +13,6 @@ from roost.fleet.layout import (
     CPU,
     DEVICE_BEST,
     DEVICE_TOTAL,
-    DISK,
     E_ENDS,
     ENDS,
     MEMORY,
@@ -62,11 +61,12 @@ from roost.placement.kernels.fit import (
     row_penalty,
 )
 from roost.placement.kernels.fragments import MixArrays, thriftiest
-from roost.placement.kernels.keys import KEY_FREE, KIND_MASK, request_key
+from roost.placement.kernels.keys import KEY_FREE, KIND_MASK
 from roost.placement.kernels.least_loss import search_least_lost
 from roost.placement.kernels.ranking import M_FREE_BLOCKS, M_KIND, Ranking, refile
 from roost.placement.kernels.scan import (
     PART_PENALTY,
+    PARTS,
     scan_score,
     score_parts,
     search_random,
@@ -128,7 +128,7 @@ class Batch(NamedTuple):
 
 
 class Decisions(NamedTuple):
-    """K answers as columns; runners-up and parts of the score are those of the last request.
+    """K answers as columns; runners-up and parts of the score stand one answer after the other.
 
     `ends` is when the host's last VM was to be gone before the commit, for `take_back`.
     """
@@ -296,7 +296,7 @@ def find(
     from_key, from_row, last_row = int64(-MOST), int64(NOWHERE), int64(MOST)
     kind = ranking.meta[M_KIND]
     if kind & KIND_MASK == KEY_FREE:  # a host that takes the VM has at least its amounts free
-        from_key = request_key(kind, ask.demand[CPU], ask.demand[MEMORY], ask.demand[DISK])
+        from_key = own_key(kind, ask)
     if way == BY_TURN:  # first the hosts after the cursor, then the others
         from_key, from_row = int64(0), cursor + 1
     best_row, best = int64(NOWHERE), int64(MOST)
@@ -391,7 +391,7 @@ def decide(
         demand = ask.demand
         seed = batch.seed[index] if len(batch.seed) > 0 else 0
         row = int64(NOWHERE)
-        own = own_key(options[O_SCORE], ask.demand)
+        own = own_key(options[O_SCORE], ask)
         # First the winner, then whoever would have been next: the same search without those.
         skip[:] = NOWHERE
         for place in range(options[O_RUNNERS] + 1):
@@ -401,8 +401,9 @@ def decide(
                 out.row[index] = row
                 out.score[index] = total - own
             else:
-                out.runner_row[place - 1] = found
-                out.runner_score[place - 1] = total - own
+                runner = index * options[O_RUNNERS] + place - 1
+                out.runner_row[runner] = found
+                out.runner_score[runner] = total - own
             if place < len(skip):
                 skip[place] = found
         if row == NOWHERE:
@@ -417,8 +418,9 @@ def decide(
         out.devices[index] = devices
         out.cells[index] = cells
         if options[O_RUNNERS] > 0:
-            score_parts(options[O_SCORE], hosts, demand, row, out.parts)
-            out.parts[PART_PENALTY] = row_penalty(hosts, marks, groups, ask, row)
+            parts = out.parts[index * PARTS : (index + 1) * PARTS]
+            score_parts(options[O_SCORE], hosts, ask, row, parts)
+            parts[PART_PENALTY] = row_penalty(hosts, marks, groups, ask, row)
         if options[O_SEARCH] == BY_TURN:
             options[O_CURSOR] = row
         if options[O_COMMIT]:
@@ -454,7 +456,7 @@ def judge(
 ) -> None:
     """Score every host for the first request of a batch; MOST where it does not fit."""
     ask = ready_ask(groups, tables, batch, 0, scratch)
-    own = own_key(score, ask.demand)
+    own = own_key(score, ask)
     for row in range(len(scores)):
         scores[row] = MOST
         listed = ask.terms[T_CANDIDATE_COUNT]

@@ -6,8 +6,6 @@ one. `Directory` keeps the arrays alive while it points at them.
 
 from typing import Any, NamedTuple
 
-import numba
-
 from roost.fleet.groups import GroupArrays
 from roost.fleet.layout import HostArrays, Int64Array
 from roost.placement.kernels.addresses import (
@@ -24,6 +22,7 @@ from roost.placement.kernels.compiling import view_maker
 from roost.placement.kernels.decide import Batch, Decisions, Scratch, Tables, decide
 from roost.placement.kernels.fragments import MixArrays
 from roost.placement.kernels.ranking import Ranking
+from roost.placement.kernels.running import FORM, running, runs_python
 
 
 class Bundles(NamedTuple):
@@ -55,10 +54,10 @@ class Directory:
 
     def decide(self, changed: int) -> int:
         """Run `decide`, with the first `changed` of the batch's changed hosts to be refiled."""
-        if numba.config.DISABLE_JIT:
+        if FORM.python and runs_python():
             batch = self.bundles.batch
             shorter = batch._replace(changed=batch.changed[:changed])
-            return decide(*self.bundles._replace(batch=shorter))
+            return running(decide)(*self.bundles._replace(batch=shorter))
         self._entries[_CHANGED_LENGTH] = changed
         return decide_at(self._entries)
 

@@ -67,6 +67,12 @@ class Ask(NamedTuple):
 
 
 @inlined
+def asked_devices(ask: Ask) -> int:
+    """Return the thousandths of devices that a request asks for, all devices together."""
+    return ask.terms[T_DEVICES] * ask.terms[T_MILLI]
+
+
+@inlined
 def marked(marks: Int64Array, row: int, word: int, bit: int) -> bool:
     """Say whether a host has a selector's mark."""
     return (marks[row, word] >> bit) & 1 == 1

@@ -5,7 +5,7 @@ by key serves all requests. SCORE_ONE is one whole score; lower is better everyw
 """
 
 from roost.base.units import GIB, TIB
-from roost.fleet.layout import CPU, DISK, KNOWN, MEMORY, HostArrays
+from roost.fleet.layout import CPU, DEVICE_TOTAL, DISK, KNOWN, MEMORY, HostArrays
 from roost.placement.kernels.compiling import inlined, kernel
 from roost.placement.kernels.fixed_point import MOST_WHOLES, RATIO_BITS, RATIO_ONE, ratio
 
@@ -16,6 +16,11 @@ SCORE_ONE = 10 * RATIO_ONE
 REFERENCE_CPU = 64_000
 REFERENCE_MEMORY = 256 * GIB
 REFERENCE_DISK = 4 * TIB
+REFERENCE_DEVICES = 8_000  # thousandths
+
+#: What free devices weigh in `best_fit` and `dot_product`, beside 10 for cpu, memory and disk
+#: together: on a fleet of devices they are what is dear.
+DEVICES_WEIGHT = 10
 
 #: Which key a ranking is ordered by; the last three are how unevenly a host's NUMA cells are free,
 #: its free cpu and memory taken together, the most first, and the load that is predicted of it.
@@ -29,6 +34,9 @@ KIND_MASK = (1 << KIND_BITS) - 1
 WEIGHT_BITS = 8
 
 _PER_VM = SCORE_ONE // 100
+
+#: Fraction bits of the difference between two cells' free shares.
+EVEN_BITS = 20
 
 #: A predicted load of nine times what the host has counts as nine; no prediction is more than that.
 MOST_PREDICTED = 9 * RATIO_ONE
@@ -79,8 +87,18 @@ def against_reference(kind: int, cpu: int, memory: int, disk: int) -> int:
 
 
 @inlined
+def free_devices(hosts: HostArrays, row: int) -> int:
+    """Return the free thousandths of all devices of a host."""
+    return hosts.headroom[row, hosts.committed.shape[1] + DEVICE_TOTAL]
+
+
+@inlined
 def imbalance(hosts: HostArrays, row: int) -> int:
-    """Return how unevenly a host's NUMA cells are free, by the scarcer of cpu and memory."""
+    """Return how unevenly a host's NUMA cells are free, by the scarcer of cpu and memory.
+
+    Rounded to EVEN_BITS: shares are rounded down by up to 2^-30 each, and without it that error
+    would decide between hosts that are equally uneven.
+    """
     most, least = -1, MOST_WHOLES << RATIO_BITS
     for cell in range(hosts.cell_free.shape[1]):
         # A cell that promised too much has less than nothing free; one that is not there, no room.
@@ -91,7 +109,10 @@ def imbalance(hosts: HostArrays, row: int) -> int:
             )
             most = max(most, free)
             least = min(least, free)
-    return 10 * (most - least) if most >= 0 else 0
+    if most < 0:
+        return 0
+    half = 1 << RATIO_BITS - EVEN_BITS - 1
+    return 10 * (most - least + half >> RATIO_BITS - EVEN_BITS << RATIO_BITS - EVEN_BITS)
 
 
 @inlined
@@ -121,7 +142,9 @@ def host_key(kind: int, hosts: HostArrays, row: int) -> int:
     if plain == KEY_FREE or plain == KEY_FREE_DOWN:
         room = hosts.headroom
         free = against_reference(kind, room[row, CPU], room[row, MEMORY], room[row, DISK])
-        return free if plain == KEY_FREE else -free
+        if plain == KEY_FREE_DOWN:
+            return -free
+        return free + DEVICES_WEIGHT * ratio(free_devices(hosts, row), REFERENCE_DEVICES)
     if kind == KEY_VMS:
         return hosts.vm_count[row] * _PER_VM
     if kind == KEY_CELLS:
@@ -135,11 +158,15 @@ def host_key(kind: int, hosts: HostArrays, row: int) -> int:
 
 
 @kernel
-def request_key(kind: int, cpu: int, memory: int, disk: int) -> int:
-    """Return what a request takes off the key of any host that takes it."""
+def request_key(kind: int, cpu: int, memory: int, disk: int, devices: int) -> int:
+    """Return what a request takes off the key of any host that takes it.
+
+    `devices` is in thousandths, all devices together.
+    """
     plain = kind & KIND_MASK
     if plain == KEY_FREE:
-        return against_reference(kind, cpu, memory, disk)
+        taken = DEVICES_WEIGHT * ratio(devices, REFERENCE_DEVICES)
+        return against_reference(kind, cpu, memory, disk) + taken
     if plain == KEY_FREE_DOWN:
         return -against_reference(kind, cpu, memory, disk)
     return 0

@@ -27,6 +27,7 @@ from roost.placement.kernels.keys import (
     REFERENCE_MEMORY,
     host_key,
 )
+from roost.placement.kernels.running import running
 
 WIDTH = 64
 RUN = 32
@@ -409,7 +410,7 @@ def file_in_order(
 
 def rebuild(ranking: Ranking, hosts: HostArrays, marks: Int64Array) -> None:
     """File every host that takes VMs anew."""
-    write_keys(ranking, hosts)
+    running(write_keys)(ranking, hosts)
     rows = np.flatnonzero(hosts.takes)
     order = rows[np.argsort(ranking.place[rows, P_KEY], kind="stable")]
-    file_in_order(ranking, hosts, marks, order)
+    running(file_in_order)(ranking, hosts, marks, order)

@@ -8,6 +8,7 @@ from roost.placement.kernels.fit import (
     T_CANDIDATE_COUNT,
     T_CANDIDATES,
     Ask,
+    asked_devices,
     in_sorted,
     row_fits,
     row_penalty,
@@ -18,14 +19,17 @@ from roost.placement.kernels.fragments import (
     worth_lost,
 )
 from roost.placement.kernels.keys import (
+    DEVICES_WEIGHT,
     KEY_FREE,
     KEY_FREE_DOWN,
     KEY_LOAD,
     KEY_PREDICTED,
     KIND_MASK,
     REFERENCE_CPU,
+    REFERENCE_DEVICES,
     REFERENCE_DISK,
     REFERENCE_MEMORY,
+    free_devices,
     predicted_share,
     share,
 )
@@ -50,9 +54,10 @@ from roost.placement.kernels.tally import WEIGHT_ONE
 #: nanoseconds, a look at 100,000 hosts a fifth of a millisecond.
 GUESSES = 512
 
-#: Parts of a score: cpu, memory and disk by their columns, then penalties.
-PART_PENALTY = BASE
-PARTS = BASE + 1
+#: Parts of a score: cpu, memory and disk by their columns, then devices and penalties.
+PART_DEVICES = BASE
+PART_PENALTY = BASE + 1
+PARTS = BASE + 2
 
 
 @inlined
@@ -66,14 +71,12 @@ def scan_score(score: int, hosts: HostArrays, ask: Ask, seed: int, mix: MixArray
 
 
 @kernel
-def score_parts(
-    score: int, hosts: HostArrays, demand: Int64Array, row: int, parts: Int64Array
-) -> None:
-    """Write the addends of a host's score that belong to cpu, memory and disk; others get 0."""
+def score_parts(score: int, hosts: HostArrays, ask: Ask, row: int, parts: Int64Array) -> None:
+    """Write the addends of a host's score that belong to amounts and devices; others get 0."""
     parts[:] = 0
     whole = (REFERENCE_CPU, REFERENCE_MEMORY, REFERENCE_DISK)
+    plain = score & KIND_MASK
     for resource in range(BASE):
-        plain = score & KIND_MASK
         if plain == KEY_PREDICTED and hosts.predicted[row, KNOWN] != 0:
             if resource != DISK:
                 parts[resource] = predicted_share(hosts, row, resource)
@@ -82,9 +85,12 @@ def score_parts(
             parts[resource] = share(score, resource, used)
         elif plain == KEY_FREE or plain == KEY_FREE_DOWN or plain == SCORE_LIFETIME:
             free = ratio(hosts.headroom[row, resource], whole[resource])
-            asked = ratio(demand[resource], whole[resource])
+            asked = ratio(ask.demand[resource], whole[resource])
             left = share(score, resource, free) - share(score, resource, asked)
             parts[resource] = -left if plain == KEY_FREE_DOWN else left
+    if plain == KEY_FREE or plain == SCORE_LIFETIME:
+        left = ratio(free_devices(hosts, row), REFERENCE_DEVICES)
+        parts[PART_DEVICES] = DEVICES_WEIGHT * (left - ratio(asked_devices(ask), REFERENCE_DEVICES))
 
 
 @kernel

@@ -5,14 +5,16 @@ alone decide them. What the mix of typical requests says is in `fragments`.
 """
 
 from roost.fleet.assign import ONE_CELL
-from roost.fleet.layout import CPU, DISK, ENDS, MEMORY, HostArrays, Int64Array
+from roost.fleet.layout import CPU, DEVICE_TOTAL, DISK, ENDS, MEMORY, HostArrays, Int64Array
 from roost.placement.kernels.compiling import inlined, int64
-from roost.placement.kernels.fit import A_ENDS, T_NUMA, Ask
+from roost.placement.kernels.fit import A_ENDS, T_NUMA, Ask, asked_devices
 from roost.placement.kernels.fixed_point import RATIO_BITS, RATIO_ONE, ratio
 from roost.placement.kernels.keys import (
+    DEVICES_WEIGHT,
     KEY_FREE,
     KEY_KINDS,
     REFERENCE_CPU,
+    REFERENCE_DEVICES,
     REFERENCE_DISK,
     REFERENCE_MEMORY,
     SCORE_ONE,
@@ -48,12 +50,19 @@ def half_bits(amount: int, reference: int) -> int:
 
 
 @inlined
-def alignment(free: Int64Array, demand: Int64Array) -> int:
-    """Return the dot product of demand and free amounts, each over the reference host."""
+def alignment(free: Int64Array, demand: Int64Array, devices: int) -> int:
+    """Return the dot product of demand and free amounts, each over the reference host.
+
+    `free` is a host's headroom, and `devices` the thousandths of devices that are asked for.
+    """
     cpu = half_bits(demand[CPU], REFERENCE_CPU) * half_bits(free[CPU], REFERENCE_CPU)
     memory = half_bits(demand[MEMORY], REFERENCE_MEMORY) * half_bits(free[MEMORY], REFERENCE_MEMORY)
     disk = half_bits(demand[DISK], REFERENCE_DISK) * half_bits(free[DISK], REFERENCE_DISK)
-    return 4 * cpu + 4 * memory + 2 * disk
+    amounts = 4 * cpu + 4 * memory + 2 * disk
+    if devices == 0:
+        return amounts
+    left = half_bits(free[len(demand) + DEVICE_TOTAL], REFERENCE_DEVICES)
+    return amounts + DEVICES_WEIGHT * half_bits(devices, REFERENCE_DEVICES) * left
 
 
 @inlined
@@ -66,10 +75,11 @@ def tier_of(last_end: int, vm_end: int) -> int:
 
 
 @inlined
-def own_key(score: int, demand: Int64Array) -> int:
+def own_key(score: int, ask: Ask) -> int:
     """Return what a request takes off the score of any host that takes it."""
     kind = int64(KEY_FREE) if score == SCORE_LIFETIME else score
-    return request_key(kind, demand[CPU], demand[MEMORY], demand[DISK])
+    demand = ask.demand
+    return request_key(kind, demand[CPU], demand[MEMORY], demand[DISK], asked_devices(ask))
 
 
 @inlined
@@ -79,7 +89,7 @@ def amount_score(score: int, hosts: HostArrays, ask: Ask, row: int) -> int:
         uneven = imbalance(hosts, row) if ask.terms[T_NUMA] == ONE_CELL else 0
         return SCORE_ONE - uneven
     if score == SCORE_DOT:
-        return -alignment(hosts.headroom[row], ask.demand)
+        return -alignment(hosts.headroom[row], ask.demand, asked_devices(ask))
     if score == SCORE_LIFETIME:
         last_end = hosts.headroom[row, len(ask.demand) + ENDS]
         tier = tier_of(last_end, ask.counts[A_ENDS])

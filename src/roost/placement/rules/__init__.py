@@ -12,5 +12,6 @@ columns    true, false or error for every host, kept by what is read
 scoring    what soft rules charge every host
 left       what is left of a condition once its VM is known, remembered
 binding    which rules bind a request
+lasting    rules without what they count of a project's VMs of now
 refusing   which part of which rule refused a host, with the host's values
 """

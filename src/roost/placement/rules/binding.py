@@ -5,6 +5,7 @@ Rules are parsed and checked when they are set, never at a decision.
 """
 
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
 from typing import NamedTuple
@@ -178,7 +179,7 @@ class Binder:
         if not bound:
             return request.terms
         terms = request.terms
-        return HostRequirements(terms.devices, terms.numa, terms.constraints, tuple(bound))
+        return replace(terms, rules=tuple(bound))
 
     def known(self, request: PlaceRequest) -> dict[str, object]:
         """Return what a decision knows besides hosts and what was folded into the rules."""

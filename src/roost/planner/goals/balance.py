@@ -41,7 +41,8 @@ def _searched(board: Board) -> Iterator[Proposal]:
     who_of = [by_key.get(names.get(number, "")) for number in made.vms.tolist()]
     free = [who is not None and held_back(board, who, urgent=False) is None for who in who_of]
     problem = replace(made.problem, fixed=made.problem.fixed | ~np.array(free, np.bool_))
-    found = search(problem, _TRIALS * problem.vms, least=made.worth)
+    left = max(0, board.limits.most - len(board.moved))
+    found = search(problem, _TRIALS * problem.vms, least=made.worth, most=left)
     loads = board.loads()
     sources = made.hosts[problem.start]
     proposals = []

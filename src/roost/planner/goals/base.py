@@ -2,7 +2,7 @@
 
 from collections.abc import Generator
 
-from roost.planner.guards import Proposal, Veto
+from roost.planner.guards import Exchange, Proposal, Veto
 
 #: A goal yields proposals, is sent whether each was made, and returns the VMs that it cannot move.
-Proposals = Generator[Proposal, bool, tuple[Veto, ...]]
+Proposals = Generator[Proposal | Exchange, bool, tuple[Veto, ...]]

@@ -1,8 +1,10 @@
 """Defragment: make a place for one large VM by moving others away from one host.
 
 The host that needs the fewest bytes moved wins. What would be refused there for other reasons than
-amounts is not tried.
+amounts is not tried. Small VMs leave first; once there is room, those that need not have left stay.
 """
+
+from collections.abc import Iterable
 
 from roost.base.errors import InvalidRequest
 from roost.model.flow import PlaceRequest
@@ -10,12 +12,13 @@ from roost.model.reasons import RESOURCE_REASONS
 from roost.placement.verdicts import judge_hosts
 from roost.planner.board import Board, Candidate, only_on
 from roost.planner.goals.base import Proposals
-from roost.planner.guards import Guard, Proposal, Veto, held_back
+from roost.planner.guards import Exchange, Guard, Proposal, Veto, held_back
 
 #: Hosts that are tried, the emptiest first, and moves that one of them may need.
 _MOST_HOSTS, _MOST_MOVES = 64, 32
 
-Way = list[tuple[Candidate, int]]
+Step = tuple[Candidate, int]
+Way = list[Step]
 
 
 def propose(board: Board, request: PlaceRequest) -> Proposals:
@@ -23,43 +26,85 @@ def propose(board: Board, request: PlaceRequest) -> Proposals:
     if board.world.find(request) is not None:
         return ()
     verdicts = judge_hosts(board.world.question(request))
-    able = verdicts.rows[verdicts.passing_all_but(RESOURCE_REASONS)]
+    able = verdicts.rows[verdicts.passing_all_but(RESOURCE_REASONS)].tolist()
     loads = board.loads()
     there = board.by_row()
-    best: tuple[int, Way] | None = None
-    for row in sorted(able.tolist(), key=lambda row: (loads[row], row))[:_MOST_HOSTS]:
-        most = None if best is None else best[0]
-        way = _way(board, row, there.get(row, []), request, most)
+    tried = sorted(able, key=lambda row: (loads[row], row))[:_MOST_HOSTS]
+    most = min(_MOST_MOVES, board.limits.most - len(board.moved))
+    ways: list[Way] = []
+    for row in tried:
+        board.check_wanted()
+        way = _way(board, row, there.get(row, []), request)
         if way is not None:
-            best = sum(who.load.memory_bytes for who, _ in way), way
+            ways.append(way)
+    best = min((way for way in ways if len(way) <= most), key=_worth, default=None)
     if best is None:
-        why = f"no single host has room for {request.name!r} after {_MOST_MOVES} moves or fewer"
-        return (Veto("", request.name, Guard.LIMIT, why),)
-    for who, row in best[1]:
-        yield Proposal(who, row, 1.0, f"makes room for {request.name}")
+        shortest = min((len(way) for way in ways), default=0)
+        here = [who for row in tried for who in there.get(row, [])]
+        return (_refusal(board, request, most, shortest, here),)
+    text = f"makes room for {request.name}"
+    yield Exchange(tuple(Proposal(who, row, 1.0, text) for who, row in best), in_turn=True)
     return ()
 
 
-def _way(
-    board: Board, row: int, here: list[Candidate], request: PlaceRequest, most: int | None
-) -> Way | None:
-    """Return the moves that make room on one host, at less than so many bytes; None if none do."""
+def _worth(way: Way) -> tuple[int, int]:
+    """Return what a way costs: bytes, then moves."""
+    return sum(who.load.memory_bytes for who, _ in way), len(way)
+
+
+def _refusal(
+    board: Board, request: PlaceRequest, most: int, shortest: int, here: Iterable[Candidate]
+) -> Veto:
+    """Say why there is no way: too many moves, VMs that may not move, or no room for them."""
+    why = f"no single host has room for {request.name!r}"
+    if shortest:
+        why += f" after {most} moves or fewer: {shortest} would do"
+        return Veto("", request.name, Guard.LIMIT, why)
+    why += ", whatever can leave it"
+    kept = [veto for who in here if (veto := held_back(board, who, urgent=board.urgent))]
+    if kept:
+        others = f" and {len(kept) - 1} more" if len(kept) > 1 else ""
+        why += f"; {kept[0].name!r}{others} may not: {kept[0].why}"
+    return Veto("", request.name, Guard.AT_REST, why)
+
+
+def _way(board: Board, row: int, here: list[Candidate], request: PlaceRequest) -> Way | None:
+    """Return the moves that make room on one host; None if none do."""
     asked = only_on(request, board.name(row))
     if asked is None:
         raise InvalidRequest(f"{request.name!r} is pinned: no move makes another place for it")
     way: Way = []
-    cost = 0
     with board.trial():
         for who in sorted(here, key=lambda who: (who.load.memory_bytes, who.vm)):
-            if who.vm in board.moved or held_back(board, who, urgent=False):
+            board.check_wanted()
+            if who.vm in board.moved or held_back(board, who, urgent=board.urgent):
                 continue
             found = board.find(who)
             if found is None or not board.move(who, found.host_row):
                 continue
             way.append((who, found.host_row))
-            cost += who.load.memory_bytes
-            if (most is not None and cost >= most) or len(way) > _MOST_MOVES:
-                return None
             if board.world.find(asked) is not None:
-                return way
-    return None
+                break
+        else:
+            return None
+        needed = _needed(board, row, way, asked)
+    return needed if _makes_room(board, needed, asked) else way
+
+
+def _needed(board: Board, row: int, way: Way, asked: PlaceRequest) -> Way:
+    """Return the moves of a way without those that are not needed; the board is as after it."""
+    needed = list(way)
+    for step in sorted(way, key=lambda step: (-step[0].load.memory_bytes, step[0].vm)):
+        who, _ = step
+        with board.trial():
+            not_needed = board.move(who, row) and board.world.find(asked) is not None
+        if not_needed:
+            board.move(who, row)
+            needed.remove(step)
+    return needed
+
+
+def _makes_room(board: Board, way: Way, asked: PlaceRequest) -> bool:
+    """Say whether all moves of a way can be made in turn, and make room."""
+    with board.trial():
+        return board.move_in_turn(way) and board.world.find(asked) is not None

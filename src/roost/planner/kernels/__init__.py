@@ -11,6 +11,7 @@ the compiler off (NUMBA_DISABLE_JIT=1).
     moving      one VM moved
     trials      a move or an exchange: its change of cost
     annealing   random trials at a temperature
+    choosing    random trials with only so many VMs away
     ruining     VMs taken out together and put back where it is best
     descending  the way down to where no move is better
 """

@@ -13,21 +13,21 @@ from roost.placement.kernels import compiling
 F = TypeVar("F", bound=Callable[..., object])
 
 _HERE = Path(__file__).resolve().parent
-_FOLDER = compiling.cache_folder([*sorted(_HERE.glob("*.py")), Path(compiling.__file__)])
+FOLDER = compiling.cache_folder([*sorted(_HERE.glob("*.py")), Path(compiling.__file__)])
 
 
 def kernel(function: F) -> F:
     """Compile a function of arrays and numbers for other kernels to call."""
-    return compiling.compiled(function, _FOLDER, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    return compiling.compiled(function, FOLDER, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 def entry_point(function: F) -> F:
     """Compile a kernel that Python calls."""
-    return compiling.compiled(function, _FOLDER, no_cfunc_wrapper=True)
+    return compiling.compiled(function, FOLDER, no_cfunc_wrapper=True)
 
 
 def inlined(function: F) -> F:
     """Compile a small function into each of its callers."""
     return compiling.compiled(
-        function, _FOLDER, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True
+        function, FOLDER, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True
     )

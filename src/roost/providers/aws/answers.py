@@ -97,7 +97,7 @@ def troubles() -> Iterator[None]:
         raise Unreachable("aws", str(error)) from error
 
 
-def shown(instance: Mapping[str, Any], *, reclaimed: bool = False) -> CloudMachine:
+def shown(instance: Mapping[str, Any]) -> CloudMachine:
     """Return an instance of EC2 as a machine."""
     tags = {str(each.get("Key")): str(each.get("Value")) for each in instance.get("Tags", [])}
     launched = instance.get("LaunchTime")
@@ -109,5 +109,4 @@ def shown(instance: Mapping[str, Any], *, reclaimed: bool = False) -> CloudMachi
         region=str(instance.get("Placement", {}).get("AvailabilityZone", "")),
         market="spot" if instance.get("InstanceLifecycle") == "spot" else "on_demand",
         created_ms=int(launched.timestamp() * 1000) if launched is not None else 0,
-        reclaim=reclaimed,
     )

@@ -9,6 +9,7 @@ nothing by itself: the caller knows better when.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
 from typing import Any, TypeVar
@@ -26,10 +27,11 @@ T = TypeVar("T")
 #: How long a zone that had no such machine is asked last.
 _PASSED_OVER_S = 120.0
 _MICRO = 1_000_000
+#: Types that one question may name.
+_MOST_NAMES = 100
 _GIB = 2**30
 #: What a machine has for disk unless its type says more: the root volume of our images.
 _ROOT_BYTES = 20 * _GIB
-_RECLAIMED = {"marked-for-termination", "marked-for-stop", "instance-terminated-by-price"}
 
 
 class AwsProvider:
@@ -180,22 +182,7 @@ class AwsProvider:
                 found += reservation["Instances"]
             if len(found) > MOST_MACHINES:
                 raise Refused("aws", f"the account has more than {MOST_MACHINES} such instances")
-        reclaimed = self._reclaimed([each for each in found if _is_spot(each)])
-        return [shown(each, reclaimed=each["InstanceId"] in reclaimed) for each in found]
-
-    def _reclaimed(self, spot: list[Any]) -> set[str]:
-        """Return the spot instances that EC2 has said it will take back."""
-        names = [each["InstanceId"] for each in spot]
-        if not names:
-            return set()
-        answer = self._ec2.describe_spot_instance_requests(
-            Filters=[_filter("instance-id", *names[:200])]
-        )
-        return {
-            str(each.get("InstanceId"))
-            for each in answer["SpotInstanceRequests"]
-            if each.get("Status", {}).get("Code") in _RECLAIMED
-        }
+        return [shown(each) for each in found]
 
     # Types
 
@@ -235,17 +222,28 @@ class AwsProvider:
         )
 
     def _spot_prices(self, names: list[str]) -> dict[str, int]:
-        """Return what an hour of each type costs now on the spot market, in its dearest zone."""
-        answer = self._ec2.describe_spot_price_history(
-            InstanceTypes=names[:100], ProductDescriptions=["Linux/UNIX"], MaxResults=1000
-        )
+        """Return what an hour of each type costs now on the spot market, in its dearest zone.
+
+        From now on means: the prices that hold now. Without a time EC2 tells those of 90 days.
+        """
+        now = datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC)
+        newest: dict[tuple[str, str], tuple[datetime, int]] = {}
+        pages = self._ec2.get_paginator("describe_spot_price_history")
+        for start in range(0, len(names), _MOST_NAMES):
+            for page in pages.paginate(
+                InstanceTypes=names[start : start + _MOST_NAMES],
+                ProductDescriptions=["Linux/UNIX"],
+                StartTime=now,
+                PaginationConfig={"PageSize": 1000},
+            ):
+                for each in page["SpotPriceHistory"]:
+                    key = each["InstanceType"], each.get("AvailabilityZone", "")
+                    price = each["Timestamp"], int(float(each["SpotPrice"]) * _MICRO)
+                    newest[key] = max(price, newest.get(key, price))
         found: dict[str, int] = {}
-        for each in answer["SpotPriceHistory"]:
-            zone = each.get("AvailabilityZone", "")
-            if self._account.zones and zone not in self._account.zones:
-                continue
-            price = int(float(each["SpotPrice"]) * _MICRO)
-            found[each["InstanceType"]] = max(price, found.get(each["InstanceType"], 0))
+        for (name, zone), (_, micro) in newest.items():
+            if not self._account.zones or zone in self._account.zones:
+                found[name] = max(micro, found.get(name, 0))
         return found
 
 
@@ -260,10 +258,6 @@ def _tags(launch: Launch) -> dict[str, str]:
 
 def _filter(name: str, *values: str) -> dict[str, Any]:
     return {"Name": name, "Values": list(values)}
-
-
-def _is_spot(instance: Any) -> bool:
-    return bool(instance.get("InstanceLifecycle") == "spot")
 
 
 @cache

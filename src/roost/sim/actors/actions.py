@@ -16,7 +16,7 @@ from roost.base.errors import NotFound, RoostError, Unavailable
 from roost.control.create.placing import find_host
 from roost.control.plane import Plane, PlaneSettings
 from roost.control.survive.requested import RequestedRecovery
-from roost.ledger.rows import VMRow
+from roost.ledger.schema.rows import VMRow
 from roost.model.flow import Placement, RejectionCode
 from roost.parts.access import Principal
 from roost.sim.actors.database import Troubles
@@ -398,7 +398,7 @@ async def _reserve(plane: Plane, what: str, name: str, given: dict[str, Any], ke
     body = CreateReservation(
         name=name,
         purpose=name,
-        demand=DemandBody(cpu=given["cpu"], memory="1GiB"),
+        demand=DemandBody(cpu=given["cpu"], memory="1GiB", gpu=given.get("gpu", 0)),
         units=given["units"],
         start=None if start is None else moment(start),
         end=None if end is None else moment(end),
@@ -438,7 +438,10 @@ def _body(name: str, given: dict[str, Any]) -> CreateVM:
     return CreateVM(
         name=name,
         demand=DemandBody(
-            cpu=given.get("cpu", 1), memory=given.get("memory", "1GiB"), disk=given.get("disk", 0)
+            cpu=given.get("cpu", 1),
+            memory=given.get("memory", "1GiB"),
+            disk=given.get("disk", 0),
+            gpu=given.get("gpu", 0),
         ),
         project=given.get("project", "default"),
         constraints=ConstraintsBody(**where) if where else None,

@@ -18,11 +18,11 @@ from typing import TypeVar
 from sqlalchemy import Connection
 
 from roost.base.ids import IdSource
-from roost.ledger.claims import Outcome, Proposal
-from roost.ledger.rows import Event
-from roost.ledger.sqlite import SqliteStore
+from roost.ledger.claims.proposals import Outcome, Proposal
+from roost.ledger.schema.rows import Event
+from roost.ledger.sqlite.store import SqliteStore
 from roost.ledger.store import DatabaseUnavailable, InDoubt, Listener
-from roost.ledger.transaction import Tx
+from roost.ledger.writes.transaction import Tx
 from roost.series.opening import memory_series
 from roost.sim.faults.kinds import site_of
 from roost.sim.ground.clocks import Machine, NodeClock

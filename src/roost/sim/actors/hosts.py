@@ -16,7 +16,7 @@ from roost.agent.drivers.base import CRASHED, LocalState, LocalVM
 from roost.agent.drivers.virtual import VirtualSettings
 from roost.agent.drivers.vmfiles import Change, MemoryVMs
 from roost.agent.memoryguard import MemoryFences, MemoryGuard
-from roost.agent.store import MemoryStore, Record
+from roost.agent.store import HostLimits, MemoryStore, Record
 from roost.base.ids import IdSource
 from roost.sim.faults.kinds import site_of
 from roost.sim.faults.of_hosts import Ailments
@@ -147,6 +147,16 @@ class LifeStore(MemoryStore):
         self._life.check()
         self._host.ailments.write("write:heard")
         self._kept.save_heard(point)
+
+    def limits(self) -> HostLimits | None:
+        """Return the limits that were told last."""
+        return self._kept.limits()
+
+    def save_limits(self, limits: HostLimits) -> None:
+        """Keep the limits."""
+        self._life.check()
+        self._host.ailments.write("write:limits")
+        self._kept.save_limits(limits)
 
 
 class SimHost:

@@ -8,7 +8,7 @@ from roost.base.errors import RoostError
 from roost.base.ids import IdSource
 from roost.control.plane import Plane, PlaneSettings
 from roost.control.timers import Timers
-from roost.ledger.base import EventsKept
+from roost.ledger.upkeep.base import EventsKept
 from roost.sim.actors.database import Database, PlaneStore
 from roost.sim.ground.clocks import Frame, Machine, NodeClock
 from roost.sim.ground.lives import Life

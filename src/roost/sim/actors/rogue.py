@@ -21,7 +21,7 @@ from typing import Any, get_args
 import msgspec
 
 from roost.hostkit.talk.link import LinkLost
-from roost.ledger.rows import Event
+from roost.ledger.schema.rows import Event
 from roost.model.states import Seen
 from roost.sim.ground.lives import Life
 from roost.sim.ground.network import Connection, HostTransport, Network

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from roost.ledger.rows import Event
+from roost.ledger.schema.rows import Event
 from roost.sim.actors.hosts import SimHost
 from roost.sim.ground.clocks import PausedTime
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, func, select, text
 
-from roost.ledger.rows import Event
-from roost.ledger.tables import events as events_table
+from roost.ledger.schema.rows import Event
+from roost.ledger.schema.tables import events as events_table
 from roost.sim.laws.checking import Broken
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, select
 
-from roost.ledger.tables import hosts, vms
+from roost.ledger.schema.tables import hosts, vms
 
 if TYPE_CHECKING:
     from roost.sim.world import World

@@ -1,242 +1,23 @@
-"""How chance makes a history: kinds of actions, their weights, themes, and what comes together.
+"""How chance makes a history: which actions there are, when, and what comes together.
 
-`draw_history` is the only door: the same seed draws the same history. A theme makes some kinds
-likelier, so that worlds differ in what they are about; and an action may bring a train of others
-shortly after it (`trains`), some of them aimed at whoever has a part in it.
+`draw_history` is the only door: the same seed draws the same history. Most actions are drawn by
+their kind's weight in the world's theme (`action_kinds`), and one may bring a train of others
+shortly after it (`follow_ups`), some of them aimed at whoever has a part in it; beside them, some
+worlds have changes of groups, rules, reservations, policies or plans.
 """
 
-from collections.abc import Callable, Mapping
 from random import Random
-from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from roost.sim.histories.follow_ups import ABOUT_LEASES, ABOUT_REFUSALS, TRAINS, Train
+from roost.sim.histories.action_kinds import KINDS, MOST_VMS, NAMED, THEMES, Chance, Given, Theme
+from roost.sim.histories.follow_ups import TRAINS, Train
 from roost.sim.histories.history import Action, History, host_name
 
-Given = dict[str, Any]
-#: VMs that a world has at most, as far as those who ask know: more would only be refused.
-_MOST_VMS = 14
 #: How often an action that may bring a train does.
 _TRAINS_OFTEN = 0.6
 #: Between the stories of a world.
 _STORY_S = 45.0
-
-
-class Chance:
-    """What is drawn from, and which VMs should exist by now: requests for others teach little."""
-
-    def __init__(self, random: Random, history: History, theme: "Theme") -> None:
-        self.random, self.history, self.theme = random, history, theme
-        self.vms: list[str] = []
-        self._made = 0
-
-    def new_vm(self) -> str:
-        """Return the name of a new VM."""
-        name = f"vm{self._made}"
-        self._made += 1
-        self.vms.append(name)
-        return name
-
-    def vm(self) -> str:
-        """Return the name of a VM that should exist."""
-        return self.random.choice(self.vms) if self.vms else "vm0"
-
-    def host(self) -> str:
-        """Return the name of a host."""
-        return host_name(self.random.randrange(self.history.hosts))
-
-    def plane(self) -> str:
-        """Return the name of a plane."""
-        return f"plane{self.random.randrange(self.history.planes)}"
-
-    def length(self) -> float:
-        """Return how long something lasts: mostly shorter than a lease, sometimes longer."""
-        uniform = self.random.uniform
-        return round(self.random.choice((uniform(0.1, 8), uniform(5, 30), uniform(25, 75))), 1)
-
-    def short(self) -> float:
-        """Return how long a plane is away: agents find another, and users wait."""
-        return round(
-            self.random.choice((self.random.uniform(0.1, 5), self.random.uniform(3, 25))), 1
-        )
-
-
-class Kind(Struct, frozen=True):
-    """One kind of action: how likely it is, and how it is drawn."""
-
-    do: str
-    weight: int
-    draw: Callable[[Chance], tuple[str, Given]]
-
-
-def _create(chance: Chance) -> tuple[str, Given]:
-    random = chance.random
-    given: Given = {"cpu": random.choice(chance.theme.cpu)}
-    if random.random() < chance.theme.elsewhere:
-        given["restart"] = "elsewhere"
-    if random.random() < 0.3:
-        given["apart"] = random.choice("ab")
-    if random.random() < 0.5:
-        given["queue"] = True
-    # Sometimes again, as somebody does who does not know that it worked.
-    again = random.random() < 0.1 or len(chance.vms) >= _MOST_VMS
-    return chance.vm() if again else chance.new_vm(), given
-
-
-def _burst(chance: Chance) -> tuple[str, Given]:
-    """Draw creates that come at one moment, at all planes: together more than there is room for."""
-    while len(chance.vms) > _MOST_VMS // 2:
-        chance.vms.pop(0)  # they still exist, and are not asked for again
-    vms = [chance.new_vm() for _ in range(2 * chance.history.planes + 2)]
-    return "", {"vms": vms, "cpu": chance.random.choice((1, 2, 3))}
-
-
-def _delete_some(chance: Chance) -> tuple[str, Given]:
-    some, chance.vms = chance.vms[:4], chance.vms[4:]
-    return "", {"vms": some, "cpu": 1}
-
-
-def _delete(chance: Chance) -> tuple[str, Given]:
-    name = chance.vm()
-    chance.vms = [vm for vm in chance.vms if vm != name]
-    return name, {}
-
-
-def _migrate(chance: Chance) -> tuple[str, Given]:
-    given = {"host": chance.host()} if chance.random.random() < 0.5 else {}
-    return chance.vm(), given
-
-
-def _cut(chance: Chance) -> tuple[str, Given]:
-    ways = ((True, True), (True, True), (True, False), (False, True))
-    up, down = chance.random.choice(ways)
-    return chance.host(), {"up": up, "down": down, "for": chance.length()}
-
-
-def _rough(chance: Chance) -> tuple[str, Given]:
-    late_s = chance.random.choice((0.1, 1.0, 6.0))
-    share = round(chance.random.uniform(0.1, 0.6), 2)
-    return chance.host(), {"chance": share, "for": chance.length(), "late_s": late_s}
-
-
-def _slow(chance: Chance) -> tuple[str, Given]:
-    seconds = round(chance.random.uniform(0.5, 6.0), 1)
-    return chance.host(), {"seconds": seconds, "for": chance.length()}
-
-
-def _slow_database(chance: Chance) -> tuple[str, Given]:
-    seconds = round(chance.random.uniform(0.05, 3.0), 2)
-    return chance.plane(), {"seconds": seconds, "for": chance.short()}
-
-
-def _lose_database(chance: Chance) -> tuple[str, Given]:
-    seconds = chance.short()
-    if chance.history.planes > 1 and chance.random.random() < 0.5:
-        seconds = round(chance.random.uniform(25, 50), 1)
-    return chance.plane(), {"for": seconds}
-
-
-def _die_at(chance: Chance) -> tuple[str, Given]:
-    given = {
-        "when": chance.random.choice(("before", "after")),
-        "writes": chance.random.randrange(4),
-    }
-    return chance.host(), {**given, "for": chance.length()}
-
-
-def _plane_dies_at(chance: Chance) -> tuple[str, Given]:
-    when = chance.random.choice(("before", "after"))
-    given = {"when": when, "commits": chance.random.randrange(6)}
-    return chance.plane(), {**given, "for": chance.short()}
-
-
-def _database(chance: Chance) -> tuple[str, Given]:
-    kind = chance.random.choice(("refuse", "doubt", "full"))
-    return chance.plane(), {"kind": kind, "commits": 1 + chance.random.randrange(5)}
-
-
-def _vm(chance: Chance) -> tuple[str, Given]:
-    return chance.vm(), {}
-
-
-def _resize(chance: Chance) -> tuple[str, Given]:
-    return chance.vm(), {"cpu": chance.random.choice((1, 2, 3))}
-
-
-def _host(chance: Chance) -> tuple[str, Given]:
-    return chance.host(), {}
-
-
-def _freeze(chance: Chance) -> tuple[str, Given]:
-    """Draw a stop that is often just shorter than a lease: who wakes up then may think it holds."""
-    uniform = chance.random.uniform
-    seconds = chance.random.choice(
-        (uniform(0.1, 5), uniform(6, 13), uniform(6, 13), uniform(10, 60))
-    )
-    return chance.host(), {"for": round(seconds, 1)}
-
-
-def _host_for(chance: Chance) -> tuple[str, Given]:
-    return chance.host(), {"for": chance.length()}
-
-
-def _plane_for(chance: Chance) -> tuple[str, Given]:
-    return chance.plane(), {"for": chance.short()}
-
-
-def _forget(chance: Chance) -> tuple[str, Given]:
-    return f"source of {chance.vm()}", {"after": round(chance.random.uniform(4, 9), 1)}
-
-
-def _times(chance: Chance) -> tuple[str, Given]:
-    return chance.host(), {"times": 1 + chance.random.randrange(3)}
-
-
-def _clock(chance: Chance) -> tuple[str, Given]:
-    return chance.host(), {"step_s": round(chance.random.uniform(-7200, 7200), 1)}
-
-
-KINDS = (
-    Kind("create", 22, _create),
-    Kind("burst", 4, _burst),
-    Kind("delete", 6, _delete),
-    Kind("delete_some", 4, _delete_some),
-    Kind("stop", 3, _vm),
-    Kind("start", 3, _vm),
-    Kind("restart", 2, _vm),
-    Kind("pause", 2, _vm),
-    Kind("resize", 3, _resize),
-    Kind("migrate", 10, _migrate),
-    Kind("cancel", 3, _vm),
-    Kind("cordon", 1, _host),
-    Kind("uncordon", 2, _host),
-    Kind("drain", 2, _host),
-    Kind("confirm_dead", 1, _host),
-    Kind("crash_vm", 2, _vm),
-    Kind("lose_incoming", 2, _vm),
-    Kind("kill_agent", 4, _host_for),
-    Kind("power_off", 3, _host_for),
-    Kind("freeze_agent", 3, _freeze),
-    Kind("cut", 6, _cut),
-    Kind("rough", 3, _rough),
-    Kind("slow", 2, _slow),
-    Kind("disk_full", 2, _host_for),
-    Kind("forget", 1, _forget),
-    Kind("blind", 1, _host_for),
-    Kind("refuse_vms", 2, _times),
-    Kind("driver_fails", 2, _times),
-    Kind("agent_dies_at", 4, _die_at),
-    Kind("kill_plane", 3, _plane_for),
-    Kind("freeze_plane", 2, _plane_for),
-    Kind("plane_dies_at", 4, _plane_dies_at),
-    Kind("database", 4, _database),
-    Kind("slow_database", 2, _slow_database),
-    Kind("lose_database", 2, _lose_database),
-    Kind("clock_step", 1, _clock),
-)
-_NAMED = {kind.do: kind for kind in KINDS}
 #: Shares of worlds in which the power fails under the database, or an old copy of it is put back.
 _POWER_FAILS_OFTEN = 0.25
 _RESTORED_OFTEN = 0.12
@@ -257,60 +38,14 @@ _FILLING, _DISPLACING = 16, 6
 #: Share of worlds in which capacity is reserved, and how often in each.
 _RESERVED_OFTEN = 0.35
 _RESERVATIONS = 12
+#: Share of worlds whose hosts have cards, which are reserved as often.
+_CARDS_OFTEN = 0.2
 #: Share of worlds in which moves are planned, and how often in each.
 _PLANNED_OFTEN = 0.3
 _PLANS = 8
 #: Share of worlds in which policies are changed and made a project's default, and how often.
 _POLICIES_OFTEN = 0.2
 _POLICY_CHANGES = 12
-
-
-class Theme(Struct, frozen=True):
-    """What a world is about: kinds that are drawn more or less often in it, and which VMs."""
-
-    weights: Mapping[str, int] = {}
-    elsewhere: float = 0.6  # share of VMs that are restarted elsewhere
-    cpu: tuple[int, ...] = (1, 1, 1, 2, 3)
-    stories: tuple[tuple[Train, ...], ...] = ()  # one of them every so often, on some host
-
-
-#: Planes that live on, so that what needs a while can happen.
-_STEADY = {
-    "kill_plane": 1, "plane_dies_at": 1, "freeze_plane": 1, "database": 1, "burst": 1,
-    "delete_some": 1, "create": 14,
-}  # fmt: skip
-#: No fault but those of a story, which needs a world that is otherwise at peace.
-_PEACE = dict.fromkeys(
-    (
-        "burst", "delete_some", "cordon", "drain", "confirm_dead", "crash_vm", "lose_incoming",
-        "kill_agent", "power_off", "freeze_agent", "cut", "rough", "slow", "disk_full", "forget",
-        "blind",
-        "refuse_vms", "driver_fails", "agent_dies_at", "kill_plane", "freeze_plane",
-        "plane_dies_at", "database", "slow_database", "lose_database", "clock_step",
-    ),
-    0,
-)  # fmt: skip
-#: Few VMs, so that those of a lost host find room elsewhere, and most of them run.
-_ROOMY = {
-    "create": 3, "delete": 2, "stop": 1, "start": 4, "pause": 1, "restart": 12, "resize": 0,
-    "migrate": 8,
-}  # fmt: skip
-#: Seeds take turns.
-THEMES: Mapping[str, Theme] = {
-    "everything": Theme(),
-    "moves": Theme({**_STEADY, "migrate": 60, "cancel": 6}, 0.8, (1,)),
-    "the ledger": Theme({"database": 14, "plane_dies_at": 14, "kill_plane": 8, "burst": 10}),
-    "leases": Theme({**_PEACE, **_ROOMY}, 0.9, (1,), ABOUT_LEASES),
-    "late words": Theme(
-        {"rough": 14, "stop": 18, "start": 18, "resize": 14, "pause": 8, "restart": 8}
-    ),
-    "hosts": Theme(
-        {**_STEADY, "forget": 18, "driver_fails": 6, "disk_full": 3, "refuse_vms": 3},
-        0.1,
-        (1, 1, 2),
-    ),
-    "refusals": Theme({**_PEACE, **_ROOMY}, 0.3, (1,), ABOUT_REFUSALS),
-}
 
 
 def draw_history(seed: int, *, actions: int = 90, seconds: float = 150.0) -> History:
@@ -325,7 +60,7 @@ def draw_history(seed: int, *, actions: int = 90, seconds: float = 150.0) -> His
     weights = [theme.weights.get(kind.do, kind.weight) for kind in KINDS]
     chance = Chance(random, history, theme)
     times = sorted(round(random.uniform(0.0, seconds), 2) for _ in range(actions))
-    drawn = [Action(0.0, "create", *_create(chance)) for _ in range(8)]
+    drawn = [Action(0.0, "create", *NAMED["create"].draw(chance)) for _ in range(8)]
     for at in times:
         kind = random.choices(KINDS, weights)[0]
         first = Action(at, kind.do, *kind.draw(chance))
@@ -338,6 +73,7 @@ def draw_history(seed: int, *, actions: int = 90, seconds: float = 150.0) -> His
     drawn += _changes_of_restart(Random(f"changes of restart {seed}"), seconds)
     drawn += _changes_of_rules(Random(f"rules {seed}"), history, seconds)
     drawn += _changes_of_reservations(Random(f"reservations {seed}"), seconds)
+    drawn += _changes_of_cards(Random(f"cards {seed}"), history, seconds)
     drawn += _priorities(Random(f"priorities {seed}"), seconds)
     drawn += _changes_of_policies(Random(f"policies {seed}"), history, seconds)
     drawn += _plans(Random(f"plans {seed}"), history, seconds)
@@ -373,7 +109,7 @@ def _changes_of_groups(random: Random, seconds: float) -> list[Action]:
     for _ in range(_GROUP_CHANGES):
         at, group = round(random.uniform(1.0, seconds), 2), f"group-{random.choice('ab')}"
         do = random.choice(("join_group",) * 6 + ("leave_group", "set_group_rule", "delete_group"))
-        given: Given = {"vm": f"vm{random.randrange(_MOST_VMS)}"}
+        given: Given = {"vm": f"vm{random.randrange(MOST_VMS)}"}
         if do == "set_group_rule":
             given = {
                 "rule": random.choice(("anti-affinity", "anti-affinity", "affinity", "spread")),
@@ -394,7 +130,7 @@ def _changes_of_restart(random: Random, seconds: float) -> list[Action]:
         return []
     drawn = []
     for _ in range(_RESTART_CHANGES):
-        at, vm = round(random.uniform(1.0, seconds), 2), f"vm{random.randrange(_MOST_VMS)}"
+        at, vm = round(random.uniform(1.0, seconds), 2), f"vm{random.randrange(MOST_VMS)}"
         restart = random.choice(("here", "elsewhere", "elsewhere"))
         drawn.append(Action(at, "set_restart", vm, {"restart": restart}))
         if random.random() < 0.4:
@@ -432,10 +168,36 @@ def _changes_of_rules(random: Random, history: History, seconds: float) -> list[
             given["enabled"] = random.random() < 0.8
         drawn.append(Action(at, do, rule, given))
         for _ in range(random.randint(0, 3)):
-            then, vm = round(at + random.uniform(-0.2, 0.2), 3), f"vm{random.randrange(_MOST_VMS)}"
+            then, vm = round(at + random.uniform(-0.2, 0.2), 3), f"vm{random.randrange(MOST_VMS)}"
             also = random.choice(("migrate", "migrate", "resize", "create"))
             wants = {"migrate": {}, "resize": {"cpu": 3}, "create": {"cpu": 1, "queue": True}}
             drawn.append(Action(then, also, vm, wants[also]))
+    return drawn
+
+
+def _changes_of_cards(random: Random, history: History, seconds: float) -> list[Action]:
+    """Give the hosts of some worlds a card each, for which owners and others compete."""
+    if random.random() >= _CARDS_OFTEN:
+        return []
+    history.cards = 1
+    drawn = []
+    for _ in range(_RESERVATIONS):
+        at, name = round(random.uniform(1.0, seconds), 2), f"card-{random.choice('ab')}"
+        given: Given = {"cpu": 1, "gpu": 1, "units": random.choice((1, 2))}
+        if random.random() < 0.4:
+            given["start"] = round(at + random.uniform(1.0, 40.0), 2)
+        do = "reserve" if random.random() < 0.8 else "unreserve"
+        drawn.append(Action(at, do, name, given if do == "reserve" else {}))
+        for _ in range(random.randint(1, 4)):
+            then = max(0.1, round(at + random.uniform(-0.2, 2.0), 3))
+            wants = random.choice(
+                (
+                    {"gpu": 1, "reservation": name},
+                    {"gpu": 1, "until": round(at + random.uniform(3, 50), 2)},
+                    {"gpu": 1},
+                )
+            )
+            drawn.append(Action(then, "create", f"vm{random.randrange(MOST_VMS)}", wants))
     return drawn
 
 
@@ -457,7 +219,7 @@ def _changes_of_reservations(random: Random, seconds: float) -> list[Action]:
         do = "reserve" if random.random() < 0.8 else "unreserve"
         drawn.append(Action(at, do, name, given if do == "reserve" else {}))
         for _ in range(random.randint(1, 4)):
-            then, vm = round(at + random.uniform(-0.2, 2.0), 3), f"vm{random.randrange(_MOST_VMS)}"
+            then, vm = round(at + random.uniform(-0.2, 2.0), 3), f"vm{random.randrange(MOST_VMS)}"
             wants = random.choice(
                 (
                     {"cpu": random.choice((1, 2)), "reservation": name},
@@ -529,7 +291,7 @@ def _changes_of_policies(random: Random, history: History, seconds: float) -> li
         drawn.append(Action(at, "set_policy", policy, {"expression": _condition(random, history)}))
         drawn.append(Action(round(at + 0.1, 2), "apply_policy", policy, {}))
         for _ in range(random.randint(1, 3)):
-            then, vm = round(at + random.uniform(0.0, 0.4), 3), f"vm{random.randrange(_MOST_VMS)}"
+            then, vm = round(at + random.uniform(0.0, 0.4), 3), f"vm{random.randrange(MOST_VMS)}"
             also = random.choice(("migrate", "create", "create"))
             wants = {"migrate": {}, "create": {"cpu": 1, "queue": True}}
             drawn.append(Action(then, also, vm, wants[also]))
@@ -570,7 +332,7 @@ def _plans(random: Random, history: History, seconds: float) -> list[Action]:
             drawn.append(Action(round(off, 2), "set_maintenance", host, {"on": False}))
         if random.random() < 0.5:
             do = random.choice(("kill_agent", "power_off", "cut", "kill_plane", "plane_dies_at"))
-            on_, how = _NAMED[do].draw(Chance(random, history, Theme()))
+            on_, how = NAMED[do].draw(Chance(random, history, Theme()))
             drawn.append(Action(round(at + random.uniform(0.5, 15.0), 2), do, on_, how))
     return drawn
 
@@ -592,16 +354,6 @@ def _condition(random: Random, history: History) -> str:
     )
 
 
-def draw_fault(do: str, random: Random, history: History, vm: str | None) -> Action | None:
-    """Return one fault of a kind, at no time yet; None when it strikes VMs and there is none."""
-    chance = Chance(random, history, Theme())
-    chance.vms = [] if vm is None else [vm]
-    on, given = _NAMED[do].draw(chance)
-    if vm is None and on.startswith("vm"):
-        return None
-    return Action(0.0, do, on, given)
-
-
 def _train(chance: Chance, first: Action) -> list[Action]:
     """Draw what follows an action, if anything does."""
     trains = TRAINS.get(first.do, ())
@@ -615,7 +367,7 @@ def _followers(chance: Chance, train: tuple[Train, ...], first: str, at: float) 
     """Draw the actions of a train behind whoever the first action was on."""
     followers = []
     for each in train:
-        on, given = _NAMED[each.do].draw(chance)
+        on, given = NAMED[each.do].draw(chance)
         if each.whom is None:
             on = first
         elif each.whom:

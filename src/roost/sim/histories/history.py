@@ -60,6 +60,7 @@ class History(Struct, omit_defaults=True):
     rates: dict[str, float] = {}  # how fast the clocks of some hosts and planes run
     timers: Literal["short", "production"] = "short"
     length_s: float = 0.0  # how long it lasts at least, when the last action is earlier
+    cards: int = 0  # GPUs of each host
     rogue: bool = False  # one more host, whose agent lies
     machines: list[Machines] = []  # none: all have `cpu` and `memory_gib`, in `zones` zones
     actions: list[Action] = []

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, field
 
 from roost.base.units import GIB, parse_bytes
-from roost.sim.histories.draws import KINDS
+from roost.sim.histories.action_kinds import KINDS
 from roost.sim.histories.history import History, Machines, host_name
 from roost.wire.text.strictyaml import Seconds, Size, find_file, parse_strictly, read_text
 

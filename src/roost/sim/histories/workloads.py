@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from roost.sim.histories.draws import draw_fault
+from roost.sim.histories.action_kinds import draw_fault
 from roost.sim.histories.history import Action, History, host_name
 from roost.sim.histories.scenarios import (
     Arrivals,

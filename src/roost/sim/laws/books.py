@@ -26,8 +26,8 @@ import msgspec
 from msgspec import Struct
 from sqlalchemy import Connection, bindparam, select
 
-from roost.ledger.amounts import LIMITS
-from roost.ledger.tables import (
+from roost.ledger.schema.amounts import LIMITS
+from roost.ledger.schema.tables import (
     claims,
     constraints,
     displaced,
@@ -104,6 +104,7 @@ class Claim(Struct, gc=False):
     disk_bytes: int
     until_ms: int | None = None
     draws_on: str | None = None
+    counters: str = ""
 
 
 class _Place(Struct, gc=False):
@@ -384,7 +385,9 @@ class Books:
         self._claims[claim_id] = claim
         self._promise(claim, 1)
         amounts = (claim.cpu_milli, claim.memory_bytes, claim.disk_bytes, 1)
-        self._reserved.put_claim(claim_id, claim.host, amounts, claim.until_ms, claim.draws_on)
+        self._reserved.put_claim(
+            claim_id, claim.host, amounts, claim.until_ms, claim.draws_on, claim.counters
+        )
 
     def _promise(self, claim: Claim, sign: int) -> None:
         self._touched_hosts[claim.host] = None

@@ -26,8 +26,8 @@ from collections.abc import Callable
 from sqlalchemy import Connection, select
 
 from roost.agent.drivers.base import LocalVM
-from roost.ledger.rows import Event
-from roost.ledger.tables import counters, tombstones
+from roost.ledger.schema.rows import Event
+from roost.ledger.schema.tables import counters, tombstones
 from roost.sim.laws.books import VM, Books, Broken, Changes, read_changes
 from roost.sim.laws.guests import Guests
 from roost.sim.laws.planned import PlannedMoves

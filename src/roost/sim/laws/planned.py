@@ -8,18 +8,19 @@
 | no more moves are under way, in all and on a host, than was asked | at every commit |
 | a plan that is over has no move that waits | at every commit |
 | every plan that was applied ends, once faults have ended | at the end |
+| room is held for moves that wait, and for no others | at the end |
 
 That no host is over, no VM is twice and no budget is passed is said by other laws, of every move.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 from msgspec import Struct
 from sqlalchemy import Connection, select
 
-from roost.ledger.tables import plan_moves, plans
+from roost.ledger.schema.tables import plan_moves, plans
 
 _OVER = ("done", "failed", "cancelled")
 
@@ -61,7 +62,7 @@ class PlannedMoves:
         self._plans: dict[str, Plan] = {}
         self._moves: dict[str, dict[int, PlanMove]] = defaultdict(dict)
         self._begun: list[PlanMove] = []  # in this commit
-        self._stuck: set[tuple[str, int]] = set()  # under way when a host of theirs was lost
+        self._stuck: set[tuple[str, int]] = set()  # under way when their target was lost
         self._touched: dict[str, None] = {}
 
     @classmethod
@@ -102,10 +103,12 @@ class PlannedMoves:
         return wrong
 
     def host_lost(self, host: int) -> None:
-        """Count the moves of a host that is lost no more: nothing is sent, and others go on."""
+        """Count no longer the moves to a host that is lost: such a VM is nobody's until it is back
+        or fenced, and others go on. A move whose source is lost is waited for, and counts.
+        """
         for moves in self._moves.values():
             for move in moves.values():
-                if move.state == "running" and host in (move.source, move.target):
+                if move.state == "running" and host == move.target:
                     self._stuck.add((move.plan, move.number))
 
     def check(self, moving: Moving) -> str:
@@ -148,6 +151,15 @@ class PlannedMoves:
         most = max(busy[move.source], busy[move.target])
         if len(under_way) > limits.at_once or most > limits.per_host:
             return f"beside {len(under_way) - 1} others, {most - 1} of them on its hosts"
+        return ""
+
+    def held_for_nobody(self, held: Iterable[str]) -> str:
+        """Return a hold, by its id, of a plan that has no such move waiting; empty when none."""
+        for hold in held:
+            plan, _, number = hold.partition("/")[2].partition("/")
+            move = self._moves.get(plan, {}).get(int(number))
+            if move is None or move.state != "planned":
+                return f"room is held for move {int(number)} of {plan}, which does not wait"
         return ""
 
     def unended(self, now_ms: int) -> str:

@@ -1,8 +1,9 @@
 """The law of reservations, by arithmetic of its own: no moment is promised more than a host has.
 
 At every moment from now on, the claims that live then and what is left then of each reservation are
-within the host's capacity; and a hold goes only with its reservation, or with its host. A claim
-whose end has passed is left out: its VM is being destroyed, and its room is promised to nobody.
+within the host's capacity, of each device too; and a hold goes only with its reservation, or with
+its host. A claim whose end has passed is left out: its VM is being destroyed, and its room is
+promised to nobody.
 """
 
 from collections import defaultdict
@@ -26,6 +27,7 @@ class Hold(Struct, gc=False):
     memory_bytes: int
     disk_bytes: int
     vms: int
+    counters: str | None = None
 
 
 class Promise(Struct, gc=False):
@@ -36,8 +38,34 @@ class Promise(Struct, gc=False):
     times: tuple[tuple[int, int], ...]
     owner: str | None
     reserved: bool = False
+    counters: dict[str, int] = {}
 
 
+class _ByHost:
+    """Promises by their keys, and those of each host: a commit changes few hosts of many."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[str, Promise] = {}
+        self._of_host: dict[int, dict[str, Promise]] = defaultdict(dict)
+
+    def put(self, key: str, promise: Promise) -> None:
+        """Take a promise in place of the one of that key."""
+        self.drop(key)
+        self.by_key[key] = self._of_host[promise.host][key] = promise
+
+    def drop(self, key: str) -> None:
+        """Take the promise of a key out, if there is one."""
+        if (before := self.by_key.pop(key, None)) is not None:
+            del self._of_host[before.host][key]
+
+    def on(self, host: int) -> list[Promise]:
+        """Return the promises of a host."""
+        return list(self._of_host[host].values()) if host in self._of_host else []
+
+
+#: What a device has: the hosts of simulated worlds have no other counters.
+_DEVICE = 1000
+_counters = msgspec.json.Decoder(dict[str, int]).decode
 _windows = msgspec.json.Decoder(list[tuple[int, int | None]]).decode
 
 
@@ -45,28 +73,28 @@ class ReservedRoom:
     """Holds and claims by host, and the greatest load of each host so far."""
 
     def __init__(self) -> None:
-        self._holds: dict[str, Promise] = {}
-        self._claims: dict[str, Promise] = {}
+        self._holds = _ByHost()
+        self._claims = _ByHost()
         #: What hosts that changed in this commit had promised before it, and who took on something.
         self._before: dict[int, list[int]] = {}
         self._grown: dict[int, list[int]] = {}
 
     def put_hold(self, kind: str, key: str, hold: Hold | None) -> str:
         """Take over a hold's row; return what is wrong with its going, or nothing."""
-        before = self._holds.get(key)
+        before = self._holds.by_key.get(key)
         if before is not None:
             self._note(before.host, touched=False)
         if hold is None:
-            self._holds.pop(key, None)
+            self._holds.drop(key)
             of_reservation = before is not None and before.reserved
             may_go = kind.startswith(("reservation.", "host.removed"))
             return "" if may_go or not of_reservation else f"the hold {key} is gone by {kind}"
         self._note(hold.host)
         amounts = (hold.cpu_milli, hold.memory_bytes, hold.disk_bytes, hold.vms)
         times = tuple((a, _NEVER if b is None else b) for a, b in _windows(hold.windows))
-        self._holds[key] = Promise(
-            hold.host, amounts, times, hold.owner, hold.kind == "reservation"
-        )
+        counted = _counters(hold.counters) if hold.counters else {}
+        reserved = hold.kind == "reservation"
+        self._holds.put(key, Promise(hold.host, amounts, times, hold.owner, reserved, counted))
         return ""
 
     def put_claim(
@@ -76,18 +104,20 @@ class ReservedRoom:
         amounts: tuple[int, ...] = (),
         until_ms: int | None = None,
         draws_on: str | None = None,
+        counters: str = "",
     ) -> None:
         """Take over a claim's row; without a host it is gone."""
-        before = self._claims.get(key)
+        before = self._claims.by_key.get(key)
         if before is not None:
             self._note(before.host, touched=False)
         if host is None:
-            self._claims.pop(key, None)
+            self._claims.drop(key)
             return
         if before is None or before.host != host or before.amounts != amounts:
             self._note(host)
         times = ((0, _NEVER if until_ms is None else until_ms),)
-        self._claims[key] = Promise(host, amounts, times, draws_on)
+        counted = _counters(counters) if counters else {}
+        self._claims.put(key, Promise(host, amounts, times, draws_on, counters=counted))
 
     def _note(self, host: int, *, touched: bool = True) -> None:
         """Keep what a host had promised before the first change of this commit."""
@@ -97,7 +127,7 @@ class ReservedRoom:
             self._grown[host] = self._before[host]
 
     def _promised(self, host: int) -> list[int]:
-        here = [e for e in (*self._claims.values(), *self._holds.values()) if e.host == host]
+        here = [*self._claims.on(host), *self._holds.on(host)]
         return [sum(each.amounts[axis] for each in here) for axis in range(4)]
 
     def broken(self, now_ms: int, capacities: Mapping[int, Sequence[int]]) -> str:
@@ -107,17 +137,17 @@ class ReservedRoom:
         made smaller than its promises may exchange one for another, and take on nothing more.
         """
         grown, self._grown, self._before = self._grown, {}, {}
-        holding = {hold.host for hold in self._holds.values()}
         for host, before in grown.items():
             capacity = capacities.get(host)
-            if host not in holding or capacity is None:
+            if capacity is None or not self._holds.on(host):
                 continue
+            if wrong := self._promised_twice(host, now_ms):
+                return wrong
             after = self._promised(host)
             was_over = any(had > most for had, most in zip(before, capacity, strict=False))
             if was_over and all(a <= b for a, b in zip(after, before, strict=True)):
                 continue
-            holds = [each for each in self._holds.values() if each.host == host]
-            claims = [each for each in self._claims.values() if each.host == host]
+            holds, claims = self._holds.on(host), self._claims.on(host)
             moments = {now_ms, *(start for each in holds for start, _ in each.times)}
             for at in sorted(moment for moment in moments if moment >= now_ms):
                 load = _load(holds, claims, at)
@@ -126,6 +156,25 @@ class ReservedRoom:
                     if held and load[axis] > most:
                         return f"host {host} promises {load[axis]} of {most} at {at - now_ms} ms"
         return ""
+
+    def _promised_twice(self, host: int, now_ms: int) -> str:
+        """Return which device of a host has more promised than it has at some moment."""
+        holds, claims = self._holds.on(host), self._claims.on(host)
+        moments = {now_ms, *(start for each in holds for start, _ in each.times)}
+        for device in sorted({name for each in holds for name in each.counters}):
+            for at in sorted(moment for moment in moments if moment >= now_ms):
+                load = _load(_only(holds, device), _only(claims, device), at)[0]
+                if load > _DEVICE:
+                    return f"host {host} promises {load} of {device} at {at - now_ms} ms"
+        return ""
+
+
+def _only(promises: Sequence[Promise], counter: str) -> list[Promise]:
+    """Return promises with the amount of a counter in place of all others."""
+    return [
+        msgspec.structs.replace(each, amounts=(each.counters.get(counter, 0), 0, 0, 0))
+        for each in promises
+    ]
 
 
 def _load(holds: Sequence[Promise], claims: Sequence[Promise], at: int) -> list[int]:

@@ -75,6 +75,10 @@ class RoomMade:
         if kind in _DISRUPTING:
             self._disrupted += vms
 
+    def held_for(self, kind: str) -> list[str]:
+        """Return the holds of a kind, by id."""
+        return sorted(key for key, hold in self.holds.items() if hold.kind == kind)
+
     def freed(self, host: int) -> None:
         """Note that a claim on a host was given back."""
         self._freed[host] = None

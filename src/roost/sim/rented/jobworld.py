@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
+from sqlalchemy import select
 
 from roost.base.errors import InvalidRequest, NotFound, RoostError
 from roost.base.ids import IdSource
@@ -28,8 +29,11 @@ from roost.jobs.accounts import Accounts
 from roost.jobs.compose import JobSettings, job_parts
 from roost.jobs.desk import JobDesk
 from roost.jobs.detecting import Patience
+from roost.jobs.planner import Planner
 from roost.jobs.pools import Pools
-from roost.ledger.rows import Event
+from roost.ledger.schema.rows import Event
+from roost.ledger.schema.tables import leases
+from roost.ledger.writes.transaction import Tx
 from roost.model.job import FINAL, Account
 from roost.parts.access import Principal
 from roost.sim.actors.database import Database, PlaneStore
@@ -124,7 +128,22 @@ class _JobPlane:
             self.store, clock, ids, PlaneSettings(timers=TIMERS),
             series=self._world.database.series, bring=job_parts(settings),
         )  # fmt: skip
+        self._watch_plans(self.part(Planner))
         life.spawn(self._serve(plane))
+
+    def _watch_plans(self, planner: Planner) -> None:
+        """Check of every plan that whoever commits it holds the lease at that moment."""
+        commit, lease = planner._commit, planner.singleton
+        held = select(leases.c.token).where(leases.c.name == lease.name)
+
+        def watched(tx: Tx, *given: Any) -> Any:
+            found = commit(tx, *given)
+            row = tx.row(held)
+            token = None if row is None else row["token"]
+            self._world.check(lambda: self._world.laws.planned(self.name, lease.token, token))
+            return found
+
+        planner._commit = watched  # type: ignore[assignment, method-assign]
 
     async def _serve(self, plane: Plane) -> None:
         try:

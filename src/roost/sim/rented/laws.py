@@ -3,6 +3,7 @@
 - Sums are those of their rows: of arrays, of machines, of pools and accounts; limits are kept.
 - A result is recorded once, never changes, and is that of an attempt which ran so.
 - No job is lost from its array; a job fails for its own doing and not for a machine's.
+- A plan is committed by the one process that holds the planner's lease at that moment.
 - A machine that somebody uses is not ended; one that nobody's row has is ended within a bound.
 """
 
@@ -13,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from roost.jobs.rows import spec_of, type_of
-from roost.ledger.jobtables import COUNTS, accounts, job_arrays, jobs, machines, pools
+from roost.ledger.schema.jobtables import COUNTS, accounts, job_arrays, jobs, machines, pools
 from roost.model.job import FINAL, INTERNAL
 from roost.sim.laws.checking import Broken
 from roost.sim.rented.cloud import Rented
@@ -69,6 +70,11 @@ class JobLaws:
     def attempt_ended(self, attempt: str, how: str) -> None:
         """See how an attempt ended: exited:CODE, run_limit or cancelled."""
         self.ran.setdefault(attempt, set()).add(how)
+
+    def planned(self, plane: str, quoted: int | None, held: int | None) -> None:
+        """See a plan that is committed, with the token that its planner has and the ledger's."""
+        if quoted is None or quoted != held:
+            raise Broken(f"plane {plane} commits a plan by token {quoted}; the lease is at {held}")
 
     def check(self, books: Books) -> None:
         """State every law about rows again."""

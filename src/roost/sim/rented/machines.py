@@ -28,7 +28,7 @@ from roost.wire.workerlink import (
     WorkerPoll,
 )
 from roost.worker.attempts import AttemptParts
-from roost.worker.run.plan import ENDED, WARDEN, Ended, Warden, read_ended, read_plan, write
+from roost.worker.run.plan import ENDED, WARDEN, Ended, Plan, Warden, read_ended, write
 from roost.worker.store import WorkerStore
 from roost.worker.worker import Worker, WorkerSettings
 
@@ -51,9 +51,8 @@ class SimHearth:
         self._timers: dict[Path, asyncio.TimerHandle] = {}
         self._since: dict[Path, float] = {}
 
-    async def start(self, folder: Path) -> int:
+    async def start(self, folder: Path, plan: Plan) -> int:
         """Start the job of a folder."""
-        plan = read_plan(folder)
         loop = asyncio.get_running_loop()
         write(folder / WARDEN, Warden(1, 1))
         self._began(folder)

@@ -64,6 +64,15 @@ class TolerationBody(Request):
     value: Text | None = None
 
 
+class NearBody(Request):
+    """How near another VM, or every member of a group, must be: latency in ms, Mbit/s."""
+
+    vm: Text | None = None
+    group: Text | None = None
+    latency: Annotated[float, Meta(ge=0, le=1_000_000)] | None = None
+    bandwidth: Annotated[float, Meta(ge=0, le=1_000_000_000)] | None = None
+
+
 class ConstraintsBody(Request):
     """What a VM asks of its host besides amounts."""
 
@@ -78,6 +87,7 @@ class ConstraintsBody(Request):
     hosts: Words = []  # one of these
     not_hosts: Words = []  # none of these
     preferences: Annotated[list[PreferenceBody], Meta(max_length=64)] = []
+    near: Annotated[list[NearBody], Meta(max_length=16)] = []
 
 
 class GroupBody(Request):

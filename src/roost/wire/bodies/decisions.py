@@ -266,7 +266,10 @@ class ExplanationBody(Reply):
 
 
 class CapacityBody(Reply):
-    """How many more copies fit, and what stops the next one."""
+    """How many more copies fit, and what stops the next one.
+
+    With a loss in `blocking`, `stranded` is the refusal of the VM that would find no host then.
+    """
 
     answer: str
     count: int
@@ -275,3 +278,4 @@ class CapacityBody(Reply):
     sampled: bool
     blocking: str
     refused: RejectionBody | None
+    stranded: RejectionBody | None = None

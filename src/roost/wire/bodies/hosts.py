@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
-from roost.wire.bodies.words import Labels, Reply, Request, Size
+from roost.wire.bodies.words import HostLabels, Reply, Request, Size
 
 
 class HostAmounts(Reply):
@@ -49,6 +49,7 @@ class HostBody(Reply):
     reserve: dict[str, int] = {}  # what is kept back of each, in millicores and bytes
     # What an operator has set in place of what its agent says: labels, taints, overcommit.cpu ...
     overridden: list[str] = []
+    closed: str = ""  # why it takes no new VMs, as who closed it said
 
 
 class HostPage(Reply):
@@ -68,7 +69,7 @@ class SchedulingInfo(Reply):
 class SetLabels(Request):
     """A host's labels, all of them."""
 
-    labels: Labels
+    labels: HostLabels
 
 
 class TaintBody(Request):
@@ -90,7 +91,7 @@ class SetHost(Request):
     Each is replaced as a whole, and survives every registration of the agent.
     """
 
-    labels: Labels | UnsetType | None = UNSET
+    labels: HostLabels | UnsetType | None = UNSET
     taints: Annotated[list[TaintBody], Meta(max_length=64)] | UnsetType | None = UNSET
     overcommit: dict[Limited, Ratio] | UnsetType | None = UNSET
     reserve: dict[Limited, Size] | UnsetType | None = UNSET
@@ -130,5 +131,6 @@ class DrainBody(Reply):
     host: str
     state: str  # draining, blocked, empty
     left: int
-    moving: str | None = None
+    moving: str | None = None  # the first of those on their way
     blocked: list[dict[str, Any]] = []  # VMs that fit nowhere else, each with its rejection
+    under_way: list[str] = []  # all VMs on their way

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, UnsetType
 
 from roost.model.states import Restart
-from roost.wire.bodies.asking import BootBody, NicBody
+from roost.wire.bodies.asking import BootBody, LabelTermBody, NicBody, TolerationBody
 from roost.wire.bodies.decisions import AnswerBody, PlacementBody, RejectionBody, TogetherBody
 from roost.wire.bodies.words import (
     Cores,
@@ -160,8 +160,9 @@ class AnswersBody(Reply):
 class SetVM(Request):
     """What is to be another about a VM; what is left out stays.
 
-    `labels`, `hosts` (one of these) and `not_hosts` replace all that were there. Where the VM is it
-    stays: hosts count from its next placement on.
+    Each list, and `labels`, replaces all that were there. `label_terms` are conditions on labels of
+    hosts, which a create calls `constraints.labels`. Where the VM is it stays: hosts, zones,
+    racks, terms and tolerations count from its next placement on.
     """
 
     restart: Restart | UnsetType = UNSET
@@ -170,6 +171,10 @@ class SetVM(Request):
     priority: Priority | UnsetType = UNSET
     hosts: Words | UnsetType = UNSET
     not_hosts: Words | UnsetType = UNSET
+    zones: Words | UnsetType = UNSET
+    racks: Words | UnsetType = UNSET
+    label_terms: Annotated[list[LabelTermBody], Meta(max_length=64)] | UnsetType = UNSET
+    tolerations: Annotated[list[TolerationBody], Meta(max_length=64)] | UnsetType = UNSET
 
 
 class ResizeVM(Request):

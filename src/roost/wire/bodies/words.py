@@ -22,11 +22,14 @@ Cores = (
 )
 Text = Annotated[str, Meta(max_length=253)]
 Words = Annotated[list[Text], Meta(max_length=256)]
+#: The key of a label that an operator sets: selectors can name it.
+LabelKey = Annotated[str, Meta(pattern=r"^[^=,!\s]{1,253}$(?!\n)")]
 #: A label is one line, and `=` ends its key.
 Labels = dict[
     Annotated[str, Meta(pattern=r"^[^=\n]{1,253}$(?!\n)")],
     Annotated[str, Meta(pattern=r"^[^\n]{0,253}$(?!\n)")],
 ]
+HostLabels = dict[LabelKey, Annotated[str, Meta(pattern=r"^[^\n]{0,253}$(?!\n)")]]
 Priority = Annotated[int, Meta(ge=-1_000_000, le=1_000_000)]
 Weight = Annotated[int, Meta(ge=1, le=100)]
 

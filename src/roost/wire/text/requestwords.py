@@ -21,6 +21,7 @@ from roost.model.constraints import (
     Constraints,
     LabelOperator,
     LabelTerm,
+    NearRule,
     Preference,
     Toleration,
 )
@@ -47,6 +48,7 @@ from roost.wire.text.words import Piece, choose, cut, escape, literal
 _DEMAND = (*BASE_RESOURCES, "gpu", "gpu-share", "gpu-memory", "numa")
 _CONSTRAINT_LISTS = (
     "label", "tolerate", "zone", "rack", "site", "capability", "pin", "exclude", "prefer",
+    "near",
 )  # fmt: skip
 
 HOLD_WORDS = Vocabulary("a hold", _DEMAND, ("gpu-model",), (EXTENDED,))
@@ -64,6 +66,8 @@ REQUEST_WORDS = Vocabulary(
 )
 
 _INTEGER = re.compile(r"-?[0-9]{1,20}\Z")
+_NEAR = re.compile(r"(?P<number>[0-9]{1,9}(\.[0-9]{1,3})?)(?P<unit>ms|mbit)\Z")
+_GROUP = "group:"
 _NUMA = {mode.value: mode for mode in NumaMode}
 _OPERATORS = {operator.value: operator for operator in LabelOperator}
 _RULES = {rule.label: rule for rule in GroupRule}
@@ -136,9 +140,10 @@ def read_demand(settings: Settings, what: str) -> Demand:
     amounts: dict[str, int] = {}
     for resource in BASE_RESOURCES:
         if resource != "disk" and resource not in settings:
+            some = "1" if resource == "cpu" else "1GiB"
             raise settings.owner.error(
                 f"{what} {settings.owner.text!r} has no {resource}",
-                f"Maybe {resource}={'1' if resource == 'cpu' else '1GiB'}?",
+                f"Maybe {resource}={some} in a file, --{resource} {some} on a command line.",
             )
         amounts[resource] = settings.convert(resource, read_amount(resource), 0)
     for resource, amount in amounts.items():
@@ -212,7 +217,25 @@ def read_constraints(settings: Settings) -> Constraints:
         pinned=settings.texts("pin"),
         excluded=settings.texts("exclude"),
         preferences=tuple(_read_preference(value) for value in settings.values("prefer")),
+        near=tuple(_read_near(value) for value in settings.values("near")),
     )
+
+
+def _read_near(value: Piece) -> NearRule:
+    """Return how near something must be: "db-1 2ms 100mbit", "group:db 0.5ms"."""
+    fields = value.fields()
+    if len(fields) < 2:
+        raise value.error(f"{value.text!r} is not VM LATENCY or BANDWIDTH", "Maybe 'db-1 2ms'?")
+    name = fields[0].text
+    found: dict[str, int] = {}
+    for field in fields[1:]:
+        match = _NEAR.match(field.text)
+        if match is None or match["unit"] in found:
+            raise field.error(f"{field.text!r} is no latency or bandwidth", "Maybe 2ms or 100mbit?")
+        found[match["unit"]] = round(1000 * float(match["number"]))
+    group = name.startswith(_GROUP)
+    name = name.removeprefix(_GROUP)
+    return NearRule(name, name, group, found.get("ms"), found.get("mbit"))
 
 
 def read_term(value: Piece) -> LabelTerm:
@@ -276,7 +299,16 @@ def write_constraints(constraints: Constraints) -> list[str]:
     words += _write_list("pin", constraints.pinned)
     words += _write_list("exclude", constraints.excluded)
     words += [f'prefer="{_write_term(p.term)}:{p.weight}"' for p in constraints.preferences]
+    words += [f'near="{_write_near(rule)}"' for rule in constraints.near]
     return words
+
+
+def _write_near(rule: NearRule) -> str:
+    words = [escape(f"{_GROUP}{rule.name}" if rule.group else rule.name)]
+    for amount, unit in ((rule.most_us, "ms"), (rule.least_kbit, "mbit")):
+        if amount is not None:
+            words.append(f"{amount // 1000}.{amount % 1000:03}{unit}")
+    return " ".join(words)
 
 
 def _write_list(key: str, items: tuple[str, ...]) -> list[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from roost.model.job import EndReason
 from roost.wire.workerlink import InputOrder
 from roost.worker.files import urls
+from roost.worker.run.jobuser import JobUser
 
 #: Bytes of all inputs where the job says nothing about its disk.
 MOST_BYTES = 1 << 40
@@ -29,8 +30,10 @@ def place(work: Path, name: str, reason: EndReason) -> Path:
     return found
 
 
-def fetch_inputs(work: Path, inputs: list[InputOrder], disk_bytes: int) -> None:
-    """Fetch every input that is not there yet; raises FilesFailed."""
+def fetch_inputs(
+    work: Path, inputs: list[InputOrder], disk_bytes: int, user: JobUser | None = None
+) -> None:
+    """Fetch every input that is not there yet, files as `user` reads them; raises FilesFailed."""
     room = disk_bytes or MOST_BYTES
     for one in inputs:
         to = place(work, one.name, "input_missing")
@@ -40,7 +43,7 @@ def fetch_inputs(work: Path, inputs: list[InputOrder], disk_bytes: int) -> None:
         part = to.with_name(f".{to.name}.part")
         try:
             to.parent.mkdir(parents=True, exist_ok=True)
-            digest = urls.fetch(one.url, part, most=max(0, room))
+            digest = urls.fetch(one.url, part, most=max(0, room), user=user)
         except OSError as error:
             part.unlink(missing_ok=True)
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)

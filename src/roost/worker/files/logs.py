@@ -4,12 +4,13 @@ Offsets count what is kept on this machine. A piece that was taken is never sent
 worker; one that starts anew asks from the beginning, and the control plane says how far it is.
 """
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from roost.wire.workerlink import MOST_CHUNK, LogChunk, LogOffset
-from roost.worker.run.plan import STREAMS, read_ended
+from roost.worker.run.plan import STREAMS, Ended
 
 
 @dataclass(slots=True)
@@ -20,26 +21,26 @@ class AttemptLogs:
     folder: Path
     offsets: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STREAMS, 0))
     closed: set[str] = field(default_factory=set)  # sent to the end, or nobody wants more
+    is_whole: bool = False  # the attempt has ended: nothing is written any more
+    dropped: dict[str, int] = field(default_factory=dict)  # bytes beyond the limit
+
+    def end(self, ended: Ended | None) -> None:
+        """Note that the attempt has ended; streams that have nothing left to send are closed."""
+        self.is_whole = True
+        self.dropped = ended.dropped if ended is not None else {}
+        self.pieces(1)
 
     def pieces(self, most_bytes: int) -> list[LogChunk]:
         """Return what is there to send, at most so much; the last piece of a stream says so."""
         found: list[LogChunk] = []
-        ended = None
         for stream in STREAMS:
             if stream in self.closed or most_bytes <= 0:
                 continue
-            ended = ended or read_ended(self.folder)  # before the file: nothing comes after it
-            offset, data = self.offsets[stream], b""
-            try:
-                with (self.folder / stream).open("rb") as file:
-                    file.seek(offset)
-                    data = file.read(min(MOST_CHUNK, most_bytes) + 1)
-            except FileNotFoundError:
-                pass
-            more = len(data) > min(MOST_CHUNK, most_bytes)
-            data = data[: min(MOST_CHUNK, most_bytes)]
-            end = ended is not None and not more
-            dropped = ended.dropped.get(stream, 0) if ended is not None and end else 0
+            offset, most = self.offsets[stream], min(MOST_CHUNK, most_bytes)
+            data = _read_at(f"{self.folder}/{stream}", offset, most + 1)
+            end = self.is_whole and len(data) <= most
+            data = data[:most]
+            dropped = self.dropped.get(stream, 0) if end else 0
             if data or dropped or (end and offset):
                 piece = LogChunk(
                     attempt=self.attempt,
@@ -76,3 +77,15 @@ class AttemptLogs:
     def is_done(self) -> bool:
         """Say whether nothing is left to send."""
         return len(self.closed) == len(STREAMS)
+
+
+def _read_at(path: str, offset: int, most: int) -> bytes:
+    """Return bytes of a file; it is not there before the job has written something."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return b""
+    try:
+        return os.pread(file, most, offset)
+    finally:
+        os.close(file)

@@ -8,8 +8,9 @@ All of it blocks, and belongs into a thread.
 
 import errno
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import subprocess
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,7 +18,13 @@ from urllib.parse import unquote, urlsplit
 
 import httpx
 
+from roost.worker.run.jobuser import JobUser
+
 _PIECE = 1 << 20
+#: Writes a file to the standard output; of what is no file nothing is opened, as it may block.
+_READ = (
+    'if [ -e "$1" ] && ! [ -f "$1" ]; then echo "$1: not a file" >&2; exit 1; fi; exec cat -- "$1"'
+)
 _WAIT_S = 30.0
 _DENIED = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "403")
 
@@ -38,13 +45,20 @@ class TooMuch(Exception):
     """The file is larger than it may be."""
 
 
-def fetch(url: str, to: Path, *, most: int) -> str:
-    """Write what an address holds to a file; return its digest, sha256:HEX."""
+def fetch(url: str, to: Path, *, most: int, user: JobUser | None = None) -> str:
+    """Write what an address holds to a file; return its digest, sha256:HEX.
+
+    A file of this machine is read as `user`, where there is one: what jobs may not read themselves
+    is not read for them.
+    """
     scheme, _, _ = url.partition(":")
     with to.open("wb") as file:
         match scheme:
             case "file":
-                return _copy(_pieces_of(_path(url)), file, most)
+                path = _path(url)
+                found = _pieces_of(path) if user is None else _pieces_as(user, path)
+                with closing(found) as pieces:
+                    return _copy(pieces, file, most)
             case "http" | "https":
                 with _answer(url) as pieces:
                     return _copy(pieces, file, most)
@@ -78,10 +92,15 @@ def _copy(pieces: Iterator[bytes], file: BinaryIO, most: int) -> str:
 
 
 def _path(url: str) -> Path:
-    return Path(unquote(urlsplit(url).path))
+    path = unquote(urlsplit(url).path)
+    if "\0" in path:
+        raise Missing(f"{url[:200]} names no file")
+    return Path(path)
 
 
-def _pieces_of(path: Path) -> Iterator[bytes]:
+def _pieces_of(path: Path) -> Generator[bytes]:
+    if path.exists() and not path.is_file():
+        raise Missing(f"{path}: not a file")  # who opens a pipe waits until somebody writes to it
     try:
         with path.open("rb") as file:
             while piece := file.read(_PIECE):
@@ -90,6 +109,31 @@ def _pieces_of(path: Path) -> Iterator[bytes]:
         raise Missing(f"{path}: {error.strerror}") from error
     except PermissionError as error:
         raise Denied(f"{path}: {error.strerror}") from error
+
+
+def _pieces_as(user: JobUser, path: Path) -> Generator[bytes]:
+    """Read a file by a process of a user: its rights decide, on every folder and link there."""
+    with subprocess.Popen(
+        ["sh", "-c", _READ, "cat", str(path)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={"PATH": os.defpath, "LC_ALL": "C"},
+        cwd="/",
+        user=user.uid,
+        group=user.gid,
+        extra_groups=user.groups,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            while piece := process.stdout.read(_PIECE):
+                yield piece
+            said = process.stderr.read().decode(errors="replace").strip()
+            if process.wait():
+                raise Denied(f"user {user.uid} cannot read it: {said.removeprefix('cat: ')[:300]}")
+        finally:
+            process.kill()
 
 
 def _store_file(source: Path, to: Path) -> str:

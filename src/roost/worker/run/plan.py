@@ -1,30 +1,26 @@
-"""What a warden is asked and what it says, as small files in the folder of an attempt.
+"""What a warden is asked and what it says: lines of its socket, and files of the attempt's folder.
 
-    plan.json    written by the worker: what to run, and within which limits
-    lock         held by the warden as long as it lives, so that an attempt has only one
     warden.json  the warden's process, from before the job starts
     cancel       made by the worker: end the job now
     stdout       what the job wrote, up to a limit; stderr the same
     ended.json   how the job ended: once this is there, no process of it is left
     work/        the job's own folder
 
+The folder is locked by the warden as long as it has the attempt, so that there is only one. What
+to run comes over the socket alone: an attempt whose warden never got it has not begun. How a job
+ended is said there and is in the file too, for the worker that comes after this one.
+
 Standard library only: the forge imports it, and forks a process of every attempt.
 """
 
+import errno
 import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-PLAN, LOCK, WARDEN, CANCEL, ENDED, WORK = (
-    "plan.json",
-    "lock",
-    "warden.json",
-    "cancel",
-    "ended.json",
-    "work",
-)
+WARDEN, CANCEL, ENDED, WORK = "warden.json", "cancel", "ended.json", "work"
 STREAMS = ("stdout", "stderr")
 
 
@@ -42,6 +38,7 @@ class Plan:
     grace_s: float = 5.0  # between being asked to end and being ended
     group: str = ""  # the name of the attempt's control group
     groups: dict[str, list[Any]] = field(default_factory=dict)
+    user: list[Any] = field(default_factory=list)  # uid, gid and groups; none: the worker's own
     within: bool = True  # limits are the warden's to hold; False: a container's engine holds them
     after: list[list[str]] = field(default_factory=list)  # commands that clean up, whatever came
 
@@ -71,17 +68,44 @@ class Ended:
     dropped: dict[str, int] = field(default_factory=dict)  # bytes of each stream beyond its limit
 
 
-def write(path: Path, value: Plan | Warden | Ended) -> None:
-    """Write a file in one step; it survives a crash of ours, though maybe no power cut."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    with beside.open("w", encoding="utf-8") as file:
-        file.write(json.dumps({name: getattr(value, name) for name in value.__slots__}))
-    beside.rename(path)
+def write(path: Path, value: Warden | Ended) -> None:
+    """Write a small file at once; it survives a crash of ours, though maybe no power cut.
+
+    Half a file is no file to a reader: no name is changed, as this is done for every job.
+    """
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        data = json.dumps(_fields(value)).encode()
+        if os.write(file, data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    finally:
+        os.close(file)
 
 
-def read_plan(folder: Path) -> Plan:
-    """Return the plan of an attempt."""
-    return Plan(**json.loads((folder / PLAN).read_bytes()))
+def order_line(folder: Path, plan: Plan) -> bytes:
+    """Return the line that asks a warden to run the attempt of a folder."""
+    return json.dumps([os.fspath(folder), _fields(plan)]).encode() + b"\n"
+
+
+def read_order(line: bytes) -> tuple[Path, Plan]:
+    """Return what a line asks of a warden."""
+    folder, fields = json.loads(line)
+    return Path(folder), Plan(**fields)
+
+
+def answer_line(ended: Ended | None) -> bytes:
+    """Return the line that says how a job ended; None: this warden did not run it."""
+    return json.dumps(None if ended is None else _fields(ended)).encode() + b"\n"
+
+
+def read_answer(line: bytes) -> Ended | None:
+    """Return what a warden has said."""
+    fields = json.loads(line)
+    return None if fields is None else Ended(**fields)
+
+
+def _fields(value: Plan | Warden | Ended) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in value.__slots__}
 
 
 def read_warden(folder: Path) -> Warden | None:

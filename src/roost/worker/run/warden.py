@@ -1,47 +1,45 @@
-"""The warden of one attempt: starts its job, holds its limits, and ends every process of it.
+"""The warden of an attempt: starts its job, holds its limits, and ends every process of it.
 
-    begin --> job runs --+-- exited ------------+--> end what is left --> clean up --> ended.json
-                         +-- cancel, run limit, |
+    order --> job runs --+-- exited ------------+--> end what is left --> clean up --> ended.json
+                         +-- cancel, run limit, |                                      and answer
                              memory: TERM, grace, KILL
 
 The warden is the reaper of everything that its job starts: a process that forks, leaves its group
-and ignores signals stays a descendant of the warden, or in the control group, and ends with it.
-It reads what the job writes, keeps the first part and counts the rest, so a gigabyte costs no disk.
-It knows no worker: all it says is in files (`plan`). It runs in a process of its own, forked from
-the forge, and must import nothing heavy.
+and ignores signals stays a descendant of the warden, or in the control group, and ends with it. It
+has one attempt at a time, so whatever descends from it is of that one; when nothing is left it can
+have another, because a new process for each would cost more than a short job does. It reads what
+the job writes, keeps the first part and counts the rest, so a gigabyte costs no disk. It outlives
+the worker that asked: then it finishes what it has and goes. It must import nothing heavy.
 """
 
 import ctypes
-import errno
 import fcntl
 import os
-import resource
 import select
 import selectors
 import signal
+import socket
 import subprocess
-import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
 
-from roost.hostkit.machine.limitgroups import LimitGroups, Limits
+from roost.hostkit.machine.limitgroups import LimitGroups
 from roost.worker.run.plan import (
     CANCEL,
     ENDED,
-    LOCK,
     STREAMS,
     WARDEN,
     WORK,
     Ended,
     Plan,
     Warden,
-    read_plan,
+    answer_line,
+    read_order,
     write,
 )
 from roost.worker.run.processes import began_at, descendants, end_wholly, send
+from roost.worker.run.starting import Home, NotStarted, start_job
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _PR_SET_CHILD_SUBREAPER = 36
@@ -52,26 +50,59 @@ _LOOK_S = 0.2
 _DRAIN_S = 5.0
 _AFTER_S = 30.0
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-#: Files that one process of a job may have open.
-_FILES = 65_536
 
 
-def run(folder: Path) -> None:
+def serve(worker: socket.socket) -> None:
+    """Run one attempt after the other as the worker asks, until it closes its end."""
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    post = _Post()
+    text = b""
+    while data := worker.recv(65536):
+        text += data
+        if not text.endswith(b"\n"):  # one order at a time
+            continue
+        folder, plan = read_order(text)
+        text = b""
+        ended = _run(folder, plan, post)
+        if post.is_spoilt:  # without an answer, so that it is given nothing more: the file says it
+            return
+        with suppress(OSError):  # there is no worker any more: what it must know is in the file
+            worker.sendall(answer_line(ended))
+
+
+class _Post:
+    """What a warden has for all its attempts."""
+
+    def __init__(self) -> None:
+        self.me = Warden(os.getpid(), began_at(os.getpid()))
+        self.home = Home()
+        self.nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self.is_told = False  # a signal says that there is something to look at
+        self.is_spoilt = False  # a process that the kernel does not let go is left of an attempt
+        self.waker, waker_writes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(waker_writes, warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, self._tell)
+
+    def _tell(self, number: int, frame: object) -> None:
+        self.is_told = True
+
+
+def _run(folder: Path, plan: Plan, post: _Post) -> Ended | None:
     """Run the attempt of a folder to its end, unless another warden has it or has done it."""
-    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return
-    if (folder / ENDED).exists():
-        return
-    if (folder / CANCEL).exists():  # before it began
-        write(folder / ENDED, Ended("cancelled"))
-        return
-    one = _Run(folder, read_plan(folder))
-    signal.signal(signal.SIGTERM, one.tell)  # before its process is known: it is told by a signal
-    write(folder / WARDEN, Warden(os.getpid(), began_at(os.getpid())))
-    write(folder / ENDED, one.to_its_end())
+        if (folder / ENDED).exists():
+            return None
+        write(folder / WARDEN, post.me)
+        post.is_told = True  # it may have been told before its process was known
+        ended = _Run(folder, plan, post).to_its_end()
+        write(folder / ENDED, ended)
+        return ended
+    except BlockingIOError:
+        return None
+    finally:
+        os.close(lock)
 
 
 class _Log:
@@ -79,11 +110,9 @@ class _Log:
 
     def __init__(self, path: Path, limit: int) -> None:
         self.reads, self.writes = os.pipe2(os.O_CLOEXEC)
-        with suppress(OSError):
-            fcntl.fcntl(self.reads, 1031, 1 << 20)  # F_SETPIPE_SZ: fewer wakes for much output
         os.set_blocking(self.reads, False)
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        self._room = max(0, limit - os.fstat(self._file).st_size)
+        self._path, self._room = path, limit
+        self._file = -1
         self.dropped = 0
 
     def read(self) -> bool:
@@ -96,137 +125,115 @@ class _Log:
             return False
         kept = data[: self._room]
         try:
-            written = os.write(self._file, kept) if kept else 0
+            written = self._keep(kept) if kept else 0
         except OSError:  # the disk of the worker is full: the job goes on, its log does not
             written = 0
         self._room -= len(kept)
         self.dropped += len(data) - written
         return True
 
+    def _keep(self, data: bytes) -> int:
+        if self._file < 0:  # most jobs say nothing
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._file = os.open(self._path, flags, 0o600)
+            with suppress(OSError):
+                fcntl.fcntl(self.reads, 1031, 1 << 20)  # F_SETPIPE_SZ: fewer wakes for much output
+        return os.write(self._file, data)
+
+    def close_writes(self) -> None:
+        """Leave the end that is written to the job alone."""
+        if self.writes >= 0:
+            os.close(self.writes)
+            self.writes = -1
+
+    def close(self) -> None:
+        """Close pipe and file."""
+        self.close_writes()
+        os.close(self.reads)
+        if self._file >= 0:
+            os.close(self._file)
+
 
 class _Run:
     """One run of a job."""
 
-    def __init__(self, folder: Path, plan: Plan) -> None:
-        self._folder, self._plan = folder, plan
+    def __init__(self, folder: Path, plan: Plan, post: _Post) -> None:
+        self._folder, self._plan, self._post = folder, plan, post
         self._logs = {each: _Log(folder / each, plan.log_limit_bytes) for each in STREAMS}
         bases = {name: (Path(at), version) for name, (at, version) in plan.groups.items()}
         self._groups = LimitGroups(plan.group, bases=bases if plan.within else {})
-        self._told = False  # a signal asks for the end
         self._job = 0
         self._status: tuple[int | None, int | None] = (None, None)
-        self._most_pages = 0
+        self._most_pages = self._most_resident = 0
+        self._cpu_s = 0.0
 
     def to_its_end(self) -> Ended:
         """Start the job, watch it, end what is left of it and say how it went."""
-        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        try:
+            if self._is_cancelled():  # before it began
+                return Ended("cancelled")
+            return self._watched()
+        except NotStarted as trouble:
+            return Ended("not_started", message=str(trouble))
+        finally:
+            for log in self._logs.values():
+                log.close()
+            self._clean_up()
+
+    def _watched(self) -> Ended:
         began = time.monotonic()
-        if trouble := self._start():
-            return Ended("not_started", message=trouble)
+        out, err = (log.writes for log in self._logs.values())
+        self._job = start_job(
+            self._plan, self._folder / WORK, (self._post.nothing, out, err), self._groups,
+            self._post.home,
+        )  # fmt: skip
+        for log in self._logs.values():
+            log.close_writes()
         why = self._watch(began + self._plan.run_limit_s)
         run_ms = int(1000 * (time.monotonic() - began))
-        end_wholly(self._mine, self._reap_and_pause)
+        self._post.is_spoilt = not end_wholly(self._mine, self._reap_and_pause)
         self._read_the_rest()
-        code, number = self._status
-        ended = self._ended(why, code, number, run_ms)
-        self._clean_up()
-        return ended
+        return self._ended(why, run_ms)
 
-    # Starting
-
-    def _start(self) -> str:
-        """Fork the job; it runs only once it is in its group. Return why it cannot be started."""
-        gate_reads, gate_writes = os.pipe2(os.O_CLOEXEC)
-        trouble_reads, trouble_writes = os.pipe2(os.O_CLOEXEC)
-        self._job = os.fork()
-        if self._job == 0:
-            self._become_job(gate_reads, trouble_writes)
-        for each in (gate_reads, trouble_writes, *(log.writes for log in self._logs.values())):
-            os.close(each)
-        limits = Limits(self._plan.cpu_milli, self._plan.memory_bytes)
-        self._groups.put(self._plan.group, self._job, limits)
-        os.write(gate_writes, b"g")
-        os.close(gate_writes)
-        trouble = os.read(trouble_reads, 4096).decode(errors="replace")
-        os.close(trouble_reads)
-        if trouble:
-            os.waitpid(self._job, 0)
-            self._clean_up()
-        return trouble
-
-    def _become_job(self, gate: int, trouble: int) -> NoReturn:
-        try:
-            os.setsid()
-            os.read(gate, 1)
-            # Python ignores two of them, and a program inherits what is ignored.
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
-                signal.signal(number, signal.SIG_DFL)
-            nothing = os.open(os.devnull, os.O_RDONLY)
-            os.dup2(nothing, 0)
-            os.dup2(self._logs["stdout"].writes, 1)
-            os.dup2(self._logs["stderr"].writes, 2)
-            os.chdir(self._folder / WORK)
-            os.umask(0o077)
-            if self._plan.within:
-                self._set_limits()
-            os.execvpe(self._plan.argv[0], self._plan.argv, self._plan.environment)
-        except OSError as error:
-            what = f"{self._plan.argv[0][:200]}: {error.strerror}"
-            os.write(trouble, what.encode())
-        except BaseException as error:  # noqa: BLE001 - a forked child must never go on as its parent
-            os.write(trouble, repr(error).encode()[:4096])
-        os._exit(127)
-
-    def _set_limits(self) -> None:
-        """Set what the kernel holds for single processes."""
-        plan, held = self._plan, self._groups.bases()
-        _lower(resource.RLIMIT_CORE, 0)
-        _lower(resource.RLIMIT_NOFILE, _FILES)
-        if plan.disk_bytes:
-            _lower(resource.RLIMIT_FSIZE, plan.disk_bytes)
-        if "memory" not in held:
-            _lower(resource.RLIMIT_AS, plan.memory_bytes)
-        if "cpu" not in held:
-            cores = sorted(os.sched_getaffinity(0))
-            wanted = min(len(cores), max(1, -(-plan.cpu_milli // 1000)))
-            first = os.getpid() % len(cores)
-            os.sched_setaffinity(0, (cores + cores)[first : first + wanted])
-            _lower(resource.RLIMIT_CPU, max(1, int(plan.run_limit_s * wanted) + 1))
+    def _is_cancelled(self) -> bool:
+        """Look for the word of the worker if a signal says that there may be one."""
+        told, self._post.is_told = self._post.is_told, False
+        return told and (self._folder / CANCEL).exists()
 
     # Watching
 
-    def tell(self, number: int, frame: object) -> None:
-        """Note that the job is to end now."""
-        self._told = True
-
     def _watch(self, deadline: float) -> str:
         """Read and look until the job has ended; return why it did."""
-        waker_reads, waker_writes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        signal.set_wakeup_fd(waker_writes, warn_on_full_buffer=False)
-        handle = os.pidfd_open(self._job)
-        with selectors.DefaultSelector() as ready:
-            ready.register(handle, selectors.EVENT_READ)
-            ready.register(waker_reads, selectors.EVENT_READ)
-            for log in self._logs.values():
-                ready.register(log.reads, selectors.EVENT_READ, log)
-            next_look = time.monotonic() + _LOOK_S  # it looks at every process of the machine
-            while True:
-                now = time.monotonic()
-                if why := self._over(now, deadline, now >= next_look):
-                    self._ask_to_end(ready)
-                    return why
-                if now >= next_look:
-                    next_look = now + _LOOK_S
-                wait = deadline - now if self._is_held() else min(deadline, next_look) - now
-                for key, _ in ready.select(max(0.0, min(wait, 3600.0))):
-                    if key.fileobj == handle:
-                        self._reap()
-                        return "exited"
-                    if key.fileobj == waker_reads:
-                        with suppress(OSError):
-                            os.read(waker_reads, 64)
-                    elif not key.data.read():
-                        ready.unregister(key.fileobj)
+        handle, waker = os.pidfd_open(self._job), self._post.waker
+        try:
+            with selectors.EpollSelector() as ready:
+                ready.register(handle, selectors.EVENT_READ)
+                ready.register(waker, selectors.EVENT_READ)
+                for log in self._logs.values():
+                    ready.register(log.reads, selectors.EVENT_READ, log)
+                return self._watch_until(ready, handle, deadline)
+        finally:
+            os.close(handle)
+
+    def _watch_until(self, ready: selectors.BaseSelector, handle: int, deadline: float) -> str:
+        next_look = time.monotonic() + _LOOK_S  # it looks at every process of the machine
+        while True:
+            now = time.monotonic()
+            if why := self._over(now, deadline, now >= next_look):
+                self._ask_to_end(ready)
+                return why
+            if now >= next_look:
+                next_look = now + _LOOK_S
+            wait = deadline - now if self._is_held() else min(deadline, next_look) - now
+            for key, _ in ready.select(max(0.0, min(wait, 3600.0))):
+                if key.fileobj == handle:
+                    self._reap()
+                    return "exited"
+                if key.fileobj == self._post.waker:
+                    with suppress(OSError):
+                        os.read(self._post.waker, 64)
+                elif not key.data.read():
+                    ready.unregister(key.fileobj)
 
     def _is_held(self) -> bool:
         """Say whether control groups hold what would have to be looked at else."""
@@ -234,7 +241,7 @@ class _Run:
 
     def _over(self, now: float, deadline: float, looks: bool) -> str:
         """Return why the job must end, empty if it need not."""
-        if self._told or (self._folder / CANCEL).exists():
+        if self._is_cancelled():
             return "cancelled"
         if now >= deadline:
             return "run_limit"
@@ -269,14 +276,16 @@ class _Run:
         return found
 
     def _reap(self) -> bool:
-        """Reap who has ended; return whether anybody is left."""
+        """Reap who has ended, and add up what they took; return whether anybody is left."""
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, used = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 return False
             if pid == 0:
                 return True
+            self._cpu_s += used.ru_utime + used.ru_stime
+            self._most_resident = max(self._most_resident, used.ru_maxrss * 1024)
             if pid == self._job:
                 code = os.waitstatus_to_exitcode(status)
                 self._status = (None, -code) if code < 0 else (code, None)
@@ -294,10 +303,10 @@ class _Run:
                 if not select.select([log.reads], [], [], 0)[0] or not log.read():
                     break
 
-    def _ended(self, why: str, code: int | None, number: int | None, run_ms: int) -> Ended:
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    def _ended(self, why: str, run_ms: int) -> Ended:
+        code, number = self._status
         peak = self._groups.memory_peak(self._plan.group)
-        most = max(peak or 0, self._most_pages * _PAGE) or used.ru_maxrss * 1024
+        most = max(peak or 0, self._most_pages * _PAGE) or self._most_resident
         if why == "exited" and self._groups.memory_kills(self._plan.group):
             why = "memory_limit"
         if why == "exited" and number == signal.SIGXFSZ:
@@ -309,7 +318,7 @@ class _Run:
             exit_code=code,
             signal=number,
             run_ms=run_ms,
-            cpu_ms=int(1000 * (used.ru_utime + used.ru_stime)),
+            cpu_ms=int(1000 * self._cpu_s),
             memory_bytes=most,
             dropped={name: log.dropped for name, log in self._logs.items()},
         )
@@ -328,32 +337,3 @@ class _Run:
                     timeout=_AFTER_S,
                     check=False,
                 )
-
-
-def _lower(which: int, most: int) -> None:
-    """Lower a limit of this process; it is never raised."""
-    _, hard = resource.getrlimit(which)
-    highest = most if hard == resource.RLIM_INFINITY else min(most, hard)
-    with suppress(ValueError, OSError):
-        resource.setrlimit(which, (highest, highest))
-
-
-def fork(folder: Path, close: Callable[[], None]) -> int:
-    """Fork a warden for a folder and return its process; `close` lets go of the forge's own."""
-    pid = os.fork()
-    if pid:
-        return pid
-    code = 0
-    try:
-        os.setsid()
-        close()
-        run(folder)
-    except OSError as error:
-        # Nothing of the worker may look like the job's own doing: without `ended.json` the worker
-        # sees a warden that died, and says so.
-        code = errno.ENOSPC if error.errno == errno.ENOSPC else 1
-    except BaseException:  # noqa: BLE001 - a forked child must never go on as its parent
-        code = 1
-    finally:
-        sys.stderr.flush()
-        os._exit(code)

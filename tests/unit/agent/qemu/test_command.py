@@ -7,10 +7,11 @@ import pytest
 from msgspec.structs import replace
 
 from roost.agent.drivers.qemu.cells import nodes_of
-from roost.agent.drivers.qemu.command import DEVICES, Files, choose_accel, command, mac_of, shape_of
+from roost.agent.drivers.qemu.command import DEVICES, Files, choose_accel, command, shape_of
 from roost.agent.drivers.qemu.manifest import Shape
 from roost.agent.drivers.qemu.settings import QemuSettings
 from roost.hostkit.failures import DriverError
+from roost.model.vm import mac_of
 from roost.testing.orders import vm
 from roost.wire.agentlink import BootInfo, NicInfo
 

@@ -17,6 +17,7 @@ from roost.agent.drivers.qemu.manifest import SEED_NODE, WATCHDOG, Shape, folder
 from roost.agent.drivers.qemu.monitor import SOCKET
 from roost.agent.drivers.qemu.settings import Accel, QemuSettings
 from roost.hostkit.failures import DriverError
+from roost.model.vm import mac_of
 from roost.wire.agentlink import DesiredVM, NicInfo
 
 CONSOLE, DISK, SEED = "console.log", "disk.qcow2", "seed.iso"
@@ -78,12 +79,6 @@ def choose_accel(asked: Accel, device: Path = Path("/dev/kvm")) -> Literal["kvm"
         f"KVM is demanded but {why} {device}. Maybe add the agent's user to the group kvm, or set "
         "the accelerator to auto or tcg",
     )
-
-
-def mac_of(vm_id: str, number: int) -> str:
-    """Return the address of a card for which none is ordered; the same on every host."""
-    digest = blake2b(f"{vm_id}/{number}".encode(), digest_size=3).digest()
-    return "52:54:00:" + ":".join(f"{byte:02x}" for byte in digest)
 
 
 def command(

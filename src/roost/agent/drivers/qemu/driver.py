@@ -9,7 +9,7 @@ both halves of a move, `sampling` reads how busy VMs are, `sight` says what a VM
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,8 @@ from roost.agent.drivers.qemu.resizing import resize
 from roost.agent.drivers.qemu.sampling import Sampler
 from roost.agent.drivers.qemu.settings import QemuSettings
 from roost.agent.drivers.qemu.sight import local_vm, unknown_vm
-from roost.agent.drivers.qemu.taps import close_taps
+from roost.agent.drivers.qemu.taps import close_taps, taps_on
+from roost.agent.machine.flowcounters import FlowCounters, by_owner
 from roost.agent.machine.hostfacts import HostReader
 from roost.base.clock import Clock
 from roost.hostkit.failures import DriverError
@@ -47,6 +48,7 @@ from roost.hostkit.machine.limitgroups import LimitGroups
 from roost.wire.agentlink import (
     DesiredVM,
     DeviceInfo,
+    FlowInfo,
     Inventory,
     ProgressInfo,
     SampleInfo,
@@ -84,6 +86,7 @@ class QemuDriver:
         )
         self._moving = Moving(self._parts)
         self._sampler = Sampler(settings, clock)
+        self._flows = FlowCounters(f"roost_{group_name(settings.folder)}")
         self._handles: dict[str, VMHandle] = {}
         self._adopted: asyncio.Task[None] | None = None
         self._beside: set[asyncio.Task[None]] = set()
@@ -107,6 +110,8 @@ class QemuDriver:
         self._handles.clear()
         self._adopted = None
         await asyncio.to_thread(self._groups.close)
+        with suppress(DriverError):  # what counts for nobody harms nobody
+            await self._flows.close()
 
     async def inventory(self) -> Inventory:
         """Return what the machine has."""
@@ -149,6 +154,20 @@ class QemuDriver:
         readings = await self._sampler.read(list(self._handles.values()), at_ms)
         host = await self._host.sample(at_ms)
         return readings if host is None else [*readings, host]
+
+    async def flows(self) -> list[FlowInfo]:
+        """Return what VMs with a card on a bridge that is counted have sent to other cards."""
+        if not (bridges := self.settings.count_flows):
+            return []
+        await self._adopt()
+        owners = {
+            tap: handle.id
+            for handle in self._handles.values()
+            if handle.is_alive and handle.manifest is not None
+            for tap in taps_on(handle.manifest.order, bridges)
+        }
+        found = by_owner(await self._flows.read(list(owners)), owners)
+        return [FlowInfo(vm, card, count) for (vm, card), count in found.items()]
 
     # Orders
 

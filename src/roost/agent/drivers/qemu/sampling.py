@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from roost.agent.drivers.qemu.command import BALLOON, DISK_DEVICE
 from roost.agent.drivers.qemu.consoles import trim_console
 from roost.agent.drivers.qemu.handle import VMHandle
+from roost.agent.drivers.qemu.manifest import Manifest
 from roost.agent.drivers.qemu.monitor import Monitor
 from roost.agent.drivers.qemu.settings import QemuSettings
 from roost.agent.drivers.qemu.taps import tap_names
@@ -99,7 +100,7 @@ class Sampler:
         except DriverError:
             return None
         pid = process.identity.pid
-        facts = await asyncio.to_thread(_from_kernel, pid, handle, tap_names(manifest.order))
+        facts = await asyncio.to_thread(_from_kernel, pid, handle, manifest)
         if facts.ticks is None or facts.rss_bytes is None:
             return None
         cpu_milli = self._cpu_milli(handle.id, process.identity.started, facts.ticks)
@@ -155,15 +156,35 @@ class _Facts(NamedTuple):
     more: dict[str, float]
 
 
-def _from_kernel(pid: int, handle: VMHandle, taps: tuple[str, ...]) -> _Facts:
+def _from_kernel(pid: int, handle: VMHandle, manifest: Manifest) -> _Facts:
     trim_console(handle.folder)
+    taps = tap_names(manifest.order)
     more = _from_taps(pid, taps) if taps else {}
+    size = 0 if manifest.shape is None else manifest.shape.memory_bytes
+    if size and (resident := _resident(pid, size)) is not None:
+        more["guest_resident_bytes"] = float(resident)
     ticks = rss = None
     with suppress(OSError, ValueError, IndexError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         ticks = int(fields[11]) + int(fields[12])
         rss = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
     return _Facts(ticks, rss, _occupied(handle.folder), more)
+
+
+def _resident(pid: int, memory_bytes: int) -> int | None:
+    """Return how much of the guest's memory the host holds; None where it cannot be told.
+
+    The guest's memory is the one mapping of a QEMU that has just its size.
+    """
+    size = f"{memory_bytes // 1024} kB"
+    ours = False
+    with suppress(OSError, ValueError, IndexError), Path(f"/proc/{pid}/smaps").open() as lines:
+        for line in lines:
+            if line.startswith("Size:"):
+                ours = line[5:].strip() == size
+            elif ours and line.startswith("Rss:"):
+                return int(line.split()[1]) * 1024
+    return None
 
 
 def _from_taps(pid: int, taps: tuple[str, ...]) -> dict[str, float]:

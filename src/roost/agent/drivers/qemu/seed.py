@@ -9,9 +9,9 @@ import json
 import re
 from pathlib import Path
 
-from roost.agent.drivers.qemu.command import mac_of
 from roost.agent.drivers.qemu.iso9660 import iso_image
 from roost.hostkit.files import write_whole
+from roost.model.vm import mac_of
 from roost.wire.agentlink import DesiredVM
 
 LABEL = "cidata"

@@ -20,6 +20,7 @@ class QemuSettings:
     cpu_model: str = ""  # empty: host under KVM, qemu64 under TCG; name one to move between hosts
     shared_disks: Path | None = None  # a folder that all hosts share; None: each has its own disks
     bridges: tuple[str, ...] = ()  # that VMs may be on; none: no taps
+    count_flows: tuple[str, ...] = ()  # of them: those on which it is counted who talks
     disk_bytes_s: int = 0  # the most that one guest reads and writes each second; 0: no limit
     disk_iops: int = 0  # and in how many operations; 0: no limit
     run_as: str = ""  # the user that QEMU becomes once it has opened its files; empty: the agent's

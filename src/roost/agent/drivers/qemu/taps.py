@@ -19,6 +19,12 @@ def tap_names(vm: DesiredVM) -> tuple[str, ...]:
     return tuple(f"rt{digest}-{n}" for n, nic in enumerate(vm.nics) if nic.mode == "tap")
 
 
+def taps_on(vm: DesiredVM, bridges: Collection[str]) -> list[str]:
+    """Return the taps of a VM that are on some bridges."""
+    cards = [nic for nic in vm.nics if nic.mode == "tap"]
+    return [name for name, nic in zip(tap_names(vm), cards, strict=True) if nic.bridge in bridges]
+
+
 async def open_taps(vm: DesiredVM, allowed: Collection[str]) -> tuple[str, ...]:
     """Make the taps of a VM, each up and on its bridge, which must be one of those allowed."""
     names = tap_names(vm)

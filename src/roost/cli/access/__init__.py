@@ -1,0 +1,1 @@
+"""Who may ask what, and where: `projects`, `tokens`, `contexts`."""

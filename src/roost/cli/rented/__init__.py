@@ -1,0 +1,1 @@
+"""Programs on rented machines: `jobs`, `pools` of machines, `accounts`."""

@@ -1,0 +1,1 @@
+"""VMs: `vms` with `vmsettings` and `moves`, `groups` of them, their `flavors`."""

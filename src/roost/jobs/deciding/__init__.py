@@ -1,0 +1,6 @@
+"""What the planner decides, purely: whose turn it is, which machine, and how many more to rent.
+
+planning    jobs onto machines that are there, then the cheapest mix for what is left
+ordering    whose job comes next: the pool's order, projects' shares, priorities
+experience  what machines of a type have turned out to have, against what they are called
+"""
