@@ -115,7 +115,7 @@ pytest: $(STAMP) ## the tests alone (JOBS=1 for one process, ARGS='-k name' to c
 	TURN=$(TURN) DATA=$(DATA) $(IN_MEMORY) $(PYTEST) --ignore=tests/system --ignore=tests/kube -m "not qemu or smoke" $(PYTEST_ARGS)
 
 .PHONY: test-system
-test-system: $(STAMP) ## real processes on real databases: started, killed, stopped, restarted (TURN= for every upgrade)
+test-system: kernels ## real processes on real databases: started, killed, stopped, restarted (TURN= for every upgrade)
 	TURN=$(TURN) $(PYTEST) tests/system -m "not qemu" $(PYTEST_ARGS)
 
 # One file is one process's: its tests share a control plane.

@@ -113,11 +113,16 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def _broken_guests(item: pytest.Item, since: float) -> list[Path]:
     """Return the consoles, written since then, of guests that broke."""
     base = item.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
-    return [
-        console
-        for console in base.rglob("console.log")
-        if console.stat().st_mtime >= since and any(w in console.read_bytes() for w in _BROKEN)
-    ]
+    consoles = (Path(at, "console.log") for at, _, files in os.walk(base) if "console.log" in files)
+    return [console for console in consoles if _is_broken(console, since)]
+
+
+def _is_broken(console: Path, since: float) -> bool:
+    try:
+        is_new = console.stat().st_mtime >= since
+        return is_new and any(word in console.read_bytes() for word in _BROKEN)
+    except FileNotFoundError:  # what a failed test leaves running still cleans up
+        return False
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

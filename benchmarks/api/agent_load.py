@@ -120,9 +120,13 @@ class Agent(asyncio.Protocol):
         at, end = 0, len(data)
         while end - at >= 2:
             size, body = data[at + 1], at + 2
+            if size == 127:
+                raise AssertionError(
+                    "a frame of more than 64 KiB, which these agents are never sent"
+                )
             if size == 126:
                 size, body = int.from_bytes(data[at + 2 : at + 4], "big"), at + 4
-            if size == 127 or body + size > end:
+            if body + size > end:
                 break
             self._message(data[at], data[body : body + size])
             at = body + size

@@ -3,7 +3,6 @@
 import os
 import signal
 from hashlib import sha256
-from pathlib import Path
 
 import pytest
 
@@ -41,7 +40,7 @@ def test_jobs_of_local_workers_run_as_the_user_that_their_server_names(site: Sit
     server = site.serve()
     with site.client(server) as client:
         client.create_pool(CreatePool(name="default", provider="local", max_machines=1))
-        secret = next(site.folder.glob("**/roost.db"))
+        secret = site.folder / "plane" / "roost.db"
 
         (done,) = client.jobs.map(["sh", "-c", f"id -un; cat {secret} 2>&1 >{{item}}"], ["copy"])
 
@@ -59,7 +58,7 @@ def test_a_job_whose_worker_is_killed_ends_all_the_same(site: Site) -> None:
         made = client.submit_jobs(SubmitJobs(command=["sleep", "3"]))
         eventually("it runs", lambda: client.get_job(made.id).state == "running")
 
-        (folder,) = Path(site.folder).glob("**/machines/*/machine.json")
+        (folder,) = (site.folder / "plane" / "machines").glob("*/machine.json")
         for pid in workers_in(folder.parent):
             os.kill(pid, signal.SIGKILL)
 
