@@ -7,11 +7,13 @@ are mended by 0007.
 
 from hashlib import sha256
 from pathlib import Path
+from subprocess import run
 
 from alembic.script import ScriptDirectory
 
 from roost.ledger import migrations
 from roost.ledger.upgrade.migrate import _revisions, configuration
+from tests.system.history import REPOSITORY, give_up
 from tests.system.test_upgrades import NEVER_ALONE, RELEASES
 
 FROZEN = {
@@ -71,6 +73,16 @@ def test_upgrades_are_tried_from_every_revision_but_the_newest() -> None:
     revisions = {name[:4] for name in FROZEN if name[0] == "0"}
     assert not tried & NEVER_ALONE
     assert tried | NEVER_ALONE == revisions - {max(revisions)}, "one has no row"
+
+
+def test_releases_that_upgrades_are_tried_from_are_in_the_history() -> None:
+    def git(*words: str) -> int:
+        return run(["git", *words], cwd=REPOSITORY, capture_output=True, check=False).returncode
+
+    if git("cat-file", "-e", RELEASES[0].commit):
+        give_up("the history of the repository is not at hand")
+    gone = [each for each in RELEASES if git("merge-base", "--is-ancestor", each.commit, "HEAD")]
+    assert gone == []
 
 
 def test_a_revision_is_called_what_its_file_is() -> None:
