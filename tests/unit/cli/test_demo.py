@@ -2,12 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import cast
 
 import pytest
 
+from roost.app.demoanalysis import AnalysisStage
+from roost.base.clock import RealClock
 from roost.base.errors import Unavailable
-from roost.cli.demo.runner import Screen, typed
+from roost.cli.demo.analysistour import COMPILE_S, AnalysisTour
+from roost.cli.demo.runner import Screen, Tour, typed
 from roost.cli.demo.tape import Tape
 from roost.client import AsyncClient
 from roost.wire.bodies import EventBody
@@ -96,6 +100,21 @@ def test_a_long_command_is_typed_over_several_lines() -> None:
     assert len(lines) > 1
     assert all(len(line) <= 98 for line in lines)
     assert "".join(line.rstrip("\\").strip("$ ") + " " for line in lines).split() == command.split()
+
+
+@pytest.mark.parametrize(("compiles", "more_s"), [(True, COMPILE_S), (False, 0.0)])
+def test_a_tour_that_waits_for_kernels_may_take_so_much_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiles: bool, more_s: float
+) -> None:
+    class Started(AnalysisStage):
+        async def start_server(self, port: int) -> None:
+            self.compiles = compiles
+            self.context_file.write_text('{"server": "http://127.0.0.1:1", "token": "t"}')
+
+    made = Started(tmp_path, RealClock(), print)
+    tour = AnalysisTour(RealClock(), Screen(None), made)
+    asyncio.run(tour.start(1))
+    assert tour.limit_s == Tour.limit_s + more_s
 
 
 def test_a_summary_alone_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:

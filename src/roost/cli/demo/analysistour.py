@@ -46,6 +46,12 @@ class AnalysisTour(ServedTour[AnalysisStage]):
         self.steps = (self.work, self.past, self.place, self.vm, self.fleet)
         self._vms: dict[str, list[VMBody]] = {}
 
+    async def start(self, port: int) -> None:
+        """Start the control plane; a first start on a machine may take long to learn."""
+        await super().start(port)
+        if self._stage.compiles:  # nothing is learnt before, and it compiles at low priority
+            self.limit_s += COMPILE_S
+
     @classmethod
     async def prepare(cls) -> type[AnalysisStage]:
         """Return the class of the stage."""

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import typer
 from rich.console import Console, RenderableType
@@ -75,7 +75,7 @@ class Tour(ABC):
     """
 
     #: All steps together: many times what they take, for machines that are busy.
-    limit_s: ClassVar[float] = 300.0
+    limit_s: float = 300.0
 
     def __init__(self, clock: Clock, screen: Screen, began: float) -> None:
         self._clock, self._screen = clock, screen
