@@ -206,20 +206,25 @@ def _coming(seen: _Seen) -> Causes:
 
 
 def _too_large(seen: _Seen) -> Causes:
-    if not seen.types or _fitting(seen):
+    if not seen.types or _fitting(seen) or any(_is_large_enough(seen, r) for r in seen.ready):
         return []
     said = f"no machine type that pool {seen.pool.name!r} may have is large enough"
     if called := holding(seen.types, NO_EXPERIENCE, seen.asked):
-        had = {
-            each.name: {name: getattr(each, name) for name in _AMOUNTS}
-            for each in usable(called, seen.known)
-        }
-        nearest = min(had, key=lambda each: (_short(had[each], seen.asked), each))
+        had = [
+            (each.name, {name: getattr(each, name) for name in _AMOUNTS})
+            for _, each in usable(called, seen.known)
+        ]
+        nearest, came = min(had, key=lambda each: (_short(each[1], seen.asked), each[0]))
         said += (
             f": it asks for {_amounts(seen.asked)}, and machines of type {nearest!r} came with "
-            f"{_amounts(had[nearest])}"
+            f"{_amounts(came)}"
         )
     return [("too_large", said)]
+
+
+def _is_large_enough(seen: _Seen, row: Row) -> bool:
+    """Say whether a machine that is there will have room once others have ended."""
+    return all(row[f"{n}_capacity"] >= a for n, a in seen.asked.items())
 
 
 def _fitting(seen: _Seen) -> list[MachineType]:

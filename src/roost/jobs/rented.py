@@ -14,7 +14,14 @@ from sqlalchemy import Connection, Table, bindparam, func, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from roost.base.errors import InvariantBroken
-from roost.jobs.deciding.experience import REMEMBERED_MS, Experience, Reported, amounts_of
+from roost.jobs.deciding.experience import (
+    LAST,
+    REMEMBERED_MS,
+    Experience,
+    Spoken,
+    amounts_of,
+    newest,
+)
 from roost.jobs.rows import stored, type_of
 from roost.ledger.schema.jobtables import RENTED, accounts, machine_secrets, machines, pools
 from roost.ledger.writes.transaction import Tx
@@ -180,38 +187,45 @@ def live_machines(pool: str | None = None) -> Any:
 #: Why a machine was given back that came and was never heard of.
 SILENT_FROM_THE_START = "its worker never spoke"
 
-_SPOKEN = select(
-    _M.pool,
-    _M.type,
-    func.max(_M.created_ms),
-    func.max(_M.cpu_milli_capacity),
-    func.max(_M.memory_bytes_capacity),
-    func.max(_M.disk_bytes_capacity),
-).where(_M.heard > 0)
+_BY_AGE = (
+    func.row_number()
+    .over(partition_by=(_M.pool, _M.type), order_by=(_M.created_ms.desc(), _M.id.desc()))
+    .label("place")
+)
+_TOLD = (
+    _M.pool, _M.type, _M.created_ms, _M.id,
+    _M.cpu_milli_capacity, _M.memory_bytes_capacity, _M.disk_bytes_capacity,
+)  # fmt: skip
+_SPOKEN = select(*_TOLD).add_columns(_BY_AGE).where(_M.heard > 0)
 
 
 def read_experience(
     connection: Connection, now_ms: int, pool: str | None = None
 ) -> dict[str, Experience]:
-    """Return what machines of every pool, or of one, came with, by type.
+    """Return what the last machines of every pool, or of one, came with, by type.
 
     Those that are there count however old they are, but a type of which none was wanted lately is
     not known: what an old machine has left of its disk is no reason to rent no other.
     """
     since = now_ms - REMEMBERED_MS
-    found: dict[str, dict[str, Reported]] = defaultdict(dict)
+    found: dict[str, dict[str, list[Spoken]]] = defaultdict(lambda: defaultdict(list))
     for which in (_M.ended_ms.is_(None), _M.ended_ms > since):
-        query = _SPOKEN.where(which).group_by(_M.pool, _M.type)
+        query = _SPOKEN.where(which)
         if pool is not None:
             query = query.where(_M.pool == pool)
-        for of, kind, newest_ms, cpu, memory, disk in connection.execute(query):
+        spoken = query.subquery()
+        last = select(spoken).where(spoken.c.place <= LAST)
+        for of, kind, wanted_ms, machine, *has, _ in connection.execute(last):
             type_ = type_of(kind)
-            told = Reported(amounts_of(type_), (int(cpu), int(memory), int(disk)), int(newest_ms))
-            before = found[str(of)].get(type_.name)
-            found[str(of)][type_.name] = told if before is None else before.joined(told)
+            cpu, memory, disk = map(int, has)
+            told = Spoken(int(wanted_ms), str(machine), amounts_of(type_), (cpu, memory, disk))
+            found[str(of)][type_.name].append(told)
+    last_ones = {
+        of: {name: newest(spoken) for name, spoken in types.items()} for of, types in found.items()
+    }
     return {
-        of: {name: told for name, told in types.items() if told.newest_ms > since}
-        for of, types in found.items()
+        of: {name: spoken for name, spoken in types.items() if spoken[0].wanted_ms > since}
+        for of, types in last_ones.items()
     }
 
 

@@ -170,7 +170,7 @@ class Submitting:
             return
         now_ms = self._clock.wall_ms()
         known = await self._store.read(lambda c: read_experience(c, now_ms, pool.name))
-        real = usable(types, known.get(pool.name, {}))
+        real = [form for _, form in usable(types, known.get(pool.name, {}))]
         if any(each.holds(spec.demand) for each in real):
             return
         nearest = min(real, key=lambda each: (_missing(each, spec.demand), each.name))

@@ -144,14 +144,21 @@ def completes(assignment: Assignment) -> dict[str, Any]:
 class ModelWorker:
     """A worker of one machine; it starts what fits and ends it when the test says so.
 
-    A real machine keeps a part of its memory for itself: `reserve` of what its type has.
+    A real machine keeps a part of its memory for itself, and some have fewer cores to give than
+    they are called: `reserve` and `cpu_reserve` of what its type has.
     """
 
     def __init__(
-        self, door: Door, launch: Launch, instance: str = "one", reserve: float = 0.0
+        self,
+        door: Door,
+        launch: Launch,
+        instance: str = "one",
+        reserve: float = 0.0,
+        cpu_reserve: float = 0.0,
     ) -> None:
         self._door, self.launch, self.instance = door, launch, instance
         self._memory_bytes = launch.type.memory_bytes - round(reserve * launch.type.memory_bytes)
+        self._cpu_milli = launch.type.cpu_milli - round(cpu_reserve * launch.type.cpu_milli)
         self.machine = launch.token
         self.who = Principal(f"machine/{self.machine}", "worker", host=self.machine)
         self.attempts: dict[str, tuple[Assignment, State]] = {}
@@ -176,7 +183,7 @@ class ModelWorker:
             attempts=[AttemptSeen(attempt=a, state=s) for a, (_, s) in self.attempts.items()],
             finished=list(self.finished.values()),
             capacity=WorkerCapacity(
-                cpu_milli=kind.cpu_milli,
+                cpu_milli=self._cpu_milli,
                 memory_bytes=self._memory_bytes,
                 disk_bytes=kind.disk_bytes,
             )
@@ -213,12 +220,11 @@ class ModelWorker:
 
     def start(self) -> None:
         """Start what waits and fits; what runs never takes more than the machine has."""
-        kind = self.launch.type
         running = [each for each, state in self.attempts.values() if state == "running"]
         cpu = sum(each.cpu_milli for each in running)
         memory = sum(each.memory_bytes for each in running)
         for attempt, (each, state) in self.attempts.items():
-            if state == "waiting" and cpu + each.cpu_milli <= kind.cpu_milli:
+            if state == "waiting" and cpu + each.cpu_milli <= self._cpu_milli:
                 if memory + each.memory_bytes > self._memory_bytes:
                     continue
                 cpu, memory = cpu + each.cpu_milli, memory + each.memory_bytes

@@ -5,7 +5,7 @@ again from the rows and from what the cloud has, and runs after every settling.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -103,6 +103,8 @@ class Rig:
         self.dead: set[str] = set()  # machines whose worker never speaks again
         self.mute = False  # new machines come, and no worker of theirs ever speaks
         self.reserve = 0.0  # of its memory, what a new machine keeps for itself
+        #: In its place, what new machines keep of their memory and of their cores, in turn.
+        self.forms: Iterator[tuple[float, float]] | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.process, name)
@@ -135,7 +137,8 @@ class Rig:
         for token in [] if self.mute else self.cloud.running:
             if token not in self.workers and token not in self.dead | self.cloud.untracked:
                 launch, _ = self.cloud.rented[token]
-                worker = ModelWorker(self.process.door, launch, reserve=self.reserve)
+                memory, cpu = next(self.forms) if self.forms else (self.reserve, 0.0)
+                worker = ModelWorker(self.process.door, launch, reserve=memory, cpu_reserve=cpu)
                 self.workers[token] = worker
                 await self.workers[token].join()
 

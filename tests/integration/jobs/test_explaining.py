@@ -169,3 +169,20 @@ def test_a_type_that_was_taken_off_the_list_leaves_a_job_too_large(sqlite_url: s
         assert told.cause == "too_large"
 
     run(sqlite_url, test)
+
+
+def test_a_job_that_a_busy_machine_will_hold_is_not_too_large(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.pool(types=[LARGE.name])
+        whole = w.DemandBody(cpu=8, memory="1GiB")
+        await rig.submit(demand=whole)
+        await rig.settle(finish=False)
+        made = await rig.submit(demand=whole)
+        await rig.pools.change("default", w.ChangePool(types=[SMALL.name]), OPERATOR)
+
+        assert (await why(rig, made.id)).cause == "room"
+
+        await rig.settle()
+        assert (await rig.job(made.id)).state == "completed"
+
+    run(sqlite_url, test)

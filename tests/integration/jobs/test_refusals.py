@@ -1,6 +1,7 @@
 """What a provider refuses: another type is rented instead, the same one later and less often."""
 
 from dataclasses import replace
+from itertools import cycle
 
 import pytest
 from sqlalchemy import select
@@ -122,6 +123,29 @@ def test_a_job_that_only_fits_by_what_the_provider_says_rents_no_machine_after_m
         less = await rig.submit(demand=w.DemandBody(cpu=1, memory="3.75GiB"))
         await rig.pass_by(30)
         assert (await rig.job(less.id)).state == "completed"
+
+    run(database_url, test)
+
+
+def test_machines_with_much_memory_and_others_with_many_cores_are_none_with_both(
+    database_url: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        rig.forms = cycle([(0.1, 0.0), (0.0, 0.25)])
+        await rig.pool(types=["small"], idle_grace_s=0)
+        two = await rig.submit(count=2, demand=w.DemandBody(cpu=1.25, memory="1GiB"))
+        whole = await rig.submit(demand=w.DemandBody(cpu=2, memory="4GiB"), needs=[two.id])
+        await rig.settle()
+        assert (await rig.array(two.id)).state == "completed"
+
+        await rig.pass_by(900)
+
+        assert len(rig.cloud.launches) == 2, len(rig.cloud.launches)
+        assert not rig.cloud.running
+        assert (await rig.desk.explain(whole.id, OPERATOR)).cause == "too_large"
+        cores = await rig.submit(demand=w.DemandBody(cpu=2, memory="3GiB"))
+        await rig.pass_by(60)
+        assert (await rig.job(cores.id)).state == "completed"
 
     run(database_url, test)
 

@@ -139,7 +139,7 @@ def plan_pool(
     if queued:
         whole = whole_of(machines, types)
         real = usable(types, known)
-        slots = _slots(ready, coming, real, more, queued)
+        slots = _slots(ready, coming, [form for _, form in real], more, queued)
         picks = _picks(plan, pool, queued, whole, used, slots)
         left = _assign(plan, pool, ready, picks)
         left = _place_ahead(plan, pool, ready, left)
@@ -148,7 +148,7 @@ def plan_pool(
         beyond = _place_coming(plan, coming, left) if left else []
         if beyond and more and types:
             limits = MixLimits(more, room.cpu_milli, room.budget_micro)
-            _want(plan, pool, machines, list(zip(types, real, strict=True)), limits, beyond)
+            _want(plan, pool, machines, real, limits, beyond)
     _keep_warm(plan, pool, ready, coming, machines, types)
     return plan
 
