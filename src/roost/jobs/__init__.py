@@ -5,6 +5,7 @@
     kinds, pools, accounts   the objects beside jobs
     door         what workers ask and tell; assigning and logins make what they are told
     planner      one process assigns and sizes; deciding: what it decides, purely
+    lowering     machines beyond limits that were lowered leave
     renting      every process asks providers; catalogue keeps what they offer
     detecting    one process looks for what got stuck
     books, rented, ends   jobs and machines as rows, and what follows from an end

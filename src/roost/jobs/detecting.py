@@ -5,7 +5,7 @@
 | a machine allocating whose process is gone | allocating_s | asked for again, with the same token |
 | a machine that is there and whose worker never spoke | worker_s | given back |
 | a worker that is silent | silent_s | its machine is given back, its attempts end |
-| a machine draining for too long | draining_s | given back with what it has |
+| a machine draining whose attempts have ended | at once | given back |
 | a machine returning whose process is gone | returning_s | its provider is asked again |
 | a provider's machine that no row knows | untracked_s | given back |
 | a rented machine that its provider does not know | gone_s | ended; its attempts end |
@@ -66,7 +66,6 @@ class Patience:
     allocating_s: float = 180.0
     worker_s: float = 600.0
     silent_s: float = 60.0
-    draining_s: float = 3600.0
     returning_s: float = 180.0
     untracked_s: float = 900.0
     gone_s: float = 120.0
@@ -145,8 +144,6 @@ class Detecting(Part):
             await self._give_up(row, state, "worker_silent", said)
         elif state == "draining" and row["attempts_committed"] == 0:
             await self._give_up(row, "draining", "machine_reclaimed", row["reason"] or "drained")
-        elif state == "draining" and unchanged_s >= wait.draining_s:
-            await self._give_up(row, "draining", "machine_reclaimed", "it drained for too long")
         elif state == "returning" and row["claimed_by"] and unchanged_s >= wait.returning_s:
             await self._write(row, lambda tx: tx.change(machines, {"id": row["id"]}, claimed_by=""))
 

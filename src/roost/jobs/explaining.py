@@ -19,7 +19,7 @@ from roost.jobs.deciding.planning import Plan, has_room, hold, next_market, whol
 from roost.jobs.queue import read_queued, read_used
 from roost.jobs.rented import live_machines, read_experience
 from roost.jobs.rows import pool_of, shown_name
-from roost.ledger.schema.jobtables import accounts, job_arrays, job_links, pools
+from roost.ledger.schema.jobtables import accounts, job_arrays, job_links, machines, pools
 from roost.ledger.writes.statements import find_row
 from roost.model.job import MachineType, Pool
 from roost.wire.jobs import ExplainBody
@@ -120,13 +120,24 @@ def _not_queued(connection: Connection, row: Row, own: Row) -> tuple[str, list[s
         names = [str(each[0]) for each in connection.execute(open_needs)]
         return "needs", [f"it waits for {', '.join(names)} to end"]
     if state == "scheduled":
-        return "starting", [f"it is assigned to {row['machine']}, which has not begun it yet"]
+        return "starting", [
+            f"it is assigned to {row['machine']}, which has not begun it yet",
+            *_leaves(connection, row["machine"]),
+        ]
     if state == "running":
-        return "none", [f"it runs on {row['machine']}"]
+        return "none", [f"it runs on {row['machine']}", *_leaves(connection, row["machine"])]
     if state == "cancelling":
         return "none", [f"{row['machine']} was told to end it"]
     why = f" ({row['reason']}: {row['message']})" if row["reason"] else ""
     return "none", [f"it has ended: {state}{why}"]
+
+
+def _leaves(connection: Connection, machine: str) -> list[str]:
+    """Return what is said of a machine that takes nothing new."""
+    row = find_row(connection, machines, {"id": machine})
+    if row is None or row["state"] != "draining":
+        return []
+    return [f"{machine} takes no further job and is given back then: {row['reason']}"]
 
 
 def _causes(seen: _Seen, before: int) -> Causes:
@@ -251,6 +262,8 @@ def _limits(seen: _Seen) -> Causes:
                 continue
             cause = "budget" if amount == "micro" else f"{whose}_limit"
             said = _limit_words(amount, row[f"{amount}_used"], most, need)
+            if row[f"{amount}_used"] > most:
+                said += ": it was lowered, and machines beyond it leave when their jobs have ended"
             found.append((cause, f"{whose} {name!r} {said}"))
     return found
 

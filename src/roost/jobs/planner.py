@@ -24,6 +24,7 @@ from roost.jobs.catalogue import Catalogue, regions_for
 from roost.jobs.deciding.experience import Experience, foreseen
 from roost.jobs.deciding.ordering import Queued, Used
 from roost.jobs.deciding.planning import COMING, MOST_AHEAD, Plan, next_market, plan_pool, staying
+from roost.jobs.lowering import passed_limits, shed_machines
 from roost.jobs.queue import read_queued, read_used
 from roost.jobs.refusals import (
     NOTHING_REFUSED,
@@ -128,6 +129,7 @@ class Seen:
     rooms: Mapping[str, MixLimits]  # what each pool may still rent
     refused: Mapping[str, Refusals]  # what each pool leaves alone for a while
     known: Mapping[str, Experience]  # what machines of each pool came with
+    passed: bool  # a pool or an account has more than it may have: its limits were lowered
 
 
 class Planner(Part):
@@ -176,6 +178,8 @@ class Planner(Part):
         """Plan every pool once; return whether anything was assigned."""
         now_ms = self._clock.wall_ms()
         seen = await self._store.read(lambda connection: _read(connection, now_ms))
+        if seen.passed and await self._shed():
+            seen = await self._store.read(lambda connection: _read(connection, now_ms))
         # Of all pools at once: what one of them has, the others do not.
         self._idle.forget_others({row["id"] for rows in seen.machines.values() for row in rows})
         waits = {each.array for arrays in seen.queued.values() for each in arrays}
@@ -189,6 +193,19 @@ class Planner(Part):
                     raise
                 log.warning("pool %s is not planned this time: %s", name, error.message)
         return worked
+
+    async def _shed(self) -> bool:
+        """Let machines beyond lowered limits leave; return whether there were any that stayed."""
+
+        def change(tx: Tx) -> list[str]:
+            self.singleton.check(tx)
+            return shed_machines(tx)
+
+        told = await self._store.write(change, self.singleton.name)
+        self._bell.ring(f"machine/{machine}" for machine in told)
+        if told:
+            self._renting.ring()
+        return bool(told)
 
     async def _plan_one(self, name: str, pool: Pool, seen: Seen) -> bool:
         rows = seen.machines.get(name, [])
@@ -350,6 +367,7 @@ def _read(connection: Connection, now_ms: int) -> Seen:
         {row["name"]: _room(row, payers.get(row["account"])) for row in found},
         read_refusals(connection, now_ms),
         known,
+        bool(passed_limits(found, payers.values())),
     )
 
 

@@ -11,6 +11,7 @@ from roost.base.errors import Conflict, InvalidRequest, NotFound
 from roost.base.timestamps import timestamp
 from roost.base.units import parse_cpu
 from roost.jobs.catalogue import Catalogue
+from roost.jobs.lowering import passed_words
 from roost.jobs.rented import COUNT_LIVE, rent_micro
 from roost.jobs.rows import pool_of, stored, type_of
 from roost.ledger.schema.jobtables import accounts, job_arrays, machines, pools
@@ -116,7 +117,7 @@ class Pools(Part):
         return answer
 
     async def change(self, name: str, body: w.ChangePool, who: Principal) -> w.PoolBody:
-        """Change a pool; machines that are there stay until they are idle."""
+        """Change a pool; machines beyond lowered limits leave when their jobs have ended."""
 
         def change(tx: Tx) -> w.PoolBody:
             row = tx.find(pools, lock=True, name=name)
@@ -246,9 +247,11 @@ def _bodies(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[w
     waiting = select(_A.pool, func.sum(_A.queued), func.sum(_A.live))
     waiting = waiting.where(_A.finished_ms.is_(None)).group_by(_A.pool)
     jobs_of = {pool: (int(q), int(live)) for pool, q, live in connection.execute(waiting)}
+    payers = {row["name"]: row for row in find_rows(connection, accounts, {})}
     found = []
     for row in rows:
         pool = pool_of(row["spec"])
+        beyond = passed_words(row, payers.get(pool.account))
         queued, live = jobs_of.get(pool.name, (0, 0))
         found.append(
             w.PoolBody(
@@ -275,7 +278,7 @@ def _bodies(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[w
                 spent_micro=row["spent_micro"],
                 queued=queued,
                 live=live,
-                trouble=row["trouble"],
+                trouble="; ".join([*beyond, *([row["trouble"]] if row["trouble"] else [])]),
                 version=row["version"],
             )
         )

@@ -54,7 +54,7 @@ MachineState = Literal[
 ]
 
 MACHINE_TRANSITIONS: Mapping[MachineState, tuple[MachineState, ...]] = {
-    "pending": ("allocating", "failed", "returned"),
+    "pending": ("allocating", "returning", "failed", "returned"),
     "allocating": ("allocated", "ready", "pending", "returning", "failed"),
     "allocated": ("ready", "returning"),
     "ready": ("draining", "returning"),

@@ -102,6 +102,7 @@ class Rig:
         self.ending: Ending = completes
         self.dead: set[str] = set()  # machines whose worker never speaks again
         self.mute = False  # new machines come, and no worker of theirs ever speaks
+        self.lowered: set[str] = set()  # pools and accounts: what leaves may be beyond their limits
         self.reserve = 0.0  # of its memory, what a new machine keeps for itself
         #: In its place, what new machines keep of their memory and of their cores, in turn.
         self.forms: Iterator[tuple[float, float]] | None = None
@@ -230,14 +231,13 @@ class Rig:
         for table, column in ((pools, "pool"), (accounts, "account")):
             for row in await self.rows(select(table)):
                 mine = [each for each in live if each[column] == row["name"]]
-                used = {
-                    "machines": len(mine),
-                    "cpu_milli": sum(type_of(each["type"]).cpu_milli for each in mine),
-                    "micro": sum(each["price_micro"] for each in mine),
-                }
+                names = ("machines", "cpu_milli", "micro")
+                used = {name: sum(_charged(each)[name] for each in mine) for name in names}
                 for name, found in used.items():
                     assert row[f"{name}_used"] == found, (row["name"], name)
                     most = row[f"max_{name}"]
+                    if row["name"] in self.lowered:
+                        found -= sum(_charged(each)[name] for each in mine if _leaves(each))
                     assert most is None or found <= most, (row["name"], name, found, most)
         for token in self.cloud.running:
             row = rented.get(token)
@@ -247,6 +247,15 @@ class Rig:
     def _check_runs(self) -> None:
         for worker in self.workers.values():
             assert len(set(worker.started)) == len(worker.started), "an attempt was begun twice"
+
+
+def _charged(row: dict[str, Any]) -> dict[str, int]:
+    cpu = type_of(row["type"]).cpu_milli
+    return {"machines": 1, "cpu_milli": cpu, "micro": row["price_micro"]}
+
+
+def _leaves(row: dict[str, Any]) -> bool:
+    return row["state"] in ("draining", "returning")
 
 
 def run(

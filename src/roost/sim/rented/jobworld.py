@@ -52,8 +52,8 @@ from roost.worker.run.plan import Ended
 
 WHO = Principal("olga", "operator")
 PATIENCE = Patience(
-    allocating_s=140.0, worker_s=60.0, silent_s=30.0, draining_s=150.0, returning_s=140.0,
-    untracked_s=240.0, gone_s=90.0, limit_grace_s=10.0, sweep_s=20.0,
+    allocating_s=140.0, worker_s=60.0, silent_s=30.0, returning_s=140.0, untracked_s=240.0,
+    gone_s=90.0, limit_grace_s=10.0, sweep_s=20.0,
 )  # fmt: skip
 TIMERS = Timers(singleton_s=6.0)
 STORM_S, CALM_S, LOOK_S = 150.0, 800.0, 5.0
