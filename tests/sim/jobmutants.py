@@ -195,7 +195,18 @@ def _(patch: Patch) -> None:
     patch.setattr(detecting, "_beyond_run", beyond)
 
 
+@mutant
+def _(patch: Patch) -> None:
+    """no drain: a limit is compared where a machine is wanted, and not when it is lowered"""
+    patch.setattr(planner, "shed_machines", lambda tx: [])
+
+
+#: Mistakes that only a world in which users lower limits can find.
+LOWERING = {"no drain"}
+
+
 if __name__ == "__main__":
     with pytest.MonkeyPatch.context() as planted:
         MUTANTS[sys.argv[1]](planted)
-        sys.stdout.write(run_job_world(int(sys.argv[2])).broken)
+        found = run_job_world(int(sys.argv[2]), lowering=sys.argv[1] in LOWERING)
+        sys.stdout.write(found.broken)

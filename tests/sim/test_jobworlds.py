@@ -42,6 +42,14 @@ def test_every_law_holds_in_a_storm_and_after_it(seed: int) -> None:
 
 
 @pytest.mark.turns(6)
+@pytest.mark.parametrize("seed", range(6))
+def test_every_law_holds_where_limits_are_lowered(seed: int) -> None:
+    done = run("roost.sim.rented.jobworld", "--lowering", "--seeds", "1", "--first", str(seed))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "every law held" in done.stdout
+
+
+@pytest.mark.turns(6)
 def test_a_world_runs_the_same_way_again() -> None:
     assert run_job_world(0).digest == run_job_world(0).digest
 

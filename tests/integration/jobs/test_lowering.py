@@ -7,9 +7,10 @@ import pytest
 from sqlalchemy import select
 
 from roost.ledger.schema.jobtables import machines
+from roost.parts.singleton import NotHolder
 from roost.testing.jobs import SMALL
 from roost.wire import jobs as w
-from tests.integration.jobs.rig import OPERATOR, Rig, run
+from tests.integration.jobs.rig import OPERATOR, Process, Rig, run
 
 WHOLE = w.DemandBody(cpu=2, memory="1GiB")  # all cores of the small type
 #: Of four small machines every one of these leaves two.
@@ -127,3 +128,25 @@ def test_a_pool_with_no_limit_left_gives_everything_back_and_can_be_deleted(
         await rig.pools.delete("default", OPERATOR)
 
     run(sqlite_url, test)
+
+
+def test_a_planner_whose_lease_was_taken_over_lets_no_machine_go(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.pool(types=["small"])
+        await rig.submit(count=2, demand=WHOLE)
+        await rig.settle(finish=False)
+        await lower(rig, "pool", max_machines=1)
+        late, other = rig.process.planner, Process(rig.store, rig.clock, rig.clouds, "two")
+        await other.leases.tick()
+        rig.clock.move(20.0)
+        await other.leases.tick()
+        assert other.planner.singleton.token is not None
+
+        with pytest.raises(NotHolder):
+            await late.plan_all()
+        assert await states(rig) == {"ready": 2}
+
+        await other.planner.plan_all()
+        assert await states(rig) == {"ready": 1, "draining": 1}
+
+    run(database_url, test)

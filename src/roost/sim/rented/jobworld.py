@@ -64,6 +64,13 @@ _ACTS = (
 )  # fmt: skip
 
 
+#: What the account may have, and what it is lowered to where users lower it.
+_LIMITS: dict[str, Any] = {"max_machines": 6, "max_cpu": 20, "budget_micro": 900_000}
+_LOWER: tuple[dict[str, Any], ...] = (
+    {"max_machines": 1}, {"max_machines": 3}, {"max_cpu": 4}, {"budget_micro": 100_000},
+)  # fmt: skip
+
+
 class JobVerdict(msgspec.Struct):
     """How a world of jobs went."""
 
@@ -170,10 +177,11 @@ class _JobPlane:
 class JobWorld:
     """One world of jobs, from its beginning to its end."""
 
-    def __init__(self, seed: int, folder: Path) -> None:
+    def __init__(self, seed: int, folder: Path, *, lowering: bool = False) -> None:
         random = self.random = Random(f"jobs {seed}")
         self.seed, self._folder = seed, folder
         self.laws, self.coverage, self.tail = JobLaws(), Counter[str](), list[str]()
+        self.laws.lowering, self._calm = lowering, False
         self._digest = blake2b(digest_size=16)
         self._broken: Broken | None = None
         self._over = False
@@ -321,6 +329,23 @@ class JobWorld:
             self.laws.cancelled.add(name)
             await self.ask(lambda plane: plane.part(JobDesk).cancel(name, WHO))
 
+    async def _lower(self, end: float) -> None:
+        """Lower limits below what is rented and raise them again, and once without any fault."""
+        random = Random(f"lowering {self.seed}")
+        while asyncio.get_running_loop().time() < end:
+            await asyncio.sleep(random.uniform(10, 30))
+            await self._limit(**random.choice(_LOWER))
+            await asyncio.sleep(random.uniform(5, 30))
+            await self._limit()
+        await self._limit(max_machines=2)
+        await asyncio.sleep(100.0)
+        await self._limit()
+
+    async def _limit(self, **given: Any) -> None:
+        body = w.ChangeAccount(**(_LIMITS | given))
+        self.note("limits", "ours", str(given))
+        await self.ask(lambda plane: plane.part(Accounts).change("ours", body, WHO))
+
     # Faults
 
     def _act(self, number: int) -> None:
@@ -377,6 +402,8 @@ class JobWorld:
         end, number = asyncio.get_running_loop().time() + STORM_S, 0
         for _ in range(3):
             self.users.spawn(self._submit(number := number + 1))
+        if self.laws.lowering:
+            self.users.spawn(self._lower(end))
         looked = 0.0
         while asyncio.get_running_loop().time() < end:
             await asyncio.sleep(self.random.expovariate(0.35))
@@ -387,8 +414,7 @@ class JobWorld:
         await self._rest()
 
     async def _begin(self) -> None:
-        account = w.CreateAccount(name="ours", provider="sim", max_machines=6, max_cpu=20,
-                                  budget_micro=900_000)  # fmt: skip
+        account = w.CreateAccount(name="ours", provider="sim", **_LIMITS)
         await self.ask(lambda plane: plane.part(Accounts).create(account, WHO))
         for body in (
             w.CreatePool(name="steady", provider="sim", account="ours", max_machines=4, warm=1,
@@ -403,6 +429,8 @@ class JobWorld:
         self.check(lambda: self.laws.check(books))
         now = asyncio.get_running_loop().time()
         self.check(lambda: self.laws.check_money(list(self.cloud.rented.values()), books, now))
+        if self._calm:
+            self.check(lambda: self.laws.check_shed(books, now))
         if self._broken is not None:
             raise self._broken
         return books
@@ -410,6 +438,7 @@ class JobWorld:
     async def _rest(self) -> None:
         """End every fault; then all jobs end within a bound, and nothing is rented for nobody."""
         self.note("calm", "", "")
+        self._calm = True
         self.cloud.weather = Weather()
         for plane in self.planes:
             if plane.store is not None:
@@ -483,22 +512,22 @@ async def _caught(work: Coroutine[Any, Any, Any]) -> tuple[Any, RoostError | Non
         return None, error
 
 
-def run_job_world(seed: int) -> JobVerdict:
-    """Run the world of a seed."""
+def run_job_world(seed: int, *, lowering: bool = False) -> JobVerdict:
+    """Run the world of a seed, in another form where users lower limits on the way."""
     loop = VirtualLoop()
     loop.set_task_factory(task_factory)  # type: ignore[arg-type]
     asyncio.set_event_loop(loop)
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with TemporaryDirectory(prefix="roost-jobs-", dir=memory) as folder, services_log_nothing():
         try:
-            return loop.run_until_complete(_run(seed, Path(folder)))
+            return loop.run_until_complete(_run(seed, Path(folder), lowering))
         finally:
             asyncio.set_event_loop(None)
             loop.close()
 
 
-async def _run(seed: int, folder: Path) -> JobVerdict:
-    world = JobWorld(seed, folder)
+async def _run(seed: int, folder: Path, lowering: bool) -> JobVerdict:
+    world = JobWorld(seed, folder, lowering=lowering)
     broken = ""
     try:
         with hear_unhandled(world.unhandled):
@@ -524,10 +553,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="roost.sim.rented.jobworld", description=main.__doc__)
     parser.add_argument("--seeds", type=int, default=10, help="how many worlds")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--lowering", action="store_true", help="users lower limits on the way")
     options = parser.parse_args(arguments)
     broken = 0
     for seed in range(options.first, options.first + options.seeds):
-        found = run_job_world(seed)
+        found = run_job_world(seed, lowering=options.lowering)
         broken += bool(found.broken)
         said = found.broken or "every law held"
         if found.broken:

@@ -4,6 +4,7 @@
 - A result is recorded once, never changes, and is that of an attempt which ran so.
 - No job is lost from its array; a job fails for its own doing and not for a machine's.
 - A plan is committed by the one process that holds the planner's lease at that moment.
+- Where users lower limits: what is beyond one only shrinks, and without faults only what leaves is.
 - A machine that somebody uses is not ended; one that nobody's row has is ended within a bound.
 """
 
@@ -21,6 +22,8 @@ from roost.sim.rented.cloud import Rented
 
 #: After its row has ended, so long a machine may still cost money; and one that no row ever named.
 RETURNED_S, UNKNOWN_S = 60.0, 600.0
+#: Without faults, so long machines may stay that are beyond a limit.
+SHED_S = 40.0
 _FINAL_WORDS = ("state", "attempt", "exit_code", "reason", "finished_ms", "run_ms", "cost_micro")
 
 
@@ -59,7 +62,10 @@ class JobLaws:
     began: Counter[tuple[str, str]] = field(default_factory=Counter)  # (machine, attempt)
     ran: dict[str, set[str]] = field(default_factory=dict)  # how attempts ended, by their names
     _final: dict[tuple[str, int], tuple[Any, ...]] = field(default_factory=dict)
+    lowering: bool = False  # users lower limits below what is rented
     _row_gone: dict[str, float] = field(default_factory=dict)
+    _had: dict[tuple[str, str, str], tuple[int, int]] = field(default_factory=dict)
+    _beyond: dict[tuple[str, str, str], float] = field(default_factory=dict)
 
     def attempt_began(self, machine: str, attempt: str) -> None:
         """See an attempt begin."""
@@ -94,8 +100,8 @@ class JobLaws:
             _check_array(array, by_array[name])
         for name, machine in books.machines.items():
             _check_machine(machine, by_machine.get(name, []), books.arrays)
-        _check_limits(books.pools, "pool", books.machines)
-        _check_limits(books.accounts, "account", books.machines)
+        for rows, column in ((books.pools, "pool"), (books.accounts, "account")):
+            self._check_limits(rows, column, books.machines)
 
     def _check_job(self, row: dict[str, Any], array: dict[str, Any]) -> None:
         name = f"{row['array']}.{row['idx']}"
@@ -126,6 +132,38 @@ class JobLaws:
             raise Broken(f"{name} is lost after {row['restarts']} restarts")
         if state == "cancelled" and row["array"] not in self.cancelled:
             raise Broken(f"{name} was cancelled by nobody")
+
+    def _check_limits(
+        self, rows: list[dict[str, Any]], column: str, rented: dict[str, dict[str, Any]]
+    ) -> None:
+        for row in rows:
+            for name, found in _used(_live(rented, column, row["name"])).items():
+                most = row[f"max_{name}"]
+                if row[f"{name}_used"] != found:
+                    said = row[f"{name}_used"]
+                    raise Broken(f"{column} {row['name']} counts {said} {name}: {found}")
+                if most is None:
+                    continue
+                before, had = self._had.get((column, row["name"], name), (most, most))
+                self._had[column, row["name"], name] = most, found
+                if found > most and not (self.lowering and (before > most or found <= had)):
+                    raise Broken(f"{column} {row['name']} has {found} {name} and may have {most}")
+
+    def check_shed(self, books: Books, now: float) -> None:
+        """See that machines beyond a limit that was lowered leave within a bound."""
+        still = {}
+        for rows, column in ((books.pools, "pool"), (books.accounts, "account")):
+            for row in rows:
+                live = _live(books.machines, column, row["name"])
+                stays = _used([m for m in live if m["state"] not in ("draining", "returning")])
+                for name in _AMOUNTS:
+                    key, most = (column, row["name"], name), row[f"max_{name}"]
+                    if most is None or stays[name] <= most:
+                        continue
+                    still[key] = self._beyond.get(key, now)
+                    if now - still[key] > SHED_S:
+                        raise Broken(f"{column} {row['name']} keeps {stays[name]} {name} of {most}")
+        self._beyond = still
 
     def check_money(self, rented: list[Rented], books: Books, now: float) -> None:
         """See that what costs money is somebody's, or was a moment ago."""
@@ -184,19 +222,13 @@ def _check_machine(
         raise Broken(f"{machine['id']} has promised {said} and has {(cpu, memory, len(mine))}")
 
 
-def _check_limits(
-    rows: list[dict[str, Any]], column: str, rented: dict[str, dict[str, Any]]
-) -> None:
-    for row in rows:
-        live = [m for m in rented.values() if m["ended_ms"] is None and m[column] == row["name"]]
-        used = {
-            "machines": len(live),
-            "cpu_milli": sum(type_of(m["type"]).cpu_milli for m in live),
-            "micro": sum(m["price_micro"] for m in live),
-        }
-        for name, found in used.items():
-            most = row[f"max_{name}"]
-            if row[f"{name}_used"] != found:
-                raise Broken(f"{column} {row['name']} counts {row[f'{name}_used']} {name}: {found}")
-            if most is not None and found > most:
-                raise Broken(f"{column} {row['name']} has {found} {name} and may have {most}")
+_AMOUNTS = ("machines", "cpu_milli", "micro")
+
+
+def _used(live: list[dict[str, Any]]) -> dict[str, int]:
+    cpu = sum(type_of(m["type"]).cpu_milli for m in live)
+    return {"machines": len(live), "cpu_milli": cpu, "micro": sum(m["price_micro"] for m in live)}
+
+
+def _live(rented: dict[str, dict[str, Any]], column: str, name: str) -> list[dict[str, Any]]:
+    return [m for m in rented.values() if m["ended_ms"] is None and m[column] == name]
