@@ -44,6 +44,7 @@ from roost.sim.ground.unhandled import hear_unhandled, services_log_nothing
 from roost.sim.laws.checking import Broken
 from roost.sim.rented.cloud import Rented, SimCloud, Weather
 from roost.sim.rented.laws import Books, JobLaws
+from roost.sim.rented.lowering import LIMITS, lower_limits
 from roost.sim.rented.machines import SimMachine
 from roost.wire import jobs as w
 from roost.wire.bodies import DemandBody
@@ -61,13 +62,6 @@ STORM_S, CALM_S, LOOK_S = 150.0, 800.0, 5.0
 _ACTS = (
     ("submit", 20), ("cancel", 8), ("kill", 10), ("die", 14), ("freeze", 6), ("doubt", 6),
     ("kill_worker", 8), ("take", 6), ("reclaim", 6), ("weather", 10), ("deaf", 6),
-)  # fmt: skip
-
-
-#: What the account may have, and what it is lowered to where users lower it.
-_LIMITS: dict[str, Any] = {"max_machines": 6, "max_cpu": 20, "budget_micro": 900_000}
-_LOWER: tuple[dict[str, Any], ...] = (
-    {"max_machines": 1}, {"max_machines": 3}, {"max_cpu": 4}, {"budget_micro": 100_000},
 )  # fmt: skip
 
 
@@ -329,21 +323,9 @@ class JobWorld:
             self.laws.cancelled.add(name)
             await self.ask(lambda plane: plane.part(JobDesk).cancel(name, WHO))
 
-    async def _lower(self, end: float) -> None:
-        """Lower limits below what is rented and raise them again, and once without any fault."""
-        random = Random(f"lowering {self.seed}")
-        while asyncio.get_running_loop().time() < end:
-            await asyncio.sleep(random.uniform(10, 30))
-            await self._limit(**random.choice(_LOWER))
-            await asyncio.sleep(random.uniform(5, 30))
-            await self._limit()
-        await self._limit(max_machines=2)
-        await asyncio.sleep(100.0)
-        await self._limit()
-
-    async def _limit(self, **given: Any) -> None:
-        body = w.ChangeAccount(**(_LIMITS | given))
-        self.note("limits", "ours", str(given))
+    async def _limit(self, limits: dict[str, Any]) -> None:
+        self.note("limits", "ours", str(limits))
+        body = w.ChangeAccount(**limits)
         await self.ask(lambda plane: plane.part(Accounts).change("ours", body, WHO))
 
     # Faults
@@ -403,7 +385,8 @@ class JobWorld:
         for _ in range(3):
             self.users.spawn(self._submit(number := number + 1))
         if self.laws.lowering:
-            self.users.spawn(self._lower(end))
+            random = Random(f"lowering {self.seed}")
+            self.users.spawn(lower_limits(self._limit, random, end))
         looked = 0.0
         while asyncio.get_running_loop().time() < end:
             await asyncio.sleep(self.random.expovariate(0.35))
@@ -414,7 +397,7 @@ class JobWorld:
         await self._rest()
 
     async def _begin(self) -> None:
-        account = w.CreateAccount(name="ours", provider="sim", **_LIMITS)
+        account = w.CreateAccount(name="ours", provider="sim", **LIMITS)
         await self.ask(lambda plane: plane.part(Accounts).create(account, WHO))
         for body in (
             w.CreatePool(name="steady", provider="sim", account="ours", max_machines=4, warm=1,
