@@ -126,18 +126,17 @@ def foresee(
 
 
 def expected_alike(
-    vms: Mapping[str, Expected], classes: Mapping[str, Path]
+    vms: Mapping[str, Expected], classes: Mapping[str, Sequence[Path]]
 ) -> dict[Path, Expected]:
     """Return what is expected of a VM that is new, by class: what nine of ten like it use.
 
-    A class is a path from coarse to fine that begins with a VM's size: what VMs of another size
-    use says nothing.
+    A VM is of several classes, which all begin with its size: what VMs of another size use says
+    nothing.
     """
     found: dict[Path, list[Expected]] = {}
     for name, expected in vms.items():
-        path = classes.get(name, ())
-        for length in range(1, len(path) + 1):
-            found.setdefault(path[:length], []).append(expected)
+        for path in classes.get(name, ()):
+            found.setdefault(path, []).append(expected)
     alike = {}
     for path, known in sorted(found.items()):
         if len(known) >= LEAST_ALIKE:
@@ -151,7 +150,7 @@ def expected_alike(
 def outlook_of(
     hosts: Mapping[str, Predicted],
     vms: Mapping[str, Expected],
-    classes: Mapping[str, Path],
+    classes: Mapping[str, Sequence[Path]],
     ahead: Ahead,
 ) -> Outlook:
     """Return an outlook with the digest of all that it says: equal ones say the same."""

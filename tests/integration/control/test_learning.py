@@ -20,11 +20,19 @@ from roost.control.learning.learning import EVERY_S, LASTS_S
 from roost.model.series import DAY_MS, Columns, Reading, Subject
 from roost.parts.access import Principal
 from roost.placement.replay import record, replay
-from roost.wire.bodies import BootBody, ImageBody, PlacementBody
+from roost.wire.bodies import (
+    BootBody,
+    CreateProject,
+    CreateVM,
+    DemandBody,
+    ImageBody,
+    PlacementBody,
+)
+from roost.wire.flavors import CreateFlavor
 from roost.wire.profiles import ProfileBody, ProfileQuery
 from roost.wire.series import ImportSeries
 from tests.builders import request as asked
-from tests.integration.control.rig import ADMIN, Rig, run, run_two
+from tests.integration.control.rig import ADMIN, Rig, digest_of, run, run_two
 
 STEP_MS = 1000 * STEP_S
 
@@ -244,6 +252,36 @@ def test_a_new_vm_is_expected_to_use_what_those_of_its_image_do(sqlite_url: str)
         assert 700 <= added[1] < 770
 
     run(sqlite_url, test, dated=True)
+
+
+def test_a_new_vm_is_expected_to_use_what_those_of_its_flavor_do(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h1", cpu=32, memory=64)
+        await used(rig, Subject("host", "h1"), 500.0)
+        for flavor, cpu in (("calm", 50.0), ("hot", 700.0)):
+            size = DemandBody(cpu=1, memory="1GiB")
+            await rig.plane.flavors.create(CreateFlavor(name=flavor, demand=size), ADMIN)
+            for number in range(5):
+                body = CreateVM(name=f"{flavor}-{number}", flavor=flavor)
+                made = await rig.plane.admit.create(body, ADMIN, None, digest_of(body))
+                await used(rig, Subject("vm", made.vm.id), cpu)
+        await rig.settle()
+        await rig.plane.learning.learn()
+        added = []
+        # In a project where nothing has run yet only the flavor tells them apart.
+        await rig.plane.projects.create(CreateProject(name="young"), ADMIN)
+        for flavor in ("calm", "hot"):
+            before = predicted(rig, "h1")
+            body = CreateVM(name=f"as-{flavor}", project="young", flavor=flavor)
+            await rig.plane.admit.create(body, ADMIN, None, digest_of(body))
+            after = predicted(rig, "h1")
+            assert before is not None
+            assert after is not None
+            added.append(after[0] - before[0])
+        assert 50 <= added[0] < 60
+        assert 700 <= added[1] < 770
+
+    run(database_url, test, dated=True)
 
 
 def test_predictions_end_when_nothing_new_is_learnt(sqlite_url: str) -> None:

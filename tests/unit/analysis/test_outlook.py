@@ -179,9 +179,9 @@ def test_hosts_told_together_are_told_as_each_alone() -> None:
 
 def test_equal_outlooks_have_equal_digests_and_others_others() -> None:
     told = foresee([host(vm("a", 300 + noise(1)))], AHEAD)
-    one = outlook_of(*told, {"a": ("small",)}, AHEAD)
-    assert outlook_of(*told, {"a": ("small",)}, AHEAD).basis == one.basis
-    later = outlook_of(*told, {"a": ("small",)}, Ahead(AHEAD.origin_s + STEP_S))
+    one = outlook_of(*told, {"a": [("small",)]}, AHEAD)
+    assert outlook_of(*told, {"a": [("small",)]}, AHEAD).basis == one.basis
+    later = outlook_of(*told, {"a": [("small",)]}, Ahead(AHEAD.origin_s + STEP_S))
     assert later.basis.digest != one.basis.digest
     more = outlook_of(told[0], {**told[1], "b": Expected(1, 1)}, {}, AHEAD)
     assert more.basis.digest != one.basis.digest
@@ -189,7 +189,7 @@ def test_equal_outlooks_have_equal_digests_and_others_others() -> None:
 
 def test_vms_of_a_size_are_told_when_there_are_enough() -> None:
     told = {f"{at}": Expected(100 * at, 10) for at in range(1, LEAST_ALIKE + 1)}
-    classes = dict.fromkeys(told, ("large",))
+    classes = dict.fromkeys(told, (("large",),))
     assert expected_alike(told, classes) == {("large",): Expected(460, 10)}
     assert expected_alike({"1": told["1"]}, classes) == {}
 
@@ -197,7 +197,8 @@ def test_vms_of_a_size_are_told_when_there_are_enough() -> None:
 def test_a_project_with_enough_vms_of_a_size_is_told_apart_from_others_of_that_size() -> None:
     told = {f"shop{at}": Expected(100, 10) for at in range(5)}
     told |= {f"lab{at}": Expected(900, 10) for at in range(4)}
-    classes = {name: ("large", name[:-1], "image") for name in told}
+    path = {name: ("large", name[:-1], "image") for name in told}
+    classes = {name: [each[:length] for length in (3, 2, 1)] for name, each in path.items()}
     found = expected_alike(told, classes)
     assert found[("large", "shop")] == found[("large", "shop", "image")] == Expected(100, 10)
     assert found[("large",)] == Expected(900, 10)

@@ -300,7 +300,7 @@ class Admit(Part):
 
     def _expected(self, vm_id: str, project: str, spec: VMSpec) -> Expected:
         cpu, memory = spec.demand.cpu_milli, spec.demand.memory_bytes
-        traits = Traits(cpu, memory, project, image_of(spec), spec.until_ms)
+        traits = Traits(cpu, memory, project, image_of(spec), spec.until_ms, spec.flavor)
         return self._roster.expectations.of(vm_id, traits)
 
     async def _policy(self, body: CreateVM) -> tuple[Under, Choice]:

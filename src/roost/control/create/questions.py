@@ -284,6 +284,7 @@ class Questions(Part):
                 body.project,
                 asked_image(body),
                 None if body.until is None else read_timestamp(body.until, "until"),
+                body.flavor or "",
             ),
         )
         request = PlaceRequest(

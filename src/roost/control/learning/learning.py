@@ -213,15 +213,15 @@ class Learning(Part):
                 )
         return HostSeries(home.host, use, tuple(vms))
 
-    def _classes(self, vms: dict[str, Expected]) -> dict[str, Path]:
-        """Return the classes of VMs, from coarse to fine."""
+    def _classes(self, vms: dict[str, Expected]) -> dict[str, tuple[Path, ...]]:
+        """Return the classes of VMs, from fine to coarse."""
         fleet = self._roster.fleet
         found = {}
         for vm in vms:
             number = fleet.vms.numbers.get(f"{vm}:{RUN}")
             if number is not None:
                 cpu, memory = fleet.vms.demand[number, :2].tolist()
-                found[vm] = self._roster.traits_of(vm, cpu, memory, None).path
+                found[vm] = self._roster.traits_of(vm, cpu, memory, None).alike
         return found
 
     def _note(self, trouble: str) -> None:

@@ -22,11 +22,28 @@ class Traits(NamedTuple):
     project: str = ""
     image: str = ""
     until_ms: int | None = None
+    flavor: str = ""
 
     @property
     def path(self) -> Path:
         """Return the classes that it belongs to, from coarse to fine."""
         return class_path(self.cpu_milli, self.memory_bytes, self.project, self.image)
+
+    @property
+    def alike(self) -> tuple[Path, ...]:
+        """Return the classes of VMs that may use what it will, from fine to coarse.
+
+        All are of its shape. Those of its project come before those of its image and of its flavor
+        in other projects: what an image or a flavor is for differs from project to project.
+        """
+        shape, project, image = self.path
+        # No project is called so: its names have no equals sign.
+        booted = (shape, f"image={image}")
+        sizes = [(shape, project, image), (shape, project), *([booted] if image else []), (shape,)]
+        if not self.flavor:
+            return tuple(sizes)
+        named = f"flavor={self.flavor}"
+        return tuple(path for size in sizes for path in ((*size, named), size))
 
 
 def class_path(cpu_milli: int, memory_bytes: int, project: str, image: str) -> Path:
@@ -63,10 +80,10 @@ class Expectations:
 
     def _like(self, traits: Traits) -> Expected:
         """Return what is expected of a new VM, by the finest class of which enough is known."""
-        path = traits.path if self._alike else ()
-        while path and path not in self._alike:
-            path = path[:-1]
-        return self._alike[path] if path else NOTHING_EXPECTED
+        for path in traits.alike if self._alike else ():
+            if (known := self._alike.get(path)) is not None:
+                return known
+        return NOTHING_EXPECTED
 
     def _ends_s(self, vm: str, traits: Traits) -> int | None:
         if traits.until_ms is not None:

@@ -722,6 +722,7 @@ class Roster(Part):
             self.fleet.projects.project_of(f"{vm}:{RUN}"),
             "" if spec is None else image_of(spec),
             until_ms,
+            "" if spec is None else spec.flavor,
         )
 
     def _lacks_places(self, claim: ClaimRow) -> bool:

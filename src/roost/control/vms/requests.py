@@ -23,9 +23,9 @@ def request_of(vm: VMRow, roster: Roster, spec: VMSpec | None = None) -> PlaceRe
         disk_bytes=vm.disk_bytes,
     )
     strategy = strategy_named(vm.strategy or roster.engine.default_strategy)
-    expected = roster.expectations.of(
-        vm.id, Traits(vm.cpu_milli, vm.memory_bytes, vm.project, image_of(spec), spec.until_ms)
-    )
+    image, until_ms = image_of(spec), spec.until_ms
+    traits = Traits(vm.cpu_milli, vm.memory_bytes, vm.project, image, until_ms, spec.flavor)
+    expected = roster.expectations.of(vm.id, traits)
     return PlaceRequest(
         vm.name,
         demand,
