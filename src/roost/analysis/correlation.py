@@ -5,6 +5,7 @@ standardised shape along random directions); VMs that agree on the bits of one o
 candidates, and only candidates are compared exactly. Directions come from the seed of the caller.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,11 +72,12 @@ def lagged(first: Floats, second: Floats, most: int) -> Lagged:
 
 
 def bottleneck(
-    peaking: Floats, others: dict[str, Floats], quantile: float = 0.95
+    peaking: Floats, others: Mapping[str, Floats], quantile: float = 0.95, *, least: float = 0.0
 ) -> Bottleneck | None:
     """Return the resource that is highest above its usual while another one peaks, or None.
 
-    `share` is the part of the peaks in which that resource is above its own `quantile`.
+    `share` is the part of the peaks in which that resource is above its own `quantile`. One whose
+    mean in the peaks is below `least` is passed over.
     """
     known = np.isfinite(peaking)
     if known.sum() < 20:
@@ -86,9 +88,13 @@ def bottleneck(
         there = np.isfinite(values)
         during = values[high & there]
         usual = values[~high & there]
-        if len(during) < 3 or len(usual) < 10 or usual.std() <= 0:
+        if len(during) < 3 or len(usual) < 10 or during.mean() < least:
             continue
-        excess = float((during.mean() - usual.mean()) / usual.std())
+        # What stands still but for the peaks, as waiting often does, is measured by all of it.
+        deviation = usual.std() or values[there].std()
+        if deviation <= 0:
+            continue
+        excess = float((during.mean() - usual.mean()) / deviation)
         share = float(np.mean(during >= np.quantile(values[there], quantile)))
         if excess > 1.0 and (best is None or excess > best.excess):
             best = Bottleneck(name, excess, share)
@@ -105,7 +111,7 @@ class Related:
     lag: int
 
 
-def related(figures: dict[str, Floats], most: int, least: float = 0.6) -> list[Related]:
+def related(figures: Mapping[str, Floats], most: int, least: float = 0.6) -> list[Related]:
     """Return the pairs of resources that correlate at least so much, the strongest first.
 
     Who leads stands first: of two without a lag, the first by name.

@@ -134,6 +134,19 @@ def test_counters_never_fall_while_a_process_lives(
             before[reading.vm] = reading
 
 
+def test_vms_of_a_crowded_host_wait_by_how_busy_they_are() -> None:
+    vms = [
+        LocalVM(id=name, name=name, state="running", cpu_milli=4000, memory_bytes=GIB, load=load)
+        for name, load in (("a", "steady:mean=1,noise=0"), ("b", "steady:mean=0.5,noise=0"))
+    ]
+    crowded = VirtualSampler(STEADY, {}, HostAmounts(4000, 64 * GIB)).read(vms, 0)
+    busy, half, host = (each.more["psi_cpu_some_avg60"] for each in crowded)
+    assert busy == host > 20
+    assert half == pytest.approx(host / 2, abs=0.01)
+    roomy = VirtualSampler(STEADY, {}, ROOMY).read(vms, 0)
+    assert {each.more["psi_cpu_some_avg60"] for each in roomy} == {0}
+
+
 def test_counters_begin_anew_with_a_new_process() -> None:
     vm = LocalVM(id="a", name="a", state="running", cpu_milli=4000, memory_bytes=GIB, restarts=0)
     sampler = VirtualSampler(STEADY, {}, ROOMY)

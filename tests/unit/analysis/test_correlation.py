@@ -74,6 +74,16 @@ def test_nothing_waits_where_nothing_rises_or_too_little_is_known() -> None:
     assert bottleneck(cpu[:10], {"network": cpu[:10]}) is None
 
 
+def test_waiting_that_is_nothing_but_in_peaks_is_named() -> None:
+    cpu = np.random.default_rng(8).uniform(10, 50, 1000)
+    cpu[::20] = 95.0
+    waiting = np.where(cpu > 90, 30.0, 0.0)
+    found = bottleneck(cpu, {"cpu": waiting, "never": np.zeros(1000)}, least=1.0)
+    assert found is not None
+    assert (found.resource, found.share) == ("cpu", 1.0)
+    assert bottleneck(cpu, {"cpu": waiting}, least=31.0) is None
+
+
 def test_resources_that_follow_each_other_are_told_with_who_leads() -> None:
     rng = np.random.default_rng(5)
     disk = rng.gamma(1.0, 10.0, 900)

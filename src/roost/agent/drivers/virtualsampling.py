@@ -2,8 +2,8 @@
 
 Names and units are those of docs/reference/samples.md. Cpu, memory, disk and the rates of a VM are
 functions of its id and the time alone, unless the host is overcommitted: VMs that want more cpu
-than it has get their part of it, and its pressure says so. Only counters are remembered: they grow
-from the first reading of a VM's process and begin anew with another.
+than it has get their part of it, and its pressure and theirs say so. Only counters are remembered:
+they grow from the first reading of a VM's process and begin anew with another.
 """
 
 import logging
@@ -74,7 +74,10 @@ class VirtualSampler:
         room = self._amounts.cpu_milli
         given = 1.0 if room is None or asked <= room else room / asked
         readings = [self._reading(each, given, at_ms) for each in wanted]
-        return [*readings, self._host(readings, asked, at_ms)]
+        host = self._host(readings, asked, at_ms)
+        for reading, each in zip(readings, wanted, strict=True):
+            reading.more.update(_waiting(host.more, each.cpu))
+        return [*readings, host]
 
     def _wanted(self, vm: LocalVM, at_ms: int) -> _Wanted:
         load = self._load_of(vm)
@@ -144,6 +147,15 @@ def _rates(vm: LocalVM, share: float, at_ms: int) -> dict[str, float]:
         "net_received_packets": received / _PACKET_BYTES,
         "net_sent_bytes": sent,
         "net_sent_packets": sent / _PACKET_BYTES,
+    }
+
+
+def _waiting(host: Mapping[str, float], busy: float) -> dict[str, float]:
+    """Return how long a VM waits, in percent: as its host's tasks do, while it has work."""
+    return {
+        name: round(busy * percent, 2)
+        for name, percent in host.items()
+        if name.endswith("_some_avg60")
     }
 
 
