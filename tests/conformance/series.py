@@ -6,8 +6,14 @@ import numpy as np
 
 from roost.model.series import (
     DAY_MS,
+    DUPLICATES,
     HOUR_MS,
+    JUMPS,
     MINUTE_MS,
+    NEGATIVE,
+    NOT_FINITE,
+    NOTES,
+    OUT_OF_ORDER,
     Columns,
     Kept,
     Reading,
@@ -160,6 +166,27 @@ async def nonsense_is_left_out_and_counted(store: EmbeddedSeries) -> None:
     assert points(found) == [(BEGIN, 4)]
 
 
+async def what_was_wrong_is_noted_and_told_to_who_asks(store: EmbeddedSeries) -> None:
+    await store.put([reading(BEGIN, -1), reading(BEGIN - 30 * DAY_MS, 1)], BEGIN)
+    assert len(await whole(store)) == 0  # both wait for a reading to stand beside
+    step = 15_000
+    now = BEGIN + 9 * step
+    first, nan = reading(BEGIN + step, 1), reading(BEGIN + 3 * step, 2, disk_bytes=float("nan"))
+    for some in ([first, first, nan], [nan], [reading(BEGIN + 2 * step, 3), reading(now, 4)]):
+        await store.put(some, now)
+    right = {NEGATIVE: 1, JUMPS: 1, DUPLICATES: 2, NOT_FINITE: 2, OUT_OF_ORDER: 1}
+    for _ in range(2):
+        told = await store.read(WEB, BEGIN, now + 1, Resolution.RAW, sorted(NOTES))
+        assert {name: np.nansum(values) for name, values in told.figures.items()} == right
+        assert list((await whole(store)).figures) == ["cpu_milli"]
+        assert (await store.newest(WEB))[0].figures == {"cpu_milli": 4}
+        rolled = await store.read(WEB, BEGIN, now + 1, Resolution.FIVE_MINUTES)
+        assert {name.partition(".")[0] for name in rolled.figures} == {"cpu_milli"}
+        week = Resolution.FIVE_MINUTES
+        assert (await store.read(WEB, BEGIN, now + 1, week, sorted(NOTES))).figures == {}
+        await store.file_all(now)
+
+
 async def the_newest_readings_are_found_filed_or_not(store: EmbeddedSeries) -> None:
     await store.put([reading(BEGIN + at, at) for at in (1, 3, 2)], BEGIN)
     for _ in range(2):
@@ -212,6 +239,7 @@ LAWS: tuple[Law, ...] = (
     roll_ups_say_mean_maximum_and_p95,
     what_is_too_old_goes_and_its_roll_up_stays,
     nonsense_is_left_out_and_counted,
+    what_was_wrong_is_noted_and_told_to_who_asks,
     the_newest_readings_are_found_filed_or_not,
     the_newest_of_all_hosts_are_found_together,
     what_is_due_is_filed_and_the_newest_stays,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from roost.model.series import Columns
-from roost.series import columns, embedded, filing
+from roost.series import cleaning, columns, embedded, filing
 from roost.series.embedded import EmbeddedSeries
 from roost.series.opening import memory_series, open_series
 from roost.series.shelf import Chunk
@@ -87,7 +87,7 @@ def test_a_build_that_rolls_a_closed_day_up_again_is_found(
 
 
 def test_a_build_that_keeps_whatever_it_is_told_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "FIGURES", frozenset({"cpu_milli", "of_my_own"}))
+    monkeypatch.setattr(cleaning, "FIGURES", frozenset({"cpu_milli", "of_my_own"}))
     with pytest.raises(AssertionError):
         hold(nonsense_is_left_out_and_counted, memory_series())
 

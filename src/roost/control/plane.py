@@ -199,6 +199,7 @@ class Plane:
         self.learning = Learning(
             series_reader or series, store, self.roster, clock, settings.overload_bound,
             quantile=settings.predict_quantile, hours=settings.predict_hours,
+            noted=None if series_reader else series,
         )  # fmt: skip
         self.series.brought = self.learning.hurry
         self.measuring = Measuring(self.roster, self.agents, self.topology, ids)

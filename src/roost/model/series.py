@@ -72,6 +72,11 @@ GAUGES = frozenset(
 )  # fmt: skip
 #: Every figure that is kept. The list is closed: names are what agents send, and agents may lie.
 FIGURES = COUNTERS | GAUGES
+#: What a store notes beside a reading: how many values and readings it has dropped or put in order
+#: since the reading before. Nobody sends these, and they are told only to who asks by name.
+NOT_FINITE, NEGATIVE, JUMPS = "cleaned_not_finite", "cleaned_negative", "cleaned_jumps"
+DUPLICATES, OUT_OF_ORDER = "cleaned_duplicates", "cleaned_out_of_order"
+NOTES = frozenset({NOT_FINITE, NEGATIVE, JUMPS, DUPLICATES, OUT_OF_ORDER})
 #: What the rates of counters are called, by the counter.
 RATES = {counter: f"{counter}_per_s" for counter in sorted(COUNTERS)}
 #: Everything that can be asked for.

@@ -2,6 +2,7 @@
 
 opening     which store goes with a ledger
 embedded    the store itself: batches as they come, filed into chunks, read as one
+cleaning    what cannot be kept goes before the rest is, and is counted
 filing      readings of one subject into chunks and roll-ups
 columns     readings in columns: merged, as rates, rolled up
 batches     readings of many subjects as bytes, until they are filed

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from roost.model.series import (
     COUNTERS,
     MINUTE_MS,
+    NOTES,
     RATES,
     SECOND_MS,
     STATISTICS,
@@ -117,7 +118,7 @@ def _rate(counter: Floats, gaps: Ints) -> Floats:
 
 def roll_up(columns: Columns, bucket_ms: int) -> Columns:
     """Return mean, maximum and 95th percentile of gauges and rates over buckets of time."""
-    names = sorted(columns.figures.keys() - COUNTERS)
+    names = sorted(columns.figures.keys() - COUNTERS - NOTES)
     if not len(columns) or not names:
         return NOTHING
     values = np.stack([columns.figures[name] for name in names], axis=1)
@@ -162,10 +163,14 @@ def replaced(old: Columns, new: Columns, spans: Sequence[tuple[int, int]]) -> Co
 
 
 def chosen(columns: Columns, wanted: Sequence[str] | None) -> Columns:
-    """Return columns without those that nobody asked for, and without empty ones."""
+    """Return columns without those that nobody asked for, and without empty ones.
+
+    Without names, all but the store's own notes are asked for.
+    """
     figures: Mapping[str, Floats] = {
         name: values
         for name, values in sorted(columns.figures.items())
-        if (wanted is None or name in wanted) and not np.isnan(values).all()
+        if (name.partition(".")[0] not in NOTES if wanted is None else name in wanted)
+        and not np.isnan(values).all()
     }
     return Columns(columns.at_ms, figures)

@@ -19,8 +19,8 @@ import numpy as np
 from roost.base.errors import SeriesUnavailable
 from roost.model.series import (
     DAY_MS,
-    FIGURES,
     MINUTE_MS,
+    NOTES,
     RATES,
     STATISTICS,
     Columns,
@@ -40,6 +40,7 @@ from roost.series.batches import (
     shard_of,
     unpack_batch,
 )
+from roost.series.cleaning import Cleaner
 from roost.series.codec import Corrupt
 from roost.series.columns import (
     MOST_GAP_MS,
@@ -84,6 +85,7 @@ class EmbeddedSeries:
         self._numbers: dict[Subject, int] = {}
         self._numbered_in = -1  # the opening of the shelf that they are of
         self._dropped_ms = 0  # when nothing was left to delete
+        self._cleaner = Cleaner()
         self._corrupt = 0  # chunks and batches met that could not be read
 
     async def _compute(self, work: Callable[[], T]) -> T:
@@ -96,13 +98,17 @@ class EmbeddedSeries:
         """Keep readings; when it returns they are durable."""
         oldest = 0 if old else floor(now_ms - self._kept.raw_days * DAY_MS, DAY_MS)
         latest = now_ms + MOST_AHEAD_MS
-        kept = await self._compute(lambda: _sensible(readings, oldest, latest))
+        cleaned = await self._compute(
+            lambda: self._cleaner.clean(readings, oldest, latest, imported=old)
+        )
+        kept = cleaned.kept
         if kept:
             numbers, opened = await self._numbered({each.subject for each in kept})
             batches = await self._compute(
                 lambda: pack_batches([(numbers[each.subject], each) for each in kept])
             )
             await self._shelf.append(batches, now_ms, opened)
+        self._cleaner.settle(cleaned)
         return Put(len(kept), len(readings) - len(kept))
 
     async def _numbered(self, subjects: set[Subject]) -> tuple[Mapping[Subject, int], int]:
@@ -296,18 +302,6 @@ class EmbeddedSeries:
         await self._shelf.close()
 
 
-def _sensible(readings: Sequence[Reading], oldest: int, latest: int) -> list[Reading]:
-    """Return what can be kept of readings: figures that are known and not negative, in time."""
-    kept = []
-    for reading in readings:
-        figures = {
-            name: value for name, value in reading.figures.items() if value >= 0 and name in FIGURES
-        }
-        if figures and oldest <= reading.at_ms <= latest:
-            kept.append(reading._replace(figures=figures))
-    return kept
-
-
 def _only(columns: Columns, wanted: Sequence[str] | None) -> Columns:
     if wanted is None:
         return columns
@@ -333,6 +327,6 @@ def _reading(subject: Subject, columns: Columns, row: int) -> Reading:
     figures = {
         name: float(values[row])
         for name, values in columns.figures.items()
-        if not np.isnan(values[row])
+        if not np.isnan(values[row]) and name not in NOTES
     }
     return Reading(subject, int(columns.at_ms[row]), figures)

@@ -52,7 +52,8 @@ class SizingBody(Reply):
     """Advice on the size of one resource; null while less than a day was read.
 
     `saving` is what would be given back, below 0 what is missing; `risk` is the share of time in
-    which the past would have exceeded the advised size.
+    which the past would have exceeded the advised size. Of disk io and network nothing is `asked`
+    (0), and no size is advised.
     """
 
     asked: int
@@ -64,7 +65,8 @@ class SizingBody(Reply):
 class ResourceProfileBody(Reply):
     """What is known of a VM's use of one resource.
 
-    `points` of the past week's steps were read. `parameters` are its numbers by name, `stability`
+    `points` of the past week's steps were read; `gaps` are those without a value since the VM was
+    first read in it, null of an older server. `parameters` are its numbers by name, `stability`
     says how alike the halves of the week are. `past` ends where `forecast` begins.
     """
 
@@ -75,6 +77,7 @@ class ResourceProfileBody(Reply):
     past: list[float | None]
     forecast: ForecastBody
     sizing: SizingBody
+    gaps: int | None = None
 
 
 class ZombieBody(Reply):
@@ -97,7 +100,7 @@ class MovingTogetherBody(Reply):
 
 
 class BottleneckBody(Reply):
-    """What stands out while a resource of a VM peaks.
+    """What stands out while a resource of a VM peaks: what waits, or another resource.
 
     `excess` is how far it is then above its usual, in standard deviations; `share` of the peaks are
     among its own highest twentieth.
@@ -109,12 +112,30 @@ class BottleneckBody(Reply):
     share: float
 
 
+class CleaningBody(Reply):
+    """What was dropped or repaired of a VM's readings in the week, of which `samples` are kept.
+
+    Dropped were values that are no number (`not_finite`) or `negative`, and readings of moments too
+    old or still to come (`jumps` of a clock). Of `duplicates`, readings of the moment of the newest
+    one, the last one sent counts. Readings `out_of_order` came after newer ones and were put where
+    they belong. At `resets` counters began anew: their rates are not known there.
+    """
+
+    samples: int
+    not_finite: int
+    negative: int
+    jumps: int
+    duplicates: int
+    out_of_order: int
+    resets: int
+
+
 class ProfileBody(Reply):
     """What was learnt of a VM from the readings of the last week, up to `origin_ms`.
 
-    `resources` has `cpu` (millicores) and `memory` (bytes). `workload_class` is null while less
-    than a day was read. `together` and `bottlenecks` also look at disk io and network; the former
-    has the strongest first.
+    `resources` has `cpu` (millicores), `memory` (bytes), `disk io` and `network` (bytes each
+    second, both ways together). `workload_class` is null while less than a day was read.
+    `together` has the strongest first. `cleaning` is null where series are of a Prometheus.
     """
 
     vm: str
@@ -129,3 +150,4 @@ class ProfileBody(Reply):
     zombie: ZombieBody
     together: list[MovingTogetherBody]
     bottlenecks: list[BottleneckBody]
+    cleaning: CleaningBody | None = None

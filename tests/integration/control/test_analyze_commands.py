@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from roost.base.timestamps import timestamp
 from roost.cli.main import app
 from roost.cli.words.seriesfiles import count_moments
-from roost.model.series import MINUTE_MS, Subject
+from roost.model.series import MINUTE_MS, Reading, Subject
 from roost.wire.agentlink import SampleInfo
 from roost.wire.bodies import CreateToken
 from roost.wire.series import Span
@@ -184,6 +184,19 @@ def test_a_vm_is_shown_in_words_and_a_picture(
             assert told.count(sign) > 10
         document = json.loads(await says("vm", web.id, "--resource", "memory", "-o", "json"))
         assert document["resources"]["memory"]["points"] == 2016
+        assert "readings 2,016 kept of the week, none dropped or repaired" in told.replace(":", "")
+        now = rig.clock.wall_ms()
+        wrong = {"cpu_milli": 1.0, "net_sent_bytes": -1.0}
+        moved = {"cpu_milli": 1.0, "net_sent_bytes": 5e6, "net_received_bytes": 0.0}
+        other = {"cpu_milli": 1.0, "net_sent_bytes": 9e6, "net_received_bytes": 0.0}
+        of_web = Subject("vm", web.id)
+        some = [Reading(of_web, now - 400_000 + at, each) for at, each in enumerate((wrong, moved))]
+        await rig.series.put([*some, Reading(of_web, now - 370_000, other)], now)
+        told = await says("vm", "web", "--resource", "network")
+        assert "2,019 kept of the week; dropped 1 negative" in told
+        assert "network: the last 48 h" in told
+        assert "KiB/s" in told
+        assert "nothing was read" in await says("vm", "web", "--resource", "disk-io")
         assert "nothing was read" in await says("vm", (await rig.running("new")).name)
         assert "no VM 'gone'" in await says("vm", "gone", code=3)
 

@@ -460,6 +460,38 @@ def test_a_vm_s_profile_tells_its_rhythm_and_the_next_day(database_url: str) -> 
     run(database_url, test, dated=True)
 
 
+def test_a_profile_counts_what_was_dropped_and_repaired(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h1")
+        web = Subject("vm", (await rig.running("web")).id)
+        now = rig.clock.wall_ms()
+        begin = now - 2 * 3_600_000
+
+        def reading(minute: int, sent: float, **more: float) -> Reading:
+            figures = {"cpu_milli": 500.0, "memory_bytes": 1.0, "net_sent_bytes": sent}
+            return Reading(web, begin + 60_000 * minute, figures | more)
+
+        good = [reading(minute, minute) for minute in range(60)]
+        anew = [reading(minute, minute - 90) for minute in range(90, 120)]  # another process
+        await rig.series.put(good, now)
+        await rig.series.put([reading(5, 5), reading(59, 59), reading(0, 0, disk_bytes=-1)], now)
+        nan = {"disk_write_bytes": math.nan, "disk_reads": -5.0}
+        await rig.series.put([reading(90, 0, **nan), *anew[1:], reading(3 * 1440, 9)], now)
+        await rig.series.put([reading(119, 29)], now)
+        found = await rig.plane.learning.profile("web", ProfileQuery(hours=1), ADMIN)
+        cleaning = found.cleaning
+        assert cleaning is not None
+        assert (cleaning.samples, cleaning.resets, cleaning.not_finite) == (90, 1, 1)
+        assert (cleaning.negative, cleaning.jumps) == (2, 1)
+        assert (cleaning.duplicates, cleaning.out_of_order) == (1, 2)
+        assert found.resources["cpu"].gaps == 6  # half an hour
+        await rig.series.file_all(now)
+        again = await rig.plane.learning.profile("web", ProfileQuery(hours=1), ADMIN)
+        assert again == found
+
+    run(database_url, test, dated=True)
+
+
 def test_little_known_is_little_said(sqlite_url: str) -> None:
     async def test(rig: Rig) -> None:
         await rig.host("h1")

@@ -6,6 +6,7 @@ import pytest
 from roost.analysis.outlook import POINTS
 from roost.control.learning.profiling import (
     DISK,
+    NETWORK,
     OF_ONE,
     WAITING,
     WeekOfVM,
@@ -61,6 +62,46 @@ def test_resources_that_move_together_are_told() -> None:
     pair = found.together[0]
     assert (pair.first, pair.second, pair.lag_s) == ("cpu", "disk io", 900)
     assert pair.correlation == pytest.approx(1.0, abs=0.01)
+
+
+def test_where_nobody_waits_the_resource_that_peaks_along_is_told() -> None:
+    quiet = {figure: np.zeros(POINTS) for figure in WAITING.values()}
+    reads = week().figures["cpu_milli.mean"] * 1000
+    found = profile_of(row(), week(**quiet, **{DISK[0]: reads}), 1)
+    assert [(each.peaking, each.resource) for each in found.bottlenecks] == [
+        ("cpu", "disk io"),
+        ("disk io", "cpu"),
+    ]
+
+
+def test_what_waits_and_what_peaks_along_are_both_told() -> None:
+    reads = week().figures["cpu_milli.mean"] * 1000
+    found = profile_of(row(), week(**{DISK[0]: reads}), 1)
+    assert [(each.peaking, each.resource) for each in found.bottlenecks] == [
+        ("cpu", "waiting for io"),
+        ("cpu", "disk io"),
+        ("disk io", "waiting for io"),
+        ("disk io", "cpu"),
+    ]
+
+
+def test_waiting_for_next_to_no_time_is_not_told() -> None:
+    waits = week().figures[WAITING["waiting for io"]] / 100
+    assert profile_of(row(), week(**{WAITING["waiting for io"]: waits}), 1).bottlenecks == []
+
+
+def test_disk_io_and_network_have_profiles_and_no_size() -> None:
+    day = 1e6 * (1.2 + np.sin(np.arange(POINTS) * 2 * np.pi / 288))
+    gone = np.where(np.arange(POINTS) % 50 == 49, np.nan, day)
+    found = profile_of(row(), week(**{DISK[1]: day, NETWORK[0]: gone}), 2)
+    assert list(found.resources) == ["cpu", "memory", "disk io", "network"]
+    for name, gaps in (("disk io", 0), ("network", POINTS // 50)):
+        told = found.resources[name]
+        assert [round(each.cycle_s / 3600) for each in told.patterns if each.cycle_s] == [24]
+        assert (told.points, told.gaps) == (POINTS - gaps, gaps)
+        assert told.forecast.point[0] == pytest.approx(day[0], rel=0.1)
+        assert told.sizing.advised is None
+    assert found.resources["cpu"].sizing.advised is not None
 
 
 def test_of_a_vm_whose_pressure_was_not_read_the_resource_that_peaks_with_it_is_told() -> None:

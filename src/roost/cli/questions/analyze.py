@@ -38,6 +38,13 @@ class Resource(StrEnum):
 
     CPU = "cpu"
     MEMORY = "memory"
+    DISK_IO = "disk-io"
+    NETWORK = "network"
+
+    @property
+    def called(self) -> str:
+        """Return what profiles call it."""
+        return self.value.replace("-", " ")
 
 
 VMOption = Annotated[
@@ -164,8 +171,10 @@ def vm(
         )
     found = session.client.vm_profile(name, project=project, hours=hours)
     if save is not None:
-        _save(save, found, resource.value)
-    session.show(found, profile(found, resource.value, console().width))
+        if resource.called not in found.resources:
+            raise InvalidRequest(f"this server tells nothing of {resource.called}")
+        _save(save, found, resource.called)
+    session.show(found, profile(found, resource.called, console().width))
 
 
 @asks_server

@@ -47,6 +47,8 @@ def report(found: FleetReport) -> RenderableType:
 
 def amount(resource: str, number: float) -> str:
     """Return an amount that nobody knows to the byte."""
+    if resource in ("disk io", "network"):
+        return f"{sentences.amount('memory', int(number))}/s"
     unit = MIB if resource == "memory" else 1
     return sentences.amount(resource, -(-int(number) // unit) * unit)
 

@@ -4,12 +4,13 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from roost.base.timestamps import timestamp
-from roost.base.units import MIB
 from roost.cli.show import sentences
 from roost.cli.show.drawing import pictures
+from roost.cli.show.fleetreports import amount
 from roost.cli.show.tables import labelled, table
 from roost.wire.profiles import (
     BottleneckBody,
+    CleaningBody,
     MovingTogetherBody,
     PatternBody,
     ProfileBody,
@@ -26,6 +27,8 @@ _CLASSES = {
     "spiky": "spiky",
 }
 _STEPS_A_DAY = 288
+#: Resources that VMs ask for amounts of.
+_SIZED = ("cpu", "memory")
 
 
 def profile(body: ProfileBody, resource: str, width: int) -> RenderableType:
@@ -38,20 +41,56 @@ def profile(body: ProfileBody, resource: str, width: int) -> RenderableType:
     for name, found in body.resources.items():
         listed.add_row(
             Text(name, style="bold"),
-            f"{found.points / _STEPS_A_DAY:.1f} days",
+            _read(found),
             "\n".join(map(_pattern, found.patterns)) or "none found",
             f"{found.stability:.2f}",
-            sentences.amount(name, found.sizing.asked),
-            _advice(name, found.sizing),
+            sentences.amount(name, found.sizing.asked) if name in _SIZED else "-",
+            _advice(name, found.sizing) if name in _SIZED else "-",
         )
     parts += [Text(""), listed]
+    if body.cleaning is not None:
+        parts.append(labelled("readings", _readings(body.cleaning)))
     if body.zombie.zombie:
         days = f"{body.zombie.days_seen:.0f} days"
         parts.append(labelled("zombie", f"{days} without work, traffic or rhythm: is it needed?"))
     parts += [labelled("together", _together(each)) for each in body.together]
     parts += [labelled("bottleneck", _bottleneck(each)) for each in body.bottlenecks]
-    parts += [Text(""), *_picture(body, resource, body.resources[resource], width)]
+    shown = body.resources.get(resource)
+    if shown is None:
+        parts += [Text(""), Text(f"this server tells nothing of {resource}", style="yellow")]
+    else:
+        parts += [Text(""), *_picture(body, resource, shown, width)]
     return Group(*parts)
+
+
+def _read(found: ResourceProfileBody) -> str:
+    words = f"{found.points / _STEPS_A_DAY:.1f} days"
+    if not found.points or not found.gaps:
+        return words
+    return f"{words}\n{_length(found.gaps * 86_400 / _STEPS_A_DAY)} missing"
+
+
+def _readings(found: CleaningBody) -> str:
+    dropped = _counts(
+        (found.not_finite, "no number"),
+        (found.negative, "negative"),
+        (found.jumps, "of another time"),
+    )
+    repaired = _counts(
+        (found.duplicates, "sent twice"),
+        (found.out_of_order, "out of order"),
+        (found.resets, "where counters began anew"),
+    )
+    words = f"{found.samples:,} kept of the week"
+    if not dropped and not repaired:
+        return f"{words}, none dropped or repaired"
+    return "; ".join(
+        filter(None, (words, dropped and f"dropped {dropped}", repaired and f"repaired {repaired}"))
+    )
+
+
+def _counts(*counts: tuple[int, str]) -> str:
+    return ", ".join(f"{count:,} {words}" for count, words in counts if count)
 
 
 def _together(pair: MovingTogetherBody) -> str:
@@ -97,15 +136,9 @@ def _advice(resource: str, sizing: SizingBody) -> str:
     saving = abs(sizing.saving)
     if sizing.asked == 0 or saving < 0.1 * sizing.asked:
         return "as it is"
-    words = f"{_amount(resource, sizing.advised)}, {_amount(resource, saving)} "
+    words = f"{amount(resource, sizing.advised)}, {amount(resource, saving)} "
     risk = 0.0 if sizing.risk is None else sizing.risk
     return f"{words}{'less' if sizing.saving > 0 else 'more'}; short {100 * risk:.1f}% of the time"
-
-
-def _amount(resource: str, number: float) -> str:
-    """Return an amount that nobody knows to the byte."""
-    unit = MIB if resource == "memory" else 1
-    return sentences.amount(resource, -(-int(number) // unit) * unit)
 
 
 def _picture(
@@ -120,7 +153,7 @@ def _picture(
         ahead.low,
         ahead.high,
         width=max(40, width - 16),
-        label=lambda value: _amount(resource, value),
+        label=lambda value: amount(resource, value),
     )
     past_h, ahead_h = (len(each) * body.step_s / 3600 for each in (found.past, ahead.point))
     head = (

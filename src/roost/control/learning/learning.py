@@ -35,7 +35,7 @@ from roost.base.clock import Clock
 from roost.base.errors import SeriesUnavailable, Unavailable
 from roost.control.learning.gathering import gather, origin_of
 from roost.control.learning.lives import NOTHING_KNOWN, Lives, lives_in
-from roost.control.learning.profiling import profile_of, read_week
+from roost.control.learning.profiling import profile_of, read_cleaning, read_week
 from roost.control.learning.reporting import Reporting
 from roost.control.learning.routes import learning_routes
 from roost.control.learning.waiting import require_compiled
@@ -89,12 +89,15 @@ class Learning(Part):
         *,
         quantile: float = 0.9,
         hours: int = 4,
+        noted: SeriesReader | None = None,
     ) -> None:
+        """Learn from `reader`; `noted` has what was wrong with readings, if they are kept here."""
         self._quantile_milli, self._steps = round(1000 * quantile), hours * 3600 // STEP_S
         self.lives = Lives(store, roster)
         self._known = NOTHING_KNOWN  # of lives
         self.reporting = Reporting(reader, store, roster, clock, overload_bound)
         self._reader, self._store, self._roster, self._clock = reader, store, roster, clock
+        self._noted = noted
         self._profiling = asyncio.Lock()
         self.outlook = NOTHING
         self.trouble = ""  # why nothing can be learnt, in words
@@ -273,9 +276,11 @@ class Learning(Part):
             return vm_row(connection, ref, query.project, who)
 
         vm = await self._store.read(question)
-        week = await read_week(self._reader, vm.id, origin_of(self._clock.wall_ms()))
+        origin_ms, noted = origin_of(self._clock.wall_ms()), self._noted
+        week = await read_week(self._reader, vm.id, origin_ms)
+        cleaning = None if noted is None else await read_cleaning(noted, vm.id, origin_ms)
         async with self._profiling:  # one at a time takes a processor
-            return await asyncio.to_thread(profile_of, vm, week, query.hours)
+            return await asyncio.to_thread(profile_of, vm, week, query.hours, cleaning)
 
     def examine(self, connection: Connection, found: Examination) -> None:
         """Say whether anything is learnt, and of how many hosts."""

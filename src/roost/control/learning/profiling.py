@@ -4,7 +4,7 @@ Every question is answered from the store as it is now: nothing is kept, and not
 next pass over all VMs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,10 +19,22 @@ from roost.analysis.profiles import WorkloadPattern, WorkloadProfile, profile_ba
 from roost.analysis.store import SeriesReader
 from roost.control.learning.gathering import STEP_MS, on_grid
 from roost.ledger.schema.rows import VMRow
-from roost.model.series import Resolution, Subject
+from roost.model.series import (
+    DUPLICATES,
+    JUMPS,
+    NEGATIVE,
+    NOT_FINITE,
+    NOTES,
+    OUT_OF_ORDER,
+    RATES,
+    Columns,
+    Resolution,
+    Subject,
+)
 from roost.wire.profiles import (
     PAST_HOURS,
     BottleneckBody,
+    CleaningBody,
     ForecastBody,
     MovingTogetherBody,
     PatternBody,
@@ -40,6 +52,8 @@ MEANS = ("cpu_milli.mean", "memory_bytes.mean")
 HIGHS = ("cpu_milli.p95", "memory_bytes.max")
 NETWORK = ("net_received_bytes_per_s.mean", "net_sent_bytes_per_s.mean")
 DISK = ("disk_read_bytes_per_s.mean", "disk_write_bytes_per_s.mean")
+#: Of which those are the rates.
+_COUNTERS = tuple(counter for counter, rate in RATES.items() if f"{rate}.mean" in (*NETWORK, *DISK))
 #: Shares of time in which something waited, by what it waited for.
 WAITING = {
     "waiting for cpu": "psi_cpu_some_avg60.mean",
@@ -48,6 +62,12 @@ WAITING = {
 }
 #: How far apart two resources may move and still be told of: two hours.
 _MOST_LAG = 24
+#: Waiting for less than this share of the time (percent) is nothing to be told of.
+_LEAST_WAITING = 1.0
+
+
+#: Of resources that no VM asks for an amount of, no size is advised.
+_UNASKED = SizingBody(asked=0, advised=None, saving=None, risk=None)
 
 
 class WeekOfVM(NamedTuple):
@@ -73,10 +93,44 @@ async def read_week(
     return WeekOfVM(origin_ms, {name: on_grid(found, name, first_ms) for name in asked})
 
 
-def profile_of(vm: VMRow, week: WeekOfVM, hours: int) -> ProfileBody:
+async def read_cleaning(store: SeriesReader, vm: str, origin_ms: int) -> CleaningBody:
+    """Count what was wrong with a VM's raw readings of the week before a moment."""
+    first_ms = origin_ms - POINTS * STEP_MS
+    asked = (*sorted(NOTES), *_COUNTERS)
+    found = await store.read(Subject("vm", vm), first_ms, origin_ms, Resolution.RAW, asked)
+
+    def noted(note: str) -> int:
+        values = found.figures.get(note)
+        return 0 if values is None else int(np.nansum(values))
+
+    return CleaningBody(
+        samples=len(found),
+        not_finite=noted(NOT_FINITE),
+        negative=noted(NEGATIVE),
+        jumps=noted(JUMPS),
+        duplicates=noted(DUPLICATES),
+        out_of_order=noted(OUT_OF_ORDER),
+        resets=_resets(found),
+    )
+
+
+def _resets(raw: Columns) -> int:
+    """Count the moments at which a counter is smaller than it was before."""
+    fell = np.zeros(len(raw), np.bool_)
+    for name in _COUNTERS:
+        if (values := raw.figures.get(name)) is not None:
+            there = np.flatnonzero(np.isfinite(values))
+            fell[there[1:][np.diff(values[there]) < 0]] = True
+    return int(fell.sum())
+
+
+def profile_of(
+    vm: VMRow, week: WeekOfVM, hours: int, cleaning: CleaningBody | None = None
+) -> ProfileBody:
     """Return what a week's series say of a VM, and of the hours after it."""
     start_s = week.origin_ms // 1000 - POINTS * STEP_S
-    use = np.stack([week.figures[name] for name in MEANS])
+    work = _work(week)
+    use = np.stack(list(work.values()))
     known = np.isfinite(use)
     # Steps before the VM was first read would be gaps: nothing is learnt from them.
     begin = int(known.any(axis=0).argmax()) if known.any() else POINTS - 1
@@ -85,8 +139,12 @@ def profile_of(vm: VMRow, week: WeekOfVM, hours: int) -> ProfileBody:
     ahead = forecast_batch(series, hours * _HOUR_STEPS, day_steps=DAY_STEPS, coverage=COVERAGE)
     asked = (vm.cpu_milli, vm.memory_bytes)
     found = classes.classify(series[:1], np.array([float(max(1, asked[0]))]), DAY_STEPS)[0]
-    network = week.figures[NETWORK[0]] + week.figures[NETWORK[1]]
-    evidence = classes.zombie(use[0], network, float(max(1, asked[0])), STEP_S)
+    advice = [
+        classes.sizing(week.figures[figure], float(amount))
+        for figure, amount in zip(HIGHS, asked, strict=True)
+    ]
+    sizes = [_sizing(amount, each) for amount, each in zip(asked, advice, strict=True)]
+    evidence = classes.zombie(use[0], work["network"], float(max(1, asked[0])), STEP_S)
     return ProfileBody(
         vm=vm.id,
         name=vm.name,
@@ -104,11 +162,10 @@ def profile_of(vm: VMRow, week: WeekOfVM, hours: int) -> ProfileBody:
                 stability=profiles[row].stability,
                 past=_told(use[row, -PAST_HOURS * _HOUR_STEPS :]),
                 forecast=_forecast(ahead, row, empty=not known[row].any()),
-                sizing=_sizing(
-                    asked[row], classes.sizing(week.figures[HIGHS[row]], float(asked[row]))
-                ),
+                sizing=sizes[row] if row < len(sizes) else _UNASKED,
+                gaps=int((~known[row, begin:]).sum()) if known.any() else 0,
             )
-            for row, name in enumerate(("cpu", "memory"))
+            for row, name in enumerate(work)
         },
         zombie=ZombieBody(
             zombie=evidence.zombie,
@@ -117,8 +174,9 @@ def profile_of(vm: VMRow, week: WeekOfVM, hours: int) -> ProfileBody:
             network_p99_bytes=_number(evidence.network_p99_bytes),
             cycle_found=evidence.cycle_found,
         ),
-        together=_together(week),
-        bottlenecks=_bottlenecks(week),
+        together=_together(work),
+        bottlenecks=_bottlenecks(week, work),
+        cleaning=cleaning,
     )
 
 
@@ -130,7 +188,7 @@ def _work(week: WeekOfVM) -> dict[str, Floats]:
     return {"cpu": cpu, "memory": memory, "disk io": read + written, "network": received + sent}
 
 
-def _together(week: WeekOfVM) -> list[MovingTogetherBody]:
+def _together(work: Mapping[str, Floats]) -> list[MovingTogetherBody]:
     return [
         MovingTogetherBody(
             first=pair.first,
@@ -138,29 +196,34 @@ def _together(week: WeekOfVM) -> list[MovingTogetherBody]:
             correlation=round(pair.correlation, 3),
             lag_s=pair.lag * STEP_S,
         )
-        for pair in related(_work(week), _MOST_LAG)
+        for pair in related(work, _MOST_LAG)
     ]
 
 
-def _bottlenecks(week: WeekOfVM) -> list[BottleneckBody]:
-    """Say of each resource what stands out while it peaks: what waits, if that was read."""
+def _bottlenecks(week: WeekOfVM, work: Mapping[str, Floats]) -> list[BottleneckBody]:
+    """Say of each resource what waits while it peaks, and which other one peaks along.
+
+    Both are told, for neither says the other: where pressure was read and nobody waited, what peaks
+    along is all there is to say, and where a disk is waited for it need not be busier than usual.
+    """
     waiting = {name: week.figures[figure] for name, figure in WAITING.items()}
-    waited = {name: values for name, values in waiting.items() if np.isfinite(values).any()}
-    work = _work(week)
     found = []
     for name, values in work.items():
-        others = waited or {other: work[other] for other in work if other != name}
-        seen = bottleneck(values, others)
-        if seen is not None:
-            found.append(
-                BottleneckBody(
-                    peaking=name,
-                    resource=seen.resource,
-                    excess=round(seen.excess, 2),
-                    share=round(seen.share, 3),
-                )
-            )
-    return found
+        along = {other: work[other] for other in work if other != name}
+        found += [
+            (name, bottleneck(values, waiting, least=_LEAST_WAITING)),
+            (name, bottleneck(values, along)),
+        ]
+    return [
+        BottleneckBody(
+            peaking=name,
+            resource=seen.resource,
+            excess=round(seen.excess, 2),
+            share=round(seen.share, 3),
+        )
+        for name, seen in found
+        if seen is not None
+    ]
 
 
 def _pattern(pattern: WorkloadPattern) -> PatternBody:
