@@ -239,11 +239,16 @@ def cold_start(
     """Forecast a VM that is new from VMs like it: [3, ahead] point, low and high.
 
     `peers` are series of VMs of the same class, image, project or flavor that end now; `own` is
-    what the VM has sent so far. Values of peers at the same phase of the cycle are scaled to the
-    VM's own level, the more the longer that is known (two hours of 5 minutes: by half).
+    what the VM has sent so far, up to now, NaN where nothing came. Values of peers at the same
+    phase of the cycle are scaled to the VM's own level, the more the longer that is known (two
+    hours of 5 minutes: by half). Levels are compared at the phases at which the VM was seen: one
+    that was seen at noon is no busier than its peers because they are idle at night.
     """
     if ahead < 1 or cycle_steps < 1:
         raise InvalidRequest(f"ahead {ahead} and cycle_steps {cycle_steps} must be at least 1")
+    points = peers.shape[1]
+    own = own[max(0, len(own) - points) :]
+    seen = points - len(own) + np.flatnonzero(np.isfinite(own))
     own = own[np.isfinite(own)]
     told = np.full((3, ahead), np.nan)
     told[1], told[2] = -np.inf, np.inf
@@ -254,10 +259,11 @@ def cold_start(
     scale = 1.0
     if len(own):
         weight = len(own) / (len(own) + 24.0)
-        level = float(np.median(usual))
+        then = peers[:, np.isin(np.arange(points) % cycle_steps, seen % cycle_steps)]
+        then = then[np.isfinite(then)]
+        level = float(np.median(then if len(then) else usual))
         if level > 0:
             scale = float((max(np.median(own), 1e-9) / level) ** weight)
-    points = peers.shape[1]
     tail = (1.0 - coverage) / 2
     for at in range(ahead):
         columns = np.arange(points + at - cycle_steps * (1 + at // cycle_steps), -1, -cycle_steps)

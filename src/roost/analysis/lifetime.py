@@ -157,6 +157,14 @@ class LifeTable:
         known = self.vms >= LEAST_ENDED
         self.digest = f"sha256:{sha256(repr(told).encode()).hexdigest()}" if known else ""
 
+    def remaining(self, path: Path, age_s: int) -> Remaining | None:
+        """Return what is left of a VM's life, by the finest class seen; None if little is known."""
+        if not self.digest:
+            return None
+        while path and path not in self._counts.reached:
+            path = path[:-1]
+        return self._counts.remaining(path, max(age_s, 0))
+
     def left_s(self, path: Path, age_s: int) -> int | None:
         """Return the seconds that a VM of a class and age will still live; None if unknown."""
         if not self.digest:

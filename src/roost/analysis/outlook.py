@@ -28,7 +28,7 @@ DAY_STEPS = 86_400 // STEP_S
 #: VMs of one class from which something is expected of another of that class.
 LEAST_ALIKE = 5
 #: Days that are learnt from, also where not all of them are known: a day of less has no bounds.
-_LEAST_DAYS = 2
+LEAST_DAYS = 2
 #: Names this way of reckoning in digests: one that changes gives other digests.
 _VERSION = "outlook 4"
 
@@ -208,7 +208,7 @@ def _unknown_days(series: Floats) -> int:
     They would be filled with the first value, and the profile of a day be mostly of that.
     """
     first = int(np.isfinite(series).argmax())
-    return max(0, min(first, len(series) - _LEAST_DAYS * DAY_STEPS)) // DAY_STEPS
+    return max(0, min(first, len(series) - LEAST_DAYS * DAY_STEPS)) // DAY_STEPS
 
 
 def together(vms: Sequence[VMSeries]) -> Use:

@@ -5,7 +5,7 @@ Series are columns of five-minute steps; what is not known is null, never 0.
 
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from roost.wire.bodies import Reply
 from roost.wire.queries import OneVM
@@ -36,16 +36,34 @@ class PatternBody(Reply):
     troughs_s: list[int]
 
 
+class ModelBody(Reply):
+    """The model that says values up to `until_s` ahead, the one that erred least in the past.
+
+    `parameters` are numbers by name, lengths in steps. `error` is how far it was off on average
+    when it was tried on the past, in the unit of the series; null where it could not be.
+    """
+
+    until_s: int
+    family: str
+    parameters: dict[str, float]
+    error: float | None
+
+
 class ForecastBody(Reply):
     """Values ahead: of each step the most likely one, and where `coverage` of all will lie.
 
     A bound is null where the past is too short to tell one; `model` says a value one hour ahead.
+    `models` has all that were used, the nearest first, and `cycles_s` the lengths of the cycles
+    that models with a season go by. The model `cold_start` goes by so many `peers`, VMs like this
+    one, where its own past is too short.
     """
 
     point: list[float | None]
     low: list[float | None]
     high: list[float | None]
     model: str
+    models: list[ModelBody] = field(default_factory=list)
+    cycles_s: list[float] = field(default_factory=list)
 
 
 class SizingBody(Reply):
@@ -130,12 +148,27 @@ class CleaningBody(Reply):
     resets: int
 
 
+class LifetimeBody(Reply):
+    """How long a VM of this age will still live, by how long VMs like it lived.
+
+    One in ten such VMs is gone after `early_s` more seconds, half after `half_s`, nine in ten after
+    `late_s`; null where more than that outlive all ages seen. `seen` of them got as old as it is.
+    """
+
+    age_s: int
+    early_s: int | None
+    half_s: int | None
+    late_s: int | None
+    seen: int
+
+
 class ProfileBody(Reply):
     """What was learnt of a VM from the readings of the last week, up to `origin_ms`.
 
     `resources` has `cpu` (millicores), `memory` (bytes), `disk io` and `network` (bytes each
     second, both ways together). `workload_class` is null while less than a day was read.
-    `together` has the strongest first. `cleaning` is null where series are of a Prometheus.
+    `together` has the strongest first. `cleaning` is null where series are of a Prometheus,
+    `lifetime` while little is known of how VMs end, or where its owner said when it does.
     """
 
     vm: str
@@ -151,3 +184,4 @@ class ProfileBody(Reply):
     together: list[MovingTogetherBody]
     bottlenecks: list[BottleneckBody]
     cleaning: CleaningBody | None = None
+    lifetime: LifetimeBody | None = None

@@ -445,6 +445,11 @@ def test_a_vm_s_profile_tells_its_rhythm_and_the_next_day(database_url: str) -> 
         # It is noon: the VM works until six, and again from eight in the morning.
         point, low, high = cpu.forecast.point, cpu.forecast.low, cpu.forecast.high
         assert len(point) == len(low) == len(high) == 288
+        models = cpu.forecast.models
+        assert [each.until_s // 3600 for each in models] == [1, 6, 24]
+        assert all(each.error is not None and each.error < 80 for each in models)
+        assert cpu.forecast.model.startswith(models[0].family)
+        assert round(cpu.forecast.cycles_s[0] / 3600) == 24
         assert point[12] == pytest.approx(800, rel=0.1)
         assert point[120] == pytest.approx(100, rel=0.2)
         assert all(
@@ -456,6 +461,37 @@ def test_a_vm_s_profile_tells_its_rhythm_and_the_next_day(database_url: str) -> 
         assert memory.sizing.saving == pytest.approx(1.7 * GIB, rel=0.02)
         assert found.workload_class == "diurnal_service"
         assert not found.zombie.zombie
+
+    run(database_url, test, dated=True)
+
+
+def test_a_new_vm_s_day_is_told_by_vms_like_it(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h1", cpu=16, memory=64)
+        await used(rig, Subject("host", "h1"), 500.0)
+        for number in range(5):
+            made = await rig.running(f"web-{number}")
+            await used(rig, Subject("vm", made.id), *DAILY, days=4)
+        await rig.plane.learning.learn()
+        new = Subject("vm", (await rig.running("new")).id)
+        await used(rig, new, 1000.0, days=1 / 24)  # VMs like it use 800 at noon
+        found = await rig.plane.learning.profile("new", ProfileQuery(hours=24), ADMIN)
+        ahead = found.resources["cpu"].forecast
+        assert ahead.model == "cold_start peers=5"
+        assert None not in ahead.low
+        assert None not in ahead.high
+        assert 800 < ahead.point[12] < 1000  # type: ignore[operator]
+        assert 100 < ahead.point[120] < 125  # type: ignore[operator]
+        # What is foreseen of others is not told to who sees but an other project.
+        await rig.plane.projects.create(CreateProject(name="lab"), ADMIN)
+        alone = Subject("vm", (await rig.running("alone", project="lab")).id)
+        await used(rig, alone, 1000.0, days=1 / 24)
+        asked = ProfileQuery(hours=24, project="lab")
+        member = Principal("m", "member", project="lab")
+        told = (await rig.plane.learning.profile("alone", asked, member)).resources["cpu"]
+        assert set(told.forecast.high) == {None}
+        told = (await rig.plane.learning.profile("alone", asked, ADMIN)).resources["cpu"]
+        assert told.forecast.model == "cold_start peers=5"
 
     run(database_url, test, dated=True)
 

@@ -9,7 +9,8 @@ from roost.control.learning import lives
 from roost.control.learning.lives import COUNT_S, ONE
 from roost.ledger.schema.tables import lifetimes, vm_ends, vms
 from roost.model.outlook import NEVER_S
-from tests.integration.control.rig import OPERATOR, Rig, run, run_two
+from roost.wire.profiles import ProfileQuery
+from tests.integration.control.rig import ADMIN, OPERATOR, Rig, run, run_two
 
 HOUR = 3600
 ENDS = 2  # the column of `fleet.vms.expected`
@@ -58,6 +59,28 @@ def test_vms_like_those_that_ended_are_expected_to_end_like_them(database_url: s
         assert expected_end(rig, after.id) == pytest.approx(2 * HOUR, rel=0.5)
 
     run(database_url, test, dated=True)
+
+
+def test_a_profile_tells_how_long_a_vm_of_its_age_will_still_live(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h1", cpu=64, memory=64)
+        await rig.running("web")
+        asked = ProfileQuery(hours=1)
+        assert (await rig.plane.learning.profile("web", asked, ADMIN)).lifetime is None
+        await lived(rig, 2 * HOUR, *(f"a{number}" for number in range(25)))
+        await rig.plane.learning.lives.count()
+        await rig.plane.learning.learn()
+        await rig.running("new")
+        told = (await rig.plane.learning.profile("new", asked, ADMIN)).lifetime
+        assert told is not None
+        assert told.half_s == pytest.approx(2 * HOUR, rel=0.5)
+        assert told.early_s is not None
+        assert told.early_s < told.half_s
+        assert (told.age_s, told.seen) == (0, 26)
+        await rig.create("planned", until="2026-11-28T12:00:00Z")
+        assert (await rig.plane.learning.profile("planned", asked, ADMIN)).lifetime is None
+
+    run(sqlite_url, test, dated=True)
 
 
 def test_a_vm_that_outlives_its_kind_is_expected_to_go_on(sqlite_url: str) -> None:

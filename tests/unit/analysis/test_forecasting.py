@@ -109,6 +109,17 @@ def test_a_new_vm_is_told_by_its_peers_at_its_own_level() -> None:
     assert (own[0] <= own[2]).all()
 
 
+def test_a_new_vm_seen_at_noon_is_compared_with_its_peers_at_noon() -> None:
+    day = np.where(np.arange(288 * 3) % 288 >= 200, 80.0, 10.0)  # it is the end of a busy evening
+    peers = np.tile(day, (5, 1))
+    own = np.full(30, 80.0)
+    own[3] = np.nan
+    point, low, high = cold_start(peers, own, 288)
+    np.testing.assert_allclose(point, day[:288])
+    np.testing.assert_allclose(low, point)
+    np.testing.assert_allclose(high, point)
+
+
 def test_without_peers_and_samples_nothing_is_claimed() -> None:
     told = cold_start(np.empty((0, 288)), np.empty(0), 3)
     assert np.isnan(told[0]).all()

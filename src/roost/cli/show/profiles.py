@@ -11,6 +11,8 @@ from roost.cli.show.tables import labelled, table
 from roost.wire.profiles import (
     BottleneckBody,
     CleaningBody,
+    ForecastBody,
+    LifetimeBody,
     MovingTogetherBody,
     PatternBody,
     ProfileBody,
@@ -50,6 +52,8 @@ def profile(body: ProfileBody, resource: str, width: int) -> RenderableType:
     parts += [Text(""), listed]
     if body.cleaning is not None:
         parts.append(labelled("readings", _readings(body.cleaning)))
+    if body.lifetime is not None:
+        parts.append(labelled("lifetime", _lifetime(body.lifetime)))
     if body.zombie.zombie:
         days = f"{body.zombie.days_seen:.0f} days"
         parts.append(labelled("zombie", f"{days} without work, traffic or rhythm: is it needed?"))
@@ -87,6 +91,13 @@ def _readings(found: CleaningBody) -> str:
     return "; ".join(
         filter(None, (words, dropped and f"dropped {dropped}", repaired and f"repaired {repaired}"))
     )
+
+
+def _lifetime(found: LifetimeBody) -> str:
+    shares = (("one in ten", found.early_s), ("half", found.half_s), ("nine in ten", found.late_s))
+    ends = [f"{who} in {_length(left)}" for who, left in shares if left is not None]
+    words = f"{_length(found.age_s)} old; of such VMs {', '.join(ends) or 'most go on'}"
+    return f"{words}{' are gone' if ends else ''} ({found.seen} seen of this age)"
 
 
 def _counts(*counts: tuple[int, str]) -> str:
@@ -145,7 +156,7 @@ def _picture(
     body: ProfileBody, resource: str, found: ResourceProfileBody, width: int
 ) -> list[Text]:
     ahead = found.forecast
-    if not found.points:
+    if not found.points and not any(each is not None for each in ahead.point):
         return [Text("nothing was read of it in the last week", style="yellow")]
     lines = pictures.draw(
         found.past,
@@ -166,4 +177,16 @@ def _picture(
     )  # fmt: skip
     if None in ahead.high:
         legend.append("; without a band too little is known to tell one", style="dim")
-    return [Text(head, style="bold"), *lines, legend]
+    return [Text(head, style="bold"), *lines, legend, *_errors(resource, ahead)]
+
+
+def _errors(resource: str, ahead: ForecastBody) -> list[Text]:
+    """Return how far off such forecasts were, where they could be tried on the past."""
+    if ahead.model.startswith("cold_start"):
+        return [Text("by what VMs like it do: its own past is too short", style="yellow")]
+    tried = [
+        f"{amount(resource, each.error)} up to {_length(each.until_s)} ahead"
+        for each in ahead.models
+        if each.error is not None
+    ]
+    return [Text(f"off by {', '.join(tried)} on average in the past")] if tried else []

@@ -13,7 +13,7 @@ not predicted. The doctor is told.
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from sqlalchemy import Connection
 
 from roost.analysis.lifetime import Path
 from roost.analysis.outlook import (
+    LEAST_ALIKE,
     STEP_S,
     Ahead,
     HostSeries,
@@ -35,10 +36,18 @@ from roost.base.clock import Clock
 from roost.base.errors import SeriesUnavailable, Unavailable
 from roost.control.learning.gathering import gather, origin_of
 from roost.control.learning.lives import NOTHING_KNOWN, Lives, lives_in
-from roost.control.learning.profiling import profile_of, read_cleaning, read_week
+from roost.control.learning.profiling import (
+    Beside,
+    is_young,
+    lifetime_of,
+    profile_of,
+    read_cleaning,
+    read_week,
+)
 from roost.control.learning.reporting import Reporting
 from roost.control.learning.routes import learning_routes
 from roost.control.learning.waiting import require_compiled
+from roost.control.memory.expecting import Traits
 from roost.control.memory.roster import Roster
 from roost.control.vms.lookup import vm_row
 from roost.fleet.layout import UNKNOWN
@@ -53,7 +62,7 @@ from roost.parts.access import Principal
 from roost.parts.part import Loop, Part
 from roost.parts.routes import Route
 from roost.placement.kernels.running import is_interpreting
-from roost.wire.profiles import ProfileBody, ProfileQuery
+from roost.wire.profiles import LifetimeBody, ProfileBody, ProfileQuery
 
 log = logging.getLogger("roost.learning")
 
@@ -63,6 +72,8 @@ LOOK_S, EVERY_S = 30.0, 600.0
 LASTS_S = 3600
 #: Series that are reckoned at once: about 0.15 s of a processor.
 _MOST_SERIES = 256
+#: VMs of a class of which a new one is told: more are read for longer and say the same.
+_MOST_PEERS = 16
 #: The rest after a piece of work, in terms of what it took, and at least.
 _REST, _LEAST_REST_S = 3.0, 0.01
 
@@ -98,6 +109,7 @@ class Learning(Part):
         self.reporting = Reporting(reader, store, roster, clock, overload_bound)
         self._reader, self._store, self._roster, self._clock = reader, store, roster, clock
         self._noted = noted
+        self._peers: Mapping[Path, Sequence[str]] = {}  # some VMs of each class that are foreseen
         self._profiling = asyncio.Lock()
         self.outlook = NOTHING
         self.trouble = ""  # why nothing can be learnt, in words
@@ -174,6 +186,7 @@ class Learning(Part):
             return
         self._note("")
         classes = self._classes(vms)
+        self._peers = _peers(classes)
         outlook = await asyncio.to_thread(outlook_of, hosts, vms, classes, ahead)
         self._origin_ms = origin_ms
         there = {name: told for name, told in outlook.hosts.items() if self._roster.entry(name)}
@@ -278,9 +291,41 @@ class Learning(Part):
         vm = await self._store.read(question)
         origin_ms, noted = origin_of(self._clock.wall_ms()), self._noted
         week = await read_week(self._reader, vm.id, origin_ms)
-        cleaning = None if noted is None else await read_cleaning(noted, vm.id, origin_ms)
+        beside = Beside(
+            None if noted is None else await read_cleaning(noted, vm.id, origin_ms),
+            [
+                await read_week(self._reader, peer, origin_ms)
+                for peer in (self._peers_of(vm, who) if is_young(week) else ())
+            ],
+            self._lifetime(vm),
+        )
         async with self._profiling:  # one at a time takes a processor
-            return await asyncio.to_thread(profile_of, vm, week, query.hours, cleaning)
+            return await asyncio.to_thread(profile_of, vm, week, query.hours, beside)
+
+    def _traits(self, vm: VMRow) -> Traits:
+        spec = self._roster.specs.get(vm.id)
+        until_ms = None if spec is None else spec.until_ms
+        return self._roster.traits_of(vm.id, vm.cpu_milli, vm.memory_bytes, until_ms)
+
+    def _peers_of(self, vm: VMRow, who: Principal) -> Sequence[str]:
+        """Return VMs like one that is to run, of the finest class of which enough are known."""
+        if vm.desired != "running":
+            return ()
+        for path in self._traits(vm).alike:
+            # What VMs of other projects do is not told to who may not see them.
+            if who.project is not None and path[1:2] != (who.project,):
+                continue
+            peers = [peer for peer in self._peers.get(path, ()) if peer != vm.id]
+            if len(peers) >= LEAST_ALIKE:
+                return peers
+        return ()
+
+    def _lifetime(self, vm: VMRow) -> LifetimeBody | None:
+        traits = self._traits(vm)
+        if traits.until_ms is not None:
+            return None
+        age_s = max(0, self._clock.wall_ms() - vm.created_ms) // 1000
+        return lifetime_of(self._known.table.remaining(traits.path, age_s), age_s)
 
     def examine(self, connection: Connection, found: Examination) -> None:
         """Say whether anything is learnt, and of how many hosts."""
@@ -296,6 +341,16 @@ class Learning(Part):
             before = "what was learnt before counts for an hour"
             still = before if self.outlook.hosts else "no host is predicted"
             found.trouble("predictions", f"nothing is learnt, and {still}: {self.trouble}")
+
+
+def _peers(classes: Mapping[str, Sequence[Path]]) -> dict[Path, list[str]]:
+    """Return some VMs of each class, the same ones whatever order they came in."""
+    found: dict[Path, list[str]] = {}
+    for vm, paths in sorted(classes.items()):
+        for path in paths:
+            if len(some := found.setdefault(path, [])) < _MOST_PEERS:
+                some.append(vm)
+    return found
 
 
 def _pieces(homes: Sequence[_Home]) -> Iterator[list[_Home]]:

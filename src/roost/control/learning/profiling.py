@@ -5,6 +5,7 @@ next pass over all VMs.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -12,9 +13,10 @@ import numpy as np
 from roost.analysis import classes
 from roost.analysis.classes import Sizing
 from roost.analysis.correlation import bottleneck, related
-from roost.analysis.forecasting import Forecast, forecast_batch
+from roost.analysis.forecasting import RANGE_ENDS, Forecast, cold_start, forecast_batch
 from roost.analysis.grid import Floats
-from roost.analysis.outlook import DAY_STEPS, POINTS, STEP_S
+from roost.analysis.lifetime import Remaining
+from roost.analysis.outlook import DAY_STEPS, LEAST_ALIKE, LEAST_DAYS, POINTS, STEP_S
 from roost.analysis.profiles import WorkloadPattern, WorkloadProfile, profile_batch
 from roost.analysis.store import SeriesReader
 from roost.control.learning.gathering import STEP_MS, on_grid
@@ -36,6 +38,8 @@ from roost.wire.profiles import (
     BottleneckBody,
     CleaningBody,
     ForecastBody,
+    LifetimeBody,
+    ModelBody,
     MovingTogetherBody,
     PatternBody,
     ProfileBody,
@@ -124,8 +128,33 @@ def _resets(raw: Columns) -> int:
     return int(fell.sum())
 
 
+class Beside(NamedTuple):
+    """What is known of a VM beside its own week: mistakes, VMs like it, and what is left of it."""
+
+    cleaning: CleaningBody | None = None
+    peers: Sequence[WeekOfVM] = ()
+    lifetime: LifetimeBody | None = None
+
+
+NOTHING_BESIDE = Beside()
+
+
+def lifetime_of(left: Remaining | None, age_s: int) -> LifetimeBody | None:
+    """Return what is left of a VM's life in the words of the API."""
+    if left is None:
+        return None
+    told = [left.quantile_s(share) for share in (0.1, 0.5, 0.9)]
+    early, half, late = (int(each) if np.isfinite(each) else None for each in told)
+    return LifetimeBody(age_s=age_s, early_s=early, half_s=half, late_s=late, seen=int(left.seen))
+
+
+def is_young(week: WeekOfVM) -> bool:
+    """Say whether so little was read of a VM that others may tell more of the next day."""
+    return int(np.isfinite(week.figures[MEANS[0]]).sum()) < LEAST_DAYS * DAY_STEPS
+
+
 def profile_of(
-    vm: VMRow, week: WeekOfVM, hours: int, cleaning: CleaningBody | None = None
+    vm: VMRow, week: WeekOfVM, hours: int, beside: Beside = NOTHING_BESIDE
 ) -> ProfileBody:
     """Return what a week's series say of a VM, and of the hours after it."""
     start_s = week.origin_ms // 1000 - POINTS * STEP_S
@@ -137,6 +166,7 @@ def profile_of(
     series = use[:, begin:]
     profiles = profile_batch(series, start_s + begin * STEP_S, STEP_S)
     ahead = forecast_batch(series, hours * _HOUR_STEPS, day_steps=DAY_STEPS, coverage=COVERAGE)
+    alike = [_work(each) for each in beside.peers]
     asked = (vm.cpu_milli, vm.memory_bytes)
     found = classes.classify(series[:1], np.array([float(max(1, asked[0]))]), DAY_STEPS)[0]
     advice = [
@@ -161,7 +191,8 @@ def profile_of(
                 parameters=_parameters(profiles[row]),
                 stability=profiles[row].stability,
                 past=_told(use[row, -PAST_HOURS * _HOUR_STEPS :]),
-                forecast=_forecast(ahead, row, empty=not known[row].any()),
+                forecast=_from_peers([each[name] for each in alike], series[row], ahead.high[row])
+                or _forecast(ahead, row, empty=not known[row].any()),
                 sizing=sizes[row] if row < len(sizes) else _UNASKED,
                 gaps=int((~known[row, begin:]).sum()) if known.any() else 0,
             )
@@ -176,7 +207,8 @@ def profile_of(
         ),
         together=_together(work),
         bottlenecks=_bottlenecks(week, work),
-        cleaning=cleaning,
+        cleaning=beside.cleaning,
+        lifetime=beside.lifetime,
     )
 
 
@@ -253,7 +285,44 @@ def _forecast(ahead: Forecast, row: int, *, empty: bool) -> ForecastBody:
         low=_told(low),
         high=_told(ahead.high[row]),
         model=f"{model.family}{words}",
+        models=_models(ahead, row),
+        cycles_s=[round(each * STEP_S, 1) for each in ahead.periods[row].tolist() if each > 0],
     )
+
+
+def _from_peers(peers: Sequence[Floats], own: Floats, bound: Floats) -> ForecastBody | None:
+    """Return what VMs like this one do, where its own past is too short to tell a bound."""
+    peers = [each for each in peers if np.isfinite(each).any()]
+    if np.isfinite(bound).all() or len(peers) < LEAST_ALIKE:
+        return None
+    point, low, high = cold_start(
+        np.stack(peers), own, len(bound), cycle_steps=DAY_STEPS, coverage=COVERAGE
+    )
+    by = {"peers": float(len(peers))}
+    return ForecastBody(
+        point=_told(point),
+        low=_told(low),
+        high=_told(high),
+        model=f"cold_start peers={len(peers)}",
+        models=[ModelBody(len(bound) * STEP_S, "cold_start", by, None)],
+    )
+
+
+def _models(ahead: Forecast, row: int) -> list[ModelBody]:
+    """Return the model of each range of steps that is foreseen."""
+    steps, found = ahead.point.shape[1], []
+    for number, (begin, end) in enumerate(pairwise([0, *RANGE_ENDS.tolist()])):
+        if begin < steps:
+            family, parameters = ahead.model_of(row, begin + 1)
+            found.append(
+                ModelBody(
+                    until_s=min(end, steps) * STEP_S,
+                    family=family,
+                    parameters=dict(parameters),
+                    error=_number(float(ahead.error[row, number])),
+                )
+            )
+    return found
 
 
 def _sizing(asked: int, advice: Sizing) -> SizingBody:
