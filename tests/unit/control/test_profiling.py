@@ -1,5 +1,8 @@
 """What a profile says of a VM's resources together, on courses that are known."""
 
+import math
+
+import msgspec
 import numpy as np
 import pytest
 
@@ -13,6 +16,7 @@ from roost.control.learning.profiling import (
     profile_of,
 )
 from roost.ledger.schema.rows import VMRow
+from roost.wire.profiles import ProfileBody
 
 
 def week(**changes: object) -> WeekOfVM:
@@ -109,3 +113,35 @@ def test_of_a_vm_whose_pressure_was_not_read_the_resource_that_peaks_with_it_is_
     reads = week().figures["cpu_milli.mean"] * 1000
     found = profile_of(row(), week(**unread, **{DISK[0]: reads}), 1)
     assert ("cpu", "disk io") in [(each.peaking, each.resource) for each in found.bottlenecks]
+
+
+def broken_weeks() -> dict[str, dict[str, np.ndarray]]:
+    rng = np.random.default_rng(9)
+    one = np.full(POINTS, np.nan)
+    one[-1] = 5.0
+    holes = np.where(rng.random(POINTS) < 0.9, np.nan, 1e6 * rng.random(POINTS))
+    other_work = np.where(np.arange(POINTS) < 1000, 0.0, 1e6 * rng.random(POINTS))
+    courses = {
+        "nothing": np.full(POINTS, np.nan),
+        "one point": one,
+        "all the same": np.full(POINTS, 3.25),
+        "nothing but zeros": np.zeros(POINTS),
+        "as large as may be": np.full(POINTS, 1e18) * rng.random(POINTS),
+        "mostly holes": holes,
+        "other work since": other_work,
+    }
+    return {name: dict.fromkeys(OF_ONE, course) for name, course in courses.items()}
+
+
+@pytest.mark.parametrize("broken", broken_weeks().values(), ids=broken_weeks())
+def test_whatever_was_read_there_is_a_profile_of_numbers(broken: dict[str, np.ndarray]) -> None:
+    found = profile_of(row(), WeekOfVM(1_795_000_000_000, broken), 24)
+    assert b"NaN" not in (told := msgspec.json.encode(found))
+    assert msgspec.json.decode(told, type=ProfileBody) == found
+    for each in found.resources.values():
+        points = [*each.forecast.point, *each.forecast.low, *each.forecast.high]
+        assert all(math.isfinite(value) and value >= 0 for value in points if value is not None)
+        bounds = zip(each.forecast.low, each.forecast.high, strict=True)
+        assert all((low is None) == (high is None) for low, high in bounds)
+        assert all(0 <= pattern.confidence <= 1 for pattern in each.patterns)
+        assert 0 <= each.stability <= 1

@@ -29,6 +29,8 @@ _CLASSES = {
     "spiky": "spiky",
 }
 _STEPS_A_DAY = 288
+#: What is waited for, as profiles call it; another resource that peaks along holds nothing up.
+_WAITING = tuple(f"waiting for {each}" for each in ("cpu", "io", "memory"))
 #: Resources that VMs ask for amounts of.
 _SIZED = ("cpu", "memory")
 
@@ -41,6 +43,9 @@ def profile(body: ProfileBody, resource: str, width: int) -> RenderableType:
     ]
     listed = table("", "read", "patterns", "stability", "asked", "advice")
     for name, found in body.resources.items():
+        if not found.points and name not in _SIZED:
+            listed.add_row(Text(name, style="bold"), "not read", "-", "-", "-", "-")
+            continue
         listed.add_row(
             Text(name, style="bold"),
             _read(found),
@@ -58,7 +63,10 @@ def profile(body: ProfileBody, resource: str, width: int) -> RenderableType:
         days = f"{body.zombie.days_seen:.0f} days"
         parts.append(labelled("zombie", f"{days} without work, traffic or rhythm: is it needed?"))
     parts += [labelled("together", _together(each)) for each in body.together]
-    parts += [labelled("bottleneck", _bottleneck(each)) for each in body.bottlenecks]
+    parts += [
+        labelled("bottleneck" if each.resource in _WAITING else "at peaks", _bottleneck(each))
+        for each in body.bottlenecks
+    ]
     shown = body.resources.get(resource)
     if shown is None:
         parts += [Text(""), Text(f"this server tells nothing of {resource}", style="yellow")]
