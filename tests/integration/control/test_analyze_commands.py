@@ -180,7 +180,6 @@ def test_a_vm_is_shown_in_words_and_a_picture(
         assert "class: a service that follows the day" in told
         assert "cyclic every 24.0 h" in told
         assert "cpu: the last 48 h, and 12 h ahead from 2026-11-17T12:00Z" in told
-        assert "bottleneck" not in told
         assert "disk io not read - - - - network not read" in told
         assert "off by" in told
         assert "cores up to 60 min ahead" in told
