@@ -68,7 +68,9 @@ UntilOption = Annotated[
 @asks_server
 def export(
     session: Session,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .csv or .parquet file.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A .csv, .parquet or .openmetrics file.")
+    ],
     vm: VMOption = None,
     host: HostOption = None,
     project: ProjectOption = None,

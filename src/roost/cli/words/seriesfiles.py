@@ -1,7 +1,8 @@
 """Series in files: CSV, and Parquet where pyarrow is installed.
 
 One row for each moment of a VM or host: `kind`, `name`, `at_ms`, then a column for each figure. An
-empty cell is unknown.
+empty cell is unknown. For a Prometheus they are written as OpenMetrics, by the names under which
+roost reads them there unless it is told otherwise.
 """
 
 import csv
@@ -13,6 +14,8 @@ from typing import Any, Literal
 from roost.base.errors import InvalidRequest
 
 _KEYS = ("kind", "name", "at_ms")
+#: How a file's name ends that `promtool tsdb create-blocks-from openmetrics` takes.
+_OPENMETRICS = ".openmetrics"
 
 
 @dataclass(slots=True)
@@ -27,6 +30,11 @@ class Part:
 
 def read_parts(path: Path, most: int) -> Iterator[Part]:
     """Yield the readings of a file, so many moments of one VM or host at a time."""
+    if path.suffix == _OPENMETRICS:
+        raise InvalidRequest(
+            f"{path}: files of this kind are only written",
+            hint="Maybe export a .csv file, or import from the Prometheus itself.",
+        )
     rows = _parquet_rows(path) if path.suffix == ".parquet" else _csv_rows(path)
     part: Part | None = None
     for line, row in rows:
@@ -107,6 +115,8 @@ def write_parts(path: Path, parts: Iterable[Part]) -> int:
     try:
         if path.suffix == ".parquet":
             _write_parquet(path, found, names)
+        elif path.suffix == _OPENMETRICS:
+            _write_openmetrics(path, found, names)
         else:
             with path.open("w", newline="", encoding="utf-8") as file:
                 writer = csv.writer(file, lineterminator="\n")
@@ -120,6 +130,28 @@ def write_parts(path: Path, parts: Iterable[Part]) -> int:
     except OSError as error:
         raise InvalidRequest(f"cannot write {str(path)!r}: {error.strerror}") from error
     return count
+
+
+def _write_openmetrics(path: Path, parts: list[Part], names: list[str]) -> None:
+    """Write a family for each kind and figure; all samples of one stand together, as they must."""
+    with path.open("w", encoding="utf-8") as file:
+        for kind in sorted({part.kind for part in parts}):
+            own = [part for part in parts if part.kind == kind]
+            for name in names:
+                # Roll-ups are called `cpu_milli.mean`, which no metric can be.
+                family = f"roost_{kind}_{name.replace('.', '_')}"
+                file.write(f"# TYPE {family} unknown\n")
+                for part in own:
+                    labels = f'{{{kind}="{_escaped(part.name)}"}}'
+                    for at_ms, value in zip(part.at_ms, part.figures.get(name, ()), strict=False):
+                        if value is not None:
+                            second, rest = divmod(at_ms, 1000)
+                            file.write(f"{family}{labels} {_cell(value)} {second}.{rest:03}\n")
+        file.write("# EOF\n")
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def _cell(value: float | None) -> str:
