@@ -34,7 +34,7 @@ from roost.wire.series import ImportSeries
 from tests.builders import request as asked
 from tests.integration.control.rig import ADMIN, Rig, digest_of, run, run_two
 
-STEP_MS = 1000 * STEP_S
+STEP_MS, DAY_S = 1000 * STEP_S, DAY_MS // 1000
 
 
 async def used(rig: Rig, subject: Subject, *cpu_milli: float, days: float = 2) -> None:
@@ -524,6 +524,24 @@ def test_a_profile_counts_what_was_dropped_and_repaired(database_url: str) -> No
         await rig.series.file_all(now)
         again = await rig.plane.learning.profile("web", ProfileQuery(hours=1), ADMIN)
         assert again == found
+
+    run(database_url, test, dated=True)
+
+
+def test_a_profile_tells_of_weeks_that_are_alike(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h1")
+        web = Subject("vm", (await rig.running("web")).id)
+        now = rig.clock.wall_ms()
+        quiet, busy = {"cpu_milli": 100.0}, {"cpu_milli": 700.0}
+        moments = range(now - 28 * DAY_MS, now, 6 * STEP_MS)
+        readings = [
+            Reading(web, at, quiet if at // DAY_MS % 7 in (2, 3) else busy) for at in moments
+        ]
+        await rig.series.put(readings, now, old=True)
+        found = await rig.plane.learning.profile("web", ProfileQuery(hours=1), ADMIN)
+        cycles = [each.cycle_s / DAY_S for each in found.resources["cpu"].patterns if each.cycle_s]
+        assert 7.0 in [round(each) for each in cycles]
 
     run(database_url, test, dated=True)
 

@@ -12,6 +12,7 @@ from roost.control.learning.profiling import (
     NETWORK,
     OF_ONE,
     WAITING,
+    Beside,
     WeekOfVM,
     profile_of,
 )
@@ -145,3 +146,34 @@ def test_whatever_was_read_there_is_a_profile_of_numbers(broken: dict[str, np.nd
         assert all((low is None) == (high is None) for low, high in bounds)
         assert all(0 <= pattern.confidence <= 1 for pattern in each.patterns)
         assert 0 <= each.stability <= 1
+
+
+def eight_weeks(course: np.ndarray) -> Beside:
+    rng = np.random.default_rng(11)
+    noisy = course + rng.normal(0, 0.05, len(course))
+    return Beside(hours=dict.fromkeys(OF_ONE, 100 * np.maximum(noisy, 0)))
+
+
+HOURS = np.arange(8 * 168)
+DAYS = 1 + 0.5 * np.sin(HOURS * 2 * np.pi / 24)
+
+
+def test_a_cycle_longer_than_a_week_shows_is_told_from_the_weeks_before() -> None:
+    origin_s = 1_795_000_000
+    end_s = origin_s - origin_s % 3600
+    # The last hour is the last of a Sunday: a day of seven is quiet, the last of them.
+    weekly = DAYS * np.where(HOURS % 168 >= 144, 0.2, 1.0)
+    found = profile_of(row(), week(), 1, eight_weeks(weekly))
+    told = [each for each in found.resources["network"].patterns if each.cycle_s > 4 * 86_400]
+    assert [round(each.cycle_s / 86_400) for each in told] == [7]
+    assert told[0].confidence > 0.7
+    assert 0 <= end_s - told[0].troughs_s[0] <= 86_400
+
+
+@pytest.mark.parametrize(
+    "course", [DAYS, np.where(HOURS < 1300, np.nan, DAYS)], ids=["days alone", "young"]
+)
+def test_no_slow_cycle_is_told_where_there_is_none(course: np.ndarray) -> None:
+    found = profile_of(row(), week(), 1, eight_weeks(course))
+    patterns = [pattern for each in found.resources.values() for pattern in each.patterns]
+    assert [each for each in patterns if each.cycle_s > 80_000] == []

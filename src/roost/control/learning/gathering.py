@@ -29,12 +29,14 @@ async def gather(reader: SeriesReader, subject: Subject, origin_ms: int) -> Use:
     return Use(on_grid(found, _CPU, first_ms), on_grid(found, _MEMORY, first_ms))
 
 
-def on_grid(found: Columns, figure: str, first_ms: int) -> Floats:
+def on_grid(
+    found: Columns, figure: str, first_ms: int, points: int = POINTS, step_ms: int = STEP_MS
+) -> Floats:
     """Return a figure's values by step; NaN where there is none, or none that makes sense."""
-    grid = np.full(POINTS, np.nan)
+    grid = np.full(points, np.nan)
     values = found.figures.get(figure)
     if values is not None:
-        at = (found.at_ms - first_ms) // STEP_MS
-        good = (at >= 0) & (at < POINTS) & np.isfinite(values) & (values >= 0)
+        at = (found.at_ms - first_ms) // step_ms
+        good = (at >= 0) & (at < points) & np.isfinite(values) & (values >= 0)
         grid[at[good]] = values[good]
     return grid

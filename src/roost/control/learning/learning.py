@@ -42,6 +42,7 @@ from roost.control.learning.profiling import (
     lifetime_of,
     profile_of,
     read_cleaning,
+    read_hours,
     read_week,
 )
 from roost.control.learning.reporting import Reporting
@@ -298,6 +299,7 @@ class Learning(Part):
                 for peer in (self._peers_of(vm, who) if is_young(week) else ())
             ],
             self._lifetime(vm),
+            await read_hours(self._reader, vm.id, origin_ms),
         )
         async with self._profiling:  # one at a time takes a processor
             return await asyncio.to_thread(profile_of, vm, week, query.hours, beside)

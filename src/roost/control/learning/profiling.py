@@ -17,12 +17,19 @@ from roost.analysis.forecasting import RANGE_ENDS, Forecast, cold_start, forecas
 from roost.analysis.grid import Floats
 from roost.analysis.lifetime import Remaining
 from roost.analysis.outlook import DAY_STEPS, LEAST_ALIKE, LEAST_DAYS, POINTS, STEP_S
-from roost.analysis.profiles import WorkloadPattern, WorkloadProfile, profile_batch
+from roost.analysis.periods import find_periods
+from roost.analysis.profiles import (
+    WorkloadPattern,
+    WorkloadProfile,
+    cyclic_patterns,
+    profile_batch,
+)
 from roost.analysis.store import SeriesReader
 from roost.control.learning.gathering import STEP_MS, on_grid
 from roost.ledger.schema.rows import VMRow
 from roost.model.series import (
     DUPLICATES,
+    HOUR_MS,
     JUMPS,
     NEGATIVE,
     NOT_FINITE,
@@ -70,6 +77,8 @@ _MOST_LAG = 24
 _LEAST_WAITING = 1.0
 
 
+#: Slow cycles, of four days and more, are looked for in hours of eight weeks; two must be known.
+_HOURS, _LEAST_HOURS, _SLOW_S = 8 * 168, 2 * 168, 4 * 86_400
 #: Of resources that no VM asks for an amount of, no size is advised.
 _UNASKED = SizingBody(asked=0, advised=None, saving=None, risk=None)
 
@@ -95,6 +104,15 @@ async def read_week(
         Subject("vm", vm), first_ms, origin_ms, Resolution.FIVE_MINUTES, asked
     )
     return WeekOfVM(origin_ms, {name: on_grid(found, name, first_ms) for name in asked})
+
+
+async def read_hours(reader: SeriesReader, vm: str, origin_ms: int) -> dict[str, Floats]:
+    """Read a VM's means by the hour of the eight weeks before the hour of a moment."""
+    until_ms = origin_ms - origin_ms % HOUR_MS
+    first_ms = until_ms - _HOURS * HOUR_MS
+    asked = (*MEANS, *NETWORK, *DISK)
+    found = await reader.read(Subject("vm", vm), first_ms, until_ms, Resolution.HOUR, asked)
+    return {name: on_grid(found, name, first_ms, _HOURS, HOUR_MS) for name in asked}
 
 
 async def read_cleaning(store: SeriesReader, vm: str, origin_ms: int) -> CleaningBody:
@@ -129,11 +147,15 @@ def _resets(raw: Columns) -> int:
 
 
 class Beside(NamedTuple):
-    """What is known of a VM beside its own week: mistakes, VMs like it, and what is left of it."""
+    """What is known of a VM beside its own week: mistakes, VMs like it, and what is left of it.
+
+    `hours` are its figures by the hour of the weeks before, see `read_hours`.
+    """
 
     cleaning: CleaningBody | None = None
     peers: Sequence[WeekOfVM] = ()
     lifetime: LifetimeBody | None = None
+    hours: Mapping[str, Floats] | None = None
 
 
 NOTHING_BESIDE = Beside()
@@ -158,7 +180,8 @@ def profile_of(
 ) -> ProfileBody:
     """Return what a week's series say of a VM, and of the hours after it."""
     start_s = week.origin_ms // 1000 - POINTS * STEP_S
-    work = _work(week)
+    work = _work(week.figures)
+    slow = _slow_cycles(beside.hours, week.origin_ms)
     use = np.stack(list(work.values()))
     known = np.isfinite(use)
     # Steps before the VM was first read would be gaps: nothing is learnt from them.
@@ -166,7 +189,7 @@ def profile_of(
     series = use[:, begin:]
     profiles = profile_batch(series, start_s + begin * STEP_S, STEP_S)
     ahead = forecast_batch(series, hours * _HOUR_STEPS, day_steps=DAY_STEPS, coverage=COVERAGE)
-    alike = [_work(each) for each in beside.peers]
+    alike = [_work(each.figures) for each in beside.peers]
     asked = (vm.cpu_milli, vm.memory_bytes)
     found = classes.classify(series[:1], np.array([float(max(1, asked[0]))]), DAY_STEPS)[0]
     advice = [
@@ -187,7 +210,9 @@ def profile_of(
         resources={
             name: ResourceProfileBody(
                 points=int(known[row].sum()),
-                patterns=[_pattern(each) for each in profiles[row].patterns],
+                patterns=[
+                    _pattern(each) for each in (*profiles[row].patterns, *slow.get(name, ()))
+                ],
                 parameters=_parameters(profiles[row]),
                 stability=profiles[row].stability,
                 past=_told(use[row, -PAST_HOURS * _HOUR_STEPS :]),
@@ -212,12 +237,29 @@ def profile_of(
     )
 
 
-def _work(week: WeekOfVM) -> dict[str, Floats]:
+def _work(figures: Mapping[str, Floats]) -> dict[str, Floats]:
     """Return a VM's courses by what they are called."""
-    cpu, memory = (week.figures[name] for name in MEANS)
-    read, written = (week.figures[name] for name in DISK)
-    received, sent = (week.figures[name] for name in NETWORK)
+    cpu, memory = (figures[name] for name in MEANS)
+    read, written = (figures[name] for name in DISK)
+    received, sent = (figures[name] for name in NETWORK)
     return {"cpu": cpu, "memory": memory, "disk io": read + written, "network": received + sent}
+
+
+def _slow_cycles(
+    hours: Mapping[str, Floats] | None, origin_ms: int
+) -> dict[str, list[WorkloadPattern]]:
+    """Return the cycles by resource that are too long for a week to show, such as a week itself."""
+    found: dict[str, list[WorkloadPattern]] = {}
+    for name, course in ({} if hours is None else _work(hours)).items():
+        known = np.isfinite(course)
+        if known.sum() < _LEAST_HOURS:
+            continue
+        begin = int(known.argmax())
+        series = course[None, begin:]
+        start_s = (origin_ms - origin_ms % HOUR_MS) // 1000 - (_HOURS - begin) * 3600
+        cycles = cyclic_patterns(series, find_periods(series), start_s, 3600)[0]
+        found[name] = [each for each in cycles if each.cycle_s > _SLOW_S]
+    return found
 
 
 def _together(work: Mapping[str, Floats]) -> list[MovingTogetherBody]:
