@@ -162,13 +162,37 @@ class LifetimeBody(Reply):
     seen: int
 
 
+class PeakingVM(Reply):
+    """A VM that peaks together with the one that was asked about."""
+
+    vm: str
+    name: str
+    project: str
+
+
+class SharedPeaksBody(Reply):
+    """Whom a VM peaks together with, by the last fleet report, of the week up to `origin_ms`.
+
+    `count` VMs do, of which some are named, on so many `hosts`, the VM itself and its own counted;
+    `correlation` says how alike pairs of them are, `peak_hour` is of the day (UTC).
+    """
+
+    origin_ms: int
+    vms: list[PeakingVM]
+    count: int
+    correlation: float
+    peak_hour: int
+    hosts: int
+
+
 class ProfileBody(Reply):
     """What was learnt of a VM from the readings of the last week, up to `origin_ms`.
 
     `resources` has `cpu` (millicores), `memory` (bytes), `disk io` and `network` (bytes each
     second, both ways together). `workload_class` is null while less than a day was read.
     `together` has the strongest first. `cleaning` is null where series are of a Prometheus,
-    `lifetime` while little is known of how VMs end, or where its owner said when it does.
+    `lifetime` while little is known of how VMs end, or where its owner said when it does, and
+    `peaks_with` without a fleet report of the last day, and for members, who see no other projects.
     """
 
     vm: str
@@ -185,3 +209,4 @@ class ProfileBody(Reply):
     bottlenecks: list[BottleneckBody]
     cleaning: CleaningBody | None = None
     lifetime: LifetimeBody | None = None
+    peaks_with: SharedPeaksBody | None = None

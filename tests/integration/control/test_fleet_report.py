@@ -2,16 +2,20 @@
 
 import asyncio
 import json
+from io import StringIO
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from rich.console import Console
 
 from roost.base.errors import SeriesUnavailable
 from roost.base.units import GIB
 from roost.cli.show.drawing.svg import forecast
+from roost.cli.show.profiles import profile
 from roost.control.learning.reporting import KEPT_S
 from roost.model.series import DAY_MS, Reading, Subject
+from roost.parts.access import Principal
 from roost.wire.profiles import ProfileQuery
 from roost.wire.reports import FleetReport, ReportQuery
 from tests.integration.control.rig import ADMIN, Rig, run
@@ -63,6 +67,33 @@ def test_a_report_says_what_a_week_says(database_url: str) -> None:
         assert [each.host for each in report.levels] == ["h1"]
 
     run(database_url, test, dated=True)
+
+
+def test_a_profile_names_who_peaks_along_in_the_last_report(sqlite_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h1")
+        vms = [await rig.running(name) for name in ("web", "shop", "other")]
+        night = (*DAILY[12:], *DAILY[:12])
+        for vm, course in zip(vms, (DAILY, DAILY, night), strict=True):
+            await used(rig, Subject("vm", vm.id), *course, days=7)
+        ask = rig.plane.learning.profile
+        assert (await ask("web", ProfileQuery(hours=1), ADMIN)).peaks_with is None
+        report = await made(rig)
+        found = await ask("web", ProfileQuery(hours=1), ADMIN)
+        assert found.peaks_with is not None
+        assert found.peaks_with.origin_ms == report.origin_ms
+        assert [each.name for each in found.peaks_with.vms] == ["shop"]
+        assert (found.peaks_with.count, found.peaks_with.hosts) == (2, 1)
+        console = Console(width=200, file=StringIO())
+        console.print(profile(found, "cpu", 200))
+        assert "peaks with:   shop (at " in console.file.getvalue()  # type: ignore[attr-defined]
+        assert (await ask("other", ProfileQuery(hours=1), ADMIN)).peaks_with is None
+        member = Principal("m", "member", project="default")
+        assert (await ask("web", ProfileQuery(hours=1), member)).peaks_with is None
+        rig.clock.move(2 * DAY_MS / 1000)
+        assert (await ask("web", ProfileQuery(hours=1), ADMIN)).peaks_with is None
+
+    run(sqlite_url, test, dated=True)
 
 
 def test_a_report_is_kept_for_a_while_and_made_anew_after_that(sqlite_url: str) -> None:

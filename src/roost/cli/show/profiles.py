@@ -17,6 +17,7 @@ from roost.wire.profiles import (
     PatternBody,
     ProfileBody,
     ResourceProfileBody,
+    SharedPeaksBody,
     SizingBody,
 )
 
@@ -67,6 +68,8 @@ def profile(body: ProfileBody, resource: str, width: int) -> RenderableType:
         labelled("bottleneck" if each.resource in _WAITING else "at peaks", _bottleneck(each))
         for each in body.bottlenecks
     ]
+    if body.peaks_with is not None:
+        parts.append(labelled("peaks with", _peaks_with(body.peaks_with)))
     shown = body.resources.get(resource)
     if shown is None:
         parts += [Text(""), Text(f"this server tells nothing of {resource}", style="yellow")]
@@ -106,6 +109,14 @@ def _lifetime(found: LifetimeBody) -> str:
     ends = [f"{who} in {_length(left)}" for who, left in shares if left is not None]
     words = f"{_length(found.age_s)} old; of such VMs {', '.join(ends) or 'most go on'}"
     return f"{words}{' are gone' if ends else ''} ({found.seen} seen of this age)"
+
+
+def _peaks_with(found: SharedPeaksBody) -> str:
+    others = [each.name for each in found.vms]
+    more = found.count - 1 - len(others)
+    names = f"{', '.join(others)}{f' and {more} more' if more > 0 else ''}"
+    when = f"at {found.peak_hour:02}:00Z, correlation {found.correlation:.2f}"
+    return f"{names} ({when}; by the fleet report of {timestamp(found.origin_ms)[:16]}Z)"
 
 
 def _counts(*counts: tuple[int, str]) -> str:

@@ -300,6 +300,7 @@ class Learning(Part):
             ],
             self._lifetime(vm),
             await read_hours(self._reader, vm.id, origin_ms),
+            self.reporting.peaks_of(vm.id) if who.project is None else None,
         )
         async with self._profiling:  # one at a time takes a processor
             return await asyncio.to_thread(profile_of, vm, week, query.hours, beside)

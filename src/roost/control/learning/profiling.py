@@ -51,6 +51,7 @@ from roost.wire.profiles import (
     PatternBody,
     ProfileBody,
     ResourceProfileBody,
+    SharedPeaksBody,
     SizingBody,
     ZombieBody,
 )
@@ -156,6 +157,7 @@ class Beside(NamedTuple):
     peers: Sequence[WeekOfVM] = ()
     lifetime: LifetimeBody | None = None
     hours: Mapping[str, Floats] | None = None
+    peaks_with: SharedPeaksBody | None = None
 
 
 NOTHING_BESIDE = Beside()
@@ -234,6 +236,7 @@ def profile_of(
         bottlenecks=_bottlenecks(week, work),
         cleaning=beside.cleaning,
         lifetime=beside.lifetime,
+        peaks_with=beside.peaks_with,
     )
 
 

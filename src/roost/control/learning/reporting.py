@@ -29,13 +29,14 @@ from roost.base.clock import Clock
 from roost.base.errors import SeriesUnavailable
 from roost.control.learning.gathering import gather, origin_of
 from roost.control.learning.profiling import HIGHS, MEANS, NETWORK, OF_MANY, read_week
-from roost.control.learning.telling import Known, Whole, report_of
+from roost.control.learning.telling import Known, Whole, group_of, report_of
 from roost.control.learning.waiting import require_compiled
 from roost.control.memory.roster import Roster
 from roost.ledger.claims.capacity import RUN
 from roost.ledger.schema.tables import vms as vms_table
 from roost.ledger.store import Store
-from roost.model.series import Subject
+from roost.model.series import DAY_MS, Subject
+from roost.wire.profiles import PeakingVM, SharedPeaksBody
 from roost.wire.reports import FleetReportBody, ReportQuery
 
 log = logging.getLogger("roost.learning")
@@ -68,6 +69,7 @@ class Reporting:
         self._asked, self._ended = asyncio.Event(), asyncio.Event()
         self._done = self._total = 0
         self._made: Whole | None = None
+        self._last: Whole | None = None  # the same, also after it is too old to be told
         self._ended_at = 0.0
         self._trouble: Exception | None = None  # why the last one was not made, until it is told
 
@@ -107,7 +109,7 @@ class Reporting:
         Who asked is told in any case; what is no trouble of the store is raised here as well.
         """
         try:
-            self._made = await self._read_all(paced=paced)
+            self._made = self._last = await self._read_all(paced=paced)
         except SeriesUnavailable as error:
             self._trouble = error
         except Exception as error:
@@ -117,6 +119,28 @@ class Reporting:
             self._ended_at = self._clock.monotonic()
             self._asked.clear()
             self._ended.set()
+
+    def peaks_of(self, vm: str) -> SharedPeaksBody | None:
+        """Return whom a VM peaked together with in the last report of a day, if there was one."""
+        last = self._last
+        if last is None or self._clock.wall_ms() - last.origin_ms > DAY_MS:
+            return None
+        for group in last.groups:
+            if vm in group.members:
+                told = group_of(last, group)
+                return SharedPeaksBody(
+                    origin_ms=last.origin_ms,
+                    vms=[
+                        PeakingVM(vm=each.vm, name=each.name, project=each.project)
+                        for each in told.vms
+                        if each.vm != vm
+                    ],
+                    count=told.count,
+                    correlation=told.correlation,
+                    peak_hour=told.peak_hour,
+                    hosts=told.hosts,
+                )
+        return None
 
     async def _read_all(self, *, paced: bool) -> Whole:
         origin_ms = origin_of(self._clock.wall_ms())

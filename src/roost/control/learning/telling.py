@@ -88,7 +88,7 @@ def report_of(whole: Whole, top: int) -> FleetReport:
         oversized=over[:top],
         undersized=under[:top],
         zombies=zombies[:top],
-        groups=[_group(whole, each) for each in whole.groups[:top]],
+        groups=[group_of(whole, each) for each in whole.groups[:top]],
         shortages=shortages[:top],
         levels=levels[:top],
         oversized_count=len(over),
@@ -169,7 +169,8 @@ def _zombies(whole: Whole, vms: Sequence[VMFindings]) -> list[ZombieVM]:
     return sorted(found, key=lambda each: (-each.memory_bytes, -each.cpu_milli, each.vm))
 
 
-def _group(whole: Whole, group: PeakGroup) -> PeakGroupBody:
+def group_of(whole: Whole, group: PeakGroup) -> PeakGroupBody:
+    """Return VMs that peak together, without those that have gone before they were named."""
     members = [vm for vm in group.members if vm in whole.known]
     return PeakGroupBody(
         vms=[ReportedVM(**_who(whole, vm)) for vm in members[:_MOST_NAMED]],
