@@ -18,7 +18,7 @@ from roost.model.flow import Placement, PlaceRequest, Rejection
 from roost.placement.engine import NO_FIT
 from roost.placement.verdicts import judge_hosts
 from roost.placement.whatif import WhatIf
-from roost.planner.cost import UNKNOWN_BANDWIDTH, Load
+from roost.planner.cost import UNKNOWN_BANDWIDTH, Load, MoveCost, NotConverging, move_cost
 
 Floats = npt.NDArray[np.float64]
 
@@ -50,6 +50,7 @@ class Limits(NamedTuple):
     most: int = 500
     per_link: int = 4  # of a described network
     horizon_s: float = 86_400.0  # how far the benefit of a move is counted
+    not_converging: NotConverging = "auto_converge"  # what is done about VMs that write too fast
 
 
 #: What a plan keeps to unless it is told otherwise.
@@ -148,6 +149,11 @@ class Board:
         """Return the load of every host: the larger share of cpu and memory."""
         shares: Floats = (self.uses() / self.capacity()).max(axis=1)
         return shares
+
+    def cost(self, load: Load, source: int, target: int, sharing: int = 1) -> MoveCost:
+        """Return what a move between two rows costs when so many share its path."""
+        speed, limits = self.bandwidth(source, target) / sharing, self.limits
+        return move_cost(load, speed, not_converging=limits.not_converging, factor=self.factor)
 
     # Asking the engine
 

@@ -14,6 +14,8 @@ from typing import Literal, NamedTuple
 
 from roost.model.states import MoveMode
 
+#: What is done about a VM that does not converge, and what becomes of a move by its prediction.
+NotConverging = Literal["auto_converge", "post_copy", "refuse"]
 Then = Literal["converges", "auto_converge", "post_copy", "refuse"]
 
 #: Bandwidth of a path of which nothing is known: 1 Gbit/s, in bytes per second.
@@ -61,6 +63,12 @@ class Load:
         return replace(self, **read._asdict())
 
     @property
+    def writes(self) -> float:
+        """Return the bytes that a VM writes in a second, as measured or as it is taken to."""
+        dirty = self.dirty_bytes_per_s
+        return UNKNOWN_DIRTY * self.memory_bytes if dirty is None else dirty
+
+    @property
     def sent_first_bytes(self) -> int:
         """Return what the first round of a live move sends."""
         resident = self.resident_bytes
@@ -91,8 +99,7 @@ def move_cost(
     bandwidth: float = UNKNOWN_BANDWIDTH,
     *,
     stand_still_s: float = MOST_STAND_STILL_S,
-    auto_converge: bool = True,
-    post_copy: bool = False,
+    not_converging: NotConverging = "auto_converge",
     factor: float = 1.0,
 ) -> MoveCost:
     """Predict one move over a path of so many bytes per second; `factor` is what was learnt."""
@@ -100,9 +107,7 @@ def move_cost(
     if load.mode == "cold":
         whole = factor * (load.disk_bytes / bandwidth + FIXED_S)
         return MoveCost(whole, whole, load.disk_bytes, 1, 1.0, "converges", 0.0, factor)
-    dirty = load.dirty_bytes_per_s
-    if dirty is None:
-        dirty = UNKNOWN_DIRTY * load.memory_bytes
+    dirty = load.writes
     whole_bytes = load.sent_first_bytes
     ratio = dirty / bandwidth
     left, sent, rounds, took = float(whole_bytes), 0.0, 0, 0.0
@@ -118,7 +123,7 @@ def move_cost(
     then: Then = "converges"
     slower = _SLOWER * took
     if not converged:
-        then = "auto_converge" if auto_converge else "post_copy" if post_copy else "refuse"
+        then = not_converging
         if then == "auto_converge":
             # It is throttled until it writes half of what the path takes: a few rounds more.
             more = left / bandwidth * 2

@@ -15,7 +15,7 @@ from roost.base.errors import InvalidRequest
 from roost.model.flow import Move, PlaceRequest, Plan
 from roost.placement.whatif import WhatIf
 from roost.planner.board import Board
-from roost.planner.cost import MemoryRead, move_cost
+from roost.planner.cost import MemoryRead
 from roost.planner.goals import (
     balance,
     consolidate,
@@ -44,8 +44,10 @@ GOALS: Mapping[str, str] = {
 }
 #: Goals whose moves somebody ordered: cost and cool-down do not stop them.
 URGENT = frozenset({"drain", "repair", "defragment", "move"})
-#: Goals whose VMs are all to move: those that are too many for the plan stand in its way.
+#: Goals whose VMs are all to move: those that are too many for the plan, or would not converge,
+#: stand in its way.
 _WHOLE = frozenset({"drain", "move"})
+_COMES_SHORT = frozenset({Guard.LIMIT, Guard.CONVERGENCE})
 #: Vetoes that a draft names; the rest is counted.
 _MOST_VETOES = 100
 
@@ -149,7 +151,7 @@ class _Tally:
     more: int = 0
 
     def add(self, found: Veto) -> None:
-        if self.whole and found.guard is Guard.LIMIT:
+        if self.whole and found.guard in _COMES_SHORT:
             self.short.append(found)
         elif len(self.vetoes) < _MOST_VETOES:
             self.vetoes.append(found)
@@ -205,10 +207,9 @@ def draft(board: Board, wish: Wish) -> Draft:
     blockers += left
     after = picture(replace(board, world=second))
     waved = _with_shared_paths(board, waved)
-    waves = max((each.wave for each in waved), default=0)
     return Draft(
         wish.goal, tuple(waved), blockers, tuple(tally.vetoes), tally.more, before, after,
-        _eta_s(waved), waves,
+        _eta_s(waved), _last_wave(waved),
     )  # fmt: skip
 
 
@@ -221,7 +222,7 @@ def with_readings(board: Board, found: Draft, read: Mapping[str, MemoryRead]) ->
         for each in found.moves
     ]
     moves = _with_shared_paths(board, moves)
-    return replace(found, moves=tuple(moves), eta_s=_eta_s(moves))
+    return replace(found, moves=tuple(moves), eta_s=_eta_s(moves), waves=_last_wave(moves))
 
 
 def vetoes_as_read(board: Board, found: Draft, read: Mapping[str, MemoryRead]) -> tuple[Veto, ...]:
@@ -231,18 +232,21 @@ def vetoes_as_read(board: Board, found: Draft, read: Mapping[str, MemoryRead]) -
         if each.who.vm not in read or each.who.vm in refused:
             continue
         load = each.who.load.as_read(read[each.who.vm])
-        cost = move_cost(load, board.bandwidth(each.source, each.target), factor=board.factor)
-        proposal = Proposal(each.who, each.target, each.relief, each.why)
+        cost = board.cost(load, each.source, each.target)
+        who = replace(each.who, load=load)
+        proposal = Proposal(who, each.target, each.relief, each.why)
         if (told := veto_of_cost(board, proposal, cost, urgent=board.urgent)) is not None:
             refused[each.who.vm] = told
     return tuple(refused.values())
 
 
 def with_vetoes(found: Draft, vetoes: Sequence[Veto]) -> Draft:
-    """Return a draft with vetoes before its own."""
-    told = (*vetoes, *found.vetoes)
+    """Return a draft with vetoes before its own; a blocker that was vetoed says which guard."""
+    refused = {each.vm: each for each in vetoes}
+    blockers = tuple(refused.pop(each.vm, each) for each in found.blockers)
+    told = (*refused.values(), *found.vetoes)
     more = found.more_vetoes + max(0, len(told) - _MOST_VETOES)
-    return replace(found, vetoes=told[:_MOST_VETOES], more_vetoes=more)
+    return replace(found, blockers=blockers, vetoes=told[:_MOST_VETOES], more_vetoes=more)
 
 
 def _eta_s(moves: Sequence[Drafted]) -> float:
@@ -262,7 +266,7 @@ def _judge(
     found = []
     for each in proposals:
         who, source = each.who, board.row_of(each.who)
-        cost = move_cost(who.load, board.bandwidth(source, each.row), factor=board.factor)
+        cost = board.cost(who.load, source, each.row)
         refused = veto(board, each, cost, urgent=urgent)
         if refused is not None:
             tally.add(refused)
@@ -277,8 +281,35 @@ def _judge(
     return found if make([(each.who, each.target) for each in found]) else []
 
 
+def _last_wave(moves: Sequence[Drafted]) -> int:
+    return max((each.wave for each in moves), default=0)
+
+
 def _with_shared_paths(board: Board, moves: list[Drafted]) -> list[Drafted]:
-    """Return moves with what they cost when those of a wave share the paths of their hosts."""
+    """Return moves with what they cost when those of a wave share the paths of their hosts.
+
+    Moves that converge only with their path to themselves, where others are refused, get waves of
+    their own behind their wave: nothing in it counts on room that they leave.
+    """
+    found = _sharing(board, moves)
+    alone = {at for at, each in enumerate(found) if each.cost.then == "refuse"}
+    if not alone:
+        return found
+    waves, parted = 0, dict[int, int]()
+    for wave in sorted({each.wave for each in moves}):
+        members = [at for at, each in enumerate(found) if each.wave == wave]
+        together = [at for at in members if at not in alone]
+        waves += bool(together)
+        parted |= dict.fromkeys(together, waves)
+        for at in members:
+            if at in alone:
+                waves += 1
+                parted[at] = waves
+    order = sorted(parted, key=lambda at: (parted[at], at))
+    return _sharing(board, [replace(moves[at], wave=parted[at]) for at in order])
+
+
+def _sharing(board: Board, moves: Sequence[Drafted]) -> list[Drafted]:
 
     def lanes(each: Drafted) -> list[Hashable]:
         links = board.links(each.source, each.target)
@@ -290,8 +321,7 @@ def _with_shared_paths(board: Board, moves: list[Drafted]) -> list[Drafted]:
     found = []
     for each in moves:
         sharing = max(busy[each.wave, lane] for lane in lanes(each))
-        speed = board.bandwidth(each.source, each.target) / sharing
-        cost = move_cost(each.who.load, speed, factor=board.factor)
+        cost = board.cost(each.who.load, each.source, each.target, sharing)
         found.append(replace(each, cost=cost))
     return found
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from roost.base.units import format_bytes
 from roost.model.outlook import NEVER_S
 from roost.planner.board import Board, Candidate
 from roost.planner.cost import MoveCost
@@ -22,6 +23,7 @@ class Guard(StrEnum):
     BUDGET = "budget"
     COOL_DOWN = "cool_down"
     LIFE = "life"
+    CONVERGENCE = "convergence"
     COST = "cost"
     LIMIT = "limit"
 
@@ -76,7 +78,7 @@ def _first(
 
 def veto_of_cost(board: Board, proposal: Proposal, cost: MoveCost, *, urgent: bool) -> Veto | None:
     """Return the first veto of a move by guards that go by what it costs, or None."""
-    guards = [each for each in _GUARDS if each[0] in (Guard.LIFE, Guard.COST)]
+    guards = [each for each in _GUARDS if each[0] in _OF_COST]
     return _first(guards, board, proposal, cost, urgent=urgent)
 
 
@@ -144,10 +146,15 @@ def over_limit(board: Board, proposals: Sequence[Proposal]) -> Veto | None:
     return Veto(who.vm, who.name, Guard.LIMIT, why)
 
 
-def _refuse(_board: Board, proposal: Proposal, cost: MoveCost) -> str:
-    if cost.then == "refuse":
-        return "it writes faster than the path takes, and neither slowing down nor post-copy is on"
-    return ""
+def _convergence(board: Board, proposal: Proposal, cost: MoveCost) -> str:
+    if cost.then != "refuse":
+        return ""
+    load = proposal.who.load
+    guess = "" if load.dirty_bytes_per_s is not None else " (a guess: it was not measured)"
+    return (
+        f"it writes {format_bytes(round(load.writes))} a second{guess}, more than the path to "
+        f"{board.name(proposal.row)} takes: such moves do not converge, and the plan refuses them"
+    )
 
 
 _GUARDS: tuple[_Guarded, ...] = (
@@ -156,9 +163,11 @@ _GUARDS: tuple[_Guarded, ...] = (
     (Guard.BUDGET, lambda board, proposal, _: _budget(board, proposal.who), True),
     (Guard.COOL_DOWN, lambda _, proposal, __: proposal.who.resting, False),
     (Guard.LIFE, _life, False),
-    (Guard.COST, _refuse, True),
+    (Guard.CONVERGENCE, _convergence, True),
     (Guard.COST, _cost, False),
 )
+#: Those that go by what a move costs: they are asked again when its VM's memory was read.
+_OF_COST = frozenset({Guard.LIFE, Guard.CONVERGENCE, Guard.COST})
 
 
 #: How long a VM rests after a move; each further one in a day doubles it, up to the last.

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from roost.planner.board import Board
-from roost.planner.cost import move_cost
 from roost.planner.goals import drain
 from roost.planner.guards import Guard, Proposal, Veto
 from roost.planner.sparing import can_do_without
@@ -94,10 +93,7 @@ def _empty(board: Board, rows: Sequence[int]) -> Group | None:
     made, _ = _leave(board, rows)
     board.moved.clear()  # what has moved may move again for a later group
     limits = board.limits
-    costs = [
-        move_cost(board.candidates[vm].load, board.bandwidth(source, target), factor=board.factor)
-        for vm, source, target in made
-    ]
+    costs = [board.cost(board.candidates[vm].load, source, target) for vm, source, target in made]
     at_once = max(1, min(limits.at_once, limits.per_host * len(rows)))
     return Group(
         tuple(rows),

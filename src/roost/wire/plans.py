@@ -21,6 +21,8 @@ MOST_NUMBER = 1_000_000
 PlanState = Literal["planned", "waiting", "running", "paused", "done", "failed", "cancelled"]
 
 
+#: What is done about a VM that writes its memory faster than it can be sent.
+NotConverging = Literal["auto_converge", "post_copy", "refuse"]
 #: Windows that a user gives one plan.
 MOST_WINDOWS = 20
 
@@ -39,6 +41,10 @@ class CreatePlan(Request):
     given. `demand` is that of the VM for which room is made. With `dry_run` nothing is kept; with
     `apply` it begins at once, or at `start`. No move begins after `end`. At most `at_once` VMs move
     at a time, `per_host` from or to one host, and `per_link` over one link of a described network.
+
+    `not_converging` says what is done about VMs that write their memory faster than it can be sent:
+    they are slowed down (`auto_converge`), go on at the target before all of their memory is there
+    (`post_copy`), or are not moved (`refuse`).
 
     A consolidation with `spare` empties a host only if any so many of the others could then be lost
     and all be restarted without the emptied ones (N+k).
@@ -66,14 +72,17 @@ class CreatePlan(Request):
     per_host: Annotated[int, Meta(ge=1, le=64)] = 2
     at_once: Annotated[int, Meta(ge=1, le=1000)] = 8
     per_link: Annotated[int, Meta(ge=1, le=64)] = 4
+    not_converging: NotConverging = "auto_converge"
     most: Annotated[int, Meta(ge=1, le=MOST_MOVES)] = 500
 
 
 class MoveCostBody(Reply):
-    """What a move is predicted to cost, or did cost. `then`: what happens if it does not converge.
+    """What a move is predicted to cost, or did cost.
 
-    Of a move that was made, `convergence` and `then` are empty. `factor` is what was learnt from
-    earlier moves and is in the predicted seconds.
+    `then` is what is foreseen of the sending of its memory: it `converges`, or `auto_converge`,
+    `post_copy` or `refuse`, as the plan says of VMs that write too fast. Of a move that was made,
+    `convergence` and `then` are empty. `factor` is what was learnt from earlier moves and is in the
+    predicted seconds.
     """
 
     total_s: float
@@ -179,6 +188,7 @@ class PlanBody(Reply):
     start: str | None
     end: str | None
     windows: list[PlanWindowBody]
+    not_converging: str
     created_at: str
     created_by: str
     begun_at: str | None

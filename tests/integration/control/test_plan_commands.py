@@ -5,6 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from roost.model.series import Reading, Subject
 from roost.wire.plans import ListPlans
 from roost.wire.topology import ApplyTopology, LinkBody, NodeBody
 from tests.integration.control.rig import OPERATOR, Rig
@@ -53,5 +54,27 @@ def test_a_plan_keeps_to_the_moves_over_one_link_that_it_is_told(
             waves[most] = (await rig.plane.plans.list(ListPlans())).plans[0].waves
         # All leave by the link between the switches.
         assert waves == {"1": 6, "3": 2, "6": 1}
+
+    typed(sqlite_url, monkeypatch, test)
+
+
+def test_what_is_foreseen_of_vms_that_write_too_fast_is_shown_and_reported(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def test(rig: Rig) -> None:
+        now, first = rig.clock.wall_ms(), await rig.get("vm-0")
+        reading = Reading(Subject("vm", first.id), now - 1, {"dirty_bytes_per_s": 1e9})
+        await rig.series.put([reading], now)
+        file = tmp_path / "plan.html"
+        told = await says(rig, *DRAIN, "--not-converging", "post_copy", "--html", str(file))
+        assert "1 VMs write faster than they can be sent: post-copy" in told
+        assert "s, post-copy" in told
+        text = file.read_text()
+        assert "<td>post-copy</td>" in text
+        assert "<td>converges, 100% sure</td>" in text
+        told = await says(rig, *DRAIN, "--not-converging", "refuse", "--dry-run")
+        assert "vm-0 cannot leave: it writes 953.7 MiB a second" in told
+        wrong = await says(rig, *DRAIN, "--not-converging", "wait", code=2)
+        assert "auto_converge, post_copy, refuse" in wrong
 
     typed(sqlite_url, monkeypatch, test)

@@ -422,6 +422,49 @@ def test_moves_over_one_link_keep_its_limit_and_share_its_bandwidth() -> None:
     assert shared.total_s > 1.5 * alone.total_s
 
 
+def test_a_plan_that_refuses_what_does_not_converge_names_it_and_moves_the_others() -> None:
+    hosts = [host(name, 8000) for name in "ab"]
+    hot, calm = Load(GIB, 2e8), Load(GIB, 1e6)
+    for then in ("auto_converge", "post_copy", "refuse"):
+        limits = Limits(not_converging=then)  # type: ignore[arg-type]
+        board = board_of(
+            hosts, {"a": vms("hot", "calm", "new")}, limits, hot={"load": hot},
+            calm={"load": calm}, new={"load": Load(16 * GIB)},
+        )  # fmt: skip
+        found = draft(board, Wish("drain", hosts=("a",)))
+        told = {each.who.vm: each.cost.then for each in found.moves}
+        if then != "refuse":
+            assert told == {"hot": then, "calm": "converges", "new": then}
+            assert not found.blockers
+            continue
+        assert told == {"calm": "converges"}
+        why = {each.vm: (each.guard, each.why) for each in found.blockers}
+        assert {vm: guard for vm, (guard, _) in why.items()} == {
+            "hot": Guard.CONVERGENCE, "new": Guard.CONVERGENCE,
+        }  # fmt: skip
+        assert why["hot"][1].startswith("it writes 190.7 MiB a second, more than the path to b")
+        assert "a guess" in why["new"][1]
+
+
+def test_moves_that_converge_alone_and_not_beside_others_get_waves_of_their_own() -> None:
+    hosts, limits = [host(name, 8000) for name in "abcd"], Limits(per_host=3)
+    fast, slow = {"load": Load(GIB, 8e7)}, {"load": Load(GIB, 1e6)}  # of 1.25e8 bytes a second
+    placed = {"a": vms("f1", "f2", "s1", "s2")}
+    for then, waves in (("auto_converge", 2), ("refuse", 4)):
+        board = board_of(
+            hosts, placed, limits._replace(not_converging=then), f1=fast, f2=fast, s1=slow, s2=slow
+        )  # type: ignore[arg-type]
+        before = WhatIf.like(board.world)
+        found = draft(board, Wish("drain", hosts=("a",)))
+        assert len(found.moves) == 4
+        assert found.waves == waves == max(each.wave for each in found.moves)
+        assert [each.wave for each in found.moves] == sorted(each.wave for each in found.moves)
+        assert safe_after_every_prefix(before, found)
+        if then == "refuse":
+            assert {each.cost.then for each in found.moves} == {"converges"}
+            assert found.eta_s > 0
+
+
 def proposed(board: Board, vm: str, to: str) -> Proposal:
     return Proposal(board.candidates[vm], board.world.fleet.row(to), 1.0, "as asked")
 

@@ -25,6 +25,9 @@ _LIMITS, _TIME = "Limits", "When"
 #: What a plan may be for.
 _GOALS = ("balance", "consolidate", "drain", "repair", "defragment", "headroom", "talkers", "move")
 
+#: What may be done about VMs that do not converge.
+_NOT_CONVERGING = ("auto_converge", "post_copy", "refuse")
+
 PlanArgument = Annotated[
     str, typer.Argument(metavar="PLAN", help="Id of the plan.", autocompletion=complete_plans)
 ]
@@ -174,6 +177,16 @@ def create(
             rich_help_panel=_LIMITS,
         ),
     ] = None,
+    not_converging: Annotated[
+        str | None,
+        typer.Option(
+            "--not-converging", metavar="auto_converge|post_copy|refuse",
+            help="VMs that write faster than they can be sent are slowed down (so unless told), go "
+            "on at the target before their memory is there, or stay.",
+            rich_help_panel=_LIMITS,
+            autocompletion=complete_from(*_NOT_CONVERGING),
+        ),
+    ] = None,
     most: Annotated[
         int | None,
         typer.Option(
@@ -193,6 +206,10 @@ def create(
         raise InvalidRequest(
             f"there is no goal {goal!r}", hint=f"Maybe one of {', '.join(GOALS)}.", goal=goal
         )
+    if not_converging not in (None, *_NOT_CONVERGING):
+        raise InvalidRequest(
+            f"--not-converging {not_converging!r} is none of {', '.join(_NOT_CONVERGING)}"
+        )
     if (cpu is None) != (memory is None):
         raise InvalidRequest("the VM to make room for has --cpu and --memory")
     demand = None
@@ -203,7 +220,7 @@ def create(
         "spare": spare, "window": kind, "windows": windows,
         "hosts": host, "vms": vm, "to": to, "project": project, "demand": demand, "start": start,
         "end": end, "at_once": at_once, "per_host": per_host, "per_link": per_link,
-        "most": most,
+        "most": most, "not_converging": not_converging,
     }  # fmt: skip
     body = CreatePlan(
         goal=goal,  # type: ignore[arg-type]

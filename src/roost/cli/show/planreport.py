@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 
 from roost.base.units import format_bytes
-from roost.cli.show.plans import seconds, window
+from roost.cli.show.plans import not_converging, seconds, sending, window
 from roost.wire.plans import HostLoadBody, PlanDetail, PlanMoveBody
 
 _CELL, _ROW, _WIDTH, _LABEL = 26, 18, 900, 190
@@ -33,6 +33,8 @@ def report(plan: PlanDetail) -> str:
         ("Created", f"{plan.created_at} by {plan.created_by}"),
     ]  # fmt: skip
     rows += [("Window", window(each)) for each in plan.windows]
+    if words := not_converging(plan):
+        rows.append(("Converging", words))
     if plan.accuracy is not None:
         rows.append(("Accuracy", f"moves took {plan.accuracy:.2f} of what was predicted"))
     facts = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in rows)
@@ -131,15 +133,16 @@ def timeline(moves: Sequence[PlanMoveBody]) -> str:
 def _moves(moves: Sequence[PlanMoveBody]) -> str:
     head = "".join(
         f"<th>{word}</th>"
-        for word in ("wave", "VM", "from", "to", "state", "predicted", "took", "sent", "why")
-    )
+        for word in ("wave", "VM", "from", "to", "state", "predicted", "memory", "took", "sent",
+                     "why")
+    )  # fmt: skip
     rows = []
     for each in moves:
         took = "" if each.actual is None else seconds(each.actual.total_s)
         sent = format_bytes(each.predicted.sent_bytes or 0)
         values = (
             str(each.wave), each.name, each.source, each.target, each.state,
-            seconds(each.predicted.total_s), took, sent, each.why,
+            seconds(each.predicted.total_s), sending(each), took, sent, each.why,
         )  # fmt: skip
         rows.append(f"<tr>{''.join(f'<td>{escape(value)}</td>' for value in values)}</tr>")
     return f"<table><tr>{head}</tr>{''.join(rows)}</table>"

@@ -15,6 +15,7 @@ from roost.wire.plans import (
     PictureBody,
     PlanBody,
     PlanDetail,
+    PlanMoveBody,
     PlanWindowBody,
 )
 
@@ -24,6 +25,10 @@ _STYLES = {
 }  # fmt: skip
 #: Moves, blockers and hosts that a terminal is shown.
 _MOST_SHOWN = 40
+#: What is done about a VM that writes faster than it can be sent.
+_NOT_CONVERGING = {
+    "auto_converge": "slowed down", "post_copy": "post-copy", "refuse": "refused",
+}  # fmt: skip
 #: Width of a bar of load.
 _BAR = 20
 
@@ -60,6 +65,7 @@ def detail(found: PlanDetail) -> RenderableType:
                 f"{found.stand_still_s:.1f} s of stand-still in all"
             ),
         ),
+        *([("converging", Text(words))] if (words := not_converging(found)) else ()),
         ("before", Text(_picture(found.before))),
         ("after", Text(_picture(found.after))),
     ]
@@ -96,6 +102,24 @@ def detail(found: PlanDetail) -> RenderableType:
     if found.hosts:
         parts.append(loads(found.hosts))
     return Group(*parts)
+
+
+def not_converging(found: PlanDetail) -> str:
+    """Return how many moves are not foreseen to converge, and what is done then; empty if none."""
+    count = sum(each.predicted.then in _NOT_CONVERGING for each in found.listed)
+    if not count:
+        return ""
+    does = _NOT_CONVERGING.get(found.not_converging, found.not_converging)
+    return f"{count} VMs write faster than they can be sent: {does}"
+
+
+def sending(found: PlanMoveBody) -> str:
+    """Return what is foreseen of the sending of a VM's memory."""
+    cost = found.predicted
+    sure = "" if cost.convergence is None else f"{100 * cost.convergence:.0f}% sure"
+    if cost.then == "converges":
+        return f"converges, {sure}" if sure else "converges"
+    return _NOT_CONVERGING.get(cost.then, cost.then)
 
 
 def window(found: PlanWindowBody) -> str:
@@ -165,13 +189,18 @@ def _moves(found: PlanDetail) -> RenderableType:
             Text(each.source),
             Text(each.target),
             Text(each.state, style=_STYLES.get(each.state, "")),
-            seconds(each.predicted.total_s),
+            _foreseen(each),
             took,
             Text(each.why),
         )
     if (more := len(found.listed) - _MOST_SHOWN) > 0:
         made.add_row("", Text(f"... and {more} more"), "", "", "", "", "", "")
     return made
+
+
+def _foreseen(found: PlanMoveBody) -> str:
+    took = seconds(found.predicted.total_s)
+    return took if found.predicted.then in ("", "converges") else f"{took}, {sending(found)}"
 
 
 def _blockers(found: Sequence[BlockerBody]) -> list[RenderableType]:

@@ -10,6 +10,7 @@ continuous    plans that nobody asked for: off, recommended or applied, within l
 continuouslimits  those limits
 forgetting    plans that ended long ago are deleted
 maintaining   hosts in groups that may be away together
+ordering      how a move is ordered: with post-copy, slowed down, or neither
 settling      what became of a move, read from its VM's row
 watching      what is heard of moves under way: progress, reasons, downtime
 writing       rows and events

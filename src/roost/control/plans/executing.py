@@ -27,6 +27,7 @@ from roost.control.plans.daymoves import day_moves
 from roost.control.plans.forgetting import FORGET_EVERY_S, KEPT_S, PlanRetention
 from roost.control.plans.keepingroom import KeepingRoom, hold_of
 from roost.control.plans.opening import ends_in_window, why_closed
+from roost.control.plans.ordering import order_of, unsendable
 from roost.control.plans.planning import Planning
 from roost.control.plans.reading import taken_vms
 from roost.control.plans.record import (
@@ -282,9 +283,10 @@ class PlanRunner(Part):
             return False
         # A wave may have begun long ago: it waited for this VM, or was paused.
         seen = VMRow(**vm)
-        outcome = drifted(move, seen) or disturbed(seen, self._clock.wall_ms())
+        outcome = drifted(move, seen) or disturbed(seen, self._clock.wall_ms()) or unsendable(move)
         if outcome is not None:
             return await self._leave(row, move, outcome)
+        order = order_of(row, move)
 
         def also(tx: Tx) -> None:
             self.singleton.check(tx)
@@ -297,7 +299,7 @@ class PlanRunner(Part):
 
         try:
             held = await self._store.read(lambda c: hold_of(c, move))
-            found = await self._moving.begin(seen, row.id, only=target, also=also, held=held)
+            found = await self._moving.begin(seen, row.id, order, only=target, also=also, held=held)
         except (Conflict, Unavailable, NotFound) as error:
             since = self._waits.setdefault((row.id, move.number), self._clock.monotonic())
             if self._clock.monotonic() - since > self._patience_s:

@@ -27,7 +27,7 @@ from roost.planner.drafting import (
     with_readings,
     with_vetoes,
 )
-from roost.planner.guards import Veto
+from roost.planner.guards import Guard, Veto
 from roost.planner.rolling import Rolling, roll
 
 #: The name under which room for a VM that is not there yet is looked for.
@@ -61,14 +61,14 @@ class Planning:
         tired = dict.fromkeys(failed, "it has failed to move twice in this plan")
         stay = {**(held or {}), **tired, **dict.fromkeys(taken, "another plan moves it")}
         async with self._long.turn(refusable=refusable):
-            found, refused = await self._draft(asked, stay, at_ms, own)
-            if not refused:
+            found, refused, guessed = await self._draft(asked, stay, at_ms, own)
+            if not refused and not guessed:
                 return found
             # What was measured says no to moves of this draft, and waves rest on one another. In
             # the place of their VMs others of the same hosts are asked first.
             no = {each.vm: each.why for each in refused}
-            hosts = {each.who.host for each in found.moves if each.who.vm in no}
-            found, _ = await self._draft(asked, {**no, **stay}, at_ms, own, hosts)
+            hosts = guessed | {each.who.host for each in found.moves if each.who.vm in no}
+            found, _, _ = await self._draft(asked, {**no, **stay}, at_ms, own, hosts)
             return with_vetoes(found, refused)
 
     async def _draft(
@@ -78,12 +78,19 @@ class Planning:
         at_ms: int | None,
         own: str,
         read_first: Collection[int] = (),
-    ) -> tuple[Draft, tuple[Veto, ...]]:
+    ) -> tuple[Draft, tuple[Veto, ...], set[int]]:
         """Return a draft, and what guards say of its moves by what was measured of memory.
 
-        The memory of VMs on some hosts, by number, is read before guards are asked at all.
+        The memory of VMs on some hosts, by number, is read before guards are asked at all. Beside
+        them stand the hosts of VMs that a guess of what they write has kept where they are.
         """
-        limits = Limits(asked.per_host, asked.at_once, asked.most, asked.per_link)
+        limits = Limits(
+            asked.per_host,
+            asked.at_once,
+            asked.most,
+            asked.per_link,
+            not_converging=asked.not_converging,
+        )
         board = _holding(await self._gathering.board(limits, at_ms, own), stay)
         if read_first:
             vms = [vm for vm, who in board.candidates.items() if who.host in read_first]
@@ -91,13 +98,18 @@ class Planning:
         unwanted = asyncio.Event()
         board.given_up = unwanted.is_set
         found = await to_the_end(lambda: draft(board, wish_of(asked)), unwanted.set)
+        guessed = {
+            board.candidates[each.vm].host
+            for each in (*found.blockers, *found.vetoes)
+            if each.guard is Guard.CONVERGENCE
+        }
         # Of those that move alone: a fleet has more VMs than anybody would read samples of.
         read = await self._gathering.memory_read([each.who.vm for each in found.moves])
         if not read:
-            return found, ()
+            return found, (), guessed
 
-        def as_read() -> tuple[Draft, tuple[Veto, ...]]:
-            return with_readings(board, found, read), vetoes_as_read(board, found, read)
+        def as_read() -> tuple[Draft, tuple[Veto, ...], set[int]]:
+            return with_readings(board, found, read), vetoes_as_read(board, found, read), guessed
 
         return await to_the_end(as_read, unwanted.set)
 

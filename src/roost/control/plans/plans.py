@@ -195,6 +195,7 @@ class Plans(Part):
             body.most,
             spare=body.spare,
             per_link=body.per_link,
+            not_converging=body.not_converging,
         )
 
     # Changing

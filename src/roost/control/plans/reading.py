@@ -151,7 +151,7 @@ def _counts(connection: Connection, ids: Sequence[str]) -> Mapping[tuple[str, st
 
 
 def _fields(row: PlanRow, counts: Mapping[tuple[str, str], int]) -> dict[str, Any]:
-    found = found_of(row)
+    found, asked = found_of(row), asked_of(row)
     mine = {state: count for (plan, state), count in counts.items() if plan == row.id}
     return {
         "id": row.id,
@@ -174,7 +174,8 @@ def _fields(row: PlanRow, counts: Mapping[tuple[str, str], int]) -> dict[str, An
         "after": picture_body(found.after),
         "start": _moment(row.starts_ms),
         "end": _moment(row.ends_ms),
-        "windows": [window_body(each) for each in asked_of(row).windows],
+        "windows": [window_body(each) for each in asked.windows],
+        "not_converging": asked.not_converging,
         "created_at": timestamp(row.created_ms),
         "created_by": row.created_by,
         "begun_at": _moment(row.begun_ms),

@@ -8,7 +8,7 @@ from msgspec import Struct
 from roost.base.timestamps import timestamp
 from roost.ledger.schema.rows import PlanMoveRow, PlanRow
 from roost.ledger.writes.transaction import row_json
-from roost.planner.cost import MoveCost
+from roost.planner.cost import MoveCost, NotConverging
 from roost.planner.drafting import Draft, Picture
 from roost.planner.guards import Veto
 from roost.wire.plans import (
@@ -66,6 +66,7 @@ class Asked(Struct, omit_defaults=True):
     windows: list[KeptWindow] = []
     spare: int = 0
     per_link: int = 4
+    not_converging: NotConverging = "auto_converge"
     urgent: bool | None = None  # None: as the goal is; False: cost and cool-down always count
 
 
