@@ -105,6 +105,7 @@ class World:
                 TIMERS if history.timers == "short" else Timers(),
                 control or loop,
                 self.note,
+                history.continuous,
             )
             for name in names
         }

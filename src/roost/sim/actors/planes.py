@@ -7,6 +7,7 @@ from random import Random
 from roost.base.errors import RoostError
 from roost.base.ids import IdSource
 from roost.control.plane import Plane, PlaneSettings
+from roost.control.plans.continuouslimits import ContinuousLimits
 from roost.control.timers import Timers
 from roost.ledger.upkeep.base import EventsKept
 from roost.sim.actors.database import Database, PlaneStore
@@ -33,6 +34,7 @@ class SimPlane:
         timers: Timers,
         frame: Frame,
         note: Callable[[str, str, str], None],
+        continuous_s: float = 0.0,
     ) -> None:
         self.name = name
         self.machine = Machine(frame)
@@ -41,6 +43,10 @@ class SimPlane:
         self.store: PlaneStore | None = None
         self._database, self._network, self._random = database, network, random
         self._timers, self._note = timers, note
+        # Of two planes that look, one holds the lease; who takes over counts its looks anew.
+        self._continuous = ContinuousLimits()
+        if continuous_s:
+            self._continuous = ContinuousLimits(mode="apply", every_s=continuous_s)
         self._lives = 0
 
     def start(self) -> None:
@@ -53,7 +59,9 @@ class SimPlane:
         clock = NodeClock(self.machine, life)
         self.store = self._database.attach(life, self.kill)
         ids = IdSource(clock.wall_ms, Random(self._random.getrandbits(64)))
-        settings = PlaneSettings("least_loaded", timers=self._timers, events=_EVENTS)
+        settings = PlaneSettings(
+            "least_loaded", timers=self._timers, events=_EVENTS, continuous=self._continuous
+        )
         plane = self.plane = Plane(self.store, clock, ids, settings, series=self._database.series)
         self._network.planes[self.name] = (plane, life)
         life.spawn(self._serve(plane))

@@ -61,6 +61,7 @@ class History(Struct, omit_defaults=True):
     timers: Literal["short", "production"] = "short"
     length_s: float = 0.0  # how long it lasts at least, when the last action is earlier
     cards: int = 0  # GPUs of each host
+    continuous: float = 0.0  # planes look so often at what to move, and move it; 0: never
     rogue: bool = False  # one more host, whose agent lies
     machines: list[Machines] = []  # none: all have `cpu` and `memory_gib`, in `zones` zones
     actions: list[Action] = []

@@ -172,6 +172,7 @@ class Scenario(Part):
     lazy: bool = True
     short: bool = True  # takes seconds: belongs to `--scenario all`
     rates: dict[str, float] = {}
+    continuous: Seconds = Seconds(0.0)  # between looks at what to move; 0: nobody looks
     projects: dict[str, Quota] = {}
     arrivals: tuple[Arrivals, ...] = ()
     changes: dict[Change, PerHour] = {}
@@ -234,6 +235,7 @@ class Scenario(Part):
             calm_s=float(self.calm),
             lazy=self.lazy,
             rates=self.rates,
+            continuous=float(self.continuous),
             timers=self.timers,
             length_s=float(self.duration),
             machines=machines,

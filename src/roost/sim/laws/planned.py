@@ -7,6 +7,7 @@
 | a move begins only in a plan that runs, and wave after wave | at every commit |
 | no more moves are under way, in all and on a host, than was asked | at every commit |
 | a plan that is over has no move that waits | at every commit |
+| continuous mode neither chases VMs nor argues with plans (`unasked`) | at every commit |
 | every plan that was applied ends, once faults have ended | at the end |
 | room is held for moves that wait, and for no others | at the end |
 
@@ -21,6 +22,7 @@ from msgspec import Struct
 from sqlalchemy import Connection, select
 
 from roost.ledger.schema.tables import plan_moves, plans
+from roost.sim.laws.unasked import Unasked
 
 _OVER = ("done", "failed", "cancelled")
 
@@ -31,6 +33,7 @@ class Plan(Struct, gc=False):
     state: str
     asked: str
     starts_ms: int | None = None
+    created_by: str = ""
 
 
 class PlanMove(Struct, gc=False):
@@ -43,6 +46,8 @@ class PlanMove(Struct, gc=False):
     source: int
     target: int
     state: str
+    begun_ms: int | None = None
+    ended_ms: int | None = None
 
 
 class _Limits(Struct):
@@ -64,13 +69,15 @@ class PlannedMoves:
         self._begun: list[PlanMove] = []  # in this commit
         self._stuck: set[tuple[str, int]] = set()  # under way when their target was lost
         self._touched: dict[str, None] = {}
+        self._unasked = Unasked()
 
     @classmethod
     def read(cls, connection: Connection) -> "PlannedMoves":
         """Begin with what a ledger says."""
         found = cls()
         for row in connection.execute(select(plans)).mappings():
-            found._plans[row["id"]] = Plan(row["state"], row["asked"], row["starts_ms"])
+            fields = {name: row[name] for name in Plan.__struct_fields__}
+            found._plans[row["id"]] = Plan(**fields)
         for row in connection.execute(select(plan_moves)).mappings():
             fields = {name: row[name] for name in PlanMove.__struct_fields__}
             found._moves[row["plan"]][row["number"]] = PlanMove(**fields)
@@ -90,6 +97,10 @@ class PlannedMoves:
                 continue
             if before is not None and before.state in _OVER and plan.state != before.state:
                 wrong = f"{key} was {before.state} and is {plan.state}"
+            if before is None:
+                others = [each.state for each in self._plans.values()]
+                if told := self._unasked.made(plan.created_by, plan.state, others):
+                    wrong = f"{key} {told}"
             self._plans[key] = plan
         for key, move in moves.items():
             if move is None:
@@ -99,6 +110,8 @@ class PlannedMoves:
             old = self._moves[move.plan].get(move.number)
             if move.state == "running" and (old is None or old.state != "running"):
                 self._begun.append(move)
+            if move.state == "done" and move.ended_ms is not None:
+                self._unasked.ended(move.vm, move.plan, move.ended_ms)
             self._moves[move.plan][move.number] = move
         return wrong
 
@@ -151,7 +164,7 @@ class PlannedMoves:
         most = max(busy[move.source], busy[move.target])
         if len(under_way) > limits.at_once or most > limits.per_host:
             return f"beside {len(under_way) - 1} others, {most - 1} of them on its hosts"
-        return ""
+        return self._unasked.begun(plan.created_by, move.vm, move.plan, move.begun_ms or 0)
 
     def held_for_nobody(self, held: Iterable[str]) -> str:
         """Return a hold, by its id, of a plan that has no such move waiting; empty when none."""
