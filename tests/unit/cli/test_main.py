@@ -62,7 +62,7 @@ def test_mistakes_name_what_was_meant(capsys: pytest.CaptureFixture[str]) -> Non
     assert "Maybe roost vm --help tells more." in said
     assert run(["hots", "-o", "json"]) == 2
     assert "'host'" in json.loads(capsys.readouterr().out)["error"]["message"]
-    assert run(["host", "show", "-o", "yaml"]) == 2
+    assert run(["host", "info", "-o", "yaml"]) == 2
     assert "HOST" in capsys.readouterr().out
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from roost.base.errors import InvalidRequest
 from roost.cli.words.selecting import read_selector
-from roost.wire.bodies import MigrationBody
+from roost.wire.bodies import DrainBody, MigrationBody
 from tests.unit.cli.test_server_commands import answer, roost, said
 from tests.unit.client.bodies import host, vm
 from tests.unit.client.canned import CannedServer, Reply, error
@@ -163,7 +163,7 @@ def test_the_vms_of_several_hosts_are_recovered_and_those_that_stay_are_told(
     assert answer("host", "recover", "h1")["restarted"] == ["a"]
 
 
-def test_several_vms_move_and_waiting_is_for_one(server: CannedServer) -> None:
+def test_several_vms_move_and_one_that_cannot_is_told(server: CannedServer) -> None:
     for name in ("a", "c"):
         moves = MigrationBody(source="h1", target="h2", phase="preparing")
         server.on("POST", f"/api/v1/vms/{name}/migrate", Reply(202, vm(name, migration=moves)))
@@ -174,7 +174,6 @@ def test_several_vms_move_and_waiting_is_for_one(server: CannedServer) -> None:
     assert "c moves from h1 to h2" in told.stdout
     assert "2 of 3 done, 1 failed" in told.stderr
     assert [seen.json for seen in server.requests] == [{"host": "h2"}] * 3
-    assert "not of 2" in said("vm", "migrate", "a", "c", "--wait", code=2)
     server.on("POST", "/api/v1/vms/a/cancel-migration", Reply(202, vm("a", migration=moves)))
     server.on("POST", "/api/v1/vms/c/cancel-migration", Reply(202, vm("c", migration=moves)))
     assert said("vm", "migrate", "a", "c", "--cancel").count("is being called off") == 2
@@ -209,3 +208,93 @@ def test_flavors_behind_one_that_is_not_there_are_deleted(server: CannedServer) 
     assert told.stdout == "a is deleted\nc is deleted\n"
     assert "2 of 3 done, 1 failed" in told.stderr
     assert answer("flavor", "delete", "a") == {"deleted": "a"}
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "told"),
+    [
+        (("project", "delete"), "projects", "is deleted"),
+        (("token", "delete"), "tokens", "is worthless now"),
+        (("group", "delete"), "groups", "is deleted"),
+        (("rule", "delete"), "constraints", "is deleted"),
+        (("policy", "delete"), "policies", "is deleted"),
+        (("reservation", "delete"), "reservations", "is deleted"),
+        (("priority", "delete"), "priority-classes", "is deleted"),
+        (("pool", "delete"), "pools", "is deleted"),
+        (("account", "delete"), "accounts", "is deleted"),
+        (("job", "kind", "delete"), "job-kinds", "is deleted"),
+    ],
+)
+def test_several_of_any_kind_are_deleted_at_once(
+    server: CannedServer, words: tuple[str, ...], path: str, told: str
+) -> None:
+    for name in ("a", "c"):
+        server.on("DELETE", f"/api/v1/{path}/{name}", Reply(204))
+    server.on("DELETE", f"/api/v1/{path}/b", error(409, "conflict", "it is in use"))
+    done = roost(*words, "a", "b", "c")
+    assert done.exit_code == 4, done.output
+    assert done.stdout == f"a {told}\nc {told}\n"
+    assert "b: it is in use" in done.stderr
+    assert "2 of 3 done, 1 failed" in done.stderr
+    assert answer(*words, "a") == {"deleted": "a"}
+
+
+def test_vms_are_resized_by_selector_each_with_its_result(server: CannedServer) -> None:
+    listed = {"vms": [vm("a"), vm("b"), vm("c")], "next": None}
+    server.on("GET", "/api/v1/vms", Reply(200, listed))
+    for name in ("a", "c"):
+        server.on("POST", f"/api/v1/vms/vm-{name}/resize", Reply(200, vm(name)))
+    refusal = error(409, "insufficient_resources", "host 'h1' has no room")
+    server.on("POST", "/api/v1/vms/vm-b/resize", refusal)
+    told = roost("vm", "resize", "-l", "!old", "--cpu", "2")
+    assert told.exit_code == 6, told.output
+    assert [line.partition(" has ")[0] for line in told.stdout.splitlines()] == ["a", "c"]
+    assert "vm-b: host 'h1' has no room" in told.stderr
+    assert "2 of 3 done, 1 failed" in told.stderr
+
+
+def test_hosts_are_all_closed_before_the_first_of_them_is_drained(server: CannedServer) -> None:
+    for name, state in (("h1", "blocked"), ("h2", "empty")):
+        server.on("POST", f"/api/v1/hosts/{name}/cordon", host(name, admin="cordoned"))
+        drained = DrainBody(host=name, state=state, left=1 if state == "blocked" else 0)
+        server.on("POST", f"/api/v1/hosts/{name}/drain", Reply(202, drained))
+    told = roost("host", "drain", "h1", "h2")
+    assert told.exit_code == 1, told.output
+    assert told.stdout == "h1 is blocked: 1 VM left\nh2 is empty: 0 VMs left\n"
+    orders = [seen.path.removeprefix("/api/v1/hosts/") for seen in server.requests]
+    assert orders[-4:] == ["h1/cordon", "h2/cordon", "h1/drain", "h2/drain"]
+    [wish] = server.asked("POST", "/api/v1/plans")
+    assert wish.json["hosts"] == ["h1", "h2"]
+
+
+def test_one_host_is_drained_as_before(server: CannedServer) -> None:
+    drained = DrainBody(host="h1", state="empty", left=0)
+    server.on("POST", "/api/v1/hosts/h1/drain", Reply(202, drained))
+    assert answer("host", "drain", "h1")["state"] == "empty"
+    assert not server.asked("POST", "/api/v1/hosts/h1/cordon")
+
+
+def test_several_things_are_shown_one_after_the_other(server: CannedServer) -> None:
+    for name in ("a", "b"):
+        server.on("GET", f"/api/v1/vms/{name}", vm(name))
+        server.on("GET", f"/api/v1/hosts/{name}", host(name))
+    assert [each["name"] for each in answer("vm", "show", "a", "b")["vms"]] == ["a", "b"]
+    assert [each["name"] for each in answer("host", "show", "a", "b")["hosts"]] == ["a", "b"]
+    assert answer("vm", "show", "a")["name"] == "a"
+    assert "--watch is for one, not for 2" in said("vm", "show", "a", "b", "--watch", code=2)
+
+
+def test_jobs_are_cancelled_each_with_its_counts(server: CannedServer) -> None:
+    for name, number in (("a", 2), ("b", 0)):
+        cancelled = {"cancelled": number, "cancelling": 1}
+        server.on("POST", f"/api/v1/jobs/{name}/cancel", Reply(200, cancelled))
+    told = said("job", "cancel", "a", "b")
+    assert told == "a: 2 cancelled, 1 told to end\nb: 0 cancelled, 1 told to end\n"
+
+
+def test_vms_join_a_group_by_selector(server: CannedServer) -> None:
+    listed = {"vms": [vm("a"), vm("b")], "next": None}
+    server.on("GET", "/api/v1/vms", Reply(200, listed))
+    roost("group", "add", "web", "-l", "!old")
+    [sent] = [seen for seen in server.requests if seen.method == "POST"]
+    assert sent.json == {"vms": ["vm-a", "vm-b"]}

@@ -194,6 +194,16 @@ def test_waiting_tells_how_far_it_is_until_it_has_moved(scene: Scene) -> None:
     ) in told
 
 
+def test_several_are_waited_for_and_one_that_fails_is_told_beside_them(scene: Scene) -> None:
+    scene.script = [MOVED]
+    scene.server.on("POST", "/api/v1/vms/x/migrate", error(409, "conflict", "VM 'x' waits"))
+    result = CliRunner().invoke(app, ["vm", "migrate", "x", "web-1", "--wait"])
+    assert result.exit_code == 4, result.output
+    assert result.stdout == "web-1 has moved to h2\n"
+    assert "x: VM 'x' waits" in result.stderr
+    assert "1 of 2 done, 1 failed" in result.stderr
+
+
 def test_waiting_on_a_terminal_draws_a_bar(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "160")

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from roost.cli.watch.lists import lists
+from roost.cli.words.each import delete_each, do_each
 from roost.cli.words.loading import new_group
-from roost.cli.words.nouns import ProjectArgument, WatchOption
+from roost.cli.words.nouns import ProjectArgument, ProjectsArgument, WatchOption
 from roost.cli.words.session import Session, asks_server
 
 if TYPE_CHECKING:
-    from roost.wire.bodies import QuotaBody
+    from roost.wire.bodies import ProjectBody, QuotaBody
 
 T = TypeVar("T")
 
@@ -78,19 +79,21 @@ def create(
 @asks_server
 def quota(
     session: Session,
-    project: ProjectArgument,
+    project: ProjectsArgument,
     cpu: CPUOption = None,
     memory: MemoryOption = None,
     disk: DiskOption = None,
     vms: VMsLimitOption = None,
 ) -> None:
-    """Change a project's quota; limits that are left out stay."""
+    """Change quotas of projects; limits that are left out stay."""
     from roost.base.units import exact_cpu
     from roost.cli.show import listings
     from roost.wire.bodies import QuotaBody
 
-    found = session.client.get_project(project)
-    if not cpu is memory is disk is vms is None:
+    def one(name: str) -> "ProjectBody":
+        found = session.client.get_project(name)
+        if cpu is memory is disk is vms is None:
+            return found
         milli = found.cpu_milli.quota
         now = QuotaBody(
             cpu=None if milli is None else exact_cpu(milli),
@@ -98,8 +101,9 @@ def quota(
             disk=found.disk_bytes.quota,
             vms=found.vms.quota,
         )
-        found = session.client.set_quota(project, _changed(now, cpu, memory, disk, vms))
-    session.show(found, listings.projects([found]))
+        return session.client.set_quota(name, _changed(now, cpu, memory, disk, vms))
+
+    do_each(session, "project", project, one, lambda found: listings.projects([found]))
 
 
 def _changed(
@@ -122,10 +126,9 @@ def _changed(
 
 
 @asks_server
-def delete(session: Session, project: ProjectArgument) -> None:
-    """Delete a project that has no VMs."""
-    session.client.delete_project(project)
-    session.show_deleted(project)
+def delete(session: Session, project: ProjectsArgument) -> None:
+    """Delete projects that have no VMs."""
+    delete_each(session, "project", project, session.client.delete_project)
 
 
 project = new_group(

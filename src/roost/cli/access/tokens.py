@@ -10,6 +10,7 @@ from roost.cli.show.screen import Output, note, show_text
 from roost.cli.watch.lists import lists
 from roost.cli.words.completing import complete_projects, complete_tokens
 from roost.cli.words.durations import read_duration
+from roost.cli.words.each import delete_each
 from roost.cli.words.loading import new_group
 from roost.cli.words.session import Session, asks_server
 
@@ -93,12 +94,12 @@ def _show_secret(session: Session, found: "TokenBody") -> None:
 def delete(
     session: Session,
     id_: Annotated[
-        str, typer.Argument(metavar="ID", help="Id of the token.", autocompletion=complete_tokens)
+        list[str],
+        typer.Argument(metavar="ID...", help="Ids of tokens.", autocompletion=complete_tokens),
     ],
 ) -> None:
-    """Make a token worthless."""
-    session.client.delete_token(id_)
-    session.show_deleted(id_, "is worthless now")
+    """Make tokens worthless."""
+    delete_each(session, "token", id_, session.client.delete_token, "is worthless now")
 
 
 token = new_group(

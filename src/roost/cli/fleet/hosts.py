@@ -1,6 +1,8 @@
 """`roost host`: look at hosts, close and open them, empty them, label them, forget them."""
 
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +12,7 @@ from roost.base.errors import InvalidRequest, RoostError
 from roost.cli.fleet.hostsettings import set_
 from roost.cli.show.screen import Output, note, show, show_document
 from roost.cli.words.completing import complete_from, complete_zones
-from roost.cli.words.each import Deleted, do_each
+from roost.cli.words.each import delete_each, do_each
 from roost.cli.words.loading import new_group
 from roost.cli.words.nouns import (
     HeadersOption,
@@ -20,14 +22,17 @@ from roost.cli.words.nouns import (
     TimeoutOption,
     WatchOption,
 )
-from roost.cli.words.selecting import SelectorOption, named_hosts, read_selector
+from roost.cli.words.selecting import SelectorOption, named_hosts, only_one, read_selector
 from roost.cli.words.session import Session, asks_server
 
 if TYPE_CHECKING:
     from roost.client import AsyncClient
-    from roost.wire.bodies import HostBody, HostPage, RecoveredBody
+    from roost.wire.bodies import DrainBody, HostBody, HostPage, RecoveredBody, VMBody
     from roost.wire.plans import PlanDetail
 
+HeldArgument = Annotated[
+    list[str], typer.Argument(metavar="ID...", help="Ids of VMs, as `host show` has them.")
+]
 #: VMs that are named before a drain begins.
 _MOST_PREDICTED = 10
 
@@ -86,12 +91,22 @@ def list_(
 
 
 @asks_server
-def show_(session: Session, host: HostArgument, watch: WatchOption = False) -> None:
-    """Show one host."""
+def show_(
+    session: Session,
+    host: HostsArgument = None,
+    selector: SelectorOption = None,
+    watch: WatchOption = False,
+) -> None:
+    """Show hosts."""
     from roost.cli.show import listings
     from roost.cli.watch.following import look
 
-    look(session, lambda client: client.get_host(host), listings.host, watch)
+    chosen = named_hosts(session, host, selector)
+    if not watch:
+        do_each(session, "host", chosen, session.client.get_host, listings.host)
+        return
+    name = only_one(chosen, "--watch", "roost host list --watch")
+    look(session, lambda client: client.get_host(name), listings.host, watch)
 
 
 @asks_server
@@ -137,25 +152,33 @@ def _said(host: "HostBody") -> str:
 @asks_server
 def drain(
     session: Session,
-    host: HostArgument,
+    host: HostsArgument = None,
+    selector: SelectorOption = None,
     status: Annotated[
         bool, typer.Option("--status", help="Only say how far a drain has come.")
     ] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Stay until it is empty or stuck.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Stay until each is empty or stuck.")
+    ] = False,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Only say what would move where, and what cannot leave."),
     ] = False,
     timeout: TimeoutOption = 600.0,
 ) -> None:
-    """Cordon a host and move its VMs away, two at a time; says before how long, and what cannot."""
+    """Cordon hosts and move their VMs away, two of each at a time; says how long, and what cannot.
+
+    Of several hosts all are closed before the first VM leaves, so that none goes to another of
+    them.
+    """
     from roost.cli.show import listings, plans
     from roost.cli.watch.waiting import wait_for_drain
     from roost.wire.plans import MOST_MOVES, CreatePlan
 
+    chosen = named_hosts(session, host, selector)
     if not status:
         wish = CreatePlan(
-            goal="drain", hosts=[host], dry_run=True, at_once=2, per_host=2, most=MOST_MOVES
+            goal="drain", hosts=chosen, dry_run=True, at_once=2, per_host=2, most=MOST_MOVES
         )
         if dry_run:
             ahead = session.client.create_plan(wish)
@@ -163,11 +186,29 @@ def drain(
             raise typer.Exit(1 if ahead.blocked else 0)
         with suppress(RoostError):  # a drain does not fail for what is only to be told
             _predict(session.client.create_plan(wish))
-    found = session.client.get_drain(host) if status else session.client.drain_host(host)
-    if wait and found.state == "draining":
-        found = wait_for_drain(session, host, timeout)
-    session.show(found, listings.drain(found))
-    if found.state == "blocked":
+    begun: dict[str, DrainBody] = {}
+    if len(chosen) > 1 and not status:
+        for name in chosen:
+            with suppress(RoostError):  # told when its turn comes
+                session.client.cordon_host(name)
+        for name in chosen:
+            with suppress(RoostError):
+                begun[name] = session.client.drain_host(name)
+    stuck = False
+
+    def one(name: str) -> "DrainBody":
+        nonlocal stuck
+        if status:
+            found = session.client.get_drain(name)
+        else:
+            found = begun[name] if name in begun else session.client.drain_host(name)
+        if wait and found.state == "draining":
+            found = wait_for_drain(session, name, timeout)
+        stuck = stuck or found.state == "blocked"
+        return found
+
+    do_each(session, "host", chosen, one, listings.drain)
+    if stuck:
         raise typer.Exit(1)
 
 
@@ -271,33 +312,49 @@ def _recovered(found: "RecoveredBody") -> Text:
 def adopt_held(
     session: Session,
     host: HostArgument,
-    vm: Annotated[str, typer.Argument(metavar="ID", help="Id of the VM, as `host show` has it.")],
+    vm: HeldArgument,
 ) -> None:
-    """Make a VM that a host runs and the server does not know the server's, where it is.
+    """Make VMs that a host runs and the server does not know the server's, where they are.
 
-    Such as one that was created after the backup that was restored. It has its old name, project,
-    size, image and network cards, and no groups, constraints or priority: hosts do not know them.
+    Such as those that were created after the backup that was restored. They have their old names,
+    projects, sizes, images and network cards, and no groups, constraints or priority: hosts do not
+    know them.
     """
-    found = session.client.adopt_held(host, vm)
-    session.show(found, Text(f"{found.name} of project {found.project} is adopted on {host}"))
+    act = partial(session.client.adopt_held, host)
+    do_each(session, "vm", vm, act, lambda found: _adopted(found, host))
+
+
+def _adopted(found: "VMBody", host: str) -> str:
+    return f"{found.name} of project {found.project} is adopted on {host}"
+
+
+@dataclass(frozen=True, slots=True)
+class Destroying:
+    """A VM that a host is told to destroy: the answer to that, where a server gives none."""
+
+    host: str
+    destroying: str
 
 
 @asks_server
 def destroy_held(
     session: Session,
     host: HostArgument,
-    vm: Annotated[str, typer.Argument(metavar="ID", help="Id of the VM, as `host show` has it.")],
+    vm: HeldArgument,
 ) -> None:
-    """Destroy a VM that a host runs and nobody asked for, with its disk.
+    """Destroy VMs that a host runs and nobody asked for, with their disks.
 
     A VM that the server has on that host is deleted by `roost vm delete`. A copy of one that it has
     on another host is destroyed only while that host has the VM as it was ordered.
     """
-    session.client.destroy_held(host, vm)
-    if session.form is Output.TABLE:
-        show(Text(f"{host} is told to destroy {vm}"))
-    else:
-        show_document({"host": host, "destroying": vm}, session.form)
+
+    def one(name: str) -> Destroying:
+        session.client.destroy_held(host, name)
+        return Destroying(host, name)
+
+    do_each(
+        session, "vm", vm, one, lambda told: f"{told.host} is told to destroy {told.destroying}"
+    )
 
 
 @asks_server
@@ -327,13 +384,8 @@ def maintenance(
 @asks_server
 def delete(session: Session, host: HostsArgument = None, selector: SelectorOption = None) -> None:
     """Forget hosts that have no VMs."""
-
-    def one(name: str) -> Deleted:
-        session.client.delete_host(name)
-        return Deleted(name)
-
     chosen = named_hosts(session, host, selector)
-    do_each(session, "host", chosen, one, lambda gone: f"{gone.deleted} is forgotten")
+    delete_each(session, "host", chosen, session.client.delete_host, "is forgotten")
 
 
 host = new_group(

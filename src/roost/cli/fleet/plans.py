@@ -8,13 +8,14 @@ import typer
 from roost.base.errors import InvalidRequest
 from roost.cli.watch.lists import lists
 from roost.cli.words.completing import complete_from, complete_hosts, complete_plans, complete_vms
+from roost.cli.words.each import do_each
 from roost.cli.words.loading import new_group
 from roost.cli.words.making import KeyOption, every_page
 from roost.cli.words.nouns import ProjectOption, TimeoutOption
 from roost.cli.words.session import Session, asks_server
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from roost.wire.plans import GivenWindow, PlanDetail
 
@@ -30,6 +31,10 @@ _NOT_CONVERGING = ("auto_converge", "post_copy", "refuse")
 
 PlanArgument = Annotated[
     str, typer.Argument(metavar="PLAN", help="Id of the plan.", autocompletion=complete_plans)
+]
+PlansArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="PLAN...", help="Ids of plans.", autocompletion=complete_plans),
 ]
 HtmlOption = Annotated[
     str | None,
@@ -256,21 +261,27 @@ def watch(session: Session, plan: PlanArgument, timeout: TimeoutOption = 3600.0)
 
 
 @asks_server
-def pause(session: Session, plan: PlanArgument) -> None:
-    """Begin no more moves of a plan; those under way end. The room of the others stays held."""
-    _show(session, session.client.pause_plan(plan))
+def pause(session: Session, plan: PlansArgument) -> None:
+    """Begin no more moves of plans; those under way end. The room of the others stays held."""
+    _each(session, plan, session.client.pause_plan)
 
 
 @asks_server
-def resume(session: Session, plan: PlanArgument) -> None:
-    """Go on with a plan that was paused."""
-    _show(session, session.client.resume_plan(plan))
+def resume(session: Session, plan: PlansArgument) -> None:
+    """Go on with plans that were paused."""
+    _each(session, plan, session.client.resume_plan)
 
 
 @asks_server
-def cancel(session: Session, plan: PlanArgument) -> None:
-    """End a plan; moves that have not left their hosts are taken back."""
-    _show(session, session.client.cancel_plan(plan))
+def cancel(session: Session, plan: PlansArgument) -> None:
+    """End plans; moves that have not left their hosts are taken back."""
+    _each(session, plan, session.client.cancel_plan)
+
+
+def _each(session: Session, plans: list[str], act: "Callable[[str], PlanDetail]") -> None:
+    from roost.cli.show.plans import detail
+
+    do_each(session, "plan", plans, act, detail)
 
 
 @asks_server

@@ -8,6 +8,7 @@ import typer
 from roost.base.errors import InvalidRequest
 from roost.cli.watch.lists import lists
 from roost.cli.words.completing import complete_accounts
+from roost.cli.words.each import delete_each
 from roost.cli.words.jobwords import pairs
 from roost.cli.words.loading import new_group
 from roost.cli.words.session import Session, asks_server
@@ -15,6 +16,10 @@ from roost.cli.words.session import Session, asks_server
 NameArgument = Annotated[
     str,
     typer.Argument(metavar="NAME", help="Name of the account.", autocompletion=complete_accounts),
+]
+NamesArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="NAME...", help="Names of accounts.", autocompletion=complete_accounts),
 ]
 OptionOption = Annotated[
     list[str] | None,
@@ -129,10 +134,9 @@ def change(
 
 
 @asks_server
-def delete(session: Session, name: NameArgument) -> None:
-    """Delete an account that no pool uses."""
-    session.client.delete_account(name)
-    session.show_deleted(name)
+def delete(session: Session, name: NamesArgument) -> None:
+    """Delete accounts that no pool uses."""
+    delete_each(session, "account", name, session.client.delete_account)
 
 
 account = new_group(

@@ -10,6 +10,7 @@ from roost.base.errors import InvalidRequest, NotFound
 from roost.cli.show.screen import Output
 from roost.cli.watch.lists import lists
 from roost.cli.words.completing import complete_projects
+from roost.cli.words.each import delete_each, do_each
 from roost.cli.words.jobwords import (
     CpuOption,
     DiskOption,
@@ -34,7 +35,7 @@ from roost.cli.words.options import OWN_PROJECT
 from roost.cli.words.session import Session, asks_server
 
 if TYPE_CHECKING:
-    from roost.wire.jobs import ArrayDetail
+    from roost.wire.jobs import ArrayDetail, CancelledBody
 
 #: What a list asks for at once.
 _PAGE = 1000
@@ -44,6 +45,10 @@ _NOT_COMPLETED = 1
 JobArgument = Annotated[
     str,
     typer.Argument(metavar="JOB", help="Id of a job or an array.", autocompletion=complete_jobs),
+]
+JobsArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="JOB...", help="Ids of jobs or arrays.", autocompletion=complete_jobs),
 ]
 PoolOption = Annotated[
     str | None,
@@ -85,6 +90,10 @@ QueueLimitOption = Annotated[
 ]
 KindArgument = Annotated[
     str, typer.Argument(metavar="KIND", help="Name of the kind.", autocompletion=complete_kinds)
+]
+KindsArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="KIND...", help="Names of kinds.", autocompletion=complete_kinds),
 ]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Stay until all of it has ended.")]
 CommandArgument = Annotated[
@@ -289,13 +298,20 @@ def _leave(found: "ArrayDetail") -> None:
 
 
 @asks_server
-def cancel(session: Session, job: JobArgument) -> None:
-    """Cancel a job, or all jobs of an array."""
-    from rich.text import Text
+def cancel(session: Session, job: JobsArgument) -> None:
+    """Cancel jobs, or all jobs of arrays."""
+    now = ""  # the one of which an answer is shown, which has no name
 
-    found = session.client.cancel_jobs(job)
-    said = f"{found.cancelled} cancelled, {found.cancelling} told to end"
-    session.show(found, Text(said))
+    def one(name: str) -> "CancelledBody":
+        nonlocal now
+        now = name
+        return session.client.cancel_jobs(name)
+
+    def said(found: "CancelledBody") -> str:
+        done = f"{found.cancelled} cancelled, {found.cancelling} told to end"
+        return done if len(job) == 1 else f"{now}: {done}"
+
+    do_each(session, "job", job, one, said)
 
 
 @asks_server
@@ -447,10 +463,9 @@ def fetch(
 
 
 @asks_server
-def kind_delete(session: Session, name: KindArgument) -> None:
-    """Delete a job kind; its jobs stay."""
-    session.client.delete_job_kind(name)
-    session.show_deleted(name)
+def kind_delete(session: Session, name: KindsArgument) -> None:
+    """Delete job kinds; their jobs stay."""
+    delete_each(session, "kind", name, session.client.delete_job_kind)
 
 
 job = new_group(

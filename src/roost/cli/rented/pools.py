@@ -8,6 +8,7 @@ import typer
 from roost.cli.watch.lists import lists
 from roost.cli.words.completing import complete_from
 from roost.cli.words.durations import read_duration
+from roost.cli.words.each import delete_each
 from roost.cli.words.jobwords import complete_pools
 from roost.cli.words.loading import new_group
 from roost.cli.words.making import every_page
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
 NameArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="Name of the pool.", autocompletion=complete_pools)
+]
+NamesArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="NAME...", help="Names of pools.", autocompletion=complete_pools),
 ]
 TypeOption = Annotated[
     list[str] | None,
@@ -200,10 +205,9 @@ def change(
 
 
 @asks_server
-def delete(session: Session, name: NameArgument) -> None:
-    """Delete a pool that has neither jobs nor machines."""
-    session.client.delete_pool(name)
-    session.show_deleted(name)
+def delete(session: Session, name: NamesArgument) -> None:
+    """Delete pools that have neither jobs nor machines."""
+    delete_each(session, "pool", name, session.client.delete_pool)
 
 
 @lists

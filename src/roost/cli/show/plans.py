@@ -93,7 +93,8 @@ def detail(found: PlanDetail) -> RenderableType:
         for each in found.together
     ]
     if found.blocked:
-        parts.append(Text(f"{len(found.blocked)} VMs cannot move:", style="bold"))
+        stay = "1 VM" if len(found.blocked) == 1 else f"{len(found.blocked)} VMs"
+        parts.append(Text(f"{stay} cannot move:", style="bold"))
         parts += _blockers(found.blocked)
     if found.vetoed:
         count = len(found.vetoed) + found.more_vetoes

@@ -15,6 +15,7 @@ from roost.cli.words.completing import (
     complete_projects,
     complete_strategies,
 )
+from roost.cli.words.each import delete_each
 from roost.cli.words.loading import new_group
 from roost.cli.words.making import DescriptionOption, KeyOption, every_page
 from roost.cli.words.session import Session, asks_server
@@ -29,6 +30,12 @@ _RESOURCES = ("cpu", "memory", "disk")
 NameArgument = Annotated[
     str,
     typer.Argument(metavar="POLICY", help="Name of the policy.", autocompletion=complete_policies),
+]
+NamesArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="POLICY...", help="Names of policies.", autocompletion=complete_policies
+    ),
 ]
 FileOption = Annotated[
     Path | None,
@@ -178,10 +185,9 @@ def change(
 
 
 @asks_server
-def delete(session: Session, policy: NameArgument) -> None:
-    """Delete a policy that no project, rule or VM uses."""
-    session.client.delete_policy(policy)
-    session.show_deleted(policy)
+def delete(session: Session, policy: NamesArgument) -> None:
+    """Delete policies that no project, rule or VM uses."""
+    delete_each(session, "policy", policy, session.client.delete_policy)
 
 
 @asks_server

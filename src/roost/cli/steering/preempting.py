@@ -1,10 +1,13 @@
 """`roost vm preempt`: let VMs of lower priority make room for one that waits."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roost.cli.words.nouns import ProjectOption, VMArgument
+from roost.cli.words.each import do_each
+from roost.cli.words.nouns import ProjectOption, SomeVMsArgument
+from roost.cli.words.selecting import SelectorOption, named_vms
 from roost.cli.words.session import Session, asks_server
 
 if TYPE_CHECKING:
@@ -17,20 +20,19 @@ _PAGE = 1000
 @asks_server
 def preempt(
     session: Session,
-    vm: VMArgument,
+    vm: SomeVMsArgument = None,
+    selector: SelectorOption = None,
     project: ProjectOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Change nothing: say who would make room.")
     ] = False,
 ) -> None:
-    """Let VMs of lower priority make room for one that waits, as its priority class allows."""
+    """Let VMs of lower priority make room for VMs that wait, as their priority class allows."""
     from roost.cli.show import priorities
 
-    if dry_run:
-        found = session.client.get_preemption(vm, project=project)
-    else:
-        found = session.client.preempt_for_vm(vm, project=project)
-    session.show(found, priorities.answer(found))
+    chosen = named_vms(session, vm, selector, project)
+    ask = session.client.get_preemption if dry_run else session.client.preempt_for_vm
+    do_each(session, "vm", chosen, partial(ask, project=project), priorities.answer)
 
 
 @asks_server

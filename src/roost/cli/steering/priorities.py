@@ -1,5 +1,6 @@
 """`roost priority`: priority classes, which order VMs and say who displaces whom."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -7,6 +8,7 @@ import typer
 from roost.cli.steering.preempting import list_preemptions
 from roost.cli.watch.lists import lists
 from roost.cli.words.completing import complete_classes
+from roost.cli.words.each import delete_each
 from roost.cli.words.loading import new_group
 from roost.cli.words.making import DescriptionOption, KeyOption
 from roost.cli.words.session import Session, asks_server
@@ -18,6 +20,12 @@ ClassArgument = Annotated[
     str,
     typer.Argument(
         metavar="CLASS", help="Name of the priority class.", autocompletion=complete_classes
+    ),
+]
+ClassesArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="CLASS...", help="Names of priority classes.", autocompletion=complete_classes
     ),
 ]
 PreemptsOption = Annotated[
@@ -88,7 +96,7 @@ def change(
 @asks_server
 def delete(
     session: Session,
-    priority_class: ClassArgument,
+    priority_class: ClassesArgument,
     force: Annotated[
         bool,
         typer.Option(
@@ -96,9 +104,9 @@ def delete(
         ),
     ] = False,
 ) -> None:
-    """Delete a priority class."""
-    session.client.delete_priority_class(priority_class, force=force)
-    session.show_deleted(priority_class)
+    """Delete priority classes."""
+    act = partial(session.client.delete_priority_class, force=force)
+    delete_each(session, "priority_class", priority_class, act)
 
 
 def _given(preempts: bool | None, default: bool | None, description: str | None) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from roost.cli.words.completing import (
     complete_reservations,
     complete_zones,
 )
+from roost.cli.words.each import delete_each
 from roost.cli.words.loading import new_group
 from roost.cli.words.making import KeyOption, every_page
 from roost.cli.words.session import Session, asks_server
@@ -30,6 +31,12 @@ NameArgument = Annotated[
     str,
     typer.Argument(
         metavar="NAME", help="Name of the reservation.", autocompletion=complete_reservations
+    ),
+]
+NamesArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="NAME...", help="Names of reservations.", autocompletion=complete_reservations
     ),
 ]
 EndOption = Annotated[
@@ -271,10 +278,9 @@ def change(
 
 
 @asks_server
-def delete(session: Session, name: NameArgument) -> None:
-    """Delete a reservation; VMs that draw on it run on."""
-    session.client.delete_reservation(name)
-    session.show_deleted(name)
+def delete(session: Session, name: NamesArgument) -> None:
+    """Delete reservations; VMs that draw on them run on."""
+    delete_each(session, "reservation", name, session.client.delete_reservation)
 
 
 @asks_server

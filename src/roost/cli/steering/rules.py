@@ -16,6 +16,7 @@ from roost.cli.words.completing import (
     complete_rules,
     complete_vms,
 )
+from roost.cli.words.each import delete_each
 from roost.cli.words.loading import new_group
 from roost.cli.words.making import DescriptionOption, KeyOption, every_page
 from roost.cli.words.session import Session, asks_server
@@ -31,6 +32,10 @@ _PAGE = 1000
 NameArgument = Annotated[
     str,
     typer.Argument(metavar="RULE", help="Name of the rule.", autocompletion=complete_rules),
+]
+NamesArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="RULE...", help="Names of rules.", autocompletion=complete_rules),
 ]
 ExpressionArgument = Annotated[
     str,
@@ -257,10 +262,10 @@ def change(
 
 
 @asks_server
-def delete(session: Session, rule: NameArgument, project: OwnerOption = None) -> None:
-    """Delete a rule."""
-    session.client.delete_constraint(rule, project=project)
-    session.show_deleted(rule)
+def delete(session: Session, rule: NamesArgument, project: OwnerOption = None) -> None:
+    """Delete rules."""
+    act = partial(session.client.delete_constraint, project=project)
+    delete_each(session, "rule", rule, act)
 
 
 @asks_server

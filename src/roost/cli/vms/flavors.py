@@ -7,7 +7,7 @@ import typer
 from roost.base.errors import InvalidRequest
 from roost.cli.watch.lists import lists
 from roost.cli.words.completing import complete_flavors
-from roost.cli.words.each import Deleted, do_each
+from roost.cli.words.each import delete_each
 from roost.cli.words.loading import new_group
 from roost.cli.words.making import DescriptionOption, KeyOption
 from roost.cli.words.options import RequestWords
@@ -129,12 +129,7 @@ def delete(
     ],
 ) -> None:
     """Delete flavors; VMs that were created with one keep their amounts."""
-
-    def one(name: str) -> Deleted:
-        session.client.delete_flavor(name)
-        return Deleted(name)
-
-    do_each(session, "flavor", flavor, one, lambda gone: f"{gone.deleted} is deleted")
+    delete_each(session, "flavor", flavor, session.client.delete_flavor)
 
 
 def _words(

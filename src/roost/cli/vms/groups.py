@@ -1,5 +1,6 @@
 """`roost group`: groups of VMs, their rules and their members."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -7,10 +8,12 @@ import typer
 from roost.base.errors import InvalidRequest
 from roost.cli.watch.lists import lists
 from roost.cli.words.completing import complete_groups, complete_projects
+from roost.cli.words.each import delete_each
 from roost.cli.words.loading import new_group
 from roost.cli.words.making import KeyOption
-from roost.cli.words.nouns import ListedProject, VMsArgument, WatchOption
+from roost.cli.words.nouns import ListedProject, SomeVMsArgument, WatchOption
 from roost.cli.words.options import OWN_PROJECT
+from roost.cli.words.selecting import SelectorOption, named_vms
 from roost.cli.words.session import Session, asks_server
 
 if TYPE_CHECKING:
@@ -24,6 +27,12 @@ GroupArgument = Annotated[
     str,
     typer.Argument(
         metavar="GROUP", help="Name or id of the group.", autocompletion=complete_groups
+    ),
+]
+GroupsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="GROUP...", help="Names or ids of groups.", autocompletion=complete_groups
     ),
 ]
 RuleArgument = Annotated[
@@ -165,32 +174,45 @@ def read_share(text: str) -> float:
 
 @asks_server
 def add(
-    session: Session, group: GroupArgument, vm: VMsArgument, project: OwnerOption = None
+    session: Session,
+    group: GroupArgument,
+    vm: SomeVMsArgument = None,
+    selector: SelectorOption = None,
+    project: OwnerOption = None,
 ) -> None:
-    """Make VMs members of a group; refused if one breaks its hard rule where it is now."""
-    _show(session, session.client.add_to_group(group, vm, project=project))
+    """Make VMs members of a group; refused if one breaks its hard rule where it is now.
+
+    All of them become members, or none.
+    """
+    chosen = named_vms(session, vm, selector, project)
+    _show(session, session.client.add_to_group(group, chosen, project=project))
 
 
 @asks_server
 def remove(
-    session: Session, group: GroupArgument, vm: VMsArgument, project: OwnerOption = None
+    session: Session,
+    group: GroupArgument,
+    vm: SomeVMsArgument = None,
+    selector: SelectorOption = None,
+    project: OwnerOption = None,
 ) -> None:
     """Let VMs leave a group."""
-    _show(session, session.client.remove_from_group(group, vm, project=project))
+    chosen = named_vms(session, vm, selector, project)
+    _show(session, session.client.remove_from_group(group, chosen, project=project))
 
 
 @asks_server
 def delete(
     session: Session,
-    group: GroupArgument,
+    group: GroupsArgument,
     project: OwnerOption = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Also if it has members: they leave it.")
+        bool, typer.Option("--force", help="Also if one has members: they leave it.")
     ] = False,
 ) -> None:
-    """Delete a group; its VMs stay."""
-    session.client.delete_group(group, project=project, force=force)
-    session.show_deleted(group)
+    """Delete groups; their VMs stay."""
+    act = partial(session.client.delete_group, project=project, force=force)
+    delete_each(session, "group", group, act)
 
 
 def _rule(group: str, words: list[str]) -> dict[str, Any]:

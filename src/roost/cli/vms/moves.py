@@ -1,12 +1,12 @@
-"""`roost vm migrate`: move VMs, watch one move, call moves off."""
+"""`roost vm migrate`: move VMs, watch their moves, call moves off."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from roost.base.errors import Conflict, InvalidRequest
-from roost.cli.show.screen import note, styled
+from roost.base.errors import Conflict, InvalidRequest, RoostError
+from roost.cli.show.screen import note
 from roost.cli.words.completing import complete_hosts
 from roost.cli.words.each import do_each
 from roost.cli.words.nouns import ProjectOption, SomeVMsArgument, TimeoutOption
@@ -86,15 +86,15 @@ def migrate(
         bool, typer.Option("--cancel", help="Call off the move that is under way.")
     ] = False,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Stay until the move has ended, and show how far it is.")
+        bool, typer.Option("--wait", help="Stay until they have ended, and show how far each is.")
     ] = False,
     timeout: TimeoutOption = 3600.0,
     project: ProjectOption = None,
 ) -> None:  # fmt: skip
     """Move VMs to another host, or call their moves off.
 
-    With --wait, of one VM, it ends with 0 when the VM has moved, and with 4 when it stays; with
-    --cancel it is the other way round.
+    With --wait it ends with 0 when the VMs have moved, and with 4 when one stays; with --cancel it
+    is the other way round.
     """
     import asyncio
 
@@ -124,24 +124,31 @@ def migrate(
 
         do_each(session, "vm", chosen, one, lambda found: _begun(found, cancel))
         return
-    if len(chosen) > 1:
-        raise InvalidRequest(
-            f"--wait watches the move of one VM, not of {len(chosen)}",
-            hint="Maybe without it, and then roost vm list --watch.",
-        )
-    [name] = chosen
 
-    def ask(client: "AsyncClient") -> "Awaitable[VMBody]":
+    def ask(client: "AsyncClient", name: str) -> "Awaitable[VMBody]":
         if cancel:
             return client.cancel_migration(name, project=project)
         return client.migrate_vm(name, project=project, **options)
 
+    endings: dict[str, Ended] = {}
     try:
-        found, ended = asyncio.run(_ask_and_watch(session, ask, cancel, timeout))
+        # All are asked for before the first is watched.
+        since, asked = asyncio.run(_ask(session, ask, chosen))
+
+        def watched(name: str) -> "VMBody":
+            begun = asked[name]
+            if isinstance(begun, RoostError):
+                raise begun
+            found, ended = asyncio.run(_watch(session, begun, since, cancel, timeout))
+            endings[found.id] = ended
+            _as_asked(found, ended, cancel)
+            return found
+
+        do_each(session, "vm", chosen, watched, lambda found: _ended(found, endings[found.id]))
     except KeyboardInterrupt:
-        note(f"the move may go on; `roost vm migrate {name} --cancel` calls it off")
+        call_off = f"`roost vm migrate {' '.join(chosen)} --cancel`"
+        note(f"the move may go on; {call_off} calls it off")
         raise
-    _conclude(session, found, ended, cancel)
 
 
 def _options(
@@ -191,21 +198,35 @@ def _options(
     return options
 
 
-Ask = Callable[["AsyncClient"], "Awaitable[VMBody]"]
+Ask = Callable[["AsyncClient", str], "Awaitable[VMBody]"]
 
 
-async def _ask_and_watch(
-    session: Session, ask: Ask, cancel: bool, timeout_s: float
-) -> "tuple[VMBody, Ended]":
+async def _ask(
+    session: Session, ask: Ask, names: list[str]
+) -> "tuple[int, dict[str, VMBody | RoostError]]":
+    """Ask for moves; return the event before them all, and what was answered to each."""
     from roost.cli.watch.following import newest_sequence
+
+    asked: dict[str, VMBody | RoostError] = {}
+    async with session.async_client() as client:
+        # Before they are asked for, so that no end of one can be missed.
+        since = await newest_sequence(client)
+        for name in names:
+            try:
+                asked[name] = await ask(client, name)
+            except RoostError as error:
+                asked[name] = error
+    return since, asked
+
+
+async def _watch(
+    session: Session, asked: "VMBody", since: int, cancel: bool, timeout_s: float
+) -> "tuple[VMBody, Ended]":
     from roost.cli.watch.movewatch import Ended, MoveScreen, watch_move
 
+    if asked.migration is None:
+        return asked, Ended(not cancel, "")
     async with session.async_client() as client:
-        # Before it is asked for, so that no end of it can be missed.
-        since = await newest_sequence(client)
-        asked = await ask(client)
-        if asked.migration is None:
-            return asked, Ended(not cancel, "")
         with MoveScreen(asked.name) as screen:
             ended = await watch_move(
                 client, asked, since, screen, begins=not cancel, timeout_s=timeout_s
@@ -223,18 +244,22 @@ def _begun(found: "VMBody", cancel: bool) -> str:
     return f"{found.name} moves from {listings.move(found.migration)}"
 
 
-def _conclude(session: Session, found: "VMBody", ended: "Ended", cancel: bool) -> None:
-    """Say how it ended; not as it was asked for is a conflict."""
-    where = found.host or "no host"
-    told = f": {ended.note}" if ended.note else ""
-    if ended.moved:
-        said = f"{found.name} has moved to {where}"
-    else:
-        said = f"{found.name} stays on {where}{told}"
+def _as_asked(found: "VMBody", ended: "Ended", cancel: bool) -> None:
+    """Refuse a move that did not end as it was asked for: that is a conflict."""
     if ended.moved is cancel:
         raise Conflict(
-            f"VM {said}", vm=found.name, host=found.host, moved=ended.moved, reason=ended.note
+            f"VM {_ended(found, ended)}",
+            vm=found.name,
+            host=found.host,
+            moved=ended.moved,
+            reason=ended.note,
         )
-    if ended.moved and ended.downtime_ms is not None:
-        said += f"; it stood still for {ended.downtime_ms} ms"
-    session.show(found, styled(said, style="green"))
+
+
+def _ended(found: "VMBody", ended: "Ended") -> str:
+    where = found.host or "no host"
+    if not ended.moved:
+        return f"{found.name} stays on {where}{f': {ended.note}' if ended.note else ''}"
+    still = ended.downtime_ms
+    stood = "" if still is None else f"; it stood still for {still} ms"
+    return f"{found.name} has moved to {where}{stood}"

@@ -41,10 +41,12 @@ from roost.cli.words.nouns import (
     WatchOption,
 )
 from roost.cli.words.options import RequestWords, takes_request
-from roost.cli.words.selecting import SelectorOption, named_vms
+from roost.cli.words.selecting import SelectorOption, named_vms, only_one
 from roost.cli.words.session import Session, asks_server
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from roost.client import AsyncClient
     from roost.client.routes import VMFilters
     from roost.wire.bodies import VMBody, VMPage
@@ -283,18 +285,27 @@ def list_(
 
 @asks_server
 def show_(
-    session: Session, vm: VMArgument, project: ProjectOption = None, watch: WatchOption = False
+    session: Session,
+    vm: SomeVMsArgument = None,
+    selector: SelectorOption = None,
+    project: ProjectOption = None,
+    watch: WatchOption = False,
 ) -> None:
-    """Show one VM: its state, its host, and why it is there or waits."""
+    """Show VMs: their state, their host, and why they are there or wait."""
     from roost.cli.show import listings
     from roost.cli.watch.following import look
+    from roost.cli.words.each import do_each
 
-    look(
-        session,
-        lambda client: client.get_vm(vm, project=project),
-        lambda body: listings.vm(body, datetime.now(UTC)),
-        watch,
-    )
+    def drawn(body: "VMBody") -> "RenderableType":
+        return listings.vm(body, datetime.now(UTC))
+
+    chosen = named_vms(session, vm, selector, project)
+    if not watch:
+        act = functools.partial(session.client.get_vm, project=project)
+        do_each(session, "vm", chosen, act, drawn)
+        return
+    name = only_one(chosen, "--watch", "roost vm list --watch")
+    look(session, lambda client: client.get_vm(name, project=project), drawn, watch)
 
 
 @asks_server

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from roost.base.errors import Conflict, InvalidRequest, NoFit
-from roost.cli.show.screen import note, styled
+from roost.cli.show.screen import note
 from roost.cli.words.completing import (
     complete_flavors,
     complete_groups,
@@ -16,7 +16,7 @@ from roost.cli.words.completing import (
     complete_zones,
 )
 from roost.cli.words.each import do_each
-from roost.cli.words.nouns import ProjectOption, SomeVMsArgument, TimeoutOption, VMArgument
+from roost.cli.words.nouns import ProjectOption, SomeVMsArgument, TimeoutOption
 from roost.cli.words.selecting import SelectorOption, named_vms
 from roost.cli.words.session import Session, asks_server
 
@@ -261,7 +261,8 @@ def _under(body: "VMPolicyBody") -> str:
 @asks_server
 def resize(
     session: Session,
-    vm: VMArgument,
+    vm: SomeVMsArgument = None,
+    selector: SelectorOption = None,
     cpu: Annotated[str | None, typer.Option(metavar="CORES", help="Cores or millicores.")] = None,
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Memory (8GiB).")] = None,
     disk: Annotated[str | None, typer.Option(metavar="SIZE", help="Disk (40GiB).")] = None,
@@ -278,19 +279,25 @@ def resize(
     timeout: TimeoutOption = 600.0,
     project: ProjectOption = None,
 ) -> None:
-    """Give a VM other amounts; what is left out stays."""
+    """Give VMs other amounts; what is left out stays."""
     from roost.cli.show import listings
 
     amounts = _amounts(session, cpu, memory, disk, flavor)
-    try:
-        found = session.client.resize_vm(vm, amounts, project=project)
-    except NoFit:
-        if not move:
-            raise
-        _move_away(session, vm, amounts, timeout, project)
-        found = session.client.resize_vm(vm, amounts, project=project)
-    said = f"{found.name} has {listings.amounts(found.demand)} on {found.host or 'no host yet'}"
-    session.show(found, styled(said))
+    chosen = named_vms(session, vm, selector, project)
+
+    def one(name: str) -> "VMBody":
+        try:
+            return session.client.resize_vm(name, amounts, project=project)
+        except NoFit:
+            if not move:
+                raise
+        _move_away(session, name, amounts, timeout, project)
+        return session.client.resize_vm(name, amounts, project=project)
+
+    def said(found: "VMBody") -> str:
+        return f"{found.name} has {listings.amounts(found.demand)} on {found.host or 'no host yet'}"
+
+    do_each(session, "vm", chosen, one, said)
 
 
 def _amounts(

@@ -15,10 +15,9 @@ from roost.cli.show.screen import Output, console, show, show_document, show_tex
 from roost.cli.words.session import Session, document
 
 if TYPE_CHECKING:
-    from msgspec import Struct
-    from rich.text import Text
+    from rich.console import RenderableType
 
-T = TypeVar("T", bound="Struct | Deleted")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ def do_each(
     noun: str,
     names: Sequence[str],
     act: Callable[[str], T],
-    say: "Callable[[T], str | Text]",
+    say: "Callable[[T], RenderableType]",
 ) -> None:
     """Run a command for each of several things, and show its state then, or why it failed."""
     done: list[T] = []
@@ -71,10 +70,32 @@ def do_each(
         raise typer.Exit(failed[0][1].exit_code)
 
 
+def _plural(noun: str) -> str:
+    if noun.endswith("y"):
+        return f"{noun[:-1]}ies"
+    return f"{noun}es" if noun.endswith("s") else f"{noun}s"
+
+
+def delete_each(
+    session: Session,
+    noun: str,
+    names: Sequence[str],
+    delete: Callable[[str], object],
+    how: str = "is deleted",
+) -> None:
+    """Delete each of several things, and say of each that it is gone, or why it is not."""
+
+    def one(name: str) -> Deleted:
+        delete(name)
+        return Deleted(name)
+
+    do_each(session, noun, names, one, lambda gone: f"{gone.deleted} {how}")
+
+
 def _show_documents(
     session: Session,
     noun: str,
-    done: "Sequence[Struct | Deleted]",
+    done: Sequence[object],
     failed: Sequence[tuple[str, RoostError]],
     left: Sequence[str],
 ) -> None:
@@ -82,7 +103,7 @@ def _show_documents(
     if len(listed) == 1 and not failed:
         show_document(listed[0], session.form)
         return
-    whole: dict[str, object] = {f"{noun}s": listed}
+    whole: dict[str, object] = {_plural(noun): listed}
     if failed:
         whole["failed"] = [{noun: name} | error.as_json() for name, error in failed]
         whole["not_tried"] = list(left)

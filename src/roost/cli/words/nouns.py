@@ -10,10 +10,6 @@ from roost.cli.words.options import OWN_PROJECT
 VMArgument = Annotated[
     str, typer.Argument(metavar="VM", help="Name or id of the VM.", autocompletion=complete_vms)
 ]
-VMsArgument = Annotated[
-    list[str],
-    typer.Argument(metavar="VM...", help="Names or ids of VMs.", autocompletion=complete_vms),
-]
 SomeVMsArgument = Annotated[
     list[str] | None,
     typer.Argument(
@@ -33,6 +29,12 @@ ProjectArgument = Annotated[
     str,
     typer.Argument(
         metavar="PROJECT", help="Name of the project.", autocompletion=complete_projects
+    ),
+]
+ProjectsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="PROJECT...", help="Names of projects.", autocompletion=complete_projects
     ),
 ]
 ProjectOption = Annotated[

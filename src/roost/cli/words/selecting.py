@@ -109,6 +109,13 @@ def named_hosts(session: "Session", names: list[str] | None, selector: str | Non
     return [host.name for host in select_hosts(session, read_selector(selector))]
 
 
+def only_one(names: list[str], option: str, instead: str) -> str:
+    """Return the only one that a command is about, where an option is for one."""
+    if len(names) > 1:
+        raise InvalidRequest(f"{option} is for one, not for {len(names)}", hint=f"Maybe {instead}.")
+    return names[0]
+
+
 def _one_of(names: list[str] | None, selector: str | None, what: str) -> None:
     if bool(names) == (selector is not None):
         said = f"{what}s are named and selected" if names else f"which {what}?"

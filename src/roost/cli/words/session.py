@@ -17,7 +17,7 @@ import typer
 
 from roost.cli.show.columns import Listing
 from roost.cli.show.reporting import reports_errors
-from roost.cli.show.screen import Output, for_screen, show, show_document, show_text, styled
+from roost.cli.show.screen import Output, for_screen, show, show_document, show_text
 from roost.cli.words.completing import complete_contexts
 from roost.cli.words.opening import chosen_output, fleet_file
 from roost.cli.words.options import OWN_PROJECT, OutputOption, with_parameters
@@ -142,13 +142,6 @@ class Session:
 
         shown = [arranged(each, self.listing) for each in renderables]
         return [each for each in shown if each is not None]
-
-    def show_deleted(self, name: str, how: str = "is deleted") -> None:
-        """Say that something is gone, by its name."""
-        if self.form is Output.TABLE:
-            show(styled(f"{name} {how}"))
-        else:
-            show_document({"deleted": name}, self.form)
 
 
 def _names_in(body: "Struct") -> list[str] | None:
