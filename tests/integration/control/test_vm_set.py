@@ -11,7 +11,14 @@ from roost.ledger.schema.tables import events
 from roost.ledger.writes.transaction import constraints_generation
 from roost.parts.access import Principal
 from roost.wire.agentlink import TaintInfo
-from roost.wire.bodies import AffinityBody, ConstraintsBody, LabelTermBody, SetVM, TolerationBody
+from roost.wire.bodies import (
+    AffinityBody,
+    ConstraintsBody,
+    LabelTermBody,
+    ResizeVM,
+    SetVM,
+    TolerationBody,
+)
 from tests.integration.control.rig import OPERATOR, Rig, run, run_two
 from tests.integration.control.typed import typing
 
@@ -210,3 +217,21 @@ def test_vm_set_and_resize_as_they_are_typed(
             assert "no other host takes" in none.output
 
     run(sqlite_url, test)
+
+
+def test_a_size_that_no_vm_can_have_is_refused_and_the_plane_goes_on(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.host("h0", 4, 8)
+        await rig.running("runs")
+        await rig.create("waits", cpu=99, on_no_fit="queue")
+        for name in ("runs", "waits"):  # what waits has no claim that would refuse it
+            for wanted in (ResizeVM(cpu=0), ResizeVM(memory=0), ResizeVM(disk="300TiB")):
+                with pytest.raises(InvalidRequest):
+                    await rig.plane.vms.resize(name, None, wanted, OPERATOR)
+        assert rig.plane.readiness().status == "ready"
+        assert (await rig.get("runs")).demand.cpu_milli == 1000
+        await rig.plane.vms.resize("waits", None, ResizeVM(cpu=1), OPERATOR)
+        await rig.settle(keep=True)
+        assert (await rig.get("waits")).host == "h0"
+
+    run(database_url, test)

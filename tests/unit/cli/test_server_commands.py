@@ -536,6 +536,12 @@ def test_doctor_says_what_it_checked(server: CannedServer) -> None:
     told = said("doctor", code=1)
     assert "host h9 is offline, 3 VMs are on it" in told
     assert "all is well" not in told
+    server.on("GET", "/readyz", b.HealthBody(status="starting", detail="loading the fleet"))
+    server.on("GET", "/api/v1/doctor", well)
+    told = said("doctor", code=1)
+    assert "it is starting loading the fleet" in told
+    assert "the server is not ready" in told
+    assert "all is well" not in told
 
 
 # Questions

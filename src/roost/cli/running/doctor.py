@@ -17,9 +17,10 @@ def doctor(session: Session) -> None:
     """Check that the server is well and that its database holds what it must."""
     alive, ready = session.client.health(), session.client.readiness()
     found = session.client.doctor()
+    is_ready = ready.status in ("ok", "ready")
     parts: list[RenderableType] = [
         _line(True, f"{session.client.server} answers ({alive.status})"),
-        _line(ready.status in ("ok", "ready"), f"it is {ready.status} {ready.detail}".rstrip()),
+        _line(is_ready, f"it is {ready.status} {ready.detail}".rstrip()),
     ]
     broken = {finding.check for finding in found.findings}
     parts += [
@@ -34,21 +35,24 @@ def doctor(session: Session) -> None:
     parts += [
         Text.assemble(("note ", "yellow"), f"{each.check}: {each.message}") for each in found.notes
     ]
-    session.show(found, *parts, Text(_verdict(found), style=f"bold {_colour(found)}"))
+    verdict = Text(_verdict(found, is_ready), style=f"bold {_colour(found, is_ready)}")
+    session.show(found, *parts, verdict)
     if found.findings:
         raise typer.Exit(InvariantBroken.exit_code)
-    if not found.ok:
+    if not (found.ok and is_ready):
         raise typer.Exit(TROUBLE)
 
 
-def _verdict(found: DoctorBody) -> str:
+def _verdict(found: DoctorBody, ready: bool) -> str:
     if found.findings:
         return f"{len(found.findings)} findings; please report them"
+    if not ready:
+        return "the database is sound; the server is not ready"
     return "all is well" if found.ok else "the database is sound; the fleet needs somebody"
 
 
-def _colour(found: DoctorBody) -> str:
-    return "red" if found.findings else "green" if found.ok else "yellow"
+def _colour(found: DoctorBody, ready: bool) -> str:
+    return "red" if found.findings else "green" if found.ok and ready else "yellow"
 
 
 def _line(good: bool, said: str) -> Text:

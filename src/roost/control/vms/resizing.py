@@ -37,7 +37,7 @@ from roost.model.flow import (
     Shortage,
 )
 from roost.model.reasons import Reason
-from roost.model.resources import BASE_RESOURCES
+from roost.model.resources import BASE_RESOURCES, Demand
 from roost.parts.access import Principal
 from roost.parts.quotas import quota_exceeded
 from roost.placement.rejecting import amount_text
@@ -61,12 +61,17 @@ class Judged(NamedTuple):
 
 
 def wanted_amounts(vm: VMRow, body: ResizeVM) -> Amounts:
-    """Return the amounts that a VM would have."""
-    return Amounts(
+    """Return the amounts that a VM would have; refuse those that no VM can have.
+
+    They are of a demand's own kind, so what holds at create holds here: the scheduler could not
+    take the row of a VM without cpu or memory.
+    """
+    wanted = Demand(
         _given(body.cpu, vm.cpu_milli, "cpu"),
         _given(body.memory, vm.memory_bytes, "memory"),
         _given(body.disk, vm.disk_bytes, "disk"),
     )
+    return Amounts(wanted.cpu_milli, wanted.memory_bytes, wanted.disk_bytes)
 
 
 def resize(
