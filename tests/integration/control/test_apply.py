@@ -6,7 +6,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
+from roost.base.errors import InvalidRequest
+from roost.cli.words.applyfile import WantedFleet, read_wanted
+from roost.cli.words.fleetdiff import FleetNow, plan_of
 from roost.ledger.schema.tables import vms
+from roost.wire.bodies import CreateVM, DemandBody
 from tests.integration.control.rig import Rig, run
 from tests.integration.control.typed import typing
 
@@ -110,6 +114,7 @@ def test_pruning_deletes_what_no_file_names_and_asks_before_much(
         ("vms:\n  - name: a\n    demnd: {cpu: 1}\n", "x.yaml:3:5: there is no field `demnd` here"),
         ("vms:\n  - {name: a, demand: {cpu: 1, memroy: 1GiB}}\n", "x.yaml:2:32"),
         ("vm:\n  - name: a\n", "x.yaml:1:1: there is no field `vm` here"),
+        ("- name: a\n", "x.yaml:1:1: a file has sections, each a list"),
         ("vms:\n  - name: 7\n    flavor: x\n", "x.yaml:2:5: expected `str`"),
         ("vms:\n  - name: a\n    name: b\n", "x.yaml:3:5: the field `name` is there twice"),
         ("vms: [\n", "x.yaml:2:1"),
@@ -124,9 +129,6 @@ def test_pruning_deletes_what_no_file_names_and_asks_before_much(
     ],
 )
 def test_a_mistake_in_a_file_is_told_by_its_place(tmp_path: Path, text: str, told: str) -> None:
-    from roost.base.errors import InvalidRequest
-    from roost.cli.words.applyfile import read_wanted
-
     file = tmp_path / "x.yaml"
     file.write_text(text)
     with pytest.raises(InvalidRequest) as wrong:
@@ -138,6 +140,37 @@ def test_a_mistake_in_a_file_is_told_by_its_place(tmp_path: Path, text: str, tol
         assert wrong.value.hint == "Maybe `memory`?"
     if "elswhere" in text:
         assert wrong.value.hint == "Maybe 'elsewhere'?"
+
+
+@pytest.mark.parametrize(
+    ("field", "hint"),
+    [
+        ("memroy: 1GiB", "Maybe within `demand`: `demand: {memory: ...}`?"),
+        ("host: [h1]", "Maybe within `constraints`: `constraints: {hosts: ...}`?"),
+        ("lables: {a: b}", "Maybe `labels`?"),
+        ("colour: blue", "Maybe one of name, demand, flavor"),
+    ],
+)
+def test_a_field_in_the_wrong_place_is_told_its_place(
+    tmp_path: Path, field: str, hint: str
+) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(f"vms:\n  - name: a\n    flavor: x\n    {field}\n")
+    with pytest.raises(InvalidRequest, match=r"x\.yaml:4:5: there is no field") as wrong:
+        read_wanted([str(file)])
+    assert str(wrong.value.hint).startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("vm", "told"),
+    [
+        (CreateVM(name="a", flavor="nosuch"), "VM 'a': there is no flavor 'nosuch'"),
+        (CreateVM(name="a", demand=DemandBody(cpu=0, memory=1)), "VM 'a': a VM needs cpu and"),
+    ],
+)
+def test_a_new_vm_that_cannot_be_is_told_before_anything_is_done(vm: CreateVM, told: str) -> None:
+    with pytest.raises(InvalidRequest, match=told):
+        plan_of(WantedFleet(vms=[vm]), FleetNow({}, {}, {}, {}, {}))
 
 
 def test_what_cannot_be_done_is_told_beside_what_was(

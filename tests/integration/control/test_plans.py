@@ -320,7 +320,7 @@ def test_only_an_empty_host_goes_into_maintenance(database_url: str) -> None:
     async def test(rig: Rig) -> None:
         await uneven(rig, vms=1)
         on, off = SetMaintenance(on=True), SetMaintenance(on=False)
-        with pytest.raises(Conflict, match="still has 1 VMs, such as 'vm-0'"):
+        with pytest.raises(Conflict, match="still has 1 VM 'vm-0'"):
             await rig.plane.hosts.set_maintenance("a", on, OPERATOR)
         await plan(rig, goal="drain", hosts=["a"], apply=True)
         await rig.pass_by(20)

@@ -298,3 +298,7 @@ def test_vms_join_a_group_by_selector(server: CannedServer) -> None:
     roost("group", "add", "web", "-l", "!old")
     [sent] = [seen for seen in server.requests if seen.method == "POST"]
     assert sent.json == {"vms": ["vm-a", "vm-b"]}
+
+
+def test_a_flavor_without_memory_is_told_by_its_name(server: CannedServer) -> None:
+    assert "flavor 'm2' has no memory" in said("flavor", "create", "m2", "--cpu", "2", code=2)

@@ -10,7 +10,6 @@ from roost.cli.words.completing import complete_flavors
 from roost.cli.words.each import delete_each
 from roost.cli.words.loading import new_group
 from roost.cli.words.making import DescriptionOption, KeyOption
-from roost.cli.words.options import RequestWords
 from roost.cli.words.session import Session, asks_server
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def create(
     from roost.wire.flavors import CreateFlavor
 
     words = _words(cpu, memory, disk, gpu, gpu_model, gpu_share, extended, numa)
-    body = CreateFlavor(name=flavor, demand=_demand(words), description=description or "")
+    body = CreateFlavor(name=flavor, demand=_demand(flavor, words), description=description or "")
     _show(session, session.client.create_flavor(body, key=key))
 
 
@@ -110,7 +109,7 @@ def set_(
         before = [text.partition("=") for text in write_demand(had)]
         named = {word for word, _ in given}
         kept = [(word, value) for word, _, value in before if word not in named]
-        demand = _demand(given + kept)
+        demand = _demand(flavor, given + kept)
     change = ChangeFlavor(
         demand=UNSET if demand is None else demand,
         description=UNSET if description is None else description,
@@ -153,10 +152,11 @@ def _words(
     return words
 
 
-def _demand(words: list[tuple[str, str]]) -> "DemandBody":
+def _demand(flavor: str, words: list[tuple[str, str]]) -> "DemandBody":
     from roost.cli.words.asking import demand_body
+    from roost.wire.text.requestwords import parse_demand
 
-    return demand_body(RequestWords("flavor", tuple(words)).request().demand)
+    return demand_body(parse_demand(words, flavor, "flavor"))
 
 
 def _show(session: Session, found: "FlavorBody") -> None:

@@ -145,15 +145,28 @@ def _located(text: str, name: str, number: int, message: str) -> InvalidRequest:
             if getattr(key, "value", None) == unknown[1]:
                 mark = key.start_mark
         known = _fields(kind)
-        close = difflib.get_close_matches(unknown[1], known, n=1)
-        hint = f"Maybe `{close[0]}`?" if close else f"Maybe one of {', '.join(known)}."
+        hint = _meant(unknown[1], kind) or f"Maybe one of {', '.join(known)}."
         said = f"there is no field `{unknown[1]}` here"
+    elif not steps and not isinstance(node, yaml.MappingNode):
+        said, hint = "a file has sections, each a list", f"Maybe one of {', '.join(_fields(kind))}."
     else:
         said, hint = in_words(WantedFleet, said, where.strip("`"))
         if said.startswith("this is not ") and isinstance(node, yaml.ScalarNode):
             said = f"{node.value!r}{said.removeprefix('this')}"
     at = f"{name}:{mark.line + 1}:{mark.column + 1}"
     return InvalidRequest(f"{at}: {said[0].lower()}{said[1:]}", hint=hint, file=name)
+
+
+def _meant(given: str, kind: Any) -> str | None:
+    """Return what was meant by a field that is not there: one of the kind, or of what is in it."""
+    known = _fields(kind)
+    if close := difflib.get_close_matches(given, known, n=1):
+        return f"Maybe `{close[0]}`?"
+    for field in known:
+        within = _fields(_below(kind, field))
+        if close := difflib.get_close_matches(given, within, n=1, cutoff=0.75):
+            return f"Maybe within `{field}`: `{field}: {{{close[0]}: ...}}`?"
+    return None
 
 
 def _below(kind: Any, key: str) -> Any:

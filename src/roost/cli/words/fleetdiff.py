@@ -222,6 +222,16 @@ def _vm(
     plan: Plan, wanted: CreateVM, project: str, now: VMBody | None, sizes: dict[str, Demand]
 ) -> None:
     """Plan what a VM needs: to be created, or up to three changes."""
+    if wanted.flavor is not None:
+        if wanted.flavor not in sizes:
+            raise InvalidRequest(f"VM {wanted.name!r}: there is no flavor {wanted.flavor!r}")
+        size = sizes[wanted.flavor]
+    else:
+        assert wanted.demand is not None
+        try:
+            size = demand_of(wanted.demand)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"VM {wanted.name!r}: {error.message}") from error
     if now is None:
         body = msgspec.structs.replace(wanted, project=project)
         plan.add(Step("vm", wanted.name, project, "create", "", body))
@@ -230,13 +240,6 @@ def _vm(
         plan.add(Step("vm", wanted.name, project, "stays", "it is being deleted; apply again"))
         return
     before = len(plan.steps)
-    if wanted.flavor is not None:
-        if wanted.flavor not in sizes:
-            raise InvalidRequest(f"VM {wanted.name!r}: there is no flavor {wanted.flavor!r}")
-        size = sizes[wanted.flavor]
-    else:
-        assert wanted.demand is not None
-        size = demand_of(wanted.demand)
     had = Demand(now.demand.cpu_milli, now.demand.memory_bytes, now.demand.disk_bytes)
 
     def add(what: str, body: Any) -> None:

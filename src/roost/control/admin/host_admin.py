@@ -202,8 +202,9 @@ class Hosts(Part):
             host = locked_host(tx, name)
             left = tx.rows(_AT_HOST, on_host=host.number)
             if left:
+                vms_left = "1 VM" if len(left) == 1 else f"{len(left)} VMs, such as"
                 raise Conflict(
-                    f"host {name!r} still has {len(left)} VMs, such as {left[0]['name']!r}",
+                    f"host {name!r} still has {vms_left} {left[0]['name']!r}",
                     host=name,
                     hint=f"Maybe roost plan create --goal drain --host {name} --apply.",
                 )

@@ -84,6 +84,12 @@ def parse_request(words: Iterable[tuple[str, str]], name: str) -> PlaceRequest:
     return read_request(Settings.read(literal(name), pieces, REQUEST_WORDS))
 
 
+def parse_demand(words: Iterable[tuple[str, str]], name: str, what: str) -> Demand:
+    """Return the amounts that (word, value) pairs describe, of something with this name."""
+    pieces = (literal(f"{key}={value}") for key, value in words)
+    return read_demand(Settings.read(literal(name), pieces, REQUEST_WORDS), what)
+
+
 def read_request(settings: Settings) -> PlaceRequest:
     """Return the request that these words describe; its name is the settings' owner."""
     groups: list[GroupSpec | str] = []
