@@ -174,7 +174,7 @@ OTHERS = {
     "rules": "tests/integration/control/test_rules_page.py",
     "use-from-python": "tests/system/test_python_page.py",
     "kubernetes": "tests/kube", "run-real-vms": GUEST, "images": GUEST, "providers": CLOUD,
-    "run-in-production": "tests/unit/docs/test_deploy.py, tests/system/test_container.py",
+    "run-in-production": "tests/system/test_production_page.py",
     "simulate-faults": "tests/sim",
 }  # fmt: skip
 
