@@ -302,3 +302,12 @@ def test_vms_join_a_group_by_selector(server: CannedServer) -> None:
 
 def test_a_flavor_without_memory_is_told_by_its_name(server: CannedServer) -> None:
     assert "flavor 'm2' has no memory" in said("flavor", "create", "m2", "--cpu", "2", code=2)
+
+
+def test_vms_for_which_nobody_makes_room_are_named(server: CannedServer) -> None:
+    for name in ("a", "b"):
+        found = {"preemption": None, "why": f"it is {name}"}
+        server.on("GET", f"/api/v1/vms/{name}/preemption", Reply(200, found))
+    told = said("vm", "preempt", "a", "b", "--dry-run")
+    assert told == "a: nobody makes room: it is a\nb: nobody makes room: it is b\n"
+    assert said("vm", "preempt", "a", "--dry-run") == "nobody makes room: it is a\n"

@@ -134,7 +134,9 @@ def recommendations(found: Sequence[FleetRecommendation]) -> RenderableType:
         return Text("nothing is wrong that a plan could mend", style="green")
     parts: list[RenderableType] = []
     for each in found:
-        words = f"{each.moves} moves in {each.waves} waves, about {seconds(each.eta_s)}, "
+        moves = "1 move" if each.moves == 1 else f"{each.moves} moves"
+        waves = "1 wave" if each.waves == 1 else f"{each.waves} waves"
+        words = f"{moves} in {waves}, about {seconds(each.eta_s)}, "
         parts += [
             Text.assemble((each.goal, "bold"), f": {each.what}"),
             Text(f"  {words}{format_bytes(each.sent_bytes)} sent: {each.command}", style="dim"),

@@ -42,10 +42,10 @@ def _displaces(found: PriorityClassBody) -> str:
     return "lower ones" if found.preempts == "lower" else "nobody"
 
 
-def answer(found: PreemptionAnswer) -> RenderableType:
-    """Return who makes room for a VM, or why nobody does."""
+def answer(found: PreemptionAnswer, vm: str = "") -> RenderableType:
+    """Return who makes room for a VM, or why nobody does; it is named if it is one of several."""
     if found.preemption is None:
-        return Text(f"nobody makes room: {found.why}")
+        return Text(f"{f'{vm}: ' if vm else ''}nobody makes room: {found.why}")
     return Group(*tables.preemption(found.preemption))
 
 

@@ -1,6 +1,5 @@
 """`roost vm preempt`: let VMs of lower priority make room for one that waits."""
 
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +10,10 @@ from roost.cli.words.selecting import SelectorOption, named_vms
 from roost.cli.words.session import Session, asks_server
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from roost.wire.bodies import PreemptionBody
+    from roost.wire.priorities import PreemptionAnswer
 
 #: How many preemptions a command asks for at once.
 _PAGE = 1000
@@ -32,7 +34,17 @@ def preempt(
 
     chosen = named_vms(session, vm, selector, project)
     ask = session.client.get_preemption if dry_run else session.client.preempt_for_vm
-    do_each(session, "vm", chosen, partial(ask, project=project), priorities.answer)
+    now = ""  # the VM of which an answer is shown, which does not name it
+
+    def one(name: str) -> "PreemptionAnswer":
+        nonlocal now
+        now = name
+        return ask(name, project=project)
+
+    def said(found: "PreemptionAnswer") -> "RenderableType":
+        return priorities.answer(found, now if len(chosen) > 1 else "")
+
+    do_each(session, "vm", chosen, one, said)
 
 
 @asks_server

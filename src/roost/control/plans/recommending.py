@@ -73,7 +73,10 @@ def _wrong(draft: Draft) -> str:
     match draft.goal:
         case "repair":
             count = len(draft.moves) + len(draft.blockers)
-            return f"{count} VMs are where a rule does not want them; {len(draft.moves)} can move"
+            vms = "1 VM is where a rule does not want it"
+            if count != 1:
+                vms = f"{count} VMs are where a rule does not want them"
+            return f"{vms}; {len(draft.moves)} can move"
         case "headroom":
             return (
                 f"the fullest host is at {100 * before.fullest:.0f}%, "
