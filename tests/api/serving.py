@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -49,19 +50,25 @@ class Running:
 
 
 def _client(url: str) -> httpx.AsyncClient:
-    # Without TLS nothing is verified, and the certificates need not be read for every test.
+    # Nothing is verified, and the certificates need not be read for every test.
     return httpx.AsyncClient(base_url=url, timeout=TIMEOUT_S, verify=False)
 
 
 @asynccontextmanager
-async def serving(plane: SmallPlane | None = None, **options: Any) -> AsyncIterator[Running]:
-    """Run a server for the length of the block, around a plane of its own unless one is given."""
+async def serving(
+    plane: SmallPlane | None = None, *, tls: tuple[Path, Path] | None = None, **options: Any
+) -> AsyncIterator[Running]:
+    """Run a server for the length of the block, around a plane of its own unless one is given.
+
+    `tls`: its certificate and key.
+    """
+    cert, key = tls or (None, None)
     async with AsyncExitStack() as stack:
         plane = plane or await stack.enter_async_context(small_plane())
         clock = options.pop("clock", None) or RealClock()
         options.setdefault("limits", UNHURRIED)
         app = build_app(plane, clock=clock, ids=IdSource(clock.wall_ms), **options)
-        server = build_server(app, plane, "127.0.0.1", 0)
+        server = build_server(app, plane, "127.0.0.1", 0, tls_cert=cert, tls_key=key)
         task = asyncio.ensure_future(server._serve())
         try:
             async with asyncio.timeout(TIMEOUT_S):

@@ -7,12 +7,14 @@ end before it waits for connections, and knows when it is up and under which add
 import asyncio
 import socket
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
 from roost.api.app import App
 from roost.api.fast.agentsocket import agent_protocol
 from roost.api.fast.connections import Connections
+from roost.api.fast.handshakes import Handshakes
 from roost.api.fast.httpprotocol import http_protocol
 from roost.base.errors import Unavailable
 from roost.parts.serving import ServedPlane
@@ -29,7 +31,9 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, app: App, watch: Connections) -> None:
         super().__init__(config)
         self._app = app
-        self._watch = watch
+        self.watch = watch
+        self._shaking: Handshakes | None = None  # with TLS
+        self._listening: list[socket.socket] = []  # its sockets
         self._up = asyncio.Event()
         self.port = config.port
 
@@ -47,15 +51,36 @@ class Server(uvicorn.Server):
         """Open the socket and start to accept."""
         sockets = sockets or [bind(self.config.host, self.config.port)]
         self.port = sockets[0].getsockname()[1]
-        await super().startup(sockets=sockets)
-        self._watch.start()
+        secure = self.config.ssl
+        await super().startup(sockets=sockets if secure is None else [])
+        if secure is not None:
+            # uvicorn would leave handshakes to asyncio, which bounds neither their number nor much
+            # of their time.
+            self._listening = sockets
+            state = self.server_state
+            self._shaking = Handshakes(
+                secure, self.watch, self._secured, lambda: len(state.connections)
+            )
+            self._shaking.start(sockets, self.config.backlog)
+        self.watch.start()
         self._up.set()
+
+    def _secured(self) -> asyncio.Protocol:
+        make: Any = self.config.http_protocol_class
+        protocol: asyncio.Protocol = make(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return protocol
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the event streams, then the server."""
         self._app.stopping.set()
+        if self._shaking is not None:
+            await self._shaking.stop()
+            for listening in self._listening:
+                listening.close()
         await super().shutdown(sockets=sockets)
-        self._watch.stop()
+        self.watch.stop()
 
 
 def bind(host: str, port: int) -> socket.socket:

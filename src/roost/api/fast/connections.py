@@ -1,9 +1,10 @@
 """The HTTP connections of one server: who has shown no token yet, and who keeps it waiting.
 
-A stranger is a connection on which no request had a good token. Strangers are bounded by address,
-and all connections together by what the process may open; the oldest stranger makes room for who
-comes next, at once if it has sent half a request: so thousands of those keep nobody out, however
-quickly they come back, and thousands of agents behind one address are no strangers. A look at every
+A stranger is a connection on which no request had a good token, or whose TLS handshake is not over.
+Strangers are bounded by address, and all connections together by what the process may open; the
+oldest stranger makes room for who comes next, at once if it has sent half a request or half a
+handshake: so thousands of those keep nobody out, however quickly they come back, and thousands of
+agents behind one address are no strangers. A look at every
 connection now and then ends those that wait too long: nothing of that costs a request any time.
 """
 
@@ -42,7 +43,7 @@ class Watched(Protocol):
 
     @property
     def is_half(self) -> bool:
-        """Return whether a request has begun whose head is not whole yet."""
+        """Return whether a handshake, or the head of a request, has begun and is not whole yet."""
 
     def look(self, now: float) -> None:
         """End the connection if its client keeps the server waiting for too long."""
@@ -56,6 +57,7 @@ class Connections:
 
     def __init__(self, limits: Limits, *, by_address: bool = True) -> None:
         self.limits = limits
+        self.handshakes = 0  # of TLS that are under way: open, and nobody's requests yet
         self._by_address = by_address and limits.strangers > 0
         self._all: dict[Watched, None] = {}
         self._strangers: dict[Watched, float] = {}  # since when, oldest first
@@ -67,7 +69,9 @@ class Connections:
     # What a connection says of itself
 
     def admit(self, connection: Watched, open_now: int) -> bool:
-        """Take in a new connection; return False when there is no room for it."""
+        """Take in a new connection beside so many open ones and the handshakes that are under way;
+        return False when there is no room for it.
+        """
         now = asyncio.get_running_loop().time()
         known = self._addresses.setdefault(connection.address, {})
         known[connection] = None
@@ -76,7 +80,7 @@ class Connections:
         most = self.limits.strangers
         if self._by_address and len(known) > most:
             return self._make_room(iter(known), now, f"from {connection.address}")
-        if self.limits.connections and open_now > self.limits.connections:
+        if self.limits.connections and open_now + self.handshakes > self.limits.connections:
             return self._make_room(iter(self._strangers), now, "in all") or self._end_idle()
         return True
 

@@ -128,6 +128,7 @@ class LeanHttp(HttpToolsProtocol):
         super().__init__(*arguments, **words)
         self.address = ""
         self.asker = Asker()
+        self.on_made: Callable[[], None] | None = None
         self.on_lost: Callable[[], None] | None = None
         self.refusal: RoostError | None = None
         self._known = False
@@ -151,6 +152,8 @@ class LeanHttp(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take in a connection, or refuse it where there are too many."""
         super().connection_made(transport)
+        if self.on_made is not None:
+            self.on_made()  # before it is counted: its handshake was
         self.address = self.client[0] if self.client else ""
         if not self.watch.admit(self, len(self.connections)):
             error = TooManyRequests("there are too many connections", retry_after_s=1)
