@@ -71,6 +71,7 @@ class WorkerDoor(Part):
         self._store, self._clock, self._access = store, clock, access
         self._assigner, self._bell, self._planning = assigner, bell, planning
         self._heard: dict[str, float] = {}  # when a machine's heartbeat was written last
+        self._held: dict[str, WorkerPoll] = {}  # the one poll of each machine that waits here
         self._forgotten_at = 0.0
 
     def routes(self) -> Sequence[Route]:
@@ -136,16 +137,29 @@ class WorkerDoor(Part):
     # Polling
 
     async def poll(self, body: WorkerPoll, who: Principal) -> WorkerOrders:
-        """Take what a worker says; answer at once if there is anything to say, else later."""
+        """Take what a worker says; answer at once if there is anything to say, else later.
+
+        One poll of a machine is held at a time: an older one is answered when the next comes.
+        """
         machine = str(who.host)
         until = self._clock.monotonic() + body.wait_s
         answer = await self._take(machine, body)
-        while not _says_something(answer):
-            left = until - self._clock.monotonic()
-            if left <= 0:
-                break
-            await self._bell.wait(f"machine/{machine}", min(left, LOOK_S))
-            answer = await self._look(machine, body)
+        if _says_something(answer) or body.wait_s == 0:
+            return answer
+        self._held[machine] = body
+        self._bell.ring([f"machine/{machine}"])
+        try:
+            # What there is to say is said to the newest.
+            while not _says_something(answer) and self._held.get(machine) is body:
+                left = until - self._clock.monotonic()
+                if left <= 0:
+                    break
+                await self._bell.wait(f"machine/{machine}", min(left, LOOK_S))
+                if self._held.get(machine) is body:
+                    answer = await self._look(machine, body)
+        finally:
+            if self._held.get(machine) is body:
+                del self._held[machine]
         return answer
 
     async def _take(self, machine: str, body: WorkerPoll) -> WorkerOrders:

@@ -6,7 +6,8 @@
 
 The poll is the heartbeat. It says everything that the worker has (`attempts`) and what has ended
 (`finished`, again and again until it is acknowledged); the answer says what it should have. It is
-held up to `wait_s` when there is nothing to say. Everything goes by the id of an attempt, so what
+held up to `wait_s` when there is nothing to say, one of a machine at a time: an older one is
+answered when the next comes. Everything goes by the id of an attempt, so what
 is sent twice, late or out of order changes nothing the second time:
 
 - An assignment comes with every answer until the attempt is in `attempts` or `finished`.

@@ -1,16 +1,20 @@
 """The door of workers, as a machine that means harm would use it."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 from sqlalchemy import func, select
 
 from roost.base.errors import Unauthorized
+from roost.jobs.bell import LOOK_S
 from roost.ledger.schema.jobtables import job_logs, machines
-from roost.testing.jobs import GIB, SMALL, ModelCloud
+from roost.testing.jobs import GIB, SMALL, ModelCloud, ModelWorker
 from roost.wire import jobs as w
-from roost.wire.workerlink import LogChunk, WorkerCapacity, WorkerLogs
+from roost.wire.workerlink import LogChunk, WorkerCapacity, WorkerLogs, WorkerOrders
 from tests.integration.jobs.rig import OPERATOR, Rig, run
+
+DEADLINE_S = 60
 
 
 def test_a_join_token_opens_nothing_once_its_machine_has_spoken(sqlite_url: str) -> None:
@@ -46,6 +50,40 @@ def test_a_worker_s_capacity_rises_again_to_what_is_rented(sqlite_url: str) -> N
             assert row["cpu_milli_capacity"] == SMALL.cpu_milli
 
     run(sqlite_url, test, ModelCloud(types=[replace(SMALL, disk_bytes=10 * GIB)]))
+
+
+def test_one_poll_of_a_machine_is_held_at_a_time(sqlite_url: str) -> None:
+    """A worker that asks again and again, and waits for no answer, holds the last one alone."""
+
+    async def test(rig: Rig) -> None:
+        await rig.pool(min_machines=2, types=["small"])
+        await rig.settle()
+        first, second = rig.workers.values()
+
+        def held_poll(worker: ModelWorker) -> asyncio.Task[WorkerOrders]:
+            poll = worker.message()
+            poll.wait_s = 30.0
+            return asyncio.create_task(rig.process.door.poll(poll, worker.who))
+
+        other = held_poll(second)
+        polls = [held_poll(first) for _ in range(50)]
+        async with asyncio.timeout(DEADLINE_S):  # time stands still: none ends by itself
+            done: set[asyncio.Task[WorkerOrders]] = set()
+            while len(done) < len(polls) - 1:
+                found, _ = await asyncio.wait(
+                    set(polls) - done, return_when=asyncio.FIRST_COMPLETED
+                )
+                done |= found
+        assert all(each.result() == WorkerOrders() for each in done)
+        (last,) = set(polls) - done
+        await rig.submit(count=2)
+        while not (last.done() and other.done()):
+            await rig.plan()
+            await rig.clock.pass_by(LOOK_S)
+        told = [each.attempt for poll in (last, other) for each in poll.result().assignments]
+        assert len(told) == 2
+
+    run(sqlite_url, test)
 
 
 def test_logs_are_kept_of_a_machine_s_own_attempts_alone(sqlite_url: str) -> None:
