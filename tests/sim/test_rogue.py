@@ -3,19 +3,23 @@
 Each mistake is planted into the production code and names a seed whose world breaks a law with it.
 """
 
+from collections.abc import Sequence
+
 import pytest
 
 from roost.control.agents import intake
 from roost.control.agents.sessions import Session
 from roost.control.memory.roster import Roster
 from roost.control.survive import restore_apply, restore_judge
+from roost.control.topology import flows as counting
+from roost.control.topology.flows import LearntTraffic
 from roost.ledger.schema.rows import HostRow
 from roost.ledger.schema.tables import vms
 from roost.ledger.writes.transaction import Tx
 from roost.sim.histories.draws import draw_rogue_history
 from roost.sim.histories.history import Action, History
 from roost.sim.world import run_history
-from roost.wire.agentlink import Hello, SeenVM
+from roost.wire.agentlink import FlowInfo, Hello, SeenVM
 
 Patch = pytest.MonkeyPatch
 #: Worlds that are tried before a mistake counts as missed.
@@ -93,6 +97,19 @@ def not_tried(patch: Patch) -> None:
     patch.setattr(Roster, "_put_host", put_host)
 
 
+def anybody_counts(patch: Patch) -> None:
+    """Learn who talks from whichever host counts it, wherever the VM is."""
+    real = LearntTraffic.take
+
+    def take(self: LearntTraffic, host: int, flows: Sequence[FlowInfo]) -> None:
+        entry = self._roster.hosts.get(host)
+        with pytest.MonkeyPatch.context() as within:
+            within.setattr(counting, "host_of_claim", lambda roster, claim: entry)
+            real(self, host, flows)
+
+    patch.setattr(LearntTraffic, "take", take)
+
+
 def busy_with_moves(seed: int) -> History:
     """Return a world in which six VMs move, one after the other, without rest."""
     vms = [Action(0.0, "create", f"vm{number}", {"cpu": 1}) for number in range(6)]
@@ -130,6 +147,7 @@ FOUND_AT = {
     anybody_has_what_rests: (busy_with_rest, 16),
     any_generation: (busy_with_rest, 23),
     anybody_reports: (draw_rogue_history, 0),
+    anybody_counts: (draw_rogue_history, 0),
     any_hello: (draw_rogue_history, 0),
     not_tried: (draw_rogue_history, 0),
 }

@@ -35,7 +35,7 @@ from roost.sim.actors.hosts import SimHost
 from roost.sim.actors.planes import SimPlane
 from roost.sim.actors.reading import read_everything
 from roost.sim.actors.rogue import NAME as ROGUE
-from roost.sim.actors.rogue import Rogue, check_unharmed
+from roost.sim.actors.rogue import Rogue, check_unharmed, what_is_learnt
 from roost.sim.actors.time_skip import Stillness
 from roost.sim.faults.kinds import CRASHES, FAULTS, is_fault
 from roost.sim.ground.clocks import PausedTime
@@ -125,7 +125,8 @@ class World:
         self.rogue: Rogue | None = None
         if history.rogue:
             self.rogue = Rogue(
-                self.network, Random(f"rogue {history.seed}"), names, sorted(self.hosts),
+                self.network, Random(f"rogue {history.seed}"),
+                Random(f"rogue's talk {history.seed}"), names, sorted(self.hosts),
                 lambda: {name: vm.generation for name, vm in self.laws.books.vms.items()},
             )  # fmt: skip
 
@@ -339,6 +340,10 @@ class World:
         for each in self.planes.values():
             if each.plane is not None and each.life is not None and each.is_ready:
                 await each.life.spawn(read_everything(each.plane))
+                if self.rogue is not None:
+                    await each.life.spawn(each.plane.flows.learn())
+        if self.rogue is not None and (learnt := self.ask(what_is_learnt)):
+            raise Broken(f"a rogue agent is believed of who talks: {learnt}")
 
     def _unrest(self) -> str:
         """Return why the world is not at rest; empty when it is."""

@@ -3,14 +3,18 @@
 It speaks of other hosts' VMs with any state and generation (half of the time the true one, as a spy
 would know it), and of VMs that execute nowhere: that are stopped, wait for a host, or are deleted.
 It invents points of the ledger, answers roll calls with lies, says hello for other hosts, registers
-with nonsense and sends no messages at all. It is cordoned before it begins, and has no room, so
+with nonsense, counts what other hosts' VMs send to each other, tells of probes that nobody ordered,
+and sends what is no message at all. It is cordoned before it begins, and has no room, so
 that no VM is its own: what executes nowhere can be claimed by any host that has room for it
 (docs/limits.md). In the end it is started anew as an honest one, for a host that never answers is
 for an operator to declare dead.
 
 Nothing else goes wrong in its world, so no other host may lose its lease or its health, and no VM
-may go anywhere unasked, nor lose its host (`check_unharmed`); all other
-laws hold too.
+may go anywhere unasked, nor lose its host (`check_unharmed`). Nothing may be learnt of who talks
+(`what_is_learnt`), as honest hosts of a world count nothing. All other laws hold too.
+
+What it says of traffic and probes is drawn from a stream of its own and rides on messages that it
+sends anyhow, so that all else in a world is as it was before the rogue spoke of them.
 """
 
 import asyncio
@@ -19,12 +23,18 @@ from random import Random
 from typing import Any, get_args
 
 import msgspec
+from sqlalchemy import Connection
 
+from roost.control.topology.matrix import LEARNT
 from roost.hostkit.talk.link import LinkLost
 from roost.ledger.schema.rows import Event
+from roost.ledger.schema.tables import traffic
+from roost.ledger.writes.statements import find_rows
 from roost.model.states import Seen
+from roost.model.vm import mac_of
 from roost.sim.ground.lives import Life
-from roost.sim.ground.network import Connection, HostTransport, Network
+from roost.sim.ground.network import Connection as Link
+from roost.sim.ground.network import HostTransport, Network
 from roost.sim.laws.books import Broken
 from roost.wire.agentlink import PROTOCOL, CopyState
 
@@ -60,6 +70,12 @@ def check_unharmed(
             raise Broken(f"{event.subject} is harmed by a rogue agent: {event.kind} {event.note}")
 
 
+def what_is_learnt(connection: Connection) -> str:
+    """Return the pairs of VMs that are believed to talk because agents have counted it."""
+    found = find_rows(connection, traffic, {"id": LEARNT})
+    return "".join(str(row["document"]) for row in found)
+
+
 class Rogue:
     """The rogue, from its first hello to its last word."""
 
@@ -67,11 +83,13 @@ class Rogue:
         self,
         network: Network,
         random: Random,
+        talk: Random,
         servers: tuple[str, ...],
         hosts: Sequence[str],
         vms: Callable[[], Mapping[str, int]],
     ) -> None:
         self._network, self._random = network, random
+        self._talk = talk  # of what it says of traffic and probes
         self._servers, self._hosts, self._vms = servers, hosts, vms
         self._known: dict[str, int] = {}  # every VM that there ever was, as it was last
         self._digest = ""
@@ -98,8 +116,9 @@ class Rogue:
             except LinkLost:
                 await asyncio.sleep(0.5 + self._random.random())
 
-    async def _speak(self, link: Connection, turn: int) -> None:
-        await link.send(msgspec.json.encode(self._hello(turn)))
+    async def _speak(self, link: Link, turn: int) -> None:
+        hello = self._hello(turn)
+        await link.send(msgspec.json.encode(self._with_talk(hello) if self.wild else hello))
         hearing = self._life.spawn(self._hear(link))
         number, wild = 0, self.wild
         try:
@@ -118,7 +137,7 @@ class Rogue:
             hearing.cancel()
             await link.close()
 
-    async def _hear(self, link: Connection) -> None:
+    async def _hear(self, link: Link) -> None:
         while True:
             message = msgspec.json.decode(await link.receive())
             if message["type"] in ("desired", "delta"):
@@ -213,8 +232,44 @@ class Rogue:
                 {"type": random.choice(("welcome", "hello", "", "?"))},
             )
         )  # fmt: skip
-        data = msgspec.json.encode(said)
         if random.random() < 0.05:
+            data = msgspec.json.encode(said)
             at = random.randrange(len(data))
-            data = data[:at] + bytes([random.randrange(256)]) + data[at + 1 :]
-        return data
+            return data[:at] + bytes([random.randrange(256)]) + data[at + 1 :]
+        return msgspec.json.encode(self._with_talk(said))
+
+    # What it says of traffic and probes
+
+    def _with_talk(self, said: dict[str, Any]) -> dict[str, Any]:
+        """Let a message tell of traffic or of a probe as well, if it is of such a kind."""
+        if said["type"] == "hello" and "host" in said:
+            return said | self._probe_door()
+        if said["type"] == "samples":
+            return said | {"flows": self._flows()}
+        if said["type"] == "told" and self._talk.random() < 0.5:
+            return {"type": "probed", "number": said["number"]} | self._figures()
+        return said
+
+    def _probe_door(self) -> dict[str, Any]:
+        talk = self._talk
+        where = ("", "127.0.0.1:1", "[::1]:65535", "10.0.0.1:99999", "nobody:7", "x" * 1024)
+        door = {"address": talk.choice(where), "why": talk.choice(("", "because"))}
+        return {"probe": door} if talk.random() < 0.5 else {}
+
+    def _flows(self) -> list[dict[str, Any]]:
+        """Count what VMs have sent to each other's cards, and to none."""
+        talk, known = self._talk, [*sorted(self._vms()), "vm-invented"]
+        return [
+            {"vm": talk.choice(known),
+             "card": talk.choice((mac_of(talk.choice(known), 0), "ff:ff:ff:ff:ff:ff", "?")),
+             "sent_bytes": talk.choice((0, 1, 10**6, 10**12, 2**62, 2**62 + 1, -1))}
+            for _ in range(talk.choice((0, 1, 3, 30)))
+        ]  # fmt: skip
+
+    def _figures(self) -> dict[str, Any]:
+        talk = self._talk
+        rates = (None, 0.001, 1.0, 1e9)
+        return {"round_trip_ms": talk.choice((None, 0.0, 0.1, 1e6)),
+                "median_ms": talk.choice((None, 0.0, 5.0, 1e6)),
+                "out_mbit": talk.choice(rates), "back_mbit": talk.choice(rates),
+                "code": talk.choice(("", "probe_failed"))}  # fmt: skip
