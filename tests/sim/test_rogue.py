@@ -3,7 +3,9 @@
 Each mistake is planted into the production code and names a seed whose world breaks a law with it.
 """
 
+import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -19,7 +21,7 @@ from roost.ledger.writes.transaction import Tx
 from roost.sim.histories.draws import draw_rogue_history
 from roost.sim.histories.history import Action, History
 from roost.sim.world import run_history
-from roost.wire.agentlink import FlowInfo, Hello, SeenVM
+from roost.wire.agentlink import FlowInfo, Hello, ProbeReply, SeenVM
 
 Patch = pytest.MonkeyPatch
 #: Worlds that are tried before a mistake counts as missed.
@@ -110,6 +112,18 @@ def anybody_counts(patch: Patch) -> None:
     patch.setattr(LearntTraffic, "take", take)
 
 
+def anybody_answers(patch: Patch) -> None:
+    """Take the answer to a probe from whichever agent gives it."""
+    asked: dict[int, asyncio.Future[ProbeReply | None]] = {}
+    real = Session.__init__
+
+    def begin(self: Session, *arguments: Any, **words: Any) -> None:
+        real(self, *arguments, **words)
+        self._probing = asked
+
+    patch.setattr(Session, "__init__", begin)
+
+
 def busy_with_moves(seed: int) -> History:
     """Return a world in which six VMs move, one after the other, without rest."""
     vms = [Action(0.0, "create", f"vm{number}", {"cpu": 1}) for number in range(6)]
@@ -131,6 +145,24 @@ def busy_with_rest(seed: int) -> History:
     return History(seed, hosts=4, planes=1, calm_s=120.0, rogue=True, actions=actions)
 
 
+def busy_with_probes(seed: int) -> History:
+    """Return a world of four VMs whose network is measured without rest."""
+    vms = [Action(0.0, "create", f"vm{number}", {"cpu": 1}) for number in range(4)]
+    return History(
+        seed, hosts=4, planes=1, calm_s=120.0, length_s=180.0, rogue=True, measured=True,
+        actions=vms,
+    )  # fmt: skip
+
+
+@pytest.mark.turns(2)
+def test_what_honest_hosts_measure_is_what_they_say() -> None:
+    verdicts = [run_history(busy_with_probes(seed)) for seed in range(2)]
+    assert [verdict.broken for verdict in verdicts] == [""] * 2
+    assert all(verdict.coverage["measured"] > 1 for verdict in verdicts)
+    # With the rogue among those who measure, too, if it names a door at that moment.
+    assert sum(verdict.coverage.get("measured.rogue", 0) for verdict in verdicts) > 0
+
+
 @pytest.mark.turns(2)
 def test_what_executes_nowhere_keeps_its_host_and_its_turn() -> None:
     claimed = 0
@@ -150,6 +182,7 @@ FOUND_AT = {
     anybody_counts: (draw_rogue_history, 0),
     any_hello: (draw_rogue_history, 0),
     not_tried: (draw_rogue_history, 0),
+    anybody_answers: (busy_with_probes, 0),
 }
 
 

@@ -33,6 +33,7 @@ from roost.sim.actors.actions import Actor
 from roost.sim.actors.database import Database
 from roost.sim.actors.hosts import SimHost
 from roost.sim.actors.planes import SimPlane
+from roost.sim.actors.probes import ProbedTransport
 from roost.sim.actors.reading import read_everything
 from roost.sim.actors.rogue import NAME as ROGUE
 from roost.sim.actors.rogue import Rogue, check_unharmed, what_is_learnt
@@ -41,7 +42,7 @@ from roost.sim.faults.kinds import CRASHES, FAULTS, is_fault
 from roost.sim.ground.clocks import PausedTime
 from roost.sim.ground.lives import task_factory
 from roost.sim.ground.loop import VirtualLoop
-from roost.sim.ground.network import Network
+from roost.sim.ground.network import HostTransport, Network
 from roost.sim.ground.unhandled import hear_unhandled, services_log_nothing
 from roost.sim.histories.history import History, host_name
 from roost.sim.laws.checking import Broken, Laws
@@ -127,6 +128,7 @@ class World:
             self.rogue = Rogue(
                 self.network, Random(f"rogue {history.seed}"),
                 Random(f"rogue's talk {history.seed}"), names, sorted(self.hosts),
+                history.measured,
                 lambda: {name: vm.generation for name, vm in self.laws.books.vms.items()},
             )  # fmt: skip
 
@@ -151,6 +153,7 @@ class World:
             zone=plan.zone,
             rack=plan.rack,
             guard=plan.guard,
+            transport=ProbedTransport if self.history.measured else HostTransport,
             changed=self._vm_changed,
             note=self.note,
         )
@@ -245,6 +248,8 @@ class World:
         if self.rogue is not None:
             await self.actor.cordon(ROGUE)
             self.rogue.wild = True
+        if self.history.measured:
+            self.actor.measure()
         began = asyncio.get_running_loop().time()
         for action in self.history.actions:
             wait = began + action.at - asyncio.get_running_loop().time()

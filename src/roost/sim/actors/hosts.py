@@ -18,6 +18,7 @@ from roost.agent.drivers.vmfiles import Change, MemoryVMs
 from roost.agent.memoryguard import MemoryFences, MemoryGuard
 from roost.agent.store import HostLimits, MemoryStore, Record
 from roost.base.ids import IdSource
+from roost.hostkit.talk.link import Transport
 from roost.sim.faults.kinds import site_of
 from roost.sim.faults.of_hosts import Ailments
 from roost.sim.ground.clocks import Machine, NodeClock
@@ -173,6 +174,7 @@ class SimHost:
         zone: str,
         rack: str = "",
         guard: bool,
+        transport: Callable[[Network, str, Life], Transport] = HostTransport,
         changed: Callable[[str, str, LocalVM | None], None],
         note: Callable[[str, str, str], None],
     ) -> None:
@@ -188,6 +190,7 @@ class SimHost:
         self.die_at: tuple[str, int] | None = None  # before or after so many writes from now
         self._network, self._random, self._note = network, random, note
         self._servers, self._guarded = servers, guard
+        self._transport = transport
         self.zone, self.rack = zone, rack
         self._lives = 0
 
@@ -206,7 +209,7 @@ class SimHost:
             self.virtual,
             credential="credential",
             clock=clock,
-            transport=HostTransport(self._network, self.name, life),
+            transport=self._transport(self._network, self.name, life),
             random=random,
             ids=IdSource(clock.wall_ms, Random(random.getrandbits(64))),
             vms=LifeVMs(self.vms, self, life),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from roost.base.errors import NotFound
 from roost.control.plane import Plane
 from roost.parts.access import Principal
+from roost.sim.actors.probes import measure_for_ever
 from roost.wire.bodies import CreateProject, QuotaBody, SetQuota
 
 if TYPE_CHECKING:
@@ -68,6 +69,12 @@ class Operators:
             for number, known in books.hosts.items()
             if known.name == host
         )
+
+    # The network
+
+    def measure(self) -> None:
+        """Begin to measure the network, again and again."""
+        self._begin(measure_for_ever(self._world))
 
     # Quotas
 

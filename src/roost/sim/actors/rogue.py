@@ -48,6 +48,8 @@ _SEEN: tuple[str, ...] = get_args(Seen)
 _COPIES: tuple[str, ...] = get_args(CopyState)
 _NOTHING = r"\"total\":0"
 _AMOUNTS = ("cpu_milli", "memory_bytes", "disk_bytes")
+#: Numbers of probes that it answers unasked: those of the first measurements.
+_PROBES = 64
 _GENERATIONS = (0, 1, 2, 3, 5, 9, 2**20, 2**26, 2**40, 2**62, 2**62 + 1, 2**70, -1)
 
 
@@ -86,10 +88,12 @@ class Rogue:
         talk: Random,
         servers: tuple[str, ...],
         hosts: Sequence[str],
+        measured: bool,
         vms: Callable[[], Mapping[str, int]],
     ) -> None:
         self._network, self._random = network, random
         self._talk = talk  # of what it says of traffic and probes
+        self._measured = measured  # it answers probes of other hosts as well
         self._servers, self._hosts, self._vms = servers, hosts, vms
         self._known: dict[str, int] = {}  # every VM that there ever was, as it was last
         self._digest = ""
@@ -127,6 +131,8 @@ class Rogue:
                 beat = {"type": "heartbeat", "number": number, "digest": self._digest}
                 if self.wild:
                     await link.send(self._anything(number))
+                    if self._measured:
+                        await link.send(self._probed(self._talk.randrange(_PROBES)))
                     await asyncio.sleep(self._random.expovariate(4.0))
                 else:
                     await link.send(msgspec.json.encode(beat))
@@ -148,6 +154,8 @@ class Rogue:
                 said = self._copies() if self.wild else []
                 answer = {"type": "present", "digest": self._digest, "copies": said}
                 await link.send(msgspec.json.encode(answer))
+            elif message["type"] == "probe" and self._talk.random() < 0.7:
+                await link.send(self._probed(message["number"]))
 
     # What it says
 
@@ -247,12 +255,15 @@ class Rogue:
         if said["type"] == "samples":
             return said | {"flows": self._flows()}
         if said["type"] == "told" and self._talk.random() < 0.5:
-            return {"type": "probed", "number": said["number"]} | self._figures()
+            return self._figures(said["number"])
         return said
 
     def _probe_door(self) -> dict[str, Any]:
         talk = self._talk
-        where = ("", "127.0.0.1:1", "[::1]:65535", "10.0.0.1:99999", "nobody:7", "x" * 1024)
+        where = ["127.0.0.1:1", "[::1]:65535", "10.0.0.1:7071"]  # the last is another host's
+        if self._measured:
+            return {"probe": {"address": talk.choice(where)}}
+        where += ["", "10.0.0.1:99999", "nobody:7", "x" * 1024]
         door = {"address": talk.choice(where), "why": talk.choice(("", "because"))}
         return {"probe": door} if talk.random() < 0.5 else {}
 
@@ -266,10 +277,14 @@ class Rogue:
             for _ in range(talk.choice((0, 1, 3, 30)))
         ]  # fmt: skip
 
-    def _figures(self) -> dict[str, Any]:
+    def _probed(self, number: int) -> bytes:
+        return msgspec.json.encode(self._figures(number))
+
+    def _figures(self, number: int) -> dict[str, Any]:
         talk = self._talk
         rates = (None, 0.001, 1.0, 1e9)
-        return {"round_trip_ms": talk.choice((None, 0.0, 0.1, 1e6)),
+        return {"type": "probed", "number": number,
+                "round_trip_ms": talk.choice((None, 0.0, 0.1, 1e6)),
                 "median_ms": talk.choice((None, 0.0, 5.0, 1e6)),
                 "out_mbit": talk.choice(rates), "back_mbit": talk.choice(rates),
                 "code": talk.choice(("", "probe_failed"))}  # fmt: skip

@@ -63,6 +63,7 @@ class History(Struct, omit_defaults=True):
     cards: int = 0  # GPUs of each host
     continuous: float = 0.0  # planes look so often at what to move, and move it; 0: never
     rogue: bool = False  # one more host, whose agent lies
+    measured: bool = False  # the network is measured all the time; with one plane
     machines: list[Machines] = []  # none: all have `cpu` and `memory_gib`, in `zones` zones
     actions: list[Action] = []
 
