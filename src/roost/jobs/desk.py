@@ -1,10 +1,12 @@
 """The desk of jobs: what users ask and tell over HTTP; each verb is in a file of its own."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from sqlalchemy import Connection
 
 from roost.base.clock import Clock
+from roost.base.errors import TooManyRequests
 from roost.jobs.bell import LOOK_S, Bell
 from roost.jobs.books import cancel_jobs
 from roost.jobs.explaining import explain
@@ -32,6 +34,9 @@ from roost.parts.roles import MEMBER, OPERATOR, VIEWER
 from roost.parts.routes import CHANGING, Route
 from roost.wire import jobs as w
 
+#: Requests of one caller that wait for jobs at once; each reads the ledger four times a second.
+MOST_WAITING = 256
+
 
 class JobDesk(Part):
     """Jobs as users see them."""
@@ -47,6 +52,7 @@ class JobDesk(Part):
         fetching: Fetching,
     ) -> None:
         self._fetching = fetching
+        self._waiting = Counter[str]()  # requests that wait for the end of an array, by caller
         self._store, self._clock, self._submitting = store, clock, submitting
         self._bell, self._planning, self._offers = bell, planning, offers
 
@@ -114,7 +120,22 @@ class JobDesk(Part):
 
     async def get_array(self, name: str, asked: w.AwaitArray, who: Principal) -> w.ArrayDetail:
         """Return an array; with `wait_s` not before it has ended, or so long."""
-        until = self._clock.monotonic() + asked.wait_s
+        if asked.wait_s == 0:
+            return await self._store.read(lambda c: array_detail(c, name, who))
+        if self._waiting[who.name] >= MOST_WAITING:
+            raise TooManyRequests(
+                f"{MOST_WAITING} requests of this caller wait for jobs", retry_after_s=1
+            )
+        self._waiting[who.name] += 1
+        try:
+            return await self._wait_for_array(name, asked.wait_s, who)
+        finally:
+            self._waiting[who.name] -= 1
+            if not self._waiting[who.name]:
+                del self._waiting[who.name]
+
+    async def _wait_for_array(self, name: str, wait_s: float, who: Principal) -> w.ArrayDetail:
+        until = self._clock.monotonic() + wait_s
         while True:
             found = await self._store.read(lambda c: array_detail(c, name, who))
             left = until - self._clock.monotonic()

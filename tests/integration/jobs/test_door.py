@@ -6,13 +6,15 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import func, select
 
-from roost.base.errors import Unauthorized
+from roost.base.errors import TooManyRequests, Unauthorized
+from roost.jobs import desk
 from roost.jobs.bell import LOOK_S
 from roost.ledger.schema.jobtables import job_logs, machines
+from roost.parts.access import Principal
 from roost.testing.jobs import GIB, SMALL, ModelCloud, ModelWorker
 from roost.wire import jobs as w
 from roost.wire.workerlink import LogChunk, WorkerCapacity, WorkerLogs, WorkerOrders
-from tests.integration.jobs.rig import OPERATOR, Rig, run
+from tests.integration.jobs.rig import MEMBER, OPERATOR, Rig, run
 
 DEADLINE_S = 60
 
@@ -82,6 +84,36 @@ def test_one_poll_of_a_machine_is_held_at_a_time(sqlite_url: str) -> None:
             await rig.clock.pass_by(LOOK_S)
         told = [each.attempt for poll in (last, other) for each in poll.result().assignments]
         assert len(told) == 2
+
+    run(sqlite_url, test)
+
+
+def test_requests_of_one_caller_that_wait_for_jobs_are_bounded(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk, "MOST_WAITING", 3)
+
+    async def test(rig: Rig) -> None:
+        await rig.pool()
+        made = await rig.submit()
+
+        def wait(who: Principal = OPERATOR) -> asyncio.Task[w.ArrayDetail]:
+            asked = w.AwaitArray(wait_s=30.0)
+            return asyncio.create_task(rig.process.desk.get_array(made.id, asked, who))
+
+        gone, *waiting = [wait() for _ in range(3)]
+        with pytest.raises(TooManyRequests):
+            async with asyncio.timeout(DEADLINE_S):  # time stands still: it would wait for ever
+                await wait()
+        assert (await rig.process.desk.get_array(made.id, w.AwaitArray(), OPERATOR)).id == made.id
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+        waiting += [wait(), wait(MEMBER)]  # in place of the one that has gone; another caller's
+        await rig.settle()
+        async with asyncio.timeout(DEADLINE_S):
+            while not all(each.done() for each in waiting):
+                await rig.clock.pass_by(LOOK_S)
+        assert [each.result().id for each in waiting] == [made.id] * 4
 
     run(sqlite_url, test)
 
