@@ -73,7 +73,7 @@ def test_a_handshake_that_is_not_finished_is_ended_in_time(
     sent: bytes, tls: tuple[Path, Path]
 ) -> None:
     async def run() -> None:
-        async with serving(tls=tls, limits=Limits(request_s=0.3)) as running:
+        async with serving(tls=tls, limits=Limits(request_s=1.0)) as running:
             async with connection(running) as (reader, writer):
                 writer.write(sent)
                 await until(lambda: under_way(running) == 1)
@@ -91,7 +91,7 @@ def test_a_handshake_that_drips_is_ended_in_time(tls: tuple[Path, Path]) -> None
             await asyncio.sleep(0.05)
 
     async def run() -> None:
-        limits = Limits(request_s=0.3)
+        limits = Limits(request_s=1.0)
         async with (
             serving(tls=tls, limits=limits) as running,
             connection(running) as (reader, writer),
