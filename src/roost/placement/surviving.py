@@ -99,6 +99,31 @@ class Rehearsal:
         """Say whether each of some losses, of one or more domains at once, would be survived."""
         return self._first_not_survived(self._losses_of(losses, scope)) == len(losses)
 
+    def not_survived(self, losses: list[tuple[int, ...]], scope: Scope) -> list[int]:
+        """Return the places in a list of all losses that would not be survived."""
+        columns, found, first = self._losses_of(losses, scope), [], 0
+        while first < len(losses):
+            first += self._first_not_survived(_part(columns, first, len(losses)))
+            if first < len(losses):
+                found.append(first)
+            first += 1
+        return found
+
+    def left(self, lost: tuple[int, ...], scope: Scope) -> list[int]:
+        """Return the numbers of the VMs that find no host when these domains are lost."""
+        with self.after(lost, scope) as placing:
+            return [number for number, placed in placing if not placed]
+
+    @contextmanager
+    def after(self, lost: tuple[int, ...], scope: Scope) -> Iterator[Iterator[tuple[int, bool]]]:
+        """Take domains away for a while; yield their VMs' numbers as each is placed again or not.
+
+        Who stops asking for more has the world in which a VM was just refused.
+        """
+        losses, numbers = self._losses_and_vms([lost], scope)
+        with self._without(losses, 0):
+            yield ((int(numbers[vm]), self._placed_again(losses, vm)) for vm in range(len(numbers)))
+
     def set_copies(self, count: int) -> None:
         """Go to the world in which just the first `count` copies are placed."""
         world = self._world
@@ -195,15 +220,19 @@ class Rehearsal:
     def _first_left(self, losses: Losses, loss: int) -> int | None:
         """Place the VMs of a loss again, and return the first that finds no host."""
         for vm in range(*_span(losses.vm_start, loss).indices(len(losses.terms))):
-            if not self._world.place_again(
-                losses.demand[vm],
-                int(losses.terms[vm]),
-                int(losses.group_set[vm]),
-                int(losses.seed[vm]) if len(losses.seed) else 0,
-                losses.expected[vm],
-            ):
+            if not self._placed_again(losses, vm):
                 return vm
         return None
+
+    def _placed_again(self, losses: Losses, vm: int) -> bool:
+        """Place a VM of some losses again, if there is a host for it."""
+        return self._world.place_again(
+            losses.demand[vm],
+            int(losses.terms[vm]),
+            int(losses.group_set[vm]),
+            int(losses.seed[vm]) if len(losses.seed) else 0,
+            losses.expected[vm],
+        )
 
     def _losses_of(self, tried: list[tuple[int, ...]], scope: Scope) -> Losses:
         """Return the losses as columns, the largest VM of each first."""

@@ -24,6 +24,7 @@ from roost.planner.goals import (
     headroom,
     move,
     repair,
+    spare,
     talkers,
 )
 from roost.planner.goals.base import Proposals
@@ -40,10 +41,11 @@ GOALS: Mapping[str, str] = {
     "defragment": "Make a place for one large VM.",
     "headroom": "Take load off hosts that will run short.",
     "talkers": "Bring VMs nearer to those they talk with.",
+    "spare": "Let any hosts be lost, one or more, and everything find another (N+k).",
     "move": "Move the named VMs, to the named host if one is.",
 }
 #: Goals whose moves somebody ordered: cost and cool-down do not stop them.
-URGENT = frozenset({"drain", "repair", "defragment", "move"})
+URGENT = frozenset({"drain", "repair", "defragment", "spare", "move"})
 #: Goals whose VMs are all to move: those that are too many for the plan, or would not converge,
 #: stand in its way.
 _WHOLE = frozenset({"drain", "move"})
@@ -62,7 +64,7 @@ class Wish:
     to: str | None = None
     request: PlaceRequest | None = None
     urgent: bool | None = None  # None: as the goal is
-    spare: int = 0  # hosts that may be lost after a consolidation
+    spare: int = 0  # hosts that may be lost after a consolidation, or after the goal of that name
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +176,8 @@ def proposals_of(board: Board, wish: Wish) -> Proposals:
             return headroom.propose(board)
         case "talkers":
             return talkers.propose(board)
+        case "spare":
+            return spare.propose(board, max(1, wish.spare))
         case "move":
             return move.propose(board, wish.vms, wish.to)
         case "defragment" if wish.request is not None:

@@ -13,7 +13,15 @@ MOST_NAMED = 1000
 MOST_MOVES = 5000
 
 Goal = Literal[
-    "balance", "consolidate", "drain", "repair", "defragment", "headroom", "talkers", "move"
+    "balance",
+    "consolidate",
+    "drain",
+    "repair",
+    "defragment",
+    "headroom",
+    "talkers",
+    "spare",
+    "move",
 ]
 MoveState = Literal["planned", "running", "done", "failed", "dropped"]
 #: Numbers of moves stay below; a plan that is planned anew counts on.
@@ -47,7 +55,8 @@ class CreatePlan(Request):
     (`post_copy`), or are not moved (`refuse`).
 
     A consolidation with `spare` empties a host only if any so many of the others could then be lost
-    and all be restarted without the emptied ones (N+k).
+    and all be restarted without the emptied ones (N+k). The goal `spare` moves VMs until any
+    `spare` hosts, 1 unless more are asked for, may be lost and all that ran there be restarted.
 
     In `windows` alone moves are begun, and only those that are predicted to end there. They may be
     left to roost: `window` is `trough`, when the plan's hosts are foreseen to be the least busy in

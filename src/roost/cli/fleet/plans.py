@@ -24,7 +24,10 @@ _PAGE = 1000
 _LIMITS, _TIME = "Limits", "When"
 
 #: What a plan may be for.
-_GOALS = ("balance", "consolidate", "drain", "repair", "defragment", "headroom", "talkers", "move")
+_GOALS = (
+    "balance", "consolidate", "drain", "repair", "defragment", "headroom", "talkers", "spare",
+    "move",
+)  # fmt: skip
 
 #: What may be done about VMs that do not converge.
 _NOT_CONVERGING = ("auto_converge", "post_copy", "refuse")
@@ -90,7 +93,8 @@ def create(
         typer.Option(
             "--goal",
             metavar="GOAL",
-            help="balance, consolidate, drain, repair, defragment, headroom, talkers or move.",
+            help="balance, consolidate, drain, repair, defragment, headroom, talkers, spare or "
+            "move.",
             autocompletion=complete_from(*_GOALS),
         ),
     ],
@@ -156,7 +160,8 @@ def create(
         int | None,
         typer.Option(
             "--spare", min=0, max=2, metavar="K",
-            help="Hosts that may be lost after a consolidation, the emptied ones off (N+k).",
+            help="Hosts that may be lost after a consolidation, the emptied ones off, or after a "
+            "plan to spare (there 1 unless given) (N+k).",
             rich_help_panel=_LIMITS,
         ),
     ] = None,

@@ -168,7 +168,7 @@ class Plans(Part):
                 raise InvalidRequest(f"a plan to {body.goal} takes no {word!r}", goal=body.goal)
         if wants is not None and not getattr(body, wants):
             raise InvalidRequest(f"a plan to {body.goal} needs {wants!r}", goal=body.goal)
-        if body.spare and body.goal != "consolidate":
+        if body.spare and body.goal not in ("consolidate", "spare"):
             raise InvalidRequest(f"a plan to {body.goal} takes no 'spare'", goal=body.goal)
         for host in (*body.hosts, *((body.to,) if body.to else ())):
             if self._roster.entry(host) is None:

@@ -1,9 +1,9 @@
 """Say what is wrong with the fleet now, and what one plan would do about each of it.
 
 Goals are drafted one after the other on copies of the fleet; nothing is kept. What is urgent comes
-first: broken rules, hosts that run short, then uneven loads, VMs far from those they talk with, and
-hosts that need not run. Whoever asks within some seconds gets the same answer: every viewer may
-ask, and each one costs five drafts.
+first: broken rules, hosts that run short, hosts that may not be lost, then uneven loads, VMs far
+from those they talk with, and hosts that need not run. Whoever asks within some seconds gets the
+same answer: every viewer may ask, and each one costs six drafts.
 """
 
 from roost.base.clock import Clock
@@ -16,7 +16,7 @@ from roost.planner.drafting import Draft
 from roost.wire.plans import FleetRecommendation, FleetRecommendations
 
 #: The goals that are tried, in the order in which they matter.
-GOALS = ("repair", "headroom", "balance", "talkers", "consolidate")
+GOALS = ("repair", "headroom", "spare", "balance", "talkers", "consolidate")
 #: Blockers that one recommendation names.
 _MOST_BLOCKERS = 20
 
@@ -82,6 +82,10 @@ def _wrong(draft: Draft) -> str:
                 f"the fullest host is at {100 * before.fullest:.0f}%, "
                 f"and would be at {100 * after.fullest:.0f}%"
             )
+        case "spare":
+            count = len(draft.blockers)
+            told = f"not every host could be lost and all be restarted; {len(draft.moves)} moves "
+            return told + ("would do" if not count else f"help, and {count} VMs have no other host")
         case "talkers":
             return f"{len(draft.moves)} VMs are farther than they need be from those they talk with"
         case "balance":

@@ -25,16 +25,13 @@ def propose(board: Board, request: PlaceRequest) -> Proposals:
     """Propose the moves after which a VM of this size fits; none if it fits already."""
     if board.world.find(request) is not None:
         return ()
-    verdicts = judge_hosts(board.world.question(request))
-    able = verdicts.rows[verdicts.passing_all_but(RESOURCE_REASONS)].tolist()
-    loads = board.loads()
     there = board.by_row()
-    tried = sorted(able, key=lambda row: (loads[row], row))[:_MOST_HOSTS]
+    tried = hosts_to_try(board, request)
     most = min(_MOST_MOVES, board.limits.most - len(board.moved))
     ways: list[Way] = []
     for row in tried:
         board.check_wanted()
-        way = _way(board, row, there.get(row, []), request)
+        way = way_on(board, row, there.get(row, []), request)
         if way is not None:
             ways.append(way)
     best = min((way for way in ways if len(way) <= most), key=_worth, default=None)
@@ -68,7 +65,15 @@ def _refusal(
     return Veto("", request.name, Guard.AT_REST, why)
 
 
-def _way(board: Board, row: int, here: list[Candidate], request: PlaceRequest) -> Way | None:
+def hosts_to_try(board: Board, request: PlaceRequest) -> list[int]:
+    """Return the hosts that lack nothing but amounts for a VM, the emptiest first."""
+    verdicts = judge_hosts(board.world.question(request))
+    able = verdicts.rows[verdicts.passing_all_but(RESOURCE_REASONS)].tolist()
+    loads = board.loads()
+    return sorted(able, key=lambda row: (loads[row], row))[:_MOST_HOSTS]
+
+
+def way_on(board: Board, row: int, here: list[Candidate], request: PlaceRequest) -> Way | None:
     """Return the moves that make room on one host; None if none do."""
     asked = only_on(request, board.name(row))
     if asked is None:
