@@ -45,6 +45,7 @@ from roost.control.moves import handover
 from roost.control.moves.draining import Drain
 from roost.control.moves.limits import MoveLimits
 from roost.control.moves.moving import Moving
+from roost.control.plans.aftermoves import AfterMoves
 from roost.control.plans.continuous import Continuous
 from roost.control.plans.continuouslimits import ContinuousLimits
 from roost.control.plans.executing import PlanRunner
@@ -210,6 +211,7 @@ class Plane:
         planning = Planning(self.gathering, self.roster, clock)
         windowing = Windowing(series_reader or series, self.roster, clock)
         self.plans = Plans(store, self.roster, planning, windowing, clock, ids)
+        self.questions.names_moves = self.vms.names_moves = AfterMoves(store, self.roster, planning)
         self.projects = Projects(store)
         self.events = EventLog(store)
         steady = SteadyWall(clock)

@@ -65,6 +65,7 @@ class Wish:
     request: PlaceRequest | None = None
     urgent: bool | None = None  # None: as the goal is
     spare: int = 0  # hosts that may be lost after a consolidation, or after the goal of that name
+    few: bool = False  # whether only a defragmentation of few moves is wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +182,7 @@ def proposals_of(board: Board, wish: Wish) -> Proposals:
         case "move":
             return move.propose(board, wish.vms, wish.to)
         case "defragment" if wish.request is not None:
-            return defragment.propose(board, wish.request)
+            return defragment.propose(board, wish.request, few=wish.few)
     raise InvalidRequest(
         f"there is no goal {wish.goal!r} that can be planned so",
         hint=f"Maybe one of {', '.join(GOALS)}.",

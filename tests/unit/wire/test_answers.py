@@ -115,5 +115,5 @@ def test_fields_stand_in_the_order_that_is_documented() -> None:
         '"strategy":"s","hosts":1,"reasons":[],'
         f'"nearest_miss":{{"host":"h","hosts":1,"shortages":[{disk}]}},'
         f'"fixes":[{{"kind":"free","host":"h","rule":"","shortages":[{disk}]}}],'
-        f'"larger_than_any_host":[{disk}],"preemption":null,"idle":[]}}'
+        f'"larger_than_any_host":[{disk}],"preemption":null,"idle":[],"after_moves":null}}'
     )

@@ -103,5 +103,5 @@ def _explain_request(session: Session, words: RequestWords) -> None:
     from roost.wire.bodies import DryRun
 
     request = words.request()
-    found = session.client.dry_run(DryRun(**vm_fields(request), runners_up=_RUNNERS_UP))
+    found = session.client.dry_run(DryRun(**vm_fields(request), runners_up=_RUNNERS_UP, moves=True))
     session.show(found, tables.answer(found, request, Live()))

@@ -8,6 +8,7 @@ from roost.model.flow import FixKind
 from roost.model.reasons import Reason
 from roost.model.resources import BASE_RESOURCES, WHOLE_DEVICE, Demand, NumaMode
 from roost.wire.bodies import (
+    AfterMovesBody,
     FixBody,
     ForeseenBody,
     IdleBody,
@@ -186,6 +187,13 @@ def nearest_miss(miss: NearestMissBody) -> str:
     """Return the nearest miss as a sentence."""
     others = f" (the same on {hosts(miss.hosts)})" if miss.hosts > 1 else ""
     return f"short by {shortages(miss.shortages)} on {miss.host}{others}"
+
+
+def after_moves(found: AfterMovesBody) -> str:
+    """Return after which moves a VM would fit, and where."""
+    moves = ", ".join(f"{each.name} to {each.target}" for each in found.moves)
+    counted = "1 move" if len(found.moves) == 1 else f"{len(found.moves)} moves"
+    return f"fits on {found.host} after {counted}: {moves}"
 
 
 def idle(kept: IdleBody) -> str:

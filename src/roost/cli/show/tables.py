@@ -144,6 +144,9 @@ def misses_and_fixes(found: RejectionBody, live: Live | None) -> list[Renderable
         parts.append(labelled(label, sentences.fix(change)))
         if live is not None and (command := remedy(change, live)):
             parts.append(labelled("try", command))
+    if found.after_moves is not None:
+        parts.append(labelled("or", sentences.after_moves(found.after_moves)))
+        parts += [labelled("try", command) for command in found.after_moves.commands]
     parts += [labelled("keeps room", sentences.idle(each)) for each in found.idle]
     if found.preemption is not None:
         parts += [Text(""), *preemption(found.preemption)]

@@ -23,6 +23,7 @@ from roost.placement.group import place_group
 from roost.placement.replay import record as record_decision
 from roost.placement.scheduling_info import scheduling_info
 from roost.wire.answers import answer_body, capacity_body, explanation_body, together_body
+from roost.wire.bodies import RejectionBody
 from roost.wire.text import fleetfile
 from roost.wire.text.records import fleet_digest, record_json
 
@@ -139,11 +140,15 @@ def explain(
     """Explain a request on every host, or on some."""
     names = [opened.fleet.hosts.names[opened.fleet.row(name)] for name in hosts]
     explanation = explain_request(opened.engine, request)
-    if form is not Output.TABLE:
-        show_document(document(explanation_body(explanation, names)), form)
-        return
     # Only the verdicts that are shown: a fleet may have a hundred thousand hosts.
-    found = explanation_body(explanation, names, most)
+    found = explanation_body(explanation, names, most if form is Output.TABLE else None)
+    if isinstance(found.answer, RejectionBody):
+        from roost.cli.words.fileboard import tell_moves
+
+        tell_moves(opened, found.answer, request)
+    if form is not Output.TABLE:
+        show_document(document(found), form)
+        return
     show(tables.verdicts(found.verdicts) if names else tables.explanation(found, request, most))
 
 

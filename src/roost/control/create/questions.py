@@ -32,6 +32,7 @@ from roost.control.memory.rostercopy import RosterCopy
 from roost.control.rules.judging import requests_of_placed
 from roost.control.vms.idle import tell_idle
 from roost.control.vms.lookup import require_projects, vm_row
+from roost.control.vms.naming_moves import NamesMoves
 from roost.control.vms.nearby import with_near_found
 from roost.control.vms.requests import request_of
 from roost.control.vms.views import answer_body
@@ -89,6 +90,7 @@ class Questions(Part):
         self._store, self._roster, self._grouping = store, roster, grouping
         self._follower = follower
         self.makes_room = makes_room
+        self.names_moves: NamesMoves | None = None
         self._long = OneAtATime("questions about the fleet")
 
     def routes(self) -> Sequence[Route]:
@@ -110,6 +112,8 @@ class Questions(Part):
                 if self._may_displace(body, request.policy):
                     shown.preemption = await self.makes_room.planned(request, who)  # type: ignore[union-attr]
                 await tell_idle(shown, self._store, who)
+                if body.moves and life is ORDINARY and self.names_moves is not None:
+                    await self.names_moves.tell_moves(shown, request, who)
             return shown
         by_row = dict(self._roster.by_fleet_row)  # of the copy: rows may change hands meanwhile
 

@@ -5,8 +5,9 @@ each copies the whole fleet twice.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from roost.base.clock import Clock
 from roost.control.memory.oneatatime import OneAtATime, to_the_end
@@ -29,6 +30,8 @@ from roost.planner.drafting import (
 )
 from roost.planner.guards import Guard, Veto
 from roost.planner.rolling import Rolling, roll
+
+T = TypeVar("T")
 
 #: The name under which room for a VM that is not there yet is looked for.
 NEWCOMER = "the new VM"
@@ -112,6 +115,17 @@ class Planning:
             return with_readings(board, found, read), vetoes_as_read(board, found, read), guessed
 
         return await to_the_end(as_read, unwanted.set)
+
+    async def ask(
+        self, question: Callable[[Board], T], most: int, taken: Collection[str] = ()
+    ) -> T:
+        """Ask a question of a board of now, on which VMs of other plans stay."""
+        async with self._long.turn():
+            board = await self._gathering.board(Limits(most=most))
+            board = _holding(board, dict.fromkeys(taken, "another plan moves it"))
+            unwanted = asyncio.Event()
+            board.given_up = unwanted.is_set
+            return await to_the_end(lambda: question(board), unwanted.set)
 
     async def roll(self, rows: Sequence[int], most: int, *, spare: bool) -> Rolling:
         """Put hosts, by fleet row, into groups that may be away together."""

@@ -19,6 +19,7 @@ from roost.control.vms.checking import check_vms
 from roost.control.vms.deletion import remove_deleted
 from roost.control.vms.idle import tell_idle
 from roost.control.vms.lookup import locked_vm, require_projects, vm_row
+from roost.control.vms.naming_moves import NamesMoves
 from roost.control.vms.requests import request_of
 from roost.control.vms.resizing import ChangedSince, Judged, resize, wanted_amounts
 from roost.control.vms.routes import vm_routes
@@ -78,6 +79,7 @@ class Lifecycle(Part):
     ) -> None:
         self._store, self._roster, self._destroy = store, roster, destroy
         self._follower, self._series, self._lineage = follower, series, lineage
+        self.names_moves: NamesMoves | None = None
 
     def routes(self) -> Sequence[Route]:
         """Return the HTTP routes of this part."""
@@ -153,18 +155,21 @@ class Lifecycle(Part):
         fleet = self._roster.fleet
         for host in hosts:
             fleet.row(host)
+        request = request_of(vm, self._roster, spec)
         number = fleet.vms.numbers.get(f"{vm.id}:run")
         mark, version = fleet.mark(), fleet.version
         if number is not None:
             fleet.remove(number)
         try:
-            found = explain_request(self._roster.engine, request_of(vm, self._roster, spec))
+            found = explain_request(self._roster.engine, request)
             told = explanation_body(found, hosts, self._roster.by_fleet_row)
         finally:
             fleet.undo(mark)
             fleet.version = version
         if isinstance(told.answer, RejectionBody):
             await tell_idle(told.answer, self._store, who, asks_for=vm.id)
+            if vm.host is None and self.names_moves is not None:
+                await self.names_moves.tell_moves(told.answer, request, who)
         return told
 
     # Changing

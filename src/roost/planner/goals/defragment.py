@@ -5,8 +5,10 @@ amounts is not tried. Small VMs leave first; once there is room, those that need
 """
 
 from collections.abc import Iterable
+from itertools import combinations
 
 from roost.base.errors import InvalidRequest
+from roost.fleet.layout import BASE
 from roost.model.flow import PlaceRequest
 from roost.model.reasons import RESOURCE_REASONS
 from roost.placement.verdicts import judge_hosts
@@ -14,6 +16,8 @@ from roost.planner.board import Board, Candidate, only_on
 from roost.planner.goals.base import Proposals
 from roost.planner.guards import Exchange, Guard, Proposal, Veto, held_back
 
+#: So few moves are looked for one by one and two by two; so many of these are tried on a host.
+FEW, _MOST_FEW_TRIED = 2, 32
 #: Hosts that are tried, the emptiest first, and moves that one of them may need.
 _MOST_HOSTS, _MOST_MOVES = 64, 32
 
@@ -21,19 +25,27 @@ Step = tuple[Candidate, int]
 Way = list[Step]
 
 
-def propose(board: Board, request: PlaceRequest) -> Proposals:
-    """Propose the moves after which a VM of this size fits; none if it fits already."""
+def propose(board: Board, request: PlaceRequest, *, few: bool = False) -> Proposals:
+    """Propose the moves after which a VM of this size fits; none if it fits already.
+
+    With `few` only one move or two are looked for, which takes less long.
+    """
     if board.world.find(request) is not None:
         return ()
     there = board.by_row()
     tried = hosts_to_try(board, request)
     most = min(_MOST_MOVES, board.limits.most - len(board.moved))
     ways: list[Way] = []
-    for row in tried:
-        board.check_wanted()
-        way = way_on(board, row, there.get(row, []), request)
-        if way is not None:
-            ways.append(way)
+    # Where few moves are left, one and two are looked for first: small VMs would be too many.
+    searches = (_few_on, way_on) if most <= FEW else (way_on,)
+    for search in searches[:1] if few else searches:
+        if any(len(way) <= most for way in ways):
+            break
+        for row in tried:
+            board.check_wanted()
+            way = search(board, row, there.get(row, []), request)
+            if way is not None:
+                ways.append(way)
     best = min((way for way in ways if len(way) <= most), key=_worth, default=None)
     if best is None:
         shortest = min((len(way) for way in ways), default=0)
@@ -94,6 +106,44 @@ def way_on(board: Board, row: int, here: list[Candidate], request: PlaceRequest)
             return None
         needed = _needed(board, row, way, asked)
     return needed if _makes_room(board, needed, asked) else way
+
+
+def _few_on(board: Board, row: int, here: list[Candidate], request: PlaceRequest) -> Way | None:
+    """Return one move or two that make room on a host, by what leaves it; None if none do."""
+    asked = only_on(request, board.name(row))
+    if asked is None:
+        return None
+    fleet = board.world.fleet
+    short = fleet.vector(request.demand)[:BASE] - fleet.hosts.arrays.headroom[row, :BASE]
+    amounts = {
+        who.vm: fleet.vms.demand[fleet.vms.numbers[who.request.key], :BASE]
+        for who in here
+        if who.vm not in board.moved and held_back(board, who, urgent=board.urgent) is None
+    }
+    able = [who for who in here if who.vm in amounts]
+    alone = [who for who in able if (amounts[who.vm] >= short).all()]
+    others = [who for who in able if not (amounts[who.vm] >= short).all()]
+    sets: list[tuple[Candidate, ...]] = [(who,) for who in alone]
+    if board.limits.most - len(board.moved) >= FEW:
+        sets += [
+            pair
+            for pair in combinations(others, FEW)
+            if (amounts[pair[0].vm] + amounts[pair[1].vm] >= short).all()
+        ]
+    sets.sort(key=lambda each: (sum(who.load.memory_bytes for who in each), len(each)))
+    for each in sets[:_MOST_FEW_TRIED]:
+        board.check_wanted()
+        way: Way = []
+        with board.trial():
+            for who in each:
+                found = board.find(who)
+                if found is None or not board.move(who, found.host_row):
+                    break
+                way.append((who, found.host_row))
+            else:
+                if board.world.find(asked) is not None:
+                    return way
+    return None
 
 
 def _needed(board: Board, row: int, way: Way, asked: PlaceRequest) -> Way:

@@ -32,6 +32,7 @@ from roost.wire.bodies.asking import (
     TolerationBody,
 )
 from roost.wire.bodies.decisions import (
+    AfterMovesBody,
     AnswerBody,
     BatchConflictBody,
     CapacityBody,
@@ -39,6 +40,7 @@ from roost.wire.bodies.decisions import (
     FixBody,
     ForeseenBody,
     IdleBody,
+    MoveAwayBody,
     NearestMissBody,
     PlacementBody,
     PredictedBody,
@@ -135,6 +137,7 @@ __all__ = [
     "MOST_IN_BATCH",
     "OWN_PROJECT",
     "AffinityBody",
+    "AfterMovesBody",
     "Amount",
     "AmountsBody",
     "AnswerBody",
@@ -184,6 +187,7 @@ __all__ = [
     "MigrateVM",
     "MigrationBody",
     "Moment",
+    "MoveAwayBody",
     "Name",
     "NearBody",
     "NearestMissBody",

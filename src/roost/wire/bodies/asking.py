@@ -181,9 +181,13 @@ class CreateVMs(Request):
 
 
 class DryRun(CreateVM):
-    """A VM to place without creating it."""
+    """A VM to place without creating it.
+
+    With `moves` a refusal also says after which two moves of other VMs at most it would fit.
+    """
 
     runners_up: Annotated[int, Meta(ge=0, le=16)] = 2
+    moves: bool = False
 
 
 class DryRunBatch(Request):

@@ -174,6 +174,24 @@ class IdleBody(Reply):
     remedy: str = ""
 
 
+class MoveAwayBody(Reply):
+    """A VM that would move to another host, so that there is room on its own."""
+
+    vm: str
+    name: str
+    project: str
+    source: str
+    target: str
+
+
+class AfterMovesBody(Reply):
+    """Moves of others after which a VM would fit on a host, and the commands that make them."""
+
+    host: str
+    moves: list[MoveAwayBody]
+    commands: list[str] = []
+
+
 class RejectionBody(Reply, tag="rejection", tag_field="answer"):
     """Why a VM fits nowhere: counts, nearest miss and fixes, the smallest first."""
 
@@ -188,6 +206,7 @@ class RejectionBody(Reply, tag="rejection", tag_field="answer"):
     larger_than_any_host: list[ShortageBody] = []
     preemption: PreemptionBody | None = None  # of a dry run: who would make room
     idle: list[IdleBody] = []  # who keeps room on the hosts that are named, and does not run
+    after_moves: AfterMovesBody | None = None  # where it was asked for, and few moves would do
 
 
 class RestrictionBody(Reply):
