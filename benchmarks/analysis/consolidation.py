@@ -1,15 +1,15 @@
-"""PlanetLab consolidation: few hosts on, few moves, by forecasts and the real engine.
+"""PlanetLab consolidation: few hosts on, few moves, by forecasts and the planner's own goals.
 
-At the start nothing is known, and every VM is placed with what it asked for. From then on, each
-step of five minutes:
+At the start nothing is known, and every VM is placed with what it asked for. From then on, at the
+end of steps of five minutes:
 
-    readings so far -> forecasts of VMs -> hosts that are expected to be overloaded give VMs away
-                                        -> hosts that others have room for are emptied, whole
+    readings so far -> forecasts of VMs -> a plan for headroom: hosts that will be short
+                                        -> a plan to consolidate: whole hosts, a few times a day
 
-A VM counts in the fleet as the mean of its forecast, and the engine's own filters and `best_fit`
-say where it may go: up to `Habits.fill` of a host. From there to `Habits.relieved`, where a host
-gives VMs away, nothing moves, and hosts are emptied a few times a day: that keeps moves few.
-Nothing is read of a step that has not ended.
+A VM counts in the fleet as the mean of its forecast, so scaled that the marks of the two goals lie
+where `Habits` puts them. Guards say no as they do in a fleet, so who has moved rests; the engine's
+own filters say where a VM may go. Hosts without VMs are off, and closed. Nothing is read of a step
+that has not ended.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,9 @@ from benchmarks.analysis.planetlab import (
     DAYS,
     HOST_MEMORY_MB,
     HOSTS,
+    MOVED_MB_PER_S,
     RIVAL,
+    STEP_S,
     Cost,
     Day,
     Ints,
@@ -46,23 +48,33 @@ from roost.model.constraints import Constraints, LabelOperator, LabelTerm
 from roost.model.flow import PlaceRequest
 from roost.model.hosts import Admin, HostSpec, Resource
 from roost.model.resources import Demand
-from roost.placement.engine import Engine
+from roost.placement.whatif import WhatIf
+from roost.planner.board import Board, Candidate, Limits
+from roost.planner.cost import Load
+from roost.planner.drafting import Wish, draft
+from roost.planner.goals.consolidate import MOST_LOAD
+from roost.planner.goals.headroom import SHORT
+from roost.planner.guards import resting
 
 _QUICK = Constraints((LabelTerm("core_mips", LabelOperator.IN, (str(CORE_MIPS[1]),)),))
 _ANY = Constraints()
 #: Amounts of cpu are in tenths of a MIPS.
 PER_MIPS = 10
+#: A plan is carried out within its step, however many move at a time.
+_LIMITS = Limits(per_host=1000, at_once=1000, most=5000)
+#: Hosts that are switched on at one step, one plan after the other.
+_MOST_SWITCHED_ON = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """When to move. All were chosen on 20110322; the other day was not looked at for that."""
+    """When to plan, and how full hosts are for it. Chosen on 20110322 alone."""
 
-    fill: float = 0.65  # how full, by what is expected, moves may make a host
-    relieved: float = 1.1  # from this expected load on, a host gives VMs away
+    fill: float = 0.7  # how full, by what is expected, a plan that empties hosts may make them
+    relieved: float = 1.2  # from this expected load on, a host is short for a plan
     ahead: int = 36  # steps that are expected
     expect_every: int = 6  # steps between two forecasts of all VMs
-    empty_at: tuple[int, ...] = (1, 6, 73, 145, 217)  # steps at which hosts are emptied
+    empty_at: tuple[int, ...] = (3, 73, 145)  # steps at which hosts are emptied
 
 
 class Consolidation:
@@ -80,22 +92,24 @@ class Consolidation:
             labels = (("core_mips", str(CORE_MIPS[host_type(number)])),)
             spec = HostSpec(f"h{number:03}", cpu, memory, Resource(0), labels=labels)
             self.fleet.register(spec)
-        self.engine = Engine(self.fleet, "best_fit")
+        self.world = WhatIf(self.fleet, "best_fit")
         self.host_of: Ints = np.full(len(day.asked), -1, np.int64)
         self.expected: Floats = day.asked.astype(np.float64)
-        self.fill = 1.0  # until something is forecast, VMs count as what they asked for
+        self.factor = 1.0  # until something is forecast, VMs count as what they asked for
+        self._moves_s: dict[int, list[int]] = {}
 
     def run(self) -> Cost:
         """Play the day and return what it has cost."""
         for vm in np.argsort(-self.day.asked, kind="stable").tolist():
-            if not self._place(vm):
-                raise AssertionError(f"VM {vm} of {self.day.name} fits nowhere")
+            self._place(vm)
         for step in range(len(self.day.used)):
             before = self.host_of.copy()
             if step:
                 self._adapt(step)
-            # Who was sent on within one step goes to the last host at once.
-            self.tally.moved(np.flatnonzero(self.host_of != before), step)
+            moved = np.flatnonzero(self.host_of != before)
+            for vm in moved.tolist():
+                self._moves_s.setdefault(vm, []).append(STEP_S * step)
+            self.tally.moved(moved, step)
             self.tally.stepped(self.host_of, step)
         return self.tally.cost()
 
@@ -106,103 +120,103 @@ class Consolidation:
         habits, seen = self.habits, self.day.used[:step]
         if step < habits.expect_every or step % habits.expect_every == 0:
             self._expect(seen)
-        self._relieve(seen)
+            self._relieve(step)
         if step in habits.empty_at:
-            self._empty_hosts()
+            self._count(MOST_LOAD / habits.fill)
+            self._plan("consolidate", step)
+            self._switch_off()
 
     def _expect(self, seen: Floats) -> None:
-        """Let every VM count with the mean of what is forecast of it."""
+        """Forecast every VM by what was read of it."""
         told = forecast_batch(np.ascontiguousarray(seen.T), self.habits.ahead)
-        self.fill = self.habits.fill
         self.expected = np.minimum(told.point.mean(axis=1), self.day.asked)
-        for vm in range(len(self.expected)):
-            self.fleet.resize(self.fleet.vm_number(str(vm)), self.fleet.vector(self._demand(vm)))
 
-    def _relieve(self, seen: Floats) -> None:
-        """Let hosts give VMs away whose VMs together are expected to want more than there is."""
-        hosts = np.unique(self.host_of)
-        sums = np.stack([seen[:, self.host_of == host].sum(axis=1) for host in hosts])
-        told = forecast_batch(sums, self.habits.ahead)
-        for host, wanted in zip(hosts.tolist(), told.point.mean(axis=1).tolist(), strict=True):
-            most = self.habits.relieved * host_mips(host)
-            while wanted > most and self._vms_on(host).size > 1:
-                vm = self._to_give(host, wanted - most)
-                wanted -= self.expected[vm]
-                if not self._move(vm):
-                    break
+    def _relieve(self, step: int) -> None:
+        """Plan for headroom; while hosts stay short, one more is switched on for the next plan."""
+        self._count(SHORT / self.habits.relieved)
+        for _ in range(_MOST_SWITCHED_ON):
+            if not self._any_short():
+                return
+            self._plan("headroom", step)
+            if not self._any_short() or not self._switch_on():
+                return
 
-    def _vms_on(self, host: int) -> Ints:
-        return np.flatnonzero(self.host_of == host)
+    def _any_short(self) -> bool:
+        wanted = np.bincount(self.host_of, weights=self.expected, minlength=HOSTS)
+        mips = np.array([host_mips(number) for number in range(HOSTS)])
+        return bool((wanted > self.habits.relieved * mips).any())
 
-    def _to_give(self, host: int, excess: float) -> int:
-        """Return the smallest VM that relieves a host alone, or its largest."""
-        here = self._vms_on(host)
-        enough = here[self.expected[here] >= excess]
-        if len(enough):
-            return int(enough[self.expected[enough].argmin()])
-        return int(here[self.expected[here].argmax()])
-
-    def _empty_hosts(self) -> None:
-        """Empty hosts, those with the least to move first, as long as that works."""
-        hosts, vms = np.unique(self.host_of, return_counts=True)
-        for host in hosts[np.argsort(vms, kind="stable")].tolist():
-            self._empty(host)
-
-    def _empty(self, host: int) -> bool:
-        """Move all VMs of a host to others that are on, or none of them."""
-        fleet, before = self.fleet, self.host_of.copy()
-        mark = fleet.mark()
-        fleet.set_admin(fleet.hosts.names[host], Admin.CORDONED)
-        here = self._vms_on(host)
-        for vm in here[np.argsort(-self.expected[here], kind="stable")].tolist():
-            if not self._move(vm, only_on=True):
-                fleet.undo(mark)
-                self.host_of = before
-                return False
-        fleet.keep(mark)
-        fleet.set_admin(fleet.hosts.names[host], Admin.OPEN)
-        return True
+    def _switch_on(self) -> bool:
+        """Open a quick host that is off, or any; return whether there was one."""
+        off = np.flatnonzero(~self.fleet.hosts.arrays.takes[:HOSTS]).tolist()
+        row = max(off, key=lambda row: (host_type(row), row), default=None)
+        if row is not None:
+            self.fleet.set_admin(self.fleet.hosts.names[row], Admin.OPEN)
+        return row is not None
 
     # What is done
 
-    def _move(self, vm: int, *, only_on: bool = False) -> bool:
-        """Place a VM anew; return whether it went elsewhere."""
-        number, before = self.fleet.vm_number(str(vm)), int(self.host_of[vm])
-        mark = self.fleet.mark()
-        self.fleet.remove(number)
-        if self._place(vm, only_on=only_on) and self.host_of[vm] != before:
-            self.fleet.keep(mark)
-            return True
-        self.fleet.undo(mark)
-        self.host_of[vm] = before
-        return False
+    def _plan(self, goal: str, step: int) -> None:
+        """Draft a plan on the hosts that are on, and carry it out."""
+        now_s = STEP_S * step
+        candidates = {
+            str(vm): Candidate(
+                str(vm),
+                str(vm),
+                PlaceRequest(str(vm), self._demand(vm), self._wish(vm), key=str(vm)),
+                int(self.host_of[vm]),
+                Load(int(self.day.memory_mb[vm]) * MIB),
+                resting=resting(self._moves_s.get(vm, []), now_s),
+            )
+            for vm in range(len(self.expected))
+        }
+        board = Board(
+            self.world, candidates, {row: row for row in range(HOSTS)}, now_s, _LIMITS,
+            bandwidth=lambda _a, _b: MOVED_MB_PER_S * 1e6,
+        )  # fmt: skip
+        for each in draft(board, Wish(goal)).moves:
+            self.host_of[int(each.who.vm)] = each.target
+        if any(board.row_of(who) != self.host_of[int(vm)] for vm, who in candidates.items()):
+            raise AssertionError(f"the fleet of step {step} is not as its plan left it")
 
-    def _place(self, vm: int, *, only_on: bool = False) -> bool:
+    def _switch_off(self) -> None:
+        """Close the hosts without VMs."""
+        arrays = self.fleet.hosts.arrays
+        for row in np.flatnonzero((arrays.vm_count[:HOSTS] == 0) & arrays.takes[:HOSTS]).tolist():
+            self.fleet.set_admin(self.fleet.hosts.names[row], Admin.CORDONED)
+
+    def _count(self, factor: float) -> None:
+        """Let every VM count as what is expected of it, times a factor."""
+        self.factor = factor
+        for vm in range(len(self.expected)):
+            self.fleet.resize(self.fleet.vm_number(str(vm)), self.fleet.vector(self._demand(vm)))
+
+    def _place(self, vm: int) -> None:
         """Put a VM where the engine says: on the hosts that do most for their power, if it can."""
-        on = self.fleet.hosts.arrays.vm_count
-        for constraints in self._wishes(vm):
-            request = PlaceRequest(str(vm), self._demand(vm), constraints)
-            found = self.engine.find(request)
-            if found is not None and not (only_on and on.item(found.host_row) == 0):
-                self.engine.commit(request, found)
+        for constraints in (_QUICK, _ANY):
+            request = PlaceRequest(str(vm), self._demand(vm), constraints, key=str(vm))
+            found = self.world.find(request)
+            if found is not None:
+                self.world.commit(request, found)
                 self.host_of[vm] = found.host_row
-                return True
-        return False
+                return
+            if self._wish(vm) is _QUICK:
+                break
+        raise AssertionError(f"VM {vm} of {self.day.name} fits nowhere")
 
-    def _wishes(self, vm: int) -> tuple[Constraints, ...]:
+    def _wish(self, vm: int) -> Constraints:
         """Return where a VM may go: a core must do what the VM asked for."""
-        return (_QUICK,) if self.day.asked[vm] > CORE_MIPS[0] else (_QUICK, _ANY)
+        return _QUICK if self.day.asked[vm] > CORE_MIPS[0] else _ANY
 
     def _demand(self, vm: int) -> Demand:
-        """Return what a VM counts as; hosts have room for more than they should be filled with."""
-        cpu = max(1, int(self.expected[vm] * PER_MIPS / self.fill))
+        cpu = max(1, int(self.expected[vm] * PER_MIPS * self.factor))
         return Demand(cpu, int(self._memory[vm]))
 
 
 # Rows
 
 #: The rows, with the goal of each as a part of what the rival's day costs.
-GOALS = {"energy": 1.0, "ESV": 0.5, "migrations": 0.1}
+GOALS = {"energy": 1.0, "ESV": 0.5, "migrations": 0.05}
 HELD = "energy, memory held"
 
 
