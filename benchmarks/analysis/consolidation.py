@@ -28,6 +28,7 @@ from benchmarks.analysis.planetlab import (
     MOVED_MB_PER_S,
     RIVAL,
     STEP_S,
+    WATTS,
     Cost,
     Day,
     Ints,
@@ -55,6 +56,7 @@ from roost.planner.drafting import Wish, draft
 from roost.planner.goals.consolidate import MOST_LOAD
 from roost.planner.goals.headroom import SHORT
 from roost.planner.guards import resting
+from roost.planner.power import LABEL
 
 _QUICK = Constraints((LabelTerm("core_mips", LabelOperator.IN, (str(CORE_MIPS[1]),)),))
 _ANY = Constraints()
@@ -89,7 +91,9 @@ class Consolidation:
         memory = Resource(HOST_MEMORY_MB * MIB)
         for number in range(HOSTS):
             cpu = Resource(int(host_mips(number) * PER_MIPS))
-            labels = (("core_mips", str(CORE_MIPS[host_type(number)])),)
+            kind = host_type(number)
+            watts = "/".join(f"{each:.0f}" for each in WATTS[kind])
+            labels = (("core_mips", str(CORE_MIPS[kind])), (LABEL, watts))
             spec = HostSpec(f"h{number:03}", cpu, memory, Resource(0), labels=labels)
             self.fleet.register(spec)
         self.world = WhatIf(self.fleet, "best_fit")

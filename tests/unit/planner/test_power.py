@@ -40,6 +40,14 @@ def test_the_host_that_draws_the_most_is_emptied_though_another_is_emptier() -> 
     assert found.after.watts < found.before.watts - 250
 
 
+def test_vms_fill_hosts_up_though_they_would_add_fewer_watts_elsewhere() -> None:
+    hosts = [drawing(name, "100/101/140/200") for name in "abc"]  # the first third costs nothing
+    placed = {"a": [request("v1", 500)], "b": [request("v2", 1500)], "c": [request("v3", 4000)]}
+    found = draft(board_of(hosts, placed), Wish("consolidate"))
+    assert {each.who.name for each in found.moves} == {"v1", "v2"}
+    assert found.after.in_use == 1
+
+
 def test_a_host_is_not_emptied_where_the_others_would_draw_more() -> None:
     # An idle watt more is nothing beside what the other draws for two cores.
     hosts = [drawing("small", "1/9"), drawing("steep", "2/802")]

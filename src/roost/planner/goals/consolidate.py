@@ -3,8 +3,9 @@
 The moves off a host are proposed together: a guard that vetoes one of them keeps all.
 
 Where hosts say what they draw (`planner/power.py`) those that draw the most for what they can take
-are emptied first, VMs go where they add the fewest watts, and a host is emptied only if the fleet
-draws less then.
+are emptied first, VMs go to those that draw the least for it when full, the fullest first, and a
+host is emptied only if the fleet draws less then. Where a VM adds the fewest watts is not asked:
+curves are flat in places, and VMs there would keep many hosts half full.
 
 With hosts to spare (N+k) one is emptied only if the others could lose any k of them and restart all
 there, the emptied ones switched off.
@@ -102,14 +103,12 @@ def _seats(
 def _seat(
     wanted: BoolArray, uses: Floats, after: Floats, capacity: Floats, known: dict[int, Curve]
 ) -> int:
-    """Return where a VM adds the fewest watts, if all hosts say so; else the fullest of them."""
+    """Return the fullest host, of those that draw the least when full if all say what they draw."""
     rows = np.flatnonzero(wanted).tolist()
     if not all(row in known for row in rows):
         return int(np.argmax(np.where(wanted, after, -1.0)))
-    before = (uses / capacity).max(axis=1)
 
-    def more(row: int) -> float:
-        curve = known[row]
-        return curve.watts(float(after[row])) - curve.watts(float(before[row]))
+    def drawn_when_full(row: int) -> float:
+        return known[row].points[-1] / float(capacity[row, 0])
 
-    return min(rows, key=lambda row: (round(more(row), 6), -float(after[row]), row))
+    return min(rows, key=lambda row: (round(drawn_when_full(row), 9), -float(after[row]), row))
