@@ -530,7 +530,11 @@ def test_methods_are_told_to_type_checkers_as_answers_and_as_coroutines(tmp_path
         "client.get_vm(7)\n"
     )
     api = pytest.importorskip("mypy.api")
-    said, _, _ = api.run(["--no-incremental", "--follow-imports=silent", str(asked)])
+    limit = sys.getrecursionlimit()
+    try:
+        said, _, _ = api.run(["--no-incremental", "--follow-imports=silent", str(asked)])
+    finally:
+        sys.setrecursionlimit(limit)  # which mypy has raised for good
     for each in (
         ':3: note: Revealed type is "roost.wire.bodies.vms.VMBody"',
         'typing.Coroutine[Any, Any, roost.wire.bodies.vms.VMBody]"',
