@@ -13,8 +13,8 @@ from pathlib import Path
 
 def cache_folders() -> Iterator[Path]:
     """Yield where roost may cache for this user, the best first: ROOST_CACHE, then the home."""
-    if "ROOST_CACHE" in os.environ:
-        yield Path(os.environ["ROOST_CACHE"])
+    if named := os.environ.get("ROOST_CACHE"):  # empty is unset, not the folder that we are in
+        yield Path(named)
     try:
         yield Path.home() / ".cache" / "roost"
     except RuntimeError:  # no home folder
