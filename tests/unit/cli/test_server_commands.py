@@ -574,6 +574,15 @@ def test_explain_without_a_vm_asks_for_a_dry_run(server: CannedServer) -> None:
     assert "describes another" in said("explain", "web-1", *SIZE, code=2)
 
 
+def test_a_refusal_is_asked_again_with_moves_but_explained_without_by_an_older_server(
+    server: CannedServer,
+) -> None:
+    unknown = error(400, "invalid_request", "there is no field 'moves'")
+    server.on("POST", "/api/v1/placements:dry-run", rejection(), unknown)
+    assert "smallest fix: uncordon h4" in said("explain", *SIZE)
+    assert [each.json.get("moves") for each in server.requests] == [None, True]
+
+
 def test_capacity_asks_the_server(server: CannedServer) -> None:
     body = b.CapacityBody(
         answer="capacity", count=7, survive="rack", losses=1, sampled=False, blocking="rack a-1",

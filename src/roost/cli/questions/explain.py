@@ -1,8 +1,10 @@
 """`roost explain`: why this host and not the others, or why none at all."""
 
+from contextlib import suppress
 from typing import Annotated
 
 import typer
+from msgspec import structs
 
 from roost.base.errors import InvalidRequest
 from roost.cli.questions.place import refuse_file_options
@@ -100,8 +102,12 @@ def _explain_request(session: Session, words: RequestWords) -> None:
     from roost.cli.show import tables
     from roost.cli.show.remedies import Live
     from roost.cli.words.asking import vm_fields
-    from roost.wire.bodies import DryRun
+    from roost.wire.bodies import DryRun, RejectionBody
 
     request = words.request()
-    found = session.client.dry_run(DryRun(**vm_fields(request), runners_up=_RUNNERS_UP, moves=True))
+    asked = DryRun(**vm_fields(request), runners_up=_RUNNERS_UP)
+    found = session.client.dry_run(asked)
+    if isinstance(found, RejectionBody):
+        with suppress(InvalidRequest):  # a server of an earlier release does not know the word
+            found = session.client.dry_run(structs.replace(asked, moves=True))
     session.show(found, tables.answer(found, request, Live()))
