@@ -73,6 +73,24 @@ def test_a_dry_run_names_moves_only_when_asked_and_to_nobody_of_one_project(
     run(database_url, test)
 
 
+def test_nobody_waits_for_a_plan_to_be_told_moves(database_url: str) -> None:
+    async def test(rig: Rig) -> None:
+        await fragmented(rig)
+        await rig.create("large", cpu=4, on_no_fit="queue")
+        planning = rig.plane.vms.names_moves._planning  # type: ignore[union-attr]
+        async with planning._long.turn():  # somebody drafts a plan, for minutes
+            assert (await dry_run(rig, moves=True)).after_moves is None
+            told = (await rig.plane.vms.explain("large", None, (), OPERATOR)).answer
+            assert isinstance(told, RejectionBody)
+            assert told.after_moves is None
+        # Who asks about single hosts is not shown it, and does not cause the search.
+        told = (await rig.plane.vms.explain("large", None, ("a",), OPERATOR)).answer
+        assert isinstance(told, RejectionBody)
+        assert told.after_moves is None
+
+    run(database_url, test)
+
+
 def test_nothing_is_named_where_no_move_helps(database_url: str) -> None:
     async def test(rig: Rig) -> None:
         for name in "ab":

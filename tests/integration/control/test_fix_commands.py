@@ -77,7 +77,8 @@ def test_a_vm_s_own_rule_is_lifted_by_the_command_beside_its_fix(
         await rig.create("waits", cpu=2, on_no_fit="queue", **made)
         async with typing(rig, monkeypatch) as type_:
             for asked in (("vm", "show", "waits"), ("vm", "explain", "waits")):
-                assert tries((await type_(*asked)).output) == [line], asked
+                # Explaining may name moves of others that would help too, behind that.
+                assert tries((await type_(*asked)).output)[:1] == [line], asked
             assert await carried_out(rig, type_, line) == "h1"
 
     run(sqlite_url, test)

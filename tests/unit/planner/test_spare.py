@@ -161,3 +161,23 @@ def test_a_plan_leaves_fewer_without_a_host_and_names_all_that_are_left(
     board.moved = {}
     if not after:
         assert draft(board, ONE).moves == ()
+
+
+def test_a_vm_on_its_way_is_no_reason_to_move_others_or_to_name_it() -> None:
+    board = board_of([host("a", 8000), host("b", 8000)], {"a": vms("big", cpu=6000)})
+    fleet, who = board.world.fleet, board.candidates["big"]
+    assert draft(board, ONE).blockers == ()
+    fleet.apply(
+        "big:migrate_in", fleet.row("b"), fleet.vector(who.request.demand),
+        board.world.terms_number(who.request), 0,
+    )  # fmt: skip
+    # Each of its claims keeps the other from a host while it moves.
+    found = draft(board, ONE)
+    assert (found.moves, found.blockers) == ((), ())
+
+
+def test_a_vm_that_may_not_be_moved_now_is_named_all_the_same() -> None:
+    board = board_of([host("a", 8000), host("b", 4000)], {"a": vms("big", cpu=6000)})
+    board.candidates = {}
+    [found] = draft(board, ONE).blockers
+    assert (found.vm, found.why) == ("big", "if a is lost, no other host fits")

@@ -37,6 +37,7 @@ from roost.base.errors import SeriesUnavailable, Unavailable
 from roost.control.learning.gathering import gather, origin_of
 from roost.control.learning.lives import NOTHING_KNOWN, Lives, lives_in
 from roost.control.learning.profiling import (
+    OF_WORK,
     Beside,
     is_young,
     lifetime_of,
@@ -295,7 +296,7 @@ class Learning(Part):
         beside = Beside(
             None if noted is None else await read_cleaning(noted, vm.id, origin_ms),
             [
-                await read_week(self._reader, peer, origin_ms)
+                await read_week(self._reader, peer, origin_ms, OF_WORK)
                 for peer in (self._peers_of(vm, who) if is_young(week) else ())
             ],
             self._lifetime(vm),

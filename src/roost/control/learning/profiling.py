@@ -94,6 +94,8 @@ class WeekOfVM(NamedTuple):
 #: What a report on all VMs reads of each, and what a profile of one reads.
 OF_MANY = (*MEANS, *HIGHS, *NETWORK)
 OF_ONE = (*OF_MANY, *DISK, *WAITING.values())
+#: What is read of VMs that one is like, and of a VM's hours: what they do.
+OF_WORK = (*MEANS, *NETWORK, *DISK)
 
 
 async def read_week(
@@ -111,9 +113,8 @@ async def read_hours(reader: SeriesReader, vm: str, origin_ms: int) -> dict[str,
     """Read a VM's means by the hour of the eight weeks before the hour of a moment."""
     until_ms = origin_ms - origin_ms % HOUR_MS
     first_ms = until_ms - _HOURS * HOUR_MS
-    asked = (*MEANS, *NETWORK, *DISK)
-    found = await reader.read(Subject("vm", vm), first_ms, until_ms, Resolution.HOUR, asked)
-    return {name: on_grid(found, name, first_ms, _HOURS, HOUR_MS) for name in asked}
+    found = await reader.read(Subject("vm", vm), first_ms, until_ms, Resolution.HOUR, OF_WORK)
+    return {name: on_grid(found, name, first_ms, _HOURS, HOUR_MS) for name in OF_WORK}
 
 
 async def read_cleaning(store: SeriesReader, vm: str, origin_ms: int) -> CleaningBody:

@@ -26,6 +26,11 @@ class OneAtATime:
         self._turn = asyncio.Lock()
         self._waiting = 0
 
+    @property
+    def busy(self) -> bool:
+        """Say whether somebody has a turn now."""
+        return self._turn.locked()
+
     @asynccontextmanager
     async def turn(self, *, refusable: bool = True) -> AsyncIterator[None]:
         """Wait until nobody else has a turn; raises SearchBusy when too many wait already.

@@ -31,7 +31,7 @@ _AMOUNTS = frozenset(reason.value for reason in RESOURCE_REASONS)
 
 
 class AfterMoves:
-    """Looks for moves on a copy of the fleet; whoever asks takes turns with drafts of plans."""
+    """Looks for moves on a copy of the fleet, unless somebody drafts a plan now."""
 
     def __init__(self, store: Store, roster: Roster, planning: Planning) -> None:
         self._store, self._roster, self._planning = store, roster, planning
@@ -39,6 +39,8 @@ class AfterMoves:
     async def tell_moves(self, found: RejectionBody, request: PlaceRequest, who: Principal) -> None:
         """Add to a refusal for want of room the moves after which the VM would fit, if few do."""
         if who.project is not None or not may_help(found, self._roster.fleet):
+            return
+        if self._planning.busy:  # why a VM does not fit is not worth waiting for a plan's draft
             return
         taken = await self._store.read(taken_vms)
         try:

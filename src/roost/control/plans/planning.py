@@ -46,6 +46,11 @@ class Planning:
         self._gathering, self._roster, self._clock = gathering, roster, clock
         self._long = OneAtATime("plans")
 
+    @property
+    def busy(self) -> bool:
+        """Say whether somebody drafts a plan now."""
+        return self._long.busy
+
     async def draft(
         self,
         asked: Asked,

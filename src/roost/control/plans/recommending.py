@@ -17,6 +17,8 @@ from roost.wire.plans import FleetRecommendation, FleetRecommendations
 
 #: The goals that are tried, in the order in which they matter.
 GOALS = ("repair", "headroom", "spare", "balance", "talkers", "consolidate")
+#: Hosts of a fleet whose losses are rehearsed for an answer; of a larger one that is a plan's work.
+MOST_SPARED = 200
 #: Blockers that one recommendation names.
 _MOST_BLOCKERS = 20
 
@@ -45,6 +47,8 @@ class Recommending:
         taken = await self._store.read(taken_vms)
         found = []
         for goal in GOALS:
+            if goal == "spare" and len(self._planning.host_names()) > MOST_SPARED:
+                continue
             draft = await self._planning.draft(Asked(goal), taken=taken)
             if draft.moves or draft.blockers:
                 found.append(_recommendation(self._planning, draft))

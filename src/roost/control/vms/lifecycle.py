@@ -168,7 +168,7 @@ class Lifecycle(Part):
             fleet.version = version
         if isinstance(told.answer, RejectionBody):
             await tell_idle(told.answer, self._store, who, asks_for=vm.id)
-            if vm.host is None and self.names_moves is not None:
+            if vm.host is None and not hosts and self.names_moves is not None:
                 await self.names_moves.tell_moves(told.answer, request, who)
         return told
 

@@ -5,7 +5,8 @@ amounts is not tried. Small VMs leave first; once there is room, those that need
 """
 
 from collections.abc import Iterable
-from itertools import combinations
+
+import numpy as np
 
 from roost.base.errors import InvalidRequest
 from roost.fleet.layout import BASE
@@ -23,6 +24,9 @@ _MOST_HOSTS, _MOST_MOVES = 64, 32
 
 Step = tuple[Candidate, int]
 Way = list[Step]
+
+#: VMs of a host, the largest, of which pairs are looked at.
+_MOST_PAIRED = 500
 
 
 def propose(board: Board, request: PlaceRequest, *, few: bool = False) -> Proposals:
@@ -125,11 +129,10 @@ def _few_on(board: Board, row: int, here: list[Candidate], request: PlaceRequest
     others = [who for who in able if not (amounts[who.vm] >= short).all()]
     sets: list[tuple[Candidate, ...]] = [(who,) for who in alone]
     if board.limits.most - len(board.moved) >= FEW:
-        sets += [
-            pair
-            for pair in combinations(others, FEW)
-            if (amounts[pair[0].vm] + amounts[pair[1].vm] >= short).all()
-        ]
+        others = sorted(others, key=lambda who: (-who.load.memory_bytes, who.vm))[:_MOST_PAIRED]
+        given = np.array([amounts[who.vm] for who in others], np.int64).reshape(-1, BASE)
+        pairs = np.triu((given[:, None] + given[None] >= short).all(axis=2), 1)
+        sets += [(others[one], others[other]) for one, other in np.argwhere(pairs).tolist()]
     sets.sort(key=lambda each: (sum(who.load.memory_bytes for who in each), len(each)))
     for each in sets[:_MOST_FEW_TRIED]:
         board.check_wanted()

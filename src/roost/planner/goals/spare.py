@@ -19,10 +19,12 @@ from roost.planner.goals.drain import in_words
 from roost.planner.guards import Exchange, Guard, Proposal, Veto, held_back
 from roost.planner.sparing import MOST_LOSSES, losses_of, rehearsal_on
 
+#: Claims of a VM beside its own: who arrives is not there yet, and what is held is not restarted.
+_ARRIVES, _HELD = ":migrate_in", ":hold"
 #: VMs that are placed again in rehearsals, all together; what is left then is named.
 _MOST_PLACED = 3_000_000
-#: Losses that are mended, and VMs without a host that are named.
-_MOST_LOSSES_MENDED, _MOST_STUCK = 500, 100
+#: Losses that are mended, and losses and VMs without a host that are named.
+_MOST_LOSSES_MENDED, _MOST_LOSSES_NAMED, _MOST_STUCK = 32, 500, 100
 #: Of one loss: VMs that others make room for, hosts where that is tried, VMs that leave what is
 #: lost, and hosts to which each of those does.
 _MOST_LEFT, _MOST_HOSTS, _MOST_LEAVING, _MOST_TARGETS = 4, 16, 16, 4
@@ -83,7 +85,12 @@ class _Search:
         self._placed += sum(int(count[list(each)].sum()) for each in losses)
         rehearsal = rehearsal_on(self._board)
         failing = rehearsal.not_survived(losses, Scope.HOST) if losses else []
-        return {losses[at]: self._left(losses[at]) for at in failing}
+        found = {}
+        for at in failing:
+            self._board.check_wanted()
+            if left := self._left(losses[at]):
+                found[losses[at]] = left
+        return found
 
     def after(self, way: Way, loss: Loss, short: Mapping[Loss, float]) -> dict[Loss, float] | None:
         """Return the losses that would not be survived after a way; None if nothing is gained."""
@@ -104,20 +111,25 @@ class _Search:
     def stuck(self, short: Mapping[Loss, float]) -> tuple[Veto, ...]:
         """Name the VMs that would find no host, each once, and why."""
         found: dict[str, Veto] = {}
-        for loss in islice(short, _MOST_LOSSES_MENDED):
+        for loss in islice(short, _MOST_LOSSES_NAMED):
             if len(found) >= _MOST_STUCK:
                 break
             self._board.check_wanted()
             board, keys = self._board, self._keys(loss)
+            on = board.world.fleet.vms.on_host
+            # Who is lost has no name while that is rehearsed.
+            names = {each: self._restarted(each) for row in loss for each in on(row).tolist()}
             with rehearsal_on(board).after(loss, Scope.HOST) as placing:
                 for number, placed in placing:
-                    who = keys.get(number)
-                    if placed or who is None or who.vm in found:
+                    vm = names.get(number)
+                    if placed or vm is None or vm in found:
                         continue
-                    why = in_words(board.world.reject(who.request))
+                    # Who may not be moved now has no request here, and is named all the same.
+                    who = keys.get(number)
+                    why = in_words(board.world.reject(who.request)) if who else "no other host fits"
                     lost = "is lost" if len(loss) == 1 else "are lost"
                     why = f"if {_names(board, loss)} {lost}, {why}"
-                    found[who.vm] = Veto(who.vm, who.name, Guard.AT_REST, why)
+                    found[vm] = Veto(vm, who.name if who else vm, Guard.AT_REST, why)
         return tuple(found.values())
 
     def _left(self, loss: Loss) -> float:
@@ -125,7 +137,21 @@ class _Search:
         vms = self._board.world.fleet.vms
         left = rehearsal_on(self._board).left(loss, Scope.HOST)
         self._placed += sum(len(vms.on_host(row)) for row in loss)
-        return sum(float((vms.demand[each, list(LOADS)] / self._whole).sum()) for each in left)
+        counted = (each for each in left if self._restarted(each) is not None)
+        return sum(float((vms.demand[each, list(LOADS)] / self._whole).sum()) for each in counted)
+
+    def _restarted(self, number: int) -> str | None:
+        """Return the VM with a number that would be restarted elsewhere; None if none would be.
+
+        A VM on its way has two claims, each of which may keep the other from a host: it is looked
+        at again when it has arrived.
+        """
+        vms = self._board.world.fleet.vms
+        key = vms.names.get(number, "")
+        vm = key.removesuffix(":run")
+        if key.endswith((_ARRIVES, _HELD)) or f"{vm}{_ARRIVES}" in vms.numbers:
+            return None
+        return vm
 
     def _keys(self, loss: Loss) -> dict[int, Candidate]:
         """Return the VMs that a loss takes, by their number in the fleet."""
