@@ -173,7 +173,7 @@ class PlannedTogetherBody(Reply):
     stand_still_s: float
 
 
-class PlanBody(Reply):
+class PlanBody(Reply, kw_only=True):
     """A plan as it is now. `eta_s` is what is predicted of all waves, one after the other."""
 
     id: str
@@ -197,7 +197,7 @@ class PlanBody(Reply):
     start: str | None
     end: str | None
     windows: list[PlanWindowBody]
-    not_converging: str
+    not_converging: str = "auto_converge"  # an older server says nothing, and does this
     created_at: str
     created_by: str
     begun_at: str | None
