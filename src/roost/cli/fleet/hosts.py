@@ -207,7 +207,7 @@ def drain(
         stuck = stuck or found.state == "blocked"
         return found
 
-    do_each(session, "host", chosen, one, listings.drain)
+    do_each(session, "host", chosen, one, listings.drain, begun=bool(begun))
     if stuck:
         raise typer.Exit(1)
 

@@ -144,7 +144,10 @@ def migrate(
             _as_asked(found, ended, cancel)
             return found
 
-        do_each(session, "vm", chosen, watched, lambda found: _ended(found, endings[found.id]))
+        def told(found: "VMBody") -> str:
+            return _ended(found, endings[found.id])
+
+        do_each(session, "vm", chosen, watched, told, begun=True)
     except KeyboardInterrupt:
         call_off = f"`roost vm migrate {' '.join(chosen)} --cancel`"
         note(f"the move may go on; {call_off} calls it off")

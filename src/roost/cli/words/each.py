@@ -33,8 +33,13 @@ def do_each(
     names: Sequence[str],
     act: Callable[[str], T],
     say: "Callable[[T], RenderableType]",
+    *,
+    begun: bool = False,
 ) -> None:
-    """Run a command for each of several things, and show its state then, or why it failed."""
+    """Run a command for each of several things, and show its state then, or why it failed.
+
+    `begun`: all are under way and only watched, so that one which lasts too long ends no other.
+    """
     done: list[T] = []
     failed: list[tuple[str, RoostError]] = []
     for name in names:
@@ -44,6 +49,8 @@ def do_each(
             if len(names) == 1:
                 raise
             failed.append((name, error))
+            if begun and isinstance(error, Unavailable):
+                continue
             break  # the others would fail as well
         except RoostError as error:
             if len(names) == 1:
