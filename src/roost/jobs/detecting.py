@@ -152,7 +152,10 @@ class Detecting(Part):
             self.singleton.check(tx)
             change(tx)
 
-        log.warning("machine %s is stuck %s", row["id"], row["state"])
+        if row["state"] == "draining" and row["attempts_committed"] == 0:
+            log.info("machine %s has drained", row["id"])
+        else:
+            log.warning("machine %s is stuck %s", row["id"], row["state"])
         await self._store.write(checked, self.singleton.name)
         self._renting()
         self._planning()

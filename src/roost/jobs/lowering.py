@@ -34,25 +34,21 @@ def passed_words(pool: Mapping[str, Any], account: Mapping[str, Any] | None) -> 
     return found
 
 
+def machines_to_leave(
+    pool_rows: Rows, account_rows: Rows, machine_rows: Rows
+) -> list[tuple[Rented, Passed]]:
+    """Return the machines that must leave for lowered limits, and for whose; none leaves yet."""
+    limits = passed_limits(pool_rows, account_rows)
+    return to_leave(limits, [_rented(row) for row in machine_rows]) if limits else []
+
+
 def shed_machines(tx: Tx) -> list[str]:
     """Let machines beyond lowered limits leave; return those of which a worker must hear."""
-    limits = passed_limits(*(find_rows(tx.connection, each, {}) for each in (pools, accounts)))
-    if not limits:
-        return []
-    rows = {row["id"]: row for row in tx.connection.execute(live_machines()).mappings()}
-    rented = [
-        Rented(
-            id=row["id"], pool=row["pool"], account=row["account"], state=row["state"],
-            jobs=row["attempts_committed"], wanted_ms=row["created_ms"],
-            amounts={
-                "machines": 1, "micro": row["price_micro"],
-                "cpu_milli": type_of(row["type"]).cpu_milli,
-            },
-        )
-        for row in rows.values()
-    ]  # fmt: skip
+    pool_rows, payers = (find_rows(tx.connection, each, {}) for each in (pools, accounts))
+    found = tx.connection.execute(live_machines()).mappings()
+    rows = {row["id"]: dict(row) for row in found}
     told = []
-    for machine, limit in to_leave(limits, rented):
+    for machine, limit in machines_to_leave(pool_rows, payers, rows.values()):
         said = f"the limits of {limit.whose} {limit.name!r} were lowered"
         row = rows[machine.id]
         if row["state"] == "ready" and machine.jobs:
@@ -62,3 +58,14 @@ def shed_machines(tx: Tx) -> list[str]:
             move_machine(tx, machine.id, row["state"], "returning", idle, reason=said)
         told.append(machine.id)
     return told
+
+
+def _rented(row: Mapping[str, Any]) -> Rented:
+    return Rented(
+        id=row["id"], pool=row["pool"], account=row["account"], state=row["state"],
+        jobs=row["attempts_committed"], wanted_ms=row["created_ms"],
+        amounts={
+            "machines": 1, "micro": row["price_micro"],
+            "cpu_milli": type_of(row["type"]).cpu_milli,
+        },
+    )  # fmt: skip

@@ -11,6 +11,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, select, text, update
@@ -24,7 +25,7 @@ from roost.jobs.catalogue import Catalogue, regions_for
 from roost.jobs.deciding.experience import Experience, foreseen
 from roost.jobs.deciding.ordering import Queued, Used
 from roost.jobs.deciding.planning import COMING, MOST_AHEAD, Plan, next_market, plan_pool, staying
-from roost.jobs.lowering import passed_limits, shed_machines
+from roost.jobs.lowering import machines_to_leave, shed_machines
 from roost.jobs.queue import read_queued, read_used
 from roost.jobs.refusals import (
     NOTHING_REFUSED,
@@ -129,7 +130,7 @@ class Seen:
     rooms: Mapping[str, MixLimits]  # what each pool may still rent
     refused: Mapping[str, Refusals]  # what each pool leaves alone for a while
     known: Mapping[str, Experience]  # what machines of each pool came with
-    passed: bool  # a pool or an account has more than it may have: its limits were lowered
+    sheds: bool  # a machine must leave for a pool's or an account's limits that were lowered
 
 
 class Planner(Part):
@@ -178,7 +179,7 @@ class Planner(Part):
         """Plan every pool once; return whether anything was assigned."""
         now_ms = self._clock.wall_ms()
         seen = await self._store.read(lambda connection: _read(connection, now_ms))
-        if seen.passed and await self._shed():
+        if seen.sheds and await self._shed():
             seen = await self._store.read(lambda connection: _read(connection, now_ms))
         # Of all pools at once: what one of them has, the others do not.
         self._idle.forget_others({row["id"] for rows in seen.machines.values() for row in rows})
@@ -367,7 +368,7 @@ def _read(connection: Connection, now_ms: int) -> Seen:
         {row["name"]: _room(row, payers.get(row["account"])) for row in found},
         read_refusals(connection, now_ms),
         known,
-        bool(passed_limits(found, payers.values())),
+        bool(machines_to_leave(found, payers.values(), chain.from_iterable(of.values()))),
     )
 
 

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from roost.jobs import planner
 from roost.ledger.schema.jobtables import machines
+from roost.ledger.writes.transaction import Tx
 from roost.parts.singleton import NotHolder
 from roost.testing.jobs import SMALL
 from roost.wire import jobs as w
@@ -68,6 +70,30 @@ def test_busy_machines_beyond_a_lowered_limit_drain_while_work_waits(
         assert attempts == {1}
         assert len(rig.cloud.launches) == 4
         assert (await rig.pools.get("default", OPERATOR)).trouble == ""
+
+    run(database_url, test)
+
+
+def test_nothing_is_written_while_machines_drain(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.pool(types=["small"], idle_grace_s=3600, max_machines=4)
+        await rig.submit(count=4, demand=WHOLE)
+        await rig.settle(finish=False)
+        await lower(rig, "pool", max_machines=2)
+        await rig.settle(finish=False)
+        assert await states(rig) == {"ready": 2, "draining": 2}
+        asked: list[Tx] = []
+
+        def shed(tx: Tx) -> list[str]:
+            asked.append(tx)
+            return []
+
+        monkeypatch.setattr(planner, "shed_machines", shed)
+        for _ in range(5):
+            await rig.planner.plan_all()
+        assert asked == []
 
     run(database_url, test)
 
