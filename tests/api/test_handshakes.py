@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from roost.api.fast.connections import Connections, Watched
 from roost.api.limits import Limits
 from tests.api.serving import TIMEOUT_S, Running, serving
 from tests.api.test_client_limits import until
@@ -147,6 +148,78 @@ def test_half_handshakes_count_among_all_connections(tls: tuple[Path, Path]) -> 
                 assert open_now <= 8
             writer.write(create("third"))
             assert (await response(reader))[0] == 201
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("limits", "known"),
+    [
+        (Limits(connections=8, request_s=600.0), True),
+        (Limits(connections=8, request_s=2.0), False),
+        (Limits(strangers=8, request_s=2.0), False),
+    ],
+    ids=["known ones are idle", "silent strangers in all", "silent strangers of an address"],
+)
+def test_a_newcomer_makes_room_for_itself_where_nobody_shakes_hands(
+    limits: Limits, known: bool, tls: tuple[Path, Path]
+) -> None:
+    async def run() -> None:
+        async with serving(tls=tls, limits=limits) as running, AsyncExitStack() as stack:
+            for number in range(8):
+                reader, writer = await stack.enter_async_context(secure(running))
+                if known:
+                    writer.write(create(f"known-{number}"))
+                    assert (await response(reader))[0] == 201
+            await until(lambda: under_way(running) == 0)
+            if not known:
+                await asyncio.sleep(limits.request_s / 4)  # until they are old enough to go
+            for number in range(3):
+                async with secure(running) as (reader, writer):
+                    writer.write(create(f"new-{number}"))
+                    assert (await response(reader))[0] == 201
+
+    asyncio.run(run())
+
+
+def test_few_who_come_at_once_do_not_end_each_other(tls: tuple[Path, Path]) -> None:
+    async def run() -> None:
+        limits = Limits(connections=24, request_s=600.0)
+        async with serving(tls=tls, limits=limits) as running, AsyncExitStack() as stack:
+            for number in range(24):
+                reader, writer = await stack.enter_async_context(secure(running))
+                writer.write(create(f"known-{number}"))
+                assert (await response(reader))[0] == 201
+
+            async def come(number: int) -> int:
+                async with secure(running) as (reader, writer):
+                    writer.write(create(f"new-{number}"))
+                    return (await response(reader))[0]
+
+            assert await asyncio.gather(*map(come, range(5))) == [201] * 5
+
+    asyncio.run(run())
+
+
+def test_whatever_goes_wrong_with_one_connection_the_next_is_let_in(
+    tls: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, failures = Connections.admit, [RuntimeError("a mistake")]
+
+    def admit(self: Connections, connection: Watched, open_now: int) -> bool:
+        if failures:
+            raise failures.pop()
+        return real(self, connection, open_now)
+
+    async def run() -> None:
+        async with serving(tls=tls) as running:
+            monkeypatch.setattr(Connections, "admit", admit)
+            async with connection(running) as (reader, _):
+                assert await told(reader) == b""
+            async with secure(running) as (reader, writer):
+                writer.write(create("next"))
+                assert (await response(reader))[0] == 201
+            assert under_way(running) == 0
 
     asyncio.run(run())
 

@@ -14,6 +14,7 @@ class Connection:
     """A connection from one address, that has sent half a request or nothing."""
 
     is_half: bool = False
+    shakes: bool = False
     address: str = "192.0.2.1"
     idle: bool = True
     ended: list[bool] = field(default_factory=list)

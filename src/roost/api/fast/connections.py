@@ -22,6 +22,8 @@ log = logging.getLogger("roost.api")
 _YOUNG_S = 1.0
 #: Strangers that are looked at, the oldest first, for one that has sent half a request.
 _HALVES_AMONG = 64
+#: Of all connections that may be open, one in so many may be a young handshake.
+_FEW_OF = 4
 #: Connections that are looked at in one turn of the event loop.
 _AT_ONCE = 256
 #: Authenticated connections that are looked at for one to end when there is no room.
@@ -40,6 +42,10 @@ class Watched(Protocol):
     @property
     def idle(self) -> bool:
         """Return whether no request is under way."""
+
+    @property
+    def shakes(self) -> bool:
+        """Return whether its TLS handshake is under way."""
 
     @property
     def is_half(self) -> bool:
@@ -79,9 +85,14 @@ class Connections:
         self._all[connection] = None
         most = self.limits.strangers
         if self._by_address and len(known) > most:
-            return self._make_room(iter(known), now, f"from {connection.address}")
+            return self._make_room(connection, iter(known), now, f"from {connection.address}")
         if self.limits.connections and open_now + self.handshakes > self.limits.connections:
-            return self._make_room(iter(self._strangers), now, "in all") or self._end_idle()
+            # Few handshakes are of those who come at once, and not of those who keep us waiting:
+            # an idle connection is less of a loss.
+            few = self.handshakes * _FEW_OF <= self.limits.connections
+            strangers = iter(self._strangers)
+            made = self._make_room(connection, strangers, now, "in all", spare_young=few)
+            return made or self._end_idle()
         return True
 
     def known(self, connection: Watched) -> None:
@@ -100,12 +111,29 @@ class Connections:
 
     # Making room
 
-    def _make_room(self, oldest_first: Iterator[Watched], now: float, where: str) -> bool:
-        some = list(islice(oldest_first, _HALVES_AMONG))
-        # Whoever is honest sends a head at once and whole, so a half one need not be old.
-        ended = next((connection for connection in some if connection.is_half), None)
+    def _make_room(
+        self,
+        newcomer: Watched,
+        oldest_first: Iterator[Watched],
+        now: float,
+        where: str,
+        *,
+        spare_young: bool = False,
+    ) -> bool:
+        """End another stranger for a newcomer, if one may be; `spare_young` handshakes."""
+        some = [each for each in islice(oldest_first, _HALVES_AMONG) if each is not newcomer]
         old_s = min(_YOUNG_S, self.limits.request_s / 4)
-        if ended is None and now - self._strangers[some[0]] >= old_s:
+
+        def is_old(connection: Watched) -> bool:
+            return now - self._strangers[connection] >= old_s
+
+        # Whoever is honest sends a head at once and whole, so a half one need not be old. A
+        # handshake takes two ways there and back.
+        halves = (each for each in some if each.is_half)
+        if spare_young:
+            halves = (each for each in halves if not each.shakes or is_old(each))
+        ended = next(halves, None)
+        if ended is None and some and is_old(some[0]):
             ended = some[0]
         if ended is not None:
             self.known(ended)

@@ -30,7 +30,7 @@ class Handshake:
     """A connection whose client has not finished its handshake."""
 
     idle = False
-    is_half = True  # whoever is honest goes on at once
+    shakes = is_half = True  # whoever is honest goes on at once
 
     def __init__(self, connection: socket.socket, address: str, most_s: float) -> None:
         self.connection, self.address = connection, address
@@ -92,14 +92,26 @@ class Handshakes:
                 log.error("no connection can be accepted: %s", error)
                 await asyncio.sleep(_NO_FILES_S)
                 continue
-            handshake = Handshake(connection, str(address[0]), self._watch.limits.request_s)
-            self._watch.handshakes += 1
-            if self._watch.admit(handshake, self._others()):
-                self._under_way[handshake] = asyncio.create_task(self._shake(handshake))
-            else:
+            try:
+                self._take(connection, str(address[0]))
+            except Exception:  # whatever it is, others must still be let in
+                log.exception("a connection with TLS could not be taken in")
+                connection.close()
+
+    def _take(self, connection: socket.socket, address: str) -> None:
+        handshake = Handshake(connection, address, self._watch.limits.request_s)
+        self._watch.handshakes += 1
+        admitted = False
+        try:
+            admitted = self._watch.admit(handshake, self._others())
+        finally:
+            if not admitted:
                 self._watch.handshakes -= 1
                 self._watch.lost(handshake)
-                connection.close()
+        if admitted:
+            self._under_way[handshake] = asyncio.create_task(self._shake(handshake))
+        else:
+            connection.close()
 
     async def _shake(self, handshake: Handshake) -> None:
         def made() -> asyncio.BaseProtocol:

@@ -120,6 +120,7 @@ class LeanHttp(HttpToolsProtocol):
     A stream of events writes to it directly (`write_chunk`), as everybody's frames are the same.
     """
 
+    shakes = False  # its handshake, if it has one, is over
     lane: ClassVar[FastLane | None] = None
     watch: ClassVar[Connections]
     limits: ClassVar[Any]
@@ -164,6 +165,8 @@ class LeanHttp(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell whoever streams to it, or works for it, that the connection is lost."""
         super().connection_lost(exc)
+        # uvicorn does so only for those who end in order: a reset one was kept for a minute more.
+        self._unset_keepalive_if_required()
         self.asker.leave()
         if self._lingering is not None:
             self._lingering.cancel()
