@@ -189,6 +189,11 @@ def test_a_conversation_that_is_repeated_leaves_nothing_in_memory(
     assert grown(said, asked, cut) == {}
 
 
+def test_who_hangs_up_on_an_answer_leaves_nothing_in_memory() -> None:
+    # Once it is written, a timer is set; then the reset of who has not read it arrives.
+    assert grown([], [request("GET", "/api/v1/openapi.json")], 0) == {}
+
+
 def keep_sockets(patch: Patch) -> None:
     """Keep every connection of an agent in a list."""
     real, kept = AgentSocket.connection_lost, []
