@@ -129,7 +129,9 @@ def _few_on(board: Board, row: int, here: list[Candidate], request: PlaceRequest
     others = [who for who in able if not (amounts[who.vm] >= short).all()]
     sets: list[tuple[Candidate, ...]] = [(who,) for who in alone]
     if board.limits.most - len(board.moved) >= FEW:
-        others = sorted(others, key=lambda who: (-who.load.memory_bytes, who.vm))[:_MOST_PAIRED]
+        largest = sorted(others, key=lambda who: (-who.load.memory_bytes, who.vm))[:_MOST_PAIRED]
+        few = {who.vm for who in largest}
+        others = [who for who in others if who.vm in few]
         given = np.array([amounts[who.vm] for who in others], np.int64).reshape(-1, BASE)
         pairs = np.triu((given[:, None] + given[None] >= short).all(axis=2), 1)
         sets += [(others[one], others[other]) for one, other in np.argwhere(pairs).tolist()]
