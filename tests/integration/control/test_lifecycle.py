@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from roost.base.errors import AgentUnavailable, Conflict, NoFit, NotFound, QuotaExceeded
 from roost.ledger.schema.rows import VMRow
-from roost.ledger.schema.tables import vm_user_data
+from roost.ledger.schema.tables import tombstones, vm_user_data
 from roost.model.flow import Order
 from roost.parts.sealing import MARK, KeyFile, Seal, new_key
 from roost.testing.agent import ModelAgent
@@ -215,6 +215,45 @@ def test_a_late_absent_does_not_clear_a_younger_tombstone(database_url: str) -> 
         assert (await rig.claims())["web:hold"] == "a"
         await rig.settle()
         assert await rig.claims() == {"web:run": "b"}
+
+    run(database_url, test)
+
+
+def test_a_copy_that_never_ran_goes_although_the_tombstone_is_of_an_earlier_one(
+    database_url: str,
+) -> None:
+    # So it is when a ledger of before a move back to the source was restored, see `renew_cleanup`.
+    async def test(rig: Rig) -> None:
+        a = await rig.host("a")
+        b = await rig.host("b")
+        made = await rig.running("web")
+        await rig.migrate("web", "b")
+        await rig.until_phase("web", "landing")
+        rig.step(b)
+        await rig.hear()
+        [grave] = await rig.rows(select(tombstones))
+        lost = SeenVM(made.id, grave["generation"] + 1, "failed", "copy_lost", "it is dead")
+
+        async def order() -> int:
+            [found] = await rig.rows(select(tombstones))
+            return int(found["generation"])
+
+        await rig.report("a", lost)  # newer than anything that the ledger knows
+        assert await order() == grave["generation"]
+        await rig.plane.vms.stop("web", None, OPERATOR)
+        await rig.report("a", lost)  # not yet at home as it was ordered
+        assert await order() == grave["generation"]
+        while (vm := await rig.row("web")).observed_generation != vm.generation:  # type: ignore[union-attr]
+            rig.step(b)
+            await rig.hear()
+        other = SeenVM(made.id, lost.generation, "failed", "boot_failed", "it may have run")
+        await rig.report("a", other)
+        assert await order() == grave["generation"]
+        await rig.report("a", lost)
+        assert await order() == vm.generation  # type: ignore[union-attr]
+        await rig.settle()
+        assert await rig.claims() == {"web:run": "b"}
+        assert a.copies == {}
 
     run(database_url, test)
 

@@ -21,8 +21,7 @@ from roost.base.errors import Conflict, LedgerUnsettled, NotFound
 from roost.control.groups.defining import lock_rules
 from roost.control.hosts.registering import locked_host
 from roost.control.memory.held_copies import StoredHeld, read_held
-from roost.control.survive.remains import has_it_at_home
-from roost.control.vms.deletion import order_destruction
+from roost.control.vms.deletion import has_it_at_home, order_destruction
 from roost.control.vms.restart_policy import ASKED
 from roost.ledger.claims.capacity import RUN, charge, charge_project, counters_in, room_of
 from roost.ledger.schema.rows import Changes, ClaimRow, HostRow, SpecRow, VMRow, labels_text

@@ -26,13 +26,14 @@ from sqlalchemy import bindparam, select, update
 from roost.base.clock import Clock
 from roost.base.errors import Unavailable
 from roost.control.agents.connections import ConnectionOrder, newest
-from roost.control.memory.restore_detect import doubt_all, doubted_among
+from roost.control.memory.restore_detect import doubt_all, doubted_among, is_doubted
 from roost.control.memory.turns import Turns
 from roost.control.moves.handover import note_downtime, take_report
 from roost.control.vms.deletion import (
     clear_tombstone,
     destroyed_since,
     remove_deleted,
+    renew_cleanup,
     renew_tombstone,
 )
 from roost.control.vms.problems import problem_text
@@ -302,6 +303,8 @@ def _take(tx: Tx, host: int, seen: SeenVM, doubting: Doubting) -> bool:
         and tx.find(tombstones, vm=vm.id, host=host) is not None  # it was the source
     ):
         note_downtime(tx, vm, seen.progress)
+    elif seen.seen == "failed" and seen.code == "copy_lost" and not is_doubted(tx, vm.id):
+        renew_cleanup(tx, vm, host, seen.generation)
     return True
 
 

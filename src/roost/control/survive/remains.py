@@ -15,25 +15,16 @@ from sqlalchemy import select
 from roost.control.memory.held_copies import StoredHeld, read_held
 from roost.control.memory.restore_detect import Lineage, is_doubted
 from roost.control.memory.roster import Roster
-from roost.control.vms.deletion import order_destruction
+from roost.control.vms.deletion import has_it_at_home, order_destruction
 from roost.ledger.schema.rows import Changes, VMRow
 from roost.ledger.schema.tables import tombstones, vms
 from roost.ledger.store import Store
 from roost.ledger.writes.transaction import Tx
-from roost.model.states import Seen
 from roost.parts.part import Part
 from roost.parts.singleton import Singleton
 
 #: Copies that are looked at in one transaction, and at one look.
 _MOST_TOGETHER = 100
-#: What a host says of a VM that it has as ordered.
-_HAS_IT: tuple[Seen, ...] = ("running", "paused", "stopped")
-
-
-def has_it_at_home(vm: VMRow) -> bool:
-    """Say whether a VM's own host has said that it has the VM as it was last ordered."""
-    at_rest = vm.host is not None and not vm.phase
-    return at_rest and vm.observed in _HAS_IT and vm.observed_generation == vm.generation
 
 
 def _key(held: tuple[int, StoredHeld]) -> tuple[int, str]:

@@ -5,8 +5,12 @@ from roost.ledger.schema.rows import Changes, ClaimRow, VMRow
 from roost.ledger.schema.tables import claims, tombstones, vm_ends, vm_specs, vm_user_data, vms
 from roost.ledger.writes.membership import forget_members
 from roost.ledger.writes.transaction import Tx
+from roost.model.states import Seen
 from roost.model.vm import image_of
 from roost.wire.spectext import SpecUnreadable, read_spec
+
+#: What a host says of a VM that it has as ordered.
+_HAS_IT: tuple[Seen, ...] = ("running", "paused", "stopped")
 
 
 def order_destruction(tx: Tx, vm: VMRow, host: int, changes: Changes) -> None:
@@ -99,6 +103,28 @@ def clear_tombstone(tx: Tx, vm_id: str, host: int, generation: int) -> None:
         changes["claims"] = {row["id"]: None}
     tx.remove(tombstones, vm=vm_id, host=host)
     tx.event("vm.cleaned", f"vm/{vm_id}", changes, project=found["project"])
+
+
+def renew_cleanup(tx: Tx, vm: VMRow, host: int, generation: int) -> None:
+    """Order a host again to destroy a copy that waited and never ran, newer than it was told of.
+
+    A restored ledger knows the tombstone of an earlier copy there, and not of the move that made
+    this one. As after any move it goes once the VM's own host has the VM as ordered.
+    """
+    found = tx.find(tombstones, vm=vm.id, host=host)
+    if found is None or not found["generation"] < generation <= vm.generation:
+        return
+    if not has_it_at_home(vm):
+        return
+    changes: Changes = {}
+    order_destruction(tx, vm, host, changes)
+    tx.event("vm.destroy_asked", f"vm/{vm.id}", changes, project=vm.project)
+
+
+def has_it_at_home(vm: VMRow) -> bool:
+    """Say whether a VM's own host has said that it has the VM as it was last ordered."""
+    at_rest = vm.host is not None and not vm.phase
+    return at_rest and vm.observed in _HAS_IT and vm.observed_generation == vm.generation
 
 
 def renew_tombstone(tx: Tx, vm_id: str, host: int, generation: int) -> None:
