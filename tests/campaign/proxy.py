@@ -104,10 +104,12 @@ class Gate:
         finally:
             for pump in pumps:
                 pump.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
-            for each in (writer, far_writer):
-                each.close()
-                self._writers.discard(each)
+            try:
+                await asyncio.gather(*pumps, return_exceptions=True)
+            finally:  # the network may be closed just now
+                for each in (writer, far_writer):
+                    each.close()
+                    self._writers.discard(each)
 
     async def _pump(
         self, way: Way, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
